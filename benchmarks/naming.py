@@ -34,7 +34,8 @@ KINDS = {
     "rank": r"_rank$",
     "heads": r"num.*heads|n_head|head_dim|d_kv|kv_channels|query_groups|linear_.*head|d_head",
     "state": r"state|conv_kernel|conv_dim|mamba|expand|ssm|lru_width",
-    "places": r"position|n_ctx|image_size|patch|max_|seq_len|num_mel|channels|spatial|kernel|conv_",
+    "places": r"position|n_ctx|image_size|patch(?!_emb)|max_|seq_len|num_mel|channels|spatial"
+    r"|kernel|conv_",
     "width": r"",
 }
 _ATTENTION = {"joined_kv", "joined_kv_heads", "joined_qkv", "key_value", "heads", "kv_heads", "kv"}
@@ -51,7 +52,7 @@ MAY: dict[str, tuple[set[str], set[str]]] = {
 }
 _OUTPUT = re.compile(
     r"(?i)(?:^|[./])(?:o_proj|out_proj|o|out|dense|c_proj|wo|proj|to_out(?:\.0)?|output|out_lin"
-    r"|linear_proj|attn_output|projection|linear_out|linear|attention_output)[./](?:weight|kernel|w)$"
+    r"|linear_proj|attn_output|projection(?:_layer)?|linear_out|linear|attention_output)[./](?:weight|kernel|w)$"
 )
 
 

@@ -57,7 +57,7 @@ activations: {residual: batch length embed}
 OTHERS = re.compile(
     r"add_|to_add|_einsum|lin_dense|linear|proj_mlp|net/|vocab_proj|predictions|attn_qkv.|embed_\d"
     r"|head$|^fc$|^qq$|proj_out|in_proj_|vocab_embed|classifier|score|qa_|seq_|intermediate|output/|out/0|posembed|_in_proj|embedd\w+_"
-    r"|^ffn$|(?:mlp|ffn?|forward)/|lm_head/decoder|projection$|query/dense"
+    r"|^ffn$|(?:mlp|ffn?|forward)/|lm_head/decoder|projection|query/dense"
 )
 
 
