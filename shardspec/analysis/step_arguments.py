@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
 from shardspec.analysis.memory import Held, memory
 from shardspec.analysis.step_layout import StepLayout, place_of, stacked_array, step_array
-from shardspec.analysis.step_values import Flow, stacked_names
+from shardspec.analysis.step_values import APART, Flow, stacked_names
 from shardspec.diagnostics.words import binary_bytes, counted, percent
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import Spec
@@ -90,13 +90,14 @@ class Unread:
 
     Attributes:
       count: how many, those that one stands for among them.
-      bytes: of them; `whole_bytes` of all matrices.
+      bytes: of them that a token meets; `whole_bytes` of all matrices. An expert counts by the
+        tokens that it takes.
     """
 
     arrays: tuple[ParamSharding, ...]
     count: int
-    bytes: int
-    whole_bytes: int
+    bytes: float
+    whole_bytes: float
 
     @property
     def is_much(self) -> bool:
@@ -136,8 +137,28 @@ def unread(
         and sum(name not in stacked for name in each.logical_axes) >= _MATRIX
     ]
     left = [pair for pair in found if pair[0].path not in flow.used]
-    sizes = [sum(each.param.bytes * count for each, count in some) for some in (left, found)]
+    shares = _shares(spec, flow, [each for each, _ in found])
+    sizes = [
+        sum(each.param.bytes * count * shares(each) for each, count in some)
+        for some in (left, found)
+    ]
     return Unread(tuple(each for each, _ in left), sum(count for _, count in left), *sizes)
+
+
+def _shares(
+    spec: Spec, flow: Flow, arrays: Sequence[ParamSharding]
+) -> Callable[[ParamSharding], float]:
+    """Return what says which share of the tokens of a step an array multiplies."""
+    experts = spec.step.experts if spec.step is not None else None
+    apart = len({found[0] for each in arrays if (found := APART.search(each.path))})
+
+    def share(each: ParamSharding) -> float:
+        count = apart if APART.search(each.path) else 1
+        for name, size in zip(each.logical_axes, each.param.shape, strict=True):
+            count = size if name in flow.experts else count
+        return 1 if experts is None else min(1, experts.choices / count)
+
+    return share
 
 
 def unknown(layout: StepLayout) -> Iterator[Unknown]:

@@ -23,6 +23,7 @@ from shardspec.analysis.step_routing import Slots, combined, dispatched, slots_o
 from shardspec.analysis.step_sizes import LostError, Sizes, agreed
 from shardspec.analysis.step_stages import MICROBATCH, is_whole, passed
 from shardspec.analysis.step_values import (
+    APART,
     Flow,
     Index,
     Loop,
@@ -41,8 +42,6 @@ from shardspec.ir.program import Line, StepSpec, Term
 from shardspec.ir.spec import LogicalAxes, Pattern, Spec
 from shardspec.resolve.match import path_matcher
 
-#: Experts with arrays of their own: no token goes through all of them, as through a layer.
-_APART = re.compile(r"experts?[./_][0-9]")
 #: Arrays of experts, which are not for a line of dense layers; shared experts are dense.
 _EXPERTS = re.compile(r"(?<!shared)(?<!shared_)experts?[./]|experts?_[0-9]")
 
@@ -67,6 +66,7 @@ def flow_of(spec: Spec, arrays: Sequence[ParamSharding]) -> Flow:
         build.sizes,
         tokens,
         build.microbatches,
+        frozenset(["expert", *(each.expert for each in build.slots.values())]),
     )
 
 
@@ -185,8 +185,8 @@ class _Build:
         if not self._is_own(line):  # what an earlier line multiplies is not for a looser pattern
             own = term.text
             left = (each for each in found if self.taken.get(each.path, own) == own)
-            apart = _APART if "expert" in own else _EXPERTS
-            found = [each for each in left if not apart.search(each.path)]
+            is_routed = "expert" in own
+            found = [each for each in left if is_routed or not _EXPERTS.search(each.path)]
         if found:
             return found
         if not self._is_own(line):
@@ -374,10 +374,21 @@ class _Build:
             return
         results = [self._result(term, line, reads) for term in line.results]
         kind = cast(OpName, line.call or ("view" if len(reads) == 1 else "einsum"))
-        copies = weight.copies if weight is not None else 1
+        copies = self._copies(weight, reads)
         for result in results:
             flops = self._flops(line, kind, reads, result) * copies // len(results)
             self._add(Op(kind, line, self.loop, reads, result, result.view, flops, copies=copies))
+
+    def _copies(self, weight: Weight | None, reads: Sequence[Read]) -> int:
+        """Return how many arrays each round uses; experts apart each use their own tokens."""
+        if weight is None:
+            return 1
+        experts = {slots.expert for slots in self.slots.values()}
+        values = (read for read in reads if isinstance(read.source, Value))
+        sizes = [each.size for read in values for each in read.indices if each.name in experts]
+        if sizes and APART.search(weight.first.path):
+            return max(1, weight.copies // sizes[0])
+        return weight.copies
 
     def _flops(self, line: Line, kind: OpName, reads: Sequence[Read], result: Value) -> int:
         if line.flops:
@@ -546,14 +557,15 @@ class _Build:
         """Set the size of the slots of an expert, where `experts:` says it."""
         experts, name = self.step.experts, slots.slot
         stated = self.sizes.get(name)
+        shape = self._read_value(scores, line).source.shape
+        sizes = dict(zip(routing, shape, strict=True))
+        self.sizes.setdefault(slots.expert, sizes[slots.scored])
         if experts is None and stated is None:
             message = f"how many tokens an expert takes, `{name}`, is not known"
             help = f"say `experts: top 2 capacity 1.25` in `step`, or `{name}` in `axes`"
             raise self.fault(message, line.results[0].span, help)
         if experts is None:
             return
-        shape = self._read_value(scores, line).source.shape
-        sizes = dict(zip(routing, shape, strict=True))
         count = experts.slots(sizes[slots.position], sizes[slots.scored])
         if stated not in (None, count):
             message = f"`{name}` is {stated} in `axes`, and `experts: {experts}` makes {count}"
@@ -566,7 +578,7 @@ class _Build:
     def _attend(self, line: Line, reads: tuple[Read, ...]) -> None:
         """Add attention: one kernel, or the products that make scores and use them."""
         units = {axis.name: axis.unit for axis in self.spec.logical_axes}
-        query, key, value = (Read(read.source, headed(read.view, units)) for read in reads)
+        query, key, *rest = (Read(read.source, headed(read.view, units)) for read in reads)
         if any(isinstance(read.source, Weight) for read in reads[:2]):
             raise self.fault("`flash` reads values, and no arrays", line.operands[0].span)
         known = roles(query, key)
@@ -576,7 +588,7 @@ class _Build:
             raise self.fault(message, line.operands[1].span, help)
         positions, aliases = known
         is_shared = positions in aliases.values()
-        keys = [Read(each.source, aliased(each.view, aliases)) for each in (key, value)]
+        keys = [Read(each.source, aliased(each.view, aliases)) for each in (key, *rest)]
         span = query.indices
         size = next(
             index.size for read in keys for index in read.indices if index.name == positions
@@ -588,13 +600,14 @@ class _Build:
         flops = 2 * math.prod(index.size for index in span) * size
         term = line.results[0]
         result = self._attended(term, line, reads)
-        view = flat(result, span)
+        view = flat(result, span) if rest else query.view
+        weighted = 2 * math.prod(result.shape) * size
         if self.step.attention == "flash":
             # a cache may be split by its length: each device answers from its own part
             is_cache = self.step.mode == "serve" and not is_shared
             whole = frozenset({summed if is_cache else positions, summed} - {""})
             made = (query, *keys)
-            kernel = self.dims.sum(line.flops, line) if line.flops else 2 * flops
+            kernel = self.dims.sum(line.flops, line) if line.flops else flops + weighted
             self._add(Op("flash", line, self.loop, made, result, view, max(0, kernel), whole))
             return
         dims = (*((i,) for i in span if i.name != summed), (Index(positions, size),))
@@ -602,8 +615,8 @@ class _Build:
         shape = tuple(dim[0].size for dim in dims)
         scores = Value(f"{term.text} scores", names, shape, self.step.dtype, dims)
         self._add(Op("einsum", line, self.loop, (query, keys[0]), scores, dims, flops))
-        made = (Read(scores, dims), keys[1])
-        self._add(Op("einsum", line, self.loop, made, result, view, flops))
+        made = (Read(scores, dims), keys[-1])
+        self._add(Op("einsum", line, self.loop, made, result, view, weighted))
 
     def _attended(self, term: Term, line: Line, reads: tuple[Read, ...]) -> Value:
         """Return the value that attention makes: as the query, unless it has names of its own."""
@@ -651,8 +664,8 @@ def _title(read: Read) -> str:
 def _unstacked(arrays: list[ParamSharding]) -> tuple[Weight, Loop | None]:
     """Return arrays that differ in numbers as one, and the loop over the first of the numbers."""
     kept = tuple(range(arrays[0].param.rank))
-    numbers = {numbers_in(each.path)[0] for each in arrays if numbers_in(each.path)}
-    rounds = len(numbers)
+    paths = [APART.sub("", each.path) for each in arrays]
+    rounds = len({numbers_in(path)[0] for path in paths if numbers_in(path)})
     if len(arrays) == 1 or rounds < 2 or len(arrays) % rounds:
         return Weight(tuple(arrays), kept, len(arrays)), None
     path = template(arrays[0].path)

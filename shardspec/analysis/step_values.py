@@ -5,6 +5,7 @@ None of it knows a mesh.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -173,6 +174,7 @@ class Flow:
       inputs: what the step is given besides parameters.
       faults: lines that cannot be.
       used: the paths of the arrays that some line reads.
+      experts: the names of the dimensions of experts that tokens go to.
       microbatches: of a step; in a pipeline they are a dimension of what is outside of its loops.
     """
 
@@ -184,6 +186,7 @@ class Flow:
     sizes: dict[str, int] = field(repr=False)
     tokens: int | None = None
     microbatches: int = 1
+    experts: frozenset[str] = frozenset({"expert"})
 
     @property
     def passes(self) -> int:
@@ -217,6 +220,8 @@ class Flow:
         return bool(caches) and (is_attended or any(set(value.names) <= own for own in names))
 
 
+#: Experts with arrays of their own: no token goes through all of them, as through a layer.
+APART = re.compile(r"experts?[./_][0-9]+")
 #: Names of stacked axes that need no `scan:`.
 _STACKED = frozenset({"layers", "layer", "stage"})
 

@@ -93,6 +93,11 @@ class Kind:
         return sum(param.bytes for param in self.params)
 
     @property
+    def is_output_of_attention(self) -> bool:
+        """Say whether the steps of the library read the heads of these after attention."""
+        return self.role is not None and self.role.what == "output of attention"
+
+    @property
     def sized(self) -> Iterator[Sized]:
         """Yield the axes that the arrays are taken to have, with their sizes."""
         for name, size in zip(self.names or (), self.shape, strict=False):
@@ -465,9 +470,13 @@ def _final_names(kinds: Sequence[Kind]) -> dict[Sized, str]:
     weights = {sized: sum(kind.bytes for kind in members) for sized, members in found.items()}
     own = {sized for kind in kinds if kind.own is not None for sized in kind.sized}
     taken = {name for name, _ in own}
+    of_output = {sized for kind in kinds if kind.is_output_of_attention for sized in kind.sized}
     named: dict[Sized, str] = {}
     for base, several in by_key((sized[0], sized) for sized in found).items():
-        main = max(several, key=lambda sized: (sized in own, weights[sized], -sized[1]))
+        main = max(
+            several,
+            key=lambda sized: (sized in own, sized in of_output, weights[sized], -sized[1]),
+        )
         for sized in (main, *(each for each in several if each != main)):
             is_base = sized == main or sized in own
             named[sized] = base if is_base else _apart(sized, found, main, taken)

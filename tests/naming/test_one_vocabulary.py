@@ -243,3 +243,70 @@ def test_experts_with_arrays_of_their_own_are_not_taken_for_dense_layers() -> No
     flow = flow_of(spec, plan.arrays)
     assert any("experts.0" in each.path for each in plan.arrays)
     assert not any("experts.0" in path for path in flow.used)
+
+
+def expert_flops(text: str) -> tuple[int, int]:
+    """Return the FLOPs of experts, and of all, with no array unread."""
+    spec, faults = pipeline.load_text(text)
+    assert spec is not None, faults
+    (plan,) = pipeline.compile_plans(spec)
+    flow = flow_of(spec, plan.arrays)
+    assert not flow.faults
+    assert not unread(spec, flow, plan.arrays).arrays
+    found = [(op.flops * op.count, op.weight) for op in flow.ops if op.kind == "einsum"]
+    experts = sum(flops for flops, each in found if each and ".experts" in each.first.path)
+    return experts, sum(flops for flops, _ in found)
+
+
+def test_experts_apart_compute_what_stacked_ones_do() -> None:
+    """Each expert multiplies its own tokens, whether it has arrays of its own or a slice."""
+    text = (HEAD + MIXED).replace("  expert: 8\n", "")
+    for part in ("{gate,up}_proj", "down_proj"):
+        text = text.replace(f".experts.{part}", f".experts.{{0..7}}.{part}.weight")
+    text = text.replace("f32[8, 32, 64]", "f32[32, 64]").replace("f32[8, 64, 32]", "f32[64, 32]")
+    text = text.replace("expert own", "own").replace("expert embed", "embed")
+    assert text.count("experts.{0..7}.") == 4
+    assert expert_flops(text) == expert_flops(HEAD + MIXED)
+
+
+LATENT = """
+params:
+  "*.q_a_proj.weight": q_lora embed
+  "*.q_b_proj.weight": queries q_lora
+  "*.q_proj.weight": queries embed
+  "*.kv_a_proj_with_mqa.weight": kv_lora_rope embed
+  "*.kv_b_proj.weight": keys_values kv_lora
+  "*.o_proj.weight": embed joined_kv
+arrays:
+QUERY
+  "model.layers.{0..2}.self_attn.kv_a_proj_with_mqa.weight": f32[28, 64]
+  "model.layers.{0..2}.self_attn.kv_b_proj.weight": f32[128, 20]
+  "model.layers.{0..2}.self_attn.o_proj.weight": f32[64, 64]
+step: {extends: decoder}
+"""
+ONE = '  "model.layers.{0..2}.self_attn.q_proj.weight": f32[96, 64]'
+TWO = """\
+  "model.layers.{0..2}.self_attn.q_a_proj.weight": f32[24, 64]
+  "model.layers.{0..2}.self_attn.q_b_proj.weight": f32[96, 24]"""
+
+
+@pytest.mark.parametrize(("query", "products"), [(ONE, 96 * 64), (TWO, 24 * 64 + 96 * 24)])
+@pytest.mark.parametrize("attention", ["flash", "einsum"])
+def test_latent_attention_is_counted_exactly(query: str, products: int, attention: str) -> None:
+    """As in DeepSeek: 4 heads of 24 for queries, 16 for values, 8 of a key by its position."""
+    head = HEAD.replace(
+        "  own: 32\n",
+        "  q_lora: 24\n  kv_lora: 20\n  kv_lora_rope: 28\n  joined_kv: {size: 64, unit: 16}\n"
+        "  queries: {size: 96, unit: 24}\n  keys_values: {size: 128, unit: 32}\n",
+    )
+    text = (head + LATENT).replace("QUERY", query)
+    text = text.replace("{extends: decoder}", f"{{extends: decoder, attention: {attention}}}")
+    spec, faults = pipeline.load_text(text)
+    assert spec is not None, faults
+    (plan,) = pipeline.compile_plans(spec)
+    flow = flow_of(spec, plan.arrays)
+    assert not flow.faults
+    assert not unread(spec, flow, plan.arrays).arrays
+    matrices = products + 28 * 64 + 128 * 20 + 64 * 64
+    scores = 16 * (96 + 64)
+    assert sum(op.flops * op.count for op in flow.ops) == 3 * 2 * 8 * 16 * (matrices + scores)

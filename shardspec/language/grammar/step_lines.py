@@ -7,6 +7,7 @@ relative to the line's own text, as those of all expressions.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from shardspec.ir.program import Experts
@@ -157,12 +158,11 @@ def in_step_line(line: LineExpr) -> SyntaxFault | None:
     if line.flops is not None and line.call not in ("op", "flash"):
         help = "names say what an einsum computes; take it out, or write `op(...)`"
         return SyntaxFault("only `op` and `flash` state their FLOPs", at.start, at.end, help)
-    wanted = {"flash": 3, "gather": 2, "dispatch": 2, "combine": 2, "split": 1, "route": 1}.get(
-        line.call
-    )
-    if wanted is not None and len(line.operands) != wanted:
+    wanted = _OPERANDS.get(line.call, ())
+    if wanted and len(line.operands) not in wanted:
         last = line.operands[-1]
-        message = f"`{line.call}` takes {wanted}, and this is {len(line.operands)}"
+        numbers = " or ".join(map(str, wanted))
+        message = f"`{line.call}` takes {numbers}, and this is {len(line.operands)}"
         return SyntaxFault(message, line.operands[0].start, last.end, _FORMS[line.call])
     if line.times == 0:
         return SyntaxFault("a line that runs 0 times", 0, line.operands[0].end, "take it out")
@@ -196,8 +196,16 @@ def _plain_term(found: re.Match[str]) -> LineTerm:
 parse_step_line = reader("step", "step_line", step_line, in_step_line, plain_step_line)
 
 
+_OPERANDS: Mapping[str, tuple[int, ...]] = {
+    "flash": (2, 3),
+    "gather": (2,),
+    "dispatch": (2,),
+    "combine": (2,),
+    "split": (1,),
+    "route": (1,),
+}
 _FORMS = {
-    "flash": "as in `flash(query, key, value) -> context`",
+    "flash": "as in `flash(query, key, value) -> context`, or `flash(query, key_value) -> context`",
     "gather": "as in `gather(tokens, embedder/embedding) -> residual`",
     "dispatch": "as in `dispatch(residual, routing) -> arrived[expert batch slot embed]`",
     "combine": "as in `combine(made, routing) -> residual`",
