@@ -8,6 +8,7 @@ from typing import Any
 from shardspec.analysis.step_arguments import transfers
 from shardspec.diagnostics.words import counted
 from shardspec.ir.step import Cause, CauseKind, Collective, Place, Step, StepArgument
+from shardspec.jax_backend.step.added import total_bytes
 from shardspec.jax_backend.step.blame import Blame, Constraint, constraints_of, root_of
 from shardspec.jax_backend.step.carries import Carries
 from shardspec.jax_backend.step.graph import (
@@ -23,6 +24,7 @@ from shardspec.jax_backend.step.halos import halos_of, whole_results
 from shardspec.jax_backend.step.ops import flops_of, ops_of, set_phases, tensors_of
 from shardspec.jax_backend.step.passes import NAMED_AFTER, copy_of, prepared, propagated
 from shardspec.jax_backend.step.reshards import reshard_of
+from shardspec.jax_backend.step.returned import returned
 from shardspec.jax_backend.step.rewrites import corrected
 from shardspec.jax_backend.step.sends import VIEWS, Send, sends_of
 from shardspec.jax_backend.step.summands import gather_summands
@@ -105,6 +107,7 @@ def _read(
         found.place,
         tuple(dict.fromkeys(notes)),
         tuple(dict.fromkeys((*unknown, *transfers(given, found.place)))),
+        tuple(returned(graph, found.fed, given)),
     )
 
 
@@ -124,7 +127,7 @@ def _arguments(graph: Graph, arguments: Sequence[Given | None]) -> Iterator[Step
         else:
             array = value.array(given.path)
             told = (given.is_donated, given.is_placed, given.is_on_host)
-            yield StepArgument(given.path, given.role, array, *told)
+            yield StepArgument(given.path, given.role, array, *told, is_guess=given.is_guess)
 
 
 def _collective(send: Send, blame: Blame, carries: Carries) -> Collective:
@@ -149,6 +152,7 @@ def _collective(send: Send, blame: Blame, carries: Carries) -> Collective:
         send.node.at,
         reshard_of(send, blame.graph),
         1 if loop is None else loop.rounds,
+        total_bytes(send),
     )
 
 

@@ -29,6 +29,7 @@ from shardspec.ir.step import (
 )
 
 _SHOWN = 5
+_PAIR = 2
 
 
 class IdleGather(NamedTuple):
@@ -85,6 +86,32 @@ def saved_bytes(each: Collective, axis: str, mesh: Mesh) -> int:
     rest = mesh.ways(name for name in each.mesh_axes if name != axis)
     left = ring_bytes(each.kind, each.payload_bytes // ways, rest)
     return max(0, round((each.wire_bytes_per_run - left) * each.count))
+
+
+class Seats(NamedTuple):
+    """The operands of a product that reads a weight, by letter.
+
+    Attributes:
+      own: the letters of the weight; `letters` are those of `other`, what it is multiplied with.
+    """
+
+    weight: StepArray
+    own: str
+    other: StepArray
+    letters: str
+    result: str
+
+
+def seats_of(op: StepOp, name: str) -> Seats | None:
+    """Return the operands of a product of two that reads a weight; None for any other."""
+    inputs, _, result = op.einsum.partition("->")
+    letters = inputs.split(",")
+    if not result or [len(each) for each in letters] != [len(e.shape) for e in op.operands]:
+        return None
+    at = next((at for at, each in enumerate(op.operands) if each.name == name), None)
+    if at is None or len(letters) != _PAIR:
+        return None
+    return Seats(op.operands[at], letters[at], op.operands[1 - at], letters[1 - at], result)
 
 
 def wasted_flops(ops: Iterable[StepOp], ways: int) -> float:

@@ -1,0 +1,197 @@
+"""Activations are summed over the mesh axis that shards their weights, where gathers send less.
+
+An axis for FSDP shards weights so that a device stores a part of them. For a product it gathers
+the weights, and works on its own examples. Where the batch is not sharded over the axis at such a
+product, XLA keeps the weights where they are: each device multiplies a part of each example by its
+part of the weight, and the results, which are as large as activations, are summed over the axis.
+Reported where the batch could be sharded over the axis and to gather the weights, and to scatter
+their gradients, would send less than half.
+
+Bad:
+    # def step(params, x):
+    #     x = x @ params["embedding"]
+    #     return jnp.tanh(x @ params["wi"])
+    shardspec: 1
+    hardware: tpu v5e 4x4
+    mesh: {data: 2, fsdp: 8}
+    axes: {batch: 65536, features: 2048}
+    rules:
+      - batch -> data
+      - embed -> fsdp
+      - features, mlp -> none
+    params:
+      embedding: features embed
+      wi: embed mlp
+    arrays:
+      embedding: bf16[2048, 2048]
+      wi: bf16[2048, 8192]
+    activations:
+      x: batch features
+
+Good:
+    # def step(params, x):
+    #     x = x @ params["embedding"]
+    #     return jnp.tanh(x @ params["wi"])
+    shardspec: 1
+    hardware: tpu v5e 4x4
+    mesh: {data: 2, fsdp: 8}
+    axes: {batch: 65536, features: 2048}
+    rules:
+      - batch -> (data, fsdp)
+      - embed -> fsdp
+      - features, mlp -> none
+    params:
+      embedding: features embed
+      wi: embed mlp
+    arrays:
+      embedding: bf16[2048, 2048]
+      wi: bf16[2048, 8192]
+    activations:
+      x: batch features
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from shardspec.analysis.cost import Cost
+from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics.words import grouped, listed
+from shardspec.ir.spec import AxisRule, PartitionSpec, target_text
+from shardspec.ir.step import Collective, CollectiveKind, Step, StepArray, StepOp, ring_bytes
+from shardspec.lints.context import Context
+from shardspec.lints.evidence import steps
+
+_SUMS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
+
+
+class _Sum(NamedTuple):
+    """A sum of what a product makes, over the mesh axes that shard its weight.
+
+    Attributes:
+      wanted: how what the product reads beside the weight has to be sharded instead.
+    """
+
+    sent: Collective
+    op: StepOp
+    weight: str
+    wanted: PartitionSpec
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each set of mesh axes over which activations are summed needlessly."""
+    for cost in context.costs:
+        step = cost.step
+        for axes, found in grouped(_sums(cost), lambda each: each.sent.axes).items():
+            now = sum(each.sent.wire_bytes for each in found)
+            then = _gathered(step, axes, {each.weight for each in found}) if step else 0
+            if step and 2 * then <= now and steps.is_large_traffic(now - then, step):
+                yield _finding(cost, step, found, now, then)
+
+
+def _sums(cost: Cost) -> Iterator[_Sum]:
+    step = cost.step
+    for each in step.collectives if step else ():
+        is_sum = each.kind in _SUMS and not each.is_written and bool(each.because)
+        if not step or not is_sum or each.carries.kind in ("gradient", "weight", "state"):
+            continue
+        ops = [op for op in step.ops if op.at <= each.at and op.result.shape == each.array.shape]
+        op = max(ops, key=lambda op: op.at, default=None)
+        weight = each.because[0].array
+        if op is not None and all(_is_for_storage(cost, axis) for axis in each.mesh_axes):
+            wanted = _wanted(op, weight, each.axes, step)
+            if wanted is not None:
+                yield _Sum(each, op, weight, wanted)
+
+
+def _is_for_storage(cost: Cost, axis: str) -> bool:
+    """Say whether a mesh axis is there for FSDP: the batch is meant to be sharded over it, too."""
+    given = cost.step.arguments if cost.step else ()
+    batches = (each.array.split.dims for each in given if each.role == "batch")
+    has_batch = any(dims and axis in dims[0] for dims in batches)
+    has_rule = any(axis in rule.mesh_axes for rule in _batch_rules(cost))
+    return "fsdp" in axis.lower() or has_batch or has_rule
+
+
+def _batch_rules(cost: Cost) -> list[AxisRule]:
+    return [rule for rule in cost.plan.spec.axis_rules if "batch" in rule.logical_axis]
+
+
+def _wanted(op: StepOp, name: str, axes: Sequence[str], step: Step) -> PartitionSpec | None:
+    """Return how a product's examples are sharded by mesh axes along which it sums its weight.
+
+    None where it is no such product, and where the axes do not divide the first dimension.
+    """
+    seats = steps.seats_of(op, name)
+    if seats is None:
+        return None
+    weight, own, other, letters, result = seats
+    dims_of = zip(own, weight.split.dims, strict=True)
+    summed = {axis for letter, split in dims_of if letter not in result for axis in split}
+    kept = [at for at, letter in enumerate(letters) if letter in result and letter not in own]
+    if not set(axes) <= summed or not kept:
+        return None
+    dims = [tuple(axis for axis in each if axis not in axes) for each in other.split.dims]
+    order = [axis.name for axis in step.mesh.axes]
+    dims[kept[0]] = tuple(sorted((*dims[kept[0]], *axes), key=order.index))
+    divides = other.shape[kept[0]] % step.mesh.ways(dims[kept[0]]) == 0
+    return PartitionSpec(tuple(dims)) if divides else None
+
+
+def _gathered(step: Step, axes: Sequence[str], weights: set[str]) -> int:
+    """Return what gathers of weights send in a step, and the sums of their gradients."""
+    ways = step.mesh.ways(axes)
+    sent = 0.0
+    for op in step.ops:
+        for each in op.operands:
+            if each.name in weights and set(axes) <= _split(each):
+                times = 2 if op.phase == "backward" else 1
+                whole = each.bytes * ways
+                sent += times * op.count * ring_bytes(CollectiveKind.ALL_GATHER, whole, ways)
+    return round(sent)
+
+
+def _split(array: StepArray) -> set[str]:
+    return {axis for axes in array.split.dims for axis in axes}
+
+
+def _finding(cost: Cost, step: Step, found: Sequence[_Sum], now: int, then: int) -> Diagnostic:
+    first = max(found, key=lambda each: each.sent.wire_bytes)
+    axes = first.sent.axes
+    rules = [rule for rule in _batch_rules(cost) if not set(axes) & set(rule.mesh_axes)]
+    lacking = rules[0] if rules and len(rules) == len(_batch_rules(cost)) else None
+    cause = first.sent.because[0]
+    return Diagnostic(
+        codes.ACTIVATIONS_SUMMED,
+        f"activations are summed over {listed(axes)}, which shards their weights:"
+        f" {steps.per_step(now)}, where gathering the weights sends"
+        f" {steps.per_step(then).partition(' per')[0]}",
+        labels_at(
+            (cause.span, f"shards `{cause.logical_axis or cause.array}` over {listed(axes)}"),
+            (lacking.span if lacking else None, "but the batch is not sharded over it"),
+            *((axis.span, "sums activations") for axis in step.mesh.axes if axis.name in axes),
+        ),
+        steps.sent_lines(each.sent for each in found),
+        _help(step, found, lacking, axes),
+        target=cost.target.name,
+        subject=axes[0],
+    )
+
+
+def _help(step: Step, found: Sequence[_Sum], rule: AxisRule | None, axes: Sequence[str]) -> str:
+    """Return how each device comes to work on examples of its own."""
+    parts = []
+    if rule is not None:
+        order = [axis.name for axis in step.mesh.axes]
+        wider = sorted((*rule.mesh_axes, *axes), key=order.index)
+        cause = found[0].sent.because[0].rule
+        above = f", above `{cause}`" if cause is not None else ""
+        new = f"{rule.logical_axis} -> {target_text(tuple(wider))}"
+        parts.append(f"write `{new}` in place of `{rule}`{above}")
+    forward = [each for each in found if each.op.phase != "backward"] or found
+    wanted = grouped(forward, lambda each: str(each.wanted)) if step.source == "code" else {}
+    for spec, each in wanted.items():
+        places = " and ".join(list(dict.fromkeys(str(one.op.place) for one in each))[:3])
+        parts.append(f"constrain what the products at {places} read to {spec}")
+    return f"{', and '.join(parts)}: each device then works on its own examples, with all weights"

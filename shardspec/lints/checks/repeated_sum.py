@@ -1,0 +1,119 @@
+"""A loop sums over devices in every round what it only adds up.
+
+Gradients of microbatches are such sums. The total is the same where each device adds up its own
+part of it, and the parts are summed over devices once, behind the loop. XLA moves a sum out of a
+loop only in simple cases, and not out of a loop over layers within one over microbatches. Reported
+where a device holds all of the total in any case, so that its own part takes no more memory, and
+where nothing in the loop needs the sum: clipping each microbatch's gradient, for one, does.
+
+Bad:
+    # def step(params, x):
+    #     def loss(params, x):
+    #         layer = lambda x, w: (jnp.tanh(x @ w), None)
+    #         x, _ = jax.lax.scan(layer, x, params["w"])
+    #         return jnp.mean(x.astype(jnp.float32) ** 2)
+    #     def accumulate(params, x):
+    #         def one(total, x):
+    #             return jax.tree.map(jnp.add, total, jax.grad(loss)(params, x)), None
+    #         total, _ = jax.lax.scan(one, jax.tree.map(jnp.zeros_like, params), x)
+    #         return total
+    #     total = accumulate(params, x)
+    #     return jax.tree.map(lambda w, g: w - g, params, total)
+    shardspec: 1
+    hardware: tpu v5e 4x4
+    mesh: {data: 16}
+    axes: {microbatch: 8, batch: 4096, features: 4096}
+    rules:
+      - batch -> data
+      - layers, microbatch, embed, features -> none
+    params:
+      w: layers embed features
+    arrays:
+      w: bf16[4, 4096, 4096]
+    activations:
+      x: microbatch batch features
+    lints: {pinned-large: allow}
+
+Good:
+    # def step(params, x):
+    #     def loss(params, x):
+    #         layer = lambda x, w: (jnp.tanh(x @ w), None)
+    #         x, _ = jax.lax.scan(layer, x, params["w"])
+    #         return jnp.mean(x.astype(jnp.float32) ** 2)
+    #     def accumulate(params, x):
+    #         def one(total, x):
+    #             return jax.tree.map(jnp.add, total, jax.grad(loss)(params, x)), None
+    #         total, _ = jax.lax.scan(one, jax.tree.map(jnp.zeros_like, params), x)
+    #         return jax.lax.pmean(total, "data")
+    #     P = jax.sharding.PartitionSpec
+    #     total = jax.shard_map(accumulate, mesh=resolver.mesh, in_specs=(P(), P(None, "data")),
+    #                           out_specs=P(), axis_names={"data"}, check_vma=False)(params, x)
+    #     return jax.tree.map(lambda w, g: w - g, params, total)
+    shardspec: 1
+    hardware: tpu v5e 4x4
+    mesh: {data: 16}
+    axes: {microbatch: 8, batch: 4096, features: 4096}
+    rules:
+      - batch -> data
+      - layers, microbatch, embed, features -> none
+    params:
+      w: layers embed features
+    arrays:
+      w: bf16[4, 4096, 4096]
+    activations:
+      x: microbatch batch features
+    lints: {pinned-large: allow}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from shardspec.analysis.cost import Cost
+from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics.words import counted, grouped, listed
+from shardspec.ir.step import Collective, Step, ring_bytes
+from shardspec.lints.context import Context
+from shardspec.lints.evidence import steps
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each set of mesh axes over which a loop sums again and again."""
+    for cost in context.costs:
+        step = cost.step
+        sums = (each for each in step.collectives if each.total_bytes) if step else ()
+        for found in grouped(sums, lambda each: (each.axes, each.is_written)).values():
+            saved = sum(each.wire_bytes - _once(each, step) for each in found) if step else 0
+            if step and steps.is_large_traffic(saved, step):
+                yield _finding(cost, step, found, saved)
+
+
+def _once(each: Collective, step: Step) -> int:
+    """Return what a sum of the total would send in a step."""
+    return ring_bytes(each.kind, each.total_bytes, step.mesh.ways(each.mesh_axes))
+
+
+def _finding(cost: Cost, step: Step, found: Sequence[Collective], saved: int) -> Diagnostic:
+    first = max(found, key=lambda each: each.wire_bytes)
+    axes = first.axes
+    rounds = round(first.wire_bytes / max(_once(first, step), 1))
+    carried = dict.fromkeys(str(each.carries) for each in found)
+    what = next(iter(carried)) if len(carried) == 1 else counted(len(carried), "array")
+    names = ", ".join(f"'{axis}'" for axis in axes)
+    over = f"({names})" if len(axes) > 1 else names
+    spans = [(cause.span, f"`{cause.mesh_axis}` comes from here") for cause in first.because]
+    return Diagnostic(
+        codes.REPEATED_SUM,
+        f"a loop sums {what} over {listed(axes)} {rounds} times in a step and only adds the results"
+        f" up: {steps.per_step(saved)} more than summing the total once",
+        labels_at(*spans)
+        or labels_at((cost.target.span, f"{listed(axes)} is an axis of this mesh")),
+        steps.sent_lines(found),
+        f"take the sum at {first.place} out of the loop, and sum the total behind it"
+        if first.is_written
+        else f"run the loop under `jax.shard_map(..., axis_names={{{names}}}, out_specs=P(),"
+        f" check_vma=False)`, with the batch split over {listed(axes)} by `in_specs` and P() for"
+        f" the weights, and behind the loop take `jax.lax.pmean(total, {over})`, or `psum` where"
+        " the loss is a sum over examples",
+        target=cost.target.name,
+    )
