@@ -11,12 +11,16 @@ import jax
 import jax.numpy as jnp
 import optax
 import pytest
+from flax import linen as nn
+from flax import nnx
+from flax.training.train_state import TrainState
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import shardspec
 from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
+from shardspec.analysis.spec_step import stated_step
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.spec import Param
 from shardspec.jax_backend.step.reading import step_of
@@ -220,6 +224,155 @@ EMBED_ON_TENSOR = TENSOR_ONLY.replace("embed -> none", "embed -> tensor").replac
 )
 def test_sums_of_activations_that_are_meant(text: str, build: Build) -> None:
     assert not told(text, build)[1]
+
+
+STATED = (
+    DATA
+    + """\
+axes: {batch: 64, length: 2048, vocab: 32768, embed: 4096, heads: 32, kv: 128, mlp: 16384}
+arrays:
+  table: bf16[32768, 4096]
+  head: bf16[4096, 32768]
+  layers/{q,k,v}: bf16[4, 4096, 32, 128]
+  layers/o: bf16[4, 32, 128, 4096]
+  layers/wi: bf16[4, 4096, 16384]
+  layers/wo: bf16[4, 16384, 4096]
+activations:
+  residual: batch length embed
+  tokens: batch length
+  "{query,key,value,context}": batch length heads kv
+  hidden: batch length mlp
+step:
+  program:
+    - gather(tokens, "table") -> residual
+    - residual, "layers/q" -> query[batch length heads kv]
+    - residual, "layers/k" -> key[batch length heads kv]
+    - residual, "layers/v" -> value[batch length heads kv]
+    - flash(query, key, value) -> context[batch length heads kv]
+    - context, "layers/o" -> residual
+    - residual, "layers/wi" -> hidden
+    - hidden, "layers/wo" -> residual
+    - residual, "head" -> logits[batch length vocab]
+"""
+)
+
+
+def stated(text: str) -> tuple[Cost, list[Diagnostic]]:
+    spec, _ = pipeline.load_text(text, "spec.yaml")
+    assert spec is not None
+    (plan,) = pipeline.compile_plans(spec)
+    made = stated_step(plan)
+    assert made is not None
+    cost = cost_of(plan, made.step, tokens=made.tokens)
+    return cost, [each for each in pipeline.step_findings([cost]) if each.code.id >= "SHD503"]
+
+
+def test_a_rule_that_is_widened_as_help_says_makes_weights_of_a_stated_step_travel() -> None:
+    before, (found,) = stated(STATED)
+    assert found.code.id == "SHD513"
+    rule = re.match(r"write `(.+?)` in place of `(.+?)`, above `embed -> fsdp`:", found.help or "")
+    assert rule
+    after, left = stated(STATED.replace(rule[2], rule[1]))
+    assert not left
+    assert sent(after) < sent(before)
+    assert seconds(after) < seconds(before)
+
+
+def linen(r: Any, *, is_cast: bool = False) -> Any:
+    """A train step as in the examples of Flax Linen."""
+
+    class Model(nn.Module):
+        @nn.compact
+        def __call__(self, tokens: Any) -> Any:
+            x = constrained(r)(nn.Embed(VOCAB, EMBED, dtype=jnp.bfloat16, name="table")(tokens))
+            for at in range(2):
+                h = nn.RMSNorm(dtype=jnp.bfloat16, name=f"norm_{at}")(x)
+                h = nn.Dense(MLP, use_bias=False, dtype=jnp.bfloat16, name=f"wi_{at}")(h)
+                dense = nn.Dense(EMBED, use_bias=False, dtype=jnp.bfloat16, name=f"wo_{at}")
+                x = constrained(r)(x + dense(nn.silu(h)))
+            return nn.Dense(VOCAB, use_bias=False, dtype=jnp.bfloat16, name="head")(x)
+
+    model = Model()
+    tokens = struct(256, 1024, dtype=jnp.int32)
+
+    def init() -> Any:
+        p = model.init(jax.random.key(0), jnp.zeros((64, 8), jnp.int32))["params"]
+        return TrainState.create(apply_fn=model.apply, params=p, tx=optax.adamw(1e-3))
+
+    def step(state: Any, tokens: Any) -> Any:
+        def of(p: Tree) -> Any:
+            logits = state.apply_fn({"params": p}, tokens).astype(jnp.float32)
+            return optax.softmax_cross_entropy_with_integer_labels(logits, tokens).mean()
+
+        value, grads = jax.value_and_grad(of)(state.params)
+        state = state.apply_gradients(grads=grads)
+        if is_cast:
+            narrow = jax.tree.map(lambda w: w.astype(jnp.bfloat16), state.params)
+            state = state.replace(params=narrow)
+        return state, {"loss": value}
+
+    return jax.jit(step, donate_argnums=0), (jax.eval_shape(init), tokens)
+
+
+def of_nnx(r: Any, *, is_cast: bool = False) -> Any:
+    """A train step as in the examples of Flax NNX, which changes the model in place."""
+
+    class Model(nnx.Module):
+        def __init__(self, rngs: Any) -> None:
+            self.table = nnx.Embed(VOCAB, EMBED, dtype=jnp.bfloat16, rngs=rngs)
+            self.wi_0 = nnx.Linear(EMBED, MLP, use_bias=False, dtype=jnp.bfloat16, rngs=rngs)
+            self.wo_0 = nnx.Linear(MLP, EMBED, use_bias=False, dtype=jnp.bfloat16, rngs=rngs)
+            self.head = nnx.Linear(EMBED, VOCAB, use_bias=False, dtype=jnp.bfloat16, rngs=rngs)
+
+        def __call__(self, tokens: Any) -> Any:
+            x = constrained(r)(self.table(tokens))
+            return self.head(constrained(r)(x + self.wo_0(nnx.silu(self.wi_0(x)))))
+
+    def made() -> Any:
+        model = Model(nnx.Rngs(0))
+        return model, nnx.Optimizer(model, optax.adamw(1e-3), wrt=nnx.Param)
+
+    def step(model: Any, optimizer: Any, tokens: Any) -> Any:
+        def of(model: Any) -> Any:
+            logits = model(tokens).astype(jnp.float32)
+            return optax.softmax_cross_entropy_with_integer_labels(logits, tokens).mean()
+
+        value, grads = nnx.value_and_grad(of)(model)
+        optimizer.update(model, grads)
+        if is_cast:
+            model.head.kernel.set_value(model.head.kernel.get_value().astype(jnp.bfloat16))
+        return value
+
+    return nnx.jit(step), (*nnx.eval_shape(made), struct(256, 1024, dtype=jnp.int32))
+
+
+FLAX = """\
+shardspec: 1
+hardware: tpu v5p 4x4x4
+mesh: {data: 8, fsdp: 8}
+rules:
+  - batch -> (data, fsdp)
+  - embed -> fsdp
+  - mlp, vocab -> none
+params:
+  "table/embedding": vocab embed
+  "wi_*/kernel": embed mlp
+  "wo_*/kernel": mlp embed
+  "head/kernel": embed vocab
+  "norm_*/scale": embed
+"""
+
+
+@pytest.mark.parametrize("build", [linen, of_nnx])
+def test_steps_of_flax(build: Callable[..., Any]) -> None:
+    cost, found = told(FLAX, build)
+    assert not found
+    unsplit = FLAX.replace("batch -> (data, fsdp)", "batch -> data")
+    before, found = told(unsplit, build)
+    assert list(found) == ["SHD513"]
+    assert sent(cost) < sent(before)
+    _, found = told(FLAX, partial(build, is_cast=True))
+    assert found["SHD517"].help == "cast it back to f32 before it is returned"
 
 
 # SHD514

@@ -241,8 +241,9 @@ def traced(
     told = _told(lowered, given)
     is_wrapped = outer is not lowered
     places = tuple(_in_module(lowered, module, len(told)))
-    arguments = tuple(None if at is None else [*told.values()][at] for at in places)
-    paths = {[*told][at]: place for place, at in enumerate(places) if at is not None}
+    keys, values = [*told], [*told.values()]
+    arguments = tuple(None if at is None else values[at] for at in places)
+    paths = {keys[at]: place for place, at in enumerate(places) if at is not None}
     numbers = {at for at, each in enumerate(arguments) if each is not None and each.is_number}
     return Traced(
         module,

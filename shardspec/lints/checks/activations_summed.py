@@ -63,6 +63,7 @@ from shardspec.ir.step import Collective, CollectiveKind, Step, StepArray, StepO
 from shardspec.lints.context import Context
 from shardspec.lints.evidence import steps
 
+_SHOWN = 5
 _SUMS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
 
 
@@ -92,17 +93,20 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 def _sums(cost: Cost) -> Iterator[_Sum]:
     step = cost.step
-    for each in step.collectives if step else ():
-        is_sum = each.kind in _SUMS and not each.is_written and bool(each.because)
-        if not step or not is_sum or each.carries.kind in ("gradient", "weight", "state"):
+    if step is None:
+        return
+    by_shape = grouped(step.ops, lambda op: op.result.shape)
+    weights = {each.path for each in step.arguments if each.role == "parameter"}
+    for each in step.collectives:
+        is_sum = each.kind in _SUMS and not each.is_written and each.carries.kind != "gradient"
+        if not is_sum or not all(_is_for_storage(cost, axis) for axis in each.mesh_axes):
             continue
-        ops = [op for op in step.ops if op.at <= each.at and op.result.shape == each.array.shape]
+        ops = (op for op in by_shape.get(each.array.shape, ()) if op.at <= each.at)
         op = max(ops, key=lambda op: op.at, default=None)
-        weight = each.because[0].array
-        if op is not None and all(_is_for_storage(cost, axis) for axis in each.mesh_axes):
-            wanted = _wanted(op, weight, each.axes, step)
-            if wanted is not None:
-                yield _Sum(each, op, weight, wanted)
+        seats = None if op is None else steps.seats_of(op, weights)
+        wanted = None if seats is None else _wanted(seats, each.axes, step)
+        if op is not None and seats is not None and wanted is not None:
+            yield _Sum(each, op, seats.weight.name, wanted)
 
 
 def _is_for_storage(cost: Cost, axis: str) -> bool:
@@ -118,14 +122,11 @@ def _batch_rules(cost: Cost) -> list[AxisRule]:
     return [rule for rule in cost.plan.spec.axis_rules if "batch" in rule.logical_axis]
 
 
-def _wanted(op: StepOp, name: str, axes: Sequence[str], step: Step) -> PartitionSpec | None:
+def _wanted(seats: steps.Seats, axes: Sequence[str], step: Step) -> PartitionSpec | None:
     """Return how a product's examples are sharded by mesh axes along which it sums its weight.
 
     None where it is no such product, and where the axes do not divide the first dimension.
     """
-    seats = steps.seats_of(op, name)
-    if seats is None:
-        return None
     weight, own, other, letters, result = seats
     dims_of = zip(own, weight.split.dims, strict=True)
     summed = {axis for letter, split in dims_of if letter not in result for axis in split}
@@ -159,39 +160,42 @@ def _split(array: StepArray) -> set[str]:
 def _finding(cost: Cost, step: Step, found: Sequence[_Sum], now: int, then: int) -> Diagnostic:
     first = max(found, key=lambda each: each.sent.wire_bytes)
     axes = first.sent.axes
-    rules = [rule for rule in _batch_rules(cost) if not set(axes) & set(rule.mesh_axes)]
-    lacking = rules[0] if rules and len(rules) == len(_batch_rules(cost)) else None
-    cause = first.sent.because[0]
+    batches = _batch_rules(cost)
+    lacks = batches and not any(set(axes) & set(rule.mesh_axes) for rule in batches)
+    causes = [cause for each in found for cause in each.sent.because]
+    cause = next((cause for cause in causes if cause.span is not None), None)
     return Diagnostic(
         codes.ACTIVATIONS_SUMMED,
         f"activations are summed over {listed(axes)}, which shards their weights:"
         f" {steps.per_step(now)}, where gathering the weights sends"
         f" {steps.per_step(then).partition(' per')[0]}",
         labels_at(
-            (cause.span, f"shards `{cause.logical_axis or cause.array}` over {listed(axes)}"),
-            (lacking.span if lacking else None, "but the batch is not sharded over it"),
+            (cause.span if cause else None, f"shards weights over {listed(axes)}"),
+            (batches[0].span if lacks else None, "but the batch is not sharded over it"),
             *((axis.span, "sums activations") for axis in step.mesh.axes if axis.name in axes),
         ),
         steps.sent_lines(each.sent for each in found),
-        _help(step, found, lacking, axes),
+        f"{', and '.join(_ways_out(step, found, batches))}: each device then works on its own"
+        " examples, with all weights",
         target=cost.target.name,
-        subject=axes[0],
     )
 
 
-def _help(step: Step, found: Sequence[_Sum], rule: AxisRule | None, axes: Sequence[str]) -> str:
-    """Return how each device comes to work on examples of its own."""
-    parts = []
-    if rule is not None:
+def _ways_out(step: Step, found: Sequence[_Sum], batches: Sequence[AxisRule]) -> Iterator[str]:
+    """Yield what makes each device work on examples of its own: a rule, and constraints."""
+    axes, is_code = found[0].sent.axes, step.source == "code"
+    rule = next((each for each in batches if set(axes) & set(each.mesh_axes)), None)
+    causes = [cause.rule for each in found for cause in each.sent.because if cause.rule is not None]
+    above = f", above `{causes[0]}`" if causes else ""
+    if rule is None and batches:
         order = [axis.name for axis in step.mesh.axes]
-        wider = sorted((*rule.mesh_axes, *axes), key=order.index)
-        cause = found[0].sent.because[0].rule
-        above = f", above `{cause}`" if cause is not None else ""
-        new = f"{rule.logical_axis} -> {target_text(tuple(wider))}"
-        parts.append(f"write `{new}` in place of `{rule}`{above}")
+        wider = tuple(sorted((*batches[0].mesh_axes, *axes), key=order.index))
+        new = f"{batches[0].logical_axis} -> {target_text(wider)}"
+        yield f"write `{new}` in place of `{batches[0]}`{above}"
+    elif not is_code:
+        yield f"let a rule shard the batch over {listed(axes)}{above}"
     forward = [each for each in found if each.op.phase != "backward"] or found
-    wanted = grouped(forward, lambda each: str(each.wanted)) if step.source == "code" else {}
-    for spec, each in wanted.items():
-        places = " and ".join(list(dict.fromkeys(str(one.op.place) for one in each))[:3])
-        parts.append(f"constrain what the products at {places} read to {spec}")
-    return f"{', and '.join(parts)}: each device then works on its own examples, with all weights"
+    wanted = grouped(forward, lambda each: str(each.wanted)) if is_code else {}
+    for spec, alike in wanted.items():
+        places = list(dict.fromkeys(str(each.op.place) for each in alike))[:_SHOWN]
+        yield f"constrain what the products at {' and '.join(places)} read to {spec}"

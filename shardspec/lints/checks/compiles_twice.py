@@ -43,7 +43,7 @@ from collections.abc import Iterator, Sequence
 
 from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic, codes, point
-from shardspec.diagnostics.words import as_one, binary_bytes, counted, grouped
+from shardspec.diagnostics.words import binary_bytes, counted, described, grouped
 from shardspec.ir.step import Returned
 from shardspec.lints.context import Context
 
@@ -68,7 +68,7 @@ def _finding(cost: Cost, found: Sequence[Returned]) -> Diagnostic:
     who = f"`{first}`" if len(found) == 1 else f"`{first}` and {counted(len(found) - 1, 'other')}"
     lost = sum(each.after.bytes for each in found if _is_lost(each))
     notes = [
-        f"{as_one({each.argument.path for each in alike}, ' ..')}: {change}"
+        f"{described(each.argument.path for each in alike)}: {change}"
         for change, alike in grouped(found, _change).items()
     ]
     if lost:

@@ -9,7 +9,7 @@ Bad:
     # def step(params, x):
     #     hidden = jnp.einsum("xce,xef->xcf", x, params["wi"])
     #     hidden = resolver.constrain(hidden, "_ batch _")
-    #     return jnp.einsum("xcf,xfe->xce", hidden, params["wo"])
+    #     return resolver.constrain(jnp.einsum("xcf,xfe->xce", hidden, params["wo"]), "_ batch _")
     shardspec: 1
     hardware: tpu v5e 4x4
     mesh: {data: 2, expert: 8}
@@ -100,18 +100,19 @@ def _gathers(cost: Cost) -> Iterator[_Gather]:
     step = cost.step
     if step is None:
         return
+    by_line = grouped(step.ops, lambda op: (op.phase, op.place))
     for each in step.collectives:
         is_gather = each.kind is CollectiveKind.ALL_GATHER and each.carries.kind == "weight"
         for cause in each.because if is_gather else ():
-            for op in step.ops if cause.attempt is not None else ():
-                if op.phase == each.phase and op.place == each.place:
+            if cause.attempt is not None:
+                for op in by_line.get((each.phase, each.place), ()):
                     yield from _moved(step, each, cause, op)
 
 
 def _moved(step: Step, each: Collective, cause: Cause, op: StepOp) -> Iterator[_Gather]:
     """Yield the gather, if a product has the weight's mesh axis on its tokens instead."""
     axis, ways = cause.mesh_axis, step.mesh.sizes[cause.mesh_axis]
-    seats = steps.seats_of(op, each.carries.name)
+    seats = steps.seats_of(op, (each.carries.name,))
     dims = each.array.split.dims
     if seats is None or len(dims) != len(seats.own) or axis not in (*sum(dims, ()),):
         return

@@ -81,11 +81,16 @@ def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each set of mesh axes over which a loop sums again and again."""
     for cost in context.costs:
         step = cost.step
-        sums = (each for each in step.collectives if each.total_bytes) if step else ()
+        sums = filter(_is_gradient, step.collectives) if step else ()
         for found in grouped(sums, lambda each: (each.axes, each.is_written)).values():
             saved = sum(each.wire_bytes - _once(each, step) for each in found) if step else 0
             if step and steps.is_large_traffic(saved, step):
                 yield _finding(cost, step, found, saved)
+
+
+def _is_gradient(each: Collective) -> bool:
+    """Say whether it is a gradient of a weight, or a sum that the user wrote, and only added up."""
+    return bool(each.total_bytes) and (each.is_written or each.carries.kind == "gradient")
 
 
 def _once(each: Collective, step: Step) -> int:

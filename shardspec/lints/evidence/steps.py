@@ -8,7 +8,7 @@ splits the weight splits the examples, too, and each device works on its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from shardspec.analysis.cost import Cost
@@ -102,13 +102,13 @@ class Seats(NamedTuple):
     result: str
 
 
-def seats_of(op: StepOp, name: str) -> Seats | None:
-    """Return the operands of a product of two that reads a weight; None for any other."""
+def seats_of(op: StepOp, weights: Collection[str]) -> Seats | None:
+    """Return the operands of a product of two that reads one of some weights; else None."""
     inputs, _, result = op.einsum.partition("->")
     letters = inputs.split(",")
     if not result or [len(each) for each in letters] != [len(e.shape) for e in op.operands]:
         return None
-    at = next((at for at, each in enumerate(op.operands) if each.name == name), None)
+    at = next((at for at, each in enumerate(op.operands) if each.name in weights), None)
     if at is None or len(letters) != _PAIR:
         return None
     return Seats(op.operands[at], letters[at], op.operands[1 - at], letters[1 - at], result)
