@@ -101,7 +101,7 @@ def _once(each: Collective, step: Step) -> int:
 def _finding(cost: Cost, step: Step, found: Sequence[Collective], saved: int) -> Diagnostic:
     first = max(found, key=lambda each: each.wire_bytes)
     axes = first.axes
-    rounds = round(first.wire_bytes / max(_once(first, step), 1))
+    once = sum(_once(each, step) for each in found)
     carried = dict.fromkeys(str(each.carries) for each in found)
     what = next(iter(carried)) if len(carried) == 1 else counted(len(carried), "array")
     names = ", ".join(f"'{axis}'" for axis in axes)
@@ -109,8 +109,9 @@ def _finding(cost: Cost, step: Step, found: Sequence[Collective], saved: int) ->
     spans = [(cause.span, f"`{cause.mesh_axis}` comes from here") for cause in first.because]
     return Diagnostic(
         codes.REPEATED_SUM,
-        f"a loop sums {what} over {listed(axes)} {rounds} times in a step and only adds the results"
-        f" up: {steps.per_step(saved)} more than summing the total once",
+        f"a loop sums {what} over {listed(axes)} in every round and only adds the results up:"
+        f" {steps.per_step(once + saved)}, where summing the total once sends"
+        f" {steps.per_step(once).partition(' per')[0]}",
         labels_at(*spans)
         or labels_at((cost.target.span, f"{listed(axes)} is an axis of this mesh")),
         steps.sent_lines(found),
