@@ -699,6 +699,22 @@ def test_state_that_is_placed_as_it_comes_back() -> None:
     assert after.memory.total.bytes < before.memory.total.bytes
 
 
+def test_a_result_that_is_stated_as_it_was_given() -> None:
+    def stated_as(r: Any, *, is_whole: bool) -> Any:
+        p = weights()
+        whole = jax.tree.map(lambda _: NamedSharding(r.mesh, P()), p)
+        function, args = train(r, partial(loss, between=constrained(r)))
+        step = jax.jit(function, out_shardings=whole if is_whole else r.shardings(p))
+        return step, args
+
+    before, found = told(SPEC, partial(stated_as, is_whole=True))
+    assert "let it come back as P('fsdp', 'tensor')" in (found["SHD517"].help or "")
+    after, left = told(SPEC, partial(stated_as, is_whole=False))
+    assert "SHD517" not in left
+    assert sent(after) < sent(before)
+    assert seconds(after) < seconds(before)
+
+
 def counting(r: Any, count: Any, one: Any, rate: Any) -> Any:
     """State in one tree, with a counter and a rate in it."""
 

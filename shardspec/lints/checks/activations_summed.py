@@ -59,11 +59,10 @@ from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import grouped, listed
 from shardspec.ir.spec import AxisRule, PartitionSpec, target_text
-from shardspec.ir.step import Collective, CollectiveKind, Step, StepArray, StepOp, ring_bytes
+from shardspec.ir.step import Collective, CollectiveKind, Step, StepOp, ring_bytes
 from shardspec.lints.context import Context
 from shardspec.lints.evidence import steps
 
-_SHOWN = 5
 _SUMS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
 
 
@@ -146,15 +145,11 @@ def _gathered(step: Step, axes: Sequence[str], weights: set[str]) -> int:
     sent = 0.0
     for op in step.ops:
         for each in op.operands:
-            if each.name in weights and set(axes) <= _split(each):
+            if each.name in weights and set(axes) <= {*each.split.mesh_axes}:
                 times = 2 if op.phase == "backward" else 1
                 whole = each.bytes * ways
                 sent += times * op.count * ring_bytes(CollectiveKind.ALL_GATHER, whole, ways)
     return round(sent)
-
-
-def _split(array: StepArray) -> set[str]:
-    return {axis for axes in array.split.dims for axis in axes}
 
 
 def _finding(cost: Cost, step: Step, found: Sequence[_Sum], now: int, then: int) -> Diagnostic:
@@ -195,7 +190,7 @@ def _ways_out(step: Step, found: Sequence[_Sum], batches: Sequence[AxisRule]) ->
     elif not is_code:
         yield f"let a rule shard the batch over {listed(axes)}{above}"
     forward = [each for each in found if each.op.phase != "backward"] or found
-    wanted = grouped(forward, lambda each: str(each.wanted)) if is_code else {}
-    for spec, alike in wanted.items():
-        places = list(dict.fromkeys(str(each.op.place) for each in alike))[:_SHOWN]
-        yield f"constrain what the products at {' and '.join(places)} read to {spec}"
+    for spec, places in steps.places_by(
+        forward if is_code else (), lambda each: (each.wanted, each.op)
+    ):
+        yield f"constrain what the products at {places} read to {spec}"

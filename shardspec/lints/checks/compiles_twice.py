@@ -47,6 +47,8 @@ from shardspec.diagnostics.words import binary_bytes, counted, described, groupe
 from shardspec.ir.step import Returned
 from shardspec.lints.context import Context
 
+_SHOWN = 5
+
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each target on which a step gives back other state than it was given."""
@@ -57,37 +59,31 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 
 def _differs(each: Returned, cost: Cost) -> bool:
-    """Say whether it compiles anew: on one device a number is placed as its array is."""
-    is_number = each.kinds[0] and each.before.dtype == each.after.dtype and "weak" in each.kinds[1]
-    return not is_number or cost.plan.mesh.device_count > 1
+    """Say whether JAX compiles anew: on one device a number is placed as its array is."""
+    is_same = bool(each.kinds[0] and each.kinds[1]) and each.before.dtype == each.after.dtype
+    return not is_same or cost.plan.mesh.device_count > 1
 
 
 def _finding(cost: Cost, found: Sequence[Returned]) -> Diagnostic:
-    ways = grouped(found, _way_out)
     first = found[0].argument.path or "an argument"
     who = f"`{first}`" if len(found) == 1 else f"`{first}` and {counted(len(found) - 1, 'other')}"
-    lost = sum(each.after.bytes for each in found if _is_lost(each))
+    pairs = ((each.argument.is_donated, each.before.bytes, each.after.bytes) for each in found)
+    lost = sum(after for is_donated, before, after in pairs if is_donated and before != after)
     notes = [
         f"{described(each.argument.path for each in alike)}: {change}"
         for change, alike in grouped(found, _change).items()
     ]
-    if lost:
-        notes.append(f"{binary_bytes(lost)} that were donated on each device are not reused")
+    ways = grouped(found, _way_out)
+    names = {way: f" (`{alike[0].argument.path}`)" for way, alike in ways.items()}
+    told = f"{binary_bytes(lost)} that were donated on each device are not reused"
     return point(
         codes.COMPILES_TWICE,
         f"the step gives {who} back otherwise than it was given, so its second call compiles again",
         cost.target.span,
-        notes=tuple(notes),
-        help="; ".join(
-            f"{way}{f' (`{alike[0].argument.path}`)' if len(ways) > 1 else ''}"
-            for way, alike in ways.items()
-        ),
+        notes=(*notes[:_SHOWN], *([told] if lost else ())),
+        help="; ".join(f"{way}{names[way] if len(ways) > 1 else ''}" for way in [*ways][:_SHOWN]),
         target=cost.target.name,
     )
-
-
-def _is_lost(each: Returned) -> bool:
-    return each.argument.is_donated and each.before.bytes != each.after.bytes
 
 
 def _change(each: Returned) -> str:
@@ -98,16 +94,14 @@ def _change(each: Returned) -> str:
 
 
 def _way_out(each: Returned) -> str:
-    dtype = "s32" if each.before.dtype == "s32" else each.before.dtype
-    if each.before.dtype != each.after.dtype:
+    dtype = each.before.dtype
+    if dtype != each.after.dtype:
         return f"cast it back to {dtype} before it is returned"
-    if each.kinds[0] != each.kinds[1]:
-        if each.kinds[0]:
-            name = {"s": "int", "f": "float", "u": "uint"}.get(dtype[0], "")
-            return (
-                f"begin with an array of a stated type, as in `jnp.asarray(0, '{name}{dtype[1:]}')`"
-            )
+    if each.kinds[0]:
+        name = {"s": "int", "f": "float", "u": "uint"}.get(dtype[0], "") + dtype[1:]
+        return f"begin with an array of a stated type, as in `jnp.asarray(0, '{name}')`"
+    if each.kinds[1]:
         return "return it with a stated type, as in `jnp.asarray(x, x.dtype)`"
     if each.after.bytes < each.before.bytes:
         return f"place it as {each.after.split} from the beginning"
-    return f"constrain it to {each.before.split} before it is returned"
+    return f"let it come back as {each.before.split}, by `out_shardings` or the constraint on it"

@@ -113,21 +113,19 @@ def _moved(step: Step, each: Collective, cause: Cause, op: StepOp) -> Iterator[_
     """Yield the gather, if a product has the weight's mesh axis on its tokens instead."""
     axis, ways = cause.mesh_axis, step.mesh.sizes[cause.mesh_axis]
     seats = steps.seats_of(op, (each.carries.name,))
-    dims = each.array.split.dims
-    if seats is None or len(dims) != len(seats.own) or axis not in (*sum(dims, ()),):
+    split = each.array.split
+    if seats is None or len(split.dims) != len(seats.own) or axis not in split.mesh_axes:
         return
-    letter = next(at for at, axes in zip(seats.own, dims, strict=True) if axis in axes)
-    split = [axes for at, axes in zip(seats.letters, seats.other.split.dims, strict=True)
-             if at not in seats.own]  # fmt: skip
-    if letter not in seats.letters or letter not in seats.result or axis not in sum(split, ()):
+    expert = seats.own[next(at for at, axes in enumerate(split.dims) if axis in axes)]
+    lies = dict(zip(seats.letters, seats.other.split.dims, strict=True))
+    is_batched = any(axis in axes for letter, axes in lies.items() if letter not in seats.own)
+    if expert not in lies or expert not in seats.result or not is_batched:
         return
-    wanted = tuple(
-        (axis,) if at == letter else tuple(name for name in axes if name != axis)
-        for at, axes in zip(seats.letters, seats.other.split.dims, strict=True)
-    )
+    rest = {at: tuple(name for name in axes if name != axis) for at, axes in lies.items()}
+    wanted = PartitionSpec(tuple((rest | {expert: (axis,)}).values()))
     sizes = seats.other.bytes, op.result.bytes
     sent = sum(ring_bytes(CollectiveKind.ALL_TO_ALL, size, ways) for size in sizes)
-    yield _Gather(each, cause, op, PartitionSpec(wanted), round(sent * op.count))
+    yield _Gather(each, cause, op, wanted, round(sent * op.count))
 
 
 def _finding(cost: Cost, found: Sequence[_Gather], now: int, then: int) -> Diagnostic:
@@ -135,11 +133,10 @@ def _finding(cost: Cost, found: Sequence[_Gather], now: int, then: int) -> Diagn
     axis = cause.mesh_axis
     paths = tuple(dict.fromkeys(each.sent.carries.name for each in found))
     who = f"`{paths[0]}` is" if len(paths) == 1 else f"{counted(len(paths), 'weight')} are"
-    wanted = grouped(found, lambda each: str(each.wanted))
-    parts = []
-    for spec, each in wanted.items():
-        places = " and ".join(dict.fromkeys(str(one.op.place) for one in each))
-        parts.append(f"constrain what the products at {places} read, and what they make, to {spec}")
+    parts = [
+        f"constrain what the products at {places} read, and what they make, to {spec}"
+        for spec, places in steps.places_by(found, lambda each: (each.wanted, each.op))
+    ]
     return Diagnostic(
         codes.EXPERTS_GATHERED,
         f"{who} gathered over `{axis}`, which holds each expert once: {steps.per_step(now)}, where"

@@ -8,15 +8,15 @@ splits the weight splits the examples, too, and each device works on its own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.coverage import is_large
 from shardspec.analysis.traffic import group
 from shardspec.diagnostics import Span
 from shardspec.diagnostics.words import binary_bytes, counted, grouped, percent, three_figures
-from shardspec.ir.spec import Mesh
+from shardspec.ir.spec import Mesh, PartitionSpec
 from shardspec.ir.step import (
     Cause,
     Collective,
@@ -28,6 +28,7 @@ from shardspec.ir.step import (
     ring_bytes,
 )
 
+Found = TypeVar("Found")
 _SHOWN = 5
 _PAIR = 2
 
@@ -112,6 +113,14 @@ def seats_of(op: StepOp, weights: Collection[str]) -> Seats | None:
     if at is None or len(letters) != _PAIR:
         return None
     return Seats(op.operands[at], letters[at], op.operands[1 - at], letters[1 - at], result)
+
+
+def places_by(
+    found: Iterable[Found], told: Callable[[Found], tuple[PartitionSpec, StepOp]]
+) -> Iterator[tuple[str, str]]:
+    """Yield how products are to be sharded, with their lines: `model.py:7 and model.py:9`."""
+    for spec, pairs in grouped(map(told, found), lambda pair: str(pair[0])).items():
+        yield spec, " and ".join(list(dict.fromkeys(str(op.place) for _, op in pairs))[:_SHOWN])
 
 
 def wasted_flops(ops: Iterable[StepOp], ways: int) -> float:
