@@ -770,6 +770,21 @@ def _activation(r: Any) -> Any:
     return step, (weights(), struct(64, 1024, EMBED))
 
 
+def _donated_activation(r: Any) -> Any:
+    step = jax.jit(lambda p, x: (x @ p["head"] @ p["head"].T).astype(jnp.float32), donate_argnums=1)
+    return step, (weights(), struct(64, 1024, EMBED))
+
+
+def _donated_states(r: Any) -> Any:
+    """State that the spec does not know, in a tree of its own."""
+    state = {"position": struct(64, 1024, EMBED), "time": struct(64, dtype=jnp.float32)}
+    step = jax.jit(
+        lambda p, s: {"position": s["position"] * 2, "time": s["time"] + jnp.float32(1)},
+        donate_argnums=1,
+    )
+    return step, (weights(), state)
+
+
 def _stated(r: Any) -> Any:
     _, args = optimized(r)
     p = r.shardings(args[0])
@@ -788,6 +803,8 @@ def _stated(r: Any) -> Any:
         pytest.param(SPEC, _gradients, id="gradients are no parameters"),
         pytest.param(SPEC, _wider, id="means of parameters"),
         pytest.param(SPEC, _activation, id="an activation"),
+        pytest.param(SPEC, _donated_activation, id="an activation that is donated"),
+        pytest.param(SPEC, _donated_states, id="other state"),
         pytest.param(SPEC, _stated, id="stated shardings"),
         pytest.param(SPEC, partial(counting, count=WHOLE, one=1, rate=RATE), id="counter"),
     ],

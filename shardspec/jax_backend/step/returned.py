@@ -2,8 +2,8 @@
 
 JAX compiles for the types and the layouts of what it is given. The result of a first call is what
 the second call is given, so a step that changes a type or a layout of its state compiles twice. Two
-trees of the same paths and shapes are the same state where the function was given one as donated,
-or where some parameter or state in it is worked out of the old one, element by element.
+trees of the same paths and shapes are the same state where parameters or state in it were donated,
+or are worked out of the old ones, element by element.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def _kind(info: Any, is_weak: bool, is_number: bool = False) -> str:
 def returned(graph: Graph, fed: Sequence[Fed], given: Sequence[StepArgument]) -> Iterator[Returned]:
     """Yield what of a step's state comes back otherwise than it was given."""
     for pairs in by_key((each.tree, each) for each in fed).values():
-        if not any(_is_state(graph, each, given) for each in pairs):
+        is_lone = len(pairs) == 1
+        if not any(_is_state(graph, each, given, is_lone=is_lone) for each in pairs):
             continue
         for each in pairs:
             argument = given[each.argument]
@@ -101,11 +102,13 @@ def returned(graph: Graph, fed: Sequence[Fed], given: Sequence[StepArgument]) ->
                 yield Returned(argument, after, each.kinds)
 
 
-def _is_state(graph: Graph, fed: Fed, given: Sequence[StepArgument]) -> bool:
+def _is_state(graph: Graph, fed: Fed, given: Sequence[StepArgument], *, is_lone: bool) -> bool:
     argument = given[fed.argument]
     is_meant = argument.role in ("parameter", "optimizer", "cache")
-    is_new = is_meant and _reaches(graph.main.yields[fed.result], fed.argument)
-    return is_new or argument.is_donated
+    if not is_meant and (is_lone or not argument.is_donated):
+        return False  # an activation, perhaps, whose memory the result takes
+    is_taken = is_meant and argument.is_donated
+    return is_taken or _reaches(graph.main.yields[fed.result], fed.argument)
 
 
 def _reaches(value: Value, place: int) -> bool:
