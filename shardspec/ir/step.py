@@ -279,6 +279,7 @@ class Collective:
       rounds: of the innermost loop that it stands in.
       total_bytes: where loops around it do no more with what it sends than add it up: of all such
         totals in a step, on one device; else 0.
+      is_kept: whether the step gives that total back, and the next call goes on with it.
 
     Invariants:
       ring: wire_bytes_per_run is never more than twice payload_bytes.
@@ -301,6 +302,7 @@ class Collective:
     reshard: Reshard | None = None
     rounds: float = 1
     total_bytes: int = 0
+    is_kept: bool = False
 
     @property
     def axes(self) -> tuple[str, ...]:

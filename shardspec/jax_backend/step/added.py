@@ -6,6 +6,8 @@ total has to be linear: where code takes a norm of it, or clips it, each round n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from shardspec.ir.step import CollectiveKind
 from shardspec.jax_backend.step.graph import Body, Node, Value
 from shardspec.jax_backend.step.sends import VIEWS, Send
@@ -21,22 +23,31 @@ _SCALES = frozenset(("stablehlo.multiply", "stablehlo.divide"))
 _FAR = 300
 
 
-def total_bytes(send: Send) -> int:
-    """Return the bytes of what loops add a sum up to, on one device in a step; 0 if they do more.
+def total_of(send: Send, fed: Mapping[int, int]) -> tuple[int, bool]:
+    """Return the bytes of what a sum is only added to, on one device in a step; 0 if more is done.
 
-    Of several loops around it, that is the outermost that does no more.
+    Of several loops around it, that is the total of the outermost that does no more. Where the
+    step gives the total back, the caller is one more loop.
+
+    Args:
+      fed: the arguments of the function that its results take the place of in the next call.
+
+    Returns:
+      The bytes, and whether the step gives the total back.
     """
     if send.kind is not CollectiveKind.ALL_REDUCE or send.after is not None:
-        return 0
-    for loop in [body for body in send.node.body.outwards() if body.is_loop][::-1]:
-        total = _total(send.result, loop)
-        if total is not None and loop.owner is not None:
+        return 0, False
+    bodies = [body for body in send.node.body.outwards() if body.is_loop or body.owner is None]
+    for body in bodies[::-1]:
+        total = _total(send.result, body, fed)
+        if total is not None:
             is_whole = total.axes.keys().isdisjoint(send.names)
-            return round(total.bytes * loop.owner.count) if is_whole else 0
-    return 0
+            count = 1 if body.owner is None else body.owner.count
+            return round(total.bytes * count) if is_whole else 0, body.owner is None
+    return 0, False
 
 
-def _total(value: Value, loop: Body) -> Value | None:
+def _total(value: Value, loop: Body, fed: Mapping[int, int]) -> Value | None:
     """Return what a loop carries from round to round as the total of a value; None for none."""
     seen: set[Value] = set()
     factors: set[Value] = set()
@@ -47,15 +58,18 @@ def _total(value: Value, loop: Body) -> Value | None:
         if value in seen:
             continue
         seen.add(value)
+        later = _yielded(value, loop, fed)
+        if later is None:
+            return None
         if value.body is loop:
-            totals.update(loop.arguments[at] for at in value.yielded)
+            totals.update(later)
+        waiting += [each for each in later if each not in seen]
         for user in value.users:
             found = _onward(user, value)
             if found is None:
                 return None
             factors.update(found[1])
             waiting += found[0]
-        waiting += [each for each in _yielded(value, loop) if each not in seen]
     if waiting or not seen.isdisjoint(factors):
         return None
     return max(totals, key=lambda each: each.bytes, default=None)
@@ -75,10 +89,14 @@ def _onward(user: Node, value: Value) -> tuple[list[Value], list[Value]] | None:
     return None
 
 
-def _yielded(value: Value, loop: Body) -> list[Value]:
-    """Return what a value is called in the next round of a loop, and behind inner ones."""
+def _yielded(value: Value, loop: Body, fed: Mapping[int, int]) -> list[Value] | None:
+    """Return what a value is called in the next round of a loop, and behind inner ones.
+
+    None where the caller is given a value, which no argument is in the next call.
+    """
     body = value.body
     if body.owner is None:
-        return []
+        is_fed = all(at in fed for at in value.yielded)
+        return [body.arguments[fed[at]] for at in value.yielded] if is_fed else None
     turned = [body.arguments[at] for at in value.yielded] if body.is_loop else []
     return turned if body is loop else turned + [body.owner.results[at] for at in value.yielded]

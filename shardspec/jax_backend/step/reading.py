@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardspec.analysis.step_arguments import transfers
 from shardspec.diagnostics.words import counted
 from shardspec.ir.step import Cause, CauseKind, Collective, Place, Step, StepArgument
-from shardspec.jax_backend.step.added import total_bytes
+from shardspec.jax_backend.step.added import total_of
 from shardspec.jax_backend.step.blame import Blame, Constraint, constraints_of, root_of
 from shardspec.jax_backend.step.carries import Carries
 from shardspec.jax_backend.step.graph import (
@@ -96,11 +96,14 @@ def _read(
     names = dict(_names(blame))
     tensors = tensors_of(graph, found.arguments, platform)
     given = tuple(_arguments(graph, found.arguments))
+    fed = {each.result: each.argument for each in found.fed}
     return Step(
         "code",
         target.mesh,
         tuple(op for op in ops_of(graph, names) if op.at not in unused),
-        tuple(_collective(send, blame, carries) for send in sends if send.node.at not in unused),
+        tuple(
+            _collective(send, blame, carries, fed) for send in sends if send.node.at not in unused
+        ),
         tuple(each for each in tensors if each.born not in unused),
         given,
         graph.end,
@@ -130,7 +133,7 @@ def _arguments(graph: Graph, arguments: Sequence[Given | None]) -> Iterator[Step
             yield StepArgument(given.path, given.role, array, *told, is_guess=given.is_guess)
 
 
-def _collective(send: Send, blame: Blame, carries: Carries) -> Collective:
+def _collective(send: Send, blame: Blame, carries: Carries, fed: Mapping[int, int]) -> Collective:
     user = _served(send)
     loop = next((body for body in send.node.body.outwards() if body.is_loop), None)
     carried = carries.of(send)
@@ -152,7 +155,7 @@ def _collective(send: Send, blame: Blame, carries: Carries) -> Collective:
         send.node.at,
         reshard_of(send, blame.graph),
         1 if loop is None else loop.rounds,
-        total_bytes(send),
+        *total_of(send, fed),
     )
 
 

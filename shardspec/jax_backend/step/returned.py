@@ -55,15 +55,15 @@ def fed_of(lowered: Any, told: Mapping[str, int], numbers: set[int], is_wrapped:
     fed = []
     for head, leaves in groups:
         shown = [(path, info.shape) for path, info, _ in leaves]
-        same = (
+        same = [
             key
             for key, own in free.items()
             if [(path, info.shape) for path, info, _ in own] == shown
             and (not is_wrapped or key == head)
-        )
-        key = next(same, None)
-        if key is None:
+        ]
+        if not same:
             continue
+        key = next((key for key in same if _is_donated(free[key])), same[0])
         for (path, before, _), (_, after, at) in zip(free.pop(key), leaves, strict=True):
             number = told.get(key + path)
             if number is not None and len(weak) == len(results):
@@ -71,6 +71,10 @@ def fed_of(lowered: Any, told: Mapping[str, int], numbers: set[int], is_wrapped:
                 kinds = (_kind(before, was, number in numbers), _kind(after, weak[at]))
                 fed.append(Fed(len(free), number, at, kinds))
     return fed
+
+
+def _is_donated(leaves: Sequence[tuple[str, Any, int]]) -> bool:
+    return any(getattr(info, "donated", False) for _, info, _ in leaves)
 
 
 def _leaves(tree: Any, depth: int) -> dict[str, list[tuple[str, Any, int]]]:
