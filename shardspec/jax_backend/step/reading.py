@@ -74,10 +74,7 @@ def _read(
 ) -> Step:
     set_phases(graph)
     gather_summands(graph)
-    notes = [*found.notes, *_unnamed(resolver, found)]
-    for loop in count_rounds(graph):
-        place = loop.where.place
-        notes.append(f"the loop at {place} does not say how often it goes round: counted once")
+    notes = [*found.notes, *_unnamed(resolver, found), *_unbounded(graph)]
     target = resolver.target
     platform = platform_of(target)
     asked = {(each.split, each.shape, each.place) for each in constraints.values()}
@@ -93,14 +90,13 @@ def _read(
     unused = set(_cheaper_branches(graph, sends, notes))
     blame = Blame(graph, Layouts(resolver), found.arguments, found.results, constraints)
     carries = Carries(blame)
-    names = dict(_names(blame))
     tensors = tensors_of(graph, found.arguments, platform)
     given = tuple(_arguments(graph, found.arguments))
     fed = {each.result: each.argument for each in found.fed}
     return Step(
         "code",
         target.mesh,
-        tuple(op for op in ops_of(graph, names) if op.at not in unused),
+        tuple(op for op in ops_of(graph, dict(_names(blame))) if op.at not in unused),
         tuple(
             _collective(send, blame, carries, fed) for send in sends if send.node.at not in unused
         ),
@@ -112,6 +108,13 @@ def _read(
         tuple(dict.fromkeys((*unknown, *transfers(given, found.place)))),
         tuple(returned(graph, found.fed, given)),
     )
+
+
+def _unbounded(graph: Graph) -> Iterator[str]:
+    """Count how often loops go round; yield those that do not say it."""
+    for loop in count_rounds(graph):
+        place = loop.where.place
+        yield f"the loop at {place} does not say how often it goes round: counted once"
 
 
 def _names(blame: Blame) -> Iterator[tuple[Value, str]]:
