@@ -50,6 +50,7 @@ FOR_ONE_SIBLING = {
     "jax_backend.moving": "what a move of live arrays says of itself",
     "jax_backend.owners": "whose state an array is, apart from how it lies",
     "jax_backend.step_lines.attention": "a pass over rows",
+    "jax_backend.step.added": "a pass over steps",
     "jax_backend.step.carries": "a pass over steps",
     "jax_backend.step.reshards": "a pass over steps",
     "jax_backend.step.halos": "a pass over steps",

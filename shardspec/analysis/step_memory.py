@@ -33,11 +33,17 @@ if TYPE_CHECKING:  # what has no step loads nothing of one
     from shardspec.ir.step import Step, StepArgument, StepTensor
 
 #: How well a figure is known, the best first: counted, told by a compiler, worked out by a model
-#: of the machine, or at the least so much.
-Basis = Literal["exact", "compiled", "modelled", "floor"]
-_BASES: tuple[Basis, ...] = ("exact", "compiled", "modelled", "floor")
+#: of the machine, of an array whose sharding nothing states, or at the least so much.
+Basis = Literal["exact", "compiled", "modelled", "guess", "floor"]
+_BASES: tuple[Basis, ...] = ("exact", "compiled", "modelled", "guess", "floor")
 #: What marks a figure of each basis: `=`, `x` of a compiler, `~`.
-MARKS: dict[Basis, str] = {"exact": "=", "compiled": "x", "modelled": "~", "floor": "~"}
+MARKS: dict[Basis, str] = {
+    "exact": "=",
+    "compiled": "x",
+    "modelled": "~",
+    "guess": "~",
+    "floor": "~",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +198,8 @@ def _by_step(target: Target, step: Step) -> StepMemory:
 
 def _argument_amount(argument: StepArgument, target: Target) -> Amount:
     one = held_bytes(argument.array.shard_shape, argument.array.dtype, target)
-    return one if argument.count == 1 else Amount(one.bytes * argument.count, one.basis)
+    basis: Basis = "guess" if argument.is_guess and one.basis == "exact" else one.basis
+    return Amount(one.bytes * argument.count, basis)
 
 
 def _tensor_bytes(tensor: StepTensor, target: Target) -> int:

@@ -271,6 +271,25 @@ UNKNOWN_OPERATION = Code(
     is_fault=True,
 )
 
+ACTIVATIONS_SUMMED = warning(
+    "SHD513", "activations-summed", "activations are summed where gathered weights would send less"
+)
+EXPERTS_GATHERED = warning(
+    "SHD514", "experts-gathered", "weights of experts are gathered where tokens would send less"
+)
+REPEATED_SUM = warning(
+    "SHD515", "repeated-sum", "each round of a loop sums over devices what it only adds up"
+)
+TORN_BATCH = warning(
+    "SHD516", "torn-batch", "a reshape cuts a sharded batch, and its parts move to other devices"
+)
+COMPILES_TWICE = warning(
+    "SHD517", "compiles-twice", "a step changes its state's type or layout, and compiles twice"
+)
+GUESSED_PLACEMENT = warning(
+    "SHD518", "guessed-placement", "nothing says how an argument is sharded, and it is guessed"
+)
+
 NOT_CARRIED_OVER = warning(
     "SHD601", "not-carried-over", "another tool's file says what a spec cannot say, or back"
 )

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from shardspec.diagnostics import Span
 from shardspec.ir.plan import Attempt
@@ -221,6 +221,14 @@ class Carried:
         return f"{self.kind}{joint}{self.name}" if self.name else self.kind
 
 
+class Tear(NamedTuple):
+    """A reshape that makes several dimensions of the first one, which mesh axes split."""
+
+    before: Shape
+    after: Shape
+    place: Place
+
+
 @dataclass(frozen=True, slots=True)
 class Reshard:
     """An array made to lie otherwise, by one collective or by several in a row.
@@ -236,6 +244,7 @@ class Reshard:
       works: the ticks of the operations that it comes to, those element by element looked through.
       shared_over: the mesh axes that share the work of these; None where that is not known.
       has_parts: whether parts of mesh axes split it, which `before` and `after` do not show.
+      tear: the reshape that cut its first dimension, which these mesh axes split; None for none.
     """
 
     at: int
@@ -247,6 +256,7 @@ class Reshard:
     works: tuple[int, ...] = ()
     shared_over: tuple[str, ...] | None = None
     has_parts: bool = False
+    tear: Tear | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +277,9 @@ class Collective:
       at: when it starts, by the clock of the step.
       reshard: what it is a part of, where it makes an array lie otherwise and computes nothing.
       rounds: of the innermost loop that it stands in.
+      total_bytes: where loops around it do no more with what it sends than add it up: of all such
+        totals in a step, on one device; else 0.
+      is_kept: whether the step gives that total back, and the next call goes on with it.
 
     Invariants:
       ring: wire_bytes_per_run is never more than twice payload_bytes.
@@ -288,6 +301,8 @@ class Collective:
     at: int = 0
     reshard: Reshard | None = None
     rounds: float = 1
+    total_bytes: int = 0
+    is_kept: bool = False
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -361,6 +376,7 @@ class StepArgument:
       path: where it is in the arguments: of a parameter its path in the plan.
       is_donated: whether a result takes its memory.
       is_placed: whether the caller gave it a sharding; otherwise the spec did, or nobody.
+      is_guess: whether nothing says how it is sharded: its first dimension was taken for the batch.
       is_on_host: whether it lies in the memory of the host when the step begins.
       count: how many there are of it, of other paths.
     """
@@ -372,6 +388,26 @@ class StepArgument:
     is_placed: bool = False
     is_on_host: bool = False
     count: int = 1
+    is_guess: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """State that a step gives back otherwise than it was given: the next call compiles anew.
+
+    Attributes:
+      after: as it comes back.
+      kinds: before and after, what the arrays do not show: `a Python number`, `weakly typed f32`.
+    """
+
+    argument: StepArgument
+    after: StepArray
+    kinds: tuple[str, str] = ("", "")
+
+    @property
+    def before(self) -> StepArray:
+        """Return the array as the function was given it."""
+        return self.argument.array
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,6 +422,7 @@ class Step:
       place: where the function is defined.
       notes: what was assumed: a loop whose rounds are not known, the dearer branch of a `cond`.
       unknown: what could not be counted; the figures it touches are lower bounds.
+      returned: state that comes back with another type or layout than it was given with.
 
     Invariants:
       ticks: every `at`, `born` and `dies` is from 0 to `end`, and `born` <= `dies`.
@@ -402,6 +439,7 @@ class Step:
     place: Place = Place()
     notes: tuple[str, ...] = ()
     unknown: tuple[Unknown, ...] = ()
+    returned: tuple[Returned, ...] = ()
     worked_out: dict[str, object] = field(
         init=False, compare=False, repr=False, default_factory=dict
     )

@@ -62,6 +62,8 @@ _SAID_AT_PLACE: dict[str, frozenset[str]] = {
     "SHD111": frozenset({"SHD506"}),
     "SHD203": frozenset({"SHD202"}),
     "SHD217": frozenset({"SHD220", "SHD226", "SHD229"}),
+    "SHD503": frozenset({"SHD513"}),
+    "SHD507": frozenset({"SHD513"}),
 }
 #: Findings, and the errors that make them needless on a target.
 _SAID_OF_TARGET: dict[str, frozenset[str]] = {"SHD405": frozenset({"SHD301"})}

@@ -50,7 +50,8 @@ CHECKS: tuple[str, ...] = (
 STEP_CHECKS: tuple[str, ...] = (
     *("resharded_twice", "forced_gather", "needless_gather", "repeated_over_dcn"),
     *("repeated_work", "full_rematerialization", "invariant_gather"),
-    *("step_exceeds_memory", "unknown_operation"),
+    *("activations_summed", "experts_gathered", "repeated_sum", "torn_batch"),
+    *("compiles_twice", "guessed_placement", "step_exceeds_memory", "unknown_operation"),
 )
 
 _FOLDER = Path(__file__).parent

@@ -1,7 +1,7 @@
 """What a step costs, for people: a few lines of memory and time, and a table of what is sent.
 
-Every figure stands behind its basis: `=` is exact, `~` is a floor or worked out by a model of the
-machine, `x` is a compiler's. Lines are whole; `diagnostics.lines` fits them to a width.
+Every figure stands behind its basis: `=` is exact, `~` is a floor, a guess or worked out by a model
+of the machine, `x` is a compiler's. Lines are whole; `diagnostics.lines` fits them to a width.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Examples of findings that need a step: its code stands in the comments above the spec.
 
-`step(params, x)` is called with the arrays of the spec as a tree, and with the activation `x`.
+`step(params, x)` is called with the arrays of the spec as a tree, and with the activation `x`; what
+has another name is what the code calls so.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def cost(text: str) -> Cost:
     spec, _ = pipeline.load_text(text, "spec.yaml")
     assert spec is not None
     (plan,) = pipeline.compile_plans(spec)
-    given: dict[str, Any] = {"params": _tree(plan)}
+    given: dict[str, Any] = {**names, "params": _tree(plan)}
     for each in plan.activations:
         shape = tuple(dim.size or 0 for dim in each.dims)
         sharding = resolver.sharding(each.activation.logical_axes, shape)

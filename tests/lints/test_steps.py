@@ -142,7 +142,7 @@ def test_new_state_that_lies_as_the_old_is_no_finding() -> None:
     moved = step.replace("'wi': whole, 'wo': whole", "'wi': split, 'wo': split").replace(
         "cut(params), cut(grads)", "params, grads"
     )
-    assert codes(moved, text) == []
+    assert codes(moved, text) == ["SHD517"], "the next call is given other state"
 
 
 def test_a_gather_for_what_goes_element_by_element_is_told() -> None:

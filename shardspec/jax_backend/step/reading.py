@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardspec.analysis.step_arguments import transfers
 from shardspec.diagnostics.words import counted
 from shardspec.ir.step import Cause, CauseKind, Collective, Place, Step, StepArgument
+from shardspec.jax_backend.step.added import total_of
 from shardspec.jax_backend.step.blame import Blame, Constraint, constraints_of, root_of
 from shardspec.jax_backend.step.carries import Carries
 from shardspec.jax_backend.step.graph import (
@@ -23,6 +24,7 @@ from shardspec.jax_backend.step.halos import halos_of, whole_results
 from shardspec.jax_backend.step.ops import flops_of, ops_of, set_phases, tensors_of
 from shardspec.jax_backend.step.passes import NAMED_AFTER, copy_of, prepared, propagated
 from shardspec.jax_backend.step.reshards import reshard_of
+from shardspec.jax_backend.step.returned import returned
 from shardspec.jax_backend.step.rewrites import corrected
 from shardspec.jax_backend.step.sends import VIEWS, Send, sends_of
 from shardspec.jax_backend.step.summands import gather_summands
@@ -72,10 +74,7 @@ def _read(
 ) -> Step:
     set_phases(graph)
     gather_summands(graph)
-    notes = [*found.notes, *_unnamed(resolver, found)]
-    for loop in count_rounds(graph):
-        place = loop.where.place
-        notes.append(f"the loop at {place} does not say how often it goes round: counted once")
+    notes = [*found.notes, *_unnamed(resolver, found), *_unbounded(graph)]
     target = resolver.target
     platform = platform_of(target)
     asked = {(each.split, each.shape, each.place) for each in constraints.values()}
@@ -91,21 +90,31 @@ def _read(
     unused = set(_cheaper_branches(graph, sends, notes))
     blame = Blame(graph, Layouts(resolver), found.arguments, found.results, constraints)
     carries = Carries(blame)
-    names = dict(_names(blame))
     tensors = tensors_of(graph, found.arguments, platform)
     given = tuple(_arguments(graph, found.arguments))
+    fed = {each.result: each.argument for each in found.fed}
     return Step(
         "code",
         target.mesh,
-        tuple(op for op in ops_of(graph, names) if op.at not in unused),
-        tuple(_collective(send, blame, carries) for send in sends if send.node.at not in unused),
+        tuple(op for op in ops_of(graph, dict(_names(blame))) if op.at not in unused),
+        tuple(
+            _collective(send, blame, carries, fed) for send in sends if send.node.at not in unused
+        ),
         tuple(each for each in tensors if each.born not in unused),
         given,
         graph.end,
         found.place,
         tuple(dict.fromkeys(notes)),
         tuple(dict.fromkeys((*unknown, *transfers(given, found.place)))),
+        tuple(returned(graph, found.fed, given)),
     )
+
+
+def _unbounded(graph: Graph) -> Iterator[str]:
+    """Count how often loops go round; yield those that do not say it."""
+    for loop in count_rounds(graph):
+        place = loop.where.place
+        yield f"the loop at {place} does not say how often it goes round: counted once"
 
 
 def _names(blame: Blame) -> Iterator[tuple[Value, str]]:
@@ -124,10 +133,10 @@ def _arguments(graph: Graph, arguments: Sequence[Given | None]) -> Iterator[Step
         else:
             array = value.array(given.path)
             told = (given.is_donated, given.is_placed, given.is_on_host)
-            yield StepArgument(given.path, given.role, array, *told)
+            yield StepArgument(given.path, given.role, array, *told, is_guess=given.is_guess)
 
 
-def _collective(send: Send, blame: Blame, carries: Carries) -> Collective:
+def _collective(send: Send, blame: Blame, carries: Carries, fed: Mapping[int, int]) -> Collective:
     user = _served(send)
     loop = next((body for body in send.node.body.outwards() if body.is_loop), None)
     carried = carries.of(send)
@@ -149,6 +158,7 @@ def _collective(send: Send, blame: Blame, carries: Carries) -> Collective:
         send.node.at,
         reshard_of(send, blame.graph),
         1 if loop is None else loop.rounds,
+        *total_of(send, fed),
     )
 
 

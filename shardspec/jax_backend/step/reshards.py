@@ -7,9 +7,10 @@ sends nothing, and is a part of a reshard all the same.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
-from shardspec.ir.step import Reshard
+from shardspec.ir.step import Reshard, Tear
 from shardspec.jax_backend.step.graph import Axis, Graph, Node, Value
 from shardspec.jax_backend.step.rewrites import sliced_over
 from shardspec.jax_backend.step.sends import ELEMENTWISE, INSERTED, VIEWS, Send
@@ -22,6 +23,7 @@ _MOVES = frozenset(
     )
 )
 _FORMS = VIEWS - {_SLICE}
+_TURNS = frozenset(("stablehlo.transpose", "stablehlo.reverse"))
 #: Operations on one element at a time, or on those in one place of several arrays.
 _BY_ELEMENT = ELEMENTWISE | frozenset(
     f"stablehlo.{name}"
@@ -61,7 +63,29 @@ def reshard_of(send: Send, graph: Graph) -> Reshard | None:
         tuple(sorted(each.at for each in works or ())),
         None if works is None else _shared_over(works),
         any(axis.size != graph.sizes[axis.name] for axis in _axes(before, *ends)),
+        _tear(before, after, send.names),
     )
+
+
+def _tear(value: Value, after: Value, names: Sequence[str]) -> Tear | None:
+    """Return the reshape that cut the batch of a value, if mesh axes come to its second part."""
+    rows = after.split[1:2]
+    for _ in range(_FAR):
+        node = value.made_by
+        if node is not None and node.name == "stablehlo.reshape":
+            break
+        is_same = node is not None and (node.name in _FORMS - _TURNS or node.name in _MOVES)
+        before = node.operands[0] if node is not None and is_same else value.given
+        if before is None:
+            return None
+        value = before
+    else:
+        return None
+    given = node.operands[0]
+    cut = given.shape[:1] == (math.prod(value.shape[:2]),) and 1 not in value.shape[:2]
+    axes = {axis.name for axis in given.split[0]} if cut else set()
+    moved = axes & set(names) & {axis.name for part in rows for axis in part}
+    return Tear(given.shape, value.shape, node.where.place) if moved else None
 
 
 def _works(values: Sequence[Value]) -> list[Node] | None:

@@ -27,6 +27,7 @@ from shardspec.jax_backend.mesh import has_target_devices, is_abstract
 from shardspec.jax_backend.on_target import asked_at_import, mesh_in_context, on_target
 from shardspec.jax_backend.shardings import TreePlacer
 from shardspec.jax_backend.step.graph import Split, functions_of
+from shardspec.jax_backend.step.returned import Fed, fed_of
 from shardspec.jax_backend.train_state import contents_of
 from shardspec.jax_backend.trees import box_test, is_box, leaves_of, path_of, shape_of
 from shardspec.programs.op_names import is_library, shown
@@ -73,9 +74,11 @@ class Given:
     Attributes:
       dims: its dimensions with the rules that were tried, where the spec places it.
       owner: the path of the parameter, for optimizer state.
+      is_named: whether the spec names its dimensions.
       is_number: whether it is one of Python, and no array.
       is_on_host: whether its sharding is of another memory than the device's.
       shape: that of the array; a wrapper may pass arrays on in another order.
+      is_guess: whether nothing says that its first dimension is the batch, for which it is taken.
     """
 
     path: str
@@ -83,10 +86,12 @@ class Given:
     dims: tuple[DimSharding, ...] = ()
     owner: str = ""
     is_placed: bool = False
+    is_named: bool = False
     is_donated: bool = False
     is_number: bool = False
     is_on_host: bool = False
     shape: tuple[int, ...] = ()
+    is_guess: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,7 @@ class Traced:
       arguments: those that the module has, in its order; None for constants of the function.
       place: where the function is defined.
       notes: where it may be another program on the target.
+      fed: the results that may be given to the next call in place of arguments.
     """
 
     module: Any
@@ -117,6 +123,7 @@ class Traced:
     results: tuple[Result, ...]
     place: Place
     notes: tuple[str, ...] = ()
+    fed: tuple[Fed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,12 +239,19 @@ def traced(
     lowered = getattr(outer, "lowered", outer)  # `nnx.jit` has its own around that of JAX
     module = lowered.compiler_ir("stablehlo")
     told = _told(lowered, given)
+    is_wrapped = outer is not lowered
+    places = tuple(_in_module(lowered, module, len(told)))
+    keys, values = [*told], [*told.values()]
+    arguments = tuple(None if at is None else values[at] for at in places)
+    paths = {keys[at]: place for place, at in enumerate(places) if at is not None}
+    numbers = {at for at, each in enumerate(arguments) if each is not None and each.is_number}
     return Traced(
         module,
-        tuple(_in_module(lowered, module, list(told.values()))),
-        tuple(_results(lowered, told if outer is not lowered else {})),
+        arguments,
+        tuple(_results(lowered, told if is_wrapped else {})),
         _defined_at(function),
         notes,
+        tuple(fed_of(lowered, paths, numbers, is_wrapped)),
     )
 
 
@@ -481,13 +495,36 @@ def _plans(resolver: Resolving, trees: Sequence[Any], names: Sequence[str]) -> l
         given = (
             replace(
                 _with_name(each, name),
+                is_number=not hasattr(value, "dtype"),
                 is_on_host=_is_on_host(_sharding(value) or place),
                 shape=tuple(shape_of(value) or ()),
             )
             for each, (_, value), place in arrays
         )
         found.append(replace(plan, given=tuple(given)))
-    return found
+    return _with_guesses(found, [value for tree in trees for _, value in _arrays(tree)])
+
+
+def _with_guesses(plans: Sequence[_Plan], values: Sequence[Any]) -> list[_Plan]:
+    """Return plans that say what was placed by a guess: what is no batch was taken for one.
+
+    A cache is none, and neither is what has another first size than the tokens of the batch.
+    """
+    given = [each for plan in plans for each in plan.given]
+    rows = [
+        (each.shape[0], "int" in str(getattr(value, "dtype", "")))
+        for each, value in zip(given, values, strict=True)
+        if each.role == "batch" and each.shape
+    ]
+    sizes = {size for size, is_whole in rows if is_whole} or {size for size, _ in rows}
+
+    def marked(each: Given) -> Given:
+        if not each.shape or each.is_placed or each.is_named:
+            return each
+        is_other = each.role == "batch" and each.shape[0] not in sizes
+        return replace(each, is_guess=each.role == "cache" or is_other)
+
+    return [replace(plan, given=tuple(map(marked, plan.given))) for plan in plans]
 
 
 def _is_on_host(sharding: Any) -> bool:
@@ -564,7 +601,8 @@ def _of_params(
         path = each.param.path
         owner = owners.get(path, "")
         role: Role = "optimizer" if owner else kind
-        yield Given(path, role, each.dims, owner, _sharding(value) is not None)
+        is_named = each.origin is not Origin.NONE
+        yield Given(path, role, each.dims, owner, _sharding(value) is not None, is_named)
 
 
 def _owners(arrays: list[tuple[str, tuple[int, ...]]]) -> dict[str, str]:
@@ -600,8 +638,7 @@ def _batch(resolver: Resolving, arrays: list[tuple[str, Any]], is_whole: bool, n
         role: Role = "cache" if _CACHES & {name, *path.split("/")} else "batch"
         dims = _batch_dims(layouts, value)
         shardings.append(None if own is not None or not dims else layouts.named(dims))
-        is_number = not hasattr(value, "dtype")
-        given.append(Given(path, role, dims, "", own is not None, is_number=is_number))
+        given.append(Given(path, role, dims, "", own is not None))
     return _Plan(tuple(given), None if is_whole else tuple(shardings))
 
 
@@ -646,7 +683,8 @@ def _struct(leaf: Any, shape: tuple[int, ...], sharding: Any) -> Any:
     if not hasattr(leaf, "dtype"):
         return leaf
     struct: Any = jax.ShapeDtypeStruct
-    return struct(shape, leaf.dtype, sharding=sharding)
+    weak = {"weak_type": True} if getattr(leaf, "weak_type", False) else {}
+    return struct(shape, leaf.dtype, sharding=sharding, **weak)
 
 
 def _sharding(value: Any) -> Any:
@@ -665,15 +703,15 @@ def _split(info: Any) -> tuple[tuple[str, ...], ...]:
     return tuple(map(names_of, entries))
 
 
-def _in_module(lowered: Any, module: Any, told: Sequence[Given]) -> Iterator[Given | None]:
-    """Yield what each argument of the module is: JAX drops those that nothing reads.
+def _in_module(lowered: Any, module: Any, told: int) -> Iterator[int | None]:
+    """Yield which argument of the call each of the module is: JAX drops those that nothing reads.
 
     Constants that the function closes over come first.
     """
-    kept = _kept(lowered, len(told))
+    kept = _kept(lowered, told)
     count = len(functions_of(module)["main"].regions[0].blocks[0].arguments)
     yield from (None for _ in range(count - len(kept)))
-    yield from (told[at] for at in kept)
+    yield from kept
 
 
 def _kept(lowered: Any, count: int) -> list[int]:

@@ -8,15 +8,15 @@ splits the weight splits the examples, too, and each device works on its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.coverage import is_large
 from shardspec.analysis.traffic import group
 from shardspec.diagnostics import Span
 from shardspec.diagnostics.words import binary_bytes, counted, grouped, percent, three_figures
-from shardspec.ir.spec import Mesh
+from shardspec.ir.spec import Mesh, PartitionSpec
 from shardspec.ir.step import (
     Cause,
     Collective,
@@ -28,7 +28,9 @@ from shardspec.ir.step import (
     ring_bytes,
 )
 
+Found = TypeVar("Found")
 _SHOWN = 5
+_PAIR = 2
 
 
 class IdleGather(NamedTuple):
@@ -85,6 +87,40 @@ def saved_bytes(each: Collective, axis: str, mesh: Mesh) -> int:
     rest = mesh.ways(name for name in each.mesh_axes if name != axis)
     left = ring_bytes(each.kind, each.payload_bytes // ways, rest)
     return max(0, round((each.wire_bytes_per_run - left) * each.count))
+
+
+class Seats(NamedTuple):
+    """The operands of a product that reads a weight, by letter.
+
+    Attributes:
+      own: the letters of the weight; `letters` are those of `other`, what it is multiplied with.
+    """
+
+    weight: StepArray
+    own: str
+    other: StepArray
+    letters: str
+    result: str
+
+
+def seats_of(op: StepOp, weights: Collection[str]) -> Seats | None:
+    """Return the operands of a product of two that reads one of some weights; else None."""
+    inputs, _, result = op.einsum.partition("->")
+    letters = inputs.split(",")
+    if not result or [len(each) for each in letters] != [len(e.shape) for e in op.operands]:
+        return None
+    at = next((at for at, each in enumerate(op.operands) if each.name in weights), None)
+    if at is None or len(letters) != _PAIR:
+        return None
+    return Seats(op.operands[at], letters[at], op.operands[1 - at], letters[1 - at], result)
+
+
+def places_by(
+    found: Iterable[Found], told: Callable[[Found], tuple[PartitionSpec, StepOp]]
+) -> Iterator[tuple[str, str]]:
+    """Yield how products are to be sharded, with their lines: `model.py:7 and model.py:9`."""
+    for spec, pairs in grouped(map(told, found), lambda pair: str(pair[0])).items():
+        yield spec, " and ".join(list(dict.fromkeys(str(op.place) for _, op in pairs))[:_SHOWN])
 
 
 def wasted_flops(ops: Iterable[StepOp], ways: int) -> float:

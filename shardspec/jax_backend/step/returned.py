@@ -1,0 +1,136 @@
+"""State that a step gives back, beside how it was given: what differs makes JAX compile anew.
+
+JAX compiles for the types and the layouts of what it is given. The result of a first call is what
+the second call is given, so a step that changes a type or a layout of its state compiles twice. Two
+trees of the same paths and shapes are the same state where parameters or state in it were donated,
+or are worked out of the old ones, element by element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+
+from shardspec.diagnostics.words import by_key
+from shardspec.ir.step import Returned, StepArgument
+from shardspec.jax_backend.step.graph import Graph, Value
+from shardspec.jax_backend.step.sends import ELEMENTWISE, VIEWS
+
+#: How many values are looked at between new state and old.
+_FAR = 100
+
+
+class Fed(NamedTuple):
+    """A result that may be given to the next call in place of an argument.
+
+    Attributes:
+      tree: the number of the argument's tree; all of a tree is state, or none is.
+      argument: its place among the arguments of the module, and `result` that among the results.
+      kinds: as `Returned` has them.
+    """
+
+    tree: int
+    argument: int
+    result: int
+    kinds: tuple[str, str] = ("", "")
+
+
+def fed_of(lowered: Any, told: Mapping[str, int], numbers: set[int], is_wrapped: bool) -> list[Fed]:
+    """Return the pairs of arguments and results of a lowered function that may be one state.
+
+    Args:
+      told: the place in the module of each argument that something reads, by that in the call.
+      numbers: the places of those that are numbers of Python.
+      is_wrapped: whether results stand where the arguments do that they replace, as in `nnx.jit`.
+    """
+    given = _leaves(lowered.args_info, 2)
+    avals = getattr(getattr(lowered, "_lowering", None), "compile_args", {})
+    weak = [bool(each.weak_type) for each in avals.get("global_out_avals", ())]
+    results = [leaf for found in _leaves(lowered.out_info, 0).values() for leaf in found]
+    groups = [*_leaves(lowered.out_info, 2 if is_wrapped else 1).items()]
+    groups += [] if is_wrapped else [*_leaves(lowered.out_info, 0).items()]
+    free = dict(given)
+    fed = []
+    for head, leaves in groups:
+        shown = [(path, info.shape) for path, info, _ in leaves]
+        same = [
+            key
+            for key, own in free.items()
+            if [(path, info.shape) for path, info, _ in own] == shown
+            and (not is_wrapped or key == head)
+        ]
+        if not same:
+            continue
+        key = next((key for key in same if _is_donated(free[key])), same[0])
+        for (path, before, _), (_, after, at) in zip(free.pop(key), leaves, strict=True):
+            number = told.get(key + path)
+            if number is not None and len(weak) == len(results):
+                was = getattr(getattr(before, "_aval", None), "weak_type", False)
+                kinds = (_kind(before, was, number in numbers), _kind(after, weak[at]))
+                fed.append(Fed(len(free), number, at, kinds))
+    return fed
+
+
+def _is_donated(leaves: Sequence[tuple[str, Any, int]]) -> bool:
+    return any(getattr(info, "donated", False) for _, info, _ in leaves)
+
+
+def _leaves(tree: Any, depth: int) -> dict[str, list[tuple[str, Any, int]]]:
+    """Return the leaves by the first keys of their paths: the rest of it, the leaf, its number."""
+    flat = jax.tree_util.tree_flatten_with_path(tree)[0]
+    text = jax.tree_util.keystr
+    return by_key(
+        (text(keys[:depth]), (text(keys[depth:]), leaf, at)) for at, (keys, leaf) in enumerate(flat)
+    )
+
+
+def _kind(info: Any, is_weak: bool, is_number: bool = False) -> str:
+    if is_number:
+        return "a Python number"
+    return f"weakly typed {info.dtype}" if is_weak else ""
+
+
+def returned(graph: Graph, fed: Sequence[Fed], given: Sequence[StepArgument]) -> Iterator[Returned]:
+    """Yield what of a step's state comes back otherwise than it was given."""
+    for pairs in by_key((each.tree, each) for each in fed).values():
+        is_lone = len(pairs) == 1
+        if not any(_is_state(graph, each, given, is_lone=is_lone) for each in pairs):
+            continue
+        for each in pairs:
+            argument = given[each.argument]
+            before, after = argument.array, graph.main.yields[each.result].array(argument.path)
+            is_same = (before.dtype, before.split) == (after.dtype, after.split)
+            if not is_same or each.kinds[0] != each.kinds[1]:
+                yield Returned(argument, after, each.kinds)
+
+
+def _is_state(graph: Graph, fed: Fed, given: Sequence[StepArgument], *, is_lone: bool) -> bool:
+    argument = given[fed.argument]
+    is_meant = argument.role in ("parameter", "optimizer", "cache")
+    if not is_meant and (is_lone or not argument.is_donated):
+        return False  # an activation, perhaps, whose memory the result takes
+    is_taken = is_meant and argument.is_donated
+    return is_taken or _reaches(graph.main.yields[fed.result], fed.argument)
+
+
+def _reaches(value: Value, place: int) -> bool:
+    """Say whether a value is worked out, element by element, of an argument of the function."""
+    seen: set[Value] = set()
+    waiting = [value]
+    while waiting and len(seen) < _FAR:
+        value = waiting.pop(0)  # the old state is near, and what is added to it goes far back
+        if value.argument == place:
+            return True
+        node = value.made_by
+        if value in seen or node is None:
+            continue
+        seen.add(value)
+        if node.name == "stablehlo.while":
+            waiting.append(node.operands[node.results.index(value)])
+        elif node.name in ELEMENTWISE or node.name in VIEWS or node.name.startswith("sdy."):
+            waiting += node.operands
+        elif node.name in ("stablehlo.dynamic_update_slice", "stablehlo.scatter"):
+            waiting.append(node.operands[0])
+    return False
