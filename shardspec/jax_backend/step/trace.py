@@ -259,41 +259,70 @@ def _lowered(
         return jitted.trace(*given[0], **given[1]).lower(lowering_platforms=platforms)
 
     order = resolver._arrays.spec.policy.order
-    with mesh_in_context(resolver.mesh, order) as is_set:
+    mesh, told = _mesh_of_code(given, resolver.mesh), ()
+    if mesh is not resolver.mesh:
+        given = _on_mesh(given, resolver.mesh, mesh)
+        is_other = has_target_devices(mesh) and (mesh.devices != resolver.mesh.devices).any()
+        told = (_OTHER_LINKS,) if is_other else ()
+    with mesh_in_context(mesh, order) as is_set:
         try:
-            return lowered(given), ()
+            return lowered(given), told
         except Exception as error:
-            is_other_order = _OTHER_ORDER in str(error) and has_target_devices(resolver.mesh)
+            is_other_order = _OTHER_ORDER in str(error) and has_target_devices(mesh)
             if not is_set and not is_other_order:
                 raise
-            first = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
+            raised = error
         if is_other_order:
-            return lowered(_without_devices(given, resolver.mesh)), (_ON_OWN_MESH,)
+            return lowered(_on_mesh(given, mesh, mesh.abstract_mesh)), (_ON_OWN_MESH,)
+    first = f"{type(raised).__name__}: {raised}".partition("\n")[0][:200]
     note = f"traced without a mesh in context: under the target's, it raises {first}"
-    return lowered(given), (note,)
+    try:
+        return lowered(given), (note,)
+    except Exception as error:
+        if any(each in str(error) for each in _NEEDS_MESH):
+            raise raised from None
+        raise
+
+
+def _mesh_of_code(given: Any, mesh: Any) -> Any:
+    """Return the mesh of the code where it has one of the target's axes, else the target's.
+
+    Code with explicit axes cannot take arrays of a mesh where the same axes are automatic, and none
+    can take arrays of a mesh with its devices in another order.
+    """
+    around: Any = jax.sharding.get_abstract_mesh()
+    own = filter(None, map(_sharding, jax.tree_util.tree_leaves(given)))
+    for each in (each.mesh for each in own) if around.empty else (around,):
+        if each.shape_tuple == mesh.shape_tuple and each not in (mesh, mesh.abstract_mesh):
+            return each
+    return mesh
 
 
 #: What JAX says where one function has meshes with their devices in several orders.
 _OTHER_ORDER = "incompatible devices for jitted computation"
+#: What it says where code that needs a mesh in context has none.
+_NEEDS_MESH = ("non-empty mesh", "a mesh context", "context mesh cannot be empty")
+_OTHER_LINKS = (
+    "the mesh of the step has its devices in another order than the spec's, whose links are"
+    " counted: use `resolver.mesh` in the step"
+)
 _ON_OWN_MESH = (
     "the step makes a mesh with another order of devices than the spec's: place its arguments on"
     " that mesh, or use `resolver.mesh` in the step"
 )
 
 
-def _without_devices(given: Any, mesh: Any) -> Any:
-    """Return arguments whose shardings are of an abstract mesh in place of this one."""
+def _on_mesh(given: Any, mesh: Any, other: Any) -> Any:
+    """Return arguments whose shardings are of another mesh in place of this one."""
 
-    def abstract(leaf: Any) -> Any:
+    def moved(leaf: Any) -> Any:
         own = _sharding(leaf)
-        if own is None or own.mesh != mesh:
+        if getattr(own, "mesh", None) != mesh:
             return leaf
-        named = jax.sharding.NamedSharding(
-            mesh.abstract_mesh, own.spec, memory_kind=own.memory_kind
-        )
+        named = jax.sharding.NamedSharding(other, own.spec, memory_kind=own.memory_kind)
         return _struct(leaf, leaf.shape, named)
 
-    return jax.tree_util.tree_map(abstract, given)
+    return jax.tree_util.tree_map(moved, given)
 
 
 @contextlib.contextmanager
@@ -411,7 +440,8 @@ def _arranged(
     kwargs = dict(sorted(kwargs.items()))  # as JAX flattens them
     trees = [*args, *kwargs.values()]
     names = _argument_names(function, len(args), list(kwargs))
-    plans = _plans(resolver, trees, names)
+    stated = _stated(function, trees, len(args))
+    plans = _plans(resolver, trees, names, stated)
     seen: dict[int, Any] = {}
     structs = [_placed(tree, plan, seen) for tree, plan in zip(trees, plans, strict=True)]
     given = [each for plan in plans for each in plan.given]
@@ -471,11 +501,36 @@ class _Plan:
     shardings: tuple[Any, ...] | None
 
 
-def _plans(resolver: Resolving, trees: Sequence[Any], names: Sequence[str]) -> list[_Plan]:
+def _stated(function: Any, trees: Sequence[Any], count: int) -> list[list[Any]]:
+    """Return the shardings that `jax.jit` was given for the arrays of each argument.
+
+    None for an array that it was given none for; no list for an argument without any.
+    """
+    info: Any = getattr(function, "_jit_info", None)
+    found: list[list[Any]] = [[] for _ in trees]
+    if info is None or not info.in_shardings_leaves:
+        return found
+    prefix = info.in_shardings_treedef.unflatten(info.in_shardings_leaves)
+    dynamic = [at for at in range(count) if at not in info.static_argnums]
+    prefixes = prefix if isinstance(prefix, tuple | list) else (prefix,) * len(dynamic)
+    for at, own in zip(dynamic, prefixes, strict=False):
+        with contextlib.suppress(ValueError):  # JAX says itself what does not fit
+            whole = jax.tree_util.tree_broadcast(own, trees[at], is_leaf=lambda leaf: leaf is None)
+            pairs = zip(*map(jax.tree_util.tree_leaves, (whole, trees[at])), strict=True)
+            found[at] = [each for each, leaf in pairs if shape_of(leaf) is not None]
+    return found
+
+
+def _plans(
+    resolver: Resolving,
+    trees: Sequence[Any],
+    names: Sequence[str],
+    stated: Sequence[list[Any]],
+) -> list[_Plan]:
     params = next((tree for tree in trees if _holds_params(resolver, tree)), None)
     found = []
-    for tree, name in zip(trees, names, strict=True):
-        plan = _plan(resolver, tree, params, name)
+    for tree, name, own in zip(trees, names, stated, strict=True):
+        plan = _plan(resolver, tree, params, name, own)
         places = plan.shardings or (None,) * len(plan.given)
         arrays = zip(plan.given, _arrays(tree), places, strict=True)
         given = (
@@ -525,7 +580,7 @@ def _arrays(tree: Any) -> list[tuple[str, Any]]:
     return [(leaf.path, leaf.value) for leaf in leaves_of(tree) if shape_of(leaf.value) is not None]
 
 
-def _plan(resolver: Resolving, tree: Any, params: Any, name: str) -> _Plan:
+def _plan(resolver: Resolving, tree: Any, params: Any, name: str, stated: list[Any]) -> _Plan:
     arrays = _arrays(tree)
     found = contents_of(tree)
     is_whole = all(_sharding(value) is not None for _, value in arrays)
@@ -537,7 +592,7 @@ def _plan(resolver: Resolving, tree: Any, params: Any, name: str) -> _Plan:
     elif arrays and _is_named(resolver, tree):
         given = _of_params(resolver.plan(tree).arrays, arrays, name)
     else:
-        return _batch(resolver, arrays, is_whole, name)
+        return _batch(resolver, arrays, is_whole, name, stated)
     told = tuple(given)
     if is_whole:
         return _Plan(told, None)
@@ -590,16 +645,30 @@ def _owners(arrays: list[tuple[str, tuple[int, ...]]]) -> dict[str, str]:
     }
 
 
-def _batch(resolver: Resolving, arrays: list[tuple[str, Any]], is_whole: bool, name: str) -> _Plan:
-    """Return a batch: its first dimension is the logical axis `batch`, where the spec has that."""
+def _batch(
+    resolver: Resolving,
+    arrays: list[tuple[str, Any]],
+    is_whole: bool,
+    name: str,
+    stated: list[Any],
+) -> _Plan:
+    """Return a batch: its first dimension is the logical axis `batch`, where the spec has that.
+
+    Args:
+      stated: what `jax.jit` was given for the arrays, which goes before the spec.
+    """
     layouts = Layouts(resolver)
     given = []
     shardings = []
-    for path, value in arrays:
+    for (path, value), of_jit in zip(arrays, stated or (None,) * len(arrays), strict=True):
         own = _sharding(value)
         role: Role = "cache" if _CACHES & {name, *path.split("/")} else "batch"
-        dims = _batch_dims(layouts, value)
-        shardings.append(None if own is not None or not dims else layouts.named(dims))
+        is_stated = own is None and isinstance(of_jit, jax.sharding.NamedSharding)
+        dims = _batch_dims(
+            layouts, SimpleNamespace(shape=shape_of(value), sharding=of_jit) if is_stated else value
+        )
+        wanted = of_jit if is_stated else layouts.named(dims) if dims else None
+        shardings.append(None if own is not None else wanted)
         is_number = not hasattr(value, "dtype")
         given.append(Given(path, role, dims, "", own is not None, is_number=is_number))
     return _Plan(tuple(given), None if is_whole else tuple(shardings))
