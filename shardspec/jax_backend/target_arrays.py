@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import jax
+import jax.extend.core
 import numpy as np
 from jax._src import config, core, dtypes, mesh
 
@@ -20,6 +21,8 @@ from shardspec.jax_backend.target_devices import TargetDevice
 
 #: What the error says that code gets where it reads a value.
 NO_VALUE = "has no values: it is on the target"
+#: How many values are made here of what code makes under a mesh of the target that it has set.
+_MOST_VALUES = 1 << 16
 #: How deep constraints are looked for in functions that call others.
 _DEEPEST = 20
 
@@ -126,8 +129,9 @@ def _called(original: Callable[..., Any], args: Sequence[Any], told: dict[str, A
     if not any(isinstance(each, TargetArray) or _is_of_target(each) for each in (*args, *wanted)):
         if not _is_of_target(told["ctx_mesh"]):
             return original(*args, **told)
-        with contextlib.suppress(Exception):  # under a mesh that code has set
-            return _here(original, args, told)
+        if sum(var.aval.size for var in jaxpr.outvars) <= _MOST_VALUES:
+            with contextlib.suppress(Exception):
+                return _here(original, args, told)
     return list(_results(jaxpr, args, told)), None, None, []
 
 
@@ -152,7 +156,9 @@ def _results(jaxpr: Any, args: Sequence[Any], told: dict[str, Any]) -> Iterator[
         known[id(equation.outvars[0])] = equation.params["sharding"]
     for var, sharding in zip(jaxpr.outvars, told["out_shardings"], strict=True):
         is_stated = isinstance(sharding, jax.sharding.Sharding)
-        found = sharding if is_stated else known.get(id(var))
+        typed = getattr(var.aval, "sharding", None)  # has the mesh alone where axes are automatic
+        is_typed = typed is not None and not typed.mesh.empty and typed.mesh.are_all_axes_explicit
+        found = sharding if is_stated else typed if is_typed else known.get(id(var))
         yield TargetArray(var.aval, _with_devices(found, told["ctx_mesh"]))
 
 
@@ -179,7 +185,9 @@ def _like(original: Callable[..., Any], args: Sequence[Any], told: dict[str, Any
     if sharding is None and shape in (None, array.shape):
         sharding = array.sharding
     shape = array.shape if shape is None else tuple(shape)
-    return TargetArray(core.ShapedArray(shape, array.dtype if dtype is None else np.dtype(dtype)), sharding)
+    return TargetArray(
+        core.ShapedArray(shape, array.dtype if dtype is None else np.dtype(dtype)), sharding
+    )
 
 
 def _of_callback(original: Callable[..., Any], args: Sequence[Any], told: dict[str, Any]) -> Any:
@@ -205,7 +213,7 @@ def _is_of_target(place: Any) -> bool:
     """Say whether a device, a mesh, a sharding or a layout is of a machine that is not here."""
     around = getattr(getattr(place, "sharding", place), "mesh", place)
     if isinstance(around, jax.sharding.AbstractMesh):
-        return around.size > 1
+        return int(around.size) > 1
     if isinstance(around, jax.sharding.Mesh):
         return not around.empty and isinstance(around.devices.flat[0], TargetDevice)
     devices = getattr(place, "_device_assignment", (place,))
@@ -218,7 +226,9 @@ def _with_devices(sharding: Any, around: Any) -> Any:
         return None
     meshes = (around, mesh.thread_resources.env.physical_mesh)
     is_abstract = isinstance(getattr(sharding, "mesh", None), jax.sharding.AbstractMesh)
-    same = (each for each in meshes if is_abstract and each.shape_tuple == sharding.mesh.shape_tuple)
+    same = (
+        each for each in meshes if is_abstract and each.shape_tuple == sharding.mesh.shape_tuple
+    )
     own = next(same, None)
     return sharding if own is None else jax.sharding.NamedSharding(own, sharding.spec)
 
@@ -232,5 +242,5 @@ def _constraints(jaxpr: Any, depth: int) -> Iterator[Any]:
     for equation in jaxpr.eqns:
         if _is_constraint(equation):
             yield equation.params["sharding"]
-        for inner in jax.core.jaxprs_in_params(equation.params) if depth else ():
+        for inner in jax.extend.core.jaxprs_in_params(equation.params) if depth else ():
             yield from _constraints(inner, depth - 1)

@@ -259,7 +259,8 @@ def _lowered(
         return jitted.trace(*given[0], **given[1]).lower(lowering_platforms=platforms)
 
     order = resolver._arrays.spec.policy.order
-    mesh, told = _mesh_of_code(given, resolver.mesh), ()
+    mesh = _mesh_of_code(given, resolver.mesh)
+    told: tuple[str, ...] = ()
     if mesh is not resolver.mesh:
         given = _on_mesh(given, resolver.mesh, mesh)
         is_other = has_target_devices(mesh) and (mesh.devices != resolver.mesh.devices).any()
@@ -438,10 +439,9 @@ def _arranged(
     resolver: Resolving, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Any, list[Any], dict[str, Any], list[Given]]:
     kwargs = dict(sorted(kwargs.items()))  # as JAX flattens them
-    trees = [*args, *kwargs.values()]
+    trees = _as_stated(function, [*args, *kwargs.values()], len(args))
     names = _argument_names(function, len(args), list(kwargs))
-    stated = _stated(function, trees, len(args))
-    plans = _plans(resolver, trees, names, stated)
+    plans = _plans(resolver, trees, names)
     seen: dict[int, Any] = {}
     structs = [_placed(tree, plan, seen) for tree, plan in zip(trees, plans, strict=True)]
     given = [each for plan in plans for each in plan.given]
@@ -451,6 +451,34 @@ def _arranged(
         function = jax.jit(function, donate_argnums=donated)
     named = dict(zip(kwargs, structs[len(args) :], strict=True))
     return function, structs[: len(args)], named, given
+
+
+def _as_stated(function: Any, trees: list[Any], count: int) -> list[Any]:
+    """Return the arguments with the shardings that `jax.jit` was given, where they carry none.
+
+    Args:
+      count: how many of them are given by place.
+    """
+    info: Any = getattr(function, "_jit_info", None)
+    if info is None or not info.in_shardings_leaves:
+        return trees
+
+    def placed(leaf: Any, stated: Any) -> Any:
+        shape = shape_of(leaf)
+        if shape is None or _sharding(leaf) is not None:
+            return leaf
+        is_named = isinstance(stated, jax.sharding.NamedSharding)
+        return _struct(leaf, shape, stated) if is_named else leaf
+
+    found = list(trees)
+    prefix = info.in_shardings_treedef.unflatten(each or 0 for each in info.in_shardings_leaves)
+    dynamic = [at for at in range(count) if at not in info.static_argnums]
+    prefixes = prefix if isinstance(prefix, tuple | list) else (prefix,) * len(dynamic)
+    for at, own in zip(dynamic, prefixes, strict=False):
+        with contextlib.suppress(ValueError):  # JAX says itself what does not fit
+            whole = jax.tree_util.tree_broadcast(own, trees[at])
+            found[at] = jax.tree_util.tree_map(placed, trees[at], whole)
+    return found
 
 
 def _closed_over(
@@ -501,36 +529,11 @@ class _Plan:
     shardings: tuple[Any, ...] | None
 
 
-def _stated(function: Any, trees: Sequence[Any], count: int) -> list[list[Any]]:
-    """Return the shardings that `jax.jit` was given for the arrays of each argument.
-
-    None for an array that it was given none for; no list for an argument without any.
-    """
-    info: Any = getattr(function, "_jit_info", None)
-    found: list[list[Any]] = [[] for _ in trees]
-    if info is None or not info.in_shardings_leaves:
-        return found
-    prefix = info.in_shardings_treedef.unflatten(info.in_shardings_leaves)
-    dynamic = [at for at in range(count) if at not in info.static_argnums]
-    prefixes = prefix if isinstance(prefix, tuple | list) else (prefix,) * len(dynamic)
-    for at, own in zip(dynamic, prefixes, strict=False):
-        with contextlib.suppress(ValueError):  # JAX says itself what does not fit
-            whole = jax.tree_util.tree_broadcast(own, trees[at], is_leaf=lambda leaf: leaf is None)
-            pairs = zip(*map(jax.tree_util.tree_leaves, (whole, trees[at])), strict=True)
-            found[at] = [each for each, leaf in pairs if shape_of(leaf) is not None]
-    return found
-
-
-def _plans(
-    resolver: Resolving,
-    trees: Sequence[Any],
-    names: Sequence[str],
-    stated: Sequence[list[Any]],
-) -> list[_Plan]:
+def _plans(resolver: Resolving, trees: Sequence[Any], names: Sequence[str]) -> list[_Plan]:
     params = next((tree for tree in trees if _holds_params(resolver, tree)), None)
     found = []
-    for tree, name, own in zip(trees, names, stated, strict=True):
-        plan = _plan(resolver, tree, params, name, own)
+    for tree, name in zip(trees, names, strict=True):
+        plan = _plan(resolver, tree, params, name)
         places = plan.shardings or (None,) * len(plan.given)
         arrays = zip(plan.given, _arrays(tree), places, strict=True)
         given = (
@@ -580,7 +583,7 @@ def _arrays(tree: Any) -> list[tuple[str, Any]]:
     return [(leaf.path, leaf.value) for leaf in leaves_of(tree) if shape_of(leaf.value) is not None]
 
 
-def _plan(resolver: Resolving, tree: Any, params: Any, name: str, stated: list[Any]) -> _Plan:
+def _plan(resolver: Resolving, tree: Any, params: Any, name: str) -> _Plan:
     arrays = _arrays(tree)
     found = contents_of(tree)
     is_whole = all(_sharding(value) is not None for _, value in arrays)
@@ -592,7 +595,7 @@ def _plan(resolver: Resolving, tree: Any, params: Any, name: str, stated: list[A
     elif arrays and _is_named(resolver, tree):
         given = _of_params(resolver.plan(tree).arrays, arrays, name)
     else:
-        return _batch(resolver, arrays, is_whole, name, stated)
+        return _batch(resolver, arrays, is_whole, name)
     told = tuple(given)
     if is_whole:
         return _Plan(told, None)
@@ -645,30 +648,16 @@ def _owners(arrays: list[tuple[str, tuple[int, ...]]]) -> dict[str, str]:
     }
 
 
-def _batch(
-    resolver: Resolving,
-    arrays: list[tuple[str, Any]],
-    is_whole: bool,
-    name: str,
-    stated: list[Any],
-) -> _Plan:
-    """Return a batch: its first dimension is the logical axis `batch`, where the spec has that.
-
-    Args:
-      stated: what `jax.jit` was given for the arrays, which goes before the spec.
-    """
+def _batch(resolver: Resolving, arrays: list[tuple[str, Any]], is_whole: bool, name: str) -> _Plan:
+    """Return a batch: its first dimension is the logical axis `batch`, where the spec has that."""
     layouts = Layouts(resolver)
     given = []
     shardings = []
-    for (path, value), of_jit in zip(arrays, stated or (None,) * len(arrays), strict=True):
+    for path, value in arrays:
         own = _sharding(value)
         role: Role = "cache" if _CACHES & {name, *path.split("/")} else "batch"
-        is_stated = own is None and isinstance(of_jit, jax.sharding.NamedSharding)
-        dims = _batch_dims(
-            layouts, SimpleNamespace(shape=shape_of(value), sharding=of_jit) if is_stated else value
-        )
-        wanted = of_jit if is_stated else layouts.named(dims) if dims else None
-        shardings.append(None if own is not None else wanted)
+        dims = _batch_dims(layouts, value)
+        shardings.append(None if own is not None or not dims else layouts.named(dims))
         is_number = not hasattr(value, "dtype")
         given.append(Given(path, role, dims, "", own is not None, is_number=is_number))
     return _Plan(tuple(given), None if is_whole else tuple(shardings))
