@@ -152,14 +152,19 @@ def _results(jaxpr: Any, args: Sequence[Any], told: dict[str, Any]) -> Iterator[
     """Yield the results, with the shardings that code asks for or that arguments bring along."""
     given = zip(jaxpr.invars, args, strict=True)
     known = {id(var): getattr(arg, "sharding", None) for var, arg in given}
+    around = told["ctx_mesh"]
+    theirs = [arg.sharding for arg in args if isinstance(arg, TargetArray)]
+    is_whole = all(each is not None and each.is_fully_replicated for each in theirs)
+    is_known = is_whole and _is_of_target(around)
+    whole = jax.sharding.NamedSharding(around, jax.sharding.PartitionSpec()) if is_known else None
     for equation in filter(_is_constraint, jaxpr.eqns):
         known[id(equation.outvars[0])] = equation.params["sharding"]
     for var, sharding in zip(jaxpr.outvars, told["out_shardings"], strict=True):
         is_stated = isinstance(sharding, jax.sharding.Sharding)
         typed = getattr(var.aval, "sharding", None)  # has the mesh alone where axes are automatic
         is_typed = typed is not None and not typed.mesh.empty and typed.mesh.are_all_axes_explicit
-        found = sharding if is_stated else typed if is_typed else known.get(id(var))
-        yield TargetArray(var.aval, _with_devices(found, told["ctx_mesh"]))
+        found = sharding if is_stated else typed if is_typed else known.get(id(var)) or whole
+        yield TargetArray(var.aval, _with_devices(found, around))
 
 
 def _put(original: Callable[..., Any], args: Sequence[Any], told: dict[str, Any]) -> Any:

@@ -140,6 +140,27 @@ def test_a_step_is_traced_on_the_mesh_that_its_arguments_are_on(mesh: Mesh) -> N
     assert "devices in another order" in notes[0]
 
 
+def test_state_with_shardings_of_its_own_needs_no_names_for_its_scalars(mesh: Mesh) -> None:
+    """The names that code gives are mesh axes; the spec, which places nothing of it, has none."""
+    names = nnx.with_partitioning(nnx.initializers.lecun_normal(), ("data", "model"))
+    with jax.set_mesh(mesh):
+        module = nnx.Linear(256, 4096, kernel_init=names, use_bias=False, rngs=nnx.Rngs(0))
+        optimizer = nnx.Optimizer(module, optax.adam(1e-3), wrt=nnx.Param)
+
+    @jax.jit
+    def step(module: Any, optimizer: Any, x: Any) -> Any:
+        optimizer.update(module, nnx.grad(lambda module: module(x).sum())(module))
+        return nnx.state((module, optimizer))
+
+    found = traced(Resolver(loads(SPEC), "tpu"), step, (module, optimizer, _rows()), {})
+    roles = [each.role for each in found.arguments if each is not None]
+    assert roles == ["parameter", "optimizer", "optimizer", "optimizer", "optimizer", "batch"]
+
+
+def _rows() -> Any:
+    return jax.ShapeDtypeStruct((8, 256), "float32")
+
+
 def test_explicit_axes_of_the_code_are_taken_for_the_batch_too(mesh: Mesh) -> None:
     explicit = jax.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
 

@@ -586,7 +586,7 @@ def _arrays(tree: Any) -> list[tuple[str, Any]]:
 def _plan(resolver: Resolving, tree: Any, params: Any, name: str) -> _Plan:
     arrays = _arrays(tree)
     found = contents_of(tree)
-    is_whole = all(_sharding(value) is not None for _, value in arrays)
+    is_whole = all(_sharding(value) is not None or not shape_of(value) for _, value in arrays)
     is_lone = found.held is None and bool(found.states) and params is not None
     if is_lone:
         given = _of_state(resolver.state_plan(tree, params), arrays)
