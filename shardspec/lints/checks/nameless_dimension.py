@@ -4,7 +4,7 @@
 length is stated under `axes`, for an axis that the array does not have yet; with its name, the
 rules would split the array, and what that saves on a device is large.
 Lengths agree by chance as well: an axis that only one module of a layer has (`experts`, in `moe`)
-is no name for arrays of the module beside it, and one that no array has (`batch`) is of activations.
+is no name for arrays of the module beside it, and one that no array has (`batch`) is for none.
 
 Bad:
     shardspec: 1
