@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -184,6 +185,20 @@ def test_shardings_of_jit_go_before_the_specs_for_a_batch(mesh: Mesh) -> None:
     text, _ = module_of(jitted, 2.0, params, {"x": x, "y": jax.ShapeDtypeStruct((8, 1), "float32")})
     arguments = text.partition("->")[0].rpartition("@main")[2]
     assert arguments.count('[{"data"}, {}]') == 1, "`y` alone lies as the spec says"
+
+
+def test_what_a_jitted_function_inside_donates_is_donated(mesh: Mesh) -> None:
+    @functools.partial(jax.jit, donate_argnames="state")
+    def update(state: Any, batch: Any) -> Any:
+        return jax.tree.map(lambda leaf: leaf + batch["x"].mean(), state)
+
+    def step(batch: Any, state: Any) -> Any:
+        with mesh:
+            return update(state, batch)
+
+    batch = {"x": jax.ShapeDtypeStruct((8, 16), "float32")}
+    found = traced(Resolver(loads(SPEC), "tpu"), step, (batch, made(mesh)), {})
+    assert [each and each.is_donated for each in found.arguments] == [False, True, True]
 
 
 def test_what_fails_with_a_mesh_and_without_is_said_of_the_run_that_had_one() -> None:

@@ -223,7 +223,8 @@ def traced(
             here = stack.enter_context(on_target(resolver.target, resolver._arrays.spec))
         jitted, arrays, named, given = _arranged(resolver, function, args, kwargs)
         with _passed_on(jitted) as leaves:
-            outer, notes = _lowered(resolver, jitted, (arrays, named))
+            is_plain = not hasattr(function, "trace")
+            outer, notes = _lowered(resolver, jitted, (arrays, named), is_plain)
         if here is not None:
             here.machine.add(asked_at_import(function, here))
             notes += tuple(each.note for each in here.machine.questions)
@@ -242,7 +243,7 @@ def traced(
 
 
 def _lowered(
-    resolver: Resolving, jitted: Any, given: tuple[list[Any], dict[str, Any]]
+    resolver: Resolving, jitted: Any, given: tuple[list[Any], dict[str, Any]], is_plain: bool
 ) -> tuple[Any, tuple[str, ...]]:
     """Return a function traced and lowered for the target, under the target's mesh if it can be.
 
@@ -252,11 +253,17 @@ def _lowered(
 
     Args:
       given: the arguments, by place and by name.
+      is_plain: whether the function of the user is not jitted itself.
     """
     platforms = (_LOWERED_FOR[platform_of(resolver.target)],)
 
     def lowered(given: tuple[list[Any], dict[str, Any]]) -> Any:
-        return jitted.trace(*given[0], **given[1]).lower(lowering_platforms=platforms)
+        found = jitted.trace(*given[0], **given[1])
+        donated = _donated_inside(found, given[0]) if is_plain else []
+        if donated:
+            again = jax.jit(jitted.__wrapped__, donate_argnums=donated)
+            found = again.trace(*given[0], **given[1])
+        return found.lower(lowering_platforms=platforms)
 
     order = resolver._arrays.spec.policy.order
     mesh = _mesh_of_code(given, resolver.mesh)
@@ -283,6 +290,16 @@ def _lowered(
         if any(each in str(error) for each in _NEEDS_MESH):
             raise raised from None
         raise
+
+
+def _donated_inside(traced: Any, args: Sequence[Any]) -> list[int]:
+    """Return the arguments that jitted functions donate which a function passes them on to."""
+    calls = [each for each in traced.jaxpr.eqns if "donated_invars" in each.params]
+    pairs = (zip(each.invars, each.params["donated_invars"], strict=True) for each in calls)
+    given_on = {id(var) for each in pairs for var, is_donated in each if is_donated}
+    waiting = iter(traced.jaxpr.jaxpr.invars)
+    owned = [[id(next(waiting)) for _ in jax.tree_util.tree_leaves(each)] for each in args]
+    return [at for at, own in enumerate(owned) if own and given_on.issuperset(own)]
 
 
 def _mesh_of_code(given: Any, mesh: Any) -> Any:
