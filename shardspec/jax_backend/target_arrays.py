@@ -95,7 +95,7 @@ def _aval(array: TargetArray) -> Any:
 def instead() -> tuple[tuple[Any, Any], ...]:
     """Return JAX's functions that make arrays and ours for them; none where this JAX has others."""
     try:
-        from jax._src import api, array, dispatch, pjit
+        from jax._src import api, array, dispatch, pjit, sharding_impls
         from jax._src.lax import lax
 
         _can_compute()
@@ -104,6 +104,7 @@ def instead() -> tuple[tuple[Any, Any], ...]:
             (dispatch._device_put_impl, _put),
             (api._check_sharding, _checked),
             (lax.full_like, _like),
+            (sharding_impls.set_mesh, _set_mesh),
             (array.make_array_from_callback, _of_callback),
             (array.make_array_from_single_device_arrays, _of_shards),
         )
@@ -193,6 +194,14 @@ def _like(original: Callable[..., Any], args: Sequence[Any], told: dict[str, Any
     return TargetArray(
         core.ShapedArray(shape, array.dtype if dtype is None else np.dtype(dtype)), sharding
     )
+
+
+def _set_mesh(original: Callable[..., Any], args: Sequence[Any], told: dict[str, Any]) -> Any:
+    """Set a mesh also where a step that calls a jitted function is itself traced."""
+    given = (*args, *told.values())[0]
+    if core.trace_state_clean() or not _is_of_target(given):
+        return original(*args, **told)
+    return jax.sharding.use_abstract_mesh(given.abstract_mesh)
 
 
 def _of_callback(original: Callable[..., Any], args: Sequence[Any], told: dict[str, Any]) -> Any:

@@ -270,7 +270,7 @@ def _lowered(
     told: tuple[str, ...] = ()
     if mesh is not resolver.mesh:
         given = _on_mesh(given, resolver.mesh, mesh)
-        is_other = has_target_devices(mesh) and (mesh.devices != resolver.mesh.devices).any()
+        is_other = has_target_devices(mesh) and _devices(mesh) != _devices(resolver.mesh)
         told = (_OTHER_LINKS,) if is_other else ()
     with mesh_in_context(mesh, order) as is_set:
         try:
@@ -311,9 +311,18 @@ def _mesh_of_code(given: Any, mesh: Any) -> Any:
     around: Any = jax.sharding.get_abstract_mesh()
     own = filter(None, map(_sharding, jax.tree_util.tree_leaves(given)))
     for each in (each.mesh for each in own) if around.empty else (around,):
-        if each.shape_tuple == mesh.shape_tuple and each not in (mesh, mesh.abstract_mesh):
+        if _long(each) == _long(mesh) and each not in (mesh, mesh.abstract_mesh):
             return each
     return mesh
+
+
+def _devices(mesh: Any) -> list[Any]:
+    return list(mesh.devices.flat) if has_target_devices(mesh) else []
+
+
+def _long(mesh: Any) -> tuple[tuple[str, int], ...]:
+    """Return the axes of a mesh that split something; code may have many more of size 1."""
+    return tuple((name, size) for name, size in mesh.shape_tuple if size > 1)
 
 
 #: What JAX says where one function has meshes with their devices in several orders.
