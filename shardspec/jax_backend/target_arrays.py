@@ -165,7 +165,10 @@ def _results(jaxpr: Any, args: Sequence[Any], told: dict[str, Any]) -> Iterator[
         typed = getattr(var.aval, "sharding", None)  # has the mesh alone where axes are automatic
         is_typed = typed is not None and not typed.mesh.empty and typed.mesh.are_all_axes_explicit
         found = sharding if is_stated else typed if is_typed else known.get(id(var)) or whole
-        yield TargetArray(var.aval, _with_devices(found, around))
+        own = _with_devices(found, around)
+        if not is_stated and own is not None and typed is not None:
+            own = _of_types(own, typed.mesh)
+        yield TargetArray(var.aval, own)
 
 
 def _put(original: Callable[..., Any], args: Sequence[Any], told: dict[str, Any]) -> Any:
@@ -245,6 +248,14 @@ def _with_devices(sharding: Any, around: Any) -> Any:
     )
     own = next(same, None)
     return sharding if own is None else jax.sharding.NamedSharding(own, sharding.spec)
+
+
+def _of_types(sharding: Any, other: Any) -> Any:
+    """Return a sharding whose mesh has the types of axes that an array has, set by `auto_axes`."""
+    own = getattr(sharding, "mesh", other)
+    if own.shape_tuple != other.shape_tuple or own.axis_types == other.axis_types:
+        return sharding
+    return jax.sharding.NamedSharding(own.update(axis_types=other.axis_types), sharding.spec)
 
 
 def _is_constraint(equation: Any) -> bool:
