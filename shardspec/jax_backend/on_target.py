@@ -245,7 +245,7 @@ def _ours() -> tuple[tuple[Any, Any], ...]:
         return ()
     known = [(name, getattr(xla_bridge, name, None)) for name in _ARGUMENTS]
     asked = tuple((each, _instead(name, each)) for name, each in known if each is not None)
-    return asked + target_arrays.instead()
+    return asked + target_arrays.instead(lambda: _local.here is not None)
 
 
 def _instead(name: str, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -92,8 +92,12 @@ def _aval(array: TargetArray) -> Any:
     return own if array.sharding is None else core.update_aval_with_sharding(own, array.sharding)
 
 
-def instead() -> tuple[tuple[Any, Any], ...]:
-    """Return JAX's functions that make arrays and ours for them; none where this JAX has others."""
+def instead(is_traced: Callable[[], bool]) -> tuple[tuple[Any, Any], ...]:
+    """Return JAX's functions that make arrays and ours for them; none where this JAX has others.
+
+    Args:
+      is_traced: whether this thread traces for a target; elsewhere, arrays are made as ever.
+    """
     try:
         from jax._src import api, array, dispatch, pjit, sharding_impls
         from jax._src.lax import lax
@@ -110,15 +114,15 @@ def instead() -> tuple[tuple[Any, Any], ...]:
         )
     except (ImportError, AttributeError):
         return ()
-    return tuple((original, _wrapped(original, ours)) for original, ours in known)
+    return tuple((original, _wrapped(original, ours, is_traced)) for original, ours in known)
 
 
-def _wrapped(original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+def _wrapped(
+    original: Callable[..., Any], ours: Callable[..., Any], is_traced: Callable[[], bool]
+) -> Callable[..., Any]:
     @functools.wraps(original)
     def made(*args: Any, **kwargs: Any) -> Any:
-        from shardspec.jax_backend.on_target import tracing_for
-
-        return original(*args, **kwargs) if tracing_for() is None else ours(original, args, kwargs)
+        return ours(original, args, kwargs) if is_traced() else original(*args, **kwargs)
 
     return made
 

@@ -29,6 +29,8 @@ def proposed_names(params: Iterable[Param], sizes: Mapping[str, int]) -> Names |
     ('embed', 'mlp')
     >>> proposed_names([up], {"embed": 256, "mlp": 64}), proposed_names([up], {"embed": 64})
     (('mlp', 'embed'), None)
+    >>> proposed_names([Param("norm/scale", (64,))], {"batch": 64}) is None
+    True
     """
     answers = {_proposed(param, sizes) for param in params}
     return answers.pop() if len(answers) == 1 else None
