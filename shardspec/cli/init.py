@@ -10,7 +10,7 @@ from shardspec.cli import completion, options
 from shardspec.cli.request import Request
 from shardspec.cli.streams import FAILED, fail, require_folder
 from shardspec.diagnostics.source import printable
-from shardspec.ir.spec import Hardware, Params
+from shardspec.ir.spec import Hardware, Mesh, Params, Target
 
 #: Lines of arrays that a spec may hold itself; more stand in a manifest beside it.
 _MOST_INSIDE = 60
@@ -55,7 +55,8 @@ def command(request: Request, *, machines: tuple[str, ...], presets: tuple[str, 
     require_folder(output)
     hardware = tuple(_hardware(text, request) for text in machines)
     _require_presets(presets)
-    params = request.read_arrays(request.arrays)
+    on = Target("", Mesh(), hardware[0]) if hardware else None
+    params = request.read_arrays(request.arrays, target=on)
     if not params:
         fail(f"there are no arrays in {request.arrays}", "name a file that has some")
     _write(request, params, output, hardware, presets)

@@ -153,16 +153,23 @@ class Request:
         """Return the arrays that are named instead of the spec's, or those of the spec."""
         if self.arrays is None:
             return spec.params
-        return self.read_arrays(self.arrays, boundary_of(spec.source.name), spec.state)
+        found = pipeline.find_target(spec, self.target)
+        target = found if isinstance(found, Target) and found.is_sound else None
+        return self.read_arrays(self.arrays, boundary_of(spec.source.name), spec.state, target)
 
     def read_arrays(
-        self, name: str, boundary: Boundary | None = None, policy: StatePolicy | None = None
+        self,
+        name: str,
+        boundary: Boundary | None = None,
+        policy: StatePolicy | None = None,
+        target: Target | None = None,
     ) -> Params:
         """Return the arrays of a manifest, checkpoint or function; exit with 2 on faults.
 
         Args:
           boundary: of the project whose texts may be quoted; None for that of the manifest.
           policy: on optimizer state, which a function may give beside the parameters.
+          target: has the devices that a function gets where it asks for some.
         """
         from shardspec.arrays.reader import is_entry_point
 
@@ -170,7 +177,7 @@ class Request:
             from shardspec.jax_backend.entry_point import call_entry_point
 
             self.remark(f"{name}: importing it, which runs its code")
-            params, diagnostics = call_entry_point(name, policy)
+            params, diagnostics = call_entry_point(name, policy, target)
         else:
             arrays, diagnostics = pipeline.read_arrays(name, boundary=boundary)
             params = arrays.params

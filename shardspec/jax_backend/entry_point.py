@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from shardspec.diagnostics import Code, Diagnostic, Label, ShardspecError, Span, codes
 from shardspec.diagnostics.words import did_you_mean, listed
-from shardspec.ir.spec import Params, StatePolicy
-from shardspec.jax_backend.on_target import Here, tracing_for
+from shardspec.ir.spec import Params, StatePolicy, Target
+from shardspec.jax_backend.on_target import Here, on_target, start_on_cpu, tracing_for
+from shardspec.jax_backend.target_arrays import NO_VALUE
 from shardspec.language.files import read_source
 
 if TYPE_CHECKING:
@@ -43,12 +44,13 @@ _ON_DEVICES = ("batched_device_put", "get_topology_for_devices", "(of the target
 _SHAPES = (
     "no array can be made on the target's devices: give shapes, by `jax.eval_shape(init, key)`"
 )
+_VALUES = "a step is traced without its machine: read values where it runs, not where it is made"
 _ASKED = "on the target the step may be another program: pass in what it asks for"
 _TRACED = "arguments are traced, numbers too: what has to be known goes in by `functools.partial`"
 
 
 def call_entry_point(
-    name: str, policy: StatePolicy | None = None
+    name: str, policy: StatePolicy | None = None, target: Target | None = None
 ) -> tuple[Params, tuple[Diagnostic, ...]]:
     """Return the arrays of the tree that `package.module:function` gives, or why there are none.
 
@@ -56,14 +58,18 @@ def call_entry_point(
 
     Args:
       policy: of the spec that they are for: under ZeRO they are parameters alone.
+      target: has the devices that code gets where it asks for some; None for those of this machine.
     """
+    start_on_cpu()
+    there = contextlib.nullcontext() if target is None else on_target(target, has_imports=True)
     try:
-        params = _run(
-            name,
-            codes.BAD_MANIFEST,
-            os.getcwd(),
-            lambda: _arrays(_find(name, codes.UNKNOWN_PRESET), policy),
-        )
+        with there:
+            params = _run(
+                name,
+                codes.BAD_MANIFEST,
+                os.getcwd(),
+                lambda: _arrays(_find(name, codes.UNKNOWN_PRESET), policy),
+            )
     except ShardspecError as error:
         return (), error.diagnostics
     if not params:
@@ -254,6 +260,8 @@ def _raised(name: str, error: BaseException, code: Code) -> Diagnostic:
     help = _TRACED if kind in _OF_TRACERS else None
     if tracing_for() is not None and any(each in first for each in _ON_DEVICES):
         help = _SHAPES
+    if NO_VALUE in first:
+        help = _VALUES
     if isinstance(error, TypeError) and "argument" in first and not labels:
         help = _WRAP if code is codes.BAD_MANIFEST else _FORM
     elif code is codes.BAD_STEP and not labels and _is_our_fault(error):

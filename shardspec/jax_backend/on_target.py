@@ -27,6 +27,7 @@ import jax
 from jax._src import config
 
 from shardspec.ir.spec import Spec, Target
+from shardspec.jax_backend import target_arrays
 from shardspec.jax_backend.mesh import device_mesh, has_target_devices
 from shardspec.jax_backend.target_devices import Question, TargetMachine, machine_for
 from shardspec.programs.op_names import is_library
@@ -243,7 +244,8 @@ def _ours() -> tuple[tuple[Any, Any], ...]:
     except ImportError:
         return ()
     known = [(name, getattr(xla_bridge, name, None)) for name in _ARGUMENTS]
-    return tuple((each, _instead(name, each)) for name, each in known if each is not None)
+    asked = tuple((each, _instead(name, each)) for name, each in known if each is not None)
+    return asked + target_arrays.instead(lambda: _local.here is not None)
 
 
 def _instead(name: str, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,6 +14,9 @@ from shardspec.ir.spec import Param, Shape
 from shardspec.naming import roles
 from shardspec.naming.guessing import Names, forms_of, names_by_size, without_repeats
 
+#: No dimension of a weight, however long it is.
+_BATCH = "batch"
+
 
 def proposed_names(params: Iterable[Param], sizes: Mapping[str, int]) -> Names | None:
     """Return the one answer that fits all of some arrays; None where there are two, or none.
@@ -26,6 +29,8 @@ def proposed_names(params: Iterable[Param], sizes: Mapping[str, int]) -> Names |
     ('embed', 'mlp')
     >>> proposed_names([up], {"embed": 256, "mlp": 64}), proposed_names([up], {"embed": 64})
     (('mlp', 'embed'), None)
+    >>> proposed_names([Param("norm/scale", (64,))], {"batch": 64}) is None
+    True
     """
     answers = {_proposed(param, sizes) for param in params}
     return answers.pop() if len(answers) == 1 else None
@@ -35,7 +40,8 @@ def _proposed(param: Param, sizes: Mapping[str, int]) -> Names | None:
     by_path = set(_fitting(param.path, param.shape, sizes))
     if by_path:
         return by_path.pop() if len(by_path) == 1 else None
-    by_size = by_key((size, name) for name, size in sizes.items())
+    known = (each for each in sizes.items() if each[0] != _BATCH or param.is_cache)
+    by_size = by_key((size, name) for name, size in known)
     found = names_by_size(param.shape, by_size)
     return found if found and all(name or size == 1 for name, size in _dims(found, param)) else None
 

@@ -301,3 +301,29 @@ def test_a_checkpoint_folder_is_named(folder: Path) -> None:
     assert run("init", "--arrays", "model").exit_code == 0
     assert "manifest: ./model/\n" in (folder / "spec.yaml").read_text("utf-8")
     assert run("check", "spec.yaml").exit_code == 0
+
+
+def test_a_function_that_asks_for_devices_gets_those_of_the_machine(folder: Path) -> None:
+    pytest.importorskip("jax")
+    (folder / "asking_arrays.py").write_text(
+        """
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+MESH = jax.make_mesh((2, jax.device_count() // 2), ("data", "model"))
+PLACE = NamedSharding(MESH, PartitionSpec("data", "model"))
+
+def params():
+    make = jax.jit(lambda key: jax.random.normal(key, (64, 16)), out_shardings=PLACE)
+    return {"mlp": {"wi": {"kernel": make(jax.random.key(0))}}}
+""",
+        encoding="utf-8",
+    )
+    call = ["--arrays", "asking_arrays:params"]
+    made = run("init", *call, "--hardware", "tpu v5e 2x4")
+    assert made.exit_code == 0, made.stderr
+    spec = (folder / "spec.yaml").read_text("utf-8")
+    (folder / "spec.yaml").write_text(spec.partition("\narrays:")[0], encoding="utf-8")
+    shown = run("compile", "spec.yaml", *call)
+    assert shown.exit_code == 0, shown.stderr
+    assert "mlp/wi/kernel" in shown.stdout

@@ -297,7 +297,12 @@ def step(given):
     return loss, ({"wi": s((16, 32), jnp.float32)}, s((8, 16), jnp.float32))
 
 def puts(given):
-    return loss, (jax.device_put({"wi": jnp.ones((16, 32))}, given.sharding("_ mlp")),)
+    params = jax.device_put({"wi": jnp.ones((16, 32))}, given.sharding("_ mlp"))
+    return loss, (params, jax.ShapeDtypeStruct((8, 16), jnp.float32))
+
+def reads(given):
+    params = jax.device_put({"wi": jnp.ones((16, 32))}, given.sharding("_ mlp"))
+    return loss, (params, float(params["wi"].sum()))
 """
 
 
@@ -347,12 +352,16 @@ def test_what_is_asked_is_reported_where_the_step_fails_for_it(folder: Path) -> 
     assert "raised TypeError" in result.stderr
 
 
-def test_arrays_are_not_put_on_devices_that_are_not_here(folder: Path) -> None:
-    call = ["cost", "spec.yaml", "--step", "asking_train:puts", "-t", "tpu"]
-    result = CliRunner().invoke(cli, call)
+def test_arrays_that_are_put_on_the_target_have_no_values(folder: Path) -> None:
+    call = ["cost", "spec.yaml", "-t", "tpu", "--step"]
+    result = CliRunner().invoke(cli, [*call, "asking_train:puts"])
+    assert result.exit_code == 0, result.stderr
+    assert "parameters" in result.stdout
+    result = CliRunner().invoke(cli, [*call, "asking_train:reads"])
     assert result.exit_code == 2
-    assert "asking_train.py:23" in result.stderr
-    assert "give shapes" in result.stderr
+    assert "asking_train.py:28" in result.stderr
+    assert "float32[] has no values: it is on the target" in result.stderr
+    assert "read values where it runs" in result.stderr
 
 
 def test_what_a_module_asked_at_its_import_is_reported_with_its_line(folder: Path) -> None:

@@ -230,7 +230,8 @@ def traced(
             here = stack.enter_context(on_target(resolver.target, resolver._arrays.spec))
         jitted, arrays, named, given = _arranged(resolver, function, args, kwargs)
         with _passed_on(jitted) as leaves:
-            outer, notes = _lowered(resolver, jitted, (arrays, named))
+            is_plain = not hasattr(function, "trace")
+            outer, notes = _lowered(resolver, jitted, (arrays, named), is_plain)
         if here is not None:
             here.machine.add(asked_at_import(function, here))
             notes += tuple(each.note for each in here.machine.questions)
@@ -256,7 +257,7 @@ def traced(
 
 
 def _lowered(
-    resolver: Resolving, jitted: Any, given: tuple[list[Any], dict[str, Any]]
+    resolver: Resolving, jitted: Any, given: tuple[list[Any], dict[str, Any]], is_plain: bool
 ) -> tuple[Any, tuple[str, ...]]:
     """Return a function traced and lowered for the target, under the target's mesh if it can be.
 
@@ -266,48 +267,103 @@ def _lowered(
 
     Args:
       given: the arguments, by place and by name.
+      is_plain: whether the function of the user is not jitted itself.
     """
     platforms = (_LOWERED_FOR[platform_of(resolver.target)],)
 
     def lowered(given: tuple[list[Any], dict[str, Any]]) -> Any:
-        return jitted.trace(*given[0], **given[1]).lower(lowering_platforms=platforms)
+        found = jitted.trace(*given[0], **given[1])
+        donated = _donated_inside(found, given[0]) if is_plain else []
+        if donated:
+            again = jax.jit(jitted.__wrapped__, donate_argnums=donated)
+            found = again.trace(*given[0], **given[1])
+        return found.lower(lowering_platforms=platforms)
 
     order = resolver._arrays.spec.policy.order
-    with mesh_in_context(resolver.mesh, order) as is_set:
+    mesh = _mesh_of_code(given, resolver.mesh)
+    told: tuple[str, ...] = ()
+    if mesh is not resolver.mesh:
+        given = _on_mesh(given, resolver.mesh, mesh)
+        is_other = has_target_devices(mesh) and _devices(mesh) != _devices(resolver.mesh)
+        told = (_OTHER_LINKS,) if is_other else ()
+    with mesh_in_context(mesh, order) as is_set:
         try:
-            return lowered(given), ()
+            return lowered(given), told
         except Exception as error:
-            is_other_order = _OTHER_ORDER in str(error) and has_target_devices(resolver.mesh)
+            is_other_order = _OTHER_ORDER in str(error) and has_target_devices(mesh)
             if not is_set and not is_other_order:
                 raise
-            first = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
+            raised = error
         if is_other_order:
-            return lowered(_without_devices(given, resolver.mesh)), (_ON_OWN_MESH,)
+            return lowered(_on_mesh(given, mesh, mesh.abstract_mesh)), (_ON_OWN_MESH,)
+    first = f"{type(raised).__name__}: {raised}".partition("\n")[0][:200]
     note = f"traced without a mesh in context: under the target's, it raises {first}"
-    return lowered(given), (note,)
+    try:
+        return lowered(given), (note,)
+    except Exception as error:
+        if any(each in str(error) for each in _NEEDS_MESH):
+            raise raised from None
+        raise
+
+
+def _donated_inside(traced: Any, args: Sequence[Any]) -> list[int]:
+    """Return the arguments that jitted functions donate which a function passes them on to."""
+    calls = [each for each in traced.jaxpr.eqns if "donated_invars" in each.params]
+    pairs = (zip(each.invars, each.params["donated_invars"], strict=True) for each in calls)
+    given_on = {id(var) for each in pairs for var, is_donated in each if is_donated}
+    waiting = iter(traced.jaxpr.jaxpr.invars)
+    owned = [[id(next(waiting)) for _ in jax.tree_util.tree_leaves(each)] for each in args]
+    return [at for at, own in enumerate(owned) if own and given_on.issuperset(own)]
+
+
+def _mesh_of_code(given: Any, mesh: Any) -> Any:
+    """Return the mesh of the code where it has one of the target's axes, else the target's.
+
+    Code with explicit axes cannot take arrays of a mesh where the same axes are automatic, and none
+    can take arrays of a mesh with its devices in another order.
+    """
+    around: Any = jax.sharding.get_abstract_mesh()
+    own = filter(None, map(_sharding, jax.tree_util.tree_leaves(given)))
+    for each in (each.mesh for each in own) if around.empty else (around,):
+        if _long(each) == _long(mesh) and each not in (mesh, mesh.abstract_mesh):
+            return each
+    return mesh
+
+
+def _devices(mesh: Any) -> list[Any]:
+    return list(mesh.devices.flat) if has_target_devices(mesh) else []
+
+
+def _long(mesh: Any) -> tuple[tuple[str, int], ...]:
+    """Return the axes of a mesh that split something; code may have many more of size 1."""
+    return tuple((name, size) for name, size in mesh.shape_tuple if size > 1)
 
 
 #: What JAX says where one function has meshes with their devices in several orders.
 _OTHER_ORDER = "incompatible devices for jitted computation"
+#: What it says where code that needs a mesh in context has none.
+_NEEDS_MESH = ("non-empty mesh", "a mesh context", "context mesh cannot be empty")
+_OTHER_LINKS = (
+    "the mesh of the step has its devices in another order than the spec's, whose links are"
+    " counted: use `resolver.mesh` in the step"
+)
 _ON_OWN_MESH = (
     "the step makes a mesh with another order of devices than the spec's: place its arguments on"
     " that mesh, or use `resolver.mesh` in the step"
 )
 
 
-def _without_devices(given: Any, mesh: Any) -> Any:
-    """Return arguments whose shardings are of an abstract mesh in place of this one."""
+def _on_mesh(given: Any, mesh: Any, other: Any) -> Any:
+    """Return arguments whose shardings are of another mesh in place of this one."""
 
-    def abstract(leaf: Any) -> Any:
+    def moved(leaf: Any) -> Any:
         own = _sharding(leaf)
-        if own is None or own.mesh != mesh:
+        if getattr(own, "mesh", None) != mesh:
             return leaf
-        named = jax.sharding.NamedSharding(
-            mesh.abstract_mesh, own.spec, memory_kind=own.memory_kind
-        )
+        named = jax.sharding.NamedSharding(other, own.spec, memory_kind=own.memory_kind)
         return _struct(leaf, leaf.shape, named)
 
-    return jax.tree_util.tree_map(abstract, given)
+    return jax.tree_util.tree_map(moved, given)
 
 
 @contextlib.contextmanager
@@ -423,7 +479,7 @@ def _arranged(
     resolver: Resolving, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Any, list[Any], dict[str, Any], list[Given]]:
     kwargs = dict(sorted(kwargs.items()))  # as JAX flattens them
-    trees = [*args, *kwargs.values()]
+    trees = _as_stated(function, [*args, *kwargs.values()], len(args))
     names = _argument_names(function, len(args), list(kwargs))
     plans = _plans(resolver, trees, names)
     seen: dict[int, Any] = {}
@@ -435,6 +491,34 @@ def _arranged(
         function = jax.jit(function, donate_argnums=donated)
     named = dict(zip(kwargs, structs[len(args) :], strict=True))
     return function, structs[: len(args)], named, given
+
+
+def _as_stated(function: Any, trees: list[Any], count: int) -> list[Any]:
+    """Return the arguments with the shardings that `jax.jit` was given, where they carry none.
+
+    Args:
+      count: how many of them are given by place.
+    """
+    info: Any = getattr(function, "_jit_info", None)
+    if info is None or not info.in_shardings_leaves:
+        return trees
+
+    def placed(leaf: Any, stated: Any) -> Any:
+        shape = shape_of(leaf)
+        if shape is None or _sharding(leaf) is not None:
+            return leaf
+        is_named = isinstance(stated, jax.sharding.NamedSharding)
+        return _struct(leaf, shape, stated) if is_named else leaf
+
+    found = list(trees)
+    prefix = info.in_shardings_treedef.unflatten(each or 0 for each in info.in_shardings_leaves)
+    dynamic = [at for at in range(count) if at not in info.static_argnums]
+    prefixes = prefix if isinstance(prefix, tuple | list) else (prefix,) * len(dynamic)
+    for at, own in zip(dynamic, prefixes, strict=False):
+        with contextlib.suppress(ValueError):  # JAX says itself what does not fit
+            whole = jax.tree_util.tree_broadcast(own, trees[at])
+            found[at] = jax.tree_util.tree_map(placed, trees[at], whole)
+    return found
 
 
 def _closed_over(
@@ -565,7 +649,7 @@ def _arrays(tree: Any) -> list[tuple[str, Any]]:
 def _plan(resolver: Resolving, tree: Any, params: Any, name: str) -> _Plan:
     arrays = _arrays(tree)
     found = contents_of(tree)
-    is_whole = all(_sharding(value) is not None for _, value in arrays)
+    is_whole = all(_sharding(value) is not None or not shape_of(value) for _, value in arrays)
     is_lone = found.held is None and bool(found.states) and params is not None
     if is_lone:
         given = _of_state(resolver.state_plan(tree, params), arrays)

@@ -4,7 +4,7 @@
 length is stated under `axes`, for an axis that the array does not have yet; with its name, the
 rules would split the array, and what that saves on a device is large.
 Lengths agree by chance as well: an axis that only one module of a layer has (`experts`, in `moe`)
-is no name for arrays of the module beside it.
+is no name for arrays of the module beside it, and one that no array has (`batch`) is for none.
 
 Bad:
     shardspec: 1
@@ -87,13 +87,15 @@ def _gains(context: Context, plan: ShardingPlan) -> Iterator[tuple[_Place, _Gain
         return
     resolver = array_resolver(spec, plan.target)
     homes = _homes(plan)
+    known = {name for each in plan.arrays for name in each.logical_axes}
     for place, members in nameless.items():
         paths = tuple(member.param.path for member in members)
-        names = [axis.name for axis in spec.logical_axes if axis.size == place.size]
+        names = [each.name for each in spec.logical_axes if each.size == place.size]
         gains = (
             _Gain(sum(_saved(resolver, each, place.dim, name) for each in alike(members)), name)
             for name in names
-            if name not in members[0].logical_axes
+            if name in known
+            and name not in members[0].logical_axes
             and not _is_next_door(members[0].param.path, homes.get(name, ()))
         )
         best = max(gains, key=lambda gain: gain.saved, default=None)
