@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from shardspec.analysis.memory import (
     Figure,
@@ -28,6 +28,7 @@ from shardspec.analysis.memory import (
 from shardspec.diagnostics.words import by_key
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Shape, Target, array_bytes
+from shardspec.records import STATED
 
 if TYPE_CHECKING:  # what has no step loads nothing of one
     from shardspec.ir.step import Step, StepArgument, StepTensor
@@ -45,7 +46,7 @@ class Amount:
     """Bytes on one device, and how well they are known."""
 
     bytes: int
-    basis: Basis = "exact"
+    basis: Annotated[Basis, STATED] = "exact"
 
     @property
     def mark(self) -> str:
