@@ -19,13 +19,7 @@ from shardspec.diagnostics import Diagnostic, ShardspecError, codes, point
 from shardspec.diagnostics.levels import LevelTable, level_table
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
-from shardspec.jax_backend.arguments import (
-    devices_given,
-    kind_of,
-    kinds_given,
-    refuse_no_arrays,
-    refuse_unmovable,
-)
+from shardspec.jax_backend import arguments, train_state
 from shardspec.jax_backend.batch import Batch
 from shardspec.jax_backend.constrain import ActivationResolver, Constrainer, Names
 from shardspec.jax_backend.live import (
@@ -45,15 +39,6 @@ from shardspec.jax_backend.moving import Moved, moved_between
 from shardspec.jax_backend.on_target import tracing_for
 from shardspec.jax_backend.shardings import tree_placer
 from shardspec.jax_backend.state import Accumulation, StatePlacer
-from shardspec.jax_backend.train_state import (
-    Held,
-    contents_of,
-    is_state_of,
-    named_params,
-    params_alone,
-    plan_like,
-    refuse_lone_state,
-)
 from shardspec.jax_backend.tree_plan import plan_faults, plan_of, raise_errors
 from shardspec.jax_backend.trees import SCALARS, Place, shape_of, unboxed
 from shardspec.programs.proof import Proof
@@ -121,7 +106,7 @@ class Resolver:
           ShardspecError: the spec is wrong, no target fits the devices, or another process
             plans by another spec.
         """
-        devices_given(devices)
+        arguments.devices_given(devices)
         traced = tracing_for() if devices is None else None
         if isinstance(devices, str) or traced is not None:
             agree_within_s = None
@@ -203,7 +188,7 @@ class Resolver:
           ShardspecError: an array has no names, too few, or sizes that do not divide.
         """
         walk = self._placer.walk(tree, boxed=boxed)
-        if not walk.is_params or named_params(tree) is not None:
+        if not walk.is_params or train_state.named_params(tree) is not None:
             held = self._held(tree)
             if held is not None:
                 return self._state.shardings(tree, *held, boxed=boxed)
@@ -224,8 +209,8 @@ class Resolver:
           ShardspecError: a parameter is at fault, or an array's shape leaves open which dimensions
             of its parameter it has, and nothing settles it.
         """
-        refuse_no_arrays(state, "state")
-        params = params_alone(params)
+        arguments.refuse_no_arrays(state, "state")
+        params = train_state.params_alone(params)
         return self._state.shardings(state, params, _params_at(state), boxed=boxed)
 
     def state_plan(self, state: Any, params: Any) -> Plan:
@@ -234,8 +219,8 @@ class Resolver:
         `print(plan)` has a line for each, `plan.explain(path)` says more, and `plan.diagnostics`
         is what is wrong. The arguments are those of `state_shardings`.
         """
-        refuse_no_arrays(state, "state")
-        return self._state.plan(state, params_alone(params), _params_at(state))
+        arguments.refuse_no_arrays(state, "state")
+        return self._state.plan(state, train_state.params_alone(params), _params_at(state))
 
     def grad_shardings(self, params: Any) -> Any:
         """Return a `NamedSharding` for the gradient of every parameter.
@@ -243,7 +228,7 @@ class Resolver:
         It is the parameter's, and under `state: {optimizer: zero2}` that of its optimizer state:
         under `jax.lax.with_sharding_constraint` the sum over the batch is then a reduce-scatter.
         """
-        return self._state.gradients(params_alone(params))
+        return self._state.gradients(train_state.params_alone(params))
 
     def accumulation_shardings(self, params: Any) -> Accumulation:
         """Return shardings for gradients that are added up over microbatches, unsummed.
@@ -257,7 +242,7 @@ class Resolver:
         Raises:
           ShardspecError: the mesh is not explicit, or no mesh axis is known to see other data.
         """
-        return self._state.accumulation(params_alone(params))
+        return self._state.accumulation(train_state.params_alone(params))
 
     def partition_spec(self, names: Names) -> jax.sharding.PartitionSpec:
         """Return the `PartitionSpec` for logical axes, e.g. `"batch length embed"`.
@@ -319,8 +304,8 @@ class Resolver:
             abstract, deleted, or traced, as everything is inside of `jax.jit`.
         """
         need_devices(self.mesh, "put()")
-        refuse_no_arrays(tree, "tree")
-        refuse_unmovable(tree, "put", sums=True)
+        arguments.refuse_no_arrays(tree, "tree")
+        arguments.refuse_unmovable(tree, "put", sums=True)
         shardings = self.shardings(tree) if like is None else self._shardings_like(tree, like)
         treedef: Any
         leaves, treedef = jax.tree_util.tree_flatten(tree)
@@ -350,7 +335,7 @@ class Resolver:
           ShardspecError: an array lies otherwise than planned, or `to` is at fault with it.
         """
         if not isinstance(to, Resolver):
-            raise TypeError(f"`to` is a `Resolver`, not {kind_of(to)}")
+            raise TypeError(f"`to` is a `Resolver`, not {arguments.kind_of(to)}")
         kinds = () if memory_kind is None else (memory_kind,)
         self.verify_placement(tree, strict=True, memory_kinds=kinds)
         moved = moved_between(self.plan(tree), self.mesh, to.plan(tree), to.mesh)
@@ -491,10 +476,10 @@ class Resolver:
           ShardspecError: under `strict`; or a leaf is abstract or traced, and lies nowhere.
         """
         need_devices(self.mesh, "verify_placement()")
-        refuse_no_arrays(tree, "tree")
+        arguments.refuse_no_arrays(tree, "tree")
         if state is not None:
-            refuse_no_arrays(state, "state")
-            if is_state_of(tree, state):
+            arguments.refuse_no_arrays(state, "state")
+            if train_state.is_state_of(tree, state):
                 tree, state = state, tree
         if like is None:
             held = self._held(tree)
@@ -502,7 +487,7 @@ class Resolver:
             of_params = plan if held is None else plan_of(self._arrays, held.params)
         else:
             plan, of_params = self._plans_like(tree, like)
-        allowed = kinds_given(memory_kinds)
+        allowed = arguments.kinds_given(memory_kinds)
         live = LivePlan(plan, self.mesh, allowed)
         found = plan_faults(self._arrays, of_params) + live.findings(tree)
         found += self._lock_findings(of_params)
@@ -531,9 +516,9 @@ class Resolver:
     def _plans_like(self, tree: Any, like: Any) -> tuple[Plan, Plan]:
         """Return the plan of a tree, and that of its parameters, by the names of another."""
         if not isinstance(like, ShardingPlan):
-            refuse_no_arrays(like, "like")
+            arguments.refuse_no_arrays(like, "like")
         named = like if isinstance(like, ShardingPlan) else self.plan(like)
-        return plan_like(tree, named, contents_of(tree).held, self._state)
+        return train_state.plan_like(tree, named, train_state.contents_of(tree).held, self._state)
 
     def _shardings_like(self, tree: Any, like: Any) -> list[Any]:
         """Return the sharding of each array of a tree by the names of another.
@@ -545,10 +530,10 @@ class Resolver:
         raise_errors(plan_faults(self._arrays, of_params))
         return list(map(self._placer.placed, plan.arrays))
 
-    def _held(self, tree: Any) -> Held | None:
-        refuse_no_arrays(tree, "tree")
-        found = contents_of(tree)
-        refuse_lone_state(found.states, self._arrays.spec.state)
+    def _held(self, tree: Any) -> train_state.Held | None:
+        arguments.refuse_no_arrays(tree, "tree")
+        found = train_state.contents_of(tree)
+        train_state.refuse_lone_state(found.states, self._arrays.spec.state)
         return found.held
 
     def _lock_findings(self, plan: ShardingPlan) -> tuple[Diagnostic, ...]:
@@ -627,7 +612,7 @@ def _lowered(spec: str | os.PathLike[str] | Spec | Loaded, asked: LevelTable) ->
 
 def _of_phase(spec: Spec, name: str | None) -> Spec:
     if not (name is None or isinstance(name, str)):
-        raise TypeError(f"a phase is named by a string, not by {kind_of(name)}")
+        raise TypeError(f"a phase is named by a string, not by {arguments.kind_of(name)}")
     found = pipeline.find_phase(spec, name)
     if isinstance(found, Diagnostic):
         raise ShardspecError([found])
@@ -636,7 +621,7 @@ def _of_phase(spec: Spec, name: str | None) -> Spec:
 
 def _params_at(state: Any) -> Place | None:
     """Return where a state holds the parameters themselves, None where it does not."""
-    held = named_params(state)
+    held = train_state.named_params(state)
     return None if held is None else held.place
 
 
@@ -654,7 +639,7 @@ def _chosen(spec: Spec, name: str, devices: Devices) -> Target:
     given: Any = name
     if not isinstance(given, str):
         help = ": devices go by name, `devices=`" if isinstance(given, Sequence) else ""
-        raise TypeError(f"a target is named by a string, not by {kind_of(given)}{help}")
+        raise TypeError(f"a target is named by a string, not by {arguments.kind_of(given)}{help}")
     found: Target | Diagnostic
     if name == "auto" and isinstance(devices, str) and len(spec.targets) > 1:
         names = ", ".join(target.name for target in spec.targets)

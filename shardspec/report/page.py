@@ -18,16 +18,10 @@ from shardspec.diagnostics.source import printable
 from shardspec.diagnostics.words import counted, seconds_text, tallied
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
+from shardspec.report import page_pieces
 from shardspec.report.cost_json import CostRecord
 from shardspec.report.html import Html, joined, table, tag
 from shardspec.report.page_data import embedded, page_data
-from shardspec.report.page_pieces import (
-    axes_piece,
-    memory_rows,
-    memory_text,
-    sent_piece,
-    time_piece,
-)
 from shardspec.report.pages import finding_page
 from shardspec.report.table import summary, target_title
 from shardspec.topology.placement import placed
@@ -107,7 +101,7 @@ def _of_targets(targets: Sequence[Shown]) -> dict[str, object]:
         "count": _count(targets),
         "targets": [printable(each.plan.name) for each in targets],
         "targets_table": _targets_table(targets),
-        "memory": memory_rows((each.plan.name, each.cost) for each in targets),
+        "memory": page_pieces.memory_rows((each.plan.name, each.cost) for each in targets),
         "basis": f"{_BASIS}; of a step also what it makes." if any(steps) else f"{_BASIS}.",
         "machines": [_machine(each.plan) for each in targets],
         "step": steps if any(steps) else [],
@@ -155,7 +149,7 @@ def _target_row(at: int, shown: Shown, *, has_steps: bool) -> tuple[str, ...]:
         target_title(plan.target).partition(": ")[2],
         str(plan.mesh),
         f"= {binary_bytes(plan.per_device_bytes)}",
-        memory_text(shown.cost.memory),
+        page_pieces.memory_text(shown.cost.memory),
         summary(plan),
         *((step,) if has_steps else ()),
     )
@@ -200,7 +194,7 @@ def _machine(plan: ShardingPlan) -> Html:
     placement = placed(plan.target, plan.spec.policy.order)
     if placement is None:
         return tag("p", "No hardware is stated for this target.", class_="quiet")
-    return axes_piece(placement)
+    return page_pieces.axes_piece(placement)
 
 
 def _step(shown: Shown) -> Html:
@@ -216,7 +210,7 @@ def _step(shown: Shown) -> Html:
     return joined(
         (
             *(tag("p", note, class_="quiet") for note in notes),
-            time_piece(cost),
-            sent_piece(cost),
+            page_pieces.time_piece(cost),
+            page_pieces.sent_piece(cost),
         )
     )

@@ -12,16 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from shardspec.analysis.memory import room_text
 from shardspec.analysis.step_memory import Amount
 from shardspec.analysis.step_time import AxisTime
-from shardspec.diagnostics.words import (
-    as_one,
-    binary_bytes,
-    counted,
-    element_count,
-    flops_text,
-    grouped,
-    percent,
-    seconds_text,
-)
+from shardspec.diagnostics import words
 from shardspec.report.cost_json import CostRecord, Line, Memory, Sent, Uncounted
 from shardspec.report.html import Html, joined, table, tag
 from shardspec.report.mesh import AXIS_HEADINGS, axis_cells, machine_lines, note_lines
@@ -113,7 +104,7 @@ def memory_text(memory: Memory) -> str:
 
 def amount_text(amount: Amount) -> str:
     """Return `= 1.25 GiB`, its basis before it."""
-    return f"{amount.mark} {binary_bytes(amount.bytes)}"
+    return f"{amount.mark} {words.binary_bytes(amount.bytes)}"
 
 
 def _part(name: str, part: Amount) -> str:
@@ -137,12 +128,12 @@ def time_piece(cost: CostRecord) -> Html:
     if time is None:
         said = "not known: the catalogue has no speeds of this target"
         return tag("p", f"time {said}{_rates(cost)}", class_="figure")
-    step = f"{cost.at_least('sends', 'flops', 'time')}~ {seconds_text(time.step_s)}"
-    title = f"{step} +- {percent(time.spread, 1)}, bound by {time.bound}{_rates(cost)}"
-    compute = f"compute ~ {seconds_text(time.compute_s)}"
+    step = f"{cost.at_least('sends', 'flops', 'time')}~ {words.seconds_text(time.step_s)}"
+    title = f"{step} +- {words.percent(time.spread, 1)}, bound by {time.bound}{_rates(cost)}"
+    compute = f"compute ~ {words.seconds_text(time.compute_s)}"
     rows = [("part-compute", compute, time.compute_s - time.hbm_s)]
     if time.hbm_s:
-        rows.append(("part-memory", f"{seconds_text(time.hbm_s)} of it memory", time.hbm_s))
+        rows.append(("part-memory", f"{words.seconds_text(time.hbm_s)} of it memory", time.hbm_s))
     for at, (name, axis) in enumerate(time.axes.items()):
         said = str(AxisTime(name, *axis))
         rows.append((f"part-sent-{at % 5}", said, axis.exposed_s))
@@ -159,11 +150,11 @@ def time_piece(cost: CostRecord) -> Html:
 
 def _rates(cost: CostRecord) -> str:
     least = cost.at_least("flops")
-    said = [] if cost.flops is None else [f"{least}= {flops_text(cost.flops)}"]
+    said = [] if cost.flops is None else [f"{least}= {words.flops_text(cost.flops)}"]
     if cost.mfu is not None:
-        said.append(f"MFU ~ {percent(cost.mfu, 1)}")
+        said.append(f"MFU ~ {words.percent(cost.mfu, 1)}")
     if cost.tokens_per_s is not None:
-        said.append(f"~ {element_count(round(cost.tokens_per_s))} tokens/s")
+        said.append(f"~ {words.element_count(round(cost.tokens_per_s))} tokens/s")
     return "".join(f" · {each}" for each in said)
 
 
@@ -185,7 +176,7 @@ def sent_piece(cost: CostRecord) -> Html:
         title = f"sends {'unknown' if least else 'nothing'}"
         return joined((tag("p", title, class_="figure"), unknown))
     times = f"{round(sum(each.count for each in sent)):,} collectives"
-    title = f"sends {least}~ {binary_bytes(total)} per device and step, in {times}"
+    title = f"sends {least}~ {words.binary_bytes(total)} per device and step, in {times}"
     tables = (
         tag("div", tag("h4", heading), *_sent_rows(sent, by, total), class_="sent", data_by=by)
         for by, (heading, _) in _TABLES.items()
@@ -207,10 +198,10 @@ def sent_by(sent: Iterable[Sent], by: str) -> list[tuple[str, list[Sent]]]:
     """Return what is sent in rows, the heaviest first: each byte in one of them."""
     key = _TABLES[by][1]
     if by == "rule":  # whose axes stand in another order is the same row
-        groups = grouped(sent, lambda each: frozenset(each.askers))
+        groups = words.grouped(sent, lambda each: frozenset(each.askers))
         rows = [(key(found[0]), found) for found in groups.values()]
     else:
-        rows = list(grouped(sent, key).items())
+        rows = list(words.grouped(sent, key).items())
     return sorted(rows, key=lambda row: -bytes_of(row[1]))
 
 
@@ -219,30 +210,30 @@ def _sent_rows(sent: Sequence[Sent], by: str, total: int) -> Iterator[Html]:
     for name, found in rows[:_MOST_ROWS]:
         size = bytes_of(found)
         count = sum(each.count for each in found)
-        figures = f"{binary_bytes(size)}  {percent(size, total)}  x{count:.6g}"
+        figures = f"{words.binary_bytes(size)}  {words.percent(size, total)}  x{count:.6g}"
         line = tag("span", tag("b", name), " ", tag("span", figures, class_="figures"))
         share = bar((("part-sent-0", "", size),), total)
         yield tag("details", tag("summary", line, share), _causes(found))
     if len(rows) > _MOST_ROWS:
-        yield tag("p", f"and {counted(len(rows) - _MOST_ROWS, 'row')} more", class_="quiet")
+        yield tag("p", f"and {words.counted(len(rows) - _MOST_ROWS, 'row')} more", class_="quiet")
 
 
 def _causes(found: Sequence[Sent]) -> Html:
     """Return what is sent for one reason, layers that differ in a number as one, and why."""
     rows = []
-    groups = sorted(grouped(found, _operation).values(), key=bytes_of, reverse=True)
+    groups = sorted(words.grouped(found, _operation).values(), key=bytes_of, reverse=True)
     for group in groups[:_MOST_CAUSES]:
         first = group[0]
         names = {each.carried.name or "" for each in group}
-        what = f"{first.carried.kind} {as_one(names, ' ..')}" if any(names) else first.carries
-        axes, size = "+".join(sorted(first.mesh_axes)), binary_bytes(bytes_of(group))
+        what = f"{first.carried.kind} {words.as_one(names, ' ..')}" if any(names) else first.carries
+        axes, size = "+".join(sorted(first.mesh_axes)), words.binary_bytes(bytes_of(group))
         count = f"x{sum(each.count for each in group):.6g}"
         phases = f" ({', '.join(first.phases)})" if first.phases else ""
         why = " + ".join(first.askers) + _forced(first)
         rows.append((first.kind, axes, size, count, what, place_text(first.place) + phases, why))
     headings = ("collective", "axes", "bytes", "times", "carries", "at", "because")
     left = len(groups) - _MOST_CAUSES
-    more = [tag("p", f"and {counted(left, 'row')} more", class_="quiet")] if left > 0 else []
+    more = [tag("p", f"and {words.counted(left, 'row')} more", class_="quiet")] if left > 0 else []
     return joined((table(headings, rows, (2, 3)), *more))
 
 

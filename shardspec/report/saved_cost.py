@@ -12,17 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from shardspec.analysis.layouts import inputs
-from shardspec.diagnostics import Diagnostic, Span, codes, point
+from shardspec.diagnostics import Diagnostic, Span, codes, point, words
 from shardspec.diagnostics.lines import columns
-from shardspec.diagnostics.words import (
-    as_one,
-    binary_bytes,
-    counted,
-    grouped,
-    listed,
-    seconds_text,
-    template,
-)
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
 from shardspec.ir.step import Carried, CarriedKind
@@ -113,7 +104,7 @@ def stale_because(saved: SavedCost, spec: Spec, target: Target) -> str | None:
     cost, then = saved.cost, saved.cost.inputs
     now = {each.name: each.digest for each in inputs(spec)}
     changed = [name for name in now if then.get(name) != now[name]]
-    said = [f"{listed(changed)} changed"] if changed else []
+    said = [f"{words.listed(changed)} changed"] if changed else []
     if cost.target != target.name:
         said.append(f"it is of target {cost.target}")
     elif cost.mesh != target.mesh.sizes:
@@ -145,8 +136,8 @@ def axis_lines(saved: SavedCost, name: str, plan: ShardingPlan) -> Iterator[str]
         return
     for axes, taken in time.axes.items():
         if name in axes.split("+"):
-            step = seconds_text(time.step_s)
-            times = f"{seconds_text(taken.s)}, {seconds_text(taken.exposed_s)} exposed"
+            step = words.seconds_text(time.step_s)
+            times = f"{words.seconds_text(taken.s)}, {words.seconds_text(taken.exposed_s)} exposed"
             least = saved.cost.at_least("sends", "flops", "time")
             yield f"  {axes} takes ~ {times}, of a step of {least}~ {step}"
 
@@ -158,17 +149,17 @@ def line_lines(saved: SavedCost, file: str, line: int, plan: ShardingPlan) -> It
     if found:
         yield from _lines(saved, found, "this line sends", plan)
     if shared:
-        yield f"  ~ {binary_bytes(shared)} of it together with other lines"
+        yield f"  ~ {words.binary_bytes(shared)} of it together with other lines"
 
 
 def place_lines(saved: SavedCost, file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
     """Yield what a line of the code sends, and who asked for that."""
     found = saved.by_place(file, line)
     yield from _lines(saved, found, f"{file}:{line} sends", plan)
-    rules = grouped(found, lambda each: tuple(sorted(saved.lines_of(each))))
+    rules = words.grouped(found, lambda each: tuple(sorted(saved.lines_of(each))))
     for lines, sent in sorted(rules.items(), key=lambda item: -bytes_of(item[1])):
         said = " and ".join(f"{name}:{number}" for name, number in lines)
-        yield f"  ~ {binary_bytes(bytes_of(sent))} of it for {said or 'no line of the spec'}"
+        yield f"  ~ {words.binary_bytes(bytes_of(sent))} of it for {said or 'no line of the spec'}"
 
 
 def array_lines(saved: SavedCost, paths: Sequence[str], plan: ShardingPlan) -> Iterator[str]:
@@ -188,19 +179,19 @@ def _lines(saved: SavedCost, found: list[Sent], what: str, plan: ShardingPlan) -
     if target != plan.target.name:
         yield f"{saved.title} is of target {target}: --target {target} shows what it says"
         return
-    part = f"~ {binary_bytes(bytes_of(found))}" if found else "nothing"
+    part = f"~ {words.binary_bytes(bytes_of(found))}" if found else "nothing"
     least = saved.cost.at_least("sends")
     part = "unknown" if least and not found else f"{least}{part}"
-    whole = f"{least}~ {binary_bytes(bytes_of(saved.cost.collectives))}"
+    whole = f"{least}~ {words.binary_bytes(bytes_of(saved.cost.collectives))}"
     yield f"{saved.title}: {what} {part} of {whole} a device and step"
     stale = stale_because(saved, plan.spec, plan.target)
     if stale is not None:
         yield f"  STALE: {stale}; {_ANEW}"
-    groups = list(grouped(found, operation).values())
+    groups = list(words.grouped(found, operation).values())
     groups.sort(key=bytes_of, reverse=True)
     yield from columns(map(_row, groups[:_MOST]), right=(2, 3), paths=4)
     if len(groups) > _MOST:
-        yield f"  and {counted(len(groups) - _MOST, 'row')} more"
+        yield f"  and {words.counted(len(groups) - _MOST, 'row')} more"
 
 
 def bytes_of(found: Iterable[Sent]) -> int:
@@ -210,15 +201,15 @@ def bytes_of(found: Iterable[Sent]) -> int:
 
 def operation(sent: Sent) -> tuple[object, ...]:
     """Return what collectives of one row agree in: layers that differ in a number are one."""
-    return sent.kind, tuple(sorted(sent.mesh_axes)), template(sent.carries), sent.place
+    return sent.kind, tuple(sorted(sent.mesh_axes)), words.template(sent.carries), sent.place
 
 
 def _row(group: list[Sent]) -> tuple[str, ...]:
     first = group[0]
     names = {each.carried.name or "" for each in group}
-    name = as_one(names, " ..") if any(names) else ""
+    name = words.as_one(names, " ..") if any(names) else ""
     carried = str(Carried(cast(CarriedKind, first.carried.kind), name))
-    axes, size = "+".join(sorted(first.mesh_axes)), binary_bytes(bytes_of(group))
+    axes, size = "+".join(sorted(first.mesh_axes)), words.binary_bytes(bytes_of(group))
     count = sum(each.count for each in group)
     return first.kind, axes, size, f"x{count:.6g}", carried, str(first.place or "unknown")
 
@@ -236,10 +227,8 @@ def with_cost(found: Diagnostic, saved: SavedCost, spec: Spec) -> Diagnostic:
     for what, sent in by:
         size = bytes_of(sent())
         if size:
-            least = saved.cost.at_least("sends")
-            told = (
-                f"{what}: {least}~ {binary_bytes(size)} sent per device and step, by {saved.title}"
-            )
+            sent_text = f"{saved.cost.at_least('sends')}~ {words.binary_bytes(size)} sent"
+            told = f"{what}: {sent_text} per device and step, by {saved.title}"
             return replace(found, notes=(*found.notes, told))
     return found
 
