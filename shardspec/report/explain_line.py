@@ -76,8 +76,7 @@ def _step_lines(file: str, line: int, plan: plans.ShardingPlan) -> Iterator[str]
         yield f"step {' '.join(each.span.text.split())}"
         for term in (*each.operands, *filter(None, (each.per,))):
             if term.kind != "value":
-                matcher = PathMatcher((ir.Pattern(term.text, term.kind),))
-                found = [s for s in plan.arrays if matcher.first_match(s.path) is not None]
+                found = _matching(ir.Pattern(term.text, term.kind), plan)
                 yield f"  reads {_described(found) if found else f'no array: {term.text}'}"
 
 
@@ -213,8 +212,7 @@ def explain_rule(rule: ir.AxisRule, plan: plans.ShardingPlan) -> Iterator[str]:
     activations = _outcomes(rule, plan.activations, plan)
     early = [*arrays.pop(None, ()), *activations.pop(None, ())]
     for said, group in sorted(arrays.items(), key=lambda item: -len(item[1])):
-        size = binary_bytes(sum(sharding.per_device_bytes for sharding in group))
-        yield f"  {said}: {_described(group)}, {size} per device"
+        yield f"  {said}: {_with_bytes(group)}"
     for said, found in sorted(activations.items(), key=lambda item: -len(item[1])):
         yield f"  {said}: {named('activation', [each.activation.name for each in found])}"
     if early:
@@ -266,8 +264,7 @@ def _entry(entry: plans.Entry, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield which arrays an entry names, and who names the others that it matches."""
     yield _entry_text(entry)
     named = [sharding for sharding in plan.arrays if sharding.matched is entry]
-    matcher = PathMatcher((entry.pattern,))
-    matching = [s for s in plan.arrays if matcher.first_match(s.param.path) is not None]
+    matching = _matching(entry.pattern, plan)
     if named:
         verb = "lays out" if isinstance(entry, ir.DeriveRule) else "names"
         yield f"  {verb} {_described(named)}"
@@ -277,10 +274,8 @@ def _entry(entry: plans.Entry, plan: plans.ShardingPlan) -> Iterator[str]:
     misfits = [s for s in named if s.mismatch is not None]
     if misfits:
         yield f"  {_described(misfits)}: left without names, for they have another rank"
-    if not matching and not named:
-        yield f"  matches none of {counted(len(plan.arrays), 'array')}"
-    elif len(matching) > len(named):
-        yield f"  matches {_described(matching)}"
+    if len(matching) > len(named) or not named:
+        yield _matches(matching, plan)
         yield from _others(matching, entry)
 
 
@@ -308,8 +303,7 @@ def _memory(entry: ir.MemoryRule, plan: plans.ShardingPlan) -> Iterator[str]:
     yield f'memory "{entry.pattern}": {entry.memory}'
     placed = [sharding for sharding in plan.arrays if sharding.placed is entry]
     if placed:
-        size = binary_bytes(sum(sharding.per_device_bytes for sharding in placed))
-        yield f"  places {_described(placed)}, {size} per device"
+        yield f"  places {_with_bytes(placed)}"
     matcher = PathMatcher((entry.pattern,))
     state = [
         each
@@ -319,7 +313,7 @@ def _memory(entry: ir.MemoryRule, plan: plans.ShardingPlan) -> Iterator[str]:
     if state:
         yield f"  is about the optimizer state of {_described(state)}"
     if not placed and not state:
-        yield f"  matches none of {counted(len(plan.arrays), 'array')}"
+        yield _matches((), plan)
 
 
 def _training(entry: ir.TrainingRule, plan: plans.ShardingPlan) -> Iterator[str]:
@@ -327,9 +321,8 @@ def _training(entry: ir.TrainingRule, plan: plans.ShardingPlan) -> Iterator[str]
     yield f'training "{entry.pattern}": {entry.training}'
     found = [sharding for sharding in plan.arrays if sharding.training is entry]
     if found:
-        size = binary_bytes(sum(sharding.per_device_bytes for sharding in found))
         verb = "trains" if entry.training == "trained" else "freezes"
-        yield f"  {verb} {_described(found)}, {size} per device"
+        yield f"  {verb} {_with_bytes(found)}"
     else:
         yield f"  decides on none of {counted(len(plan.arrays), 'array')}"
 
@@ -337,12 +330,8 @@ def _training(entry: ir.TrainingRule, plan: plans.ShardingPlan) -> Iterator[str]
 def _replicate(entry: ir.Replicate, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield the arrays that are meant to be whole, and which of them are split all the same."""
     yield f'replicate "{entry.pattern}" because {entry.because}'
-    matcher = PathMatcher((entry.pattern,))
-    matching = [s for s in plan.arrays if matcher.first_match(s.param.path) is not None]
-    if not matching:
-        yield f"  matches none of {counted(len(plan.arrays), 'array')}"
-        return
-    yield f"  matches {_described(matching)}"
+    matching = _matching(entry.pattern, plan)
+    yield _matches(matching, plan)
     split = sum(bool(sharding.partition_spec.mesh_axes) for sharding in matching)
     if split:
         yield f"    {split} {'is' if split == 1 else 'are'} split by rules"
@@ -353,14 +342,11 @@ def _scan(scan: ir.ScanRule, plan: plans.ShardingPlan) -> Iterator[str]:
     stacked = ", ".join(f"{name}@{position}" for name, position in scan.axes)
     yield f'scan "{scan.pattern}": {stacked}'
     used = [sharding for sharding in plan.arrays if sharding.scan is scan]
-    matcher = PathMatcher((scan.pattern,))
-    matching = [s for s in plan.arrays if matcher.first_match(s.param.path) is not None]
+    matching = _matching(scan.pattern, plan)
     if used:
         yield f"  adds to the names of {_described(used)}"
-    if not matching:
-        yield f"  matches none of {counted(len(plan.arrays), 'array')}"
-    elif len(matching) > len(used):
-        yield f"  matches {_described(matching)}"
+    if len(matching) > len(used) or not matching:
+        yield _matches(matching, plan)
         reasons = Counter(_why_unscanned(s) for s in matching if s.scan is not scan)
         yield from (f"    {count} {why}" for why, count in reasons.most_common())
 
@@ -380,7 +366,25 @@ def _why_unscanned(sharding: plans.ParamSharding) -> str:
     return "with as many names as dimensions without it"
 
 
-def _described(shardings: list[plans.ParamSharding]) -> str:
+def _matching(pattern: ir.Pattern, plan: plans.ShardingPlan) -> list[plans.ParamSharding]:
+    """Return the arrays whose paths a pattern matches."""
+    matcher = PathMatcher((pattern,))
+    return [each for each in plan.arrays if matcher.first_match(each.param.path) is not None]
+
+
+def _matches(found: Sequence[plans.ParamSharding], plan: plans.ShardingPlan) -> str:
+    """Return which arrays a pattern matches."""
+    none = f"  matches none of {counted(len(plan.arrays), 'array')}"
+    return f"  matches {_described(found)}" if found else none
+
+
+def _with_bytes(shardings: Sequence[plans.ParamSharding]) -> str:
+    """Return arrays with what a device holds of them."""
+    size = sum(sharding.per_device_bytes for sharding in shardings)
+    return f"{_described(shardings)}, {binary_bytes(size)} per device"
+
+
+def _described(shardings: Sequence[plans.ParamSharding]) -> str:
     return described([sharding.param.path for sharding in shardings])
 
 
