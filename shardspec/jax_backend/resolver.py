@@ -19,21 +19,9 @@ from shardspec.diagnostics import Diagnostic, ShardspecError, codes, point
 from shardspec.diagnostics.levels import LevelTable, level_table
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
-from shardspec.jax_backend import arguments, train_state
+from shardspec.jax_backend import arguments, live, train_state
 from shardspec.jax_backend.batch import Batch
 from shardspec.jax_backend.constrain import ActivationResolver, Constrainer, Names
-from shardspec.jax_backend.live import (
-    LivePlan,
-    abstract,
-    agree,
-    difference,
-    failure_told,
-    fresh_lock,
-    in_memory,
-    lock_findings,
-    moved_to,
-    restored,
-)
 from shardspec.jax_backend.mesh import Devices, match_target, mesh_for, need_devices
 from shardspec.jax_backend.moving import Moved, moved_between
 from shardspec.jax_backend.on_target import tracing_for
@@ -110,7 +98,7 @@ class Resolver:
         traced = tracing_for() if devices is None else None
         if isinstance(devices, str) or traced is not None:
             agree_within_s = None
-        with failure_told(None if isinstance(devices, str) else devices, agree_within_s):
+        with live.failure_told(None if isinstance(devices, str) else devices, agree_within_s):
             lowered = _lowered(spec, level_table(levels))
             if traced is not None:
                 lowered, target = traced.asked_for(lowered, target, phase)
@@ -120,14 +108,14 @@ class Resolver:
             found = pipeline.findings(lowered, [ShardingPlan(lowered, self.target, ())])
             raise_errors(d for d in found if d.code in _OF_MESHES)
         if agree_within_s is not None:
-            agree(lowered, self.target, self.mesh, agree_within_s)
+            live.agree(lowered, self.target, self.mesh, agree_within_s)
         self._arrays = array_resolver(lowered, self.target)
         self._placer = tree_placer(self._arrays, self.mesh)
         self._activations = ActivationResolver(self._arrays)
         self._constrainer = Constrainer(self.mesh, self._activations, self._placer)
         self._state = StatePlacer(self._arrays, self._placer)
         is_bare = isinstance(spec, Spec)
-        self._lock = None if is_bare else fresh_lock(lowered, stacklevel=2)
+        self._lock = None if is_bare else live.fresh_lock(lowered, stacklevel=2)
         self._hash = hash((self.target, self.mesh))
 
     def __eq__(self, other: object) -> bool:
@@ -312,8 +300,9 @@ class Resolver:
         arrays = [at for at, leaf in enumerate(leaves) if shape_of(leaf) is not None]
         wanted = dict(zip(arrays, jax.tree_util.tree_leaves(shardings), strict=True))
         places = [at for at in arrays if type(leaves[at]) not in SCALARS]
-        moved = moved_to(
-            [leaves[at] for at in places], [in_memory(wanted[at], memory_kind) for at in places]
+        moved = live.moved_to(
+            [leaves[at] for at in places],
+            [live.in_memory(wanted[at], memory_kind) for at in places],
         )
         for at, array in zip(places, moved, strict=True):
             leaves[at] = array
@@ -365,14 +354,14 @@ class Resolver:
         if like is not None:
             if params is not None:
                 raise TypeError("`params` has the names of optimizer state; `like` is for a tree")
-            return abstract(tree, self._shardings_like(tree, like))
+            return live.abstract(tree, self._shardings_like(tree, like))
         of_state = params is not None
         shardings = (
             self.state_shardings(tree, params, boxed=boxed)
             if of_state
             else self.shardings(tree, boxed=boxed)
         )
-        return abstract(tree if boxed else unboxed(tree), shardings)
+        return live.abstract(tree if boxed else unboxed(tree), shardings)
 
     def restore(
         self,
@@ -401,7 +390,7 @@ class Resolver:
         need_devices(self.mesh, "restore()")
         wanted = self.abstract(tree, params, like=like, boxed=boxed)
         raise_errors(self._checkpoint_findings(path, wanted))
-        return restored(path, wanted)
+        return live.restored(path, wanted)
 
     def checkpoint_findings(
         self,
@@ -422,7 +411,7 @@ class Resolver:
     def _checkpoint_findings(
         self, path: str | os.PathLike[str], wanted: Any
     ) -> tuple[Diagnostic, ...]:
-        found = difference(path, wanted)
+        found = live.difference(path, wanted)
         return () if found is None else pipeline.leveled(self._arrays.spec, [found])
 
     def plan(self, tree: Any) -> Plan:
@@ -488,12 +477,12 @@ class Resolver:
         else:
             plan, of_params = self._plans_like(tree, like)
         allowed = arguments.kinds_given(memory_kinds)
-        live = LivePlan(plan, self.mesh, allowed)
-        found = plan_faults(self._arrays, of_params) + live.findings(tree)
+        lying = live.LivePlan(plan, self.mesh, allowed)
+        found = plan_faults(self._arrays, of_params) + lying.findings(tree)
         found += self._lock_findings(of_params)
         if state is not None:
             planned = self.state_plan(state, tree if like is None else of_params)
-            found += LivePlan(planned, self.mesh, allowed).findings(state)
+            found += live.LivePlan(planned, self.mesh, allowed).findings(state)
         if strict:
             raise_errors(found)
         return found
@@ -537,7 +526,7 @@ class Resolver:
         return found.held
 
     def _lock_findings(self, plan: ShardingPlan) -> tuple[Diagnostic, ...]:
-        return () if self._lock is None else lock_findings(self._lock, plan)
+        return () if self._lock is None else live.lock_findings(self._lock, plan)
 
     def cost(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Cost:
         """Return what one call of a function costs on the target: memory, time, and what is sent.
