@@ -25,7 +25,7 @@ from shardspec.analysis.memory import (
     share_of,
     tiled_bytes,
 )
-from shardspec.diagnostics.words import by_key
+from shardspec.diagnostics.words import binary_bytes, by_key
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Shape, Target, array_bytes
 from shardspec.records import STATED
@@ -52,6 +52,10 @@ class Amount:
     def mark(self) -> str:
         """Return `=`, `~` or `x`."""
         return MARKS[self.basis]
+
+    def __str__(self) -> str:
+        """Return `= 1.25 GiB`, its basis before it."""
+        return f"{self.mark} {binary_bytes(self.bytes)}"
 
 
 @dataclass(frozen=True, slots=True)

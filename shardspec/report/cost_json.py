@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.layouts import inputs
+from shardspec.analysis.memory import room_text
 from shardspec.analysis.step_memory import Amount, StepMemory
 from shardspec.analysis.step_time import StepTime
 from shardspec.analysis.traffic import OTHERS, By, group, of_arrays
@@ -308,6 +309,18 @@ def _memory(memory: StepMemory) -> Memory:
         host=memory.host,
         largest=tuple(map(_alive, memory.peak[:_MOST_LARGEST])),
     )
+
+
+def room_said(memory: StepMemory | Memory) -> str:
+    """Return ` of 95.7 GiB per device, fits`; a floor promises nothing, and may."""
+    if memory.hbm_bytes is None:
+        return " per device"
+    room = f" of {room_text(memory.hbm_bytes, memory.hbm_share)} per device"
+    if memory.fits is None:
+        return f"{room}, whether it fits is unknown"
+    if not memory.fits:
+        return f"{room}, DOES NOT FIT"
+    return f"{room}, {'may fit' if memory.total.basis == 'floor' else 'fits'}"
 
 
 def _alive(tensor: StepTensor) -> Alive:

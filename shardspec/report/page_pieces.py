@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from shardspec.analysis.memory import room_text
 from shardspec.analysis.step_memory import Amount
 from shardspec.analysis.step_time import AxisTime
 from shardspec.diagnostics import words
-from shardspec.report.cost_json import CostRecord, Line, Memory, Sent, Uncounted
+from shardspec.report.cost_json import CostRecord, Line, Memory, Sent, Uncounted, room_said
 from shardspec.report.html import Html, joined, table, tag
 from shardspec.report.mesh import AXIS_HEADINGS, axis_cells, machine_lines, note_lines
 from shardspec.report.saved_cost import bytes_of, operation
@@ -84,31 +83,19 @@ def _memory_row(name: str, memory: Memory) -> Iterator[Html]:
         ((f"part-{kind}", _part(kind, part), part.bytes) for kind, part in parts), whole, limit
     )
     host = memory.host
-    more = [] if host is None else [f"{amount_text(host)} in host memory, for each device"]
+    more = [] if host is None else [f"{host} in host memory, for each device"]
     yield tag("p", " · ".join([_part(*each) for each in parts] + more), class_="quiet")
 
 
 def memory_text(memory: Memory) -> str:
     """Return `= 4.12 GiB of 15.8 GiB per device, fits`, as `cost` says it."""
-    total, limit = memory.total, memory.hbm_bytes
-    if not total.bytes and memory.fits is None and memory.host is None:
+    if not memory.total.bytes and memory.fits is None and memory.host is None:
         return "nothing to count: there are no arrays"
-    if limit is None:
-        return f"{amount_text(total)} per device"
-    fits = "may fit" if total.basis == "floor" else "fits"
-    if memory.fits is None:
-        fits = "whether it fits is unknown"
-    said = "DOES NOT FIT" if memory.fits is False else fits
-    return f"{amount_text(total)} of {room_text(limit, memory.hbm_share)} per device, {said}"
-
-
-def amount_text(amount: Amount) -> str:
-    """Return `= 1.25 GiB`, its basis before it."""
-    return f"{amount.mark} {words.binary_bytes(amount.bytes)}"
+    return f"{memory.total}{room_said(memory)}"
 
 
 def _part(name: str, part: Amount) -> str:
-    return f"{name} {amount_text(part)}"
+    return f"{name} {part}"
 
 
 def swatch(kind: str) -> Html:
