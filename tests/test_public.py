@@ -37,6 +37,14 @@ def test_every_public_name_is_there() -> None:
         _ = shardspec.Resovler  # type: ignore[attr-defined]
 
 
+def test_every_public_name_is_said_once() -> None:
+    """In the stub: a line for each, as itself, and nothing beside them."""
+    stub = Path(shardspec.__file__).with_suffix(".pyi").read_text("utf-8")
+    names = re.findall(r"^from shardspec\.[\w.]+ import (\w+) as \1$", stub, re.MULTILINE)
+    assert sorted(names) == shardspec.__all__
+    assert len(names) == len(set(names)) == stub.count(" import ") > 50
+
+
 def test_the_names_that_warnings_and_annotations_need_load_no_jax() -> None:
     subprocess.run([sys.executable, "-c", LIGHT], check=True)
 
@@ -48,7 +56,8 @@ def test_a_type_checker_knows_the_public_names_and_no_others(tmp_path: Path) -> 
     names = [f"shardspec.{name}\n" for name in (*shardspec.__all__, "Resovler")]
     program.write_text("".join(["import shardspec\n", *names]))
     quick = ["--config-file=", "--no-incremental", "--follow-imports=skip"]
-    said, _, _ = api.run([*quick, str(program), shardspec.__file__])
+    stub = Path(shardspec.__file__).with_suffix(".pyi")
+    said, _, _ = api.run([*quick, str(program), str(stub)])
     line = len(names) + 1
     assert f'program.py:{line}: error: Module has no attribute "Resovler"' in said
     assert "Found 1 error" in said

@@ -6,8 +6,8 @@ nothing else goes by them.
 
 from __future__ import annotations
 
+from shardspec.ir.collectives import SUMS, CollectiveKind
 from shardspec.ir.spec import DTYPE_BITS, Hardware, Shape, Target
-from shardspec.ir.step import CollectiveKind
 
 #: Sizes of an axis over which libtpu splits a product into turns of a ring: it does not for 2, 64,
 #: 128 and 512; for 4 only where there are 16 devices. Source: compiles of one decoder with
@@ -27,7 +27,6 @@ _SCATTER = ("v7x",)
 _LANES = 128
 #: A part of a collective: its kind, its mesh axes, and its payload as `ring_bytes` takes that.
 Leg = tuple[CollectiveKind, tuple[str, ...], int]
-_SUMS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
 
 
 def across_slices(
@@ -44,12 +43,12 @@ def across_slices(
     crossing = {axis.name for axis in target.mesh.axes if axis.network == "dcn"}
     between = tuple(axis for axis in axes if axis in crossing)
     within = tuple(axis for axis in axes if axis not in crossing)
-    is_apart = kind in _SUMS or kind is CollectiveKind.ALL_GATHER
+    is_apart = kind in SUMS or kind is CollectiveKind.ALL_GATHER
     if hardware is None or hardware.chip.platform != "tpu" or not (is_apart and between and within):
         return [(kind, axes, payload_bytes)]
     inner: Leg = (kind, within, payload_bytes)
     outer: Leg = (kind, between, payload_bytes // target.mesh.ways(within))
-    return [inner, outer] if kind in _SUMS else [outer, inner]
+    return [inner, outer] if kind in SUMS else [outer, inner]
 
 
 def has_ring(axes: int, ways: int, devices: int) -> bool:

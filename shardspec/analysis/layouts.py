@@ -11,18 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.ir import spec as ir
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import (
-    HostMemory,
-    LogicalAxes,
-    MemoryKind,
-    Mesh,
-    MeshAxis,
-    Param,
-    PartitionSpec,
-    Shape,
-    Spec,
-)
 from shardspec.topology.explanation import explain_axes
 from shardspec.topology.placement import Placement, place
 from shardspec.versions import LANGUAGE
@@ -38,18 +28,18 @@ class ArrayLayout:
     """
 
     path: str
-    shape: Shape
+    shape: ir.Shape
     dtype: str
-    logical_axes: LogicalAxes
-    partition: PartitionSpec
-    memory: HostMemory | None = None
+    logical_axes: ir.LogicalAxes
+    partition: ir.PartitionSpec
+    memory: ir.HostMemory | None = None
 
     @property
     def bytes(self) -> int:
         """Return the bytes of the whole array."""
-        return Param(self.path, self.shape, self.dtype).bytes
+        return ir.Param(self.path, self.shape, self.dtype).bytes
 
-    def shard_shape(self, mesh: Mesh) -> Shape:
+    def shard_shape(self, mesh: ir.Mesh) -> ir.Shape:
         """Return the shape of the largest shard."""
         ways = mesh.ways
         return tuple(
@@ -57,9 +47,9 @@ class ArrayLayout:
             for size, axes in zip(self.shape, self.partition.dims, strict=True)
         )
 
-    def per_device_bytes(self, mesh: Mesh) -> int:
+    def per_device_bytes(self, mesh: ir.Mesh) -> int:
         """Return the bytes of the largest shard."""
-        return Param(self.path, self.shard_shape(mesh), self.dtype).bytes
+        return ir.Param(self.path, self.shard_shape(mesh), self.dtype).bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +61,10 @@ class ActivationLayout:
     """
 
     name: str
-    logical_axes: LogicalAxes
+    logical_axes: ir.LogicalAxes
     sizes: tuple[int | None, ...]
-    partition: PartitionSpec
-    memory: MemoryKind | None = None
+    partition: ir.PartitionSpec
+    memory: ir.MemoryKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +75,7 @@ class AxisLayout:
       runs: the stretches of the machine that it takes, for people; empty without hardware.
     """
 
-    axis: MeshAxis
+    axis: ir.MeshAxis
     runs: str = ""
 
 
@@ -156,9 +146,9 @@ class TargetLayout:
     proof: ProofLayout | None = None
 
     @property
-    def mesh(self) -> Mesh:
+    def mesh(self) -> ir.Mesh:
         """Return the mesh."""
-        return Mesh(tuple(placed.axis for placed in self.axes))
+        return ir.Mesh(tuple(placed.axis for placed in self.axes))
 
     @property
     def per_device_bytes(self) -> int:
@@ -199,7 +189,7 @@ class Layout:
 _BUNDLED = ("preset:", "arrays:")
 
 
-def layout_of(spec: Spec, plans: Sequence[ShardingPlan]) -> Layout:
+def layout_of(spec: ir.Spec, plans: Sequence[ShardingPlan]) -> Layout:
     """Return what the plans of a spec say, all of them over the same arrays."""
     params = [sharding.param for sharding in plans[0].arrays] if plans else []
     targets = tuple(target_layout(plan) for plan in plans)
@@ -212,7 +202,7 @@ def made_from(layout: Layout) -> str:
     return _digest("\n".join((str(layout.language), *lines, layout.arrays_digest)))
 
 
-def inputs(spec: Spec) -> tuple[Input, ...]:
+def inputs(spec: ir.Spec) -> tuple[Input, ...]:
     """Return every file that was read for the spec, itself first, by names relative to it."""
     folder = os.path.dirname(spec.source.name) or "."
     found = {_relative(source, folder): source for source in (spec.source, *spec.sources)}
@@ -280,7 +270,7 @@ def text_digest(text: str) -> str:
     return _digest(text.replace("\r\n", "\n"))
 
 
-def arrays_digest(params: Iterable[Param]) -> str:
+def arrays_digest(params: Iterable[ir.Param]) -> str:
     """Return a digest of what is placed: paths, shapes, dtypes and names, in any order."""
     lines = (f"{param.path}\t{param}\t{param.logical_axes}" for param in params)
     return _digest("\n".join(sorted(lines)))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from shardspec.analysis.memory import (
     Figure,
@@ -25,9 +25,10 @@ from shardspec.analysis.memory import (
     share_of,
     tiled_bytes,
 )
-from shardspec.diagnostics.words import by_key
+from shardspec.diagnostics.words import binary_bytes, by_key
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Shape, Target, array_bytes
+from shardspec.records import STATED
 
 if TYPE_CHECKING:  # what has no step loads nothing of one
     from shardspec.ir.step import Step, StepArgument, StepTensor
@@ -51,12 +52,16 @@ class Amount:
     """Bytes on one device, and how well they are known."""
 
     bytes: int
-    basis: Basis = "exact"
+    basis: Annotated[Basis, STATED] = "exact"
 
     @property
     def mark(self) -> str:
         """Return `=`, `~` or `x`."""
         return MARKS[self.basis]
+
+    def __str__(self) -> str:
+        """Return `= 1.25 GiB`, its basis before it."""
+        return f"{self.mark} {binary_bytes(self.bytes)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,12 @@ has no place in a line that somebody is still typing. `shardspec.cli.shells` tel
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
+
+from shardspec import assets
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -40,22 +42,29 @@ def spec_of(ctx: click.Context) -> Spec | None:
     return quiet_spec(next(filter(os.path.exists, (*named, *ctx.args)), None))
 
 
-def targets(ctx: click.Context, param: click.Parameter, start: str) -> list[str]:
-    """Complete the name of a target."""
-    spec = spec_of(ctx)
-    return [] if spec is None else _starting((each.name for each in spec.targets), start)
+Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
-def phases(ctx: click.Context, param: click.Parameter, start: str) -> list[str]:
-    """Complete the name of a phase."""
-    spec = spec_of(ctx)
-    return [] if spec is None else _starting((each.phase for each in spec.phases), start)
+def _completing(names_of: Callable[[click.Context], Iterable[str]]) -> Completer:
+    """Return what completes one of the names that a line leaves open."""
+    return lambda ctx, param, start: _starting(names_of(ctx), start)
 
 
-def paths(ctx: click.Context, param: click.Parameter, start: str) -> list[str]:
-    """Complete the path of an array."""
-    spec = spec_of(ctx)
-    return [] if spec is None else _starting((each.path for each in spec.params), start)
+def _in_spec(names_of: Callable[[Spec], Iterable[str]]) -> Completer:
+    """Return what completes a name of the spec."""
+
+    def names(ctx: click.Context) -> Iterable[str]:
+        spec = spec_of(ctx)
+        return () if spec is None else names_of(spec)
+
+    return _completing(names)
+
+
+targets = _in_spec(lambda spec: (each.name for each in spec.targets))
+phases = _in_spec(lambda spec: (each.phase for each in spec.phases))
+paths = _in_spec(lambda spec: (each.path for each in spec.params))
+presets = _completing(lambda ctx: assets.spec_names("presets"))
+examples = _completing(lambda ctx: assets.spec_names("examples"))
 
 
 def findings(ctx: click.Context, param: click.Parameter, start: str) -> list[str]:
@@ -82,20 +91,6 @@ def machines(ctx: click.Context, param: click.Parameter, start: str) -> list[str
     return _starting(catalogue.hardware_names(), start)
 
 
-def presets(ctx: click.Context, param: click.Parameter, start: str) -> list[str]:
-    """Complete the name of a preset."""
-    from shardspec import assets
-
-    return _starting(assets.spec_names("presets"), start)
-
-
-def examples(ctx: click.Context, param: click.Parameter, start: str) -> list[str]:
-    """Complete the name of an example."""
-    from shardspec import assets
-
-    return _starting(assets.spec_names("examples"), start)
-
-
 def subjects(ctx: click.Context, param: click.Parameter, start: str) -> list[CompletionItem[str]]:
     """Complete what `explain` takes: an array, an activation, an axis, a finding, what comes along.
 
@@ -111,7 +106,6 @@ def subjects(ctx: click.Context, param: click.Parameter, start: str) -> list[Com
 
 
 def _subjects(ctx: click.Context, param: click.Parameter, start: str) -> Iterator[str]:
-    from shardspec import assets
     from shardspec.report.shipped import FILES
 
     spec = spec_of(ctx)

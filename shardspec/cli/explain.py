@@ -236,7 +236,7 @@ def _cost(
     from shardspec.report import saved_cost
 
     if not saved.is_of(plan.spec):
-        request.remark(f"{saved.title} is of another spec, {saved.data['spec']}")
+        request.remark(f"{saved.title} is of another spec, {saved.cost.spec}")
         return
     lines: Iterator[str] = iter(())
     if match and _is_code(match["file"]):

@@ -27,7 +27,7 @@ from shardspec.ir.spec import Params, Spec
 if TYPE_CHECKING:
     from shardspec.analysis.cost_diff import CostDiff
     from shardspec.analysis.layout_diff import TargetDiff
-    from shardspec.report.cost_json import Data
+    from shardspec.report.cost_json import CostRecord
     from shardspec.report.html import Html
     from shardspec.report.page import Shown
     from shardspec.report.saved_cost import SavedCost
@@ -153,7 +153,7 @@ def _shown(
     request: Request,
 ) -> Iterator[Shown]:
     """Yield each target with its cost: without a step where a part of the spec is left out."""
-    from shardspec.report.cost_json import cost_data
+    from shardspec.report.cost_json import cost_record
     from shardspec.report.page import Shown
 
     saved = request.saved_cost(is_asked=False)
@@ -164,23 +164,23 @@ def _shown(
         else:
             bare = cost_of(plan)
             bare = replace(bare, memory=replace(bare.memory, is_partial=True))
-            cost, note = cost_data(bare), "no step is counted: a part of the spec cannot be read"
+            cost, note = cost_record(bare), "no step is counted: a part of the spec cannot be read"
         yield Shown(plan, cost, note)
 
 
 def _cost(
     plan: ShardingPlan, step_name: str | None, saved: SavedCost | None, request: Request
-) -> tuple[Data, str]:
+) -> tuple[CostRecord, str]:
     """Return what a target costs, and where that is from: code, a saved cost, or the spec."""
-    from shardspec.report.cost_json import cost_data
+    from shardspec.report.cost_json import cost_record
 
     if step_name is None and saved is not None and saved.is_of(plan.spec):
         from shardspec.report.saved_cost import stale_because
 
         stale = stale_because(saved, plan.spec, plan.target)
-        if saved.data["target"] == plan.target.name:
-            return saved.data, f"from {saved.title}{f', which is STALE: {stale}' if stale else ''}"
-    return cost_data(_step_cost(plan, step_name, request)), ""
+        if saved.cost.target == plan.target.name:
+            return saved.cost, f"from {saved.title}{f', which is STALE: {stale}' if stale else ''}"
+    return cost_record(_step_cost(plan, step_name, request)), ""
 
 
 def _step_cost(plan: ShardingPlan, step_name: str | None, request: Request) -> Cost:

@@ -26,26 +26,24 @@ from click.shell_completion import (
 )
 
 
-def _offered(shell: ShellComplete, args: list[str], start: str) -> list[CompletionItem[str]]:
-    """Return what to offer, each for the whole word, `--target=` with it; nothing for a bad line.
+class _Whole(ShellComplete):
+    """Offers each for the whole word, `--target=` with it; nothing for a line that is no good."""
 
-    Args:
-      shell: its class comes after one of this module, whose words are wanted.
-    """
-    try:
-        items = ShellComplete.get_completions(shell, args, start)
-    except (click.ClickException, click.exceptions.Exit, OSError):
-        return []
-    option, equals, _ = start.partition("=")
-    if not option.startswith("--") or not equals:
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
+        """Return what to offer."""
+        try:
+            items = ShellComplete.get_completions(self, args, incomplete)
+        except (click.ClickException, click.exceptions.Exit, OSError):
+            return []
+        option, equals, _ = incomplete.partition("=")
+        if option.startswith("--") and equals:
+            for each in items:
+                if each.type == "plain":
+                    each.value = f"{option}={each.value}"
         return items
-    for each in items:
-        if each.type == "plain":
-            each.value = f"{option}={each.value}"
-    return items
 
 
-class _Bash(BashComplete):
+class _Bash(_Whole, BashComplete):
     source_template = Path(__file__).with_name("completion.bash").read_text("utf-8")
 
     def get_completion_args(self) -> tuple[list[str], str]:
@@ -54,21 +52,13 @@ class _Bash(BashComplete):
         words = split_arg_string(line)[1:]
         return (words[:-1], words[-1]) if words and not line[-1:].isspace() else (words, "")
 
-    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
-        """Return what to offer."""
-        return _offered(self, args, incomplete)
+
+class _Zsh(_Whole, ZshComplete):
+    pass
 
 
-class _Zsh(ZshComplete):
-    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
-        """Return what to offer."""
-        return _offered(self, args, incomplete)
-
-
-class _Fish(FishComplete):
-    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
-        """Return what to offer."""
-        return _offered(self, args, incomplete)
+class _Fish(_Whole, FishComplete):
+    pass
 
 
 def register() -> None:

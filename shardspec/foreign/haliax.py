@@ -25,16 +25,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shardspec.diagnostics import Diagnostic, SourceFile, parted
-from shardspec.foreign import formats
+from shardspec.foreign import formats, named_values
 from shardspec.foreign.formats import Answer, ForeignRule, MeshPart, Options, bad, lost
-from shardspec.foreign.named_values import (
-    NamedValues,
-    by_name,
-    likely,
-    no_list,
-    read_named_values,
-    several,
-)
 from shardspec.foreign.values import Node, mapping_of
 from shardspec.ir.spec import Mesh, Param, Params
 from shardspec.language.reading import Data
@@ -328,7 +320,7 @@ def _only_computed(found: LevanterMapping) -> list[Diagnostic]:
 
 
 def _find(source: SourceFile, options: Options) -> LevanterMapping | tuple[Diagnostic, ...]:
-    values = read_named_values(source)
+    values = named_values.read_named_values(source)
     if isinstance(values, tuple):
         return values
     root = values.root
@@ -348,7 +340,7 @@ def _find(source: SourceFile, options: Options) -> LevanterMapping | tuple[Diagn
     )
 
 
-def _classes_as_used(values: NamedValues) -> Iterator[tuple[str, Node]]:
+def _classes_as_used(values: named_values.NamedValues) -> Iterator[tuple[str, Node]]:
     """Yield classes of rules, with what the only call of one gives in place of its defaults."""
     for name, fields in values.rules:
         last = name.rpartition(".")[2]
@@ -369,7 +361,7 @@ def _choose(
 ) -> LevanterMapping | tuple[Diagnostic, ...]:
     fitting = [(key, value) for key, value in named if _is_mapping(value)]
     if name is not None:
-        meant = by_name(named, name, source, _FORM)
+        meant = named_values.by_name(named, name, source, _FORM)
         if isinstance(meant, Diagnostic):
             return (meant,)
         fitting = [(name, meant)]
@@ -377,14 +369,18 @@ def _choose(
     if len(fitting) > 1 and len(usual) == 1:
         fitting = usual
     if name is None and not usual and not any(fitting[:1] and fitting[0][1] is e for e in classes):
-        found = likely(fitting, axes)
+        found = named_values.likely(fitting, axes)
         if isinstance(found, Diagnostic):
             return (found,)
         fitting = list(found)
     if not fitting:
-        return (no_list(source, "axis mapping", _FORM),)
+        return (named_values.no_list(source, "axis mapping", _FORM),)
     if len(fitting) > 1:
-        return (several(source, [key for key, _ in fitting], "mappings", fitting[1][1].span),)
+        return (
+            named_values.several(
+                source, [key for key, _ in fitting], "mappings", fitting[1][1].span
+            ),
+        )
     plain = _plain(fitting[0][1])
     is_class = any(fitting[0][1] is each for each in classes)
     return replace(plain, tool=_CLASS) if is_class else plain

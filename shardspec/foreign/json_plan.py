@@ -6,13 +6,14 @@ No timestamps, hosts or absolute paths; sizes in bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from shardspec.diagnostics.words import natural
 from shardspec.foreign.formats import Request, Written
-from shardspec.ir.plan import ActivationSharding, ParamSharding, Sharding, ShardingPlan
-from shardspec.ir.spec import PartitionSpec
+from shardspec.ir.plan import ActivationSharding, ParamSharding, ShardingPlan
+from shardspec.records import Data, picked
+from shardspec.report.table import beside_data, entries_data
 from shardspec.versions import COMPILE_JSON
 
 
@@ -31,16 +32,13 @@ def plan_text(plan: ShardingPlan) -> str:
     return f'{head[:-2]},\n  "arrays": {arrays},\n  "activations": {activations}\n}}\n'
 
 
-def _head(plan: ShardingPlan) -> dict[str, Any]:
+def _head(plan: ShardingPlan) -> Data:
     hardware = plan.target.hardware
     machine = None
     if hardware is not None:
-        machine = {
-            "chip": hardware.chip.name,
-            "topology": list(hardware.topology),
-            "slices": hardware.slice_count,
-            "devices": hardware.device_count,
-        }
+        machine = picked(
+            hardware, "chip=chip.name topology slices=slice_count devices=device_count"
+        )
     types = {axis.name: axis.axis_type for axis in plan.mesh.axes if axis.axis_type != "auto"}
     return {
         "schema": COMPILE_JSON,
@@ -48,7 +46,7 @@ def _head(plan: ShardingPlan) -> dict[str, Any]:
         **({"phase": plan.spec.phase} if plan.spec.phase else {}),
         "target": plan.target.name,
         "hardware": machine,
-        "mesh": {axis.name: axis.size for axis in plan.mesh.axes},
+        "mesh": plan.mesh.sizes,
         "order": "listed" if plan.target.devices else plan.spec.policy.order,
         "dcn": [axis.name for axis in plan.mesh.axes if axis.network == "dcn"],
         **({"axis_types": types} if types else {}),
@@ -58,35 +56,20 @@ def _head(plan: ShardingPlan) -> dict[str, Any]:
     }
 
 
-def _array(sharding: ParamSharding) -> dict[str, Any]:
+def _array(sharding: ParamSharding) -> Data:
     return {
-        "shape": list(sharding.param.shape),
-        "dtype": sharding.param.dtype,
-        "axes": list(sharding.logical_axes),
-        "spec": list(_entries(sharding.partition_spec)),
-        **_more(sharding),
-        "shard": list(sharding.shard_shape),
-        "per_device_bytes": sharding.per_device_bytes,
+        **picked(sharding, "shape=param.shape dtype=param.dtype axes=logical_axes"),
+        "spec": entries_data(sharding.partition_spec),
+        **beside_data(sharding.sums, sharding.memory_kind),
+        **picked(sharding, "shard=shard_shape per_device_bytes"),
     }
-
-
-def _more(sharding: Sharding) -> dict[str, Any]:
-    """Return the mesh axes of sums, and the memory that is not the device's own, where stated."""
-    sums = zip(sharding.sums._fields, sharding.sums, strict=True)
-    memory = sharding.memory_kind
-    found: dict[str, Any] = {kind: list(axes) for kind, axes in sums if axes}
-    return found if memory is None else {**found, "memory": memory}
 
 
 def _activation(sharding: ActivationSharding) -> Any:
     """Return the entries; an object of them and what is beside them, where something is."""
-    entries, more = list(_entries(sharding.partition_spec)), _more(sharding)
+    entries = entries_data(sharding.partition_spec)
+    more = beside_data(sharding.sums, sharding.memory_kind)
     return {"spec": entries, **more} if more else entries
-
-
-def _entries(spec: PartitionSpec) -> Iterator[str | list[str] | None]:
-    for dim in spec.dims:
-        yield None if not dim else dim[0] if len(dim) == 1 else list(dim)
 
 
 def write(request: Request) -> Written:

@@ -20,17 +20,6 @@ from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.diagnostics.words import described, grouped
 from shardspec.foreign import formats, path_entries
 from shardspec.foreign.flax import axes_literal
-from shardspec.foreign.formats import (
-    DERIVE,
-    OVERRIDES,
-    PARAMS,
-    Answer,
-    Request,
-    Written,
-    bad,
-    losses,
-    lost,
-)
 from shardspec.foreign.path_entries import PathEntry, Taken, left_out
 from shardspec.foreign.regex import Group, all_taken, check_call, groups, line_end, matching, raw
 from shardspec.ir.spec import Mesh, Param, Params, PartitionSpec
@@ -82,12 +71,12 @@ def _refused(entries: Sequence[PathEntry]) -> list[Diagnostic]:
     faults = []
     for entry in entries:
         if entry.pattern in seen:
-            faults.append(bad(f"`{entry.pattern}` is given twice (ValueError)", entry.span))
+            faults.append(formats.bad(f"`{entry.pattern}` is given twice (ValueError)", entry.span))
         if entry.pattern is not None:
             seen[entry.pattern] = entry
         if any(len(dim) > 1 for dim in entry.dims or ()):
             message = f"{entry}: Keras takes one mesh axis for a dimension"
-            faults.append(bad(message, entry.span))
+            faults.append(formats.bad(message, entry.span))
     return faults
 
 
@@ -136,7 +125,7 @@ def _contested(owners: _Owners, params: Params) -> list[Diagnostic]:
     """Return a finding for each set of keys that match the same variables."""
     groups = grouped((param.path for param in params), owners.of)
     return [
-        lost(
+        formats.lost(
             f"`{owners.entries[found[0]].pattern}` and `{owners.entries[found[1]].pattern}` match "
             f"the same variables, which Keras refuses: {described(paths)}",
             owners.entries[found[1]].span,
@@ -147,13 +136,13 @@ def _contested(owners: _Owners, params: Params) -> list[Diagnostic]:
     ]
 
 
-def answer(reading: KerasReading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
+def answer(reading: KerasReading, params: Params, mesh: Mesh) -> tuple[formats.Answer, ...]:
     """Return what Keras gives each variable."""
     owners = _Owners(reading)
     return tuple(_answer(reading, owners, param, mesh) for param in params)
 
 
-def _answer(reading: KerasReading, owners: _Owners, param: Param, mesh: Mesh) -> Answer:
+def _answer(reading: KerasReading, owners: _Owners, param: Param, mesh: Mesh) -> formats.Answer:
     found = owners.of(param.path)
     if not found:
         return PartitionSpec(((),) * param.rank)
@@ -166,7 +155,7 @@ def _answer(reading: KerasReading, owners: _Owners, param: Param, mesh: Mesh) ->
     return formats.placed(entries[0].dims, param, mesh)
 
 
-def write(request: Request) -> Written:
+def write(request: formats.Request) -> formats.Written:
     """Return the layouts of the plan's arrays, without those that Keras cannot say."""
     found = groups(request.plan)
     kept = [group for group in found if not _is_joined(group)]
@@ -176,7 +165,10 @@ def write(request: Request) -> Written:
     body = (f"# {request.target_title}", "LAYOUT_MAP = {", *lines, "}")
     text = formats.python_module(request, "Entries of a Keras LayoutMap", use, body)
     left_out = [_left_out(group) for group in found if _is_joined(group)]
-    return text, (*left_out, *losses(request, "a LayoutMap", PARAMS, OVERRIDES, DERIVE))
+    return text, (
+        *left_out,
+        *formats.losses(request, "a LayoutMap", formats.PARAMS, formats.OVERRIDES, formats.DERIVE),
+    )
 
 
 def _is_joined(group: Group) -> bool:
@@ -186,7 +178,9 @@ def _is_joined(group: Group) -> bool:
 def _left_out(group: Group) -> Diagnostic:
     many = f" x{len(group.paths)}" if len(group.paths) > 1 else ""
     message = f"`{group.paths[0]}`{many} is {group.partition}: a dimension over several mesh axes"
-    return lost(message, None, help="it is left out: Keras lays out a dimension over one mesh axis")
+    return formats.lost(
+        message, None, help="it is left out: Keras lays out a dimension over one mesh axis"
+    )
 
 
 def _axes(group: Group) -> str:

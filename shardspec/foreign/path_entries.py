@@ -24,16 +24,8 @@ from typing import Literal, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, parted, words
 from shardspec.diagnostics.words import counted
-from shardspec.foreign import formats
+from shardspec.foreign import formats, named_values
 from shardspec.foreign.formats import Dims, NotRead, bad, came_from, lost
-from shardspec.foreign.named_values import (
-    by_name,
-    likely,
-    no_list,
-    read_named_values,
-    several,
-    ticked,
-)
 from shardspec.foreign.values import Node
 from shardspec.ir.spec import Param, PartitionSpec, Pattern, override_text
 from shardspec.language.grammar.syntax import SyntaxFault
@@ -205,7 +197,7 @@ def find_entries(
       what: what is looked for, for messages: "list of regexes and PartitionSpecs".
       axes: of the mesh; a mapping that names none of them is not guessed at.
     """
-    values = read_named_values(source)
+    values = named_values.read_named_values(source)
     if isinstance(values, tuple):
         return values
     if name is None and values.root is not None and _holds_entries(values.root):
@@ -223,13 +215,13 @@ def _choose(
     found = {key: _partition_of(value) for key, value in named}
     fitting = [key for key, each in found.items() if _holds_entries(each.node)]
     if name is not None:
-        help = f"here are {ticked(fitting)}" if fitting else None
-        meant = by_name(found.items(), name, source, help)
+        help = f"here are {named_values.ticked(fitting)}" if fitting else None
+        meant = named_values.by_name(found.items(), name, source, help)
         return (meant,) if isinstance(meant, Diagnostic) else meant
     usual = [key for key in fitting if key.rpartition(".")[2] in _USUAL]
     fitting = usual if len(usual) == 1 else fitting
     if fitting and all(found[key].node.kind == "mapping" for key in fitting):
-        kept = likely([(key, found[key].node) for key in fitting], axes)
+        kept = named_values.likely([(key, found[key].node) for key in fitting], axes)
         if isinstance(kept, Diagnostic):
             return (kept,)
         fitting = [key for key, _ in kept]
@@ -237,13 +229,13 @@ def _choose(
         return found[fitting[0]]
     if fitting:
         what = "values that may be meant"
-        return (several(source, fitting, what, found[fitting[1]].node.span),)
+        return (named_values.several(source, fitting, what, found[fitting[1]].node.span),)
     hidden = [key for key in found if key.rpartition(".")[2] in _USUAL]
     if hidden:
         node = found[hidden[-1]].node
         message = f"`{hidden[-1]}` cannot be read: {node.text or node.described()}"
         return (bad(message, node.span, help=_FORM),)
-    return (no_list(source, what, _FORM),)
+    return (named_values.no_list(source, what, _FORM),)
 
 
 def _partition_of(node: Node) -> Found:

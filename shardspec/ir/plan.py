@@ -17,24 +17,9 @@ from typing import NamedTuple
 from shardspec.diagnostics import Span
 from shardspec.diagnostics.words import binary_bytes, grouped
 from shardspec.ir import spec as ir
-from shardspec.ir.spec import (
-    NO_SUMS,
-    AxisRule,
-    HostMemory,
-    MemoryKind,
-    MemoryRule,
-    Override,
-    Param,
-    PartitionSpec,
-    PathRule,
-    Shape,
-    Sums,
-    array_bytes,
-    host_memory,
-)
 
 #: An entry of the spec that says what the dimensions of an array are.
-Entry = PathRule | Override | ir.DeriveRule
+Entry = ir.PathRule | ir.Override | ir.DeriveRule
 
 
 class Kind(StrEnum):
@@ -111,7 +96,7 @@ class Attempt:
     outcome: Outcome
     ways: int = 1
     blocked_by: int | None = None
-    rule: AxisRule | None = None
+    rule: ir.AxisRule | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
     left_out: tuple[LeftOut, ...] = ()
 
@@ -171,7 +156,7 @@ class DimSharding:
         return next((attempt for attempt in self.attempts if attempt.outcome is outcome), None)
 
     @property
-    def rule(self) -> AxisRule | None:
+    def rule(self) -> ir.AxisRule | None:
         """Return the rule that placed the dimension; None where none did."""
         taken = self.taken
         return None if taken is None else taken.rule
@@ -287,7 +272,7 @@ class _Answer:
     __slots__ = ()
     dims: Dims
     #: The mesh axes of this mesh over which it is a sum.
-    sums: Sums
+    sums: ir.Sums
 
     @property
     def logical_axes(self) -> tuple[str | None, ...]:
@@ -295,12 +280,12 @@ class _Answer:
         return self.dims.logical_axes
 
     @property
-    def partition_spec(self) -> PartitionSpec:
+    def partition_spec(self) -> ir.PartitionSpec:
         """Return the mesh axes of each dimension."""
-        return PartitionSpec(tuple(dim.mesh_axes for dim in self.dims), self.sums)
+        return ir.PartitionSpec(tuple(dim.mesh_axes for dim in self.dims), self.sums)
 
     @property
-    def shard_shape(self) -> Shape:
+    def shard_shape(self) -> ir.Shape:
         """Return the shape of the largest shard."""
         return tuple(dim.shard_size or 0 for dim in self.dims)
 
@@ -362,14 +347,14 @@ class ParamSharding(_Answer):
       derivation: from which array, where `derive:` lays it out.
     """
 
-    param: Param
+    param: ir.Param
     dims: Dims
     origin: Origin = Origin.NONE
     matched: Entry | None = None
     scan: ir.ScanRule | None = None
     mismatch: tuple[str | None, ...] | None = None
-    sums: Sums = NO_SUMS
-    placed: MemoryRule | Override | None = None
+    sums: ir.Sums = ir.NO_SUMS
+    placed: ir.MemoryRule | ir.Override | None = None
     derivation: Derivation | None = None
     training: ir.TrainingRule | None = None
 
@@ -379,9 +364,9 @@ class ParamSharding(_Answer):
         return self.param.path
 
     @property
-    def memory_kind(self) -> HostMemory | None:
+    def memory_kind(self) -> ir.HostMemory | None:
         """Return the memory of its host that it lies in; None for that of the device."""
-        return host_memory(None if self.placed is None else self.placed.memory)
+        return ir.host_memory(None if self.placed is None else self.placed.memory)
 
     @property
     def is_trained(self) -> bool:
@@ -408,12 +393,12 @@ class ParamSharding(_Answer):
     @property
     def is_stated(self) -> bool:
         """Say whether an override states the partition itself, so that no rule is asked."""
-        return isinstance(self.matched, Override) and self.matched.partition is not None
+        return isinstance(self.matched, ir.Override) and self.matched.partition is not None
 
     @property
     def per_device_bytes(self) -> int:
         """Return the bytes of the largest shard."""
-        return Param(self.param.path, self.shard_shape, self.param.dtype).bytes
+        return ir.Param(self.param.path, self.shard_shape, self.param.dtype).bytes
 
     @property
     def answer_text(self) -> str:
@@ -435,12 +420,12 @@ class ParamSharding(_Answer):
             return f"none: `{given}`{f' from {place}' if matched else ''} is {count}"
         if isinstance(matched, ir.DeriveRule):
             return f'as {self.derivation}     {place}  derive "{matched.pattern}"'
-        if isinstance(matched, Override):
+        if isinstance(matched, ir.Override):
             if matched.partition is not None:
                 names = f"spec {ir.override_text(matched.partition, matched.sums)}"
             because = f"  because {matched.because}" if matched.because else ""
             return f'{names}     {place}  override "{matched.pattern}"{because}'
-        if isinstance(matched, PathRule):
+        if isinstance(matched, ir.PathRule):
             return f'{names}     {place}  params "{matched.pattern}"'
         if self.origin is Origin.CACHES:
             return f"{names}     an entry of `caches`"
@@ -461,10 +446,10 @@ class ActivationSharding(_Answer):
 
     activation: ir.Activation
     dims: Dims
-    sums: Sums = NO_SUMS
+    sums: ir.Sums = ir.NO_SUMS
 
     @property
-    def memory_kind(self) -> MemoryKind | None:
+    def memory_kind(self) -> ir.MemoryKind | None:
         """Return the memory that a constraint moves it to; None where it stays where it is."""
         return self.activation.memory
 
@@ -479,8 +464,8 @@ class Alike(_Answer):
     dims: Dims
     dtype: str
     shardings: tuple[ParamSharding, ...] = field(repr=False)
-    sums: Sums = NO_SUMS
-    memory_kind: HostMemory | None = None
+    sums: ir.Sums = ir.NO_SUMS
+    memory_kind: ir.HostMemory | None = None
 
     @property
     def first(self) -> ParamSharding:
@@ -488,19 +473,19 @@ class Alike(_Answer):
         return self.shardings[0]
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> ir.Shape:
         """Return the global shape."""
         return tuple(dim.size or 0 for dim in self.dims)
 
     @property
     def bytes(self) -> int:
         """Return the bytes of one whole array."""
-        return array_bytes(self.shape, self.dtype)
+        return ir.array_bytes(self.shape, self.dtype)
 
     @property
     def shard_bytes(self) -> int:
         """Return the bytes of the largest shard of one array."""
-        return array_bytes(self.shard_shape, self.dtype)
+        return ir.array_bytes(self.shard_shape, self.dtype)
 
     @property
     def count(self) -> int:
@@ -536,7 +521,7 @@ def alike(shardings: Iterable[ParamSharding]) -> tuple[Alike, ...]:
     )
 
 
-def _kind(each: ParamSharding) -> tuple[Dims, str, Sums, HostMemory | None, bool, bool, bool]:
+def _kind(each: ParamSharding) -> tuple[Dims, str, ir.Sums, ir.HostMemory | None, bool, bool, bool]:
     param = each.param
     kind = None if each.placed is None else each.memory_kind  # ten thousand arrays are asked
     state = (each.is_state, param.is_cache, each.is_trained)

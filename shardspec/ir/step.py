@@ -17,6 +17,8 @@ from enum import StrEnum
 from typing import Literal, NamedTuple
 
 from shardspec.diagnostics import Span
+from shardspec.ir.collectives import CollectiveKind as CollectiveKind
+from shardspec.ir.collectives import ring_bytes as ring_bytes
 from shardspec.ir.plan import Attempt
 from shardspec.ir.spec import AxisRule, Mesh, PartitionSpec, Shape, array_bytes
 
@@ -25,37 +27,6 @@ Source = Literal["spec", "code", "compiler"]
 #: `remat` is work of the forward pass that is done again in the backward pass.
 Phase = Literal["forward", "backward", "remat", "update"]
 OpKind = Literal["einsum", "convolution", "gather", "scatter", "sort", "kernel"]
-
-
-class CollectiveKind(StrEnum):
-    """What is sent, spelt as XLA does."""
-
-    ALL_GATHER = "all-gather"
-    ALL_REDUCE = "all-reduce"
-    REDUCE_SCATTER = "reduce-scatter"
-    ALL_TO_ALL = "all-to-all"
-    COLLECTIVE_PERMUTE = "collective-permute"
-
-
-def ring_bytes(kind: CollectiveKind, payload_bytes: int, ways: int) -> int:
-    """Return the bytes one device sends in a collective over a ring of `ways` devices.
-
-    Source: the ring algorithm. Each of `ways` - 1 turns passes on one part of `ways`; an all-reduce
-    is a reduce-scatter and an all-gather.
-
-    Args:
-      payload_bytes: of the array on one device where it is largest: what an all-gather makes, what
-        the others are given.
-    """
-    if ways <= 1:
-        return 0
-    match kind:
-        case CollectiveKind.COLLECTIVE_PERMUTE:
-            return payload_bytes
-        case CollectiveKind.ALL_REDUCE:
-            return 2 * (ways - 1) * payload_bytes // ways
-        case CollectiveKind.ALL_GATHER | CollectiveKind.REDUCE_SCATTER | CollectiveKind.ALL_TO_ALL:
-            return (ways - 1) * payload_bytes // ways
 
 
 @dataclass(frozen=True, slots=True)

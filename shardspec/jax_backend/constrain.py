@@ -28,15 +28,7 @@ from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.words import counted, did_you_mean, listed
 from shardspec.ir.plan import ActivationSharding, Dims, Origin, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Activation, LogicalAxes, MemoryKind, Mesh, Param, Sums, jax_entries
-from shardspec.jax_backend.arguments import (
-    UNUSABLE,
-    kind_of,
-    mesh_axes_of_sums,
-    names_given,
-    refuse_no_tree,
-    refuse_unusable,
-    sizes_given,
-)
+from shardspec.jax_backend import arguments
 from shardspec.jax_backend.mesh import is_abstract, need_devices
 from shardspec.jax_backend.shardings import Bare, TreePlacer, refuse_sums
 from shardspec.jax_backend.tree_plan import raise_errors
@@ -133,7 +125,7 @@ def constrained(x: jax.Array, sharding: jax.sharding.NamedSharding, mesh: Any = 
     if mesh is None:
         mesh = surroundings(x, sharding.mesh)
     kinds: tuple[Any, ...] = mesh.axis_types
-    refuse_sums(mesh_axes_of_sums(sharding), mesh)
+    refuse_sums(arguments.mesh_axes_of_sums(sharding), mesh)
     if is_abstract(sharding.mesh) and not _is_traced(x):
         need_devices(sharding.mesh, "constrain() outside of jit")
     if kinds.count(jax.sharding.AxisType.Auto) == len(kinds):
@@ -314,7 +306,7 @@ class ActivationResolver:
         Raises:
           ShardspecError: it has another number of dimensions, or its mesh axes do not divide them.
         """
-        axes, given = entry.logical_axes, sizes_given(shape)
+        axes, given = entry.logical_axes, arguments.sizes_given(shape)
         label = _Label(entry.name, "f32" if array is None else dtype_of(array))
         if len(given) != len(axes):
             self._raise(_wrong_rank(axes, given, label))
@@ -328,7 +320,9 @@ class ActivationResolver:
     def refuse_unnamed(self, activation: Any) -> None:
         """Raise TypeError for what cannot be the name of an activation."""
         if not isinstance(activation, str):
-            raise TypeError(f"an activation is named by a string, not by {kind_of(activation)}")
+            raise TypeError(
+                f"an activation is named by a string, not by {arguments.kind_of(activation)}"
+            )
 
     def text(self, activation: str) -> str:
         """Return the logical axes of an entry of the spec's `activations` as it spells them."""
@@ -352,8 +346,8 @@ class ActivationResolver:
           name: what a message calls the array.
           array: what a message reads the dtype from.
         """
-        asked = names_given(names)
-        key = (asked, None if shape is None else sizes_given(shape), manual)
+        asked = arguments.names_given(names)
+        key = (asked, None if shape is None else arguments.sizes_given(shape), manual)
         found = self._known.get(key)
         if found is None:
             axes = axes_of(asked)
@@ -463,7 +457,7 @@ def axes_of(names: Names) -> LogicalAxes:
     >>> axes_of("batch length _")
     ('batch', 'length', None)
     """
-    given = names_given(names)
+    given = arguments.names_given(names)
     entries = given.replace(",", " ").split() if isinstance(given, str) else given
     return tuple(None if entry == "_" else entry for entry in entries)
 
@@ -519,7 +513,7 @@ class Constrainer:
         if (names is None) == (activation is None):
             raise TypeError("constrain() takes either names or activation=, and not both")
         if not (name is None or isinstance(name, str)):
-            raise TypeError(f"`name` is a string, not {kind_of(name)}")
+            raise TypeError(f"`name` is a string, not {arguments.kind_of(name)}")
         if activation is not None:
             self.activations.refuse_unnamed(activation)
         if isinstance(x, str):
@@ -535,7 +529,7 @@ class Constrainer:
 
         mesh = self._surroundings(x, name)
         manual = manual_axes(mesh, self.mesh)
-        given: Any = names if type(names) is str or names is None else names_given(names)
+        given: Any = names if type(names) is str or names is None else arguments.names_given(names)
         key = (given, activation, shape, manual)
         found = self._known.get(key)
         if found is None:
@@ -546,8 +540,8 @@ class Constrainer:
         try:
             with named_scope(constraint_scope(activation or _spelt(given))):
                 return moved(constrained(x, sharding, mesh), memory)
-        except UNUSABLE as error:
-            refuse_unusable(x, name or activation or "", error, "constrain")
+        except arguments.UNUSABLE as error:
+            arguments.refuse_unusable(x, name or activation or "", error, "constrain")
             raise
 
     def _surroundings(self, x: Any, name: str | None) -> Any:
@@ -556,8 +550,8 @@ class Constrainer:
             return around
         try:
             return _typed(x, self.mesh)
-        except UNUSABLE as error:  # JAX knows no type for it
-            refuse_unusable(x, name or "", error, "constrain")
+        except arguments.UNUSABLE as error:  # JAX knows no type for it
+            arguments.refuse_unusable(x, name or "", error, "constrain")
             raise
 
     def _sharding(
@@ -583,7 +577,7 @@ class Constrainer:
         Args:
           activation: whose names they are.
         """
-        refuse_no_tree(tree)
+        arguments.refuse_no_tree(tree)
 
         def is_array(leaf: Any) -> bool:
             return type(getattr(leaf, "shape", None)) is tuple

@@ -18,19 +18,9 @@ import jax
 
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import PARAMS
+from shardspec.jax_backend import trees
 from shardspec.jax_backend.arguments import opened
 from shardspec.jax_backend.shardings import Question, TreePlacer, Walk
-from shardspec.jax_backend.trees import (
-    Key,
-    Place,
-    box_test,
-    component,
-    is_box,
-    joined,
-    key_of,
-    leaves_of,
-    path_of,
-)
 from shardspec.resolve.resolver import ArrayResolver
 
 
@@ -45,7 +35,7 @@ class Found(NamedTuple):
 
     place: int
     prefix: str
-    rest: Place = ()
+    rest: trees.Place = ()
 
 
 class Aligned(NamedTuple):
@@ -59,7 +49,7 @@ class Aligned(NamedTuple):
 
     prefix: str
     nodes: Sequence[Any] | None
-    keys: Sequence[Key] = ()
+    keys: Sequence[trees.Key] = ()
 
 
 class Loose(NamedTuple):
@@ -169,7 +159,7 @@ class Owners:
         return {path: place for place, (path, position) in places if position is not None}
 
 
-def parts_of(state: Any, owners: Owners, params_at: Place | None = None) -> Iterator[Part]:
+def parts_of(state: Any, owners: Owners, params_at: trees.Place | None = None) -> Iterator[Part]:
     """Yield the parts of a state, in the order in which JAX flattens it.
 
     Args:
@@ -179,7 +169,7 @@ def parts_of(state: Any, owners: Owners, params_at: Place | None = None) -> Iter
     return _below(state, "", owners, params_at)
 
 
-def _below(node: Any, path: str, owners: Owners, params_at: Place | None) -> Iterator[Part]:
+def _below(node: Any, path: str, owners: Owners, params_at: trees.Place | None) -> Iterator[Part]:
     """Yield the parts of a node; `params_at` is None where the parameters are not below it."""
     if params_at == ():
         yield Aligned(path, None)
@@ -188,14 +178,14 @@ def _below(node: Any, path: str, owners: Owners, params_at: Place | None) -> Ite
     if aligned is not None:
         yield aligned
         return
-    if is_box(type(node)):
+    if trees.is_box(type(node)):
         yield Loose(path, node)
         return
     for keys, child in opened(node)[0]:
         if keys:
-            text = component(keys[0])
+            text = trees.component(keys[0])
             inner = params_at[1:] if params_at is not None and params_at[0] == text else None
-            yield from _below(child, joined(path, text), owners, inner)
+            yield from _below(child, trees.joined(path, text), owners, inner)
         else:
             yield Loose(path, node)
 
@@ -205,7 +195,7 @@ def _aligned(node: Any, path: str, owners: Owners) -> Aligned | None:
     nodes = owners.nodes_in(node)
     if nodes is None:
         return None
-    keys = list(map(key_of, nodes))
+    keys = list(map(trees.key_of, nodes))
     samples = dict(zip(keys, range(len(keys)), strict=True)).values()
     if all(_is_of(nodes[place], place, path, owners) for place in samples):
         return Aligned(path, nodes, list(zip(owners.of_nodes, keys, strict=True)))
@@ -218,16 +208,16 @@ def _is_of(node: Any, place: int, prefix: str, owners: Owners) -> bool:
     Several arrays are if their paths say so: in a small tree they may be a state in a chain of
     optax.
     """
-    if is_box(type(node)) or jax.tree_util.all_leaves([node]):
+    if trees.is_box(type(node)) or jax.tree_util.all_leaves([node]):
         return True
     return all(
-        (found := owners.find(joined(prefix, owners.paths[place], leaf.path))) is not None
+        (found := owners.find(trees.joined(prefix, owners.paths[place], leaf.path))) is not None
         and (found.place, found.rest) == (place, leaf.components)
-        for leaf in leaves_of(node)
+        for leaf in trees.leaves_of(node)
     )
 
 
-def _prefix(parts: Place) -> str:
+def _prefix(parts: trees.Place) -> str:
     """Return the path above a parameter's, without the collection `params` of its own tree."""
     if len(parts) > 1 and parts[-1] == PARAMS and not parts[-2].isdecimal():
         parts = parts[:-1]
@@ -242,7 +232,7 @@ def owners_of_plan(plan: ShardingPlan) -> Owners:
 
 def each_owner(arrays: ArrayResolver, params: Any) -> Owners:
     """Return the parameters of a tree one by one, with their paths."""
-    leaves = leaves_of(params)
+    leaves = trees.leaves_of(params)
     made = [leaf.param for leaf in leaves]
     groups = arrays.resolve_all(param for param in made if param is not None)
     positions = iter(range(len(groups)))
@@ -287,8 +277,8 @@ def alike_owners(placer: TreePlacer, params: Any) -> Owners:
 
 
 def _paths(tree: Any) -> list[str]:
-    flat, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=box_test())
-    return [path_of(keys) for keys, _ in flat]
+    flat, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=trees.box_test())
+    return [trees.path_of(keys) for keys, _ in flat]
 
 
 def _structures(params: Any) -> tuple[list[Any], dict[type, Any]]:
@@ -297,7 +287,7 @@ def _structures(params: Any) -> tuple[list[Any], dict[type, Any]]:
     A lone array has no structure to look for.
     """
     structure: Any
-    nodes, structure = jax.tree_util.tree_flatten(params, is_leaf=box_test())
+    nodes, structure = jax.tree_util.tree_flatten(params, is_leaf=trees.box_test())
     return nodes, {} if structure.num_nodes == 1 else {type(params): structure}
 
 
@@ -307,6 +297,6 @@ def _as_dict(params: Any) -> Any:
     A State of NNX becomes a dict where it is part of another State.
     """
     plain = {getattr(keys[0], "key", None): child for keys, child in opened(params)[0]}
-    inner, structure = jax.tree_util.tree_flatten(plain, is_leaf=box_test())
-    nodes = jax.tree_util.tree_leaves(params, is_leaf=box_test())
+    inner, structure = jax.tree_util.tree_flatten(plain, is_leaf=trees.box_test())
+    nodes = jax.tree_util.tree_leaves(params, is_leaf=trees.box_test())
     return structure if list(map(id, inner)) == list(map(id, nodes)) else None

@@ -19,41 +19,14 @@ from shardspec.diagnostics import Diagnostic, ShardspecError, codes, point
 from shardspec.diagnostics.levels import LevelTable, level_table
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
-from shardspec.jax_backend.arguments import (
-    devices_given,
-    kind_of,
-    kinds_given,
-    refuse_no_arrays,
-    refuse_unmovable,
-)
+from shardspec.jax_backend import arguments, live, train_state
 from shardspec.jax_backend.batch import Batch
 from shardspec.jax_backend.constrain import ActivationResolver, Constrainer, Names
-from shardspec.jax_backend.live import (
-    LivePlan,
-    abstract,
-    agree,
-    difference,
-    failure_told,
-    fresh_lock,
-    in_memory,
-    lock_findings,
-    moved_to,
-    restored,
-)
 from shardspec.jax_backend.mesh import Devices, match_target, mesh_for, need_devices
 from shardspec.jax_backend.moving import Moved, moved_between
 from shardspec.jax_backend.on_target import tracing_for
 from shardspec.jax_backend.shardings import tree_placer
 from shardspec.jax_backend.state import Accumulation, StatePlacer
-from shardspec.jax_backend.train_state import (
-    Held,
-    contents_of,
-    is_state_of,
-    named_params,
-    params_alone,
-    plan_like,
-    refuse_lone_state,
-)
 from shardspec.jax_backend.tree_plan import plan_faults, plan_of, raise_errors
 from shardspec.jax_backend.trees import SCALARS, Place, shape_of, unboxed
 from shardspec.programs.proof import Proof
@@ -121,11 +94,11 @@ class Resolver:
           ShardspecError: the spec is wrong, no target fits the devices, or another process
             plans by another spec.
         """
-        devices_given(devices)
+        arguments.devices_given(devices)
         traced = tracing_for() if devices is None else None
         if isinstance(devices, str) or traced is not None:
             agree_within_s = None
-        with failure_told(None if isinstance(devices, str) else devices, agree_within_s):
+        with live.failure_told(None if isinstance(devices, str) else devices, agree_within_s):
             lowered = _lowered(spec, level_table(levels))
             if traced is not None:
                 lowered, target = traced.asked_for(lowered, target, phase)
@@ -135,14 +108,14 @@ class Resolver:
             found = pipeline.findings(lowered, [ShardingPlan(lowered, self.target, ())])
             raise_errors(d for d in found if d.code in _OF_MESHES)
         if agree_within_s is not None:
-            agree(lowered, self.target, self.mesh, agree_within_s)
+            live.agree(lowered, self.target, self.mesh, agree_within_s)
         self._arrays = array_resolver(lowered, self.target)
         self._placer = tree_placer(self._arrays, self.mesh)
         self._activations = ActivationResolver(self._arrays)
         self._constrainer = Constrainer(self.mesh, self._activations, self._placer)
         self._state = StatePlacer(self._arrays, self._placer)
         is_bare = isinstance(spec, Spec)
-        self._lock = None if is_bare else fresh_lock(lowered, stacklevel=2)
+        self._lock = None if is_bare else live.fresh_lock(lowered, stacklevel=2)
         self._hash = hash((self.target, self.mesh))
 
     def __eq__(self, other: object) -> bool:
@@ -203,7 +176,7 @@ class Resolver:
           ShardspecError: an array has no names, too few, or sizes that do not divide.
         """
         walk = self._placer.walk(tree, boxed=boxed)
-        if not walk.is_params or named_params(tree) is not None:
+        if not walk.is_params or train_state.named_params(tree) is not None:
             held = self._held(tree)
             if held is not None:
                 return self._state.shardings(tree, *held, boxed=boxed)
@@ -224,8 +197,8 @@ class Resolver:
           ShardspecError: a parameter is at fault, or an array's shape leaves open which dimensions
             of its parameter it has, and nothing settles it.
         """
-        refuse_no_arrays(state, "state")
-        params = params_alone(params)
+        arguments.refuse_no_arrays(state, "state")
+        params = train_state.params_alone(params)
         return self._state.shardings(state, params, _params_at(state), boxed=boxed)
 
     def state_plan(self, state: Any, params: Any) -> Plan:
@@ -234,8 +207,8 @@ class Resolver:
         `print(plan)` has a line for each, `plan.explain(path)` says more, and `plan.diagnostics`
         is what is wrong. The arguments are those of `state_shardings`.
         """
-        refuse_no_arrays(state, "state")
-        return self._state.plan(state, params_alone(params), _params_at(state))
+        arguments.refuse_no_arrays(state, "state")
+        return self._state.plan(state, train_state.params_alone(params), _params_at(state))
 
     def grad_shardings(self, params: Any) -> Any:
         """Return a `NamedSharding` for the gradient of every parameter.
@@ -243,7 +216,7 @@ class Resolver:
         It is the parameter's, and under `state: {optimizer: zero2}` that of its optimizer state:
         under `jax.lax.with_sharding_constraint` the sum over the batch is then a reduce-scatter.
         """
-        return self._state.gradients(params_alone(params))
+        return self._state.gradients(train_state.params_alone(params))
 
     def accumulation_shardings(self, params: Any) -> Accumulation:
         """Return shardings for gradients that are added up over microbatches, unsummed.
@@ -257,7 +230,7 @@ class Resolver:
         Raises:
           ShardspecError: the mesh is not explicit, or no mesh axis is known to see other data.
         """
-        return self._state.accumulation(params_alone(params))
+        return self._state.accumulation(train_state.params_alone(params))
 
     def partition_spec(self, names: Names) -> jax.sharding.PartitionSpec:
         """Return the `PartitionSpec` for logical axes, e.g. `"batch length embed"`.
@@ -319,16 +292,17 @@ class Resolver:
             abstract, deleted, or traced, as everything is inside of `jax.jit`.
         """
         need_devices(self.mesh, "put()")
-        refuse_no_arrays(tree, "tree")
-        refuse_unmovable(tree, "put", sums=True)
+        arguments.refuse_no_arrays(tree, "tree")
+        arguments.refuse_unmovable(tree, "put", sums=True)
         shardings = self.shardings(tree) if like is None else self._shardings_like(tree, like)
         treedef: Any
         leaves, treedef = jax.tree_util.tree_flatten(tree)
         arrays = [at for at, leaf in enumerate(leaves) if shape_of(leaf) is not None]
         wanted = dict(zip(arrays, jax.tree_util.tree_leaves(shardings), strict=True))
         places = [at for at in arrays if type(leaves[at]) not in SCALARS]
-        moved = moved_to(
-            [leaves[at] for at in places], [in_memory(wanted[at], memory_kind) for at in places]
+        moved = live.moved_to(
+            [leaves[at] for at in places],
+            [live.in_memory(wanted[at], memory_kind) for at in places],
         )
         for at, array in zip(places, moved, strict=True):
             leaves[at] = array
@@ -350,7 +324,7 @@ class Resolver:
           ShardspecError: an array lies otherwise than planned, or `to` is at fault with it.
         """
         if not isinstance(to, Resolver):
-            raise TypeError(f"`to` is a `Resolver`, not {kind_of(to)}")
+            raise TypeError(f"`to` is a `Resolver`, not {arguments.kind_of(to)}")
         kinds = () if memory_kind is None else (memory_kind,)
         self.verify_placement(tree, strict=True, memory_kinds=kinds)
         moved = moved_between(self.plan(tree), self.mesh, to.plan(tree), to.mesh)
@@ -380,14 +354,14 @@ class Resolver:
         if like is not None:
             if params is not None:
                 raise TypeError("`params` has the names of optimizer state; `like` is for a tree")
-            return abstract(tree, self._shardings_like(tree, like))
+            return live.abstract(tree, self._shardings_like(tree, like))
         of_state = params is not None
         shardings = (
             self.state_shardings(tree, params, boxed=boxed)
             if of_state
             else self.shardings(tree, boxed=boxed)
         )
-        return abstract(tree if boxed else unboxed(tree), shardings)
+        return live.abstract(tree if boxed else unboxed(tree), shardings)
 
     def restore(
         self,
@@ -416,7 +390,7 @@ class Resolver:
         need_devices(self.mesh, "restore()")
         wanted = self.abstract(tree, params, like=like, boxed=boxed)
         raise_errors(self._checkpoint_findings(path, wanted))
-        return restored(path, wanted)
+        return live.restored(path, wanted)
 
     def checkpoint_findings(
         self,
@@ -437,7 +411,7 @@ class Resolver:
     def _checkpoint_findings(
         self, path: str | os.PathLike[str], wanted: Any
     ) -> tuple[Diagnostic, ...]:
-        found = difference(path, wanted)
+        found = live.difference(path, wanted)
         return () if found is None else pipeline.leveled(self._arrays.spec, [found])
 
     def plan(self, tree: Any) -> Plan:
@@ -491,10 +465,10 @@ class Resolver:
           ShardspecError: under `strict`; or a leaf is abstract or traced, and lies nowhere.
         """
         need_devices(self.mesh, "verify_placement()")
-        refuse_no_arrays(tree, "tree")
+        arguments.refuse_no_arrays(tree, "tree")
         if state is not None:
-            refuse_no_arrays(state, "state")
-            if is_state_of(tree, state):
+            arguments.refuse_no_arrays(state, "state")
+            if train_state.is_state_of(tree, state):
                 tree, state = state, tree
         if like is None:
             held = self._held(tree)
@@ -502,13 +476,13 @@ class Resolver:
             of_params = plan if held is None else plan_of(self._arrays, held.params)
         else:
             plan, of_params = self._plans_like(tree, like)
-        allowed = kinds_given(memory_kinds)
-        live = LivePlan(plan, self.mesh, allowed)
-        found = plan_faults(self._arrays, of_params) + live.findings(tree)
+        allowed = arguments.kinds_given(memory_kinds)
+        lying = live.LivePlan(plan, self.mesh, allowed)
+        found = plan_faults(self._arrays, of_params) + lying.findings(tree)
         found += self._lock_findings(of_params)
         if state is not None:
             planned = self.state_plan(state, tree if like is None else of_params)
-            found += LivePlan(planned, self.mesh, allowed).findings(state)
+            found += live.LivePlan(planned, self.mesh, allowed).findings(state)
         if strict:
             raise_errors(found)
         return found
@@ -531,9 +505,9 @@ class Resolver:
     def _plans_like(self, tree: Any, like: Any) -> tuple[Plan, Plan]:
         """Return the plan of a tree, and that of its parameters, by the names of another."""
         if not isinstance(like, ShardingPlan):
-            refuse_no_arrays(like, "like")
+            arguments.refuse_no_arrays(like, "like")
         named = like if isinstance(like, ShardingPlan) else self.plan(like)
-        return plan_like(tree, named, contents_of(tree).held, self._state)
+        return train_state.plan_like(tree, named, train_state.contents_of(tree).held, self._state)
 
     def _shardings_like(self, tree: Any, like: Any) -> list[Any]:
         """Return the sharding of each array of a tree by the names of another.
@@ -545,14 +519,14 @@ class Resolver:
         raise_errors(plan_faults(self._arrays, of_params))
         return list(map(self._placer.placed, plan.arrays))
 
-    def _held(self, tree: Any) -> Held | None:
-        refuse_no_arrays(tree, "tree")
-        found = contents_of(tree)
-        refuse_lone_state(found.states, self._arrays.spec.state)
+    def _held(self, tree: Any) -> train_state.Held | None:
+        arguments.refuse_no_arrays(tree, "tree")
+        found = train_state.contents_of(tree)
+        train_state.refuse_lone_state(found.states, self._arrays.spec.state)
         return found.held
 
     def _lock_findings(self, plan: ShardingPlan) -> tuple[Diagnostic, ...]:
-        return () if self._lock is None else lock_findings(self._lock, plan)
+        return () if self._lock is None else live.lock_findings(self._lock, plan)
 
     def cost(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Cost:
         """Return what one call of a function costs on the target: memory, time, and what is sent.
@@ -627,7 +601,7 @@ def _lowered(spec: str | os.PathLike[str] | Spec | Loaded, asked: LevelTable) ->
 
 def _of_phase(spec: Spec, name: str | None) -> Spec:
     if not (name is None or isinstance(name, str)):
-        raise TypeError(f"a phase is named by a string, not by {kind_of(name)}")
+        raise TypeError(f"a phase is named by a string, not by {arguments.kind_of(name)}")
     found = pipeline.find_phase(spec, name)
     if isinstance(found, Diagnostic):
         raise ShardspecError([found])
@@ -636,7 +610,7 @@ def _of_phase(spec: Spec, name: str | None) -> Spec:
 
 def _params_at(state: Any) -> Place | None:
     """Return where a state holds the parameters themselves, None where it does not."""
-    held = named_params(state)
+    held = train_state.named_params(state)
     return None if held is None else held.place
 
 
@@ -654,7 +628,7 @@ def _chosen(spec: Spec, name: str, devices: Devices) -> Target:
     given: Any = name
     if not isinstance(given, str):
         help = ": devices go by name, `devices=`" if isinstance(given, Sequence) else ""
-        raise TypeError(f"a target is named by a string, not by {kind_of(given)}{help}")
+        raise TypeError(f"a target is named by a string, not by {arguments.kind_of(given)}{help}")
     found: Target | Diagnostic
     if name == "auto" and isinstance(devices, str) and len(spec.targets) > 1:
         names = ", ".join(target.name for target in spec.targets)

@@ -35,43 +35,13 @@ import jax
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.words import listed
+from shardspec.ir import spec as ir
 from shardspec.ir.plan import DimSharding, ParamSharding
-from shardspec.ir.spec import (
-    NO_SUMS,
-    LogicalAxes,
-    MemoryKind,
-    Param,
-    Pattern,
-    Shape,
-    Sums,
-    jax_sums,
-    tree_path,
-)
+from shardspec.jax_backend import trees
 from shardspec.jax_backend.arguments import opened, refuse_no_tree
 from shardspec.jax_backend.mesh import is_abstract
 from shardspec.jax_backend.state_types import COUNT, STATE_NAMES, may_be_state, optax_fields
 from shardspec.jax_backend.tree_plan import kind_of, raise_faults
-from shardspec.jax_backend.trees import (
-    IS_JAXS,
-    NNX_NAMES,
-    Key,
-    Place,
-    box_leaves,
-    box_maker,
-    box_value,
-    component,
-    is_linen,
-    is_nnx,
-    key_reader,
-    key_text,
-    names_beside,
-    nnx_names,
-    param_or_fault,
-    params_of,
-    shape_of,
-    value_reader,
-    variable_key,
-)
 from shardspec.resolve.resolver import ArrayResolver
 
 #: Stands for a number; no path has it in a component that JAX or Flax made.
@@ -96,7 +66,7 @@ _BLIND = re.compile(rf"\^?(?:{_TEXT})*(?:(?:{_RUN})(?:{_TEXT})*)?\$?")
 _NUMBERS_APART = partial(_NUMBER.sub, MARK)
 
 
-def template_maker(patterns: Iterable[Pattern]) -> Callable[[str], str] | None:
+def template_maker(patterns: Iterable[ir.Pattern]) -> Callable[[str], str] | None:
     """Return the function that makes a path's template, or None where paths must be matched.
 
     Invariants:
@@ -113,7 +83,7 @@ def template_maker(patterns: Iterable[Pattern]) -> Callable[[str], str] | None:
     return partial(re.compile(free).sub, MARK)
 
 
-def numbers_named(pattern: Pattern) -> frozenset[str] | None:
+def numbers_named(pattern: ir.Pattern) -> frozenset[str] | None:
     """Return the numbers a pattern names; None where others may change its answer as well.
 
     >>> sorted(numbers_named(Pattern("**/mlp/wi_{0,1}/kernel")))
@@ -153,11 +123,11 @@ class Answer(Protocol):
         """Return the dimensions."""
 
     @property
-    def sums(self) -> Sums:
+    def sums(self) -> ir.Sums:
         """Return the mesh axes over which it is a sum."""
 
     @property
-    def memory_kind(self) -> MemoryKind | None:
+    def memory_kind(self) -> ir.MemoryKind | None:
         """Return its memory, None for that of the device."""
 
 
@@ -165,8 +135,8 @@ class Bare(NamedTuple):
     """Dimensions alone."""
 
     dims: Sequence[DimSharding]
-    sums: Sums = NO_SUMS
-    memory_kind: MemoryKind | None = None
+    sums: ir.Sums = ir.NO_SUMS
+    memory_kind: ir.MemoryKind | None = None
 
 
 def partition_entries(dims: Sequence[DimSharding]) -> tuple[Any, ...]:
@@ -183,7 +153,7 @@ def partition_spec(answer: Answer) -> jax.sharding.PartitionSpec:
     """Return JAX's own for an answer, of full rank, with its sums."""
     make: Any = jax.sharding.PartitionSpec
     found: jax.sharding.PartitionSpec = make(
-        *partition_entries(answer.dims), **jax_sums(answer.sums)
+        *partition_entries(answer.dims), **ir.jax_sums(answer.sums)
     )
     return found
 
@@ -251,7 +221,7 @@ def collector_at_rest() -> Iterator[None]:
 
 
 #: What an answer is remembered by: the template of its path where that counts, shape and names.
-Question = tuple[str, Shape, LogicalAxes | None]
+Question = tuple[str, ir.Shape, ir.LogicalAxes | None]
 
 
 class Spot(dict[Any, "Spot"]):
@@ -264,16 +234,16 @@ class Spot(dict[Any, "Spot"]):
 
     __slots__ = ("_walk", "known", "last", "place")
 
-    def __init__(self, walk: Walk, place: Place) -> None:
+    def __init__(self, walk: Walk, place: trees.Place) -> None:
         """Start without anything below."""
         super().__init__()
         self._walk, self.place = walk, place
-        self.known: dict[Key, Any] = {}
+        self.known: dict[trees.Key, Any] = {}
         self.last: tuple[Any, ...] = (None,) * 6
 
     def __missing__(self, name: Any) -> Spot:
         """Return the spot below for a component that was not met before."""
-        text = key_text(name)
+        text = trees.key_text(name)
         template = self._walk.template(text)
         found = self.get(template)
         if found is None:
@@ -323,7 +293,7 @@ class TreePlacer:
         """Return what a path has in common with those of the same answer."""
         return path if self.template is None else self.template(path)
 
-    def needs_path(self, param: Param) -> bool:
+    def needs_path(self, param: ir.Param) -> bool:
         """Say whether an array is named, or named anew, by its path."""
         by_path = param.logical_axes is None and bool(self.arrays.spec.path_rules)
         return by_path or self.arrays.names.needs_paths
@@ -379,7 +349,7 @@ class Walk:
         self._placer, self._made = placer, made
         self._boxed, self._nothing, self._by_path = boxed, nothing, by_path
         derives = bool(placer.arrays.spec.derives)  # answers then go by the other arrays as well
-        self._known, self._beside = {} if derives else placer.known, names_beside(tree)
+        self._known, self._beside = {} if derives else placer.known, trees.names_beside(tree)
         self.template: Callable[[str], str] = placer.template or _NUMBERS_APART
         policy = placer.arrays.spec.policy
         if self._beside or policy.whole_below is not None:  # dtypes count, and layers may differ
@@ -387,7 +357,7 @@ class Walk:
         self.has_wide_boxes = False
         self._has_arrays = self._has_state = self._has_faults = self._has_odd_keys = False
         self._counting: list[Spot] = []
-        self._fresh: dict[Question, Param] = {}
+        self._fresh: dict[Question, ir.Param] = {}
         self._ways: dict[type, Callable[[Any, Spot], Any]] = defaultdict(lambda: self._meet)
         self._ways |= {dict: self._dict, list: self._list, tuple: self._tuple}
         self._needs_paths = False
@@ -413,7 +383,7 @@ class Walk:
           ShardspecError: an array is at fault; it says all that is wrong with the tree.
         """
         if self._has_faults:
-            params_of(tree)
+            trees.params_of(tree)
         if not self._fresh:
             return self._first
         arrays = self._placer.arrays
@@ -455,7 +425,7 @@ class Walk:
     def _node(self, node: Any, spot: Spot) -> Any:
         """Return a node of any other kind with answers; only JAX knows how to open it."""
         flat, structure = opened(node)
-        below = [(child, spot[component(keys[0])]) for keys, child in flat]
+        below = [(child, spot[trees.component(keys[0])]) for keys, child in flat]
         return structure.unflatten([self._ways[type(child)](child, at) for child, at in below])
 
     def _meet(self, node: Any, spot: Spot) -> Any:
@@ -467,22 +437,22 @@ class Walk:
 
     def _way(self, node: Any) -> Callable[[Any, Spot], Any]:
         kind = type(node)
-        if is_nnx(kind):
+        if trees.is_nnx(kind):
             return self._variables(kind)
-        if is_linen(kind):
+        if trees.is_linen(kind):
             return self._linen(kind)
         _, structure = opened(node)
         if structure.num_nodes != structure.num_leaves:
             return self._node
         self._has_state = self._has_state or isinstance(node, Mapping)
-        return self._array if IS_JAXS[kind] else self._leaf
+        return self._array if trees.IS_JAXS[kind] else self._leaf
 
     def _array(self, node: Any, spot: Spot) -> Any:
         found = spot.known.get(node.shape)
         return self._asked(node.shape, node, None, spot) if found is None else found
 
     def _leaf(self, node: Any, spot: Spot, names: Any = None) -> Any:
-        shape = shape_of(node)
+        shape = trees.shape_of(node)
         if shape is None:
             self._has_faults = self._has_faults or isinstance(node, jax.sharding.PartitionSpec)
             return self._nothing
@@ -491,7 +461,7 @@ class Walk:
 
     def _linen(self, kind: type) -> Callable[[Any, Spot], Any]:
         """Return what places the boxes of Linen of one type; alike ones share the box around."""
-        read, boxed = key_reader(kind), self._boxed
+        read, boxed = trees.key_reader(kind), self._boxed
         rules_of = attrgetter("rules") if hasattr(kind, "rules") else _no_rules
 
         def placed(box: Any, spot: Spot) -> Any:
@@ -514,7 +484,7 @@ class Walk:
             if found is None:
                 found = self._asked(key[0], value, names, spot)
                 found = spot.known[key] = box.replace_boxed(found) if boxed else found
-            if IS_JAXS[type(value)]:
+            if trees.IS_JAXS[type(value)]:
                 spot.last = (kind, type(value), key[0], names, box.mesh, found)
             return found
 
@@ -522,11 +492,11 @@ class Walk:
 
     def _variables(self, kind: type) -> Callable[[Any, Spot], Any]:
         """Return what places the boxes of NNX of one type, each in a box of its own."""
-        read, make = value_reader(kind), box_maker(kind) if self._boxed else None
+        read, make = trees.value_reader(kind), trees.box_maker(kind) if self._boxed else None
 
         def placed(box: Any, spot: Spot) -> Any:
             value, metadata = read(box), box.get_metadata()
-            names = metadata.get(NNX_NAMES) or nnx_names(metadata)
+            names = metadata.get(trees.NNX_NAMES) or trees.nnx_names(metadata)
             box_kind, array, shape, known, _, found = spot.last
             if not (
                 type(value) is array
@@ -535,13 +505,13 @@ class Walk:
                 and names == known
                 and box_kind is kind
             ):
-                key = variable_key(kind, value, names)
+                key = trees.variable_key(kind, value, names)
                 if key is None:
                     return self._whole(box, spot)
                 found = spot.known.get(key)
                 if found is None:
                     found = spot.known[key] = self._asked(key[0], value, names, spot)
-                if IS_JAXS[type(value)]:
+                if trees.IS_JAXS[type(value)]:
                     spot.last = (kind, type(value), key[0], names, None, found)
             return found if make is None or found is _PENDING else make(box, found, metadata)
 
@@ -552,16 +522,16 @@ class Walk:
         self.has_wide_boxes = True
         leaves = [
             self._leaf(value, reduce(getitem, place, spot), names)
-            for place, value, names in box_leaves(box)
+            for place, value, names in trees.box_leaves(box)
         ]
-        structure: Any = jax.tree_util.tree_structure(box if self._boxed else box_value(box))
+        structure: Any = jax.tree_util.tree_structure(box if self._boxed else trees.box_value(box))
         return structure.unflatten(leaves)
 
-    def _asked(self, shape: Shape, value: Any, names: Any, spot: Spot) -> Any:
+    def _asked(self, shape: ir.Shape, value: Any, names: Any, spot: Spot) -> Any:
         """Return what stands for an array that its spot has not met."""
         self._has_arrays = True
-        path = tree_path(spot.place)
-        param = param_or_fault(
+        path = ir.tree_path(spot.place)
+        param = trees.param_or_fault(
             path, shape, value, self._beside.get(path) if names is None else names
         )
         found = self._answered(param)
@@ -569,7 +539,7 @@ class Walk:
             spot.known[shape] = found
         return found
 
-    def _answered(self, param: Param | Diagnostic) -> Any:
+    def _answered(self, param: ir.Param | Diagnostic) -> Any:
         if isinstance(param, Diagnostic):
             self._has_faults = True
             return _PENDING

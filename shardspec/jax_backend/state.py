@@ -26,6 +26,7 @@ from shardspec.diagnostics import codes as c
 from shardspec.diagnostics.words import binary_bytes, counted, listed
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import Sums
+from shardspec.jax_backend import trees
 from shardspec.jax_backend.owners import (
     Loose,
     Owners,
@@ -37,19 +38,6 @@ from shardspec.jax_backend.owners import (
 )
 from shardspec.jax_backend.shardings import Bare, TreePlacer, collector_at_rest
 from shardspec.jax_backend.tree_plan import raise_errors
-from shardspec.jax_backend.trees import (
-    Leaf,
-    Place,
-    VariableMaker,
-    array_param,
-    box_maker,
-    box_test,
-    is_box,
-    joined,
-    leaves_of,
-    nnx_value,
-    unboxed,
-)
 from shardspec.lints.checks import ambiguous_state, state_not_split, unrelated_state
 from shardspec.report.plan import Plan
 from shardspec.resolve.resolver import ArrayResolver
@@ -129,7 +117,7 @@ Answer = StateSharding | None
 
 
 def each_answer(
-    state: Any, owners: Owners, resolver: StateResolver, params_at: Place | None
+    state: Any, owners: Owners, resolver: StateResolver, params_at: trees.Place | None
 ) -> Iterator[Answer]:
     """Yield the answer for each leaf of a state, in the order in which JAX flattens it.
 
@@ -141,8 +129,8 @@ def each_answer(
 
 def _answers(part: Part, owners: Owners, resolver: StateResolver) -> Iterator[Answer]:
     if isinstance(part, Loose):
-        for leaf in leaves_of(part.node):
-            yield _loose(leaf, joined(part.path, leaf.path), owners, resolver)
+        for leaf in trees.leaves_of(part.node):
+            yield _loose(leaf, trees.joined(part.path, leaf.path), owners, resolver)
         return
     if part.nodes is None:
         params = [parameter(owner) for owner in owners.groups]
@@ -155,12 +143,12 @@ def _answers(part: Part, owners: Owners, resolver: StateResolver) -> Iterator[An
             owner = None if key[0] is None else owners.groups[key[0]]
             answers = known[key] = tuple(
                 _answer(leaf, owner, part.prefix, leaf.components, resolver)
-                for leaf in leaves_of(node)
+                for leaf in trees.leaves_of(node)
             )
         yield from answers
 
 
-def _loose(leaf: Leaf, path: str, owners: Owners, resolver: StateResolver) -> Answer:
+def _loose(leaf: trees.Leaf, path: str, owners: Owners, resolver: StateResolver) -> Answer:
     found = owners.find(path) if leaf.shape else None
     if found is not None:
         return _answer(leaf, owners.owner(found.place), found.prefix, found.rest, resolver)
@@ -168,18 +156,18 @@ def _loose(leaf: Leaf, path: str, owners: Owners, resolver: StateResolver) -> An
 
 
 def _answer(
-    leaf: Leaf,
+    leaf: trees.Leaf,
     owner: ParamSharding | None,
     prefix: str,
-    rest: Place,
+    rest: trees.Place,
     resolver: StateResolver,
 ) -> Answer:
     """Return the answer for one leaf, None if it is no array."""
     shape = leaf.shape
     if shape is None:
         return None
-    path = joined(prefix, "" if owner is None else owner.param.path, *rest)
-    param = array_param(path, shape, leaf.value, leaf.names)
+    path = trees.joined(prefix, "" if owner is None else owner.param.path, *rest)
+    param = trees.array_param(path, shape, leaf.value, leaf.names)
     return resolver.resolve(param, owner, _field(prefix), rest)
 
 
@@ -242,7 +230,7 @@ class StatePlacer:
     placer: TreePlacer
 
     def shardings(
-        self, state: Any, params: Any, params_at: Place | None = None, *, boxed: bool = True
+        self, state: Any, params: Any, params_at: trees.Place | None = None, *, boxed: bool = True
     ) -> Any:
         """Return `state` with a sharding for every array, None for a leaf that is none.
 
@@ -269,7 +257,7 @@ class StatePlacer:
             raise_errors(self.plan(state, params, params_at).diagnostics)
         return result
 
-    def plan(self, state: Any, params: Any, params_at: Place | None = None) -> Plan:
+    def plan(self, state: Any, params: Any, params_at: trees.Place | None = None) -> Plan:
         """Return the answer for every array of a state, with its reason and all findings."""
         arrays = self.arrays
         is_plan = isinstance(params, ShardingPlan)
@@ -328,11 +316,11 @@ class StatePlacer:
 def _put_back(state: Any, placed: list[Any], boxed: bool) -> Any:
     """Return `state` with `placed` in place of its leaves."""
     structure: Any
-    nodes, structure = jax.tree_util.tree_flatten(state, is_leaf=box_test())
-    makers = {kind: box_maker(kind) for kind in set(map(type, nodes)) if is_box(kind)}
+    nodes, structure = jax.tree_util.tree_flatten(state, is_leaf=trees.box_test())
+    makers = {kind: trees.box_maker(kind) for kind in set(map(type, nodes)) if trees.is_box(kind)}
     if makers and not boxed:
-        structure = jax.tree_util.tree_structure(unboxed(state))
-    elif makers and all(isinstance(make, VariableMaker) for make in makers.values()):
+        structure = jax.tree_util.tree_structure(trees.unboxed(state))
+    elif makers and all(isinstance(make, trees.VariableMaker) for make in makers.values()):
         return structure.unflatten(_refilled(nodes, makers, iter(placed)))
     elif makers:
         structure = jax.tree_util.tree_structure(state)
@@ -351,7 +339,7 @@ def _refilled(
         if make is None:
             yield next(flat)
             continue
-        content = nnx_value(node)
+        content = trees.nnx_value(node)
         if hasattr(content, "shape"):
             yield make(node, next(flat), node.get_metadata())
             continue

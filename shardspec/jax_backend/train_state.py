@@ -24,18 +24,10 @@ from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.words import counted, did_you_mean, grouped
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import PARAMS, Param, Params, StatePolicy, rooted
+from shardspec.jax_backend import trees
 from shardspec.jax_backend.arguments import opened, refuse_no_arrays
 from shardspec.jax_backend.state import StatePlacer
 from shardspec.jax_backend.state_types import STATE_NAMES, is_state, names_state
-from shardspec.jax_backend.trees import (
-    Place,
-    box_test,
-    component,
-    is_box,
-    is_optimizer_variable,
-    leaves_of,
-    params_of,
-)
 from shardspec.report.plan import Plan
 
 #: What the parameters are called where the optimizer state is called thus.
@@ -59,7 +51,7 @@ class Held(NamedTuple):
     """
 
     params: Any
-    place: Place
+    place: trees.Place
 
 
 class Contents(NamedTuple):
@@ -141,7 +133,7 @@ def arrays_alone(tree: Any, policy: StatePolicy | None) -> Params:
         message = f"optimizer state beside the parameters `{where}`: `{policy.optimizer}` splits it"
         help = f"give `{where}` alone; `shardspec.Resolver(spec).plan(tree)` plans both"
         raise ShardspecError((Diagnostic(codes.WRONG_TYPE, message, help=help),))
-    return params_of(tree)
+    return trees.params_of(tree)
 
 
 def params_alone(params: Any) -> Any:
@@ -168,15 +160,15 @@ class _Part(NamedTuple):
       is_chained: whether it may stand in a chain of optax, beside states of one's own.
     """
 
-    place: Place
+    place: trees.Place
     node: Any
     is_state: bool
     is_chained: bool = False
 
     @property
-    def arrays(self) -> list[Place]:
+    def arrays(self) -> list[trees.Place]:
         """Return the places of its arrays that have dimensions."""
-        paths = [leaf.path for leaf in leaves_of(self.node) if leaf.shape]
+        paths = [leaf.path for leaf in trees.leaves_of(self.node) if leaf.shape]
         return [(*self.place, *path.split("/")) if path else self.place for path in paths]
 
 
@@ -188,22 +180,22 @@ def _parts(tree: Any) -> list[_Part] | None:
         """Say whether a tree is not looked into below a node: a box, or optimizer state."""
         if names_state(node):
             naming.append(type(node))
-        return is_box(type(node)) or is_state(node)
+        return trees.is_box(type(node)) or is_state(node)
 
     flat, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_end)
     if not naming and not any(is_state(node) for _, node in flat):
         return None
-    return [_part(tuple(map(component, keys)), node) for keys, node in flat]
+    return [_part(tuple(map(trees.component, keys)), node) for keys, node in flat]
 
 
-def _part(place: Place, node: Any) -> _Part:
+def _part(place: trees.Place, node: Any) -> _Part:
     if not is_state(node):
         return _Part(place, node, not STATE_NAMES.isdisjoint(place))
-    inner = set(map(type, jax.tree_util.tree_leaves(node, is_leaf=box_test())))
-    return _Part(place, node, True, not any(map(is_optimizer_variable, inner)))
+    inner = set(map(type, jax.tree_util.tree_leaves(node, is_leaf=trees.box_test())))
+    return _Part(place, node, True, not any(map(trees.is_optimizer_variable, inner)))
 
 
-def _params_place(parts: Sequence[_Part], depth: int = 0) -> Place | None:
+def _params_place(parts: Sequence[_Part], depth: int = 0) -> trees.Place | None:
     """Return where the parameters are that the state among these parts was made for.
 
     They stand beside the state. Two train states in one tree are none.
@@ -228,7 +220,7 @@ def _params_place(parts: Sequence[_Part], depth: int = 0) -> Place | None:
 
 def _owner_place(
     candidates: Mapping[str, Sequence[_Part]], parts: Sequence[_Part], depth: int
-) -> Place | None:
+) -> trees.Place | None:
     """Return which of several nodes most arrays of state belong to, None where two are equal.
 
     A chain of optax may hold states of one's own, whose arrays have paths of their own. NNX tells
@@ -241,7 +233,7 @@ def _owner_place(
     found = []
     for name, group in candidates.items():
         paths = {place[depth + 1 :] for part in group for place in part.arrays}
-        above: Place = ()
+        above: trees.Place = ()
         count = _owned(paths, states)
         while is_told and not count and () not in paths and len({path[0] for path in paths}) == 1:
             (head,) = {path[0] for path in paths}
@@ -254,7 +246,7 @@ def _owner_place(
     return best[0] if len(best) == 1 else None
 
 
-def _owned(arrays: set[Place], states: Sequence[Place]) -> int:
+def _owned(arrays: set[trees.Place], states: Sequence[trees.Place]) -> int:
     """Return how many arrays of state have the path of one of `arrays` at their end."""
     paths = arrays | {path[1:] for path in arrays if path[:1] == (PARAMS,)}
     return sum(any(state[at:] in paths for at in range(1, len(state) + 1)) for state in states)
@@ -273,7 +265,7 @@ def _part_of(node: Any, *names: str) -> Any:
 
 
 def _child(node: Any, name: str) -> Any:
-    found = (child for keys, child in opened(node)[0] if keys and component(keys[0]) == name)
+    found = (child for keys, child in opened(node)[0] if keys and trees.component(keys[0]) == name)
     return next(found, None)
 
 
@@ -290,11 +282,11 @@ def plan_like(
       ShardspecError: an array of the tree has no counterpart, or one of another shape.
     """
     known = {sharding.param.path: sharding for sharding in like.arrays}
-    arrays = params_of(tree)
+    arrays = trees.params_of(tree)
     if held is None:
         plan = _plan(like, tuple(_answer(array, known) for array in arrays))
         return plan, plan
-    params = _plan(like, tuple(_answer(array, known) for array in params_of(held.params)))
+    params = _plan(like, tuple(_answer(array, known) for array in trees.params_of(held.params)))
     above = "/".join(held.place)
     answers = {rooted(f"{above}/{each.param.path}"): each for each in params.arrays}
     whole = f"{above}/params"  # a collection of Linen in a train state: `params/params/mlp/kernel`

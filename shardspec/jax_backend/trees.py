@@ -30,17 +30,7 @@ from typing import Any, TypeVar
 import jax
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
-from shardspec.ir.spec import (
-    DTYPE_BITS,
-    MOST_ELEMENTS,
-    PARAMS,
-    LogicalAxes,
-    Param,
-    Params,
-    Shape,
-    dtype_name,
-    tree_path,
-)
+from shardspec.ir import spec as ir
 from shardspec.language.layer import too_large
 
 #: The metadata key in which NNX keeps names, and its own older spellings of it.
@@ -223,7 +213,7 @@ def key_text(key: Any) -> str:
 
 def path_of(key_path: Iterable[Any]) -> str:
     """Return the path of the array at `key_path`, a key path of `jax.tree_util`."""
-    return tree_path(tuple(map(component, key_path)))
+    return ir.tree_path(tuple(map(component, key_path)))
 
 
 def joined(*paths: str) -> str:
@@ -254,7 +244,7 @@ class Leaf:
     names: Any = None
 
     @property
-    def shape(self) -> Shape | None:
+    def shape(self) -> ir.Shape | None:
         """Return the sizes, or None for what is no array."""
         return shape_of(self.value)
 
@@ -264,7 +254,7 @@ class Leaf:
         return tuple(self.path.split("/")) if self.path else ()
 
     @property
-    def param(self) -> Param | None:
+    def param(self) -> ir.Param | None:
         """Return the leaf as the compiler sees it, or None for what is no array."""
         shape = self.shape
         if shape is None:
@@ -273,7 +263,7 @@ class Leaf:
         return array_param(self.path, shape, self.value, self.names)
 
 
-def params_of(tree: Any) -> Params:
+def params_of(tree: Any) -> ir.Params:
     """Return the arrays of any pytree, in the order in which JAX flattens it.
 
     Python numbers are arrays of rank 0. Leaves that are no arrays (functions, strings) and
@@ -283,7 +273,7 @@ def params_of(tree: Any) -> Params:
     return tuple(param for param in params if param is not None)
 
 
-def array_param(path: str, shape: Shape, value: Any, names: Any) -> Param:
+def array_param(path: str, shape: ir.Shape, value: Any, names: Any) -> ir.Param:
     """Return an array as the compiler sees it.
 
     Raises:
@@ -296,25 +286,25 @@ def array_param(path: str, shape: Shape, value: Any, names: Any) -> Param:
     return found
 
 
-def param_or_fault(path: str, shape: Shape, value: Any, names: Any) -> Param | Diagnostic:
+def param_or_fault(path: str, shape: ir.Shape, value: Any, names: Any) -> ir.Param | Diagnostic:
     """Return an array as the compiler sees it, or what is wrong with it."""
     axes = logical_axes(names, path)
     if isinstance(axes, Diagnostic):
         return axes
-    param = Param(path, shape, dtype_of(value), axes)
+    param = ir.Param(path, shape, dtype_of(value), axes)
     return uncountable(param) or param
 
 
-def uncountable(param: Param) -> Diagnostic | None:
+def uncountable(param: ir.Param) -> Diagnostic | None:
     """Return the finding for an array of 2^63 bytes or more, at which XLA ends the process.
 
     It counts the sizes beside one of 0 as well. What is a symbol, as in `jax.export`, counts as 1.
     """
     sizes = [size for size in param.shape if isinstance(size, int) and size]
-    bits = DTYPE_BITS.get(param.dtype, 32)
-    if math.prod(sizes) * max(bits, 8) // 8 <= MOST_ELEMENTS:
+    bits = ir.DTYPE_BITS.get(param.dtype, 32)
+    if math.prod(sizes) * max(bits, 8) // 8 <= ir.MOST_ELEMENTS:
         return None
-    return too_large([Param(param.path, tuple(sizes), param.dtype)])
+    return too_large([ir.Param(param.path, tuple(sizes), param.dtype)])
 
 
 def leaves_of(tree: Any) -> list[Leaf]:
@@ -325,9 +315,11 @@ def leaves_of(tree: Any) -> list[Leaf]:
     for key_path, node in nodes:
         place = tuple(map(component, key_path))
         if stop(node):
-            leaves.extend(Leaf(tree_path((*place, *rest)), *of) for rest, *of in box_leaves(node))
+            leaves.extend(
+                Leaf(ir.tree_path((*place, *rest)), *of) for rest, *of in box_leaves(node)
+            )
         else:
-            leaves.append(Leaf(tree_path(place), node))
+            leaves.append(Leaf(ir.tree_path(place), node))
     beside = names_beside(tree)
     if not beside:
         return leaves
@@ -361,7 +353,7 @@ def names_beside(tree: Any) -> dict[str, Any]:
         flat, _ = jax.tree_util.tree_flatten_with_path(tree[collection], is_leaf=_has_names)
         for key_path, entry in flat:
             place = "/".join(map(component, key_path)).removesuffix(_AXES)
-            path = place if owner == PARAMS else f"{owner}/{place}"
+            path = place if owner == ir.PARAMS else f"{owner}/{place}"
             found.update(_names_under(path, getattr(entry, "names", None)))
     return found
 
@@ -396,7 +388,7 @@ def _is_names(node: Any) -> bool:
     return isinstance(node, (tuple, list)) and all(map(_is_name, node))
 
 
-def shape_of(value: Any) -> Shape | None:
+def shape_of(value: Any) -> ir.Shape | None:
     """Return the sizes of an array or a number, or None for what is neither."""
     if type(value) in SCALARS:
         return ()
@@ -422,10 +414,10 @@ def dtype_of(value: Any) -> str:
 @lru_cache(maxsize=256)
 def _short(dtype: Any) -> str:
     spelt = str(getattr(dtype, "name", dtype))
-    return dtype_name(spelt) or spelt
+    return ir.dtype_name(spelt) or spelt
 
 
-def logical_axes(names: Any, path: str) -> LogicalAxes | Diagnostic | None:
+def logical_axes(names: Any, path: str) -> ir.LogicalAxes | Diagnostic | None:
     """Return names as the compiler wants them: one per dimension, a string or None.
 
     A `Diagnostic` where a dimension has several names.
@@ -562,11 +554,11 @@ def _nnx_reader(kind: type) -> Callable[[Any], Key | None]:
 
 def variable_key(kind: type, value: Any, names: Any) -> Key | None:
     """Return the key of a box of NNX by what it holds."""
-    shape: Shape | None = _CONTENT_SHAPES[type(value)](value)
+    shape: ir.Shape | None = _CONTENT_SHAPES[type(value)](value)
     return None if shape is None or not _is_plain(names) else (shape, names, kind)
 
 
-def _content_shape(kind: type) -> Callable[[Any], Shape | None]:
+def _content_shape(kind: type) -> Callable[[Any], ir.Shape | None]:
     """Return what reads the sizes of what a box holds; None for what is no array, or a box."""
     if is_box(kind) or _reader(kind) is _hole_key:
         return _no_key
@@ -592,7 +584,7 @@ def _is_plain(names: Any) -> bool:
 
 _READERS: ByKind[Callable[[Any], Key | None]] = ByKind(_reader)
 
-_CONTENT_SHAPES: ByKind[Callable[[Any], Shape | None]] = ByKind(_content_shape)
+_CONTENT_SHAPES: ByKind[Callable[[Any], ir.Shape | None]] = ByKind(_content_shape)
 
 #: Whether a type is one of JAX's arrays, or of what stands for one.
 IS_JAXS: ByKind[bool] = ByKind(_is_jaxs)

@@ -73,6 +73,13 @@ _AXES = r"(?:[\w.]|-(?!>))++"
 _LEFT_SIDE = rf"\s*+({_AXES}(?:\s*+,\s*+{_AXES})*+)(?:\s|-*+>|=|:|→|$)"
 
 
+#: Sections that a walk over a document yields the entries of, in the order that faults come in.
+_WALKED = (
+    *("lets", "axes", "rules", "path_rules", "overrides", "scans", "activations"),
+    *("lint_levels", "arrays"),
+)
+
+
 def layer_of(valid: Validated, source_map: SourceMap) -> tuple[Layer, tuple[Diagnostic, ...]]:
     """Return what a document says, without what cannot be read, and why that is."""
     document = valid.document
@@ -80,21 +87,13 @@ def layer_of(valid: Validated, source_map: SourceMap) -> tuple[Layer, tuple[Diag
     layer = Layer(
         source=source_map.source,
         doc=document.doc,
-        lets=tuple(walk.lets()),
-        axes=tuple(walk.axes()),
-        rules=tuple(walk.rules()),
+        **{name: tuple(getattr(walk, name)()) for name in _WALKED},
         drops=tuple(walk.excerpt(("drop", i), name) for i, name in enumerate(document.drop)),
         targets=tuple(stated_targets(walk)),
-        path_rules=tuple(walk.path_rules()),
-        overrides=tuple(walk.overrides()),
         derives=tuple(stated_derives(walk, document.derive)),
-        scans=tuple(walk.scans()),
-        memory=tuple(walk.memory()),
-        training=tuple(walk.training()),
-        activations=tuple(walk.activations()),
+        memory=tuple(walk.chosen("memory", ir.MemoryRule)),
+        training=tuple(walk.chosen("training", ir.TrainingRule)),
         policy=_policy(walk),
-        lint_levels=tuple(walk.lint_levels()),
-        arrays=tuple(walk.arrays()),
         state=_state(walk, document.state),
         coverage=_coverage(walk, document.coverage),
         replicate=tuple(_replicate(walk, document.replicate)),
@@ -327,21 +326,13 @@ class _Walk:
                 axes = tuple((name.text, position) for name, position in parsed.axes)
                 yield ScanRule(pattern, axes, self.source_map.entry(route))
 
-    def memory(self) -> Iterator[ir.MemoryRule]:
-        """Yield the entries of `memory:`."""
-        for key, kind in self.document.memory.items():
-            route: Route = ("memory", key)
+    def chosen(self, section: str, made: Callable[[Pattern, Any, Span], T]) -> Iterator[T]:
+        """Yield the entries of a section of patterns, each with one word of a few."""
+        for key, word in getattr(self.document, section).items():
+            route: Route = (section, key)
             pattern = self.key_pattern(route)
             if pattern is not None:
-                yield ir.MemoryRule(pattern, kind, self.source_map.entry(route))
-
-    def training(self) -> Iterator[ir.TrainingRule]:
-        """Yield the entries of `training:`."""
-        for key, training in self.document.training.items():
-            route: Route = ("training", key)
-            pattern = self.key_pattern(route)
-            if pattern is not None:
-                yield ir.TrainingRule(pattern, training, self.source_map.entry(route))
+                yield made(pattern, word, self.source_map.entry(route))
 
     def activations(self) -> Iterator[ir.Activation]:
         """Yield the named activations; one whose name means others is a pattern."""
@@ -404,30 +395,17 @@ class _Walk:
 
     def _override(self, route: Route, entry: OverrideEntry) -> Override | None:
         pattern = self.entry_pattern(route, entry)
-        span = self.source_map.value(route).span
         if entry.axes is not None:
-            axes = self._axes(self.excerpt((*route, "axes"), entry.axes))
-            if pattern is None or axes is None:
-                return None
-            return Override(
-                pattern,
-                logical_axes=axes,
-                because=entry.because,
-                span=span,
-                memory=entry.memory,
-            )
-        stated = self.excerpt((*route, "spec"), entry.spec or "")
-        found = self._partition(stated)
-        if pattern is None or found is None:
+            axes, span = self._axes(self.excerpt((*route, "axes"), entry.axes)), None
+            answer: dict[str, Any] | None = None if axes is None else {"logical_axes": axes}
+        else:
+            stated = self.excerpt((*route, "spec"), entry.spec or "")
+            found, span = self._partition(stated), stated.span
+            answer = None if found is None else {"partition": found[0], "sums": found[1]}
+        if pattern is None or answer is None:
             return None
-        return Override(
-            pattern,
-            partition=found[0],
-            because=entry.because,
-            span=stated.span,
-            memory=entry.memory,
-            sums=found[1],
-        )
+        more: dict[str, Any] = {"because": entry.because, "memory": entry.memory, **answer}
+        return Override(pattern, span=span or self.source_map.value(route).span, **more)
 
     def _partition(self, excerpt: Excerpt) -> tuple[Dims, ir.Sums] | None:
         """Return the mesh axes of each dimension, and those of sums."""

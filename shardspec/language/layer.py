@@ -117,6 +117,12 @@ class Layer(NamedTuple):
     phases: tuple[tuple[str, Layer], ...] = ()
 
 
+#: Sections that a spec has as a layer does; of the first of them, one match wins: the child's.
+_FIRST_WINS = (*("path_rules", "overrides", "derives", "scans", "memory", "training", "replicate"),)
+_AS_STATED = (*_FIRST_WINS, "source", "doc", "activations", "coverage", "lint_levels")
+#: Sections of settings: a child sets some, and the others stay.
+_SETTINGS = ("policy", "state", "step")
+
 T = TypeVar("T")
 
 
@@ -138,24 +144,20 @@ def _merge(parent: Layer, child: Layer, diagnostics: list[Diagnostic]) -> Layer:
         axes=_by_name(parent.axes, child.axes, lambda axis: axis.name),
         rules=tuple(PlacedRule(rule) for rule in _rules(parent, child, diagnostics)),
         targets=_targets(parent, child),
-        path_rules=child.path_rules + parent.path_rules,
-        overrides=child.overrides + parent.overrides,
-        derives=child.derives + parent.derives,
-        scans=child.scans + parent.scans,
-        memory=child.memory + parent.memory,
-        training=child.training + parent.training,
         activations=_activations(parent.activations, child.activations),
-        policy=tuple((dict(parent.policy) | dict(child.policy)).items()),
-        state=tuple((dict(parent.state) | dict(child.state)).items()),
         coverage=child.coverage or parent.coverage,
-        replicate=child.replicate + parent.replicate,
-        step=tuple((dict(parent.step) | dict(child.step)).items()),
         lint_levels=_by_name(parent.lint_levels, child.lint_levels, lambda level: level.finding),
         arrays=_declared(parent, child),
         params=tuple(dict.fromkeys(parent.params + child.params)),
         inherited_axes=tuple(dict.fromkeys(_known_axes(parent) + child.inherited_axes)),
         phases=parent.phases + child.phases,
+        **{name: getattr(child, name) + getattr(parent, name) for name in _FIRST_WINS},
+        **{name: _set(getattr(parent, name), getattr(child, name)) for name in _SETTINGS},
     )
+
+
+def _set(parent: tuple[tuple[str, Any], ...], child: tuple[tuple[str, Any], ...]) -> Any:
+    return tuple((dict(parent) | dict(child)).items())
 
 
 def _declared(parent: Layer, child: Layer) -> tuple[ArrayDecl, ...]:
@@ -408,29 +410,18 @@ def spec_of(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[
     diagnostics += (*too_many, *too_wide(layer.activations, sizes))
     rules = sorted((placed.rule for placed in layer.rules), key=lambda rule: rule.priority)
     return Spec(
-        source=layer.source,
+        **{name: getattr(layer, name) for name in _AS_STATED},
         logical_axes=axes,
         axis_rules=_of_axes(rules),
         any_rules=tuple(rule for rule in rules if rule.logical_axis == ir.ANY),
         placed_rules=_of_axes(placed.rule for placed in layer.rules),
-        path_rules=layer.path_rules,
-        overrides=layer.overrides,
-        derives=layer.derives,
-        scans=layer.scans,
-        memory=layer.memory,
-        training=layer.training,
-        activations=layer.activations,
         policy=ir.Policy(**dict[str, Any](layer.policy)),
         state=ir.StatePolicy(**dict(layer.state)) if layer.state else None,
-        coverage=layer.coverage,
         step=_step(layer.step),
-        replicate=layer.replicate,
         targets=targets,
         params=params,
-        lint_levels=layer.lint_levels,
         inherited_axes=layer.inherited_axes,
         sources=sources,
-        doc=layer.doc,
         lets=tuple(_named_numbers(layer, lets)),
     ), tuple(diagnostics)
 

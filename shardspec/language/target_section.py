@@ -16,15 +16,8 @@ from shardspec.ir import spec as ir
 from shardspec.ir.spec import Hardware
 from shardspec.language.catalogue import find_hardware, machine_fault
 from shardspec.language.derive_section import Walk
-from shardspec.language.grammar import expressions
+from shardspec.language.grammar import expressions, syntax
 from shardspec.language.grammar.device_lists import parse_devices
-from shardspec.language.grammar.syntax import (
-    MOST_COUNTS,
-    HardwareExpr,
-    MeshSize,
-    SyntaxFault,
-    stretch,
-)
 from shardspec.language.meshes import TargetDecl
 from shardspec.language.reading import Route, is_dsl
 from shardspec.topology.sizes import StatedAxis, StatedMesh
@@ -100,9 +93,9 @@ def _counted(
     excerpt = walk.excerpt((*route, "hardware"), hardware or "")
     expr = expressions.parse_hardware(excerpt.text) if hardware else None
     machine = target.mesh.hardware
-    if isinstance(expr, HardwareExpr) and expr.by:
+    if isinstance(expr, syntax.HardwareExpr) and expr.by:
         target = target._replace(by=excerpt.part(expr.by.start, expr.by.end))
-    if machine is None or not isinstance(expr, HardwareExpr) or not expr.counts:
+    if machine is None or not isinstance(expr, syntax.HardwareExpr) or not expr.counts:
         yield target
         return
     for count in expr.counts:
@@ -130,9 +123,9 @@ def _target(walk: TargetWalk, name: str, route: Route, entry: TargetEntry | Docu
     for each in routes:
         text = walk.excerpt(each, sizes[str(each[-1])])
         size = expressions.parse_mesh_size(text.text)
-        if isinstance(size, SyntaxFault):
+        if isinstance(size, syntax.SyntaxFault):
             faults += [] if is_faulty else [size.diagnostic(text)]
-            size = MeshSize("integer", 1)
+            size = syntax.MeshSize("integer", 1)
         key = walk.key(each).text
         parts = tuple((part.text, part_size) for part, part_size in size.parts)
         wholes += [(key, tuple(part for part, _ in parts))] if parts else []
@@ -164,7 +157,7 @@ def _devices(
 
     excerpt = walk.excerpt(route, text)
     runs = parse_devices(text)
-    if isinstance(runs, SyntaxFault):
+    if isinstance(runs, syntax.SyntaxFault):
         faults.append(runs.diagnostic(excerpt))
         return None
     items = [walk.source_map.value((*route, index)) for index in range(len(runs))]
@@ -177,13 +170,13 @@ def _devices(
 
 def _hardware(excerpt: Excerpt) -> Hardware | Diagnostic:
     parsed = expressions.parse_hardware(excerpt.text)
-    if isinstance(parsed, SyntaxFault):
+    if isinstance(parsed, syntax.SyntaxFault):
         return machine_fault(parsed, excerpt.text).diagnostic(excerpt)
-    if parsed.counts and (parsed.counts[0] < 1 or len(parsed.counts) > MOST_COUNTS):
-        many = f"more than {MOST_COUNTS} counts of slices"
+    if parsed.counts and (parsed.counts[0] < 1 or len(parsed.counts) > syntax.MOST_COUNTS):
+        many = f"more than {syntax.MOST_COUNTS} counts of slices"
         none = "a number of slices is 1 or more, and a range goes up"
         message = none if parsed.counts[0] < 1 else many
-        help = f"as in `{{1..8}} * tpu v5e 16x16`; a target stands for {MOST_COUNTS} at most"
+        help = f"as in `{{1..8}} * tpu v5e 16x16`; a target stands for {syntax.MOST_COUNTS} at most"
         return point(codes.UNKNOWN_HARDWARE, message, excerpt.span, help=help)
     found = find_hardware(parsed, excerpt)
     if isinstance(found, Hardware) and found.device_count > _MOST_DEVICES:
@@ -199,7 +192,7 @@ def _taken(axis: str, text: Excerpt) -> Diagnostic:
     return point(codes.DUPLICATE_KEY, message, text.span, help="give the part a name of its own")
 
 
-def _stated_axis(name: str, size: MeshSize, text: Excerpt) -> StatedAxis:
+def _stated_axis(name: str, size: syntax.MeshSize, text: Excerpt) -> StatedAxis:
     ways = {"rest": 1, "submesh": math.prod(size.tile), "over": 1}
     axis = ir.MeshAxis(
         name,
@@ -208,7 +201,7 @@ def _stated_axis(name: str, size: MeshSize, text: Excerpt) -> StatedAxis:
         submesh=size.tile if size.kind == "submesh" else None,
         auto=size.kind == "auto",
         axis_type=size.axis_type,
-        over=tuple(stretch(each.text) for each in size.over),
+        over=tuple(syntax.stretch(each.text) for each in size.over),
         span=text.span,
     )
     places = tuple(text.at(each.start, each.end) for each in size.over)

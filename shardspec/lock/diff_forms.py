@@ -17,6 +17,8 @@ from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import binary_bytes, counted, grouped, natural, percent
 from shardspec.ir.spec import override_text, target_text
 from shardspec.language.catalogue import with_count
+from shardspec.records import Data, picked
+from shardspec.report.table import beside_data, entries_data
 from shardspec.versions import DIFF_JSON
 
 #: What a mark means, said once under a diff that uses it.
@@ -381,82 +383,54 @@ def diff_text(
     return json.dumps(data, indent=2) + "\n"
 
 
-def _step(diff: TargetDiff, steps: Mapping[str, Any]) -> dict[str, Any]:
+def _step(diff: TargetDiff, steps: Mapping[str, Any]) -> Data:
     return {"step": steps[diff.name]} if diff.name in steps else {}
 
 
-def _target(diff: TargetDiff) -> dict[str, Any]:
+def _target(diff: TargetDiff) -> Data:
     moves = sorted(diff.moves, key=lambda move: natural(move.path))
     return {
-        "target": diff.name,
-        "same": diff.is_same,
-        "machine_changed": diff.machine_changed,
-        "before": _side(diff.before),
-        "after": _side(diff.after),
+        **picked(diff, "target=name same=is_same machine_changed"),
+        "before": diff.before and _side(diff.before),
+        "after": diff.after and _side(diff.after),
         "restore": _restore(diff),
         "arrays": [_move(move) for move in moves],
         "activations": [(after or before).name for before, after in diff.activations],  # type: ignore[union-attr]
     }
 
 
-def _side(target: TargetLayout | None) -> dict[str, Any] | None:
-    if target is None:
-        return None
+def _side(target: TargetLayout) -> Data:
     return {
         "hardware": target.hardware or None,
-        "mesh": target.mesh.sizes,
-        "per_device_bytes": target.per_device_bytes,
+        **picked(target, "mesh=mesh.sizes per_device_bytes"),
         **({"host_bytes": target.host_bytes} if target.host_bytes else {}),
     }
 
 
-def _restore(diff: TargetDiff) -> dict[str, Any] | None:
+def _restore(diff: TargetDiff) -> Data | None:
     if diff.before is None or diff.after is None:
         return None
     found = restore(diff.before, diff.after, diff.held_by)
-    return {
-        "arrays": len(found.arrays),
-        "total_bytes": found.total_bytes,
-        "most_bytes": found.most_bytes,
-        "exact": found.is_exact,
-        "compared": found.compared,
-    }
+    sizes = picked(found, "total_bytes most_bytes exact=is_exact compared")
+    return {"arrays": len(found.arrays), **sizes}
 
 
-def _move(move: ArrayMove) -> dict[str, Any]:
+def _move(move: ArrayMove) -> Data:
     return {
-        "path": move.path,
-        "mark": str(move.mark),
-        "before": _array(move.before),
-        "after": _array(move.after),
+        **picked(move, "path mark"),
+        "before": move.before and _array(move.before),
+        "after": move.after and _array(move.after),
         "dims": [_dim(dim) for dim in move.dims],
-        "bytes_before": move.bytes_before,
-        "bytes_after": move.bytes_after,
+        **picked(move, "bytes_before bytes_after"),
     }
 
 
-def _array(array: ArrayLayout | None) -> dict[str, Any] | None:
-    if array is None:
-        return None
-    entries = [
-        None if not dim else dim[0] if len(dim) == 1 else list(dim) for dim in array.partition.dims
-    ]
-    kinds = zip(array.partition.sums._fields, array.partition.sums, strict=True)
-    more: dict[str, Any] = {kind: list(axes) for kind, axes in kinds if axes}
-    if array.memory is not None:
-        more["memory"] = array.memory
-    return {"shape": list(array.shape), "dtype": array.dtype, "spec": entries, **more}
+def _array(array: ArrayLayout) -> Data:
+    more = beside_data(array.partition.sums, array.memory)
+    return {**picked(array, "shape dtype"), "spec": entries_data(array.partition), **more}
 
 
-def _dim(dim: DimMove) -> dict[str, Any]:
-    return {
-        "axis": dim.logical_axis,
-        "before": list(dim.before),
-        "after": list(dim.after),
-        "why_before": _reason(dim.why_before),
-        "why_after": _reason(dim.why_after),
-    }
-
-
-def _reason(reason: Reason | None) -> dict[str, str] | None:
-    return None if reason is None else {"rule": reason.text, "place": reason.place}
+def _dim(dim: DimMove) -> Data:
+    whys = {"why_before": dim.why_before, "why_after": dim.why_after}
+    reasons = {key: why and picked(why, "rule=text place") for key, why in whys.items()}
+    return {**picked(dim, "axis=logical_axis before after"), **reasons}

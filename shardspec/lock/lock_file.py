@@ -22,18 +22,8 @@ from shardspec.analysis import layouts
 from shardspec.analysis.layouts import ArrayLayout, AxisLayout, Input, Layout, TargetLayout
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, point
 from shardspec.diagnostics.words import MOST_PATHS, collapsed, expanded, listed, natural, template
+from shardspec.ir import spec as ir
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import (
-    MEMORY_KINDS,
-    MOST_ELEMENTS,
-    AxisType,
-    HostMemory,
-    MemoryKind,
-    MeshAxis,
-    PartitionSpec,
-    Spec,
-    Sums,
-)
 from shardspec.language.files import read_argument, veiled
 from shardspec.versions import LANGUAGE, LOCK
 
@@ -134,7 +124,7 @@ def _dim_text(name: str | None, size: int | None) -> str:
     return f"{'_' if name is None else name_text(name)}{known}"
 
 
-def partition_text(partition: PartitionSpec) -> str:
+def partition_text(partition: ir.PartitionSpec) -> str:
     """Return an answer as an override spells it: `(none, (replica, data))`."""
     kinds = zip(partition.sums._fields, partition.sums, strict=True)
     sums = "".join(f" {kind} {_entry(axes)}" for kind, axes in kinds if axes)
@@ -170,7 +160,7 @@ _STEP = r"[A-Za-z_][\w.]{0,199}:[A-Za-z_][\w.]{0,199}"
 _MADE_BY = r"[A-Za-z0-9_.-]{1,99} [A-Za-z0-9_.+-]{1,99}"
 _AXES = rf"(?:{_NAME}|\({_NAME}(?:, {_NAME})+\))"
 _SUMS = rf"(?: unreduced (?P<unreduced>{_AXES}))?(?: reduced (?P<reduced>{_AXES}))?"
-_MEMORY = rf"(?: memory (?P<memory>{'|'.join(MEMORY_KINDS)}))?"
+_MEMORY = rf"(?: memory (?P<memory>{'|'.join(ir.MEMORY_KINDS)}))?"
 _ANSWER = rf"\((?P<answer>[^\n]*?)\){_SUMS}{_MEMORY}"
 
 _HEAD = re.compile(r"lock (?P<format>[0-9]{1,9}), language (?P<language>[0-9]{1,9})")
@@ -342,7 +332,7 @@ class _Reader:
         names, sizes = _dims(found["dims"])
         _check_size(math.prod(size for size in sizes if size))
         answer = self._partition(found, len(names))
-        memory = cast(MemoryKind | None, found["memory"])
+        memory = cast(ir.MemoryKind | None, found["memory"])
         self.activations.append(layouts.ActivationLayout(name, names, sizes, answer, memory))
 
     def _proof(self, text: str) -> None:
@@ -390,11 +380,11 @@ class _Reader:
         _refuse_again(self.known_here, "mesh axis", name)
         if self.arrays or self.activations:
             raise _LineError("the mesh of a target stands above its arrays")
-        axis = MeshAxis(
+        axis = ir.MeshAxis(
             name,
             size,
             "dcn" if found["dcn"] else "ici",
-            axis_type=cast(AxisType, found["type"] or "auto"),
+            axis_type=cast(ir.AxisType, found["type"] or "auto"),
         )
         self.axes.append(AxisLayout(axis, found["runs"] or ""))
         _check_size(math.prod(placed.axis.size for placed in self.axes))
@@ -408,7 +398,7 @@ class _Reader:
         answer = self._partition(found, len(names))
         if found["memory"] == "device":
             raise _LineError("an array of the device's own memory has no word for it")
-        memory = cast(HostMemory | None, found["memory"])
+        memory = cast(ir.HostMemory | None, found["memory"])
         paths = self._paths(found["path"])
         dtype = _unquoted(found["dtype"])
         self.arrays += [ArrayLayout(path, shape, dtype, names, answer, memory) for path in paths]
@@ -429,10 +419,10 @@ class _Reader:
         self.path_count += len(paths)
         return paths
 
-    def _partition(self, found: re.Match[str], rank: int) -> PartitionSpec:
+    def _partition(self, found: re.Match[str], rank: int) -> ir.PartitionSpec:
         """Return an answer, which names axes of the mesh of this target, each once."""
-        kinds = (_NAMES.findall(found[kind] or "") for kind in Sums._fields)
-        sums = Sums(*(tuple(map(_named, names)) for names in kinds))
+        kinds = (_NAMES.findall(found[kind] or "") for kind in ir.Sums._fields)
+        sums = ir.Sums(*(tuple(map(_named, names)) for names in kinds))
         answer = replace(_partition(found["answer"], rank), sums=sums)
         names = [*answer.mesh_axes, *sums.mesh_axes]
         mesh = [placed.axis.name for placed in self.axes]
@@ -474,7 +464,7 @@ def _fault_message(text: str, fault: _LineError) -> str:
 
 
 def _check_size(count: int) -> None:
-    if count > MOST_ELEMENTS:
+    if count > ir.MOST_ELEMENTS:
         raise _LineError(f"{count:,} is beyond 2^63, which no machine can count")
 
 
@@ -484,7 +474,7 @@ def _dims(text: str) -> tuple[tuple[str | None, ...], tuple[int | None, ...]]:
     return names, tuple(None if each["size"] is None else int(each["size"]) for each in found)
 
 
-def _partition(text: str, rank: int) -> PartitionSpec:
+def _partition(text: str, rank: int) -> ir.PartitionSpec:
     dims = []
     end = 0
     # One match at a time, each where the last one ended: a search would try every place in a
@@ -495,7 +485,7 @@ def _partition(text: str, rank: int) -> PartitionSpec:
         dims.append(() if names == ["none"] else tuple(map(_named, names)))
     if end != len(text) or len(dims) != rank:
         raise _LineError(f"the answer has to place {rank} dimensions")
-    return PartitionSpec(tuple(dims))
+    return ir.PartitionSpec(tuple(dims))
 
 
 def _refuse_again(known: set[tuple[str, str]], what: str, name: str) -> None:
@@ -549,7 +539,7 @@ def lock_path(spec_name: str) -> str:
     return f"{os.path.splitext(spec_name)[0]}.lock"
 
 
-def find_lock(spec: Spec) -> LockFile | Diagnostic | None:
+def find_lock(spec: ir.Spec) -> LockFile | Diagnostic | None:
     """Return the lock beside the spec; what is wrong with it; or None where there is none."""
     path = lock_path(spec.source.name)
     if spec.source.name in {"-", "<string>"} or not os.path.isfile(path):
@@ -583,7 +573,7 @@ def lock_remark(plan: ShardingPlan, path: str | None) -> str | None:
     )
 
 
-def _staleness(spec: Spec, layout: Layout, path: str) -> Diagnostic | None:
+def _staleness(spec: ir.Spec, layout: Layout, path: str) -> Diagnostic | None:
     """Return which inputs are others than when the lock was made."""
     then = {each.name: each.digest for each in layout.inputs}
     now = {each.name: each.digest for each in layouts.inputs(spec)}

@@ -26,7 +26,7 @@ from shardspec.language.files import boundary_of, leads_out, real_path
 from shardspec.language.reading import Reading, is_dsl
 from shardspec.lsp.names import Use, uses
 from shardspec.lsp.positions import Lines
-from shardspec.report.cost_json import cost_text, read_data
+from shardspec.report.cost_json import cost_record
 from shardspec.report.saved_cost import SavedCost
 
 #: What stands before the name of a bundled file, and the folder that it is in.
@@ -127,7 +127,7 @@ class Snapshot:
     def cost(self, plan: ShardingPlan) -> SavedCost | None:
         """Return what the step that the spec states costs; None where it states none, or is wrong.
 
-        It has the form of a saved cost, so that lines and axes are asked about in one way.
+        It is as a saved cost, so that lines and axes are asked about in one way.
         """
         key = plan.name
         if key not in self._costs:
@@ -140,9 +140,8 @@ class Snapshot:
         stated = stated_step(plan)
         if stated is None:
             return None
-        text = cost_text(cost_of(plan, stated.step, tokens=stated.tokens))
-        data = read_data(SourceFile("step", text))
-        return None if isinstance(data, Diagnostic) else SavedCost("`step`", data)
+        cost = cost_of(plan, stated.step, tokens=stated.tokens)
+        return SavedCost("`step`", cost_record(cost))
 
     def is_own(self, span: Span) -> bool:
         """Say whether a span lies in this text."""

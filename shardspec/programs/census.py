@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 
-from shardspec.ir.step import CollectiveKind, Figure
+from shardspec.ir.collectives import IN_HLO
+from shardspec.ir.step import Figure
 from shardspec.programs.hlo import Instruction
 
 #: What only devices that talk to each other have.
@@ -35,11 +36,6 @@ shuffle sign sine sinh slice sort sqrt stochastic-convert subtract tan tanh topk
 triangular-solve tuple while xor
 """
 _LOCAL = frozenset(_LOCAL_NAMES.split())
-#: What is counted, and as what: a broadcast passes an array on once, as a permute does.
-COUNTED = {
-    **{str(kind): kind for kind in CollectiveKind},
-    "collective-broadcast": CollectiveKind.COLLECTIVE_PERMUTE,
-}
 #: What a program has of these it has of the other end, too: what is sent counts.
 _OTHER_ENDS = frozenset(("recv", "recv-done", "send-done"))
 _TARGET = re.compile(r'\bcustom_call_target="([^"]*)"')
@@ -102,7 +98,7 @@ def uncounted(each: Instruction, *, crosses: bool = False) -> Uncounted | None:
       census: whatever has replica groups, a channel or pairs, and no known name, is unknown.
     """
     operation = base(each.operation)
-    if operation in COUNTED or each.operation in _OTHER_ENDS:
+    if operation in IN_HLO or each.operation in _OTHER_ENDS:
         return None
     if operation == "send":
         return None if crosses or _is_to_host(each) else (operation, _NO_ENDS, SENDS)
@@ -122,7 +118,7 @@ _NO_ENDS = "the devices that it sends to cannot be read"
 
 def is_local(each: Instruction) -> bool:
     """Say whether an instruction stays on its device, whoever runs it."""
-    is_sent = base(each.operation) in COUNTED or each.operation in _OTHER_ENDS
+    is_sent = base(each.operation) in IN_HLO or each.operation in _OTHER_ENDS
     return not is_sent and uncounted(each) is None
 
 

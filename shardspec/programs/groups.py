@@ -26,8 +26,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from shardspec.ir.collectives import IN_MEGASCALE, CollectiveKind
 from shardspec.ir.spec import Mesh
-from shardspec.ir.step import CollectiveKind
 from shardspec.programs.hlo import Instruction, number
 
 _STATED = re.compile(
@@ -48,13 +48,6 @@ _CROSSES = re.compile(r'_xla_megascale_transfer_type="(\w+)"')
 _TARGET = re.compile(r'_xla_megascale_target=(?:"([^"]*)"|(\{\{[^=]*\}\}))')
 _EACH = re.compile(r"\{([\d,]+)\}x\{[\d,:]+\}")
 _HOP = re.compile(r"[\d,>-]+")
-_CROSSING = {
-    "ALL_REDUCE": CollectiveKind.ALL_REDUCE,
-    "ALL_GATHER": CollectiveKind.ALL_GATHER,
-    "REDUCE_SCATTER": CollectiveKind.REDUCE_SCATTER,
-    "ALL_TO_ALL": CollectiveKind.ALL_TO_ALL,
-    "ONE_TO_ONE": CollectiveKind.COLLECTIVE_PERMUTE,
-}
 #: What libtpu adds to the number of a device for each slice; slices are counted from one.
 _SLICE = 100_000
 
@@ -145,10 +138,10 @@ def crossing_of(
 ) -> tuple[CollectiveKind, Members | None] | None:
     """Return what a program sends to other slices, and who takes part; None where it does not."""
     kind = _CROSSES.search(instruction.attributes)
-    if instruction.operation != "send" or kind is None or kind.group(1) not in _CROSSING:
+    if instruction.operation != "send" or kind is None or kind.group(1) not in IN_MEGASCALE:
         return None
     target = _TARGET.search(instruction.attributes)
-    return _CROSSING[kind.group(1)], _crossing(*target.groups(""), slices) if target else None
+    return IN_MEGASCALE[kind.group(1)], _crossing(*target.groups(""), slices) if target else None
 
 
 @lru_cache(maxsize=1024)

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from shardspec.ir.collectives import MOVES, CollectiveKind
 from shardspec.programs.calls import Calls, Ref, Site, through
+from shardspec.programs.census import base
 from shardspec.programs.hlo import Instruction, number
 
 #: Operations that show a value in another form, or pass it on.
@@ -22,10 +24,6 @@ _VIEWS = frozenset(
         *("broadcast", "bitcast-convert", "reverse", "reduce-precision"),
     )
 )
-#: Of collectives those that pass on what they are given.
-_MOVES = frozenset(("all-gather", "collective-permute", "all-to-all"))
-#: How the names of operations begin that devices do together.
-COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
 _INSIDE = frozenset(("fusion", "call", "async-start", "while", "conditional"))
 #: How many operations a value is followed through, and how many that read it.
 _FAR = 500
@@ -49,15 +47,6 @@ class Origin(NamedTuple):
     ref: Ref
     parameter: int | None = None
     is_invariant: bool = False
-
-
-def base(operation: str) -> str:
-    """Return the operation that a start and a done belong to.
-
-    >>> base("all-gather-start"), base("all-gather")
-    ('all-gather', 'all-gather')
-    """
-    return operation.removesuffix("-start").removesuffix("-done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +96,7 @@ class Origins:
         if each.operation == "tuple":
             picked = each.operands[indices[-1] : indices[-1] + 1] if indices else ()
             return (Ref(own, picked[0]), indices[:-1]) if picked else None
-        if base(each.operation) in _MOVES:
+        if base(each.operation) in MOVES:
             picked = each.operands[indices[-1] : indices[-1] + 1] if indices else each.operands
             return Ref(own, (picked or each.operands)[0]), ()
         joins = each.operation == "custom-call" and '"ConcatBitcast"' in each.attributes
@@ -230,7 +219,7 @@ class Origins:
                     yield Ref(name, inner.parameters[taken].name), indices
         elif user.operation.endswith("-done"):
             yield ref, indices
-        elif user.operation.startswith(COLLECTIVES) and len(user.operands) > 1:
+        elif user.operation.startswith(tuple(CollectiveKind)) and len(user.operands) > 1:
             yield ref, (which,)
         elif any(array.shape for array in user.arrays):
             yield ref, ()

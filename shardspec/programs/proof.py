@@ -15,17 +15,8 @@ from shardspec.analysis.cost import Cost
 from shardspec.analysis.memory import has_room, room_text
 from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import binary_bytes, counted, grouped, percent, seconds_text
+from shardspec.ir import step as steps
 from shardspec.ir.plan import ParamSharding
-from shardspec.ir.step import (
-    Carried,
-    Cause,
-    CauseKind,
-    Collective,
-    Place,
-    Step,
-    Unknown,
-    wire_bytes,
-)
 from shardspec.programs.estimates import Estimate, by_line, step_cycles
 from shardspec.programs.memory import CompiledMemory
 
@@ -97,13 +88,13 @@ class Proof:
     """
 
     cost: Cost
-    step: Step = field(repr=False)
+    step: steps.Step = field(repr=False)
     memory: CompiledMemory | None
     compiler: str
     seconds: float
     refusal: str = ""
     tolerance: float = 0.1
-    places: Mapping[str, Place] = field(default_factory=dict, repr=False)
+    places: Mapping[str, steps.Place] = field(default_factory=dict, repr=False)
     estimates: tuple[Estimate, ...] = field(default=(), repr=False)
     kept_from: str = ""
     flags: tuple[tuple[str, str], ...] = ()
@@ -112,8 +103,8 @@ class Proof:
     @property
     def rows(self) -> tuple[AxisProof, ...]:
         """Return both by mesh axes, the most bytes first."""
-        predicted = wire_bytes(self.cost.step.collectives if self.cost.step else ())
-        compiled = wire_bytes(self.step.collectives)
+        predicted = steps.wire_bytes(self.cost.step.collectives if self.cost.step else ())
+        compiled = steps.wire_bytes(self.step.collectives)
         names = dict.fromkeys((*predicted, *compiled))
         rows = (AxisProof(each, predicted.get(each, 0), compiled.get(each, 0)) for each in names)
         return tuple(sorted(rows, key=lambda row: -max(row.compiled, row.predicted)))
@@ -135,14 +126,14 @@ class Proof:
         return differs / whole if whole else float(differs > 0)
 
     @property
-    def unpredicted(self) -> tuple[Collective, ...]:
+    def unpredicted(self) -> tuple[steps.Collective, ...]:
         """Return what the compiler sends over mesh axes that were not predicted, most first."""
         new = {row.mesh_axes for row in self.rows if not row.predicted}
         found = (each for each in self.step.collectives if each.axes in new)
         return tuple(sorted(found, key=lambda each: -each.wire_bytes))
 
     @property
-    def unknown(self) -> tuple[Unknown, ...]:
+    def unknown(self) -> tuple[steps.Unknown, ...]:
         """Return what neither the prediction nor the program can count; see `blocks_proof`."""
         predicted = () if self.cost.step is None else self.cost.step.unknown
         return tuple(dict.fromkeys((*self.step.unknown, *predicted)))
@@ -199,7 +190,7 @@ class Proof:
                 yield f"{percent(share, 1)} of the bytes go over {axes}, which was not predicted"
 
 
-def blocks_proof(each: Unknown) -> bool:
+def blocks_proof(each: steps.Unknown) -> bool:
     """Say whether something unknown touches what a proof states: bytes sent, and memory."""
     return not {"sends", "memory"}.isdisjoint(each.figures)
 
@@ -381,22 +372,22 @@ def _differing(proof: Proof) -> Iterator[str]:
             yield f"differs: over {axes}, {place}: {pair}"
 
 
-def _where(sent: Collective) -> tuple[str, str]:
+def _where(sent: steps.Collective) -> tuple[str, str]:
     return " and ".join(sent.axes), str(sent.place)
 
 
-def _bytes(sent: Iterable[Collective]) -> int:
+def _bytes(sent: Iterable[steps.Collective]) -> int:
     return sum(each.wire_bytes for each in sent)
 
 
-def _told(sent: Collective) -> str:
+def _told(sent: steps.Collective) -> str:
     axes = " and ".join(sent.axes)
     causes = ", ".join(dict.fromkeys(filter(None, map(rule_of, sent.because))))
     carries = f", {sent.carries}" if sent.carries.name else ""
     return f"{sent.kind} over {axes}, {sent.place}{carries}{f', {causes}' if causes else ''}"
 
 
-def rule_of(cause: Cause) -> str:
+def rule_of(cause: steps.Cause) -> str:
     """Return the rule that it comes from, and where the spec says it."""
     if cause.span is None:
         return ""
@@ -404,7 +395,7 @@ def rule_of(cause: Cause) -> str:
     return f"{rule}({cause.span.place})"
 
 
-def with_causes(compiled: Step, cost: Cost) -> Step:
+def with_causes(compiled: steps.Step, cost: Cost) -> steps.Step:
     """Return a compiled step whose collectives have what the prediction knows of them.
 
     A cause is that of a predicted collective over the same mesh axis at the same line, that which
@@ -420,25 +411,25 @@ class _Known:
 
     def __init__(self, cost: Cost) -> None:
         self.arrays = {each.param.path: each for each in cost.plan.arrays}
-        self.at: dict[tuple[str, str, int], list[Collective]] = {}
-        self.of_size: dict[tuple[str, str, int], list[Collective]] = {}
+        self.at: dict[tuple[str, str, int], list[steps.Collective]] = {}
+        self.of_size: dict[tuple[str, str, int], list[steps.Collective]] = {}
         for each in cost.step.collectives if cost.step else ():
             for axis in each.mesh_axes:
                 file = each.place.file
                 self.at.setdefault((axis, file, each.place.line), []).append(each)
                 self.of_size.setdefault((axis, file, each.wire_bytes), []).append(each)
 
-    def explained(self, sent: Collective) -> Collective:
+    def explained(self, sent: steps.Collective) -> steps.Collective:
         """Return a collective with a cause for each of its mesh axes."""
         causes = tuple(self._cause(sent, axis) for axis in sent.mesh_axes)
         carries = sent.carries if sent.carries.name else self._carried(sent)
         return replace(sent, because=causes, carries=carries)
 
-    def _carried(self, sent: Collective) -> Carried:
+    def _carried(self, sent: steps.Collective) -> steps.Carried:
         found = self._like(sent, sent.mesh_axes[0])
         return found.carries if found is not None else sent.carries
 
-    def _cause(self, sent: Collective, axis: str) -> Cause:
+    def _cause(self, sent: steps.Collective, axis: str) -> steps.Cause:
         like = self._like(sent, axis)
         known = () if like is None else like.because
         cause = next((each for each in known if each.mesh_axis == axis), None)
@@ -449,24 +440,26 @@ class _Known:
             found = _of_array(array, axis)
             if found is not None:
                 return found
-        return Cause(axis, CauseKind.UNKNOWN)
+        return steps.Cause(axis, steps.CauseKind.UNKNOWN)
 
-    def _like(self, sent: Collective, axis: str) -> Collective | None:
+    def _like(self, sent: steps.Collective, axis: str) -> steps.Collective | None:
         """Return the predicted collective at the same line that is most like another."""
         file, line = sent.place.file, sent.place.line
         found = self.at.get((axis, file, line)) or self.of_size.get((axis, file, sent.wire_bytes))
         return max(found, key=lambda each: _likeness(each, sent)) if found else None
 
 
-def _likeness(one: Collective, other: Collective) -> tuple[bool, bool, bool]:
+def _likeness(one: steps.Collective, other: steps.Collective) -> tuple[bool, bool, bool]:
     same = bool(one.carries.name) and one.carries == other.carries
     return same, one.kind is other.kind, one.phase == other.phase
 
 
-def _of_array(array: ParamSharding, axis: str) -> Cause | None:
+def _of_array(array: ParamSharding, axis: str) -> steps.Cause | None:
     for number, dim in enumerate(array.dims):
         taken = [each for each in dim.attempts if axis in each.mesh_axes]
         if axis in dim.mesh_axes and taken:
-            kind, name = CauseKind.ARGUMENT, dim.logical_axis
-            return Cause(axis, kind, array.param.path, number, logical_axis=name, attempt=taken[-1])
+            kind, name = steps.CauseKind.ARGUMENT, dim.logical_axis
+            return steps.Cause(
+                axis, kind, array.param.path, number, logical_axis=name, attempt=taken[-1]
+            )
     return None

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from shardspec.ir.step import Collective
 from shardspec.programs.estimates import by_line, step_cycles
 from shardspec.programs.proof import (
-    AxisProof,
     Proof,
     WhatIf,
     made_text,
@@ -18,7 +16,8 @@ from shardspec.programs.proof import (
     unknown_lines,
     verdict,
 )
-from shardspec.report.cost_json import unknown_data
+from shardspec.records import Data, data_of, picked
+from shardspec.report.cost_json import uncounted
 from shardspec.versions import PACKAGE, VERIFY_JSON
 
 
@@ -56,7 +55,7 @@ def proof_json(proofs: Sequence[Proof | str]) -> str:
 # data
 
 
-def _data(proof: Proof) -> dict[str, Any]:
+def _data(proof: Proof) -> Data:
     memory, held = proof.memory, proof.cost.memory
     return {
         "target": proof.cost.target.name,
@@ -64,29 +63,29 @@ def _data(proof: Proof) -> dict[str, Any]:
         "kept_from": proof.kept_from or None,
         "flags": dict(proof.flags),
         "proved": not proof.faults,
-        "faults": list(proof.faults),
-        "tolerance": proof.tolerance,
-        "difference": proof.difference,
-        "axes": [_axes(row) for row in proof.rows],
+        **picked(proof, "faults tolerance difference"),
+        "axes": [
+            picked(row, "mesh_axes predicted_bytes=predicted compiled_bytes=compiled")
+            for row in proof.rows
+        ],
         "memory": {
-            "predicted_bytes": held.total.bytes,
-            "predicted_basis": held.total.basis,
-            "compiled_bytes": None if memory is None else memory.bytes,
-            "arguments_bytes": None if memory is None else memory.argument_bytes,
-            "temporaries_bytes": None if memory is None else memory.temporary_bytes,
+            **picked(held, "predicted_bytes=total.bytes predicted_basis=total.basis"),
+            "compiled_bytes": memory and memory.bytes,
+            "arguments_bytes": memory and memory.argument_bytes,
+            "temporaries_bytes": memory and memory.temporary_bytes,
             "hbm_bytes": held.hbm_bytes,
             "fits": proof.fits,
         },
         "time": _time(proof),
         "not_predicted": [_sent(each) for each in proof.unpredicted],
-        "unknown": [unknown_data(each) for each in proof.unknown],
+        "unknown": [data_of(uncounted(each)) for each in proof.unknown],
         "refusal": proof.refusal or None,
         "notes": list(proof.step.notes),
         "what_if": None if proof.what_if is None else _what_if(proof.what_if),
     }
 
 
-def _what_if(other: WhatIf) -> dict[str, Any]:
+def _what_if(other: WhatIf) -> Data:
     return {
         "flags": other.flags,
         "axes": [
@@ -97,7 +96,7 @@ def _what_if(other: WhatIf) -> dict[str, Any]:
     }
 
 
-def _time(proof: Proof) -> dict[str, Any] | None:
+def _time(proof: Proof) -> Data | None:
     """Return what operations take by the compiler's own estimate; None where it states none."""
     cycle = proof.seconds_per_cycle
     if proof.estimated_seconds is None or cycle is None:
@@ -109,7 +108,7 @@ def _time(proof: Proof) -> dict[str, Any] | None:
         "operations": [
             {
                 "operation": group[0].what,
-                "place": {"file": group[0].place.file, "line": group[0].place.line},
+                "place": picked(group[0].place, "file line"),
                 "phase": group[0].phase,
                 "runs": sum(each.count for each in group),
                 "estimated_seconds": step_cycles(group) * cycle,
@@ -119,20 +118,10 @@ def _time(proof: Proof) -> dict[str, Any] | None:
     }
 
 
-def _axes(row: AxisProof) -> dict[str, Any]:
+def _sent(each: Collective) -> Data:
     return {
-        "mesh_axes": list(row.mesh_axes),
-        "predicted_bytes": row.predicted,
-        "compiled_bytes": row.compiled,
-    }
-
-
-def _sent(each: Collective) -> dict[str, Any]:
-    return {
-        "kind": each.kind.value,
-        "mesh_axes": list(each.mesh_axes),
-        "wire_bytes": each.wire_bytes,
-        "place": {"file": each.place.file, "line": each.place.line},
+        **picked(each, "kind mesh_axes wire_bytes"),
+        "place": picked(each.place, "file line"),
         "carries": str(each.carries),
         "because": [rule_of(cause) for cause in each.because if rule_of(cause)],
     }

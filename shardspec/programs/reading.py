@@ -18,10 +18,11 @@ from itertools import chain, takewhile
 from shardspec.diagnostics import Diagnostic, codes
 from shardspec.diagnostics.words import grouped
 from shardspec.ir import step as ir
+from shardspec.ir.collectives import IN_HLO, SUMS, CollectiveKind
 from shardspec.ir.spec import Mesh, PartitionSpec
-from shardspec.ir.step import Collective, CollectiveKind, Place, Step
+from shardspec.ir.step import Collective, Place, Step
 from shardspec.programs.calls import Calls, Ref, called_by, calls_of
-from shardspec.programs.census import ALL, COUNTED, base, is_local, uncounted
+from shardspec.programs.census import ALL, base, is_local, uncounted
 from shardspec.programs.estimates import Estimate, estimates_of
 from shardspec.programs.groups import Members, Slices, crossing_of, members_of, slices_of
 from shardspec.programs.hlo import Computation, HloArray, Instruction, Program, program_of
@@ -29,7 +30,6 @@ from shardspec.programs.op_names import einsum_in, phase_of, place_of, split_nam
 from shardspec.programs.origins import Element, Origin, Origins
 from shardspec.programs.products import einsum_of, flops_of, kind_of
 
-_SUMS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
 #: How libtpu marks the parts of a collective that goes on while others compute; -1 is its start.
 _CONTINUES = '"async_collective_fusion_config":{"flag_end":"'
 _STARTS = f'{_CONTINUES}-1"'
@@ -201,10 +201,10 @@ class _Reader:
         operation = each.operation.removesuffix("-start")
         crossing = crossing_of(each, self.slices) if operation == "send" else None
         self.was_backward = self.was_backward or phase_of(each.op_name) == "backward"
-        if operation in COUNTED:
+        if operation in IN_HLO:
             if _CONTINUES not in each.attributes or _STARTS in each.attributes:
                 members = members_of(each, self.slices)
-                rows = self._rows(ref, each, COUNTED[operation], members)
+                rows = self._rows(ref, each, IN_HLO[operation], members)
                 self.collectives += ((ref.computation, row) for row in rows)
         elif crossing is not None:
             alone = replace(each, operands=each.operands[:1])  # without its token
@@ -307,7 +307,7 @@ class _Reader:
         if origin.parameter is not None and origin.parameter < len(self.arguments):
             argument = self.arguments[origin.parameter]
             return ir.Carried(_CARRIED.get(argument.role, "unknown"), argument.path)
-        gradient = self._gradient(sent) if sent.kind in _SUMS else ""
+        gradient = self._gradient(sent) if sent.kind in SUMS else ""
         if gradient:
             return ir.Carried("gradient", gradient)
         einsum = einsum_in(self._place(sent.ref))

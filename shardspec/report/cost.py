@@ -10,9 +10,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 
 from shardspec.analysis import cost as figures
-from shardspec.analysis.memory import room_text
 from shardspec.analysis.room import room_lines
-from shardspec.analysis.step_memory import Amount, StepMemory
+from shardspec.analysis.step_memory import StepMemory
 from shardspec.analysis.traffic import Asker, By, TrafficRow, group, of_arrays
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.lines import columns, fitted
@@ -21,6 +20,7 @@ from shardspec.diagnostics.words import flops_text as flops_text
 from shardspec.diagnostics.words import seconds_text as seconds_text
 from shardspec.ir.step import Collective, Step, StepTensor, Unknown
 from shardspec.pipeline import step_findings
+from shardspec.report.cost_json import room_said
 from shardspec.report.table import target_title
 
 #: How wide it is where no terminal says.
@@ -81,7 +81,7 @@ class Cost(figures.Cost):
 
     def __repr__(self) -> str:
         """Return `Cost(target pod, = 1.25 GiB, ~ 3.00 GiB sent per device and step)`."""
-        total = _amount(self.memory.total)
+        total = str(self.memory.total)
         sent = sum(each.wire_bytes for each in self.collectives)
         least = f"{AT_LEAST} " if self.uncounted("sends") else ""
         sent_text = f"{least}~ {binary_bytes(sent)} sent by a device a step"
@@ -128,26 +128,14 @@ def _memory(memory: StepMemory) -> Iterator[str]:
     if memory.is_empty and not memory.is_partial:
         yield "memory  nothing to count: there are no arrays"
         return
-    parts = (f"   {name} {_amount(part)}" for name, part in memory.parts.items() if part.bytes)
-    yield f"memory  {_amount(memory.total)}{_room(memory)}{''.join(parts)}"
+    parts = (f"   {name} {part}" for name, part in memory.parts.items() if part.bytes)
+    yield f"memory  {memory.total}{room_said(memory)}{''.join(parts)}"
     if memory.host is not None:
-        yield f"        {_amount(memory.host)} in host memory, for each device"
+        yield f"        {memory.host} in host memory, for each device"
     alike = grouped(memory.peak, lambda each: (str(each.array), each.phase, each.place))
     largest = sorted(alike.values(), key=lambda group: -sum(each.bytes for each in group))
     rows = (_tensors(group) for group in largest[:_LARGEST])
     yield from columns(rows, right=(1,), indent=8, paths=3)
-
-
-def _room(memory: StepMemory) -> str:
-    """Return ` of 95.7 GiB per device, fits`; a floor promises nothing, and may."""
-    if memory.hbm_bytes is None:
-        return " per device"
-    room = f" of {room_text(memory.hbm_bytes, memory.hbm_share)} per device"
-    if memory.fits is None:
-        return f"{room}, whether it fits is unknown"
-    if not memory.fits:
-        return f"{room}, DOES NOT FIT"
-    return f"{room}, {'may fit' if memory.total.basis == 'floor' else 'fits'}"
 
 
 def _tensors(group: Sequence[StepTensor]) -> Cells:
@@ -157,10 +145,6 @@ def _tensors(group: Sequence[StepTensor]) -> Cells:
     times = f" x{len(group)}" if len(group) > 1 else ""
     size = f"~ {binary_bytes(sum(each.bytes for each in group))}"
     return f"{named}{first.array}{times}", size, first.phase, str(first.place)
-
-
-def _amount(amount: Amount) -> str:
-    return f"{amount.mark} {binary_bytes(amount.bytes)}"
 
 
 # time

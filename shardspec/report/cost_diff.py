@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.cost_diff import Change, CostDiff
 from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import binary_bytes, flops_text, percent, seconds_text
+from shardspec.records import Data, data_of, picked
 from shardspec.report.cost import unknown_lines
-from shardspec.report.cost_json import unknown_data
+from shardspec.report.cost_json import uncounted
 
 #: Rows of one kind.
 _MOST = 10
@@ -112,23 +112,18 @@ def _rows(changes: Sequence[Change]) -> Iterator[str]:
         yield f"          ... and {len(changes) - _MOST} more"
 
 
-def cost_diff_data(diff: CostDiff) -> dict[str, Any]:
+def cost_diff_data(diff: CostDiff) -> Data:
     """Return one target as JSON data: bytes and FLOPs as whole numbers, times in seconds."""
-    seconds = None
-    if diff.seconds is not None:
-        seconds = {"before": diff.seconds.before, "after": diff.seconds.after}
     return {
         "same": diff.is_same,
         "memory": _sides(diff.memory),
         "parts": {each.name: _sides(each) for each in diff.parts},
-        "step_s": seconds,
+        "step_s": diff.seconds and picked(diff.seconds, "before after"),
         "flops": _sides(diff.flops),
         "wire_bytes": _sides(diff.sent),
         "axes": {each.name: _sides(each) for each in diff.axes},
-        "unknown": [unknown_data(each) for each in diff.unknown],
-        "rules": [
-            {"rule": each.name, "places": list(each.places), **_sides(each)} for each in diff.rules
-        ],
+        "unknown": [data_of(uncounted(each)) for each in diff.unknown],
+        "rules": [{**picked(each, "rule=name places"), **_sides(each)} for each in diff.rules],
     }
 
 

@@ -1,4 +1,4 @@
-"""A cost as JSON, `shardspec.cost/1`: what is written, and a reader held to its JSON Schema.
+"""A cost as a record, `shardspec.cost/1`: what JSON, pages and saved files hold, one type for all.
 
 Bytes and FLOPs are whole numbers, times are seconds. Collectives are those of the table of
 operations, one a line, the heaviest first; layers are not collapsed, and a cause stands for each
@@ -10,25 +10,233 @@ The schema is `specs/schemas/cost.json`.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Collection, Iterator, Sequence
-from functools import cache
-from typing import Any, cast
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, NamedTuple
 
-from shardspec import assets
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.layouts import inputs
+from shardspec.analysis.memory import room_text
 from shardspec.analysis.step_memory import Amount, StepMemory
 from shardspec.analysis.step_time import StepTime
-from shardspec.analysis.traffic import By, TrafficRow, group, of_arrays
+from shardspec.analysis.traffic import OTHERS, By, group, of_arrays
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
 from shardspec.diagnostics.codes import BAD_COST
-from shardspec.diagnostics.words import grouped, natural
-from shardspec.ir.step import Cause, Collective, Figure, Place, StepTensor, Unknown
+from shardspec.diagnostics.words import grouped, natural, template
+from shardspec.ir.step import Cause, CauseKind, Collective, Figure, Place, StepTensor, Unknown
+from shardspec.records import OMITTED, RecordError, data_of, record_of
 from shardspec.report.findings_forms import relative
 from shardspec.versions import COST_JSON, PACKAGE
 
-Data = dict[str, Any]
+Whole = Annotated[int, 1]
+
+
+class Line(NamedTuple):
+    """A line of the user's code, counted from 1."""
+
+    file: str
+    line: Whole
+
+    def __str__(self) -> str:
+        """Return `model.py:71`."""
+        return f"{self.file}:{self.line}"
+
+
+class RuleLine(NamedTuple):
+    """The line of a spec or a preset that asked, and what it says."""
+
+    file: str
+    line: Whole
+    text: str | None
+
+
+class Because(NamedTuple):
+    """Why one mesh axis is in a collective, as `Cause` has it."""
+
+    mesh_axis: str
+    kind: str
+    array: str | None
+    dim: int | None
+    constraint: Line | None
+    rule: RuleLine | None
+    through: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return who asked: `heads -> model preset:t5x/1d:11`."""
+        if self.rule is not None:
+            return f"{self.rule.text or self.mesh_axis} {self.rule.file}:{self.rule.line}"
+        text = OTHERS[CauseKind(self.kind)] if self.kind in set(CauseKind) else self.kind
+        of = f": {template(self.array)}" if self.array and self.kind != "unknown" else ""
+        return f"{text}{of}{f' {self.constraint}' if self.constraint else ''}"
+
+
+class Load(NamedTuple):
+    """What a collective carries, in parts."""
+
+    kind: str
+    name: str | None
+
+
+class Forced(NamedTuple):
+    """What asks for a collective that no operation needs."""
+
+    kind: str
+    place: Line | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Collectives that agree but for their phase and their round of a loop."""
+
+    kind: str
+    mesh_axes: tuple[str, ...]
+    wire_bytes: int
+    count: float
+    phases: tuple[str, ...]
+    place: Line | None
+    carries: str
+    carried: Load
+    because: tuple[Because, ...]
+    forced_by: Forced | None
+    is_invariant: bool
+    is_written: bool
+
+    @property
+    def askers(self) -> tuple[str, ...]:
+        """Return who asked for its mesh axes, each once."""
+        return tuple(dict.fromkeys(map(str, self.because))) or (OTHERS[CauseKind.UNKNOWN],)
+
+
+class Alive(NamedTuple):
+    """A tensor that is alive at the peak."""
+
+    array: str
+    name: str | None
+    bytes: int
+    phase: str
+    place: Line | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What a device holds, as `StepMemory` has it."""
+
+    parameters: Amount | None
+    gradients: Amount | None
+    optimizer: Amount | None
+    batch: Amount | None
+    caches: Amount | None
+    other: Amount | None
+    activations: Amount | None
+    temporaries: Amount | None
+    total: Amount
+    hbm_bytes: int | None
+    fits: bool | None
+    hbm_share: Annotated[float | None, OMITTED] = None
+    host: Annotated[Amount | None, OMITTED] = None
+    largest: tuple[Alive, ...]
+
+    @property
+    def parts(self) -> dict[str, Amount]:
+        """Return the parts of the memory of a device that are not empty, by name."""
+        found = ((name, getattr(self, name)) for name in _PARTS)
+        return {name: part for name, part in found if part is not None and part.bytes}
+
+
+class AxisSeconds(NamedTuple):
+    """What the collectives over one mesh axis take."""
+
+    s: float
+    exposed_s: float
+
+
+class Calibrated(NamedTuple):
+    """What a time stands on, where that was measured."""
+
+    date: str
+    how: str
+
+
+class Time(NamedTuple):
+    """What a step takes, as `StepTime` has it."""
+
+    basis: Literal["modelled", "compiled"]
+    step_s: float
+    compute_s: float
+    hbm_s: float
+    axes: dict[str, AxisSeconds]
+    bound: str
+    spread: float
+    scale: float = 1.0
+    calibrated: Calibrated | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Uncounted:
+    """Something that could not be counted, as `Unknown` has it."""
+
+    what: str
+    reason: str
+    figures: tuple[str, ...]
+    place: Line | None
+    phase: str
+    count: float
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A row of the table that was asked for beside the collectives."""
+
+    by: str
+    name: str
+    wire_bytes: int
+    count: float
+
+
+class About(NamedTuple):
+    """Where a step is defined, and what was assumed of it."""
+
+    place: Line | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostRecord:
+    """What a step costs on one target, worked out now or saved on another day."""
+
+    schema: str
+    made_by: str = ""
+    date: Annotated[str | None, OMITTED] = None
+    spec: str
+    inputs: dict[str, str]
+    target: str
+    hardware: str | None
+    mesh: dict[str, Whole]
+    source: str | None
+    step: About | None
+    memory: Memory
+    time: Time | None
+    flops: int | None
+    mfu: float | None
+    tokens: int | None
+    tokens_per_s: float | None
+    unknown: tuple[Uncounted, ...] = ()
+    groups: Annotated[tuple[Group, ...] | None, OMITTED] = None
+    collectives: tuple[Sent, ...]
+
+    def at_least(self, *figures: Figure) -> str:
+        """Return `at least `, to stand before a figure that is a lower bound."""
+        touched = {name for each in self.unknown for name in each.figures}
+        return "" if touched.isdisjoint(figures) else "at least "
+
+
+#: Tensors alive at the peak that are written.
+_MOST_LARGEST = 20
+_PARTS = (
+    *("parameters", "gradients", "optimizer", "batch", "caches", "other"),
+    *("activations", "temporaries"),
+)
+_AGAIN = "save it anew: `shardspec cost SPEC --step MODULE:FUNCTION -o FILE`"
 
 
 def cost_text(
@@ -41,221 +249,164 @@ def cost_text(
       arrays: those whose traffic is written; None for all there is.
       date: of the day it is saved on, `2026-11-22`; None for what is printed.
     """
-    head = json.dumps(_head(cost, date), indent=2)
-    sent = () if cost.step is None else of_arrays(cost.step.collectives, arrays)
-    lists = {"collectives": _collectives(sent)}
-    if by != "op":
-        lists = {"groups": [_group(row, by) for row in group(sent, by)], **lists}
+    data = data_of(cost_record(cost, arrays, date, by))
+    lists = {name: data.pop(name) for name in ("groups", "collectives") if name in data}
     written = (f'  "{name}": {lines_of(items)}' for name, items in lists.items())
-    return ",\n".join((head[:-2], *written)) + "\n}\n"
+    return ",\n".join((json.dumps(data, indent=2)[:-2], *written)) + "\n}\n"
 
 
-def cost_data(cost: Cost) -> Data:
-    """Return a cost as JSON data: what `cost_text` writes."""
-    sent = () if cost.step is None else cost.step.collectives
-    return {**_head(cost, None), "collectives": _collectives(sent)}
-
-
-def lines_of(items: Sequence[Data]) -> str:
+def lines_of(items: Sequence[Any]) -> str:
     """Return a list as JSON text, an item a line."""
     lines = ",\n".join(f"    {json.dumps(each)}" for each in items)
     return f"[\n{lines}\n  ]" if lines else "[]"
 
 
-def _group(row: TrafficRow, by: By) -> Data:
-    return {"by": by, "name": row.name, "wire_bytes": row.wire_bytes, "count": _number(row.count)}
+def cost_record(
+    cost: Cost, arrays: Collection[str] | None = None, date: str | None = None, by: By = "op"
+) -> CostRecord:
+    """Return a cost as the record that `cost_text` writes."""
+    step, target = cost.step, cost.target
+    sent = () if step is None else of_arrays(step.collectives, arrays)
+    rows = (Group(by, row.name, row.wire_bytes, _n(row.count)) for row in group(sent, by))
+    return CostRecord(
+        schema=COST_JSON,
+        made_by=f"shardspec {PACKAGE}",
+        date=date,
+        spec=cost.plan.spec.source.name,
+        inputs={each.name: each.digest for each in inputs(cost.plan.spec)},
+        target=target.name,
+        hardware=None if target.hardware is None else str(target.hardware),
+        mesh=target.mesh.sizes,
+        source=None if step is None else step.source,
+        step=None if step is None else About(_line(step.place), step.notes),
+        memory=_memory(cost.memory),
+        time=None if cost.time is None else _time(cost.time, cost),
+        flops=cost.flops,
+        mfu=cost.mfu,
+        tokens=cost.tokens,
+        tokens_per_s=cost.tokens_per_s,
+        unknown=() if step is None else tuple(map(uncounted, step.unknown)),
+        groups=None if by == "op" else tuple(rows),
+        collectives=_collectives(sent),
+    )
 
 
-def _number(count: float) -> float:
+def _n(count: float) -> float:
     return int(count) if count == int(count) else count
 
 
-def _head(cost: Cost, date: str | None) -> Data:
-    step, target = cost.step, cost.target
-    dated = {} if date is None else {"date": date}
-    return {
-        "schema": COST_JSON,
-        "made_by": f"shardspec {PACKAGE}",
-        **dated,
-        "spec": cost.plan.spec.source.name,
-        "inputs": {each.name: each.digest for each in inputs(cost.plan.spec)},
-        "target": target.name,
-        "hardware": None if target.hardware is None else str(target.hardware),
-        "mesh": {axis.name: axis.size for axis in target.mesh.axes},
-        "source": None if step is None else step.source,
-        "step": None if step is None else {"place": _place(step.place), "notes": list(step.notes)},
-        "memory": _memory(cost.memory),
-        "time": None if cost.time is None else _time(cost.time, cost),
-        "flops": cost.flops,
-        "mfu": cost.mfu,
-        "tokens": cost.tokens,
-        "tokens_per_s": cost.tokens_per_s,
-        "unknown": [] if step is None else [unknown_data(each) for each in step.unknown],
-    }
+def _line(place: Place) -> Line | None:
+    return Line(relative(place.file), place.line) if place.is_known else None
 
 
-def _memory(memory: StepMemory) -> Data:
-    known = memory.parts
-    parts = {name: _amount(known[name]) if name in known else None for name in _PARTS}
-    largest = [_tensor(tensor) for tensor in memory.peak[:_MOST_LARGEST]]
-    whole = {"total": _amount(memory.total), "hbm_bytes": memory.hbm_bytes, "fits": memory.fits}
-    share = {} if memory.hbm_share is None else {"hbm_share": memory.hbm_share}
-    host = {} if memory.host is None else {"host": _amount(memory.host)}
-    return {**parts, **whole, **share, **host, "largest": largest}
+def _memory(memory: StepMemory) -> Memory:
+    return Memory(
+        **{name: memory.parts.get(name) for name in _PARTS},
+        total=memory.total,
+        hbm_bytes=memory.hbm_bytes,
+        fits=memory.fits,
+        hbm_share=memory.hbm_share,
+        host=memory.host,
+        largest=tuple(map(_alive, memory.peak[:_MOST_LARGEST])),
+    )
 
 
-#: Tensors alive at the peak that are written.
-_MOST_LARGEST = 20
-_PARTS = (
-    *("parameters", "gradients", "optimizer", "batch", "caches", "other"),
-    *("activations", "temporaries"),
-)
+def room_said(memory: StepMemory | Memory) -> str:
+    """Return ` of 95.7 GiB per device, fits`; a floor promises nothing, and may."""
+    if memory.hbm_bytes is None:
+        return " per device"
+    room = f" of {room_text(memory.hbm_bytes, memory.hbm_share)} per device"
+    if memory.fits is None:
+        return f"{room}, whether it fits is unknown"
+    if not memory.fits:
+        return f"{room}, DOES NOT FIT"
+    return f"{room}, {'may fit' if memory.total.basis == 'floor' else 'fits'}"
 
 
-def _amount(amount: Amount) -> Data:
-    return {"bytes": amount.bytes, "basis": amount.basis}
+def _alive(tensor: StepTensor) -> Alive:
+    name, place = tensor.array.name or None, _line(tensor.place)
+    return Alive(str(tensor.array), name, tensor.bytes, tensor.phase, place)
 
 
-def _tensor(tensor: StepTensor) -> Data:
-    return {
-        "array": str(tensor.array),
-        "name": tensor.array.name or None,
-        "bytes": tensor.bytes,
-        "phase": tensor.phase,
-        "place": _place(tensor.place),
-    }
-
-
-def _time(time: StepTime, cost: Cost) -> Data:
+def _time(time: StepTime, cost: Cost) -> Time:
     made = cost.calibration
-    axes = {
-        each.mesh_axis: {"s": each.seconds, "exposed_s": each.exposed_seconds} for each in time.axes
-    }
-    return {
-        "basis": "modelled",
-        "step_s": time.step_seconds,
-        "compute_s": time.compute_seconds,
-        "hbm_s": time.hbm_seconds,
-        "axes": axes,
-        "bound": "unknown" if cost.uncounted("time") else time.bound,
-        "spread": time.spread,
-        "scale": time.scale,
-        "calibrated": made and {"date": made.date, "how": made.how},
-    }
+    return Time(
+        "modelled",
+        time.step_seconds,
+        time.compute_seconds,
+        time.hbm_seconds,
+        {each.mesh_axis: AxisSeconds(each.seconds, each.exposed_seconds) for each in time.axes},
+        "unknown" if cost.uncounted("time") else time.bound,
+        time.spread,
+        time.scale,
+        None if made is None else Calibrated(made.date, made.how),
+    )
 
 
-def _collectives(sent: Sequence[Collective]) -> list[Data]:
+def _collectives(sent: Iterable[Collective]) -> tuple[Sent, ...]:
     """Return what is sent, alike ones as one: forward and backward, and a loop's rounds."""
-    groups = grouped(sent, lambda each: json.dumps(_identity(each)))
-    written = [_collective(found) for found in groups.values()]
-    return sorted(written, key=lambda each: (-each["wire_bytes"], natural(json.dumps(each))))
+    found = []
+    for alike, same in grouped(sent, _alike).items():
+        size, count = sum(each.wire_bytes for each in same), sum(each.count for each in same)
+        phases = tuple(dict.fromkeys(each.phase for each in same))
+        found.append(replace(alike, wire_bytes=size, count=_n(count), phases=phases))
+    return tuple(
+        sorted(found, key=lambda each: (-each.wire_bytes, natural(json.dumps(data_of(each)))))
+    )
 
 
-def _collective(found: list[Collective]) -> Data:
-    sums = {
-        "wire_bytes": sum(each.wire_bytes for each in found),
-        "count": _number(sum(each.count for each in found)),
-    }
-    phases = list(dict.fromkeys(each.phase for each in found))
-    named = _identity(found[0])
-    first = {name: named.pop(name) for name in ("kind", "mesh_axes")}
-    return {**first, **sums, "phases": phases, **named}
-
-
-def _identity(each: Collective) -> Data:
+def _alike(each: Collective) -> Sent:
+    """Return what collectives agree in that are written as one."""
     forced = each.forced_by
-    return {
-        "kind": each.kind,
-        "mesh_axes": list(each.mesh_axes),
-        "place": _place(each.place),
-        "carries": str(each.carries),
-        "carried": {"kind": each.carries.kind, "name": each.carries.name or None},
-        "because": [_cause(cause) for cause in each.because],
-        "forced_by": forced and {"kind": forced.kind, "place": _place(forced.place)},
-        "is_invariant": each.is_invariant,
-        "is_written": each.is_written,
-    }
+    return Sent(
+        each.kind,
+        each.mesh_axes,
+        *(0, 0, ()),
+        _line(each.place),
+        str(each.carries),
+        Load(each.carries.kind, each.carries.name or None),
+        tuple(map(_because, each.because)),
+        None if forced is None else Forced(forced.kind, _line(forced.place)),
+        each.is_invariant,
+        each.is_written,
+    )
 
 
-def _cause(cause: Cause) -> Data:
-    span = cause.span
+def _because(cause: Cause) -> Because:
     asked = None if cause.attempt is None else str(cause.attempt)
-    return {
-        "mesh_axis": cause.mesh_axis,
-        "kind": cause.kind,
-        "array": cause.array or None,
-        "dim": cause.dim,
-        "constraint": _place(cause.place),
-        "rule": span and {"file": span.source.name, "line": span.line, "text": asked},
-        "through": list(cause.through),
-    }
+    span = cause.span
+    rule = None if span is None else RuleLine(span.source.name, span.line, asked)
+    array, place = cause.array or None, _line(cause.place)
+    return Because(cause.mesh_axis, cause.kind, array, cause.dim, place, rule, cause.through)
 
 
-def unknown_data(each: Unknown) -> Data:
-    """Return something that could not be counted as JSON data."""
-    return {
-        "what": each.what,
-        "reason": each.reason,
-        "figures": list(each.figures),
-        "place": _place(each.place),
-        "phase": each.phase,
-        "count": _number(each.count),
-    }
+def uncounted(each: Unknown) -> Uncounted:
+    """Return something that could not be counted as a record."""
+    place, count = _line(each.place), _n(each.count)
+    return Uncounted(each.what, each.reason, each.figures, place, each.phase, count)
 
 
-def at_least(cost: Data, *figures: Figure) -> str:
-    """Return `at least `, to stand before a figure of a cost that is a lower bound."""
-    touched = (name for each in cost.get("unknown", ()) for name in each["figures"])
-    return "" if set(figures).isdisjoint(touched) else "at least "
-
-
-def _place(place: Place) -> Data | None:
-    return {"file": relative(place.file), "line": place.line} if place.is_known else None
-
-
-# the schema
-
-
-@cache
-def schema() -> Data:
-    """Return the JSON Schema (draft-07) of a cost; a file may hold more than it names."""
-    return cast(Data, json.loads(assets.schema_path("cost").read_text("utf-8")))
-
-
-# reading
-
-_KINDS: dict[str, tuple[type, ...]] = {
-    "object": (dict,),
-    "array": (list,),
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "null": (type(None),),
-}
-_AGAIN = "save it anew: `shardspec cost SPEC --step MODULE:FUNCTION -o FILE`"
-
-
-def read_data(source: SourceFile) -> Data | Diagnostic:
+def read_cost(source: SourceFile) -> CostRecord | Diagnostic:
     """Return what a saved cost holds, or what is wrong with the file, in its first fault.
 
     Invariants:
-      total: any text is either what the schema describes, or refused.
+      total: any text is either a cost, or refused.
     """
     try:
         data = json.loads(source.text, parse_constant=_refuse_constant)
+        stated = data.get("schema") if isinstance(data, dict) else None
+        if stated != COST_JSON:
+            return _bad(source, _other(stated))
+        return record_of(CostRecord, data)
     except json.JSONDecodeError as error:
         at = min(error.pos, max(len(source.text) - 1, 0))
         message = f"`{source.name}` is not JSON: {error.msg[:1].lower()}{error.msg[1:]}"
         return point(BAD_COST, message, Span(source, at, at), help=_AGAIN)
+    except RecordError as error:
+        return _bad(source, f"is no saved cost: {error}")
     except (ValueError, RecursionError) as error:
         why = "it is nested too deep" if isinstance(error, RecursionError) else "a number is none"
         return _bad(source, f"is not JSON: {why}")
-    stated = data.get("schema") if isinstance(data, dict) else None
-    if stated != COST_JSON:
-        return _bad(source, _other(stated))
-    fault = next(_faults(data, schema(), ""), None)
-    return cast(Data, data) if fault is None else _bad(source, f"is no saved cost: {fault}")
 
 
 def _other(stated: object) -> str:
@@ -267,38 +418,9 @@ def _other(stated: object) -> str:
     return f"is no saved cost: it does not say `{COST_JSON}`"
 
 
-def _bad(source: SourceFile, what: str) -> Diagnostic:
-    return point(BAD_COST, f"`{source.name}` {what}", None, help=_AGAIN)
-
-
 def _refuse_constant(name: str) -> float:
     raise ValueError(name)
 
 
-def _faults(data: Any, wanted: Data, route: str) -> Iterator[str]:
-    """Yield where data is not what a schema wants, of the words that `schema` uses."""
-    kinds = [wanted["type"]] if isinstance(wanted["type"], str) else wanted["type"]
-    is_bool = isinstance(data, bool) and "boolean" not in kinds
-    if is_bool or not any(isinstance(data, _KINDS[kind]) for kind in kinds):
-        yield f"`{route or 'it'}` should be {' or '.join(kinds)}"
-    elif "enum" in wanted and data not in wanted["enum"]:
-        yield f"`{route}` should be {' or '.join(wanted['enum'])}"
-    elif isinstance(data, int | float) and not wanted.get("minimum", -math.inf) <= data < math.inf:
-        yield f"`{route}` is out of range"
-    elif isinstance(data, dict):
-        named = wanted.get("properties", {})
-        for name in wanted.get("required", ()):
-            if name not in data:
-                yield f"`{_below(route, name)}` is missing"
-        for name, value in data.items():
-            inner = named.get(name, wanted.get("additionalProperties"))
-            if inner is not None:
-                yield from _faults(value, inner, _below(route, name))
-    elif isinstance(data, list):
-        for number, value in enumerate(data):
-            yield from _faults(value, wanted["items"], f"{route}[{number}]")
-
-
-def _below(route: str, name: str) -> str:
-    shown = name if len(name) <= 40 else f"{name[:38]}.."
-    return f"{route}.{shown}" if route else shown
+def _bad(source: SourceFile, what: str) -> Diagnostic:
+    return point(BAD_COST, f"`{source.name}` {what}", None, help=_AGAIN)

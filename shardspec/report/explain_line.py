@@ -12,30 +12,8 @@ from shardspec.diagnostics import SourceFile, Span, words
 from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.source import printable
 from shardspec.diagnostics.words import binary_bytes, counted, described, named, percent
+from shardspec.ir import plan as plans
 from shardspec.ir import spec as ir
-from shardspec.ir.plan import (
-    ActivationSharding,
-    Attempt,
-    DimSharding,
-    Entry,
-    Origin,
-    Outcome,
-    ParamSharding,
-    Sharding,
-    ShardingPlan,
-)
-from shardspec.ir.spec import (
-    ANY,
-    AxisRule,
-    DeriveRule,
-    MemoryRule,
-    Override,
-    Replicate,
-    ScanRule,
-    Spec,
-    TrainingRule,
-    target_text,
-)
 from shardspec.report.explain import explain_activation, outcome_text
 from shardspec.report.table import Row, rows, spec_text, target_title
 from shardspec.resolve.match import PathMatcher
@@ -43,10 +21,10 @@ from shardspec.resolve.state import moment_name
 
 _ASK = "ask for a line with a rule, a pattern, an axis, an array, an activation or a target"
 
-S = TypeVar("S", ParamSharding, ActivationSharding)
+S = TypeVar("S", plans.ParamSharding, plans.ActivationSharding)
 
 
-def explain_line(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
+def explain_line(file: str, line: int, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield what stands on the line and what it does on this target, if anything."""
     spec = plan.spec
     for rule in (*spec.axis_rules, *spec.any_rules):
@@ -87,7 +65,7 @@ def _declared(axis: ir.LogicalAxis, name: str) -> Iterator[str]:
         yield f"  parts {parts}{groups * axis.parts.is_interleaved}"
 
 
-def _step_lines(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
+def _step_lines(file: str, line: int, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield the lines of the step that stand here, and the arrays that their patterns read."""
     step = plan.spec.step
     if step is not None and _stands_on(step.span, file, line):
@@ -98,12 +76,11 @@ def _step_lines(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
         yield f"step {' '.join(each.span.text.split())}"
         for term in (*each.operands, *filter(None, (each.per,))):
             if term.kind != "value":
-                matcher = PathMatcher((ir.Pattern(term.text, term.kind),))
-                found = [s for s in plan.arrays if matcher.first_match(s.path) is not None]
+                found = _matching(ir.Pattern(term.text, term.kind), plan)
                 yield f"  reads {_described(found) if found else f'no array: {term.text}'}"
 
 
-def _users(axis: str, plan: ShardingPlan) -> str:
+def _users(axis: str, plan: plans.ShardingPlan) -> str:
     """Return the arrays and the activations that have a logical axis."""
     arrays = [s.param.path for s in plan.arrays if axis in s.logical_axes]
     names = [s.activation.name for s in plan.activations if axis in s.logical_axes]
@@ -112,13 +89,13 @@ def _users(axis: str, plan: ShardingPlan) -> str:
     return " and ".join(users) or "no array and no activation"
 
 
-def _state_and_coverage(file: str, line: int, spec: Spec) -> Iterator[str]:
+def _state_and_coverage(file: str, line: int, spec: ir.Spec) -> Iterator[str]:
     """Yield what `state:` and `coverage:` say, if they stand on the line."""
     state, gate = spec.state, spec.coverage
     if state is not None and (
         _covers(state.span, file, line) or _stands_on(state.over_span, file, line)
     ):
-        over = f" over {target_text(state.over)}" if state.over else ""
+        over = f" over {ir.target_text(state.over)}" if state.over else ""
         yield f"state: optimizer {state.optimizer}{over}, {state.moments} x {state.dtype}"
     if gate is not None and _stands_on(gate.span, file, line):
         most = binary_bytes(gate.max_bytes or 0)
@@ -127,7 +104,7 @@ def _state_and_coverage(file: str, line: int, spec: Spec) -> Iterator[str]:
         yield f"coverage: every device may hold {most} whole"
 
 
-def nothing_there(file: str, line: int, plan: ShardingPlan) -> tuple[str, str]:
+def nothing_there(file: str, line: int, plan: plans.ShardingPlan) -> tuple[str, str]:
     """Return why `explain_line` has nothing to say about a line, and what to ask."""
     sources = _sources(plan)
     source = next((s for s in sources.values() if _same_file(s.name, file)), None)
@@ -150,7 +127,7 @@ def nothing_there(file: str, line: int, plan: ShardingPlan) -> tuple[str, str]:
     return f"{nothing}: a rule that is replaced or dropped, or a heading", _ASK
 
 
-def _sources(plan: ShardingPlan) -> dict[str, SourceFile]:
+def _sources(plan: plans.ShardingPlan) -> dict[str, SourceFile]:
     """Return the files that the plan was read from, manifests among them, by name."""
     found = {source.name: source for source in (plan.spec.source, *plan.spec.sources)}
     for sharding in plan.arrays:
@@ -175,39 +152,39 @@ def _covers(span: Span | None, file: str, line: int) -> bool:
     )
 
 
-def _entries(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
+def _entries(file: str, line: int, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield what the path patterns on the line do."""
     spec = plan.spec
-    entries: tuple[Entry | ScanRule | MemoryRule | TrainingRule, ...]
+    entries: tuple[plans.Entry | ir.ScanRule | ir.MemoryRule | ir.TrainingRule, ...]
     entries = (*spec.path_rules, *spec.derives, *spec.overrides, *spec.scans, *spec.memory)
     for entry in (*entries, *spec.training, *spec.replicate):
         if _covers(entry.pattern.span, file, line) or _covers(entry.span, file, line):
-            if isinstance(entry, ScanRule):
+            if isinstance(entry, ir.ScanRule):
                 yield from _scan(entry, plan)
-            elif isinstance(entry, Replicate):
+            elif isinstance(entry, ir.Replicate):
                 yield from _replicate(entry, plan)
-            elif isinstance(entry, MemoryRule):
+            elif isinstance(entry, ir.MemoryRule):
                 yield from _memory(entry, plan)
-            elif isinstance(entry, TrainingRule):
+            elif isinstance(entry, ir.TrainingRule):
                 yield from _training(entry, plan)
             else:
                 yield from _entry(entry, plan)
 
 
-def _arrays(file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
+def _arrays(file: str, line: int, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield the arrays that the line lists, those that agree as one."""
     stands = cache(lambda span: _covers(span, file, line))
     here = [sharding for sharding in plan.arrays if stands(sharding.param.span)]
     if not here:
         return
     yield counted(len(here), "array")
-    for row in rows(ShardingPlan(plan.spec, plan.target, tuple(here))):
+    for row in rows(plans.ShardingPlan(plan.spec, plan.target, tuple(here))):
         size = binary_bytes(row.per_device_bytes)
         said = spec_text(row.first.partition_spec)
         yield f"  {row.name}   {row.first.param}   {said}   {size} per device"
 
 
-def explain_phase(phase: Spec) -> Iterator[str]:
+def explain_phase(phase: ir.Spec) -> Iterator[str]:
     """Yield the targets of a phase, and how to ask what is in it."""
     yield f"phase {phase.phase}"
     for target in phase.targets:
@@ -215,7 +192,7 @@ def explain_phase(phase: Spec) -> Iterator[str]:
     yield f"--phase {phase.phase} explains an array in it"
 
 
-def explain_rules(text: str, plan: ShardingPlan) -> Iterator[str] | None:
+def explain_rules(text: str, plan: plans.ShardingPlan) -> Iterator[str] | None:
     """Return what the rules of this text do, as messages quote them; None where there is none.
 
     Args:
@@ -228,28 +205,27 @@ def explain_rules(text: str, plan: ShardingPlan) -> Iterator[str] | None:
     return (line for rule in found for line in explain_rule(rule, plan)) if found else None
 
 
-def explain_rule(rule: AxisRule, plan: ShardingPlan) -> Iterator[str]:
+def explain_rule(rule: ir.AxisRule, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield how a rule ended over all arrays and activations, by outcome."""
     yield f"rule `{rule}`"
     arrays = _outcomes(rule, plan.arrays, plan)
     activations = _outcomes(rule, plan.activations, plan)
     early = [*arrays.pop(None, ()), *activations.pop(None, ())]
     for said, group in sorted(arrays.items(), key=lambda item: -len(item[1])):
-        size = binary_bytes(sum(sharding.per_device_bytes for sharding in group))
-        yield f"  {said}: {_described(group)}, {size} per device"
+        yield f"  {said}: {_with_bytes(group)}"
     for said, found in sorted(activations.items(), key=lambda item: -len(item[1])):
         yield f"  {said}: {named('activation', [each.activation.name for each in found])}"
     if early:
         count = _counted(early)
         yield f"  not asked: an earlier rule had placed `{rule.logical_axis}` in {count}"
-    if rule.logical_axis == ANY and not arrays:
+    if rule.logical_axis == ir.ANY and not arrays:
         yield "  every array has names, or another rule for `*` comes first"
     elif not arrays and not activations and not early:
         yield f"  no array and no activation has the logical axis `{rule.logical_axis}`"
 
 
 def _outcomes(
-    rule: AxisRule, shardings: Iterable[S], plan: ShardingPlan
+    rule: ir.AxisRule, shardings: Iterable[S], plan: plans.ShardingPlan
 ) -> dict[str | None, list[S]]:
     """Return what has the axis of a rule, by how the rule ended; None where it is not asked."""
     found: dict[str | None, list[S]] = {}
@@ -262,31 +238,35 @@ def _outcomes(
     return found
 
 
-def _counted(shardings: Iterable[Sharding]) -> str:
+def _counted(shardings: Iterable[plans.Sharding]) -> str:
     """Return `2 arrays and 1 activation`."""
-    kinds = Counter(isinstance(sharding, ParamSharding) for sharding in shardings)
+    kinds = Counter(isinstance(sharding, plans.ParamSharding) for sharding in shardings)
     return words.tallied((kinds[True], "array"), (kinds[False], "activation"))
 
 
-def _said(attempt: Attempt, dim: DimSharding, sharding: Sharding, plan: ShardingPlan) -> str:
-    if attempt.outcome is Outcome.TAKEN:
+def _said(
+    attempt: plans.Attempt,
+    dim: plans.DimSharding,
+    sharding: plans.Sharding,
+    plan: plans.ShardingPlan,
+) -> str:
+    if attempt.outcome is plans.Outcome.TAKEN:
         return "wins"
     return f"loses, {outcome_text(attempt, dim, sharding, plan)}"
 
 
-def _entry_text(entry: Entry) -> str:
-    section = "override" if isinstance(entry, Override) else "params"
-    return f'{"derive" if isinstance(entry, DeriveRule) else section} "{entry.pattern}"'
+def _entry_text(entry: plans.Entry) -> str:
+    section = "override" if isinstance(entry, ir.Override) else "params"
+    return f'{"derive" if isinstance(entry, ir.DeriveRule) else section} "{entry.pattern}"'
 
 
-def _entry(entry: Entry, plan: ShardingPlan) -> Iterator[str]:
+def _entry(entry: plans.Entry, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield which arrays an entry names, and who names the others that it matches."""
     yield _entry_text(entry)
     named = [sharding for sharding in plan.arrays if sharding.matched is entry]
-    matcher = PathMatcher((entry.pattern,))
-    matching = [s for s in plan.arrays if matcher.first_match(s.param.path) is not None]
+    matching = _matching(entry.pattern, plan)
     if named:
-        verb = "lays out" if isinstance(entry, DeriveRule) else "names"
+        verb = "lays out" if isinstance(entry, ir.DeriveRule) else "names"
         yield f"  {verb} {_described(named)}"
     counts = Counter(str(s.partition_spec) for s in named if s.mismatch is None)
     for spec, count in counts.most_common():
@@ -294,19 +274,17 @@ def _entry(entry: Entry, plan: ShardingPlan) -> Iterator[str]:
     misfits = [s for s in named if s.mismatch is not None]
     if misfits:
         yield f"  {_described(misfits)}: left without names, for they have another rank"
-    if not matching and not named:
-        yield f"  matches none of {counted(len(plan.arrays), 'array')}"
-    elif len(matching) > len(named):
-        yield f"  matches {_described(matching)}"
+    if len(matching) > len(named) or not named:
+        yield _matches(matching, plan)
         yield from _others(matching, entry)
 
 
-def _others(matching: list[ParamSharding], entry: Entry) -> Iterator[str]:
+def _others(matching: list[plans.ParamSharding], entry: plans.Entry) -> Iterator[str]:
     """Yield what else gives names to arrays that an entry matches."""
     others = (sharding for sharding in matching if sharding.matched is not entry)
     for taker, group in words.grouped(others, lambda sharding: sharding.matched).items():
         if taker is None:
-            own = group[0].origin is Origin.ARRAY
+            own = group[0].origin is plans.Origin.ARRAY
             verb = "carries its" if len(group) == 1 else "carry their"
             why = f"{verb} own names" if own else "needs no names"
             yield f"    {len(group)} {why}"
@@ -320,13 +298,12 @@ def _place(pattern: ir.Pattern) -> str:
     return f" ({pattern.span.place})" if pattern.span else ""
 
 
-def _memory(entry: MemoryRule, plan: ShardingPlan) -> Iterator[str]:
+def _memory(entry: ir.MemoryRule, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield which arrays an entry places, and what it does to optimizer state."""
     yield f'memory "{entry.pattern}": {entry.memory}'
     placed = [sharding for sharding in plan.arrays if sharding.placed is entry]
     if placed:
-        size = binary_bytes(sum(sharding.per_device_bytes for sharding in placed))
-        yield f"  places {_described(placed)}, {size} per device"
+        yield f"  places {_with_bytes(placed)}"
     matcher = PathMatcher((entry.pattern,))
     state = [
         each
@@ -336,57 +313,49 @@ def _memory(entry: MemoryRule, plan: ShardingPlan) -> Iterator[str]:
     if state:
         yield f"  is about the optimizer state of {_described(state)}"
     if not placed and not state:
-        yield f"  matches none of {counted(len(plan.arrays), 'array')}"
+        yield _matches((), plan)
 
 
-def _training(entry: TrainingRule, plan: ShardingPlan) -> Iterator[str]:
+def _training(entry: ir.TrainingRule, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield which arrays an entry decides on, and the bytes of their parameters."""
     yield f'training "{entry.pattern}": {entry.training}'
     found = [sharding for sharding in plan.arrays if sharding.training is entry]
     if found:
-        size = binary_bytes(sum(sharding.per_device_bytes for sharding in found))
         verb = "trains" if entry.training == "trained" else "freezes"
-        yield f"  {verb} {_described(found)}, {size} per device"
+        yield f"  {verb} {_with_bytes(found)}"
     else:
         yield f"  decides on none of {counted(len(plan.arrays), 'array')}"
 
 
-def _replicate(entry: Replicate, plan: ShardingPlan) -> Iterator[str]:
+def _replicate(entry: ir.Replicate, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield the arrays that are meant to be whole, and which of them are split all the same."""
     yield f'replicate "{entry.pattern}" because {entry.because}'
-    matcher = PathMatcher((entry.pattern,))
-    matching = [s for s in plan.arrays if matcher.first_match(s.param.path) is not None]
-    if not matching:
-        yield f"  matches none of {counted(len(plan.arrays), 'array')}"
-        return
-    yield f"  matches {_described(matching)}"
+    matching = _matching(entry.pattern, plan)
+    yield _matches(matching, plan)
     split = sum(bool(sharding.partition_spec.mesh_axes) for sharding in matching)
     if split:
         yield f"    {split} {'is' if split == 1 else 'are'} split by rules"
 
 
-def _scan(scan: ScanRule, plan: ShardingPlan) -> Iterator[str]:
+def _scan(scan: ir.ScanRule, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield the arrays whose names a `scan` entry completes."""
     stacked = ", ".join(f"{name}@{position}" for name, position in scan.axes)
     yield f'scan "{scan.pattern}": {stacked}'
     used = [sharding for sharding in plan.arrays if sharding.scan is scan]
-    matcher = PathMatcher((scan.pattern,))
-    matching = [s for s in plan.arrays if matcher.first_match(s.param.path) is not None]
+    matching = _matching(scan.pattern, plan)
     if used:
         yield f"  adds to the names of {_described(used)}"
-    if not matching:
-        yield f"  matches none of {counted(len(plan.arrays), 'array')}"
-    elif len(matching) > len(used):
-        yield f"  matches {_described(matching)}"
+    if len(matching) > len(used) or not matching:
+        yield _matches(matching, plan)
         reasons = Counter(_why_unscanned(s) for s in matching if s.scan is not scan)
         yield from (f"    {count} {why}" for why, count in reasons.most_common())
 
 
-def _why_unscanned(sharding: ParamSharding) -> str:
+def _why_unscanned(sharding: plans.ParamSharding) -> str:
     if sharding.scan is not None:
         pattern = sharding.scan.pattern
         return f'by an earlier entry, scan "{pattern}"{_place(pattern)}'
-    if sharding.origin is Origin.ARRAY:
+    if sharding.origin is plans.Origin.ARRAY:
         return "with names of their own"
     if sharding.matched is None:
         return "without names, which it could add to"
@@ -397,7 +366,25 @@ def _why_unscanned(sharding: ParamSharding) -> str:
     return "with as many names as dimensions without it"
 
 
-def _described(shardings: list[ParamSharding]) -> str:
+def _matching(pattern: ir.Pattern, plan: plans.ShardingPlan) -> list[plans.ParamSharding]:
+    """Return the arrays whose paths a pattern matches."""
+    matcher = PathMatcher((pattern,))
+    return [each for each in plan.arrays if matcher.first_match(each.param.path) is not None]
+
+
+def _matches(found: Sequence[plans.ParamSharding], plan: plans.ShardingPlan) -> str:
+    """Return which arrays a pattern matches."""
+    none = f"  matches none of {counted(len(plan.arrays), 'array')}"
+    return f"  matches {_described(found)}" if found else none
+
+
+def _with_bytes(shardings: Sequence[plans.ParamSharding]) -> str:
+    """Return arrays with what a device holds of them."""
+    size = sum(sharding.per_device_bytes for sharding in shardings)
+    return f"{_described(shardings)}, {binary_bytes(size)} per device"
+
+
+def _described(shardings: Sequence[plans.ParamSharding]) -> str:
     return described([sharding.param.path for sharding in shardings])
 
 
@@ -405,7 +392,7 @@ def _described(shardings: list[ParamSharding]) -> str:
 _MOST = 12
 
 
-def explain_mesh_axis(name: str, plan: ShardingPlan) -> Iterator[str]:
+def explain_mesh_axis(name: str, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield what mesh axis `name` splits and what it does not: arrays by size, then activations."""
     parts = dict(plan.mesh.wholes).get(name, ())
     if parts:
@@ -433,7 +420,7 @@ def explain_mesh_axis(name: str, plan: ShardingPlan) -> Iterator[str]:
     yield from _activations(name, plan)
 
 
-def _activations(mesh_axis: str, plan: ShardingPlan) -> Iterator[str]:
+def _activations(mesh_axis: str, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield the activations that a mesh axis splits, then those it does not."""
     users = [each for each in plan.activations if mesh_axis in each.partition_spec.mesh_axes]
     others = [each for each in plan.activations if mesh_axis not in each.partition_spec.mesh_axes]
@@ -450,7 +437,7 @@ def _activations(mesh_axis: str, plan: ShardingPlan) -> Iterator[str]:
 
 
 def _listed_activations(
-    group: Sequence[ActivationSharding], mesh_axis: str | None
+    group: Sequence[plans.ActivationSharding], mesh_axis: str | None
 ) -> Iterator[str]:
     yield from columns(
         (each.activation.name, _dims_of(each.dims, mesh_axis) or spec_text(each.partition_spec))
@@ -458,7 +445,7 @@ def _listed_activations(
     )
 
 
-def _dims_of(dims: Sequence[DimSharding], mesh_axis: str | None) -> str:
+def _dims_of(dims: Sequence[plans.DimSharding], mesh_axis: str | None) -> str:
     """Return `dim 1 (batch)` for each of the dimensions that a mesh axis splits."""
     return ", ".join(
         f"dim {index} ({dim.logical_axis or '_'})"
@@ -467,7 +454,7 @@ def _dims_of(dims: Sequence[DimSharding], mesh_axis: str | None) -> str:
     )
 
 
-def explain_logical_axis(name: str, plan: ShardingPlan) -> Iterator[str]:
+def explain_logical_axis(name: str, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield the rules for logical axis `name`, in order, and what has it."""
     head = f"logical axis {name}"
     declared = next((axis for axis in plan.spec.logical_axes if axis.name == name), None)
@@ -485,7 +472,7 @@ def explain_logical_axis(name: str, plan: ShardingPlan) -> Iterator[str]:
         yield from _having(role, plan)
 
 
-def _having(name: str, plan: ShardingPlan) -> Iterator[str]:
+def _having(name: str, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield the arrays and activations that have a logical axis by this name."""
     yield from _row_lines([row for row in rows(plan) if name in row.first.logical_axes], None)
     named = [each for each in plan.activations if name in each.logical_axes]
@@ -494,7 +481,7 @@ def _having(name: str, plan: ShardingPlan) -> Iterator[str]:
         yield from _listed_activations(named, None)
 
 
-def _roles(name: str, plan: ShardingPlan) -> set[str]:
+def _roles(name: str, plan: plans.ShardingPlan) -> set[str]:
     """Return the roles of an axis that something names: `embed'`, `out:embed`."""
     named = [each.logical_axes for each in (*plan.arrays, *plan.activations)]
     named.append(tuple(rule.logical_axis for rule in plan.spec.axis_rules))

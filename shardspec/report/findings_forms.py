@@ -23,6 +23,7 @@ from typing import Any
 
 from shardspec.diagnostics import Code, Diagnostic, Fix, Label, Span
 from shardspec.diagnostics.source import printable_json
+from shardspec.records import picked
 from shardspec.versions import CHECK_JSON, PACKAGE
 
 _NO_FILE = re.compile(r"(?:preset|arrays|hardware):|(?:--set|-|<.*>)$")
@@ -73,16 +74,12 @@ def findings_text(diagnostics: Iterable[Diagnostic], scope: Mapping[str, int] | 
 
 def _finding(diagnostic: Diagnostic) -> dict[str, Any]:
     return {
-        "code": diagnostic.code.id,
-        "name": diagnostic.code.name,
+        **picked(diagnostic, "code=code.id name=code.name"),
         "severity": str(diagnostic.severity),
         "message": diagnostic.message,
         "labels": [_label(label) for label in diagnostic.labels],
-        "notes": list(diagnostic.notes),
-        "help": diagnostic.help,
-        "target": diagnostic.target,
-        "bytes": diagnostic.bytes,
-        "fix": None if diagnostic.fix is None else _fix(diagnostic.fix),
+        **picked(diagnostic, "notes help target bytes"),
+        "fix": diagnostic.fix and _fix(diagnostic.fix),
     }
 
 
@@ -96,12 +93,7 @@ def _label(label: Label) -> dict[str, Any]:
 
 
 def _place(span: Span) -> dict[str, Any]:
-    return {
-        "file": span.source.name,
-        "line": span.line,
-        "column": span.column,
-        "length": span.end - span.start,
-    }
+    return {**picked(span, "file=source.name line column"), "length": span.end - span.start}
 
 
 def commands(diagnostics: Iterable[Diagnostic]) -> Iterator[str]:

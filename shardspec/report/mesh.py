@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from html import escape
-from typing import Any
 
 from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.source import printable
 from shardspec.diagnostics.words import three_figures
 from shardspec.ir.spec import Target, shape_text
+from shardspec.records import Data, picked
 from shardspec.report.table import target_title, typed
 from shardspec.topology.explanation import (
     AxisExplanation,
@@ -347,31 +346,28 @@ def _chip(left: int, top: int, seat: Seat) -> Iterator[str]:
     yield f'<text x="{left + middle}" y="{top + middle}" style="{_STYLE}">{seat}</text>'
 
 
+#: Keys of a machine and of a mesh axis, as `picked` takes them.
+_HARDWARE = (
+    "chip=chip.name title=chip.title accelerator_type slices=slice_count topology"
+    " chips=chip_count devices=device_count"
+)
+_AXIS = "name size runs shape wrapped hops hosts slices bytes_per_s bottleneck"
+
+
 def mesh_json(target: Target, placement: Placement) -> str:
     """Return the placement with its explanation; devices are rows of `physical_axes`."""
     hardware = placement.hardware
-    data: dict[str, Any] = {
+    data: Data = {
         "schema": MESH_JSON,
         "target": target.name,
         "hardware": {
-            "chip": hardware.chip.name,
-            "title": hardware.chip.title,
-            "accelerator_type": hardware.accelerator_type,
-            "slices": hardware.slice_count,
-            "topology": list(hardware.topology),
-            "chips": hardware.chip_count,
-            "devices": hardware.device_count,
-            "host_shape": list(host_shape(hardware)),
+            **picked(hardware, _HARDWARE),
+            "host_shape": host_shape(hardware),
         },
-        "physical_axes": [
-            {"name": axis.name, "extent": axis.extent, "link": axis.link, "wraps": axis.wraps}
-            for axis in placement.machine
-        ],
-        "mesh": {axis.name: axis.size for axis in placement.mesh.axes},
-        "order": placement.order,
-        "path": placement.path,
-        "axes": [_axis_json(explanation) for explanation in explain_axes(placement)],
-        "devices": [list(place) for place in placement.coordinates()],
+        "physical_axes": [picked(axis, "name extent link wraps") for axis in placement.machine],
+        **picked(placement, "mesh=mesh.sizes order path"),
+        "axes": [picked(each, _AXIS) for each in explain_axes(placement)],
+        "devices": list(placement.coordinates()),
     }
     types = {axis.name: axis.axis_type for axis in target.mesh.axes if axis.axis_type != "auto"}
     if types:
@@ -379,18 +375,3 @@ def mesh_json(target: Target, placement: Placement) -> str:
     if hardware.chip.platform == "tpu":
         data["core"] = core_note(hardware)
     return json.dumps(data, sort_keys=True)
-
-
-def _axis_json(explanation: AxisExplanation) -> dict[str, Any]:
-    return {
-        "name": explanation.name,
-        "size": explanation.size,
-        "runs": list(map(asdict, explanation.runs)),
-        "shape": explanation.shape,
-        "wrapped": explanation.wrapped,
-        "hops": list(explanation.hops),
-        "hosts": explanation.hosts,
-        "slices": explanation.slices,
-        "bytes_per_s": explanation.bytes_per_s,
-        "bottleneck": explanation.bottleneck,
-    }

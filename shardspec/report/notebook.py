@@ -11,7 +11,7 @@ from pathlib import Path
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
-from shardspec.report.cost_json import cost_data
+from shardspec.report.cost_json import cost_record
 from shardspec.report.drawing import plan_html
 from shardspec.report.html import Html, tag
 from shardspec.report.page_pieces import axes_piece, memory_rows, sent_piece, time_piece
@@ -28,13 +28,13 @@ def _framed(*pieces: str) -> str:
 
 def plan_pieces(plan: ShardingPlan) -> str:
     """Return the table of a plan, below what a device holds of it."""
-    memory = memory_rows([(plan.name, cost_data(cost_of(plan)))])
+    memory = memory_rows([(plan.name, cost_record(cost_of(plan)))])
     return _framed(memory, Html(plan_html(plan)))
 
 
 def cost_pieces(cost: Cost) -> str:
     """Return what a step holds, what its time is made of, and what it sends and why."""
-    data = cost_data(cost)
+    data = cost_record(cost)
     pieces = [tag("p", _heading(cost.plan)), memory_rows([(cost.plan.name, data)])]
     if cost.step is not None:
         pieces += [time_piece(data), sent_piece(data)]

@@ -18,16 +18,10 @@ from shardspec.diagnostics.source import printable
 from shardspec.diagnostics.words import counted, seconds_text, tallied
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
-from shardspec.report.cost_json import at_least
+from shardspec.report import page_pieces
+from shardspec.report.cost_json import CostRecord
 from shardspec.report.html import Html, joined, table, tag
-from shardspec.report.page_data import Data, embedded, page_data
-from shardspec.report.page_pieces import (
-    axes_piece,
-    memory_rows,
-    memory_text,
-    sent_piece,
-    time_piece,
-)
+from shardspec.report.page_data import embedded, page_data
 from shardspec.report.pages import finding_page
 from shardspec.report.table import summary, target_title
 from shardspec.topology.placement import placed
@@ -56,12 +50,11 @@ class Shown:
     """What a page shows of one target.
 
     Attributes:
-      cost: as `cost_json` writes it.
       note: where the cost is from, where that is not the spec itself.
     """
 
     plan: ShardingPlan = field(repr=False)
-    cost: Data = field(repr=False)
+    cost: CostRecord = field(repr=False)
     note: str = ""
 
 
@@ -108,7 +101,7 @@ def _of_targets(targets: Sequence[Shown]) -> dict[str, object]:
         "count": _count(targets),
         "targets": [printable(each.plan.name) for each in targets],
         "targets_table": _targets_table(targets),
-        "memory": memory_rows((each.plan.name, each.cost) for each in targets),
+        "memory": page_pieces.memory_rows((each.plan.name, each.cost) for each in targets),
         "basis": f"{_BASIS}; of a step also what it makes." if any(steps) else f"{_BASIS}.",
         "machines": [_machine(each.plan) for each in targets],
         "step": steps if any(steps) else [],
@@ -138,7 +131,7 @@ def _count(targets: Sequence[Shown]) -> str:
 def _targets_table(targets: Sequence[Shown]) -> Html:
     if not targets:
         return tag("p", "No target has a mesh that works out: the findings say why.")
-    steps = any(each.cost["step"] for each in targets)
+    steps = any(each.cost.step for each in targets)
     headings = ("target", "machine", "mesh", "arrays per device", "memory", "of the arrays")
     rows = [_target_row(at, each, has_steps=steps) for at, each in enumerate(targets)]
     step = ("a step",) if steps else ()
@@ -148,15 +141,15 @@ def _targets_table(targets: Sequence[Shown]) -> Html:
 def _target_row(at: int, shown: Shown, *, has_steps: bool) -> tuple[str, ...]:
     from shardspec.diagnostics.words import binary_bytes
 
-    plan, time = shown.plan, shown.cost["time"]
-    least = at_least(shown.cost, "sends", "flops", "time")
-    step = f"{least}~ {seconds_text(time['step_s'])}, bound by {time['bound']}" if time else ""
+    plan, time = shown.plan, shown.cost.time
+    least = shown.cost.at_least("sends", "flops", "time")
+    step = f"{least}~ {seconds_text(time.step_s)}, bound by {time.bound}" if time else ""
     return (
         tag("button", plan.name, type="button", class_="link", data_target=at),
         target_title(plan.target).partition(": ")[2],
         str(plan.mesh),
         f"= {binary_bytes(plan.per_device_bytes)}",
-        memory_text(shown.cost["memory"]),
+        page_pieces.memory_text(shown.cost.memory),
         summary(plan),
         *((step,) if has_steps else ()),
     )
@@ -201,7 +194,7 @@ def _machine(plan: ShardingPlan) -> Html:
     placement = placed(plan.target, plan.spec.policy.order)
     if placement is None:
         return tag("p", "No hardware is stated for this target.", class_="quiet")
-    return axes_piece(placement)
+    return page_pieces.axes_piece(placement)
 
 
 def _step(shown: Shown) -> Html:
@@ -209,16 +202,15 @@ def _step(shown: Shown) -> Html:
     cost, notes = shown.cost, []
     if shown.note:
         notes.append(shown.note)
-    if cost["step"] is None:
+    if cost.step is None:
         return joined(tag("p", note, class_="quiet") for note in notes)
-    place = cost["step"]["place"]
-    if place is not None:
-        notes.append(f"step at {place['file']}:{place['line']}")
-    notes += cost["step"]["notes"]
+    if cost.step.place is not None:
+        notes.append(f"step at {cost.step.place}")
+    notes += cost.step.notes
     return joined(
         (
             *(tag("p", note, class_="quiet") for note in notes),
-            time_piece(cost),
-            sent_piece(cost),
+            page_pieces.time_piece(cost),
+            page_pieces.sent_piece(cost),
         )
     )

@@ -1,6 +1,6 @@
 """Pieces of a page about a target: memory against the chip, time, what is sent, the mesh axes.
 
-They are made of the figures of a cost as `cost_json` writes them, so that one that was saved shows
+They are made of a `CostRecord`, so that one that was saved shows
 as one that was just worked out. A notebook shows the same pieces under a style of its own.
 Bars are SVG without text in it: what they say stands beside them.
 """
@@ -9,23 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from shardspec.analysis.memory import room_text
-from shardspec.analysis.step_memory import MARKS
+from shardspec.analysis.step_memory import Amount
 from shardspec.analysis.step_time import AxisTime
-from shardspec.analysis.traffic import OTHERS
-from shardspec.diagnostics.words import (
-    as_one,
-    binary_bytes,
-    counted,
-    element_count,
-    flops_text,
-    grouped,
-    percent,
-    seconds_text,
-    template,
-)
-from shardspec.ir.step import CauseKind
-from shardspec.report.cost_json import Data, at_least
+from shardspec.diagnostics import words
+from shardspec.report.cost_json import CostRecord, Line, Memory, Sent, Uncounted, room_said
 from shardspec.report.html import Html, joined, table, tag
 from shardspec.report.mesh import AXIS_HEADINGS, axis_cells, machine_lines, note_lines
 from shardspec.report.saved_cost import bytes_of, operation
@@ -74,62 +61,41 @@ def bar(parts: Iterable[tuple[str, str, float]], whole: float, limit: float | No
 # memory
 
 
-def memory_rows(costs: Iterable[tuple[str, Data]]) -> Html:
+def memory_rows(costs: Iterable[tuple[str, CostRecord]]) -> Html:
     """Return a bar for each target: what a device holds, against what it has.
 
     Args:
       costs: names of targets, and what `cost` says on them.
     """
-    found = [(name, cost["memory"]) for name, cost in costs]
+    found = [(name, cost.memory) for name, cost in costs]
     shown = [tag("li", *_memory_row(name, memory)) for name, memory in found]
-    kinds = dict.fromkeys(part for _, memory in found for part, _ in memory_parts(memory))
+    kinds = dict.fromkeys(part for _, memory in found for part in memory.parts)
     keys = (tag("span", swatch(f"part-{kind}"), kind, class_="key") for kind in kinds)
     return joined((tag("p", *keys, class_="legend"), tag("ul", *shown, class_="bars")))
 
 
-def _memory_row(name: str, memory: Data) -> Iterator[Html]:
-    total, limit = memory["total"], memory["hbm_bytes"]
-    parts = list(memory_parts(memory))
+def _memory_row(name: str, memory: Memory) -> Iterator[Html]:
+    limit, parts = memory.hbm_bytes, memory.parts.items()
     title = tag("span", memory_text(memory), class_="figure")
     yield tag("p", tag("b", name), " ", title, class_="bar-title")
-    whole = max(total["bytes"], limit or 0)
+    whole = max(memory.total.bytes, limit or 0)
     yield bar(
-        ((f"part-{kind}", _part(kind, part), part["bytes"]) for kind, part in parts), whole, limit
+        ((f"part-{kind}", _part(kind, part), part.bytes) for kind, part in parts), whole, limit
     )
-    host = memory.get("host")
-    more = [] if host is None else [f"{amount_text(host)} in host memory, for each device"]
+    host = memory.host
+    more = [] if host is None else [f"{host} in host memory, for each device"]
     yield tag("p", " · ".join([_part(*each) for each in parts] + more), class_="quiet")
 
 
-def memory_parts(memory: Data) -> Iterator[tuple[str, Data]]:
-    """Yield the parts of the memory of a device that are not empty, by name."""
-    others = ("total", "hbm_bytes", "hbm_share", "fits", "host", "largest")
-    for name, part in memory.items():
-        if name not in others and part is not None and part["bytes"]:
-            yield name, part
-
-
-def memory_text(memory: Data) -> str:
+def memory_text(memory: Memory) -> str:
     """Return `= 4.12 GiB of 15.8 GiB per device, fits`, as `cost` says it."""
-    if not memory["total"]["bytes"] and memory["fits"] is None and "host" not in memory:
+    if not memory.total.bytes and memory.fits is None and memory.host is None:
         return "nothing to count: there are no arrays"
-    total, limit = memory["total"], memory["hbm_bytes"]
-    if limit is None:
-        return f"{amount_text(total)} per device"
-    fits = "may fit" if total["basis"] == "floor" else "fits"
-    if memory["fits"] is None:
-        fits = "whether it fits is unknown"
-    said = "DOES NOT FIT" if memory["fits"] is False else fits
-    return f"{amount_text(total)} of {room_text(limit, memory.get('hbm_share'))} per device, {said}"
+    return f"{memory.total}{room_said(memory)}"
 
 
-def amount_text(amount: Data) -> str:
-    """Return `= 1.25 GiB`, its basis before it."""
-    return f"{MARKS[amount['basis']]} {binary_bytes(amount['bytes'])}"
-
-
-def _part(name: str, part: Data) -> str:
-    return f"{name} {amount_text(part)}"
+def _part(name: str, part: Amount) -> str:
+    return f"{name} {part}"
 
 
 def swatch(kind: str) -> Html:
@@ -143,64 +109,61 @@ def swatch(kind: str) -> Html:
 # time
 
 
-def time_piece(cost: Data) -> Html:
+def time_piece(cost: CostRecord) -> Html:
     """Return how long a step takes, and of what."""
-    time = cost["time"]
+    time = cost.time
     if time is None:
         said = "not known: the catalogue has no speeds of this target"
         return tag("p", f"time {said}{_rates(cost)}", class_="figure")
-    spread = percent(time["spread"], 1)
-    least = at_least(cost, "sends", "flops", "time")
-    step = f"{least}~ {seconds_text(time['step_s'])}"
-    title = f"{step} +- {spread}, bound by {time['bound']}{_rates(cost)}"
-    compute = f"compute ~ {seconds_text(time['compute_s'])}"
-    rows = [("part-compute", compute, time["compute_s"] - time["hbm_s"])]
-    if time["hbm_s"]:
-        rows.append(("part-memory", f"{seconds_text(time['hbm_s'])} of it memory", time["hbm_s"]))
-    for at, (name, axis) in enumerate(time["axes"].items()):
-        said = str(AxisTime(name, axis["s"], axis["exposed_s"]))
-        rows.append((f"part-sent-{at % 5}", said, axis["exposed_s"]))
+    step = f"{cost.at_least('sends', 'flops', 'time')}~ {words.seconds_text(time.step_s)}"
+    title = f"{step} +- {words.percent(time.spread, 1)}, bound by {time.bound}{_rates(cost)}"
+    compute = f"compute ~ {words.seconds_text(time.compute_s)}"
+    rows = [("part-compute", compute, time.compute_s - time.hbm_s)]
+    if time.hbm_s:
+        rows.append(("part-memory", f"{words.seconds_text(time.hbm_s)} of it memory", time.hbm_s))
+    for at, (name, axis) in enumerate(time.axes.items()):
+        said = str(AxisTime(name, *axis))
+        rows.append((f"part-sent-{at % 5}", said, axis.exposed_s))
     parts = ((kind, said, taken) for kind, said, taken in rows)
     keys = [tag("span", swatch(kind), said, class_="key") for kind, said, _ in rows]
     return joined(
         (
             tag("p", title, class_="figure"),
-            bar(parts, time["step_s"]),
+            bar(parts, time.step_s),
             tag("p", *keys, class_="legend"),
         )
     )
 
 
-def _rates(cost: Data) -> str:
-    least = at_least(cost, "flops")
-    said = [] if cost["flops"] is None else [f"{least}= {flops_text(cost['flops'])}"]
-    if cost["mfu"] is not None:
-        said.append(f"MFU ~ {percent(cost['mfu'], 1)}")
-    if cost["tokens_per_s"] is not None:
-        said.append(f"~ {element_count(round(cost['tokens_per_s']))} tokens/s")
+def _rates(cost: CostRecord) -> str:
+    least = cost.at_least("flops")
+    said = [] if cost.flops is None else [f"{least}= {words.flops_text(cost.flops)}"]
+    if cost.mfu is not None:
+        said.append(f"MFU ~ {words.percent(cost.mfu, 1)}")
+    if cost.tokens_per_s is not None:
+        said.append(f"~ {words.element_count(round(cost.tokens_per_s))} tokens/s")
     return "".join(f" · {each}" for each in said)
 
 
 # what is sent
 
 #: A table of what is sent: its title, and what a collective counts under.
-_TABLES: dict[str, tuple[str, Callable[[Data], str]]] = {
-    "axis": ("By mesh axis", lambda sent: "+".join(sorted(sent["mesh_axes"]))),
-    "rule": ("By rule of the spec", lambda sent: " + ".join(askers(sent))),
-    "line": ("By line of the code", lambda sent: place_text(sent["place"])),
+_TABLES: dict[str, tuple[str, Callable[[Sent], str]]] = {
+    "axis": ("By mesh axis", lambda sent: "+".join(sorted(sent.mesh_axes))),
+    "rule": ("By rule of the spec", lambda sent: " + ".join(sent.askers)),
+    "line": ("By line of the code", lambda sent: place_text(sent.place)),
 }
 
 
-def sent_piece(cost: Data) -> Html:
+def sent_piece(cost: CostRecord) -> Html:
     """Return what is sent in a step: by mesh axis, rule and line, with the cause behind each."""
-    sent: list[Data] = cost["collectives"]
-    total = bytes_of(sent)
-    least, unknown = at_least(cost, "sends"), _unknown(cost.get("unknown", ()))
+    sent, total = cost.collectives, bytes_of(cost.collectives)
+    least, unknown = cost.at_least("sends"), _unknown(cost.unknown)
     if not sent:
         title = f"sends {'unknown' if least else 'nothing'}"
         return joined((tag("p", title, class_="figure"), unknown))
-    times = f"{round(sum(each['count'] for each in sent)):,} collectives"
-    title = f"sends {least}~ {binary_bytes(total)} per device and step, in {times}"
+    times = f"{round(sum(each.count for each in sent)):,} collectives"
+    title = f"sends {least}~ {words.binary_bytes(total)} per device and step, in {times}"
     tables = (
         tag("div", tag("h4", heading), *_sent_rows(sent, by, total), class_="sent", data_by=by)
         for by, (heading, _) in _TABLES.items()
@@ -208,100 +171,73 @@ def sent_piece(cost: Data) -> Html:
     return joined((tag("p", title, class_="figure"), unknown, *tables))
 
 
-def _unknown(unknown: Sequence[Data]) -> Html:
+def _unknown(unknown: Sequence[Uncounted]) -> Html:
     """Return what could not be counted, with its lines; nothing where there is none."""
     rows = []
     for each in unknown[:_MOST_ROWS]:
-        figures = ", ".join(each["figures"])
-        count = f"x{each['count']:.6g}"
-        rows.append((each["what"], place_text(each["place"]), count, figures, each["reason"]))
+        figures, count = ", ".join(each.figures), f"x{each.count:.6g}"
+        rows.append((each.what, place_text(each.place), count, figures, each.reason))
     headings = ("unknown", "at", "times", "at least", "because")
     return table(headings, rows, (2,)) if rows else Html("")
 
 
-def sent_by(sent: Iterable[Data], by: str) -> list[tuple[str, list[Data]]]:
+def sent_by(sent: Iterable[Sent], by: str) -> list[tuple[str, list[Sent]]]:
     """Return what is sent in rows, the heaviest first: each byte in one of them."""
     key = _TABLES[by][1]
     if by == "rule":  # whose axes stand in another order is the same row
-        groups = grouped(sent, lambda each: frozenset(askers(each)))
+        groups = words.grouped(sent, lambda each: frozenset(each.askers))
         rows = [(key(found[0]), found) for found in groups.values()]
     else:
-        rows = list(grouped(sent, key).items())
+        rows = list(words.grouped(sent, key).items())
     return sorted(rows, key=lambda row: -bytes_of(row[1]))
 
 
-def _sent_rows(sent: Sequence[Data], by: str, total: int) -> Iterator[Html]:
+def _sent_rows(sent: Sequence[Sent], by: str, total: int) -> Iterator[Html]:
     rows = sent_by(sent, by)
     for name, found in rows[:_MOST_ROWS]:
         size = bytes_of(found)
-        count = sum(each["count"] for each in found)
-        figures = f"{binary_bytes(size)}  {percent(size, total)}  x{count:.6g}"
+        count = sum(each.count for each in found)
+        figures = f"{words.binary_bytes(size)}  {words.percent(size, total)}  x{count:.6g}"
         line = tag("span", tag("b", name), " ", tag("span", figures, class_="figures"))
         share = bar((("part-sent-0", "", size),), total)
         yield tag("details", tag("summary", line, share), _causes(found))
     if len(rows) > _MOST_ROWS:
-        yield tag("p", f"and {counted(len(rows) - _MOST_ROWS, 'row')} more", class_="quiet")
+        yield tag("p", f"and {words.counted(len(rows) - _MOST_ROWS, 'row')} more", class_="quiet")
 
 
-def _causes(found: Sequence[Data]) -> Html:
+def _causes(found: Sequence[Sent]) -> Html:
     """Return what is sent for one reason, layers that differ in a number as one, and why."""
     rows = []
-    groups = sorted(grouped(found, _operation).values(), key=bytes_of, reverse=True)
+    groups = sorted(words.grouped(found, _operation).values(), key=bytes_of, reverse=True)
     for group in groups[:_MOST_CAUSES]:
         first = group[0]
-        count = sum(each["count"] for each in group)
-        names = {each["carried"]["name"] or "" for each in group}
-        carried = f"{first['carried']['kind']} {as_one(names, ' ..')}" if names != {""} else ""
-        why = " + ".join(askers(first)) + _forced(first)
-        size = binary_bytes(bytes_of(group))
-        axes = "+".join(sorted(first["mesh_axes"]))
-        what = carried or first["carries"]
-        rows.append((first["kind"], axes, size, f"x{count:.6g}", what, *_where(first), why))
+        names = {each.carried.name or "" for each in group}
+        what = f"{first.carried.kind} {words.as_one(names, ' ..')}" if any(names) else first.carries
+        axes, size = "+".join(sorted(first.mesh_axes)), words.binary_bytes(bytes_of(group))
+        count = f"x{sum(each.count for each in group):.6g}"
+        phases = f" ({', '.join(first.phases)})" if first.phases else ""
+        why = " + ".join(first.askers) + _forced(first)
+        rows.append((first.kind, axes, size, count, what, place_text(first.place) + phases, why))
     headings = ("collective", "axes", "bytes", "times", "carries", "at", "because")
     left = len(groups) - _MOST_CAUSES
-    more = [tag("p", f"and {counted(left, 'row')} more", class_="quiet")] if left > 0 else []
+    more = [tag("p", f"and {words.counted(left, 'row')} more", class_="quiet")] if left > 0 else []
     return joined((table(headings, rows, (2, 3)), *more))
 
 
-def _where(sent: Data) -> tuple[str]:
-    phases = ", ".join(sent["phases"])
-    return (f"{place_text(sent['place'])} ({phases})" if phases else place_text(sent["place"]),)
+def _operation(sent: Sent) -> tuple[object, ...]:
+    return *operation(sent), frozenset(sent.askers), _forced(sent)
 
 
-def _operation(sent: Data) -> tuple[object, ...]:
-    return *operation(sent), frozenset(askers(sent)), _forced(sent)
-
-
-def askers(sent: Data) -> tuple[str, ...]:
-    """Return who asked for the mesh axes of a collective: `heads -> model preset:t5x/1d:11`."""
-    found = (_asker(cause) for cause in sent["because"])
-    return tuple(dict.fromkeys(found)) or (OTHERS[CauseKind.UNKNOWN],)
-
-
-def _asker(cause: Data) -> str:
-    rule = cause["rule"]
-    if rule is not None:
-        text = rule["text"] or cause["mesh_axis"]
-        return f"{text} {rule['file']}:{rule['line']}"
-    text = OTHERS[CauseKind(cause["kind"])] if cause["kind"] in set(CauseKind) else cause["kind"]
-    of = f": {template(cause['array'])}" if cause["array"] and cause["kind"] != "unknown" else ""
-    place = f" {place_text(cause['constraint'])}" if cause["constraint"] else ""
-    return f"{text}{of}{place}"
-
-
-def _forced(sent: Data) -> str:
-    forced = sent["forced_by"]
-    if forced is None:
+def _forced(sent: Sent) -> str:
+    if sent.forced_by is None:
         return ""
-    place = forced["place"]
-    return (
-        f", forced by the {f'constraint {place_text(place)}' if place else 'sharding of a result'}"
-    )
+    place = sent.forced_by.place
+    return f", forced by the {f'constraint {place}' if place else 'sharding of a result'}"
 
 
-def place_text(place: Data | None) -> str:
+def place_text(place: Line | None) -> str:
     """Return `model.py:71`, or `unknown`."""
-    return f"{place['file']}:{place['line']}" if place else "unknown"
+    return str(place or "unknown")
 
 
 # the machine

@@ -11,17 +11,8 @@ from dataclasses import dataclass, field
 
 from shardspec import pipeline
 from shardspec.analysis.memory import room_text, share_of
-from shardspec.diagnostics import Diagnostic, codes
+from shardspec.diagnostics import Diagnostic, codes, words
 from shardspec.diagnostics.lines import columns, fitted
-from shardspec.diagnostics.words import (
-    binary_bytes,
-    counted,
-    element_count,
-    listed,
-    percent,
-    tallied,
-    three_figures,
-)
 from shardspec.ir.spec import Params
 from shardspec.lints.checks import unknown_mesh_axis
 from shardspec.lints.context import Context
@@ -96,7 +87,7 @@ class Search:
     def __repr__(self) -> str:
         """Return `Search(36 rows, best fsdp=64 tensor=2)`."""
         best = "nothing" if self.best is None else str(self.best.candidate)
-        return f"Search({counted(len(self.rows), 'row')}, best {best})"
+        return f"Search({words.counted(len(self.rows), 'row')}, best {best})"
 
 
 def checked(found: Found, top: int = TOP, *, is_front: bool = False) -> Search:
@@ -174,7 +165,7 @@ def search_lines(table: Search) -> Iterator[str]:
     if shown and best is None:
         yield f"  no row is the best: {UNKNOWN_ROWS}"
     if best is not None and any(is_tie(best, each.row) for each in shown[1:]):
-        share = percent(spread(best, shown[1].row), 1)
+        share = words.percent(spread(best, shown[1].row), 1)
         yield f"  = within {share} of the best: the model cannot tell them apart"
     if best is not None and found.today is not None:
         yield ""
@@ -199,7 +190,7 @@ def _codes(passed: Mapping[str, int]) -> str:
 def _seen(found: Found, shown: int) -> str:
     """Return how many candidates were looked at, and what became of the rest."""
     ranking = found.ranking
-    parts = [counted(ranking.seen, "candidate")]
+    parts = [words.counted(ranking.seen, "candidate")]
     if ranking.too_large:
         do = "does" if ranking.too_large == 1 else "do"
         parts.append(f"{ranking.too_large:,} {do} not fit")
@@ -210,8 +201,8 @@ def _seen(found: Found, shown: int) -> str:
     if ranking.unlinked:
         parts.append(f"of the links of {ranking.unlinked:,} no speed is known")
     if ranking.untimed:
-        parts.append(f"the catalogue has no speeds of {listed(ranking.untimed)}")
-    parts.append(f"{shown} of {counted(len(found.rows), 'row')} shown")
+        parts.append(f"the catalogue has no speeds of {words.listed(ranking.untimed)}")
+    parts.append(f"{shown} of {words.counted(len(found.rows), 'row')} shown")
     if found.is_stopped:
         parts.append("stopped before the end")
     elif found.left:
@@ -256,7 +247,7 @@ def _cells(
     rank: str, row: SearchRow, today: SearchRow | None, findings: Sequence[Diagnostic] = ()
 ) -> tuple[str, ...]:
     tokens = row.tokens_per_s
-    memory = f"{row.memory.mark} {binary_bytes(row.memory.bytes)}"
+    memory = f"{row.memory.mark} {words.binary_bytes(row.memory.bytes)}"
     if row.fits is False:
         memory += ", DOES NOT FIT"
     elif row.unknown and row.fits is None:
@@ -271,8 +262,8 @@ def _cells(
         rank,
         str(row.candidate),
         f"{'at least ' if row.unknown else ''}~ {seconds_text(row.seconds)}",
-        "" if tokens is None else element_count(round(tokens)),
-        "unknown" if row.unknown else percent(row.time.mfu, 1),
+        "" if tokens is None else words.element_count(round(tokens)),
+        "unknown" if row.unknown else words.percent(row.time.mfu, 1),
         memory,
         "unknown" if row.unknown else row.time.bound,
         "; ".join(beside),
@@ -294,13 +285,14 @@ def phrase(today: SearchRow, row: SearchRow) -> str:
     if row.candidate == today.candidate:
         return "this is today's"
     if row.unknown or today.unknown:
-        return f"unknown: {listed(dict.fromkeys(e.what for e in (*row.unknown, *today.unknown)))}"
+        names = dict.fromkeys(each.what for each in (*row.unknown, *today.unknown))
+        return f"unknown: {words.listed(names)}"
     least = _LITTLE * max(today.seconds, row.seconds)
     moved = [each for each in changes(today, row) if abs(each.more) >= least]
     parts = [f"{_signed(each.more)} {each.what}" for each in moved[:3]]
     more = row.memory.bytes - today.memory.bytes
     if abs(more) >= 0.01 * max(today.memory.bytes, row.memory.bytes):
-        parts.append(f"{'+' if more > 0 else '-'}{binary_bytes(abs(more))}")
+        parts.append(f"{'+' if more > 0 else '-'}{words.binary_bytes(abs(more))}")
     return ", ".join(parts) or "the same"
 
 
@@ -318,10 +310,10 @@ def _beside_today(found: Found, best: SearchRow) -> Iterator[str]:
     if today.unknown:
         yield f"today's mesh is not compared: {UNKNOWN_ROWS}"
         return
-    times = three_figures(today.seconds / best.seconds) if best.seconds else "many"
+    times = words.three_figures(today.seconds / best.seconds) if best.seconds else "many"
     told = f"{times} times as fast"
     if is_tie(today, best):
-        near = percent(spread(today, best), 1)
+        near = words.percent(spread(today, best), 1)
         told = f"within {near} of each other: the model cannot tell which is faster"
     old, new = seconds_text(today.seconds), seconds_text(best.seconds)
     yield f"best beside today   ~ {old} -> ~ {new}, {told}"
@@ -342,11 +334,11 @@ def _beside_today(found: Found, best: SearchRow) -> Iterator[str]:
         ]
         yield from columns(rows, right=(4,), indent=4, paths=3)
         if len(kind) > _MOST_SENT:
-            yield f"    {'':<12}and {counted(len(kind) - _MOST_SENT, 'row')} {word}"
+            yield f"    {'':<12}and {words.counted(len(kind) - _MOST_SENT, 'row')} {word}"
 
 
 def _sent(each: Sent) -> tuple[str, ...]:
-    sizes = binary_bytes(each.before), binary_bytes(each.after)
+    sizes = words.binary_bytes(each.before), words.binary_bytes(each.after)
     return each.kind, "+".join(each.mesh_axes), each.carries, " -> ".join(sizes)
 
 
@@ -354,14 +346,14 @@ def nothing_found(found: Found, passed: Mapping[str, int]) -> str:
     """Return why there is nothing to show."""
     ranking = found.ranking
     if passed:
-        return f"all of {counted(len(found.rows), 'row')} have errors: {_codes(passed)}"
-    ruled = tallied((ranking.refused, "candidate"))
+        return f"all of {words.counted(len(found.rows), 'row')} have errors: {_codes(passed)}"
+    ruled = words.tallied((ranking.refused, "candidate"))
     if ranking.untimed and not found.rows:
-        return f"the catalogue has no speeds of {listed(ranking.untimed)}"
+        return f"the catalogue has no speeds of {words.listed(ranking.untimed)}"
     if ranking.unlinked and not found.rows:
-        return f"no speed is known of the links of {counted(ranking.unlinked, 'candidate')}"
+        return f"no speed is known of the links of {words.counted(ranking.unlinked, 'candidate')}"
     if ranking.too_large:
-        return f"none of {counted(ranking.seen, 'candidate')} fits in the memory of a device"
+        return f"none of {words.counted(ranking.seen, 'candidate')} fits in the memory of a device"
     if ruled:
         return f"{ruled} have fewer sequences on a device than --per-device-batch asks for"
     if not ranking.seen and found.question.wanted.max_chips is not None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 
-from shardspec.report.cost_json import Data, lines_of, unknown_data
+from shardspec.records import Data, data_of, picked
+from shardspec.report.cost_json import lines_of, uncounted
 from shardspec.report.search import Search, Shown
 from shardspec.search.candidates import size_text
 from shardspec.search.ranking import SearchRow, Sent, is_tie
@@ -23,13 +24,8 @@ def search_text(table: Search) -> str:
     head = {
         "schema": SEARCH_JSON,
         "made_by": f"shardspec {PACKAGE}",
-        "spec": found.question.spec.source.name,
-        "target": found.question.target.name,
-        "seen": ranking.seen,
-        "too_large": ranking.too_large,
-        "too_few_sequences": ranking.refused,
-        "misplaced": ranking.misplaced,
-        "unlinked": ranking.unlinked,
+        **picked(found.question, "spec=spec.source.name target=target.name"),
+        **picked(ranking, "seen too_large too_few_sequences=refused misplaced unlinked"),
         "is_complete": not (found.left or found.is_stopped),
         "with_errors": dict(table.passed),
         "errors_of_today": list(table.faults),
@@ -56,36 +52,23 @@ def _row(row: SearchRow, best: SearchRow | None) -> Data:
     candidate, time, made = row.candidate, row.time, row.calibration
     return {
         "hardware": str(candidate.hardware),
-        "chips": row.chips,
-        "mesh": candidate.mesh.sizes,
+        **picked(row, "chips mesh=candidate.mesh.sizes"),
         "written": {axis.name: size_text(axis) for axis in candidate.mesh.axes},
         "order": candidate.order,
         "changes": dict(candidate.variant.changes),
-        "step_s": row.seconds,
-        "spread": time.spread,
+        **picked(row, "step_s=seconds spread=time.spread"),
         "is_tie": best is not None and is_tie(best, row),
         "tokens_per_s": row.tokens_per_s,
         "mfu": None if row.unknown else time.mfu,
         "bound": "unknown" if row.unknown else time.bound,
-        "parts": row.parts,
-        "memory_bytes": row.memory.bytes,
-        "memory_basis": row.memory.basis,
-        "hbm_bytes": row.hbm_bytes,
-        "fits": row.fits,
+        **picked(row, "parts memory_bytes=memory.bytes memory_basis=memory.basis hbm_bytes fits"),
         "batch_per_device": None if row.share is None else row.share.sequences,
         "batch_copies": None if row.share is None else row.share.copies,
-        "dollars_per_step": row.dollars_per_step,
-        "placements": row.placements,
-        "unknown": [unknown_data(each) for each in row.unknown],
-        "calibrated": made and {"date": made.date, "how": made.how},
+        **picked(row, "dollars_per_step placements"),
+        "unknown": [data_of(uncounted(each)) for each in row.unknown],
+        "calibrated": made and picked(made, "date how"),
     }
 
 
 def _sent(each: Sent) -> Data:
-    return {
-        "kind": each.kind,
-        "mesh_axes": list(each.mesh_axes),
-        "carries": each.carries,
-        "wire_bytes_today": each.before,
-        "wire_bytes": each.after,
-    }
+    return picked(each, "kind mesh_axes carries wire_bytes_today=before wire_bytes=after")

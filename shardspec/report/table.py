@@ -11,7 +11,8 @@ from shardspec.diagnostics import Diagnostic, words
 from shardspec.diagnostics.lines import Tone, Tones, columns
 from shardspec.diagnostics.words import binary_bytes, counted, natural
 from shardspec.ir.plan import DimSharding, ParamSharding, Sharding, ShardingPlan
-from shardspec.ir.spec import Mesh, PartitionSpec, Target, target_text
+from shardspec.ir.spec import Mesh, PartitionSpec, Sums, Target, target_text
+from shardspec.records import Data
 
 if TYPE_CHECKING:
     from shardspec.analysis.step_memory import StepMemory
@@ -267,3 +268,14 @@ def summary(plan: ShardingPlan) -> str:
     share = words.percent(found.replicated_bytes, found.total_bytes)
     whole = f"{len(found.replicated)} replicated ({share} of bytes)"
     return f"{len(found.unnamed)} unnamed, {len(found.uneven)} uneven, {whole}"
+
+
+def entries_data(spec: PartitionSpec) -> list[str | list[str] | None]:
+    """Return an answer as JSON data, as JAX has it: a name, a list of them or None."""
+    return [None if not dim else dim[0] if len(dim) == 1 else list(dim) for dim in spec.dims]
+
+
+def beside_data(sums: Sums, memory: str | None) -> Data:
+    """Return the mesh axes of sums, and the memory that is not the device's own, where stated."""
+    found: Data = {kind: list(axes) for kind, axes in sums._asdict().items() if axes}
+    return found if memory is None else {**found, "memory": memory}

@@ -13,17 +13,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from shardspec.ir import spec as ir
 from shardspec.ir.plan import ParamSharding
-from shardspec.ir.spec import (
-    SIDES,
-    DerivedDims,
-    DeriveRule,
-    Param,
-    ParentDim,
-    Side,
-    axis_of,
-    derived_text,
-)
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.patterns.template import braces_of, template_of
 
@@ -37,13 +28,15 @@ class _Weight(NamedTuple):
       stacks: where those are to stand in an array that scan adds, and where they do in the parent.
     """
 
-    param: Param
+    param: ir.Param
     own: tuple[int, ...]
     names: tuple[frozenset[str], ...]
     stacks: tuple[tuple[int, int], ...]
 
 
-def by_name(rule: DeriveRule, param: Param, parent: ParamSharding) -> DerivedDims | str | None:
+def by_name(
+    rule: ir.DeriveRule, param: ir.Param, parent: ParamSharding
+) -> ir.DerivedDims | str | None:
     """Return what each dimension of an array is, counted from the front.
 
     Returns:
@@ -61,11 +54,11 @@ def by_name(rule: DeriveRule, param: Param, parent: ParamSharding) -> DerivedDim
         return found
     dims = list(found)
     for position, place in sorted((at % max(param.rank, 1), place) for at, place in weight.stacks):
-        dims.insert(position, ParentDim(place))
+        dims.insert(position, ir.ParentDim(place))
     return tuple(dims)
 
 
-def side_of(rule: DeriveRule, path: str) -> Side | None:
+def side_of(rule: ir.DeriveRule, path: str) -> ir.Side | None:
     """Return which side of the product an array is."""
     assert rule.factors is not None
     left, right, _ = rule.factors
@@ -75,7 +68,7 @@ def side_of(rule: DeriveRule, path: str) -> Side | None:
     return next((side for side in (left, right) if texts == (side.text,)), None)
 
 
-def other_side(rule: DeriveRule, path: str) -> tuple[str, ...]:
+def other_side(rule: ir.DeriveRule, path: str) -> tuple[str, ...]:
     """Return where the other side of the product may be; nothing where the entry has none."""
     side = None if rule.factors is None else side_of(rule, path)
     if side is None or rule.factors is None:
@@ -87,7 +80,9 @@ def other_side(rule: DeriveRule, path: str) -> tuple[str, ...]:
     return () if isinstance(made, SyntaxFault) else made.paths(path)
 
 
-def disagreement(rule: DeriveRule, param: Param, other: Param, parent: ParamSharding) -> str:
+def disagreement(
+    rule: ir.DeriveRule, param: ir.Param, other: ir.Param, parent: ParamSharding
+) -> str:
     """Return in what two sides are none of one product, "" where they are.
 
     Each fits the weight. They have the same rank, and hold what they share in the same way.
@@ -105,22 +100,22 @@ def disagreement(rule: DeriveRule, param: Param, other: Param, parent: ParamShar
         if reading is None or isinstance(reading, str):
             return ""
         dims = list(zip(each.shape, reading, strict=True))
-        plain = [size for size, dim in dims if not isinstance(dim, ParentDim)]
-        spread = [size for size, dim in dims if isinstance(dim, ParentDim) and _is_spread(dim)]
+        plain = [size for size, dim in dims if not isinstance(dim, ir.ParentDim)]
+        spread = [size for size, dim in dims if isinstance(dim, ir.ParentDim) and _is_spread(dim)]
         ranks += [*spread, *plain][:1]
-        parts = [dim for _, dim in dims if isinstance(dim, ParentDim) and not _is_spread(dim)]
+        parts = [dim for _, dim in dims if isinstance(dim, ir.ParentDim) and not _is_spread(dim)]
         ways.append(shared <= {dim.place for dim in parts})
     if len(set(ranks)) > 1:
         return f"the ranks are {ranks[0]} and {ranks[1]}"
     return "" if len(set(ways)) == 1 else f"`{param}` and `{other}` are no sides of one product"
 
 
-def _is_spread(dim: ParentDim) -> bool:
+def _is_spread(dim: ir.ParentDim) -> bool:
     """Say whether a dimension is the rank with what both sides share."""
     return dim.operator == "*" and dim.by is None
 
 
-def _weight(rule: DeriveRule, parent: ParamSharding) -> _Weight | str:
+def _weight(rule: ir.DeriveRule, parent: ParamSharding) -> _Weight | str:
     """Return the dimensions of a parent with the names that they go by."""
     rank = parent.param.rank
     scan = () if parent.scan is None or parent.mismatch else parent.scan.axes
@@ -129,10 +124,10 @@ def _weight(rule: DeriveRule, parent: ParamSharding) -> _Weight | str:
     axes = [parent.logical_axes[at] for at in own]
     stacks = tuple((places[at], at) for at in sorted(places))
     if rule.own is None:
-        names = [{axis, axis_of(axis), _role(axis)} if axis else set[str]() for axis in axes]
+        names = [{axis, ir.axis_of(axis), _role(axis)} if axis else set[str]() for axis in axes]
         return _Weight(parent.param, own, tuple(frozenset(each) for each in names), stacks)
     named = next((names for names in rule.own if len(names) == len(own)), None)
-    if not rule.own or any(name in SIDES for names in rule.own for name in names):
+    if not rule.own or any(name in ir.SIDES for names in rule.own for name in names):
         named = _roles(axes) or named
     if named is None:
         shown = " ".join(axis or "_" for axis in axes)
@@ -152,15 +147,15 @@ def _roles(axes: list[str | None]) -> tuple[str, ...] | None:
     >>> _roles(["in:embed", "heads", "kv"]), _roles(["embed", "mlp"])
     (('in', 'out', 'out'), None)
     """
-    roles = [next((r for r in SIDES if axis and r in (axis, _role(axis))), "") for axis in axes]
+    roles = [next((r for r in ir.SIDES if axis and r in (axis, _role(axis))), "") for axis in axes]
     said = set(filter(None, roles))
     if not said:
         return None
-    other = SIDES[said == {"in"}] if len(said) == 1 else ""
+    other = ir.SIDES[said == {"in"}] if len(said) == 1 else ""
     return tuple(role or other for role in roles)
 
 
-def _places(rule: DeriveRule, weight: _Weight, names: tuple[str, ...]) -> tuple[int, ...] | str:
+def _places(rule: ir.DeriveRule, weight: _Weight, names: tuple[str, ...]) -> tuple[int, ...] | str:
     """Return where the dimensions with these names stand among the parent's own, in its order."""
     found: set[int] = set()
     for name in names:
@@ -173,13 +168,13 @@ def _places(rule: DeriveRule, weight: _Weight, names: tuple[str, ...]) -> tuple[
     return tuple(sorted(found))
 
 
-def _of_dims(rule: DeriveRule, weight: _Weight, rank: int) -> DerivedDims | str:
+def _of_dims(rule: ir.DeriveRule, weight: _Weight, rank: int) -> ir.DerivedDims | str:
     """Return the dimensions that `dims` gives names of the parent's."""
     answer = next((each for each in rule.answers if len(each) == rank), None)
     if answer is None:
         counts = " or ".join(str(len(each)) for each in rule.answers)
         return f"`dims` has {counts} for {rank} dimensions"
-    dims: list[ParentDim | str | None] = []
+    dims: list[ir.ParentDim | str | None] = []
     for dim in answer:
         if not isinstance(dim, str) or dim not in rule.parent_names:
             dims.append(dim)
@@ -187,11 +182,11 @@ def _of_dims(rule: DeriveRule, weight: _Weight, rank: int) -> DerivedDims | str:
         found = [at for at, names in zip(weight.own, weight.names, strict=True) if dim in names]
         if len(found) != 1:
             return f"{len(found) or 'none'} of its dimensions are called `{dim}`"
-        dims.append(ParentDim(found[0]))
+        dims.append(ir.ParentDim(found[0]))
     return tuple(dims)
 
 
-def _held(rule: DeriveRule, weight: _Weight) -> tuple[tuple[int, ...], tuple[int, ...]] | str:
+def _held(rule: ir.DeriveRule, weight: _Weight) -> tuple[tuple[int, ...], tuple[int, ...]] | str:
     """Return which of the weight's own dimensions each side of a product holds."""
     assert rule.factors is not None
     left, right, _ = rule.factors
@@ -205,7 +200,7 @@ def _held(rule: DeriveRule, weight: _Weight) -> tuple[tuple[int, ...], tuple[int
     return f"neither side has dim {weight.own[missing[0]]}" if missing else (first, second)
 
 
-def _side(rule: DeriveRule, weight: _Weight, param: Param) -> DerivedDims | str:
+def _side(rule: ir.DeriveRule, weight: _Weight, param: ir.Param) -> ir.DerivedDims | str:
     """Return the dimensions of one side of a product."""
     assert rule.factors is not None
     left, _, rank = rule.factors
@@ -228,8 +223,8 @@ def _written(
     rank: str | None,
     *,
     is_left: bool,
-    param: Param,
-) -> DerivedDims | str:
+    param: ir.Param,
+) -> ir.DerivedDims | str:
     """Return the dimensions of a side in order: what is shared, its own, and the rank.
 
     By their number, its own may be joined into one, or what is shared with the rank; a convolution
@@ -237,10 +232,10 @@ def _written(
     """
     count = param.rank - len(weight.stacks)
     joined = _joined(weight, mine)
-    own = tuple(ParentDim(weight.own[at]) for at in mine)
-    both = tuple(ParentDim(weight.own[at]) for at in shared)
-    between: tuple[ParentDim | str | None, ...] = (rank,)
-    ways: list[DerivedDims] = [(*both, *((*own, *between) if is_left else (*between, *own)))]
+    own = tuple(ir.ParentDim(weight.own[at]) for at in mine)
+    both = tuple(ir.ParentDim(weight.own[at]) for at in shared)
+    between: tuple[ir.ParentDim | str | None, ...] = (rank,)
+    ways: list[ir.DerivedDims] = [(*both, *((*own, *between) if is_left else (*between, *own)))]
     if len(mine) > 1:
         ways.append((*both, *((joined, *between) if is_left else (*between, joined))))
     if len(shared) == 1:  # experts before ranks in what is read, and behind them in what is made
@@ -251,15 +246,15 @@ def _written(
     ones = count - len(ways[0])
     if ones > 0 and all(size == 1 for size in param.shape[-ones:]):
         return (*ways[0], *(None,) * ones)
-    shown = f"this side is `{derived_text(ways[0])}`"
+    shown = f"this side is `{ir.derived_text(ways[0])}`"
     if fitting:
         return f"{shown}, and {param.rank} dimensions may be two ways to join them"
     wanted = " or ".join(sorted({str(len(way) + len(weight.stacks)) for way in ways}))
     return f"{shown}, so it has {wanted} dimensions, and not {param.rank}"
 
 
-def _joined(weight: _Weight, mine: tuple[int, ...]) -> ParentDim:
+def _joined(weight: _Weight, mine: tuple[int, ...]) -> ir.ParentDim:
     """Return dimensions side by side in one, as so many for each of the first that is no 1."""
     sizes = [weight.param.shape[weight.own[at]] for at in mine]
     first = next((at for at, size in enumerate(sizes) if size != 1), 0)
-    return ParentDim(weight.own[mine[first]], "*", math.prod(sizes[first + 1 :]))
+    return ir.ParentDim(weight.own[mine[first]], "*", math.prod(sizes[first + 1 :]))

@@ -20,26 +20,7 @@ from typing import NamedTuple, TypeVar
 from shardspec.diagnostics.budget import spend
 from shardspec.ir import spec as ir
 from shardspec.ir.plan import ActivationSharding, Dims, Entry, Origin, ParamSharding, ShardingPlan
-from shardspec.ir.spec import (
-    NO_SUMS,
-    DeriveRule,
-    LogicalAxes,
-    MemoryRule,
-    Override,
-    Param,
-    ScanRule,
-    Spec,
-    Sums,
-    Target,
-)
-from shardspec.resolve.assign import (
-    RuleTable,
-    assign_any,
-    assign_axes,
-    assign_stated,
-    kept_whole,
-    rule_table,
-)
+from shardspec.resolve import assign
 from shardspec.resolve.match import PathMatcher, path_matcher
 
 Named = TypeVar("Named", ir.Activation, ActivationSharding)
@@ -53,28 +34,28 @@ class Naming(NamedTuple):
       mismatch: the names that were given, where their count is not the array's rank.
     """
 
-    logical_axes: LogicalAxes | None
+    logical_axes: ir.LogicalAxes | None
     origin: Origin = Origin.NONE
     matched: Entry | None = None
-    scan: ScanRule | None = None
-    mismatch: LogicalAxes | None = None
+    scan: ir.ScanRule | None = None
+    mismatch: ir.LogicalAxes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NameSource:
     """The path patterns of a spec, made ready to match."""
 
-    spec: Spec
+    spec: ir.Spec
     overrides: PathMatcher = field(repr=False)
     derives: PathMatcher = field(repr=False)
     path_rules: PathMatcher = field(repr=False)
     scans: PathMatcher = field(repr=False)
     memory: PathMatcher = field(repr=False)
     training: PathMatcher = field(repr=False)
-    caches: Mapping[str, Param] = field(default_factory=dict, repr=False)
+    caches: Mapping[str, ir.Param] = field(default_factory=dict, repr=False)
     _known: dict[tuple[int, int], Naming] = field(default_factory=dict, compare=False, repr=False)
 
-    def name(self, param: Param) -> Naming:
+    def name(self, param: ir.Param) -> Naming:
         """Return the names of one array."""
         index = self.overrides.first_match(param.path) if self.spec.overrides else None
         if index is not None:
@@ -98,11 +79,11 @@ class NameSource:
             found = self._known[key] = self.given_by(self.spec.path_rules[index], param)
         return found
 
-    def given_by(self, entry: Entry, param: Param) -> Naming:
+    def given_by(self, entry: Entry, param: ir.Param) -> Naming:
         """Return the names that one entry of the spec gives an array."""
-        if isinstance(entry, DeriveRule):
+        if isinstance(entry, ir.DeriveRule):
             return Naming(None, Origin.DERIVE, entry)
-        origin = Origin.OVERRIDE if isinstance(entry, Override) else Origin.PARAMS
+        origin = Origin.OVERRIDE if isinstance(entry, ir.Override) else Origin.PARAMS
         if entry.logical_axes is None:
             return Naming(None, origin, entry)
         return self._fitted(param, entry.logical_axes, origin, entry)
@@ -113,13 +94,13 @@ class NameSource:
         spec = self.spec
         return bool(spec.overrides or spec.derives or spec.memory or spec.training or self.caches)
 
-    def placed(self, path: str, matched: Entry | None = None) -> MemoryRule | Override | None:
+    def placed(self, path: str, matched: Entry | None = None) -> ir.MemoryRule | ir.Override | None:
         """Return the entry that says in which memory an array lies, None where nothing does.
 
         Args:
           matched: what names the array: an override may say it as well, and then it does.
         """
-        if isinstance(matched, Override) and matched.memory is not None:
+        if isinstance(matched, ir.Override) and matched.memory is not None:
             return matched
         index = self.memory.first_match(path) if self.spec.memory else None
         return None if index is None else self.spec.memory[index]
@@ -129,7 +110,9 @@ class NameSource:
         index = self.training.first_match(path) if self.spec.training else None
         return None if index is None else self.spec.training[index]
 
-    def _fitted(self, param: Param, names: LogicalAxes, origin: Origin, matched: Entry) -> Naming:
+    def _fitted(
+        self, param: ir.Param, names: ir.LogicalAxes, origin: Origin, matched: Entry
+    ) -> Naming:
         """Return `names` with the stacked axes of a scanned array put in."""
         if len(names) == param.rank or not self.spec.scans:
             return _checked(param, names, origin, matched)
@@ -144,7 +127,7 @@ class NameSource:
         return _checked(param, whole, origin, matched, scan)
 
 
-def name_source(spec: Spec) -> NameSource:
+def name_source(spec: ir.Spec) -> NameSource:
     """Return the patterns of `spec`, compiled."""
     return NameSource(
         spec,
@@ -158,7 +141,7 @@ def name_source(spec: Spec) -> NameSource:
     )
 
 
-def stacked(names: LogicalAxes, axes: tuple[tuple[str, int], ...]) -> LogicalAxes | None:
+def stacked(names: ir.LogicalAxes, axes: tuple[tuple[str, int], ...]) -> ir.LogicalAxes | None:
     """Return `names` with each scan axis at its position in the whole array, None if it has none.
 
     Negative positions count from the end of the stacked array, as in `jax.vmap`.
@@ -179,11 +162,11 @@ def stacked(names: LogicalAxes, axes: tuple[tuple[str, int], ...]) -> LogicalAxe
 
 
 def _checked(
-    param: Param,
-    names: LogicalAxes,
+    param: ir.Param,
+    names: ir.LogicalAxes,
     origin: Origin,
     matched: Entry | None = None,
-    scan: ScanRule | None = None,
+    scan: ir.ScanRule | None = None,
 ) -> Naming:
     if len(names) == param.rank:
         return Naming(names, origin, matched, scan)
@@ -198,29 +181,29 @@ class ArrayResolver:
       arrays: by path, among which the parents of derived arrays are looked for.
     """
 
-    spec: Spec
-    target: Target
+    spec: ir.Spec
+    target: ir.Target
     names: NameSource = field(repr=False)
-    table: RuleTable = field(repr=False)
-    arrays: Mapping[str, Param] = field(default_factory=dict, compare=False, repr=False)
+    table: assign.RuleTable = field(repr=False)
+    arrays: Mapping[str, ir.Param] = field(default_factory=dict, compare=False, repr=False)
     _known: dict[object, Dims] = field(default_factory=dict, compare=False, repr=False)
 
-    def on(self, target: Target) -> ArrayResolver:
+    def on(self, target: ir.Target) -> ArrayResolver:
         """Return the same spec made ready for another target."""
         return ArrayResolver(self.spec, target, self.names, _table(self.spec, target), self.arrays)
 
-    def among(self, params: Iterable[Param]) -> ArrayResolver:
+    def among(self, params: Iterable[ir.Param]) -> ArrayResolver:
         """Return the same for arrays that are resolved together, so that parents are found."""
         if not self.spec.derives:
             return self
         return replace(self, arrays={**self.arrays, **{param.path: param for param in params}})
 
-    def resolve_all(self, params: Iterable[Param]) -> tuple[ParamSharding, ...]:
+    def resolve_all(self, params: Iterable[ir.Param]) -> tuple[ParamSharding, ...]:
         """Return the answers for arrays that belong together, in order."""
         found = tuple(params)
         return tuple(map(self.among(found).resolve, found))
 
-    def resolve(self, param: Param, entry: Entry | None = None, depth: int = 0) -> ParamSharding:
+    def resolve(self, param: ir.Param, entry: Entry | None = None, depth: int = 0) -> ParamSharding:
         """Return the answer for one array, with its trace.
 
         Args:
@@ -232,15 +215,15 @@ class ArrayResolver:
         training = self.names.trained(param.path)
         return found if training is None else replace(found, training=training)
 
-    def _resolve(self, param: Param, entry: Entry | None, depth: int) -> ParamSharding:
+    def _resolve(self, param: ir.Param, entry: Entry | None, depth: int) -> ParamSharding:
         naming = self.names.name(param) if entry is None else self.names.given_by(entry, param)
         matched = naming.matched
         placed = self.names.placed(param.path, matched)
-        if isinstance(matched, DeriveRule):
+        if isinstance(matched, ir.DeriveRule):
             from shardspec.resolve.derive import derived  # few specs have such arrays
 
             return replace(derived(self, param, matched, depth), placed=placed)
-        if isinstance(matched, Override) and matched.partition is not None:
+        if isinstance(matched, ir.Override) and matched.partition is not None:
             return self._as_stated(param, matched, matched.partition, placed)
         if naming.origin is Origin.CACHES:
             param = replace(param, is_cache=True)
@@ -251,16 +234,18 @@ class ArrayResolver:
         dims = self._small(param, axes)
         if dims is None:
             dims = self._any(param.shape) if is_of_any else self.dims(param.shape, axes)
-        return ParamSharding(param, dims, naming.origin, matched, scan, mismatch, NO_SUMS, placed)
+        return ParamSharding(
+            param, dims, naming.origin, matched, scan, mismatch, ir.NO_SUMS, placed
+        )
 
-    def _small(self, param: Param, logical_axes: LogicalAxes) -> Dims | None:
+    def _small(self, param: ir.Param, logical_axes: ir.LogicalAxes) -> Dims | None:
         """Return the dimensions of an array that the policy keeps whole; None for others."""
         if not self.spec.policy.keeps_whole(param):
             return None
         key = ("whole", param.shape, logical_axes)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = kept_whole(param.shape, logical_axes, self.table)
+            found = self._known[key] = assign.kept_whole(param.shape, logical_axes, self.table)
         return found
 
     def _any(self, shape: tuple[int, ...]) -> Dims:
@@ -268,15 +253,15 @@ class ArrayResolver:
         key = ("any", shape)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = assign_any(shape, self.table)
+            found = self._known[key] = assign.assign_any(shape, self.table)
         return found
 
-    def dims(self, shape: tuple[int | None, ...], logical_axes: LogicalAxes) -> Dims:
+    def dims(self, shape: tuple[int | None, ...], logical_axes: ir.LogicalAxes) -> Dims:
         """Return the sharding of an array of these sizes and names; remembered by value."""
         key = (shape, logical_axes)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = assign_axes(shape, logical_axes, self.table)
+            found = self._known[key] = assign.assign_axes(shape, logical_axes, self.table)
         return found
 
     def activation(self, activation: ir.Activation) -> ActivationSharding:
@@ -295,22 +280,22 @@ class ArrayResolver:
         dims = self._known.get(key)
         if dims is None:
             position = self.spec.activations.index(activation)
-            dims = self._known[key] = assign_stated(shape, activation, position, self.table)
+            dims = self._known[key] = assign.assign_stated(shape, activation, position, self.table)
         return ActivationSharding(activation, dims, self._sums(activation))
 
-    def _sums(self, entry: Override | ir.Activation) -> Sums:
+    def _sums(self, entry: ir.Override | ir.Activation) -> ir.Sums:
         """Return the mesh axes of sums that this target has, and those that no target has."""
         here, known = self.table.sizes, self.table.known
         asked = map(self.target.mesh.in_parts, entry.sums)
         kept = [tuple(a for a in axes if a in here or a not in known) for axes in asked]
-        return Sums(*kept) if entry.sums.mesh_axes else NO_SUMS
+        return ir.Sums(*kept) if entry.sums.mesh_axes else ir.NO_SUMS
 
     def _as_stated(
         self,
-        param: Param,
-        override: Override,
+        param: ir.Param,
+        override: ir.Override,
         partition: tuple[tuple[str, ...], ...],
-        placed: MemoryRule | Override | None,
+        placed: ir.MemoryRule | ir.Override | None,
     ) -> ParamSharding:
         """Return the partition an override states, tried as one rule a dimension."""
         if len(partition) != param.rank:
@@ -323,7 +308,7 @@ class ArrayResolver:
         found = self._known.get(key)
         if found is None:
             position = self.spec.overrides.index(override)
-            found = assign_stated(param.shape, override, position, self.table)
+            found = assign.assign_stated(param.shape, override, position, self.table)
             self._known[key] = found
         sums = self._sums(override)
         return ParamSharding(param, found, Origin.OVERRIDE, override, sums=sums, placed=placed)
@@ -347,14 +332,14 @@ def activation_for(activations: Sequence[Named], name: str) -> Named | None:
     return None if index is None else activations[general[index]]
 
 
-def array_resolver(spec: Spec, target: Target) -> ArrayResolver:
+def array_resolver(spec: ir.Spec, target: ir.Target) -> ArrayResolver:
     """Return `spec` made ready for `target`."""
     listed = {param.path: param for param in spec.params} if spec.derives else {}
     return ArrayResolver(spec, target, name_source(spec), _table(spec, target), listed)
 
 
-def _table(spec: Spec, target: Target) -> RuleTable:
-    return rule_table(
+def _table(spec: ir.Spec, target: ir.Target) -> assign.RuleTable:
+    return assign.rule_table(
         spec.axis_rules,
         target.mesh,
         known_mesh_axes=spec.mesh_axis_names,
@@ -364,7 +349,7 @@ def _table(spec: Spec, target: Target) -> RuleTable:
     )
 
 
-def resolve(spec: Spec, target: Target, params: Iterable[Param]) -> ShardingPlan:
+def resolve(spec: ir.Spec, target: ir.Target, params: Iterable[ir.Param]) -> ShardingPlan:
     """Return the layout of every array on `target`. Never raises on what users wrote."""
     resolver = array_resolver(spec, target)
     return ShardingPlan(

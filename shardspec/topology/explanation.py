@@ -13,15 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from shardspec.ir.spec import Hardware, Mesh, MeshAxis, Target
+from shardspec.topology import machine as machines
 from shardspec.topology.assignment import AxisScore, is_ring, score_axis
-from shardspec.topology.machine import (
-    Coordinate,
-    Digit,
-    Link,
-    PhysicalAxis,
-    joined_digits,
-    route_hops,
-)
 from shardspec.topology.placement import AxisPlacement, Placement, place
 from shardspec.topology.submesh import Tile, better_submeshes
 
@@ -119,12 +112,12 @@ def _explain(placed: AxisPlacement, placement: Placement) -> AxisExplanation:
     score = score_axis(digits, machine, asks_dcn=asks_dcn)
     crossed = {machine[digit.axis].link for digit in digits}
     speed, bottleneck = _bandwidth(crossed, score.links, placement.hardware)
-    runs = tuple(_run(digit, machine[digit.axis]) for digit in joined_digits(digits))
+    runs = tuple(_run(digit, machine[digit.axis]) for digit in machines.joined_digits(digits))
     return AxisExplanation(
         name=placed.axis.name,
         size=placed.axis.size,
         runs=runs,
-        hops=route_hops(placed.route, machine),
+        hops=machines.route_hops(placed.route, machine),
         wrapped=bool(runs) and all(run.shape != "line" for run in runs),
         hosts=score.hosts,
         slices=slices_of(placed, placement),
@@ -169,7 +162,7 @@ def _explain_listed(axis: MeshAxis, placement: Placement) -> AxisExplanation:
     )
 
 
-def _run(digit: Digit, axis: PhysicalAxis) -> Run:
+def _run(digit: machines.Digit, axis: machines.PhysicalAxis) -> Run:
     shape: RunShape = "ring" if is_ring(digit, axis) else "line"
     if axis.link != "ici":
         shape = "chip" if axis.link == "chip" else "switch"
@@ -177,11 +170,11 @@ def _run(digit: Digit, axis: PhysicalAxis) -> Run:
 
 
 def _bandwidth(
-    crossed: Collection[Link], links: float, hardware: Hardware
+    crossed: Collection[machines.Link], links: float, hardware: Hardware
 ) -> tuple[float | None, Bottleneck]:
     """Return the slowest part of what an axis crosses and its speed for one device, one way."""
     link_speed = hardware.chip.link_bytes_per_s
-    speeds: dict[Link, float | None] = {
+    speeds: dict[machines.Link, float | None] = {
         "dcn": network_per_device(hardware),
         "ici": None if link_speed is None else link_speed * links,
         "nvlink": link_speed,
@@ -348,7 +341,7 @@ def drawn_axis(placement: Placement) -> str | None:
     return inside[-1].name if inside else None
 
 
-def seats(placement: Placement, axis: str | None = None) -> dict[Coordinate, Seat]:
+def seats(placement: Placement, axis: str | None = None) -> dict[machines.Coordinate, Seat]:
     """Return the seat of every device, for the mesh axis `axis` or the one that is drawn."""
     name = axis or drawn_axis(placement)
     sizes = [placed.axis.size for placed in placement.axes]

@@ -30,8 +30,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from shardspec.ir.collectives import CollectiveKind
 from shardspec.ir.spec import Hardware
-from shardspec.ir.step import CollectiveKind
 from shardspec.topology.assignment import is_ring
 from shardspec.topology.explanation import network_per_device
 from shardspec.topology.machine import (
@@ -149,8 +149,7 @@ def walk_seconds(kind: CollectiveKind, payload_bytes: float, stretch: Sequence[L
     """
     if kind is CollectiveKind.COLLECTIVE_PERMUTE:
         return max((payload_bytes / leg.shift_bytes_per_s for leg in stretch), default=0.0)
-    turns = 2 if kind is CollectiveKind.ALL_REDUCE else 1
-    seconds, inside = 0.0, 1
+    turns, seconds, inside = kind.turns, 0.0, 1
     for leg in stretch:
         share = (leg.ways - 1) / leg.ways
         if kind is CollectiveKind.ALL_TO_ALL:

@@ -222,7 +222,7 @@ def refusal(
     def read(*_: Any) -> None:
         raise AssertionError("an array was read")
 
-    monkeypatch.setattr("shardspec.jax_backend.resolver.restored", read)
+    monkeypatch.setattr("shardspec.jax_backend.live.restored", read)
     with pytest.raises(ShardspecError) as error:
         found.restore(path, tree)
     (finding,) = error.value.diagnostics

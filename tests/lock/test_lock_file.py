@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -363,3 +364,10 @@ def test_another_order_by_hand_is_another_lock(machine: str) -> None:
 
     assert "devices listed = sha256:" in locked("0..7")
     assert locked("0..7") != locked("7..0")
+
+
+def test_a_lock_of_version_0_2_is_read_and_written_as_it_was() -> None:
+    text = (Path(__file__).parent.parent / "data/saved/spec-0.2.lock").read_text("utf-8")
+    found = read_lock(SourceFile("spec.lock", text))
+    assert isinstance(found, Layout)
+    assert lock_text(found) == text

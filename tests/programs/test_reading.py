@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.spec import Mesh, MeshAxis
 from shardspec.ir.step import Collective, Step, StepArgument, StepArray
-from shardspec.programs.origins import COLLECTIVES
 from shardspec.programs.reading import read_program
 
 DATA = Path(__file__).parents[1] / "data"
@@ -278,9 +277,3 @@ def test_deep_and_wide_programs_are_read() -> None:
     last += " all-reduce(%p), replica_groups=[1,16]<=[16]\n}\n"
     step = read(f"HloModule m, num_partitions=16\n{deep}{last}{entry}{calls}}}\n")
     assert [each.count for each in step.collectives] == [2000]
-
-
-def test_kinds_are_those_that_are_followed() -> None:
-    from shardspec.ir.step import CollectiveKind
-
-    assert set(COLLECTIVES) == set(CollectiveKind)

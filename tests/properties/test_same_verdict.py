@@ -24,7 +24,7 @@ from shardspec.lsp.hover import hover
 from shardspec.programs.memory import CompiledMemory
 from shardspec.programs.proof import Proof
 from shardspec.report import cost as report
-from shardspec.report.cost_json import cost_data
+from shardspec.report.cost_json import cost_record
 from shardspec.report.page_pieces import memory_text
 from shardspec.report.table import memory_lines
 from shardspec.search.candidates import Candidate, Variant
@@ -82,7 +82,7 @@ def verdicts(spec: Spec, text: str, folder: Path) -> dict[str, bool | None]:
     told = {
         "compile": "\n".join(map(str, memory_lines([plan]))),
         "cost": str(report.Cost.of(cost)),
-        "report": memory_text(cost_data(cost)["memory"]),
+        "report": memory_text(cost_record(cost).memory),
     }
     room = {each.axis: each.most for each in rooms(plan)}
     return {
@@ -90,7 +90,7 @@ def verdicts(spec: Spec, text: str, folder: Path) -> dict[str, bool | None]:
         "editor": not _exceeds(snapshot.found),
         "memory": memory(plan).fits,
         "cost": cost.memory.fits,
-        "json": cost_data(cost)["memory"]["fits"],
+        "json": cost_record(cost).memory.fits,
         "verify": proof.fits,
         "search": row.fits if row is not None else quick is not None and quick.memory.fits,
         "room": room["pages"] >= 32,
@@ -124,4 +124,4 @@ def test_every_verb_shows_the_same_room(machine: str, tmp_path: Path) -> None:
     assert any(f"of {room}" in str(each) for each in shown)
     assert f"of {room}" in (hover(snapshot, text.index("pod")) or "")
     assert f"of {room}" in "\n".join(told)
-    assert f"of {room}" in memory_text(cost_data(cost_on(plan))["memory"])
+    assert f"of {room}" in memory_text(cost_record(cost_on(plan)).memory)

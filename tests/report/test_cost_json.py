@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from pathlib import Path
+from typing import Any, get_origin
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardspec import assets
 from shardspec.analysis.cost import cost_of
 from shardspec.analysis.traffic import By
 from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.report.cost_json import cost_text, read_data, schema
+from shardspec.records import Field, data_of, fields_of, is_record
+from shardspec.report.cost_json import CostRecord, cost_text, read_cost
 from tests.report.test_cost_text import cost, plan
 
 TEXT = cost_text(cost(), date="2026-11-22")
 
 
 def read(text: str) -> dict[str, Any] | Diagnostic:
-    return read_data(SourceFile("cost.json", text))
+    found = read_cost(SourceFile("cost.json", text))
+    return found if isinstance(found, Diagnostic) else data_of(found)
+
+
+def schema() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(assets.schema_path("cost").read_text("utf-8"))
+    return found
 
 
 def refused(text: str) -> str:
@@ -115,31 +124,39 @@ def test_what_is_written_is_what_the_schema_describes() -> None:
     jsonschema.Draft7Validator(schema()).validate(json.loads(TEXT))
 
 
-def walk(node: dict[str, Any]) -> list[dict[str, Any]]:
-    inner = [*node.get("properties", {}).values()]
-    inner += [node[key] for key in ("items", "additionalProperties") if key in node]
-    return [node, *(each for one in inner for each in walk(one))]
+def test_every_key_is_in_the_schema_with_its_type() -> None:
+    """The schema is for people and for validators; the types of the record are what is read."""
+    words = {int: "integer", float: "number", bool: "boolean", str: "string"}
 
+    def same(node: dict[str, Any], field: Field) -> None:
+        kinds = node["type"] if isinstance(node["type"], list) else [node["type"]]
+        if is_record(field.kind):
+            word = "object"
+            keys(node, field.kind)
+        elif get_origin(field.kind) is tuple:
+            word = "array"
+            same(node["items"], field.inner[-1])
+        elif get_origin(field.kind) is dict:
+            word = "object"
+            same(node["additionalProperties"], field.inner[-1])
+        else:
+            word = words.get(field.kind, "string")
+        assert word in kinds
+        assert "null" in kinds or not field.is_optional or field.is_omitted
+        if word in ("integer", "number"):
+            assert node.get("minimum", 0) == field.least
 
-def test_the_schema_uses_the_words_that_the_reader_knows() -> None:
-    known = {"type", "description", "properties", "required", "items", "additionalProperties"}
-    known |= {"enum", "minimum", "$schema", "title"}
-    for node in walk(schema()):
-        assert set(node) <= known
-        assert set(node.get("required", ())) <= set(node.get("properties", ()))
+    def keys(node: dict[str, Any], kind: type) -> None:
+        known = fields_of(kind)
+        assert {each.name for each in known} == set(node["properties"])
+        least = {each.name for each in known if each.is_required}
+        assert (
+            least <= set(node["required"]) <= {each.name for each in known if not each.is_omitted}
+        )
+        for each in known:
+            same(node["properties"][each.name], each)
 
-
-def test_every_field_is_in_the_schema() -> None:
-    def names(data: Any, node: dict[str, Any]) -> None:
-        if isinstance(data, dict) and "properties" in node:
-            assert set(data) <= set(node["properties"])
-            for name, value in data.items():
-                names(value, node["properties"][name])
-        if isinstance(data, list):
-            for value in data:
-                names(value, node["items"])
-
-    names(json.loads(cost_text(cost(), by="rule")), schema())
+    keys(schema(), CostRecord)
 
 
 def edited(**more: Any) -> str:
@@ -166,6 +183,10 @@ def edited(**more: Any) -> str:
         (edited(collectives=[{}]), "`collectives[0].kind` is missing"),
         (edited(memory={"parameters": {"bytes": 1, "basis": "so"}}), "`memory.gradients` is miss"),
         (edited(time=[]), "`time` should be object or null"),
+        (
+            TEXT.replace(', "basis": "exact"', "").replace('"basis": "exact"', '"b": 0'),
+            "is missing",
+        ),
     ],
 )
 def test_what_is_refused(text: str, said: str) -> None:
@@ -202,3 +223,8 @@ def test_total(data: st.DataObject) -> None:
         node = inner
     found = read(json.dumps(document))
     assert isinstance(found, dict) or found.code.id == "SHD023"
+
+
+def test_a_file_of_version_0_2_is_read_as_it_was_written() -> None:
+    text = (Path(__file__).parent.parent / "data/saved/cost-0.2.json").read_text("utf-8")
+    assert read(text) == json.loads(text)

@@ -21,7 +21,7 @@ from shardspec.analysis.traffic import By, group
 from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.plan import ShardingPlan
 from shardspec.report.cost import cost_lines
-from shardspec.report.cost_json import cost_data
+from shardspec.report.cost_json import cost_record
 from shardspec.report.explain import explain, explain_activation
 from shardspec.report.mesh import mesh_lines
 from shardspec.report.page import Shown, page_text
@@ -84,7 +84,7 @@ def shown(plan: ShardingPlan) -> Shown:
     stated = stated_step(plan)
     step = None if stated is None else stated.step
     tokens = None if stated is None else stated.tokens
-    return Shown(plan, cost_data(cost_of(plan, step, tokens=tokens)))
+    return Shown(plan, cost_record(cost_of(plan, step, tokens=tokens)))
 
 
 def page_of(text: str) -> str:
@@ -187,20 +187,20 @@ def test_costs_are_those_of_cost() -> None:
         stated = stated_step(plan)
         assert stated is not None
         cost = cost_of(plan, stated.step, tokens=stated.tokens)
-        data = cost_data(cost)
+        data = cost_record(cost)
         printed = re.sub(r"\s+", " ", " ".join(cost_lines(cost)))
         pieces = memory_rows([(plan.name, data)]) + time_piece(data)
         for said in re.findall(r"[=~] [\d.]+ \w+", Read(pieces).text):
             assert said in printed
         assert ("bound by" in pieces) is (cost.time is not None)
         for by in ("axis", "rule", "line"):
-            assert_grouped(cost.step.collectives if cost.step else (), data["collectives"], by)
+            assert_grouped(cost.step.collectives if cost.step else (), data.collectives, by)
 
 
 def assert_grouped(collectives: Any, sent: list[Any], by: By) -> None:
     """What is sent by axis, rule and line of code is what the tables of `cost --by` are made of."""
     found = [
-        (name, sum(s["wire_bytes"] for s in rows), round(sum(s["count"] for s in rows), 6))
+        (name, sum(s.wire_bytes for s in rows), round(sum(s.count for s in rows), 6))
         for name, rows in sent_by(sent, by)
     ]
     known = [(row.name, row.wire_bytes, round(row.count, 6)) for row in group(collectives, by)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 
 import shardspec
 from shardspec.diagnostics import Diagnostic
-from shardspec.report.cost_json import cost_text
+from shardspec.records import data_of
+from shardspec.report.cost_json import cost_record
 from shardspec.report.saved_cost import (
     SavedCost,
     array_lines,
@@ -23,13 +25,13 @@ from shardspec.report.saved_cost import (
 )
 from tests.report.test_cost_text import SPEC, cost, plan
 
-DATA: dict[str, Any] = json.loads(cost_text(cost(), date="2026-11-22"))
-SAVED = SavedCost("cost.json", DATA)
+COST = cost_record(cost(), date="2026-11-22")
+SAVED = SavedCost("cost.json", COST)
 HEAD = "cost.json (2026-11-22): "
 
 
 def with_data(**more: Any) -> SavedCost:
-    return SavedCost("cost.json", DATA | more)
+    return SavedCost("cost.json", replace(COST, **more))
 
 
 def test_an_axis() -> None:
@@ -52,10 +54,10 @@ def test_a_line() -> None:
 
 def test_what_lines_send_together_is_said() -> None:
     sent = [
-        each | {"because": [*each["because"], DATA["collectives"][0]["because"][0]]}
-        for each in DATA["collectives"]
+        replace(each, because=(*each.because, COST.collectives[0].because[0]))
+        for each in COST.collectives
     ]
-    lines = list(line_lines(with_data(collectives=sent), "spec.yaml", 4, plan()))
+    lines = list(line_lines(with_data(collectives=tuple(sent)), "spec.yaml", 4, plan()))
     assert lines[-1] == "  ~ 640 MiB of it together with other lines"
 
 
@@ -70,7 +72,7 @@ def test_arrays() -> None:
 
 
 def test_without_a_step() -> None:
-    bare = with_data(source=None, time=None, collectives=[])
+    bare = with_data(source=None, time=None, collectives=())
     assert list(axis_lines(bare, "fsdp", plan())) == [
         "cost.json (2026-11-22) holds no step, and nothing that is sent"
     ]
@@ -114,7 +116,7 @@ def test_a_spec_is_the_same_from_anywhere() -> None:
     assert SAVED.is_of(spec)
     assert len(SAVED.by_line("conf/spec.yaml", 4, spec)) == 10
     above = with_data(spec="far/conf/spec.yaml")
-    for each in above.sent:
+    for each in above.cost.collectives:
         assert above.lines_of(each) <= {("../../spec.yaml", 4), ("../../spec.yaml", 5)}
     assert not SAVED.is_of(shardspec.loads(SPEC, "other.yaml").ir)
 
@@ -124,8 +126,6 @@ def test_a_finding_tells_what_its_line_costs() -> None:
     rule = spec.axis_rules[0]
     code = stale_finding(with_data(inputs={}), spec)
     assert code is not None
-    from dataclasses import replace
-
     from shardspec.diagnostics import Label
 
     assert rule.span is not None
@@ -140,7 +140,7 @@ def test_a_finding_tells_what_its_line_costs() -> None:
 def test_a_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "cost.json"
     assert isinstance(saved_cost(str(path)), Diagnostic)
-    path.write_text(json.dumps(DATA))
+    path.write_text(json.dumps(data_of(COST)))
     for is_named in (True, False):
         found = saved_cost(str(path), is_named=is_named)
         assert isinstance(found, SavedCost)

@@ -12,12 +12,13 @@ from shardspec.analysis import cost as analysis
 from shardspec.analysis.cost import cost_of
 from shardspec.analysis.cost_diff import CostDiff
 from shardspec.analysis.spec_step import Stated, stated_step
-from shardspec.diagnostics import SourceFile
+from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.ir.step import Figure, Place, Step, Unknown
 from shardspec.pipeline import compile_plans
+from shardspec.records import data_of
 from shardspec.report.cost import Cost, cost_lines
 from shardspec.report.cost_diff import cost_diff_data, cost_diff_lines
-from shardspec.report.cost_json import cost_data, cost_text, read_data
+from shardspec.report.cost_json import cost_record, cost_text, read_cost
 from shardspec.report.notebook import cost_pieces
 from shardspec.report.page import Shown, page_text
 from shardspec.report.saved_cost import SavedCost, axis_lines
@@ -47,7 +48,7 @@ def with_unknown(step: Step, *figures: Figure, is_alone: bool = False) -> Step:
 @pytest.mark.parametrize("figure", FIGURES)
 def test_every_form_names_it_with_its_line(figure: Figure) -> None:
     made = cost(figure)
-    page = page_text(SPEC, [Shown(PLAN, cost_data(made))], [])
+    page = page_text(SPEC, [Shown(PLAN, cost_record(made))], [])
     diff = CostDiff("slice", made, made)
     for text in (
         "\n".join(cost_lines(made)),
@@ -60,14 +61,14 @@ def test_every_form_names_it_with_its_line(figure: Figure) -> None:
         assert "model.py:31" in text
         assert "no rule splits it" in text
     (found,) = cost_diff_data(diff)["unknown"]
-    assert found == cost_data(made)["unknown"][0]
+    assert found == data_of(cost_record(made).unknown[0])
     assert found["place"] == {"file": "model.py", "line": 31}
     assert found["figures"] == [figure]
 
 
 def test_nothing_is_no_figure() -> None:
     made = cost("sends", is_alone=True)
-    saved = SavedCost("cost.json", cost_data(made))
+    saved = SavedCost("cost.json", cost_record(made))
     for text in (
         "\n".join(cost_lines(made)),
         cost_pieces(made),
@@ -89,7 +90,7 @@ def test_what_depends_on_it_is_not_said(figure: Figure) -> None:
     is_timed = figure == "memory"
     assert ("at least" not in time and "bound by" in time and "MFU" in time) is is_timed
     assert ("at least" in sends) is (figure == "sends")
-    data = cost_data(made)
+    data = data_of(cost_record(made))
     assert (data["mfu"] is not None and data["tokens_per_s"] is not None) is is_timed
     assert (data["time"]["bound"] != "unknown") is is_timed
     assert (data["memory"]["fits"] is None) is (figure == "memory")
@@ -102,13 +103,15 @@ def test_a_step_that_holds_too_much_does_not_fit_whatever_is_unknown() -> None:
 
 def test_a_saved_cost_keeps_it() -> None:
     text = cost_text(cost("sends", "memory"))
-    data = read_data(SourceFile("cost.json", text))
-    assert isinstance(data, dict)
+    read = read_cost(SourceFile("cost.json", text))
+    assert not isinstance(read, Diagnostic)
+    data = data_of(read)
     assert data == json.loads(text)
-    (line, *_) = axis_lines(SavedCost("cost.json", data), "fsdp", PLAN)
+    (line, *_) = axis_lines(SavedCost("cost.json", read), "fsdp", PLAN)
     assert "fsdp sends at least ~" in line
     older = {name: value for name, value in data.items() if name != "unknown"}
-    assert read_data(SourceFile("cost.json", json.dumps(older))) == older
+    found = read_cost(SourceFile("cost.json", json.dumps(older)))
+    assert found == replace(read, unknown=())
 
 
 def test_costs_with_it_are_not_the_same() -> None:

@@ -8,48 +8,26 @@ are T5X's own: the partitioner takes whatever has their `as_logical_axes`, `stat
 
 from typing import Any
 
-from jax.sharding import PartitionSpec
+from jax.sharding import PartitionSpec as PartitionSpec
 
-from shardspec.compat.t5x.meshes import (
-    HardwareMesh,
-    bounds_from_last_device,
-    default_mesh,
-    get_coords,
-    get_cpu_mesh,
-    get_gpu_mesh,
-    get_mesh,
-    global_mesh_defined,
-)
-from shardspec.compat.t5x.partitioner import PjitPartitioner, PjittedFnWithContext
-from shardspec.compat.t5x.rules import (
-    LogicalAxisRules,
-    override_params_axes_names,
-    standard_logical_axis_rules,
-    update_logical_axis_rules,
-)
-from shardspec.jax_backend.batch import DataLayout, LocalChunker, LocalChunkInfo, get_data_layout
-
-__all__ = [
-    "DataLayout",
-    "HardwareMesh",
-    "LocalChunkInfo",
-    "LocalChunker",
-    "LogicalAxisRules",
-    "PartitionSpec",
-    "PjitPartitioner",
-    "PjittedFnWithContext",
-    "bounds_from_last_device",
-    "default_mesh",
-    "get_coords",
-    "get_cpu_mesh",
-    "get_data_layout",
-    "get_gpu_mesh",
-    "get_mesh",
-    "global_mesh_defined",
-    "override_params_axes_names",
-    "standard_logical_axis_rules",
-    "update_logical_axis_rules",
-]
+from shardspec.compat.t5x.meshes import HardwareMesh as HardwareMesh
+from shardspec.compat.t5x.meshes import bounds_from_last_device as bounds_from_last_device
+from shardspec.compat.t5x.meshes import default_mesh as default_mesh
+from shardspec.compat.t5x.meshes import get_coords as get_coords
+from shardspec.compat.t5x.meshes import get_cpu_mesh as get_cpu_mesh
+from shardspec.compat.t5x.meshes import get_gpu_mesh as get_gpu_mesh
+from shardspec.compat.t5x.meshes import get_mesh as get_mesh
+from shardspec.compat.t5x.meshes import global_mesh_defined as global_mesh_defined
+from shardspec.compat.t5x.partitioner import PjitPartitioner as PjitPartitioner
+from shardspec.compat.t5x.partitioner import PjittedFnWithContext as PjittedFnWithContext
+from shardspec.compat.t5x.rules import LogicalAxisRules as LogicalAxisRules
+from shardspec.compat.t5x.rules import override_params_axes_names as override_params_axes_names
+from shardspec.compat.t5x.rules import standard_logical_axis_rules as standard_logical_axis_rules
+from shardspec.compat.t5x.rules import update_logical_axis_rules as update_logical_axis_rules
+from shardspec.jax_backend.batch import DataLayout as DataLayout
+from shardspec.jax_backend.batch import LocalChunker as LocalChunker
+from shardspec.jax_backend.batch import LocalChunkInfo as LocalChunkInfo
+from shardspec.jax_backend.batch import get_data_layout as get_data_layout
 
 _TRAIN_STATES = ("FlaxOptimTrainState", "InferenceState")
 

@@ -10,18 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from shardspec.ir.collectives import IN_SHARDY, MOVES
 from shardspec.ir.step import Reshard, Tear
 from shardspec.jax_backend.step.graph import Axis, Graph, Node, Value
 from shardspec.jax_backend.step.rewrites import sliced_over
-from shardspec.jax_backend.step.sends import ELEMENTWISE, INSERTED, VIEWS, Send
+from shardspec.jax_backend.step.sends import ELEMENTWISE, VIEWS, Send
 
 _SLICE = "sdy.all_slice"
-_MOVES = frozenset(
-    (
-        *(_SLICE, "sdy.all_gather", "sdy.all_to_all"),
-        *("sdy.collective_permute", "sdy.reshard"),
-    )
-)
+_MOVES = {_SLICE, *(name for name, kind in IN_SHARDY.items() if kind in MOVES)}
 _FORMS = VIEWS - {_SLICE}
 _TURNS = frozenset(("stablehlo.transpose", "stablehlo.reverse"))
 #: Operations on one element at a time, or on those in one place of several arrays.
@@ -45,7 +41,7 @@ def reshard_of(send: Send, graph: Graph) -> Reshard | None:
     each group of devices.
     """
     node = send.node
-    if send.node.body.all_manual or node.name not in _MOVES or send.kind is not INSERTED[node.name]:
+    if node.body.all_manual or node.name not in _MOVES or send.kind is not IN_SHARDY[node.name]:
         return None
     first, after = _first(node), _last(node).result
     before = first.operands[0]

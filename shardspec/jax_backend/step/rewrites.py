@@ -16,11 +16,11 @@ from typing import Any
 from jaxlib.mlir.dialects import stablehlo
 
 from shardspec.analysis import compiled_sends
+from shardspec.ir.collectives import IN_SHARDY, MOVES, SUMS, CollectiveKind, ring_bytes
 from shardspec.ir.spec import Hardware, Target, array_bytes
-from shardspec.ir.step import CollectiveKind, ring_bytes
 from shardspec.jax_backend.step.graph import Node, Value
 from shardspec.jax_backend.step.ops import dimensions
-from shardspec.jax_backend.step.sends import INSERTED, VIEWS, Send
+from shardspec.jax_backend.step.sends import VIEWS, Send
 from shardspec.jax_backend.step.trace import platform_of
 
 #: Operations that pass a partial sum on as it is, so that it can be summed over devices later.
@@ -31,13 +31,6 @@ _COPIES = frozenset(("stablehlo.convert", "stablehlo.transpose"))
 #: The dimensions that the parts of a scatter's index are for.
 _INDEXED = re.compile(r"scatter_dims_to_operand_dims = \[([\d, ]+)\]")
 _SUMS = frozenset(("stablehlo.add", "stablehlo.subtract"))
-_REDUCES = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
-#: Collectives that give the elements that they are given.
-_MOVES = (
-    CollectiveKind.ALL_GATHER,
-    CollectiveKind.ALL_TO_ALL,
-    CollectiveKind.COLLECTIVE_PERMUTE,
-)
 
 
 def corrected(sends: list[Send], target: Target) -> list[Send]:
@@ -154,7 +147,7 @@ def equal_gathers_once(sends: list[Send], ring_devices: int = 0) -> list[Send]:
         left = frozenset(axis for axes in send.result.split for axis in axes)
         led = _is_led_by_the_weight(send) and not _has_ring(send, ring_devices)
         key = (source, send.node.body, send.kind, frozenset(send.axes), left, led)
-        if send.kind in _REDUCES or send.is_written or key not in first:
+        if send.kind in SUMS or send.is_written or key not in first:
             kept.append(send)
             first[key] = send
         else:
@@ -203,7 +196,7 @@ def narrow_gathers(sends: list[Send], is_tpu: bool = False) -> list[Send]:
     libtpu narrows what is exchanged or passed on, too. Source: compiles of f32 weights and
     activations with libtpu 0.0.52 for v4, v5e, v5p and v6e.
     """
-    kinds = _MOVES if is_tpu else _MOVES[:1]
+    kinds = MOVES if is_tpu else MOVES[:1]
     for send in sends:
         is_moved = send.kind in kinds and send.source is send.node.operands[0]
         if not is_moved or not send.result.users:
@@ -233,7 +226,7 @@ def _read_bytes(value: Value, is_tpu: bool) -> int:
 
 def _is_quick_product(node: Node) -> bool:
     """Say whether an operation takes f32 as bf16, or moves it for such operations alone."""
-    if INSERTED.get(node.name) in _MOVES:
+    if IN_SHARDY.get(node.name) in MOVES:
         return bool(node.result.users) and all(map(_is_quick_product, node.result.users))
     if node.name != "stablehlo.dot_general":
         return False
@@ -247,7 +240,7 @@ def partial_sums_once(sends: list[Send]) -> list[Send]:
     The gradients of one activation through several weights are each a partial sum on every device:
     XLA adds them on the device and reduces the sum. Of those, the last reduction stays.
     """
-    by_result = {send.result: send for send in sends if send.kind in _REDUCES}
+    by_result = {send.result: send for send in sends if send.kind in SUMS}
     pending: dict[Value, tuple[Send, ...]] = {
         value: (send,) for value, send in by_result.items() if not send.is_written
     }

@@ -12,25 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardspec.ir.step import CollectiveKind, ring_bytes
+from shardspec.ir.collectives import IN_SHARDY, IN_STABLEHLO, CollectiveKind, ring_bytes
 from shardspec.jax_backend.step.graph import Axis, Graph, Node, Value
 
-INSERTED = {
-    "sdy.all_gather": CollectiveKind.ALL_GATHER,
-    "sdy.all_reduce": CollectiveKind.ALL_REDUCE,
-    "sdy.reduce_scatter": CollectiveKind.REDUCE_SCATTER,
-    "sdy.all_to_all": CollectiveKind.ALL_TO_ALL,
-    "sdy.collective_permute": CollectiveKind.COLLECTIVE_PERMUTE,
-    "sdy.reshard": CollectiveKind.ALL_TO_ALL,
-}
-WRITTEN = {
-    "stablehlo.all_gather": CollectiveKind.ALL_GATHER,
-    "stablehlo.all_reduce": CollectiveKind.ALL_REDUCE,
-    "stablehlo.reduce_scatter": CollectiveKind.REDUCE_SCATTER,
-    "stablehlo.all_to_all": CollectiveKind.ALL_TO_ALL,
-    "stablehlo.collective_permute": CollectiveKind.COLLECTIVE_PERMUTE,
-    "stablehlo.collective_broadcast": CollectiveKind.COLLECTIVE_PERMUTE,
-}
 _AXIS = re.compile(r'"((?:[^"\\]|\\.)*)"(?::\((\d+)\)(\d+))?')
 _MESH_GROUP = re.compile(r"axes\s*=\s*\[(.*)\]")
 
@@ -110,10 +94,10 @@ def sends_of(graph: Graph) -> list[Send]:
 
 
 def _send(node: Node, graph: Graph) -> Send | None:
-    if node.name in INSERTED and node.operands:
-        return _inserted(node, INSERTED[node.name], graph)
-    if node.name in WRITTEN and node.operands and node.body.all_manual:
-        return _written(node, WRITTEN[node.name], graph)
+    if node.name in IN_SHARDY and node.operands:
+        return _inserted(node, IN_SHARDY[node.name], graph)
+    if node.name in IN_STABLEHLO and node.operands and node.body.all_manual:
+        return _written(node, IN_STABLEHLO[node.name], graph)
     return None
 
 

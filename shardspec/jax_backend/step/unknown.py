@@ -16,11 +16,11 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from shardspec.ir.collectives import IN_SHARDY, IN_STABLEHLO
 from shardspec.ir.step import Unknown
 from shardspec.jax_backend.step.graph import WITH_BODIES, Axis, Graph, Node, Value
 from shardspec.jax_backend.step.ops import backend_config, is_mark, target_of
 from shardspec.jax_backend.step.rewrites import indexed_dims, is_constant
-from shardspec.jax_backend.step.sends import INSERTED, WRITTEN
 from shardspec.jax_backend.step.summands import sliced_summands
 from shardspec.programs.census import SENDS, unknown_call
 
@@ -102,7 +102,7 @@ def _is_exchange(node: Node) -> bool:
 
 def _is_foreign(node: Node) -> bool:
     """Say whether an operation under `shard_map` may send what nothing here counts."""
-    if not node.body.all_manual or node.name in WRITTEN:
+    if not node.body.all_manual or node.name in IN_STABLEHLO:
         return False
     name = target_of(node)
     is_local = not name or is_mark(node) or unknown_call(name, backend_config(node)) is None
@@ -137,7 +137,7 @@ def before(value: Value, asked: Container[Any] = ()) -> Value:
 def _resharded(value: Value, asked: Container[Any] = ()) -> Iterator[Value]:
     """Yield a value, and what it is a reshard of that no constraint asks for, the nearest first."""
     yield value
-    while value.made_by is not None and value.made_by.name in INSERTED:
+    while value.made_by is not None and value.made_by.name in IN_SHARDY:
         node = value.made_by
         if node.name == "sdy.all_reduce" or (value.split, value.shape, node.where.place) in asked:
             return
@@ -210,7 +210,7 @@ def _changed(node: Node) -> Works:
 def _cut(node: Node) -> Works:
     """Yield the same, unless the result is to have them whole: then XLA moves the operand first."""
     user = node.result.users[0] if len(node.result.users) == 1 else node
-    made = user.result if user.name in INSERTED else node.result
+    made = user.result if user.name in IN_SHARDY else node.result
     return (
         (value, dim)
         for value, dim in _changed(node)
@@ -326,4 +326,4 @@ reduce reduce_precision remainder replica_id return rng rng_bit_generator round_
 round_nearest_even rsqrt select shift_left shift_right_arithmetic shift_right_logical sign sine sqrt
 subtract tan tanh transpose tuple uniform_dequantize uniform_quantize xor
 """
-_FREE = WITH_BODIES | WRITTEN.keys() | {f"stablehlo.{name}" for name in _FREE_NAMES.split()}
+_FREE = WITH_BODIES | IN_STABLEHLO.keys() | {f"stablehlo.{name}" for name in _FREE_NAMES.split()}

@@ -13,17 +13,17 @@ import os
 import stat
 import tempfile
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shardspec.jax_backend.xla.surroundings import Flags
-from shardspec.programs.memory import CompiledMemory, HeldValue
+from shardspec.programs.memory import CompiledMemory
+from shardspec.records import data_of, record_of
 from shardspec.versions import COMPILED
 
 #: How many entries are kept, the newest.
 _MOST = 64
-_PARTS = ("output", "temporary", "other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +66,9 @@ def kept(key: str) -> Compiled | None:
     if folder is None:
         return None
     try:
-        return _read(json.loads((folder / f"{key}.json").read_text(encoding="utf-8")))
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        KeyError,
-        AttributeError,
-        ArithmeticError,
-        RecursionError,
-    ):
+        data = json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
+        return replace(record_of(Compiled, data), was_kept=True)
+    except (OSError, ValueError, RecursionError):
         return None
 
 
@@ -88,7 +81,7 @@ def keep(key: str, made: Compiled) -> None:
         handle, name = tempfile.mkstemp(dir=folder, suffix=".part")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(asdict(made), file)
+                json.dump(data_of(made), file)
             os.replace(name, folder / f"{key}.json")
         except BaseException:
             os.unlink(name)
@@ -122,32 +115,3 @@ def _forget_old(folder: Path) -> None:
     entries = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in entries[_MOST:]:
         path.unlink()
-
-
-def _read(data: dict[str, Any]) -> Compiled:
-    """Return an entry.
-
-    Raises:
-      TypeError, KeyError, ValueError: it is none.
-    """
-    memory = data["memory"]
-    if memory is not None:
-        largest = tuple(
-            HeldValue(_text(each["name"]), _text(each["shape"]), int(each["bytes"]))
-            for each in memory["largest"]
-        )
-        arguments = {int(number): int(size) for number, size in memory["arguments"].items()}
-        out, held, other = (int(memory[f"{kind}_bytes"]) for kind in _PARTS)
-        memory = CompiledMemory(arguments, out, held, other, largest)
-    text, compiler, refusal = (_text(data[name]) for name in ("text", "compiler", "refusal"))
-    seconds, is_whole = float(data["seconds"]), bool(data["is_whole"])
-    warnings = tuple(_text(each) for each in data["warnings"])
-    flags = tuple((_text(name), _text(value)) for name, value in data["flags"])
-    date = _text(data["date"])
-    return Compiled(text, memory, compiler, seconds, is_whole, refusal, warnings, True, date, flags)
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("an entry holds something else than text")
-    return value

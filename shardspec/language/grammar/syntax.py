@@ -16,16 +16,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from shardspec.diagnostics import Code, Diagnostic, Excerpt, codes, point
-from shardspec.ir.spec import (
-    AxisType,
-    DerivedDims,
-    Factors,
-    Network,
-    OwnNames,
-    ParentDim,
-    Side,
-    Stretch,
-)
+from shardspec.ir import spec as ir
 
 if TYPE_CHECKING:
     from lark import Token, Tree
@@ -205,8 +196,8 @@ class MeshSize:
     kind: Literal["integer", "rest", "submesh", "auto", "fit", "over", "parts"]
     count: int = 0
     tile: tuple[int, ...] = ()
-    network: Network = "ici"
-    axis_type: AxisType = "auto"
+    network: ir.Network = "ici"
+    axis_type: ir.AxisType = "auto"
     named: SizeExpr | None = None
     fits: Name | None = None
     over: tuple[Name, ...] = ()
@@ -216,7 +207,7 @@ class MeshSize:
 _STRETCH = re.compile(r"([A-Za-z]+)([0-9]+)?(?:/([0-9]+))?")
 
 
-def stretch(text: str) -> Stretch:
+def stretch(text: str) -> ir.Stretch:
     """Return what `y4/2` means.
 
     >>> stretch("y4/2"), stretch("node")
@@ -225,7 +216,7 @@ def stretch(text: str) -> Stretch:
     found = _STRETCH.fullmatch(text)
     assert found is not None, "the grammar has read it"
     direction, size, step = found.groups()
-    return Stretch(direction, None if size is None else int(size), int(step or 1))
+    return ir.Stretch(direction, None if size is None else int(size), int(step or 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,17 +263,17 @@ class DerivedExpr(NamedTuple):
 
     parent: Name | None
     answers: tuple[tuple[Name, ...], ...]
-    own: OwnNames | None = None
-    factors: Factors | None = None
+    own: ir.OwnNames | None = None
+    factors: ir.Factors | None = None
     names: tuple[Name, ...] = ()
 
     @property
-    def dims(self) -> tuple[DerivedDims, ...]:
+    def dims(self) -> tuple[ir.DerivedDims, ...]:
         """Return what the answers mean; `...` where there are none."""
         if self.factors is not None:
             return ()
         if not self.answers:
-            return ((ParentDim(None),),)
+            return ((ir.ParentDim(None),),)
         return tuple(tuple(_derived_dim(dim.text) for dim in answer) for answer in self.answers)
 
 
@@ -428,8 +419,10 @@ def derived(tree: Node) -> DerivedExpr:
         return DerivedExpr(named, answers, own)
     left, right = ([*map(_name, _tokens(side))] for side in _trees(found["factors"]))
     rank = tuple(map(_name, _tokens(found["factors"])))
-    first, second = (Side(each[0].text, tuple(n.text for n in each[1:])) for each in (left, right))
-    factors = Factors(first, second, rank[0].text if rank else None)
+    first, second = (
+        ir.Side(each[0].text, tuple(n.text for n in each[1:])) for each in (left, right)
+    )
+    factors = ir.Factors(first, second, rank[0].text if rank else None)
     return DerivedExpr(named, answers, own, factors, (*left[1:], *right[1:], *rank))
 
 
@@ -440,14 +433,14 @@ def _parent(token: Token) -> Name:
     return Name(token.value, start, end)
 
 
-def _derived_dim(text: str) -> ParentDim | str | None:
+def _derived_dim(text: str) -> ir.ParentDim | str | None:
     if text == "_":
         return None
     if not re.match(r"-?[0-9]|\.", text):
         return text
     place, operator, by = re.split("([/*])", text) if re.search("[/*]", text) else (text, "", "")
     at = None if place == "..." else int(place)
-    return ParentDim(at, operator, int(by) if by.isdecimal() else None)
+    return ir.ParentDim(at, operator, int(by) if by.isdecimal() else None)
 
 
 def size(tree: Node) -> SizeExpr:
@@ -479,7 +472,7 @@ def mesh_size(tree: Node) -> MeshSize:
     if str(stated.data).endswith("parts"):
         inner = (tuple(part.children) for part in _trees(stated))
         return MeshSize("parts", parts=tuple((_name(_token(n)), mesh_size(s)) for n, s in inner))  # type: ignore[arg-type]
-    network: Network = "dcn" if any(token == "dcn" for token in _tokens(tree)) else "ici"
+    network: ir.Network = "dcn" if any(token == "dcn" for token in _tokens(tree)) else "ici"
     match str(stated.data):
         case "submesh":
             found = MeshSize("submesh", tile=_tile(tuple(_tokens(stated))[1]), network=network)
@@ -499,7 +492,7 @@ def mesh_size(tree: Node) -> MeshSize:
     return replace(found, axis_type=types[0].value) if types else found
 
 
-def _counted(kind: Literal["integer", "auto"], tree: Node, network: Network) -> MeshSize:
+def _counted(kind: Literal["integer", "auto"], tree: Node, network: ir.Network) -> MeshSize:
     """Return a size that is a number, or worked out from names of `let`."""
     stated = size(tree)
     match stated.terms:

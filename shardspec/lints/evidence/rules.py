@@ -14,15 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from shardspec.diagnostics import Fix, Label, Span, labels_at
-from shardspec.ir.plan import (
-    ActivationSharding,
-    Alike,
-    Attempt,
-    Dims,
-    DimSharding,
-    Outcome,
-    ShardingPlan,
-)
+from shardspec.ir import plan as plans
 from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, PartitionSpec, Spec
 from shardspec.language.removal import without_alternative
 from shardspec.lints.context import Context
@@ -74,7 +66,7 @@ def _shadowed(table: RuleTable, *, only_equal: bool) -> Iterator[tuple[int, int 
     for entries in table.by_axis.values():
         before: list[tuple[frozenset[str], int]] = []
         for attempt in entries:
-            if attempt.outcome is not Outcome.TAKEN:
+            if attempt.outcome is not plans.Outcome.TAKEN:
                 continue
             ways = _ways_to_fire(attempt, whole=only_equal)
             shadows = [
@@ -95,7 +87,7 @@ def _shadowed(table: RuleTable, *, only_equal: bool) -> Iterator[tuple[int, int 
             yield from ((attempt.position, shadow) for shadow in dict.fromkeys(shadows))
 
 
-def _ways_to_fire(attempt: Attempt, *, whole: bool) -> list[frozenset[str]]:
+def _ways_to_fire(attempt: plans.Attempt, *, whole: bool) -> list[frozenset[str]]:
     """Return the least sets of mesh axes that have to be free: any one is enough for `(a, b)?`.
 
     Args:
@@ -124,9 +116,9 @@ class RuleUse:
     """
 
     rules: list[AxisRule]
-    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    outcomes: Counter[plans.Outcome] = field(default_factory=Counter)
     winners: dict[AxisRule, None] = field(default_factory=dict)
-    refused: DimSharding | None = None
+    refused: plans.DimSharding | None = None
     is_settled: bool = False
     is_open: bool = False
     affected: Affected = field(default_factory=Affected)
@@ -151,7 +143,7 @@ class RuleUse:
         others = [span for span in winners if span != self.rule.span][:_SHOWN]
         return labels_at((self.rule.span, said), *((span, "fires first") for span in others))
 
-    def add(self, dims: Sequence[DimSharding]) -> None:
+    def add(self, dims: Sequence[plans.DimSharding]) -> None:
         """Count what the rules did on one array."""
         axes = {rule.logical_axis for rule in self.rules}
         for dim in dims:
@@ -161,8 +153,8 @@ class RuleUse:
             attempt = next((each for each in dim.attempts if each.rule in self.rules), None)
             if attempt is not None:
                 self.outcomes[attempt.outcome] += 1
-                self.is_open |= attempt.outcome is Outcome.BUSY and winner is None
-                if attempt.outcome is Outcome.INDIVISIBLE:
+                self.is_open |= attempt.outcome is plans.Outcome.BUSY and winner is None
+                if attempt.outcome is plans.Outcome.INDIVISIBLE:
                     self.refused = dim
                     self.is_settled |= winner is None or winner.is_none
                 winner = None if attempt.blocked_by is None else dims[attempt.blocked_by].rule
@@ -191,7 +183,7 @@ def _idle_rules(context: Context) -> tuple[RuleUse, ...]:
         if (use.affected.arrays or use.affected.activations)
         and spec.mesh_axis_names.issuperset(use.rule.mesh_axes)
         and use.rule.span not in dead
-        and not use.outcomes[Outcome.TAKEN]
+        and not use.outcomes[plans.Outcome.TAKEN]
     )
 
 
@@ -215,8 +207,8 @@ def _uses(context: Context) -> tuple[RuleUse, ...]:
             }
             for use in found.values():
                 use.add(subject.dims)
-                is_known = plan is not context.plans[0] or use.outcomes[Outcome.TAKEN]
-                if isinstance(subject, ActivationSharding) or not is_known:
+                is_known = plan is not context.plans[0] or use.outcomes[plans.Outcome.TAKEN]
+                if isinstance(subject, plans.ActivationSharding) or not is_known:
                     use.affected.add(subject, plan)
     return tuple(uses.values())
 
@@ -225,10 +217,10 @@ class Answer(NamedTuple):
     """Arrays that are alike, or an activation, as they are and as other rules would have them."""
 
     subject: Subject
-    then: Dims
+    then: plans.Dims
 
     @property
-    def now(self) -> Dims:
+    def now(self) -> plans.Dims:
         """Return the dimensions as they are."""
         return self.subject.dims
 
@@ -251,13 +243,13 @@ class Answer(NamedTuple):
     def saved_bytes(self) -> int:
         """Return how many bytes fewer a device would hold; 0 for an activation."""
         arrays = self.subject
-        if not isinstance(arrays, Alike):
+        if not isinstance(arrays, plans.Alike):
             return 0
         return arrays.device_bytes - arrays.laid_out(self.then).device_bytes
 
 
 def answers_under(
-    plan: ShardingPlan, rules: Sequence[AxisRule], axes: frozenset[str]
+    plan: plans.ShardingPlan, rules: Sequence[AxisRule], axes: frozenset[str]
 ) -> Iterator[Answer]:
     """Yield the answers of all that has one of the logical axes, under other rules.
 
@@ -273,12 +265,12 @@ def answers_under(
             yield Answer(subject, resolver.dims(shape, subject.logical_axes))
 
 
-def rules_of_nnx(plan: ShardingPlan) -> Mapping[str, AxisRule]:
+def rules_of_nnx(plan: plans.ShardingPlan) -> Mapping[str, AxisRule]:
     """Return the rule that NNX follows for each logical axis on this target: the last one."""
     return {rule.logical_axis: rule for rule in _present(linen_table(plan), plan)}
 
 
-def linen_table(plan: ShardingPlan) -> RuleTable:
+def linen_table(plan: plans.ShardingPlan) -> RuleTable:
     """Return the rules as Linen has them on this target: whatever the sizes."""
     spec = plan.spec
     known = spec.mesh_axis_names
@@ -286,11 +278,11 @@ def linen_table(plan: ShardingPlan) -> RuleTable:
     return rule_table(spec.axis_rules, plan.mesh, known_mesh_axes=known, policy=policy)
 
 
-def _present(table: RuleTable, plan: ShardingPlan) -> Iterator[AxisRule]:
+def _present(table: RuleTable, plan: plans.ShardingPlan) -> Iterator[AxisRule]:
     """Yield the rules in order, without the mesh axes that this target lacks."""
     attempts = {each.position: each for tried in table.by_axis.values() for each in tried}
     for at, rule in enumerate(plan.spec.axis_rules):
-        if attempts[at].outcome is Outcome.TAKEN:
+        if attempts[at].outcome is plans.Outcome.TAKEN:
             yield replace(rule, mesh_axes=attempts[at].mesh_axes)
 
 

@@ -16,17 +16,8 @@ from shardspec.analysis.coverage import is_large
 from shardspec.analysis.traffic import group
 from shardspec.diagnostics import Span
 from shardspec.diagnostics.words import binary_bytes, counted, grouped, percent, three_figures
+from shardspec.ir import step as steps
 from shardspec.ir.spec import Mesh, PartitionSpec
-from shardspec.ir.step import (
-    Cause,
-    Collective,
-    CollectiveKind,
-    Reshard,
-    Step,
-    StepArray,
-    StepOp,
-    ring_bytes,
-)
 
 Found = TypeVar("Found")
 _SHOWN = 5
@@ -42,9 +33,9 @@ class IdleGather(NamedTuple):
       saved: the bytes that a device would not send without this mesh axis in it.
     """
 
-    collective: Collective
-    cause: Cause
-    ops: tuple[StepOp, ...]
+    collective: steps.Collective
+    cause: steps.Cause
+    ops: tuple[steps.StepOp, ...]
     saved: int
 
     @property
@@ -61,7 +52,7 @@ def idle_gathers(cost: Cost) -> Iterator[IdleGather]:
     ops = {op.at: op for op in step.ops}
     for each in step.collectives:
         reshard = each.reshard
-        if each.kind is not CollectiveKind.ALL_GATHER or reshard is None or not reshard.works:
+        if each.kind is not steps.CollectiveKind.ALL_GATHER or reshard is None or not reshard.works:
             continue
         readers = tuple(ops[at] for at in reshard.works if at in ops)
         for cause in each.because:
@@ -79,13 +70,13 @@ def told_gathers(cost: Cost) -> tuple[IdleGather, ...]:
     )
 
 
-def saved_bytes(each: Collective, axis: str, mesh: Mesh) -> int:
+def saved_bytes(each: steps.Collective, axis: str, mesh: Mesh) -> int:
     """Return what a device would send less in a step if a gather did without a mesh axis."""
     if each.reshard is not None and each.reshard.has_parts:
         return each.wire_bytes
     ways = mesh.sizes[axis]
     rest = mesh.ways(name for name in each.mesh_axes if name != axis)
-    left = ring_bytes(each.kind, each.payload_bytes // ways, rest)
+    left = steps.ring_bytes(each.kind, each.payload_bytes // ways, rest)
     return max(0, round((each.wire_bytes_per_run - left) * each.count))
 
 
@@ -96,14 +87,14 @@ class Seats(NamedTuple):
       own: the letters of the weight; `letters` are those of `other`, what it is multiplied with.
     """
 
-    weight: StepArray
+    weight: steps.StepArray
     own: str
-    other: StepArray
+    other: steps.StepArray
     letters: str
     result: str
 
 
-def seats_of(op: StepOp, weights: Collection[str]) -> Seats | None:
+def seats_of(op: steps.StepOp, weights: Collection[str]) -> Seats | None:
     """Return the operands of a product of two that reads one of some weights; else None."""
     inputs, _, result = op.einsum.partition("->")
     letters = inputs.split(",")
@@ -116,25 +107,25 @@ def seats_of(op: StepOp, weights: Collection[str]) -> Seats | None:
 
 
 def places_by(
-    found: Iterable[Found], told: Callable[[Found], tuple[PartitionSpec, StepOp]]
+    found: Iterable[Found], told: Callable[[Found], tuple[PartitionSpec, steps.StepOp]]
 ) -> Iterator[tuple[str, str]]:
     """Yield how products are to be sharded, with their lines: `model.py:7 and model.py:9`."""
     for spec, pairs in grouped(map(told, found), lambda pair: str(pair[0])).items():
         yield spec, " and ".join(list(dict.fromkeys(str(op.place) for _, op in pairs))[:_SHOWN])
 
 
-def wasted_flops(ops: Iterable[StepOp], ways: int) -> float:
+def wasted_flops(ops: Iterable[steps.StepOp], ways: int) -> float:
     """Return the FLOPs of a device in a step that other devices do as well."""
     once = {op.at: op for op in ops}
     return sum(op.flops * op.count for op in once.values()) * (ways - 1) / ways
 
 
-def is_large_traffic(size: int, step: Step) -> bool:
+def is_large_traffic(size: int, step: steps.Step) -> bool:
     """Say whether so many bytes are large of what a device sends in a step."""
     return is_large(size, sum(step.wire_bytes.values()))
 
 
-def reshards(step: Step) -> Iterator[tuple[Reshard, tuple[Collective, ...]]]:
+def reshards(step: steps.Step) -> Iterator[tuple[steps.Reshard, tuple[steps.Collective, ...]]]:
     """Yield every reshard of a step with the collectives that it consists of."""
     moves = (each for each in step.collectives if each.reshard is not None)
     for parts in grouped(moves, lambda each: each.reshard).values():
@@ -142,14 +133,14 @@ def reshards(step: Step) -> Iterator[tuple[Reshard, tuple[Collective, ...]]]:
             yield parts[0].reshard, tuple(parts)
 
 
-def made_by(step: Step, reshard: Reshard) -> StepOp | None:
+def made_by(step: steps.Step, reshard: steps.Reshard) -> steps.StepOp | None:
     """Return the product that makes what is moved, where one does."""
     before = (op for op in step.ops if op.at < reshard.at and op.kind == "einsum")
     last = max(before, key=lambda op: op.at, default=None)
     return last if last is not None and last.result.split == reshard.before else None
 
 
-def of_product(step: Step, each: Collective) -> tuple[str, ...]:
+def of_product(step: steps.Step, each: steps.Collective) -> tuple[str, ...]:
     """Return what XLA may do instead of gathering what a product makes."""
     made = made_by(step, each.reshard) if each.reshard else None
     if made is None:
@@ -160,13 +151,13 @@ def of_product(step: Step, each: Collective) -> tuple[str, ...]:
     )
 
 
-def spans_of(collectives: Iterable[Collective]) -> tuple[tuple[Span | None, str], ...]:
+def spans_of(collectives: Iterable[steps.Collective]) -> tuple[tuple[Span | None, str], ...]:
     """Return where the spec says of their mesh axes that they lie so."""
     causes = (cause for each in collectives for cause in each.because)
     return tuple((cause.span, f"`{cause.mesh_axis}` comes from here") for cause in causes)
 
 
-def sent_lines(collectives: Iterable[Collective]) -> tuple[str, ...]:
+def sent_lines(collectives: Iterable[steps.Collective]) -> tuple[str, ...]:
     """Return a line for each of what is sent most, and one for the rest.
 
     As "1.75 GiB  x32  weight layers/wi, model.py:71".
@@ -183,7 +174,7 @@ def sent_lines(collectives: Iterable[Collective]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def repeats(op: StepOp, mesh: Mesh) -> dict[str, int]:
+def repeats(op: steps.StepOp, mesh: Mesh) -> dict[str, int]:
     """Return the mesh axes whose devices repeat each other's work in an operation: how many do.
 
     An axis that splits nothing of it, or only as many ways as a dimension has: of sixteen devices
@@ -199,7 +190,7 @@ def repeats(op: StepOp, mesh: Mesh) -> dict[str, int]:
     return {name: ways for name, ways in alike.items() if ways > 1}
 
 
-def _taken(array: StepArray, mesh: Mesh) -> dict[str, int]:
+def _taken(array: steps.StepArray, mesh: Mesh) -> dict[str, int]:
     """Return how many ways each mesh axis splits an array: fewer than it has, where parts do."""
     taken: dict[str, int] = {}
     for size, part, axes in zip(array.shape, array.shard_shape, array.split.dims, strict=True):
@@ -210,7 +201,7 @@ def _taken(array: StepArray, mesh: Mesh) -> dict[str, int]:
     return taken
 
 
-def op_lines(ops: Iterable[StepOp], whole: float) -> tuple[str, ...]:
+def op_lines(ops: Iterable[steps.StepOp], whole: float) -> tuple[str, ...]:
     """Return a line for each line of code that computes most: "4 %  x32  bte,ef->btf, model.py:71".
 
     Args:
