@@ -13,7 +13,7 @@ keras-hub it asks Keras's own `LayoutMap` for every variable. `check` needs neit
 imports each plan, checks the spec with the arrays of its model, and judges every line printed:
 
 - useful: JAX would refuse an array that it is about, or its arrays are whole in the tool too and
-  are large: 1 % of what a device holds, and at least 16 MiB;
+  are large: 2 % of what a device holds, and at least 16 MiB;
 - false: its arrays are split in the tool and it says they are whole; it says that sizes do not
   divide and they do; it says that an entry matches nothing and it does;
 - small: true, and neither.
@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 DEVICES = 8
-LARGE_SHARE, LARGE_BYTES = 0.01, 16 << 20
+LARGE_SHARE, LARGE_BYTES = 0.02, 16 << 20
 ITEM_BYTES = 2
 VERDICTS = ("useful", "small", "false")
 _QUOTED = re.compile(r"`([^`\s]+)`")
@@ -221,7 +221,10 @@ def _judged(model: Model, finding: Mapping[str, Any]) -> Judged:
 
 
 def subject(model: Model, finding: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the arrays that a finding names, in its message or else in its notes."""
+    """Return the arrays that a finding lists, or else names in its message or notes."""
+    listed = [path for glob in finding["arrays"] for path in _expanded(model, glob)]
+    if listed:
+        return tuple(dict.fromkeys(listed))
     for text in (finding["message"], " ".join(finding["notes"])):
         paths = [path for name in _names(text) for path in _expanded(model, name)]
         several = re.findall(r"arrays, first ([\w./-]+)", text) if paths else ()
@@ -250,7 +253,7 @@ def _alike(model: Model, path: str) -> list[str]:
 def _expanded(model: Model, name: str) -> list[str]:
     from shardspec.diagnostics.words import expanded
 
-    found = [path for path in expanded(name) or () if path in model.shapes]
+    found = [path for path in expanded(name, 1 << 20) or () if path in model.shapes]
     if found or not re.search(r"[/.]", name):
         return found
     try:

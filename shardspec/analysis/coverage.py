@@ -7,10 +7,10 @@ by some mesh axes and repeated over the others is split.
 
 What counts as large: the one measure of every finding that has to do with size.
 
-Large is 1 % of what a device holds, and 16 MiB at least. A device holds its shards of all
+Large is 2 % of what a device holds, and 16 MiB at least. A device holds its shards of all
 parameters; of optimizer state, where a finding is about a state, its shards of that. Whole arrays
 that `replicate:` allows do not count: 1 TiB of experts that are meant to be whole would hide a
-projection of 2 GiB that is not. Below 1 % no one would look for it, and below 16 MiB it decides
+projection of 2 GiB that is not. Below 2 % no one would look for it, and below 16 MiB it decides
 nothing on any device there is: norms and biases of a model of 70 billion parameters take 1 to 10
 MiB, and its smallest projection 1 GiB in all layers. Arrays that differ in a layer number only
 count together. Of a step it is the same of all that a device sends; and of its FLOPs, where 2,000
@@ -108,7 +108,7 @@ def limit_bytes(gate: CoverageGate, total_bytes: int) -> int:
 
 
 #: One part in so many of what a device holds.
-PARTS = 100
+PARTS = 50
 LEAST_BYTES = 16 << 20
 #: What a chip computes about while it sends a byte: 2e14 FLOP/s beside 1e11 bytes/s.
 FLOPS_PER_BYTE = 2000
@@ -117,7 +117,7 @@ FLOPS_PER_BYTE = 2000
 def is_large(size: int, held: int) -> bool:
     """Say whether so many bytes on a device are large, where it holds `held` in all.
 
-    >>> is_large(16 << 20, 1 << 30), is_large(16 << 20, 2 << 30), is_large(1 << 20, 1 << 20)
+    >>> is_large(16 << 20, 1 << 29), is_large(16 << 20, 1 << 30), is_large(1 << 20, 1 << 20)
     (True, False, False)
     """
     return size >= LEAST_BYTES and PARTS * size >= held
@@ -126,7 +126,7 @@ def is_large(size: int, held: int) -> bool:
 def is_large_work(flops: float, whole: float) -> bool:
     """Say whether so many FLOPs of a device are large, of those that it computes in all.
 
-    >>> is_large_work(1e12, 1e14), is_large_work(1e12, 2e14), is_large_work(1e9, 1e9)
+    >>> is_large_work(2e12, 1e14), is_large_work(1e12, 1e14), is_large_work(1e9, 1e9)
     (True, False, False)
     """
     return flops >= LEAST_BYTES * FLOPS_PER_BYTE and PARTS * flops >= whole

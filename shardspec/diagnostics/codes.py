@@ -126,6 +126,7 @@ REGEX_BUDGET = fault("SHD231", "a regex ran out of the time it is given")
 LOST_IN_PHASE = error("SHD232", "a phase holds whole what a mesh axis of another phase splits")
 CONTESTED_AXIS = pedantic("SHD233", "two dimensions of an array want one mesh axis")
 UNUSED_LET = warning("SHD234", "nothing uses a number that `let` names")
+UNNAMED_SMALL = pedantic("SHD235", "nothing names the dimensions of small arrays")
 
 STEP_LINE = fault("SHD240", "a line of `step:` does not go with arrays and axes")
 

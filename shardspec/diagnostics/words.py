@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from itertools import product
 from typing import TypeVar
 
@@ -162,6 +162,17 @@ def as_one(paths: Iterable[str], rest: str = "") -> str:
     """
     ordered = sorted(paths, key=natural)
     return collapsed(ordered) or ordered[0] + rest
+
+
+def globs(paths: Iterable[str]) -> Iterator[str]:
+    """Yield a glob for the paths of each template, or these where no glob is for exactly them.
+
+    >>> list(globs(["a_0", "b", "a_1"]))
+    ['a_{0,1}', 'b']
+    """
+    for alike in grouped(paths, template).values():
+        glob = collapsed(sorted(alike, key=natural))
+        yield from alike if glob is None else (glob,)
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 CHECKS: tuple[str, ...] = (
     *("unknown_mesh_axis", "lost_in_phase", "unknown_logical_axis", "axis_without_array"),
     *("axis_without_rule", "unused_let", "dead_rule", "unmatched_pattern"),
-    *("hidden_pattern", "single_digit", "unnamed_array", "missing_parent"),
+    *("hidden_pattern", "single_digit", "unnamed_array", "unnamed_small", "missing_parent"),
     *("derived_misfit", "rank_mismatch", "repeated_axis", "indivisible", "size_mismatch"),
     *("cut_unit", "cut_part", "uneven_microbatch", "below_tile", "below_minimum"),
     *("size_one_axis", "submesh_tiling", "missing_memory", "crosses_slices", "slow_ring"),

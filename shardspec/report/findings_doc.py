@@ -36,9 +36,9 @@ How loud a finding is, `lints:` in a spec decides, by code or name: `error`, `wa
 Errors make the exit code 1. Pedantic findings are said under `--pedantic`, or where a level of
 their own asks for them.
 
-**Large**, wherever a finding says so, is one measure: 1 % of what a device holds of all parameters
+**Large**, wherever a finding says so, is one measure: 2 % of what a device holds of all parameters
 (of the state, where a finding is about optimizer state; of all it sends in a step, where one is
-about that), and 16 MiB at least; of the FLOPs of a step 1 %, and 34 GFLOP. By it go {large}.
+about that), and 16 MiB at least; of the FLOPs of a step 2 %, and 34 GFLOP. By it go {large}.
 
 SHD503 and those that follow it need a step: a function of yours, traced without devices. In their
 examples it stands in the comments: `params` are the arrays of the spec, `x` is the activation.

@@ -23,6 +23,7 @@ from typing import Any
 
 from shardspec.diagnostics import Code, Diagnostic, Fix, Label, Span
 from shardspec.diagnostics.source import printable_json
+from shardspec.diagnostics.words import globs
 from shardspec.records import picked
 from shardspec.versions import CHECK_JSON, PACKAGE
 
@@ -79,6 +80,7 @@ def _finding(diagnostic: Diagnostic) -> dict[str, Any]:
         "message": diagnostic.message,
         "labels": [_label(label) for label in diagnostic.labels],
         **picked(diagnostic, "notes help target bytes"),
+        "arrays": list(globs(diagnostic.arrays)),
         "fix": diagnostic.fix and _fix(diagnostic.fix),
     }
 

@@ -1,4 +1,4 @@
-"""SHD205: what is large has a finding each, all that is small has one."""
+"""SHD205: a part without names has a finding, all that is small has one; SHD235 below 2 %."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ rules: [embed -> data]
 axes: {embed: 4096}
 params: {"**/wi": embed _}
 arrays:
-  "layers_{0..3}/wi": bf16[4096, 16384]
+  "layers_{0..3}/wi": bf16[4096, 64]
 """
 SMALL = """\
   "layers_{0..3}/norm/scale": f32[4096]
@@ -38,12 +38,12 @@ def test_small_arrays_are_one_finding_with_their_bytes() -> None:
 
 
 def test_a_whole_embedding_does_not_read_like_a_norm() -> None:
-    large, small = findings_of(f"{HEAD}  embedding: bf16[32000, 4096]\n{SMALL}", only=NAME)
-    if "small" in large.message:
-        large, small = small, large
+    text = f"{HEAD}  embedding: bf16[32000, 4096]\n{SMALL}"
+    (large,) = findings_of(text, only=NAME)
+    (small,) = findings_of(text + "lints: {unnamed-small: warn}", only="unnamed-small")
     assert large.message == "nothing names the dimensions of `embedding` bf16[32000, 4096]"
     assert large.bytes == 32000 * 4096 * 2
-    assert large.notes[0].startswith("1 array, embedding; whole: 250 MiB on every device, 66 %")
+    assert large.notes[0].startswith("1 array, embedding; whole: 250 MiB on every device, 100 %")
     assert "9 arrays that are small" in small.message
 
 
@@ -87,9 +87,34 @@ def test_a_pattern_is_offered_for_exactly_these() -> None:
 
 
 def test_what_small_is_goes_by_the_target_that_holds_least() -> None:
-    """16 MiB are a fifth of a device of the small target, and 1 % of one of the large."""
-    text = HEAD + '  table: bf16[4096, 2048]\n  "layers_{0..3}/norm/scale": f32[4096]\n'
-    assert len(findings_of(text, only=NAME)) == 2
+    """Norms are 10 % of a device of four, and 1 % of the only one of a laptop."""
+    norms = '  "layers_{0..3}/norm/scale": f32[1024]\n'
+    both = HEAD.replace(
+        "mesh: {data: 4}", "targets: {one: {mesh: {data: 1}}, four: {mesh: {data: 4}}}"
+    )
+    assert len(findings_of(both + norms, only=NAME)) == 1
+    assert not findings_of(HEAD.replace("data: 4", "data: 1") + norms, only=NAME)
+
+
+TOWER = """\
+  "tower/layers_{0..3}/attn/{q,k}": bf16[4096, 1024]
+  "tower/layers_{0..3}/mlp/up": bf16[4096, 4096]
+  "tower/norm": bf16[4096]
+"""
+
+
+def test_a_part_without_any_name_is_one_finding() -> None:
+    (found,) = findings_of(HEAD + TOWER, only=NAME)
+    assert found.message == "nothing names the dimensions of 13 arrays in `tower`"
+    assert found.bytes == 4 * 2 * 2 * 4096 * 1024 + 4 * 2 * 4096 * 4096 + 2 * 4096
+    assert len(found.arrays) == 13
+
+
+def test_a_part_with_some_names_is_several_findings() -> None:
+    text = (HEAD + TOWER).replace("params: {", 'params: {"tower/*/attn/q": embed _, ')
+    key, up = findings_of(text, only=NAME)
+    assert key.message.startswith("nothing names the dimensions of `tower/layers_{0..3}/attn/k`")
+    assert up.message.startswith("nothing names the dimensions of `tower/layers_{0..3}/mlp/up`")
 
 
 @pytest.mark.parametrize(

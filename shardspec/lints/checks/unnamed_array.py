@@ -1,9 +1,11 @@
 """Nothing names the dimensions of an array.
 
 No override, no names of its own, no entry of `params:`. Without names no rule applies, and
-every device holds the whole array. What is large has a finding each, layers together; all that is
-small, such as norms and biases, has one. What `replicate:` allows to be whole needs no names:
-plain data parallelism is `replicate: [{path: "**", because: data parallel}]`.
+every device holds the whole array. A part of the model in which nothing has names is one finding,
+such as a tower or the attention of all layers. Small arrays, such as norms and biases, are one
+finding together where they take 2 % of what a device holds; below that they are SHD235. What
+`replicate:` allows to be whole needs no names: plain data parallelism is
+`replicate: [{path: "**", because: data parallel}]`.
 The help has the line to paste where the path and the sizes under `axes` allow one answer.
 
 Bad:
@@ -35,11 +37,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import NamedTuple
 
-from shardspec.analysis.coverage import allowed_paths, held_bytes, is_large
-from shardspec.diagnostics import Diagnostic, Span, codes, labels_at, point
-from shardspec.diagnostics.words import as_one, binary_bytes, counted, in_quotes, template
+from shardspec.analysis.coverage import PARTS, allowed_paths, held_bytes, is_large
+from shardspec.diagnostics import Code, Diagnostic, Span, codes, labels_at, point
+from shardspec.diagnostics.words import as_one, binary_bytes, counted, grouped, in_quotes, template
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.spec import Pattern
 from shardspec.lints.context import Context
@@ -81,16 +84,79 @@ class _Group(NamedTuple):
         return tuple(sharding.param.path for sharding in self.arrays)
 
 
+class _Part(NamedTuple):
+    """A part of the model in which nothing has names.
+
+    Attributes:
+      front: the front of all its paths, without numbers.
+    """
+
+    front: str
+    groups: tuple[_Group, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Return the bytes of all its arrays."""
+        return sum(group.bytes for group in self.groups)
+
+    @property
+    def shown(self) -> str:
+        """Return the front with the numbers that there are."""
+        paths = [path for group in self.groups for path in group.paths]
+        mark = _mark(paths[0])
+        depth = len(self.front.split(mark))
+        return as_one(dict.fromkeys(mark.join(path.split(mark)[:depth]) for path in paths))
+
+
 def check(context: Context) -> Iterator[Diagnostic]:
-    """Yield a finding for each large array that nothing names, and one for all small ones."""
+    """Yield a finding for each large part of the model that nothing names, and one for the rest."""
+    parts, small = large_and_small(context)
+    for part in parts:
+        one = len(part.groups) == 1
+        yield _of_one(context, part.groups[0]) if one else _of_part(context, part)
+    if small and not is_little(context, small):
+        yield of_small(context, small)
+
+
+def large_and_small(context: Context) -> tuple[tuple[_Part, ...], tuple[_Group, ...]]:
+    """Return the large parts of a model that nothing names, and all that is small."""
     groups = tuple(_groups(context))
-    least = _held(context) if groups else 0
-    small = [group for group in groups if not is_large(group.bytes, least)]
-    for group in groups:
-        if group not in small or len(small) == 1:
-            yield _of_one(context, group)
-    if len(small) > 1:
-        yield _of_many(context, small)
+    if not groups:
+        return (), ()
+    has_names = Counter(
+        front
+        for sharding in context.first
+        if not sharding.needs_names
+        for front in _fronts(sharding.param.path)
+    )
+
+    def front_of(group: _Group) -> str:
+        fronts = tuple(_fronts(group.paths[0]))
+        return next((front for front in fronts if not has_names[front]), fronts[-1])
+
+    parts = tuple(_Part(front, tuple(some)) for front, some in grouped(groups, front_of).items())
+    least = _held(context)
+    large = tuple(part for part in parts if is_large(part.bytes, least))
+    return large, tuple(each for part in parts if part not in large for each in part.groups)
+
+
+def is_little(context: Context, groups: Sequence[_Group]) -> bool:
+    """Say whether arrays take less than 2 % of what a device holds, all together."""
+    return PARTS * sum(each.bytes for each in groups) < _held(context)
+
+
+def _fronts(path: str) -> Iterator[str]:
+    """Yield the fronts of a path without its numbers, the shortest first.
+
+    >>> list(_fronts("layers_0/mlp/wi"))
+    ['layers_#', 'layers_#/mlp', 'layers_#/mlp/wi']
+    """
+    mark = _mark(path)
+    yield from accumulate(template(path).split(mark), lambda front, part: f"{front}{mark}{part}")
+
+
+def _mark(path: str) -> str:
+    return "/" if "/" in path else "."
 
 
 def _held(context: Context) -> int:
@@ -124,7 +190,6 @@ def _groups(context: Context) -> Iterator[_Group]:
 
 def _of_one(context: Context, group: _Group) -> Diagnostic:
     param = group.arrays[0].param
-    names = " ".join("AXIS" for _ in param.shape)
     known = _convention(context, (param.path,)) or _proposal(context, (group,))
     finding = point(
         codes.UNNAMED_ARRAY,
@@ -135,13 +200,31 @@ def _of_one(context: Context, group: _Group) -> Diagnostic:
         else "no override and no entry of `params` matches it",
         help=known
         or (_CACHE_HELP if param.is_cache else "")
-        or f"add to `params`: `{in_quotes(group.shown)}: {names}` (`_` for a dimension without a"
-        " name); or to `replicate`, with the reason, what is meant to be whole",
+        or f"add to `params`: `{_blank_line(group)}` (`_` for a dimension without a name); or to"
+        " `replicate`, with the reason, what is meant to be whole",
     )
     return with_cost(finding, context, group.paths)
 
 
-def _of_many(context: Context, groups: Sequence[_Group]) -> Diagnostic:
+def _of_part(context: Context, part: _Part) -> Diagnostic:
+    """Return the finding about a part of the model in which nothing has names."""
+    count = sum(len(group.arrays) for group in part.groups)
+    finding = point(
+        codes.UNNAMED_ARRAY,
+        f"nothing names the dimensions of {counted(count, 'array')} in `{part.shown}`",
+        part.groups[0].arrays[0].param.span,
+        "no override and no entry of `params` matches it",
+        help=_help(context, part.groups),
+    )
+    return _with_sizes(context, finding, part.groups)
+
+
+def of_small(
+    context: Context, groups: Sequence[_Group], code: Code = codes.UNNAMED_ARRAY
+) -> Diagnostic:
+    """Return the finding about small arrays that nothing names."""
+    if len(groups) == 1:
+        return replace(_of_one(context, groups[0]), code=code)
     groups = sorted(groups, key=lambda group: -group.bytes)
     paths = [path for group in groups for path in group.paths]
     places = [group.arrays[0].param.span for group in groups]
@@ -149,16 +232,39 @@ def _of_many(context: Context, groups: Sequence[_Group]) -> Diagnostic:
     glob = _glob_of(paths, context.paths)
     pattern = f'`{{path: "{glob}", because: small}}`' if glob else "what is meant to be whole"
     finding = Diagnostic(
-        codes.UNNAMED_ARRAY,
+        code,
         f"nothing names the dimensions of {counted(len(paths), 'array')} that are small,"
         f" {binary_bytes(sum(group.bytes for group in groups))} in all",
         labels_at(*((span, "no entry matches it") for span in shown)),
-        help=_convention(context, paths)
-        or (_CACHE_HELP if all(group.arrays[0].param.is_cache for group in groups) else "")
-        or f"add to `replicate`: {pattern}; or {_proposal(context, groups) or _THEIR_NAMES}",
+        help=_help(context, groups, f"add to `replicate`: {pattern}; or "),
     )
+    return _with_sizes(context, finding, groups)
+
+
+def _help(context: Context, groups: Sequence[_Group], instead: str = "") -> str:
+    """Return what names arrays: a preset, types of caches, or lines for `params`."""
+    known = _convention(context, [path for group in groups for path in group.paths])
+    if known:
+        return known
+    if all(group.arrays[0].param.is_cache for group in groups):
+        return _CACHE_HELP
+    lines = _proposal(context, groups)
+    if lines or instead:
+        return instead + (lines or _THEIR_NAMES)
+    return (
+        f"add a line for each kind to `params`, as `{_blank_line(groups[0])}`; or to `replicate`,"
+        " with the reason, what is meant to be whole"
+    )
+
+
+def _blank_line(group: _Group) -> str:
+    names = " ".join("AXIS" for _ in group.arrays[0].param.shape)
+    return f"{in_quotes(group.shown)}: {names}"
+
+
+def _with_sizes(context: Context, finding: Diagnostic, groups: Sequence[_Group]) -> Diagnostic:
     sizes = [(each.param.path, each.param.bytes) for group in groups for each in group.arrays]
-    finding = with_cost(finding, context, paths)
+    finding = with_cost(finding, context, [path for path, _ in sizes])
     return replace(finding, notes=(*finding.notes, *largest(sizes)))
 
 
