@@ -254,7 +254,7 @@ def read_data(source: SourceFile) -> Data | Diagnostic:
     stated = data.get("schema") if isinstance(data, dict) else None
     if stated != COST_JSON:
         return _bad(source, _other(stated))
-    fault = next(_faults(data, schema(), ""), None)
+    fault = next(faults(data, schema(), ""), None)
     return cast(Data, data) if fault is None else _bad(source, f"is no saved cost: {fault}")
 
 
@@ -275,7 +275,7 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(name)
 
 
-def _faults(data: Any, wanted: Data, route: str) -> Iterator[str]:
+def faults(data: Any, wanted: Data, route: str) -> Iterator[str]:
     """Yield where data is not what a schema wants, of the words that `schema` uses."""
     kinds = [wanted["type"]] if isinstance(wanted["type"], str) else wanted["type"]
     is_bool = isinstance(data, bool) and "boolean" not in kinds
@@ -293,10 +293,10 @@ def _faults(data: Any, wanted: Data, route: str) -> Iterator[str]:
         for name, value in data.items():
             inner = named.get(name, wanted.get("additionalProperties"))
             if inner is not None:
-                yield from _faults(value, inner, _below(route, name))
+                yield from faults(value, inner, _below(route, name))
     elif isinstance(data, list):
         for number, value in enumerate(data):
-            yield from _faults(value, wanted["items"], f"{route}[{number}]")
+            yield from faults(value, wanted["items"], f"{route}[{number}]")
 
 
 def _below(route: str, name: str) -> str:
