@@ -295,7 +295,7 @@ def _entry(entry: Entry, plan: ShardingPlan) -> Iterator[str]:
     if misfits:
         yield f"  {_described(misfits)}: left without names, for they have another rank"
     if not matching and not named:
-        yield f"  matches none of {counted(len(plan.arrays), 'array')}"
+        yield f"  {_no_match(entry.pattern, plan)}"
     elif len(matching) > len(named):
         yield f"  matches {_described(matching)}"
         yield from _others(matching, entry)
@@ -320,6 +320,13 @@ def _place(pattern: ir.Pattern) -> str:
     return f" ({pattern.span.place})" if pattern.span else ""
 
 
+def _no_match(pattern: ir.Pattern, plan: ShardingPlan) -> str:
+    """Return that a pattern matches nothing, and whether it has to match."""
+    if pattern.is_optional:
+        return "optional: matches no array here"
+    return f"matches none of {counted(len(plan.arrays), 'array')}"
+
+
 def _memory(entry: MemoryRule, plan: ShardingPlan) -> Iterator[str]:
     """Yield which arrays an entry places, and what it does to optimizer state."""
     yield f'memory "{entry.pattern}": {entry.memory}'
@@ -336,7 +343,7 @@ def _memory(entry: MemoryRule, plan: ShardingPlan) -> Iterator[str]:
     if state:
         yield f"  is about the optimizer state of {_described(state)}"
     if not placed and not state:
-        yield f"  matches none of {counted(len(plan.arrays), 'array')}"
+        yield f"  {_no_match(entry.pattern, plan)}"
 
 
 def _training(entry: TrainingRule, plan: ShardingPlan) -> Iterator[str]:
@@ -348,7 +355,8 @@ def _training(entry: TrainingRule, plan: ShardingPlan) -> Iterator[str]:
         verb = "trains" if entry.training == "trained" else "freezes"
         yield f"  {verb} {_described(found)}, {size} per device"
     else:
-        yield f"  decides on none of {counted(len(plan.arrays), 'array')}"
+        nothing = f"decides on none of {counted(len(plan.arrays), 'array')}"
+        yield f"  {_no_match(entry.pattern, plan) if entry.pattern.is_optional else nothing}"
 
 
 def _replicate(entry: Replicate, plan: ShardingPlan) -> Iterator[str]:
@@ -357,7 +365,7 @@ def _replicate(entry: Replicate, plan: ShardingPlan) -> Iterator[str]:
     matcher = PathMatcher((entry.pattern,))
     matching = [s for s in plan.arrays if matcher.first_match(s.param.path) is not None]
     if not matching:
-        yield f"  matches none of {counted(len(plan.arrays), 'array')}"
+        yield f"  {_no_match(entry.pattern, plan)}"
         return
     yield f"  matches {_described(matching)}"
     split = sum(bool(sharding.partition_spec.mesh_axes) for sharding in matching)
@@ -375,7 +383,7 @@ def _scan(scan: ScanRule, plan: ShardingPlan) -> Iterator[str]:
     if used:
         yield f"  adds to the names of {_described(used)}"
     if not matching:
-        yield f"  matches none of {counted(len(plan.arrays), 'array')}"
+        yield f"  {_no_match(scan.pattern, plan)}"
     elif len(matching) > len(used):
         yield f"  matches {_described(matching)}"
         reasons = Counter(_why_unscanned(s) for s in matching if s.scan is not scan)
