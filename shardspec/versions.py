@@ -21,6 +21,7 @@ MANIFEST = 1
 CALIBRATION = 1
 #: Of programs that are kept in the cache of the user.
 COMPILED = 3
+BASELINE_JSON = "shardspec.baseline/1"
 CHECK_JSON = "shardspec.check/1"
 COMPILE_JSON = "shardspec.compile/1"
 COST_JSON = "shardspec.cost/1"
@@ -37,6 +38,8 @@ def version_lines() -> Iterator[str]:
     yield f"{'lock':<20} {LOCK:<5} `lock {LOCK}` in spec.lock"
     yield f"{'manifest':<20} {MANIFEST:<5} `shardspec-arrays: {MANIFEST}` in a manifest"
     yield f"{'calibration':<20} {CALIBRATION:<5} `shardspec-calibration: {CALIBRATION}` in a file"
+    name, _, version = BASELINE_JSON.partition("/")
+    yield f"{name:<20} {version:<5} `shardspec check --write-baseline FILE`"
     for schema in (
         *(CHECK_JSON, COMPILE_JSON, COST_JSON, DIFF_JSON, MESH_JSON, SEARCH_JSON, VERIFY_JSON),
     ):

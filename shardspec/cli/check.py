@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shardspec import fixing, pipeline
 from shardspec.cli import options, streams
+from shardspec.cli.discovery import project_path
 from shardspec.cli.edits import diff_text, write
 from shardspec.cli.request import MOST_IN_FULL, Request, has_errors
 from shardspec.cli.steps import STEP
@@ -22,7 +23,13 @@ from shardspec.diagnostics.render import render, render_concise
 from shardspec.diagnostics.words import counted, tallied
 from shardspec.fixing import fixes_within
 from shardspec.ir.spec import Spec
+from shardspec.language.files import read_argument
 
+if TYPE_CHECKING:
+    from shardspec.report.baseline import Baseline
+
+#: Entries of a baseline that are shown when they no longer occur.
+_MOST_FIXED = 10
 #: Findings that leave nothing to check.
 _NO_JOB = (codes.UNREADABLE, codes.UNKNOWN_TARGET)
 
@@ -40,19 +47,35 @@ _NO_JOB = (codes.UNREADABLE, codes.UNKNOWN_TARGET)
     options.option(
         "--pedantic", "is_pedantic", is_flag=True, help="Also what is a matter of taste or of care."
     ),
+    options.file_option(
+        "--baseline",
+        help="Show only what is not in this baseline; else by `[tool.shardspec] baseline`.",
+    ),
+    options.file_option(
+        "--write-baseline", "new_baseline", help="Write all findings of this run into a baseline."
+    ),
     options.flag("--fix", "Mend what can be mended beyond doubt, in place."),
     options.flag("--diff", "Show what --fix would change; write nothing."),
     options.flag("--unsafe-fixes", "With --fix or --diff: also what may not be meant."),
     options.format_option("full", "concise", "json", "github", "sarif"),
 )
 def command(
-    request: Request, *, step_name: str | None, fix: bool, diff: bool, unsafe_fixes: bool
+    request: Request,
+    *,
+    step_name: str | None,
+    baseline: str | None,
+    new_baseline: str | None,
+    fix: bool,
+    diff: bool,
+    unsafe_fixes: bool,
 ) -> None:
     """Report everything that is wrong, on all targets; of a folder, in all specs in it.
 
     With `--step`, what a step of your own code sends and computes in vain as well (SHD503 to
     SHD510); only then does it run code.
     """
+    if new_baseline and diff:
+        streams.fail("--write-baseline with --diff", "--diff writes nothing: leave it out")
     if unsafe_fixes and not (fix or diff):
         streams.fail("--unsafe-fixes alone fixes nothing", "say --fix or --diff as well")
     files = request.spec_files()
@@ -65,11 +88,18 @@ def command(
     if diff:
         raise SystemExit(_diff(files, request, is_unsafe=unsafe_fixes))
     notes: tuple[str, ...] = ()
+    named = None if new_baseline else baseline or project_path("baseline", is_needed=False)
+    old = _read_baseline(named) if named else None
     if fix:
         checked, notes = _fix(files, request, is_unsafe=unsafe_fixes)
     else:
         checked = tuple(check_file(file, request, step_name=step_name) for file in files)
-    _print_findings(checked, files, request, notes=notes, err=fix and "-" in files)
+    if new_baseline:
+        old = _write_baseline(new_baseline, files, checked, request, step_name)
+    if old is not None:
+        checked, more = _compared(old, files, checked, _asked(request, step_name))
+        notes = (*notes, *more)
+    _print_findings(checked, files, request, notes=notes, has_fixed=fix, err=fix and "-" in files)
     _tell_of_hidden(checked, request)
     raise SystemExit(_exit_code(_all(checked)))
 
@@ -121,6 +151,92 @@ def _diff(files: tuple[str, ...], request: Request, *, is_unsafe: bool) -> int:
     return FINDINGS if run.changed else FINE
 
 
+# a baseline
+
+
+def _read_baseline(name: str) -> Baseline:
+    """Return a baseline; exit with 2 where it cannot be read."""
+    from shardspec.report.baseline import read_baseline
+
+    way_out = "`shardspec check --write-baseline FILE` writes a new one"
+    source = read_argument(name)
+    if isinstance(source, Diagnostic):
+        streams.fail(f"cannot read the baseline {name}: {source.message}", source.help or way_out)
+    found = read_baseline(source)
+    if isinstance(found, str):
+        streams.fail(f"{name} is no baseline: {found}", way_out)
+    return found
+
+
+def _write_baseline(
+    name: str,
+    files: Sequence[str],
+    checked: Sequence[Checked],
+    request: Request,
+    step_name: str | None,
+) -> Baseline | None:
+    """Write what was found into a baseline, and return it; None where a spec could not be read."""
+    from shardspec.report.baseline import Baseline
+
+    if name == "-":
+        streams.fail(
+            "--write-baseline - names no file", "name one: paths in it start from its folder"
+        )
+    if _exit_code(_all(checked)) == FAILED:
+        request.undone(f"{name} is not written: not everything could be read")
+        return None
+    old = _read_baseline(name) if os.path.exists(name) else Baseline(name, {})
+    found = {file: each.diagnostics for file, each in zip(files, checked, strict=True)}
+    new = old.rewritten(found, _asked(request, step_name))
+    request.write_to(name, new.text(), "baseline")
+    request.remark(f"wrote {name}")
+    return new
+
+
+def _asked(request: Request, step_name: str | None) -> tuple[str, ...]:
+    """Return the options that decide what is found."""
+    table = request.table
+    asked: dict[str, list[str | None]] = {
+        "--target": [request.target],
+        "--phase": [request.phase],
+        "--arrays": [request.arrays],
+        "--step": [step_name],
+        "--set": [f"{key}={value}" for key, value in sorted(request.settings.items())],
+        "--select": [*sorted(table.select)],
+        "--ignore": [*sorted(table.ignore)],
+    }
+    said = [f"{flag} {value}" for flag, values in asked.items() for value in values if value]
+    return (*said, *(["--pedantic"] if table.is_pedantic else []))
+
+
+def _compared(
+    baseline: Baseline, files: Sequence[str], checked: Sequence[Checked], asked: tuple[str, ...]
+) -> tuple[tuple[Checked, ...], tuple[str, ...]]:
+    """Return what of the findings is new, and what to say of the others."""
+    parts = [
+        baseline.compared(file, each.diagnostics, asked)
+        for file, each in zip(files, checked, strict=True)
+    ]
+    new = tuple(
+        each._replace(diagnostics=part.new, known=len(part.known), fixed=len(part.fixed))
+        for each, part in zip(checked, parts, strict=True)
+    )
+    fixed = [entry for part in parts for entry in part.fixed]
+    notes = [
+        f"fixed: {each.code} in {each.file}: {each.message}" for each, _ in fixed[:_MOST_FIXED]
+    ]
+    if fixed:
+        count = counted(sum(count for _, count in fixed), "finding")
+        notes.append(f"{count} of the baseline fixed: remove with --write-baseline {baseline.path}")
+    known = [each for part in parts for each in part.known]
+    if known:
+        are = "finding of the baseline is" if len(known) == 1 else "findings of the baseline are"
+        errors = sum(each.is_error for each in known)
+        still = f"; `shardspec.load` still raises for {counted(errors, 'error')} among them"
+        notes.append(f"{len(known)} {are} not shown{still if errors else ''}.")
+    return new, tuple(notes)
+
+
 # what is printed
 
 
@@ -130,12 +246,14 @@ def _print_findings(
     request: Request,
     *,
     notes: Sequence[str],
+    has_fixed: bool,
     err: bool,
 ) -> None:
     """Print what was found, and what it was found in.
 
     Args:
       notes: what else is to be said before the last line.
+      has_fixed: whether fixes were taken, and none is offered.
       err: whether all of it goes to stderr, since stdout holds something else.
     """
     found = _all(checked)
@@ -150,17 +268,21 @@ def _print_findings(
     for note in notes:
         show([note], err=err or is_data)
     if request.form not in ("json", "sarif"):
-        show(_closing(found, files, checked, has_fixed=bool(notes)), err=err or is_data)
+        show(_closing(found, files, checked, has_fixed=has_fixed), err=err or is_data)
 
 
 def _scope(files: Sequence[str], checked: Sequence[Checked]) -> dict[str, int]:
     """Return how much was checked."""
-    return {
+    scope = {
         "files": len(files),
         "arrays": sum(each.arrays for each in checked),
         "activations": sum(each.activations for each in checked),
         "targets": sum(each.targets for each in checked),
     }
+    if any(each.known is None for each in checked):
+        return scope
+    known, fixed = (sum(each.known or 0 for each in checked), sum(each.fixed for each in checked))
+    return {**scope, "known": known, "fixed": fixed}
 
 
 def _texts(found: Sequence[Diagnostic], form: str, scope: Mapping[str, int]) -> list[str]:
@@ -209,13 +331,14 @@ def _closing(
 def _without_findings(scope: str, checked: Sequence[Checked]) -> str:
     """Return that there are no findings; of what lists no arrays, that its text alone was read."""
     bare = sum(each.is_bare for each in checked)
+    none = "No new findings" if any(each.known for each in checked) else "No findings"
     if not bare:
-        return f"No findings in {scope}."
+        return f"{none} in {scope}."
     if bare == len(checked):
         help = "`arrays:`, `manifest:` or --arrays says what to check"
-        return f"No findings in the text of {scope}; nothing else was checked: {help}."
+        return f"{none} in the text of {scope}; nothing else was checked: {help}."
     verb = "lists" if bare == 1 else "list"
-    return f"No findings in {scope}; {bare} of them {verb} no arrays: only the text was checked."
+    return f"{none} in {scope}; {bare} of them {verb} no arrays: only the text was checked."
 
 
 def _fixable(found: Sequence[Diagnostic], files: Sequence[str]) -> list[str]:
@@ -241,6 +364,8 @@ class Checked(NamedTuple):
 
     Attributes:
       hidden: how many errors the command line alone does not want to hear of.
+      known: how many findings are in the baseline, and not among these; None without one.
+      fixed: how many findings of the baseline no longer occur.
     """
 
     diagnostics: tuple[Diagnostic, ...]
@@ -248,6 +373,8 @@ class Checked(NamedTuple):
     targets: int = 0
     hidden: int = 0
     activations: int = 0
+    known: int | None = None
+    fixed: int = 0
 
     @property
     def is_bare(self) -> bool:

@@ -115,7 +115,8 @@ def _as_written(reading: TpReading, sections: PathSections) -> None:
             dims = partition(entry.style, leaf, rank, reading.axis)
             if not isinstance(dims, NoAnswer) and (any(dims) or _is_longer(key, keys)):
                 comment = came_from(entry.span, entry.style)
-                sections.override("match", key_regex(key, leaf, anywhere=anywhere), dims, comment)
+                pattern = key_regex(key, leaf, anywhere=anywhere)
+                sections.override("match", pattern, dims, comment, may_miss=True)
 
 
 def _usual_leaves(key: str, entry: PlanEntry, keys: Collection[str]) -> tuple[tuple[str, int], ...]:
@@ -146,9 +147,12 @@ def _for_arrays(reading: TpReading, params: Params, sections: PathSections) -> N
     parameters_first = sorted(groups.items(), key=lambda at: (bool(at[0][1]), -at[0][0].count(".")))
     for (key, leaf, entry), group in parameters_first:
         _group(key, leaf, entry, group, reading.axis, sections)
-    for key, entry in plans.unmatched:
+    dead = dict(plans.unmatched)
+    for key, entry in dead.items():
         if not _has_number(key) and not entry.is_added and not _is_tied(key, plans):
-            _unmatched(key, entry, plans, reading.axis, sections)
+            own = (plan for plan in reading.plans if entry in plan.entries)
+            may_miss = any(not plan.keys <= dead.keys() for plan in own)
+            _unmatched(key, entry, plans, reading.axis, sections, may_miss=may_miss)
 
 
 def _group(
@@ -188,18 +192,28 @@ def _because(entry: PlanEntry) -> str:
 
 
 def _unmatched(
-    key: str, entry: PlanEntry, plans: TpPlans, axis: str, sections: PathSections
+    key: str,
+    entry: PlanEntry,
+    plans: TpPlans,
+    axis: str,
+    sections: PathSections,
+    *,
+    may_miss: bool,
 ) -> None:
-    """Add an entry that names no array as it is, so that a check of the spec finds it."""
+    """Add an entry that names no array: a check of the spec finds it where all of its plan do not.
+
+    Args:
+      may_miss: whether other entries of its plan name arrays, so that it is for other layers.
+    """
     assert entry.span is not None
     leaf, rank = _usual_leaves(key, entry, plans.by_key)[0]
     dims = partition(entry.style, leaf, rank, axis)
-    comment = came_from(entry.span, entry.style)
+    comment = came_from(entry.span, f"{entry.style}; it names no array of those given")
     pattern = key_regex(key, leaf, anywhere=False)
     if isinstance(dims, NoAnswer) or not any(dims):
-        sections.whole(pattern, _because(entry), comment)
+        sections.whole(pattern, _because(entry), comment, may_miss=may_miss)
     else:
-        sections.override("match", pattern, dims, comment)
+        sections.override("match", pattern, dims, comment, may_miss=may_miss)
 
 
 def _is_tied(key: str, plans: TpPlans) -> bool:

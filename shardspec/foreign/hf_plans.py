@@ -135,6 +135,11 @@ class TpPlan:
     root: str | None = None
     unread: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def keys(self) -> frozenset[str]:
+        """Return the whole keys of the entries."""
+        return frozenset(joined(self.root or "", entry.key) for entry in self.entries)
+
 
 def plan_entries(node: Node) -> tuple[tuple[PlanEntry, ...], tuple[Diagnostic, ...]]:
     """Return the entries of a plan, and what in it is none."""

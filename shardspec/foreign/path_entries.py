@@ -468,15 +468,25 @@ class PathSections:
         """Say whether an entry leaves all other arrays whole."""
         return any(isinstance(e, dict) and e["match"] == _ANY_PATH for e in self.replicate)
 
-    def override(self, key: str, pattern: str, dims: Dims, comment: Comments) -> None:
-        """Add an override; `key` is `match` for a regex, `path` for a glob."""
-        self.comments["overrides", len(self.overrides)] = comment
-        self.overrides.append({key: pattern, "spec": override_text(dims)})
+    def override(
+        self, key: str, pattern: str, dims: Dims, comment: Comments, *, may_miss: bool = False
+    ) -> None:
+        """Add an override; `key` is `match` for a regex, `path` for a glob.
 
-    def whole(self, pattern: str, because: str, comment: Comments) -> None:
+        Args:
+          may_miss: whether the pattern is for some of the models that the entries serve.
+        """
+        self.comments["overrides", len(self.overrides)] = comment
+        optional: dict[str, Data] = {"optional": True} if may_miss else {}
+        self.overrides.append({key: pattern, **optional, "spec": override_text(dims)})
+
+    def whole(
+        self, pattern: str, because: str, comment: Comments, *, may_miss: bool = False
+    ) -> None:
         """Add an entry for arrays that are meant to be whole."""
         self.comments["replicate", len(self.replicate)] = comment
-        self.replicate.append({"match": pattern, "because": because})
+        optional: dict[str, Data] = {"optional": True} if may_miss else {}
+        self.replicate.append({"match": pattern, **optional, "because": because})
 
 
 def path_sections(taken: Sequence[Taken], *, is_ordered: bool = True) -> PathSections:

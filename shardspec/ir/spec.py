@@ -723,11 +723,13 @@ class Pattern:
 
     Attributes:
       text: a glob, or a Python regular expression under `fullmatch`.
+      is_optional: whether it is for some of the models that the spec serves, and need not match.
     """
 
     text: str
     dialect: Dialect = "glob"
     span: Span | None = field(default=None, compare=False, repr=False)
+    is_optional: bool = False
 
     def __str__(self) -> str:
         """Return it as a `params:` key: regexes behind `re:`."""

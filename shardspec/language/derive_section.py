@@ -10,7 +10,7 @@ from shardspec.ir import spec as ir
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.patterns.template import braces_of
-from shardspec.language.reading import Route, SourceMap
+from shardspec.language.reading import Route, SourceMap, marks_of
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ def stated_derives(walk: Walk, entries: Mapping[str, str]) -> Iterator[ir.Derive
     """Yield the entries of `derive:`, by pattern; report those that cannot be read."""
     for key, text in entries.items():
         route: Route = ("derive", key)
-        if key.startswith("re:"):
+        if marks_of(key).is_regex:
             message = "a regex does not say what the path of the parent is"
             help = "write a glob, as in `**/lora_a`: its wildcards stand in `from`, too"
             walk.report(point(codes.BAD_PATTERN, message, walk.key(route).span, help=help))

@@ -174,6 +174,9 @@ class OverrideEntry(_Model):
 
     path: str | None = Field(None, description="A glob over whole paths.")
     match: str | None = Field(None, description="A Python regex that must match the whole path.")
+    optional: bool = Field(
+        default=False, description="Whether some models have no such arrays; else it must match."
+    )
     axes: Names | None = Field(None, description="Logical axes, one per dimension: `embed mlp`.")
     spec: str | None = Field(
         None,
@@ -299,6 +302,9 @@ class ReplicateEntry(_Model):
 
     path: str | None = Field(None, description="A glob over whole paths.")
     match: str | None = Field(None, description="A Python regex that must match the whole path.")
+    optional: bool = Field(
+        default=False, description="Whether some models have no such arrays; else it must match."
+    )
     because: str = Field(description="Why, for whoever reads this next.")
 
 

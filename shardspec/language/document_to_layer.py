@@ -21,7 +21,7 @@ from shardspec.language.grammar.bounds import parse_bound, parse_bytes
 from shardspec.language.grammar.refusals import NO_LETS
 from shardspec.language.grammar.syntax import AxisTarget, NamesExpr, SizeExpr, SizeTerm, SyntaxFault
 from shardspec.language.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRule
-from shardspec.language.reading import Route, SourceMap, is_dsl
+from shardspec.language.reading import Route, SourceMap, is_dsl, marks_of
 from shardspec.language.target_section import stated_targets
 from shardspec.language.validate import Validated
 
@@ -171,9 +171,12 @@ class _Walk:
         """Return the pattern in the `path` or `match` of an entry."""
         kind = "path" if entry.path is not None else "match"
         text = entry.path if entry.path is not None else entry.match or ""
-        return self.pattern(self.excerpt((*route, kind), text), is_regex=kind == "match")
+        excerpt = self.excerpt((*route, kind), text)
+        return self.pattern(excerpt, is_regex=kind == "match", is_optional=entry.optional)
 
-    def pattern(self, excerpt: Excerpt, *, is_regex: bool) -> Pattern | None:
+    def pattern(
+        self, excerpt: Excerpt, *, is_regex: bool, is_optional: bool = False
+    ) -> Pattern | None:
         """Return the pattern, once it is known that it compiles."""
         from shardspec.language.patterns.glob import compile_glob
         from shardspec.language.patterns.regex import compile_regex
@@ -182,7 +185,7 @@ class _Walk:
         if isinstance(compiled, SyntaxFault):
             self.report(compiled.diagnostic(excerpt, codes.BAD_PATTERN))
             return None
-        return Pattern(excerpt.text, "regex" if is_regex else "glob", excerpt.span)
+        return Pattern(excerpt.text, "regex" if is_regex else "glob", excerpt.span, is_optional)
 
     def name(self, route: Route) -> bool:
         """Say whether the key at `route` is a name that expressions can use; report if not."""
@@ -456,11 +459,11 @@ class _Walk:
         return tuple(name.text if name else None for name in parsed.names)
 
     def key_pattern(self, route: Route) -> Pattern | None:
-        """Return the pattern in the key that `route` ends in, a regex behind `re:`."""
+        """Return the pattern in the key that `route` ends in, behind `optional:` and `re:`."""
         key = self.key(route)
-        if key.text.startswith("re:"):
-            return self.pattern(key.part(3, len(key.text)), is_regex=True)
-        return self.pattern(key, is_regex=False)
+        is_optional, is_regex, at = marks_of(key.text)
+        pattern = key.part(at, len(key.text)) if at else key
+        return self.pattern(pattern, is_regex=is_regex, is_optional=is_optional)
 
 
 def _policy(walk: _Walk) -> tuple[tuple[str, Any], ...]:

@@ -62,6 +62,7 @@ _DSL_LINE = re.compile(
     r"|phase[ \t]+\S+[ \t]*\{"
 )
 _SAYS = {
+    "baseline": "a baseline, as `shardspec check --write-baseline` writes it",
     "compile": "a plan, as `shardspec compile` writes it",
     "check": "what `shardspec check` found",
     "diff": "what `shardspec diff` found",
@@ -75,13 +76,16 @@ def mistaken(source: SourceFile, *, is_dsl: bool) -> Diagnostic | None:
     return _own_file(source) or _other_spelling(source, is_dsl)
 
 
-Kind = Literal["spec", "list of arrays", "lock", "calibration", "project file"]
+Kind = Literal["spec", "list of arrays", "lock", "calibration", "baseline", "project file"]
 
 
 def kind_of(source: SourceFile) -> Kind | None:
     """Return what a text is under its name: a spec, a list of arrays, a lock; None for all else."""
     start = source.text[:_LOOKED_AT]
     first = _first_line(start)
+    schema = _SCHEMA.match(start)
+    if schema is not None and schema[1] == "baseline":
+        return "baseline"
     if _ARRAYS.match(start) or _MANIFEST.search(start):
         return "list of arrays"
     if _LOCK.search(start):

@@ -24,6 +24,29 @@ from shardspec.diagnostics.suggest import nearest
 #: Digits of a number: more are of no array, and Python refuses to read thousands.
 DIGITS = 15
 
+#: What stands before a pattern in a key: of arrays that some models have, of a regex.
+OPTIONAL, _REGEX = "optional:", "re:"
+
+
+class Marks(NamedTuple):
+    """What stands before the pattern in a key, and where the pattern starts."""
+
+    is_optional: bool
+    is_regex: bool
+    start: int
+
+
+def marks_of(key: str) -> Marks:
+    """Return what the key of an entry says of its pattern.
+
+    >>> tuple(marks_of("**/wi")), tuple(marks_of("optional:re:x"))
+    ((False, False, 0), (True, True, 12))
+    """
+    start = len(OPTIONAL) if key.startswith(OPTIONAL) else 0
+    is_regex = key.startswith(_REGEX, start)
+    return Marks(start > 0, is_regex, start + len(_REGEX) * is_regex)
+
+
 Route = tuple[str | int, ...]
 Data = None | bool | int | float | str | list["Data"] | dict[str, "Data"]
 

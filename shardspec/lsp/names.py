@@ -16,7 +16,7 @@ from shardspec.ir.spec import ANY, Pattern, axis_of
 from shardspec.language.grammar import expressions, syntax
 from shardspec.language.grammar.step_lines import LineExpr, parse_step_line
 from shardspec.language.grammar.syntax import AxisTarget, MeshSize, Name, SizeExpr, SyntaxFault
-from shardspec.language.reading import Reading, Route
+from shardspec.language.reading import Reading, Route, marks_of
 from shardspec.language.silencing import marked
 
 
@@ -64,8 +64,9 @@ class Use(NamedTuple):
     @property
     def pattern(self) -> Pattern:
         """Return the pattern that the name is."""
-        is_regex = self.name.startswith("re:") or self.route[-1:] == ("match",)
-        return Pattern(self.name.removeprefix("re:"), "regex" if is_regex else "glob")
+        _, is_regex, start = marks_of(self.name)
+        is_regex = is_regex or self.route[-1:] == ("match",)
+        return Pattern(self.name[start:], "regex" if is_regex else "glob")
 
 
 def uses(reading: Reading) -> tuple[Use, ...]:

@@ -275,7 +275,7 @@ def _entry(entry: plans.Entry, plan: plans.ShardingPlan) -> Iterator[str]:
     if misfits:
         yield f"  {_described(misfits)}: left without names, for they have another rank"
     if len(matching) > len(named) or not named:
-        yield _matches(matching, plan)
+        yield _matches(matching, plan, entry.pattern)
         yield from _others(matching, entry)
 
 
@@ -313,7 +313,7 @@ def _memory(entry: ir.MemoryRule, plan: plans.ShardingPlan) -> Iterator[str]:
     if state:
         yield f"  is about the optimizer state of {_described(state)}"
     if not placed and not state:
-        yield _matches((), plan)
+        yield _matches((), plan, entry.pattern)
 
 
 def _training(entry: ir.TrainingRule, plan: plans.ShardingPlan) -> Iterator[str]:
@@ -324,7 +324,8 @@ def _training(entry: ir.TrainingRule, plan: plans.ShardingPlan) -> Iterator[str]
         verb = "trains" if entry.training == "trained" else "freezes"
         yield f"  {verb} {_with_bytes(found)}"
     else:
-        yield f"  decides on none of {counted(len(plan.arrays), 'array')}"
+        nothing = f"  decides on none of {counted(len(plan.arrays), 'array')}"
+        yield _matches((), plan, entry.pattern) if entry.pattern.is_optional else nothing
 
 
 def _replicate(entry: ir.Replicate, plan: plans.ShardingPlan) -> Iterator[str]:
@@ -372,10 +373,17 @@ def _matching(pattern: ir.Pattern, plan: plans.ShardingPlan) -> list[plans.Param
     return [each for each in plan.arrays if matcher.first_match(each.param.path) is not None]
 
 
-def _matches(found: Sequence[plans.ParamSharding], plan: plans.ShardingPlan) -> str:
-    """Return which arrays a pattern matches."""
-    none = f"  matches none of {counted(len(plan.arrays), 'array')}"
-    return f"  matches {_described(found)}" if found else none
+def _matches(
+    found: Sequence[plans.ParamSharding],
+    plan: plans.ShardingPlan,
+    pattern: ir.Pattern | None = None,
+) -> str:
+    """Return which arrays a pattern matches, and of none whether it has to."""
+    if found:
+        return f"  matches {_described(found)}"
+    if pattern is not None and pattern.is_optional:
+        return "  optional: matches no array here"
+    return f"  matches none of {counted(len(plan.arrays), 'array')}"
 
 
 def _with_bytes(shardings: Sequence[plans.ParamSharding]) -> str:

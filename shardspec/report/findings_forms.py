@@ -27,12 +27,13 @@ from shardspec.diagnostics.words import globs
 from shardspec.records import picked
 from shardspec.versions import CHECK_JSON, PACKAGE
 
-_NO_FILE = re.compile(r"(?:preset|arrays|hardware):|(?:--set|-|<.*>)$")
+#: Names of sources that are no files.
+NO_FILE = re.compile(r"(?:preset|arrays|hardware):|(?:--set|-|<.*>)$")
 
 
 def local(span: Span | None) -> Span | None:
     """Return the span, or the nearest place in a file that pulled its source in."""
-    while span is not None and _NO_FILE.match(span.source.name):
+    while span is not None and NO_FILE.match(span.source.name):
         span = span.source.included_from
     return span
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec import pipeline
-from shardspec.diagnostics import SourceFile
+from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.foreign import hf
 from shardspec.foreign.formats import NoAnswer, NotRead, Options
 from shardspec.foreign.hf_plans import generic, partition
@@ -147,8 +147,9 @@ def test_python_files_are_joined() -> None:
     assert imported is not None
     found = imported.data["overrides"]
     assert isinstance(found, list)
-    assert {"match": "(?:.+[./])?lm_head[./]weight", "spec": "(tp, none)"} in found
-    assert {"match": "(?:.+[./])?embed_tokens[./]weight", "spec": "(tp, none)"} in found
+    for name in ("lm_head", "embed_tokens"):
+        match = f"(?:.+[./])?{name}[./]weight"
+        assert {"match": match, "optional": True, "spec": "(tp, none)"} in found
     assert faults[-1].message.startswith("no arrays are given")
 
 
@@ -337,17 +338,44 @@ def test_the_plan_of_a_class_alone_does_not_split_embeddings() -> None:
     ("style", "section"), [("colwise", "overrides"), ("replicate", "replicate")]
 )
 def test_keys_that_name_nothing_are_kept(style: str, section: str) -> None:
-    plan = json.dumps({"tp_plan": {"layers.*.up": "colwise", "layers.*.gate_projj": style}})
-    params = (param("layers.0.up.weight", 8, 16),)
-    options = Options(mesh=MESH, params=params)
-    text, _ = spec_of(hf, SourceFile("plan.json", plan), options)
+    plan = {"layers.*.up": "colwise", "layers.*.gate_projj": style}
+    text, found = _checked(plan, "layers.0.up.weight")
+    assert found == []  # for layers that this model does not have
+    assert "names no array of those given" in text
+    _, found = _checked(plan, "layers.0.up.weight", "layers.0.gate_proj.weight")
+    pattern = "layers[./]\\d+[./]gate_projj[./]weight"
+    assert [(str(each.severity), each.message.partition(" matches")[0]) for each in found] == [
+        ("warning", f"optional {section.removesuffix('s')} pattern `re:{pattern}`")
+    ]
+    assert found[0].help == "did you mean `re:layers[./]\\d+[./]gate_proj[./]weight`?"
+
+
+def test_a_plan_of_which_no_key_names_an_array_is_one_finding() -> None:
+    """As the plan of Llama 4, whose class says `base_model_prefix = "language_model"`."""
+    plan = {f"layers.*.self_attn.{each}_proj": "colwise" for each in "qkv"}
+    paths = [f"model.layers.0.self_attn.{each}_proj.weight" for each in "qkvo"]
+    text, (found, *more) = _checked(plan, *paths, names=("tp_plan=language_model",))
+    assert "optional" not in text
+    assert more == []
+    assert found.message == (
+        "3 patterns match none of 4 arrays (3 override): the patterns begin with"
+        " `language_model.`, and the paths with `model.`"
+    )
+    assert found.help == "write `model.` for `language_model.` in each pattern"
+
+
+def _checked(
+    plan: dict[str, str], *paths: str, names: tuple[str, ...] = ()
+) -> tuple[str, list[Diagnostic]]:
+    """Return the imported spec of a plan, and what is found of its patterns."""
+    params = tuple(param(path, 8, 16) for path in paths)
+    options = Options(mesh=MESH, params=params, names=names)
+    source = SourceFile("plan.json", json.dumps({"tp_plan": plan}))
+    text, _ = spec_of(hf, source, options)
     spec, _ = pipeline.load_text(text, "spec.yaml")
     assert spec is not None
     said = pipeline.findings(spec, pipeline.compile_plans(spec, params))
-    found = [each for each in said if each.code.id == "SHD204"]
-    assert [each.message.partition(" matches")[0] for each in found] == [
-        f"{section.removesuffix('s')} pattern `re:layers[./]\\d+[./]gate_projj[./]weight`"
-    ]
+    return text, [each for each in said if each.code.id == "SHD204"]
 
 
 def test_output_weights_that_are_the_embeddings_are_no_typo() -> None:

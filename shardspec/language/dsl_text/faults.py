@@ -15,7 +15,8 @@ from shardspec.language.grammar.syntax import SyntaxFault
 
 _Parse = Callable[[str], object]
 
-_PATTERN = r're:?"(?:[^"\\]|\\.)*"|"(?:[^"\\]|\\.)*"|(?:\\.|[^\s:="\\])+'
+_OPTIONAL = r"(?:optional\s+(?!because\b)(?=[^\s:=]))?"
+_PATTERN = _OPTIONAL + r'(?:re:?"(?:[^"\\]|\\.)*"|"(?:[^"\\]|\\.)*"|(?:\\.|[^\s:="\\])+)'
 #: A key of `step:` with its value.
 STEP_SETTING = (
     r"(?:extends|mode|tokens|microbatches|remat|dtype|attention|gradients|experts|pipeline)"
@@ -64,7 +65,9 @@ _EXPRESSIONS: dict[str, tuple[tuple[str, _Parse], ...]] = {
     "override": _answers(r"\w+\s+", _BECAUSE),
 }
 
-_BARE_REGEX = re.compile(r"(?:(?:override|scan|replicate|activation)\s+)?re:(?=[^\s\"])")
+_BARE_REGEX = re.compile(
+    r"(?:(?:override|scan|replicate|activation)\s+)?(?:optional\s+)?re:(?=[^\s\"])"
+)
 _BARE_REASON = re.compile(r'\sbecause\s*(?P<reason>(?:(?<=\s)[^"\s][^"]*)?)$')
 _MESH_COLON = re.compile(r"(?P<axis>[A-Za-z_][\w.-]*)\s*+:\s*+(?P<size>\S(?:.*\S)?)\s*+")
 _LOOK_BACK = 80

@@ -9,7 +9,7 @@ from typing import Any
 
 from shardspec.ir.spec import MEMORY_KINDS
 from shardspec.language.grammar.quoting import quoted
-from shardspec.language.reading import Comments, Data, Route
+from shardspec.language.reading import OPTIONAL, Comments, Data, Route
 from shardspec.language.yaml_text.comments import comment_line
 
 _WIDTH = 88
@@ -141,9 +141,8 @@ class _Printer:
         """Add a block of `left : right`, the colons below each other."""
         self.head(f"{section} {{" if entries else f"{section} {{}}", (section,))
         if entries:
-            self.columns(
-                (section,), ":", {key: (_pattern(key), str(v)) for key, v in entries.items()}
-            )
+            left = _path if section in ("arrays", "caches") else _pattern
+            self.columns((section,), ":", {key: (left(key), str(v)) for key, v in entries.items()})
             self.close((section,))
 
     def columns(self, route: Route, mark: str, rows: Mapping[Any, tuple[str, str]]) -> None:
@@ -279,7 +278,7 @@ class _Printer:
             name: _answer(entry if isinstance(entry, dict) else {"axes": entry})
             for name, entry in entries.items()
         }
-        names = {name: _pattern(name) for name in answers}
+        names = {name: _path(name) for name in answers}
         width = max((len(name) for name in names.values() if len(name) <= _LEFT), default=0)
         for name, (mark, answer) in answers.items():
             text = f"{names[name]:<{width}} {mark} {answer}"
@@ -332,11 +331,18 @@ def _answer(entry: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _entry_pattern(entry: Mapping[str, str]) -> str:
-    return _regex(entry["match"]) if "match" in entry else _glob(entry["path"])
+    text = _regex(entry["match"]) if "match" in entry else _glob(entry["path"])
+    return f"optional {text}" if entry.get("optional") else text
 
 
 def _pattern(key: str) -> str:
-    """Return a key of `params:` and the like: a glob, or a regex behind `re:`."""
+    """Return a key of `params:` and the like: behind `optional:` and `re:`, or a glob."""
+    is_optional = key.startswith(OPTIONAL)
+    return f"optional {_path(key.removeprefix(OPTIONAL))}" if is_optional else _path(key)
+
+
+def _path(key: str) -> str:
+    """Return a key of `arrays:` and the like: a glob, or a regex behind `re:`."""
     return _regex(key[3:]) if key.startswith("re:") else _glob(key)
 
 

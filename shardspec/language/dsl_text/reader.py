@@ -22,7 +22,7 @@ from shardspec.language.dsl_text.layout import SECTIONS, Comment, Statement
 from shardspec.language.grammar.quoting import bad_escape, unquoted
 from shardspec.language.grammar.refusals import before_size
 from shardspec.language.grammar.syntax import SyntaxFault
-from shardspec.language.reading import SECTION_OF, Data, Reading, Route, number_or_text
+from shardspec.language.reading import OPTIONAL, SECTION_OF, Data, Reading, Route, number_or_text
 from shardspec.language.yaml_text.comments import Gathered, comment_text
 from shardspec.language.yaml_text.scalars import find_foreign_characters
 
@@ -109,13 +109,21 @@ class _Build:
     def pair(self, route: Route, tree: Node, entry: Statement, into: dict[str, Data]) -> None:
         """Take in one entry of name or pattern and expression."""
         left, right = _nodes(tree)
-        key, value = self.tokens(left, entry)[0], self.whole(right, entry)
+        key, value = self.key_of(left, entry), self.whole(right, entry)
         inner: Route = (*route, key.text)
         if self.is_taken(inner, key):
             return
         self.keys[inner], self.values[inner] = key, value
         into[key.text] = number_or_text(value.text) if route[-1] == "mesh" else value.text
         self.entries.append((inner, entry.start, entry.end))
+
+    def key_of(self, left: Node, entry: Statement) -> Excerpt:
+        """Return the key that stands for the left side of an entry: `optional re"a"` too."""
+        *mark, found = self.tokens(left, entry)
+        if not mark:
+            return found
+        start = None if found.start is None else found.start - len(OPTIONAL)
+        return Excerpt(OPTIONAL + found.text, found.span, start)
 
     def activation(self, tree: Node, entry: Statement, into: dict[str, Data]) -> None:
         """Take in an activation: names alone, or names or a partition and a memory."""
@@ -454,12 +462,16 @@ class _Build:
         assert isinstance(items, list)
         self.open((section,), statement)
         route: Route = (section, len(items))
-        pattern = self.tokens(child_of(tree, "pattern"), statement)[0]
+        optional = maybe_child_of(tree, "optional")
+        pattern = self.tokens(optional or child_of(tree, "pattern"), statement)[-1]
         is_regex = pattern.text.startswith("re:") and not self.is_quoted(pattern)
         stated: dict[str, Data] = {}
         if is_regex:
             pattern = pattern.part(3, len(pattern.text))
         self.say(route, stated, "match" if is_regex else "path", pattern)
+        if optional is not None:
+            self.values[(*route, "optional")] = self.tokens(optional, statement)[0]
+            stated["optional"] = True
         self._answer(tree, statement, route, stated)
         because = maybe_child_of(tree, "because")
         if because is not None:

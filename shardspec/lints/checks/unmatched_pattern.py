@@ -5,6 +5,11 @@ match whole paths: `wo/kernel` is not `mlp/wo/kernel`; and `.*` belongs in a reg
 in a glob. Patterns in what a spec extends may be for other models, and are not looked at; entries
 of `derive:` without `from` are about optimizer state alone.
 
+Patterns that match nothing for one reason, such as a prefix that all paths have, are one finding.
+A pattern for some of the models that a spec serves is `optional` (a key `"optional:**/experts/wi"`,
+`optional: true` in an entry, the word before it in the DSL): it may match nothing, and is a warning
+only where a spelling near it matches.
+
 Bad:
     shardspec: 1
     mesh: {tensor: 4}
@@ -29,36 +34,153 @@ Good:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics import Diagnostic, Fix, Severity, codes, labels_at, point
 from shardspec.diagnostics.suggest import nearest
-from shardspec.diagnostics.words import counted, grouped, template
+from shardspec.diagnostics.words import by_key, counted, grouped, listed, template
 from shardspec.ir.spec import Pattern, Spec
 from shardspec.language.patterns.backtracking import ran_out
+from shardspec.language.silencing import suppressed
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import with_cost
+from shardspec.lints.evidence.dead_patterns import Reason, reasons, slips
 from shardspec.lints.evidence.entries import Entry, sections
 from shardspec.lints.evidence.spellings import fix_for, looks, working
 
+#: Places that are shown of patterns that match nothing for one reason.
+_MOST_SHOWN = 8
+_WHOLE_PATH = "must match a whole path"
+_MEANT = "meant for them, maybe: "
+
 
 def check(context: Context) -> Iterator[Diagnostic]:
-    """Yield a finding for each pattern of the spec itself that matches no array."""
+    """Yield a finding for the patterns of the spec itself that match no array.
+
+    Patterns that share a reason are one finding, but for those that a comment silences.
+    """
     paths = context.paths
     if not paths:
         return
-    unmatched = [
-        section.entries[at]
-        for section in sections(context)
-        for at in sorted(section.own.difference(*set(section.matches)))
-        if section.entries[at].pattern.text not in ran_out()  # these have a finding of their own
-        and not _is_of_state(section.entries[at])
+    dead: list[Entry] = []
+    has_match = False
+    for section in sections(context):
+        matched = frozenset(chain(*set(section.matches)))
+        has_match = has_match or not matched.isdisjoint(section.own)
+        dead += [section.entries[at] for at in sorted(section.own - matched)]
+    dead = [
+        entry
+        for entry in dead
+        if entry.pattern.text not in ran_out()  # these have a finding of their own
+        and not _is_of_state(entry)
     ]
+    needed = [entry for entry in dead if not entry.pattern.is_optional]
+    optional = [entry for entry in dead if entry.pattern.is_optional]
+    yield from _told(_one_by_one(needed, context), context)
+    yield from _optional(optional, context, has_match=has_match)
+
+
+def _told(
+    found: Sequence[_Dead], context: Context, *, is_needed: bool = True
+) -> Iterator[Diagnostic]:
+    """Yield findings, those with a reason in common as one.
+
+    Args:
+      is_needed: False for optional patterns, which may match nothing: only that all of them are
+        misplaced alike is worth a word.
+    """
+    why = reasons([each.entry.pattern for each in found], context.paths)
+    shared = by_key(
+        (reason, at)
+        for at, reason in enumerate(why)
+        if reason is not None
+        and (is_needed or reason.is_moved)
+        and suppressed([found[at].finding])[0]
+    )
+    families = {reason: ats for reason, ats in shared.items() if len(ats) > 1}
+    told = {at for ats in families.values() for at in ats}
+    for at, each in enumerate(found):
+        if at not in told and is_needed:
+            yield with_cost(each.finding, context, each.whole, _MEANT)
+    for reason, ats in families.items():
+        group = [found[at] for at in ats]
+        whole = dict.fromkeys(path for each in group for path in each.whole)
+        family = _family(reason, group, len(context.paths))
+        level = None if is_needed else Severity.WARNING
+        yield with_cost(replace(family, level=level), context, whole, _MEANT)
+
+
+def _optional(
+    entries: Sequence[Entry], context: Context, *, has_match: bool
+) -> Iterator[Diagnostic]:
+    """Yield warnings for optional patterns that are for arrays which are there after all.
+
+    Args:
+      has_match: whether any pattern of the spec matches, so that it is for this model at all.
+    """
+    paths = context.paths
+    misplaced = (
+        () if has_match else tuple(_told(_one_by_one(entries, context), context, is_needed=False))
+    )
+    if misplaced:
+        yield from misplaced
+        return
+    patterns = [entry.pattern for entry in entries]
+    offers, meant = working(patterns, paths), slips(patterns, paths)
+    for entry, offer, slip in zip(entries, offers, meant, strict=True):
+        help = f"did you mean `{slip}`?" if slip else offer.text if offer else None
+        if help is not None:
+            yield point(
+                codes.UNMATCHED_PATTERN,
+                f"optional {entry.section} pattern `{entry.pattern}` matches none of"
+                f" {counted(len(paths), 'array')}, and a spelling near it does",
+                entry.pattern.span,
+                "optional: matches no array here",
+                help=help,
+                fix=fix_for(entry.pattern, offer.spelling) if offer and not slip else None,
+            ).with_level(Severity.WARNING)
+
+
+class _Dead(NamedTuple):
+    """An entry whose pattern matches nothing, the finding of it alone, and what it may cost."""
+
+    entry: Entry
+    finding: Diagnostic
+    whole: tuple[str, ...]
+
+
+def _family(reason: Reason, group: Sequence[_Dead], arrays: int) -> Diagnostic:
+    """Return the finding of patterns that match nothing for one reason."""
+    kinds = Counter(each.entry.section for each in group)
+    sections = ", ".join(f"{count} {section}" for section, count in kinds.items())
+    fixes = [each.finding.fix for each in group]
+    edits = tuple(edit for fix in fixes if fix is not None for edit in fix.edits)
+    spans = [each.entry.pattern.span for each in group[:_MOST_SHOWN]]
+    rest = [str(each.entry.pattern) for each in group[_MOST_SHOWN:]]
+    return Diagnostic(
+        codes.UNMATCHED_PATTERN,
+        f"{len(group)} patterns match none of {counted(arrays, 'array')} ({sections}):"
+        f" {reason.why}",
+        labels_at(*((span, "" if at else _WHOLE_PATH) for at, span in enumerate(spans))),
+        notes=(f"the others: {listed(rest)}",) if rest else (),
+        help=reason.help,
+        fix=Fix(reason.help, edits) if all(fixes) else None,
+    )
+
+
+def _one_by_one(unmatched: Sequence[Entry], context: Context) -> list[_Dead]:
+    """Return the finding of each entry alone."""
+    paths = context.paths
     offers = working([entry.pattern for entry in unmatched], paths)
     groups = grouped(paths if unmatched else (), template)
     alike = {each: tuple(members) for each, members in groups.items()}
     templates = frozenset(alike)
     whole: dict[tuple[str, ...], tuple[str, ...]] = {}
+    found = []
     for entry, offer in zip(unmatched, offers, strict=True):
         meant = tuple(offer.paths) if offer else _near(entry.pattern, templates, alike)
         fix = fix_for(entry.pattern, offer.spelling) if offer else None
@@ -71,13 +193,14 @@ def check(context: Context) -> Iterator[Diagnostic]:
             f"{entry.section} pattern `{entry.pattern}` matches none of"
             f" {counted(len(paths), 'array')}",
             entry.pattern.span,
-            "must match a whole path",
+            _WHOLE_PATH,
             help=help,
             fix=fix,
         )
         if meant not in whole:
             whole[meant] = _whole(context, meant)
-        yield with_cost(finding, context, whole[meant], "meant for them, maybe: ")
+        found.append(_Dead(entry, finding, whole[meant]))
+    return found
 
 
 def _is_of_state(entry: Entry) -> bool:
