@@ -1,19 +1,24 @@
-"""What `import` and `check` say about every sharding plan in transformers and keras-hub.
+"""What `import` and `check` say about sharding plans of transformers, keras-hub and MaxText.
 
     pip install torch transformers keras keras-hub   # in an environment of its own, with shardspec
     python benchmarks/real_plans.py collect --cache plans    # some minutes, once
-    python benchmarks/real_plans.py check --cache plans
+    python benchmarks/real_plans.py collect --cache plans --tool maxtext --checkout maxtext
+    python benchmarks/real_plans.py keep --cache plans > tests/data/real_plans/plans.json.xz
+    python benchmarks/real_plans.py check
+    python benchmarks/real_plans.py judge    # new findings get the rule's verdict: read each
     python benchmarks/real_plans.py check --cache plans --code SHD205 --verdict small
     python benchmarks/real_plans.py arrays gpt_oss.GptOssForCausalLM --cache plans > arrays.yaml
 
 `collect` builds each model on the meta device at the sizes its configuration has by default, asks
 transformers for the whole plan of the model, lets transformers itself apply it to a mesh of 8 (over
 a process group that does nothing), and writes down names, shapes, and what was really split. For
-keras-hub it asks Keras's own `LayoutMap` for every variable. `check` needs neither library: it
+keras-hub it asks Keras's own `LayoutMap` for every variable. Of MaxText it reads the shardings that
+its own tests expect, and asks Flax for three models under each of its rule sets. `keep` writes one
+model of each family into one file, which the tests read. `check` needs none of the libraries: it
 imports each plan, checks the spec with the arrays of its model, and judges every line printed:
 
 - useful: JAX would refuse an array that it is about, or its arrays are whole in the tool too and
-  are large: 2 % of what a device holds, and at least 16 MiB;
+  are large: 2 % of what a device holds;
 - false: its arrays are split in the tool and it says they are whole; it says that sizes do not
   divide and they do; it says that an entry matches nothing and it does;
 - small: true, and neither.
@@ -27,8 +32,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import lzma
 import math
 import re
+import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,8 +45,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from benchmarks import maxtext_plans
+
 DEVICES = 8
-LARGE_SHARE, LARGE_BYTES = 0.02, 16 << 20
+#: What `keep` wrote.
+KEPT = Path(__file__).parents[1] / "tests/data/real_plans/plans.json.xz"
+LARGE_SHARE = 0.02
 ITEM_BYTES = 2
 VERDICTS = ("useful", "small", "false")
 _QUOTED = re.compile(r"`([^`\s]+)`")
@@ -56,7 +67,8 @@ class Model:
       shapes: by path, joined by `/`.
       split: by path, the dimensions that are split and into how many; absent where none is.
       packed: arrays that no PartitionSpec can describe.
-      plan: the entries as the tool has them.
+      plan: the entries as the tool has them; of MaxText the keys of its files, and the mesh.
+      names: the logical axes that arrays carry themselves.
     """
 
     name: str
@@ -66,6 +78,7 @@ class Model:
     packed: frozenset[str]
     plan: Mapping[str, Any]
     raises: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
 
     def bytes(self, path: str) -> int:
         """Return how much an array is, of two bytes an element."""
@@ -87,6 +100,8 @@ class Model:
     @cached_property
     def dead(self) -> frozenset[str]:
         """Return the keys of the plan that name nothing, as the tool looks them up."""
+        if self.tool == "maxtext":
+            return frozenset()
         if self.tool == "keras":
             return frozenset(
                 key for key in self.plan if not any(re.fullmatch(key, p) for p in self.shapes)
@@ -96,6 +111,8 @@ class Model:
 
     def says_whole(self, path: str) -> bool:
         """Say whether the plan names an array, and leaves it whole."""
+        if self.tool == "maxtext":
+            return self.is_whole(path)
         if self.tool == "keras" or not self.is_whole(path):
             return False
         name = ".".join(_generic(path))
@@ -104,7 +121,7 @@ class Model:
     @cached_property
     def large(self) -> float:
         """Return how many bytes are large: of what a device holds as the tool splits it."""
-        return max(LARGE_BYTES, LARGE_SHARE * sum(map(self.held, self.shapes)))
+        return LARGE_SHARE * sum(map(self.held, self.shapes))
 
     @cached_property
     def groups(self) -> dict[str, list[str]]:
@@ -129,13 +146,34 @@ def _dotted(name: str, part: str) -> str:
 
 
 def models(cache: Path) -> Iterator[Model]:
-    """Yield the models that were collected."""
-    for file in sorted(cache.glob("*.json")):
-        raw = json.loads(file.read_text(encoding="utf-8"))
+    """Yield the models that were collected: a folder of them, or one file that `keep` wrote."""
+    for raw in raw_models(cache):
         split = {path: tuple(map(tuple, dims)) for path, dims in raw["split"].items()}
         shapes = {path: tuple(shape) for path, shape in raw["shapes"].items()}
         packed = frozenset(raw["packed"])
-        yield Model(raw["name"], raw["tool"], shapes, split, packed, raw["plan"], raw["raises"])
+        names = {path: tuple(each) for path, each in raw.get("names", {}).items()}
+        yield Model(
+            raw["name"], raw["tool"], shapes, split, packed, raw["plan"], raw["raises"], names
+        )
+
+
+def raw_models(cache: Path) -> Iterator[dict[str, Any]]:
+    """Yield models as they are written."""
+    if cache.is_file():
+        yield from json.loads(lzma.decompress(cache.read_bytes()))["models"]
+        return
+    for file in sorted(cache.glob("*.json")):
+        yield json.loads(file.read_text(encoding="utf-8"))
+
+
+def keep(options: argparse.Namespace) -> None:
+    """Write one model of each family to stdout, compressed."""
+    kept: dict[str, dict[str, Any]] = {}
+    for raw in raw_models(options.cache):
+        family = raw["name"] if raw["tool"] != "hf-tp-plan" else raw["name"].partition(".")[0]
+        kept.setdefault(family, raw)
+    text = json.dumps({"models": list(kept.values())}, separators=(",", ":"))
+    sys.stdout.buffer.write(lzma.compress(text.encode(), preset=9))
 
 
 # What shardspec says.
@@ -150,6 +188,12 @@ class Judged:
     verdict: str
     size: int
     message: str
+    paths: tuple[str, ...] = field(repr=False, default=())
+
+    @property
+    def key(self) -> str:
+        """Return what tells it from other findings about the model."""
+        return f"{self.code} {self.message}"
 
 
 @dataclass(frozen=True)
@@ -170,11 +214,11 @@ class Result:
 
 def run(model: Model, folder: Path) -> Result:
     """Import the plan of a model and check the spec, by the commands that a user has."""
-    arrays, plan, spec = folder / "arrays.yaml", folder / "plan.json", folder / "spec.yaml"
+    arrays, spec = folder / "arrays.yaml", folder / "spec.yaml"
     arrays.write_text(manifest(model), encoding="utf-8")
-    plan.write_text(json.dumps({_PLANS[model.tool]: model.plan}, indent=1), encoding="utf-8")
     spec.unlink(missing_ok=True)
-    command = ("import", model.tool, str(plan), "--mesh", _MESHES[model.tool])
+    files, mesh = plan_files(model, folder)
+    command = ("import", model.tool, *files, "--mesh", mesh)
     code, _, said = shardspec(*command, "--against", str(arrays), "-o", str(spec))
     imported = Counter(re.findall(r"\[(SHD\d{3})\]", said))
     if not spec.exists():
@@ -186,10 +230,29 @@ def run(model: Model, folder: Path) -> Result:
     return Result(model, imported, code == 0, judged, tuple(_missed(model, found, imported)))
 
 
+def plan_files(model: Model, folder: Path) -> tuple[list[str], str]:
+    """Write the files of a plan; return their names, and the mesh that it is for."""
+    if model.tool != "maxtext":
+        plan = folder / "plan.json"
+        plan.write_text(json.dumps({_PLANS[model.tool]: model.plan}, indent=1), encoding="utf-8")
+        return [str(plan)], _MESHES[model.tool]
+    for name, keys in model.plan["files"].items():
+        (folder / name).write_text(json.dumps(keys, indent=1), encoding="utf-8")
+    mesh = " ".join(f"{axis}={size}" for axis, size in model.plan["mesh"].items())
+    return [str(folder / name) for name in model.plan["files"]], mesh
+
+
 def manifest(model: Model) -> str:
     """Return the arrays of a model as `--against` and `--arrays` read them."""
-    lines = (f"{path}: bf16[{', '.join(map(str, s))}]\n" for path, s in model.shapes.items())
-    return "".join(lines)
+
+    def dims(path: str, shape: tuple[int, ...]) -> str:
+        names = model.names.get(path)
+        if names is None:
+            return ", ".join(map(str, shape))
+        pairs = zip(names, shape, strict=True)
+        return " ".join(f"{name or '_'}={size}" for name, size in pairs)
+
+    return "".join(f"{path}: bf16[{dims(path, s)}]\n" for path, s in model.shapes.items())
 
 
 def arrays(options: argparse.Namespace) -> None:
@@ -217,7 +280,7 @@ def _judged(model: Model, finding: Mapping[str, Any]) -> Judged:
     paths = subject(model, finding)
     size = sum(model.bytes(path) for path in paths)
     verdict = _verdict(model, finding, paths)
-    return Judged(model.name, finding["code"], verdict, size, finding["message"])
+    return Judged(model.name, finding["code"], verdict, size, finding["message"], paths)
 
 
 def subject(model: Model, finding: Mapping[str, Any]) -> tuple[str, ...]:
@@ -324,6 +387,44 @@ def _row(code: str, counts: Counter[str], size: int) -> None:
     print(f"{code:8}{sum(counts.values()):>9}{verdicts}{size / 2**30:>12.1f}")
 
 
+VERDICTS_FILE = KEPT.with_name("verdicts.json")
+
+
+def verdicts() -> dict[str, dict[str, list[str]]]:
+    """Return the verdict and why, by model and by the code and message of a finding."""
+    found: dict[str, dict[str, list[str]]] = json.loads(VERDICTS_FILE.read_text(encoding="utf-8"))
+    return found
+
+
+def judge(options: argparse.Namespace) -> None:
+    """Write the verdict on each finding: the one there is, or else by the rule of this file."""
+    known = verdicts() if VERDICTS_FILE.exists() else {}
+    with tempfile.TemporaryDirectory() as folder:
+        results = [run(model, Path(folder)) for model in models(options.cache)]
+    told = {
+        result.model.name: {
+            each.key: known.get(result.model.name, {}).get(each.key) or _proposed(result, each)
+            for each in result.findings
+        }
+        for result in results
+        if result.findings
+    }
+    VERDICTS_FILE.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+
+
+def _proposed(result: Result, finding: Judged) -> list[str]:
+    """Return the verdict of the rule, with the figures that it goes by."""
+    model = result.model
+    held = sum(map(model.held, model.shapes))
+    share = f"{finding.size / 2**20:,.0f} MiB, {finding.size / held:.1%} of what a device holds"
+    why = {
+        "useful": f"{model.tool} leaves these whole, too: {share}",
+        "small": f"true, and little: {share}",
+        "false": "the tool does otherwise",
+    }[finding.verdict]
+    return ["noise" if finding.verdict == "small" else finding.verdict, why]
+
+
 def show(results: Sequence[Result], code: str | None, verdict: str | None) -> None:
     """Print the findings of a code or verdict, and what was missed."""
     for result in results:
@@ -356,6 +457,9 @@ def collect(options: argparse.Namespace) -> None:
             _keep(options.cache, raw)
     if options.tool in (None, "hf-tp-plan"):
         for raw in transformers_models():
+            _keep(options.cache, raw)
+    if options.tool == "maxtext":
+        for raw in maxtext_plans.models(options.checkout):
             _keep(options.cache, raw)
 
 
@@ -488,6 +592,33 @@ KERAS_HUB: dict[tuple[str, str], dict[str, Any]] = {
         "num_key_value_heads": 4, "head_dim": 128, "hidden_dim": 2048, "intermediate_dim": 6144,
         "moe_intermediate_dim": 768, "num_experts": 128, "top_k": 8,
     },
+    ("LlamaBackbone", "llama2_13b"): {
+        "vocabulary_size": 32000, "num_layers": 40, "num_query_heads": 40,
+        "num_key_value_heads": 40, "hidden_dim": 5120, "intermediate_dim": 13824,
+    },
+    ("LlamaBackbone", "llama3_8b"): {
+        "vocabulary_size": 128256, "num_layers": 32, "num_query_heads": 32,
+        "num_key_value_heads": 8, "hidden_dim": 4096, "intermediate_dim": 14336,
+    },
+    ("QwenBackbone", "qwen2.5_0.5b"): {
+        "vocabulary_size": 151936, "num_layers": 24, "num_query_heads": 14,
+        "num_key_value_heads": 2, "hidden_dim": 896, "intermediate_dim": 4864,
+        "tie_word_embeddings": True,
+    },
+    ("QwenBackbone", "qwen2.5_14b"): {
+        "vocabulary_size": 152064, "num_layers": 48, "num_query_heads": 40,
+        "num_key_value_heads": 8, "hidden_dim": 5120, "intermediate_dim": 13824,
+        "tie_word_embeddings": False,
+    },
+    ("GemmaBackbone", "gemma_2b"): {
+        "vocabulary_size": 256000, "num_layers": 18, "num_query_heads": 8,
+        "num_key_value_heads": 1, "hidden_dim": 2048, "intermediate_dim": 32768, "head_dim": 256,
+    },
+    ("GemmaBackbone", "gemma2_27b"): {
+        "vocabulary_size": 256000, "num_layers": 46, "num_query_heads": 32,
+        "num_key_value_heads": 16, "hidden_dim": 4608, "intermediate_dim": 73728, "head_dim": 128,
+        "use_post_ffw_norm": True, "use_post_attention_norm": True,
+    },
     ("GemmaBackbone", "gemma_7b"): {
         "vocabulary_size": 256000, "num_layers": 28, "num_query_heads": 16,
         "num_key_value_heads": 16, "hidden_dim": 3072, "intermediate_dim": 49152, "head_dim": 256,
@@ -543,7 +674,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     verbs = parser.add_subparsers(required=True)
     collecting = verbs.add_parser("collect", help="ask transformers and keras-hub, once")
-    collecting.add_argument("--tool", choices=list(_PLANS))
+    collecting.add_argument("--tool", choices=[*_PLANS, "maxtext"])
+    collecting.add_argument("--checkout", type=Path, help="the repository of MaxText")
     collecting.set_defaults(run=collect)
     checking = verbs.add_parser("check", help="import and check what was collected")
     checking.add_argument("--code", help="show the findings of this code")
@@ -553,8 +685,12 @@ def main() -> None:
     printing = verbs.add_parser("arrays", help="print the arrays of a model, for --against")
     printing.add_argument("model")
     printing.set_defaults(run=arrays)
-    for each in (collecting, checking, printing):
-        each.add_argument("--cache", type=Path, default=Path("plans"), help="the folder of both")
+    judging = verbs.add_parser("judge", help="write a verdict for each new finding, to be read")
+    judging.set_defaults(run=judge)
+    keeping = verbs.add_parser("keep", help="write one model of each family to stdout, for tests")
+    keeping.set_defaults(run=keep)
+    for each in (collecting, checking, judging, printing, keeping):
+        each.add_argument("--cache", type=Path, default=KEPT, help="what was collected")
     options = parser.parse_args()
     options.run(options)
 

@@ -121,10 +121,14 @@ def command(
     name = "<imported>" if request.output in (None, "-") else request.output
     text = None
     if imported is not None and not has_errors(diagnostics):
-        from shardspec.foreign.formats import spec_text
+        from shardspec.foreign.formats import spec_text, unruled, with_whole
 
         text, faults = spec_text(imported, options, sources, name)
         diagnostics += request.heard(faults)
+        plans = _plans(text, name, options, imported) if text and options.params else []
+        names = unruled(imported, plans[0]) if plans else ()
+        if names:
+            text, _ = spec_text(with_whole(imported, names), options, sources, name)
     request.report(diagnostics)
     if imported is None or text is None:
         request.undone("nothing is written")

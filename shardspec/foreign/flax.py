@@ -80,7 +80,8 @@ def _document(rules: Sequence[ForeignRule], semantics: str, options: Options) ->
     data, comments = formats.rules_document(lines, _KEEP)
     data["doc"] = f"Rules as {tool} reads them"
     comments["lints",] = Comments(trailing=formats.MANY_MODELS)
-    return formats.Imported(data, comments, reading, tool), faults
+    is_linen = semantics == "linen"
+    return formats.Imported(data, comments, reading, tool, leaves_whole=is_linen), faults
 
 
 def answer(reading: FlaxReading, params: Params, mesh: Mesh) -> tuple[formats.Answer, ...]:

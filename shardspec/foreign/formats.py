@@ -31,13 +31,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os.path import basename
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+from shardspec.analysis.coverage import is_large
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span, codes, parted, point
 from shardspec.diagnostics.source import printable
-from shardspec.diagnostics.words import counted
+from shardspec.diagnostics.suggest import is_slip
+from shardspec.diagnostics.words import by_key, counted
 from shardspec.foreign.values import Node
 from shardspec.ir import spec as ir
 from shardspec.ir.plan import Origin, ShardingPlan
@@ -110,6 +112,7 @@ class Imported:
       reading: the rules as the other tool reads them, frozen, for `answer`.
       tool: whose reading it is, as messages call it: `Flax Linen`.
       of_phases: the readings that the phases of the document are held against, by name.
+      leaves_whole: whether the tool replicates a logical axis that no rule is for.
     """
 
     data: Mapping[str, Data]
@@ -117,6 +120,7 @@ class Imported:
     reading: Any = None
     tool: str = ""
     of_phases: Mapping[str, Any] = field(default_factory=dict)
+    leaves_whole: bool = False
 
 
 class NoAnswer(NamedTuple):
@@ -416,6 +420,44 @@ def spec_text(
         return None, faults
     spec, faults = load_text(text, name)
     return (None, faults) if spec is None or faults else (text, ())
+
+
+def unruled(imported: Imported, plan: ShardingPlan) -> tuple[str, ...]:
+    """Return the logical axes of arrays that no rule is for, where that is no mistake.
+
+    It is one where an axis is spelt much like that of a rule which nothing has, or where large
+    arrays are whole for want of a rule: these stay findings.
+    """
+    if not imported.leaves_whole:
+        return ()
+    ruled = {rule.logical_axis for rule in plan.spec.axis_rules}
+    ruled |= {axis.name for axis in plan.spec.logical_axes}
+    arrays = by_key(
+        (name, each)
+        for each in plan.arrays
+        for name in dict.fromkeys(each.logical_axes)
+        if name and name not in ruled and is_name(name)
+    )
+    unused = ruled - {name for each in plan.arrays for name in each.logical_axes if name}
+    held = sum(each.per_device_bytes for each in plan.arrays)
+    return tuple(
+        name
+        for name, some in arrays.items()
+        if not any(is_slip(name, other) for other in unused)
+        and not is_large(sum(each.param.bytes for each in some if each.is_replicated), held)
+    )
+
+
+def with_whole(imported: Imported, names: Iterable[str]) -> Imported:
+    """Return a document with rules that say what the tool does without one."""
+    rules = [*cast(list[Data], imported.data.get("rules", []))]
+    comments = dict(imported.comments)
+    why = f"arrays have it, and no rule: {imported.tool} leaves it whole"
+    for name in names:
+        line, comment = rule_line(ForeignRule(name, ()), why)
+        comments["rules", len(rules)] = comment
+        rules.append(line)
+    return replace(imported, data={**imported.data, "rules": rules}, comments=comments)
 
 
 def _with_machine(data: Mapping[str, Data], options: Options) -> dict[str, Data]:

@@ -295,7 +295,7 @@ def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
     if tool == "Levanter":
         data["lints"] = {"axis-without-array": "allow", "size-one-axis": "allow"}
     reading = HaliaxReading(tuple(found.params.values()), tool == _CLASS)
-    return formats.Imported(data, comments, reading, tool), faults
+    return formats.Imported(data, comments, reading, tool, leaves_whole=True), faults
 
 
 def _only_computed(found: LevanterMapping) -> list[Diagnostic]:

@@ -151,7 +151,7 @@ def _document(
     _add_memory(config, data, comments)
     data["lints"] = {"axis-without-array": "allow", "size-one-axis": "allow"}
     comments["lints",] = Comments(trailing="one list and one mesh for all of MaxText's models")
-    return formats.Imported(data, comments, None, TOOL)
+    return formats.Imported(data, comments, None, TOOL, leaves_whole=True)
 
 
 def _without_rule(names: Sequence[str], rules: Rules) -> Rules:

@@ -146,7 +146,7 @@ def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
     data |= _override_entries(overrides, comments, faults)
     in_the_end = (_sliced(rule, has_slices) for rule in (*rules.standard, *rules.extra))
     reading = T5xReading(tuple(in_the_end), overrides)
-    return formats.Imported(data, comments, reading, TOOL), tuple(faults)
+    return formats.Imported(data, comments, reading, TOOL, leaves_whole=True), tuple(faults)
 
 
 def answer(reading: T5xReading, params: ir.Params, mesh: Mesh) -> tuple[formats.Answer, ...]:

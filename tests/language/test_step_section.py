@@ -143,7 +143,7 @@ def test_bundled_steps_are_sound(name: str) -> None:
         ("step: {program: ['a[b as] -> c']}", "]", ""),
         ("step: {program: ['a, b -> c, d']}", "d", "`split"),
         ("step: {program: ['op(a) -> c']}", "op(", "flops"),
-        ("step: {program: ['flash(a, b) -> c']}", "a, b", "flash(query, key, value)"),
+        ("step: {program: ['flash(a) -> c']}", "a", "flash(query, key, value)"),
         ("step: {program: ['a, **x/k -> c']}", "**", ""),
         ("step: {program: ['a -> c x 0']}", "a", "take it out"),
     ],

@@ -49,7 +49,7 @@ def _explain(spec: str, *arguments: str) -> Result:
         (["--draw", "tensor"], "--draw draws an array"),
         (["tensr"], "did you mean `tensor`?"),
         (["step:mo"], "did you mean `moe`? `shardspec explain --list steps`"),
-        (["step:moe:99"], "step:moe has 29 lines"),
+        (["step:moe:99"], "step:moe has 35 lines"),
         (["axis:expert"], "ask about one that has it: --target b"),
         (["other.yaml:3"], "the spec reads no file other.yaml"),
     ],

@@ -51,6 +51,7 @@ from shardspec.lints.evidence.arrays import with_cost
 from shardspec.lints.evidence.dead_patterns import Reason, reasons, slips
 from shardspec.lints.evidence.entries import Entry, sections
 from shardspec.lints.evidence.spellings import fix_for, looks, working
+from shardspec.resolve.match import path_matcher
 
 #: Places that are shown of patterns that match nothing for one reason.
 _MOST_SHOWN = 8
@@ -131,7 +132,10 @@ def _optional(
         return
     patterns = [entry.pattern for entry in entries]
     offers, meant = working(patterns, paths), slips(patterns, paths)
+    decided = _decided(context) if any(offers) else frozenset()
     for entry, offer, slip in zip(entries, offers, meant, strict=True):
+        if offer and decided.issuperset(offer.paths):
+            continue  # other entries are about what it would be about
         help = f"did you mean `{slip}`?" if slip else offer.text if offer else None
         if help is not None:
             yield point(
@@ -143,6 +147,13 @@ def _optional(
                 help=help,
                 fix=fix_for(entry.pattern, offer.spelling) if offer and not slip else None,
             ).with_level(Severity.WARNING)
+
+
+def _decided(context: Context) -> frozenset[str]:
+    """Return the arrays that some entry matches."""
+    entries = [entry.pattern for section in sections(context) for entry in section.entries]
+    matcher = path_matcher(tuple(entries))
+    return frozenset(path for path in context.paths if matcher.first_match(path) is not None)
 
 
 class _Dead(NamedTuple):

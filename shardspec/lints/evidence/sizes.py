@@ -113,7 +113,8 @@ def axis_cases(context: Context, judge: Judge) -> tuple[AxisCase, ...]:
         for subject in subjects(plan):
             for dim, attempt in judge(subject.dims):
                 is_of_any = attempt.kind is Kind.ANY
-                nameless = "the largest dimension" if is_of_any else "this dimension"
+                at = next(at for at, each in enumerate(subject.dims) if each is dim)
+                nameless = "the largest dimension" if is_of_any else f"dim {at}"
                 axis = dim.logical_axis or nameless
                 axes = attempt.mesh_axes
                 fired = attempt is dim.taken
