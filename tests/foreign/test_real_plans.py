@@ -1,6 +1,6 @@
 """The gate: what `check` prints for 215 imported plans of public models is worth reading.
 
-Each finding has a verdict in `tests/data/real_plans/verdicts.json`; one without counts as noise. The
+Each finding has a verdict in `tests/data/real_plans/verdicts.json`; without one it is noise. The
 numbers below may only get better.
 """
 
