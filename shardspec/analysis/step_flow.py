@@ -593,10 +593,8 @@ class _Build:
         size = next(
             index.size for read in keys for index in read.indices if index.name == positions
         )
-        width = [i for i in span if any(i.name == other.name for other in keys[0].indices)]
-        batched = {i.name for i in span[:1]}
-        features = [i for i in width if i.name not in batched and i.name != positions]
-        summed = features[-1].name if features else ""
+        shared = {other.name for other in keys[0].indices} - {span[0].name, positions}
+        summed = next((i.name for i in reversed(span) if i.name in shared), "")
         flops = 2 * math.prod(index.size for index in span) * size
         term = line.results[0]
         result = self._attended(term, line, reads)

@@ -129,8 +129,7 @@ def _cycles(
     words = [
         (_STABLEHLO[dtype], _STABLEHLO[result_dtype(dtype)], *sizes) for dtype, *sizes in asked
     ]
-    # any order of the devices: the first alone compiles
-    order = [[0] * (2 + len("xyz"))]
+    order = [[0] * (2 + len("xyz"))]  # any order of the devices: the first alone compiles
     job = {**described(hardware), "hardware": hardware.machine, "order": order, "matmuls": words}
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
     (folder / "dump").mkdir()

@@ -1,9 +1,9 @@
 """Nothing names the dimensions of an array.
 
 No override, no names of its own, no entry of `params:`. Without names no rule applies, and
-every device holds the whole array. A part of the model in which nothing has names is one finding,
-such as a tower or the attention of all layers. Small arrays, such as norms and biases, are one
-finding together where they take 2 % of what a device holds; below that they are SHD235. What
+every device holds the whole array. A large part of the model in which nothing has names is one
+finding, such as a tower or the attention of all layers. Small arrays, such as norms and biases, are
+one finding together where they take 2 % of what a device holds; below that they are SHD235. What
 `replicate:` allows to be whole needs no names: plain data parallelism is
 `replicate: [{path: "**", because: data parallel}]`.
 The help has the line to paste where the path and the sizes under `axes` allow one answer.
