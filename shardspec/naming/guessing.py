@@ -28,6 +28,8 @@ Names = tuple[str | None, ...]
 Sized = tuple[str, int]
 
 _EXPERTS = re.compile(r"(?:^|[/_])(?:experts?|moe)(?:[/_\d]|$)")
+#: What chooses experts; the arrays beside it are theirs.
+_ROUTER = re.compile(r"/router\w*(?:/\w+)?$")
 _STACKS = re.compile(
     r"(?:^|/)(?:\w*layers?|\w*blocks?|h|stack|scan\w*|encoder\w*|decoder\w*)(?:/|$)"
 )
@@ -171,10 +173,13 @@ def guess(params: Params) -> Guesses:
 def _kinds(params: Params) -> Iterator[Kind]:
     """Yield the arrays that have dimensions, those alike together, with the forms they may have."""
     groups = by_key((_ends_alike(param), param) for param in params if param.rank)
+    modules = {template(roles.place_of(group[0].path).module) for group in groups.values()}
+    routed = {_ROUTER.sub("", module) for module in modules if _ROUTER.search(module)}
     kinds: dict[object, Kind] = {}
     for (path, _, shape, own), group in groups.items():
         place = roles.place_of(group[0].path)
-        role, forms = (None, ()) if own is not None else _role_and_forms(place, len(shape))
+        is_expert = template(place.module).rpartition("/")[0] in routed
+        role, forms = _role_and_forms(place, len(shape), is_expert) if own is None else (None, ())
         known = kinds.get((path, shape, own, role, forms))
         if known is not None:
             known.params += group
@@ -191,23 +196,28 @@ def _ends_alike(param: Param) -> tuple[str, tuple[str, ...], Shape, LogicalAxes 
     return template(param.path), tuple(parts[-3:]), param.shape, param.logical_axes
 
 
-def _role_and_forms(place: Place, rank: int) -> tuple[Role | None, tuple[Form, ...]]:
+def _role_and_forms(
+    place: Place, rank: int, is_expert: bool
+) -> tuple[Role | None, tuple[Form, ...]]:
     """Return the first role of the table that an array of this rank may have, and its forms."""
     for role in roles.roles_of(place):
-        forms = tuple(dict.fromkeys(forms_of(role, place, rank)))
+        forms = tuple(dict.fromkeys(forms_of(role, place, rank, is_expert=is_expert)))
         if forms:
             return role, forms
     return None, ()
 
 
-def forms_of(role: Role, place: Place, rank: int) -> Iterator[Form]:
+def forms_of(role: Role, place: Place, rank: int, *, is_expert: bool = False) -> Iterator[Form]:
     """Yield the dimensions that an array of a role may have, the usual ones first.
+
+    Args:
+      is_expert: whether it may be of experts, though its path does not say so.
 
     >>> place = roles.place_of("attn/q_proj/weight")
     >>> [form.names for form in forms_of(next(roles.roles_of(place)), place, 2)]
     [('joined_kv', 'embed'), ('embed', 'joined_kv')]
     """
-    is_expert = _EXPERTS.search(place.module) is not None
+    is_expert = is_expert or _EXPERTS.search(place.module) is not None
     may_stack = not is_expert or _STACKS.search(place.module) is not None
     for choice, names in enumerate(role.names.split(" | ")):
         for names_stored, order in _stored(names, place.leaf, rank):
@@ -261,9 +271,13 @@ def _sides(text: str) -> Iterator[Names]:
 
 
 def _tells_width(kind: Kind) -> bool:
-    """Say whether an array has the width of the model: norms, and weights at one end of a block."""
+    """Say whether an array has the width of the model: norms, and weights at one end of a block.
+
+    A norm of heads is as wide as one head.
+    """
     names = {name for form in kind.forms for name in form.names}
-    return "norm" in names or ("embed" in names and len(kind.shape) > 1)
+    is_norm = bool(kind.forms) and "norm" in kind.forms[0].names
+    return is_norm or ("embed" in names and len(kind.shape) > 1)
 
 
 class _Evidence:

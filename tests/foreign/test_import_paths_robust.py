@@ -34,7 +34,7 @@ CASES = [
 
 def test_every_format_is_damaged_somewhere() -> None:
     seeded = {*RULE_SEEDS, *(name for name, _, _ in SEEDS)}
-    assert seeded == {entry.name for entry in FORMATS}
+    assert seeded == {entry.name for entry in FORMATS if not entry.runs_code}
 
 
 def options_of(entry: Format) -> dict[str, str]:
