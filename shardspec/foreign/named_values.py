@@ -23,6 +23,8 @@ from shardspec.foreign.values import Node, mapping_of, read_data, unreadable
 
 Item = TypeVar("Item")
 
+#: What classes of rules are called: `ShardingRules`, `ShardingAxisName2D`.
+_OF_RULES = re.compile(r"[A-Z]\w*(?:Rules|AxisNames?\w*)|AxisNames?")
 #: Names of values that a message lists.
 _SHOWN = 10
 
@@ -34,7 +36,7 @@ class NamedValues:
     Attributes:
       named: what it binds, or the entries of its mapping whose key is a text.
       root: the whole of JSON or YAML; None for Python.
-      rules: classes of Python whose name ends in `Rules`, their fields with defaults as a mapping.
+      rules: classes of Python called rules, or names of axes, their fields as a mapping.
     """
 
     named: tuple[tuple[str, Node], ...]
@@ -58,13 +60,16 @@ def read_named_values(source: SourceFile) -> NamedValues | tuple[Diagnostic, ...
 
 
 def _classes(bindings: Sequence[Binding]) -> Iterator[tuple[str, Node]]:
-    """Yield the fields of classes of rules: `class ShardingRules` with `batch: Axis = "data"`."""
+    """Yield the fields of classes of rules: `class ShardingRules` with `batch: Axis = "data"`.
+
+    So are classes of constants for PartitionSpecs: `ShardingAxisName` with `ATTN_HEAD = "model"`.
+    """
     fields: dict[str, list[Binding]] = {}
     for each in bindings:
         prefix, _, field = each.name.rpartition(".")
         name = prefix.rpartition(".")[2]
         is_returned = each.span == each.value.span
-        if name.endswith("Rules") and name[:1].isupper() and field and not is_returned:
+        if _OF_RULES.fullmatch(name) and field and not is_returned:
             fields.setdefault(prefix, []).append(each)
     for prefix, found in fields.items():
         names = (Node("text", each.span, each.name.rpartition(".")[2]) for each in found)
