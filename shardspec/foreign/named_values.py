@@ -4,8 +4,7 @@ A file is Python by its name. Standard input has none: it is Python where it par
 a statement that JSON and YAML have not. `[["embed", "data"]]` and `embed: data` parse as well.
 
 Some tools have layouts that are code. Their files can be read and still say nothing: modules choose
-the layout as they run. What to do instead is the same for all that run on JAX, and stands in
-docs/migrating.md: let the tool make its arrays or their shapes, and write the layout down.
+the layout as they run. What to do instead is the same for all that run on JAX: `import layout`.
 """
 
 from __future__ import annotations
@@ -152,8 +151,10 @@ def _has_statements(tree: ast.Module) -> bool:
 
 _IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+([\w.]+)", re.MULTILINE)
 _CLASS = re.compile(r"^[ \t]*class[ \t]+(\w+)", re.MULTILINE)
-_WRITE_DOWN = "let it run and write the layout down, see `What is code` in docs/migrating.md"
+_WRITE_DOWN = "`import layout MODULE:FUNCTION` runs it, see `A running tree` in docs/migrating.md"
 _BY_HAND = "state it in `overrides:`, or as regexes: see `What is code` in docs/migrating.md"
+
+_PLANS = "`import dtensor FILE` reads plans of `parallelize_module`, see docs/migrating.md"
 
 
 class _Tool(NamedTuple):
@@ -180,10 +181,10 @@ _TOOLS = (
     _Tool("EasyDeL", ("easydel", "eformer"), "EasyDeL's modules make their layout in code"),
     _Tool("SGLang-JAX", ("sgl_jax",), "SGLang-JAX builds its weight mappings layer by layer"),
     _Tool("torchtitan", ("torchtitan", "spmd_types"), "torchtitan's functions place modules",
-          _BY_HAND),
+          _PLANS),
     _Tool("vLLM", ("vllm",), "vLLM's layers split themselves", _BY_HAND),
     _Tool("PyTorch", ("torch.distributed",), "`parallelize_module` and DTensor place modules",
-          _BY_HAND),
+          _PLANS),
 )  # fmt: skip
 
 

@@ -39,6 +39,7 @@ FORMATS: tuple[Format, ...] = (
     Format("regex", "regex", "a list of (regex, PartitionSpec)", _REGEX),
     Format("haliax", "haliax", "a mapping of Haliax, a config of Levanter", ("name",)),
     Format("hf-tp-plan", "hf", "tensor-parallel plans of Hugging Face", ("name", "names")),
+    Format("dtensor", "dtensor", "plans of PyTorch's parallelize_module"),
     Format("keras", "keras", "a LayoutMap of Keras", ("name", "match")),
     Format("layout", "layout", "a running tree, PACKAGE.MODULE:FUNCTION", (), True),
 )

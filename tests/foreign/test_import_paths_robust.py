@@ -23,6 +23,7 @@ SEEDS = (
     ("haliax", "newer.yaml", NEWER),
     ("hf-tp-plan", "config.json", CONFIG),
     ("hf-tp-plan", "configuration.py", LLAMA),
+    ("dtensor", "parallelize.py", "p(m, {'a.b': RowwiseParallel(), 'é': Colwise, 'c': f()})\n"),
 )
 CASES = [
     pytest.param(entry, name, text, id=f"{entry.name}-{name}")
