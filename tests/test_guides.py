@@ -17,7 +17,6 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -122,31 +121,3 @@ def test_the_example_of_a_framework_runs(
     for name in own:
         if name.endswith(".py"):
             runpy.run_path(name, run_name="__main__")
-
-
-def test_a_layout_that_a_tool_writes_down_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import jax
-    from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
-
-    page = (ROOT / "docs" / "migrating.md").read_text(encoding="utf-8")
-    names: dict[str, Any] = {}
-    exec(own_files(page)["write_layout.py"], names)
-    mesh = AbstractMesh((2, 4), ("data", "tensor"))
-
-    def leaf(*spec: Any) -> Any:
-        sharding = NamedSharding(mesh, PartitionSpec(*spec))
-        return jax.ShapeDtypeStruct((8, 16), "float32", sharding=sharding)
-
-    tree = {"a.b": {"wq": leaf(None, "tensor")}, "norm": leaf(), "list": [leaf(("data", "tensor"))]}
-    monkeypatch.chdir(tmp_path)
-    names["write_layout"](tree, "layout.json")
-    lines = [f"{path}: f32[8 16]\n" for path in ("a.b/wq", "norm", "list/0")]
-    (tmp_path / "arrays.yaml").write_text("".join(lines), encoding="utf-8")
-    command = "import regex layout.json --match fullmatch --against arrays.yaml -o spec.yaml"
-    result = CliRunner().invoke(cli, [*shlex.split(command), "--mesh", "data=2 tensor=4"])
-    assert result.exit_code == 0, result.output
-    assert "the spec lays out all" in result.output
-    text = (tmp_path / "spec.yaml").read_text(encoding="utf-8")
-    assert "tensor" in text.split("list/0")[1].split("\n")[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,17 +14,20 @@ from shardspec import pipeline
 from shardspec.cli import completion
 from shardspec.cli import options as shared
 from shardspec.cli.request import Request, has_errors
-from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail
+from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail, progress
+from shardspec.diagnostics import ShardspecError, SourceFile
 from shardspec.diagnostics.words import counted
 from shardspec.foreign.formats import Imported, Options
 from shardspec.foreign.registry import FORMATS, Format, format_named, module_of
 
 if TYPE_CHECKING:
     from shardspec.diagnostics import Diagnostic
+    from shardspec.foreign.layout import Layout
     from shardspec.ir.plan import ShardingPlan
 
 #: How a spec of our own begins, behind its comments.
 _SPEC = re.compile(r"(?:\s++|#[^\n]*\n)*+shardspec(?::\s*+|[ \t]+)\d+[ \t]*(?:[\n#]|$)")
+_DEVICES = "--mesh 'fsdp=4 tp=2', or --hardware 'tpu v5e 4x4', says which devices there are"
 _AXIS = re.compile(r"(?:^|(?<=[\s,;]))([^\W\d][\w.-]*+)\s*+=\s*+")
 
 
@@ -100,10 +104,13 @@ _FORMATS_PAGE = "\b\nFormats:\n" + "\n".join(f"  {f.name:<12} {f.title}" for f i
 def command(
     request: Request, *, tool: str, files: tuple[str, ...], against: str | None, **rest: Any
 ) -> None:
-    """Make a spec of the rules of another tool. Nothing in the files is run.
+    """Make a spec of the rules of another tool. Files are parsed, and nothing in them is run.
 
     Comments in the spec say where each line came from, findings say what could not be carried
     over. ARRAYS is anything that has arrays: a manifest, a checkpoint, `package.module:function`.
+
+    The format `layout` takes PACKAGE.MODULE:FUNCTION in place of files, and imports and calls it:
+    this runs its code. It gives a tree of arrays with shardings, or a model of Flax.
     """
     from shardspec.language.patterns.backtracking import forget_unanswered
 
@@ -111,12 +118,12 @@ def command(
     entry = format_named(tool)
     assert entry is not None
     options = _options(entry, against, request, rest)
-    sources = tuple(request.sources(files, inside=True))
-    for source in sources:
-        if _SPEC.match(source.text):
-            help = "`extends:` builds on it, and `shardspec fmt --to` spells it otherwise"
-            fail(f"`{source.name}` is a spec already, and no file of another tool", help)
-    imported, faults = module_of(entry).read(sources, options)
+    if entry.runs_code:
+        sources, options, imported, faults = _running(files, options, request)
+    else:
+        sources = tuple(request.sources(files, inside=True))
+        _refuse_specs(sources)
+        imported, faults = module_of(entry).read(sources, options)
     diagnostics = request.heard(faults)
     name = "<imported>" if request.output in (None, "-") else request.output
     text = None
@@ -135,8 +142,70 @@ def command(
         raise SystemExit(FAILED)
     plans = [] if options.params is None else _plans(text, name, options, imported)
     request.write(text)
-    codes = [_prove(entry, imported, plan, against or "", request) for plan in plans]
+    codes = [_prove(entry, imported, plan, against or files[0], request) for plan in plans]
     raise SystemExit(max(codes, default=FINE))
+
+
+def _refuse_specs(sources: Sequence[SourceFile]) -> None:
+    """Fail where a file is a spec of our own."""
+    for source in sources:
+        if _SPEC.match(source.text):
+            help = "`extends:` builds on it, and `shardspec fmt --to` spells it otherwise"
+            fail(f"`{source.name}` is a spec already, and no file of another tool", help)
+
+
+def _running(
+    names: tuple[str, ...], options: Options, request: Request
+) -> tuple[tuple[SourceFile, ...], Options, Imported | None, tuple[Diagnostic, ...]]:
+    """Return what is made of the layout of a running tree; exit where its code has faults."""
+    from shardspec.arrays.reader import is_entry_point
+
+    name = names[0]
+    if len(names) > 1 or not is_entry_point(name):
+        several = f"`layout` takes one name, and here are {len(names)}"
+        what = several if len(names) > 1 else f"`{name}` is not PACKAGE.MODULE:FUNCTION"
+        fail(what, "as in `shardspec import layout train:layout`, `def layout(): return params`")
+    layout = _layout(name, options, request)
+    from shardspec.foreign.layout import read
+
+    imported, faults = read(layout, options)
+    arrays = {} if imported is None else imported.reading
+    params = tuple(each.param for each in arrays.values())
+    return (SourceFile(name, ""),), options._replace(params=params), imported, faults
+
+
+def _layout(name: str, options: Options, request: Request) -> Layout:
+    """Return the layout of a running tree, made for the machine and the mesh that are asked for."""
+    from shardspec.foreign.formats import target_asked
+
+    request.remark(f"{name}: importing it, which runs its code")
+    target = target_asked(options)
+    try:
+        if isinstance(target, tuple):
+            raise ShardspecError(target)
+        with progress(is_quiet=request.is_quiet) as tell, contextlib.ExitStack() as stack:
+            tell("loading jax")
+            from shardspec.jax_backend.layout import read_layout
+            from shardspec.jax_backend.mesh import device_mesh
+            from shardspec.jax_backend.on_target import on_target, start_on_cpu
+
+            start_on_cpu()
+            mesh = None
+            if target is not None:
+                found = stack.enter_context(on_target(target, has_imports=True))
+                mesh = device_mesh(target, found.machine.devices()) if options.mesh else None
+            return read_layout(name, mesh)
+    except ShardspecError as error:
+        request.report(
+            _with_devices(each) if target is None else each for each in error.diagnostics
+        )
+        raise SystemExit(FAILED) from None
+
+
+def _with_devices(fault: Diagnostic) -> Diagnostic:
+    """Return a fault of code that may miss devices with what gives it some."""
+    is_told = fault.help is not None or "devices" not in fault.message
+    return fault if is_told else replace(fault, help=_DEVICES)
 
 
 def _options(
@@ -159,6 +228,8 @@ def _options(
         if isinstance(found, tuple):
             request.report(found)
             raise SystemExit(FAILED)
+    if entry.runs_code and against is not None:
+        fail(f"--against means nothing for `{entry.name}`", "its own arrays are the proof")
     params = None if against is None else request.read_arrays(against)
     return Options(**given, params=params)
 

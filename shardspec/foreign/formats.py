@@ -43,7 +43,7 @@ from shardspec.diagnostics.words import by_key, counted
 from shardspec.foreign.values import Node
 from shardspec.ir import spec as ir
 from shardspec.ir.plan import Origin, ShardingPlan
-from shardspec.ir.spec import Hardware, PartitionSpec, Spec
+from shardspec.ir.spec import Hardware, PartitionSpec, Spec, Target
 from shardspec.language.formatting import formatted
 from shardspec.language.reading import Comments, Data, Route
 from shardspec.language.writing import IMPORTED
@@ -61,6 +61,16 @@ def machine_named(hardware: str) -> Hardware | tuple[Diagnostic, ...]:
     spec, faults = load_text(text, "--hardware")
     found = spec.targets[0].hardware if spec and spec.targets else None
     return faults if found is None else found
+
+
+def target_asked(options: Options) -> Target | tuple[Diagnostic, ...] | None:
+    """Return the target of `--mesh` and `--hardware`, or why there is none; None where none is."""
+    if not options.mesh and options.hardware is None:
+        return None
+    mesh: Data = _mesh(None, options) if options.mesh else {"data": "rest"}
+    machine = {} if options.hardware is None else {"hardware": options.hardware}
+    spec, faults = load_text(print_yaml({**machine, "mesh": mesh}), "the command line")
+    return spec.targets[0] if spec is not None and spec.targets and not faults else faults
 
 
 def machine_asked(options: Options) -> Hardware | None:

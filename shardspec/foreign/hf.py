@@ -58,6 +58,22 @@ def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
     if any(fault.is_error for fault in faults):
         return None, faults
     plans = tuple(hf_plans.with_embedding(plan) for plan in plans)
+    doc = "A tensor-parallel plan of Hugging Face transformers"
+    return imported(plans, faults, options, TOOL, doc)
+
+
+def imported(
+    plans: tuple[hf_plans.TpPlan, ...],
+    faults: tuple[Diagnostic, ...],
+    options: Options,
+    tool: str,
+    doc: str,
+) -> formats.Outcome:
+    """Return the spec that says what plans do.
+
+    Args:
+      faults: what is found in their files already.
+    """
     if options.params is not None:
         plans, wrong = hf_plans.located(plans, [param.path for param in options.params])
         if wrong:
@@ -68,9 +84,9 @@ def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
         _as_written(reading, sections)
     else:
         _for_arrays(reading, options.params, sections)
-    faults = (*faults, *_not_carried(reading, options.params), *sections.faults)
-    data, comments = document("A tensor-parallel plan of Hugging Face transformers", sections)
-    return formats.Imported(data, comments, reading, TOOL), faults
+    faults = (*faults, *_not_carried(reading, options.params, tool), *sections.faults)
+    data, comments = document(doc, sections)
+    return formats.Imported(data, comments, reading, tool), faults
 
 
 def _axis(options: Options) -> str:
@@ -234,7 +250,7 @@ def _has_number(key: str) -> bool:
 # What it does not say.
 
 
-def _not_carried(reading: TpReading, params: Params | None) -> list[Diagnostic]:
+def _not_carried(reading: TpReading, params: Params | None, tool: str) -> list[Diagnostic]:
     """Return a finding for each entry that a spec cannot say, or that never matches."""
     faults = []
     if not formats.is_name(reading.axis):
@@ -255,7 +271,7 @@ def _not_carried(reading: TpReading, params: Params | None) -> list[Diagnostic]:
             help = f"{entry.style} is for one `Linear`; name the modules inside it"
             faults.append(lost(message, entry.span, help=help))
         elif not hf_plans.is_known(entry.style):
-            message = f"`{entry.style}` is no style of transformers"
+            message = f"`{entry.style}` is no style of {tool}"
             faults.append(lost(message, entry.span, help=f"`{entry.key}` is whole here"))
         if _has_number(entry.key):
             message = f"`{entry.key}` never matches: names are looked up with `*` for numbers"

@@ -545,7 +545,7 @@ def _of_files(files: Sequence[File], params: Params | None) -> tuple[tuple[TpPla
         for each in found:
             plan, wrong = _readable(each)
             faults += wrong
-            if len(found) > 1 and params is not None and not _fits_anywhere(plan, params):
+            if len(found) > 1 and params is not None and not names_any(plan, params):
                 if plan.entries:
                     message = f"`{plan.name}` names none of the arrays, and is left out"
                     faults.append(
@@ -566,7 +566,8 @@ def _belong_together(
     )
 
 
-def _fits_anywhere(plan: TpPlan, params: Params) -> bool:
+def names_any(plan: TpPlan, params: Params) -> bool:
+    """Say whether a plan names any of some arrays."""
     placed_plan, _ = hf_plans.located([plan], [param.path for param in params])
     plans = TpPlans(placed_plan, tuple(param.path for param in params))
     return len(plans.unmatched) < len(plan.entries)

@@ -4,8 +4,7 @@ A file is Python by its name. Standard input has none: it is Python where it par
 a statement that JSON and YAML have not. `[["embed", "data"]]` and `embed: data` parse as well.
 
 Some tools have layouts that are code. Their files can be read and still say nothing: modules choose
-the layout as they run. What to do instead is the same for all that run on JAX, and stands in
-docs/migrating.md: let the tool make its arrays or their shapes, and write the layout down.
+the layout as they run. What to do instead is the same for all that run on JAX: `import layout`.
 """
 
 from __future__ import annotations
@@ -23,6 +22,8 @@ from shardspec.foreign.values import Node, mapping_of, read_data, unreadable
 
 Item = TypeVar("Item")
 
+#: What classes of rules are called: `ShardingRules`, `ShardingAxisName2D`.
+_OF_RULES = re.compile(r"[A-Z]\w*(?:Rules|AxisNames?\w*)|AxisNames?")
 #: Names of values that a message lists.
 _SHOWN = 10
 
@@ -34,7 +35,7 @@ class NamedValues:
     Attributes:
       named: what it binds, or the entries of its mapping whose key is a text.
       root: the whole of JSON or YAML; None for Python.
-      rules: classes of Python whose name ends in `Rules`, their fields with defaults as a mapping.
+      rules: classes of Python called rules, or names of axes, their fields as a mapping.
     """
 
     named: tuple[tuple[str, Node], ...]
@@ -58,13 +59,16 @@ def read_named_values(source: SourceFile) -> NamedValues | tuple[Diagnostic, ...
 
 
 def _classes(bindings: Sequence[Binding]) -> Iterator[tuple[str, Node]]:
-    """Yield the fields of classes of rules: `class ShardingRules` with `batch: Axis = "data"`."""
+    """Yield the fields of classes of rules: `class ShardingRules` with `batch: Axis = "data"`.
+
+    So are classes of constants for PartitionSpecs: `ShardingAxisName` with `ATTN_HEAD = "model"`.
+    """
     fields: dict[str, list[Binding]] = {}
     for each in bindings:
         prefix, _, field = each.name.rpartition(".")
         name = prefix.rpartition(".")[2]
         is_returned = each.span == each.value.span
-        if name.endswith("Rules") and name[:1].isupper() and field and not is_returned:
+        if _OF_RULES.fullmatch(name) and field and not is_returned:
             fields.setdefault(prefix, []).append(each)
     for prefix, found in fields.items():
         names = (Node("text", each.span, each.name.rpartition(".")[2]) for each in found)
@@ -147,8 +151,10 @@ def _has_statements(tree: ast.Module) -> bool:
 
 _IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+([\w.]+)", re.MULTILINE)
 _CLASS = re.compile(r"^[ \t]*class[ \t]+(\w+)", re.MULTILINE)
-_WRITE_DOWN = "let it run and write the layout down, see `What is code` in docs/migrating.md"
+_WRITE_DOWN = "`import layout MODULE:FUNCTION` runs it, see `A running tree` in docs/migrating.md"
 _BY_HAND = "state it in `overrides:`, or as regexes: see `What is code` in docs/migrating.md"
+
+_PLANS = "`import dtensor FILE` reads plans of `parallelize_module`, see docs/migrating.md"
 
 
 class _Tool(NamedTuple):
@@ -175,10 +181,10 @@ _TOOLS = (
     _Tool("EasyDeL", ("easydel", "eformer"), "EasyDeL's modules make their layout in code"),
     _Tool("SGLang-JAX", ("sgl_jax",), "SGLang-JAX builds its weight mappings layer by layer"),
     _Tool("torchtitan", ("torchtitan", "spmd_types"), "torchtitan's functions place modules",
-          _BY_HAND),
+          _PLANS),
     _Tool("vLLM", ("vllm",), "vLLM's layers split themselves", _BY_HAND),
     _Tool("PyTorch", ("torch.distributed",), "`parallelize_module` and DTensor place modules",
-          _BY_HAND),
+          _PLANS),
 )  # fmt: skip
 
 

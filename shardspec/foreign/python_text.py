@@ -119,10 +119,15 @@ class Places:
 
 @dataclass(slots=True)
 class Module:
-    """The names bound so far."""
+    """The names bound so far.
+
+    Attributes:
+      classes: what each class binds, and its bases.
+    """
 
     places: Places
     bound: MutableMapping[str, Binding] = field(default_factory=dict)
+    classes: dict[str, tuple[dict[str, Node], tuple[str, ...]]] = field(default_factory=dict)
 
     def take(self, statement: ast.stmt) -> None:
         """Note what a statement at the top of the module binds."""
@@ -135,6 +140,33 @@ class Module:
             self._add(statement)
         elif not isinstance(statement, ast.Expr | ast.Pass):
             self._forget(statement)
+        if isinstance(statement, ast.ClassDef):
+            self._keep(statement)
+
+    def _keep(self, statement: ast.ClassDef) -> None:
+        """Note the constants of a class, and its bases."""
+        inner = Module(self.places, ChainMap({}, self.bound), self.classes)
+        for each in statement.body:
+            if not isinstance(each, ast.ClassDef):
+                inner.take(each)
+        bases = tuple(filter(None, map(dotted_name, statement.bases)))
+        own = {name: each.value for name, each in _maps(inner.bound)[0].items()}
+        self.classes[statement.name] = own, bases
+
+    def _constant(self, dotted: str) -> Node | None:
+        """Return what a class or the nearest of its bases binds; None where that is not certain."""
+        owner, _, name = dotted.partition(".")
+        alias = self.bound.get(owner)
+        if alias is not None:
+            owner = alias.value.text if alias.value.kind == "name" else ""
+        for _ in range(DEEPEST):
+            own, bases = self.classes.get(owner, ({}, ()))
+            if name in own:
+                return None if own[name].kind == "unreadable" else own[name]
+            if len(bases) != 1:
+                return None
+            owner = bases[0]
+        return None
 
     def _assign(self, targets: list[ast.expr], value: Node) -> None:
         for target in targets:
@@ -157,6 +189,11 @@ class Module:
 
     def _forget(self, tree: ast.AST) -> None:
         """Note that the names which a statement binds have no certain value."""
+        for each in ast.walk(tree):
+            if isinstance(each, ast.Attribute) and not isinstance(each.ctx, ast.Load):
+                owner, _, name = (dotted_name(each) or "").partition(".")
+                changed = unreadable(self.places.span(each), "it depends on what runs")
+                self.classes.get(owner, ({}, ()))[0][name] = changed
         for name, node in _bound_names(tree):
             if name in self.bound or not isinstance(node, ast.ClassDef | ast.FunctionDef):
                 span = self.places.span(node)
@@ -181,7 +218,9 @@ class Module:
             return found.value if found else Node("name", span, node.id)
         if isinstance(node, ast.Attribute):
             dotted = dotted_name(node)
-            return Node("name", span, dotted) if dotted else unreadable(span, "it is worked out")
+            if dotted is None:
+                return unreadable(span, "it is worked out")
+            return self._constant(dotted) or Node("name", span, dotted)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             left, right = self.value(node.left, depth + 1), self.value(node.right, depth + 1)
             if left.is_list and right.is_list:
@@ -435,7 +474,7 @@ class _Scope:
         maps = _maps(self.names.bound)
         if self.is_class:
             maps = maps[1:]
-        names = Module(self.names.places, ChainMap({}, *maps))
+        names = Module(self.names.places, ChainMap({}, *maps), self.names.classes)
         is_class = isinstance(scope, ast.ClassDef)
         if not isinstance(scope, ast.ClassDef):
             _bind_parameters(scope.args, names)

@@ -14,12 +14,14 @@ class Format(NamedTuple):
         `answer(reading, params, mesh)`.
       title: what it reads, for help.
       options: the fields of `Options` that it takes besides mesh, hardware and params.
+      runs_code: whether it is no file but a function, which is imported and called.
     """
 
     name: str
     module: str
     title: str
     options: tuple[str, ...] = ()
+    runs_code: bool = False
 
 
 _REGEX = ("name", "match", "separator", "strict")
@@ -37,7 +39,9 @@ FORMATS: tuple[Format, ...] = (
     Format("regex", "regex", "a list of (regex, PartitionSpec)", _REGEX),
     Format("haliax", "haliax", "a mapping of Haliax, a config of Levanter", ("name",)),
     Format("hf-tp-plan", "hf", "tensor-parallel plans of Hugging Face", ("name", "names")),
+    Format("dtensor", "dtensor", "plans of PyTorch's parallelize_module"),
     Format("keras", "keras", "a LayoutMap of Keras", ("name", "match")),
+    Format("layout", "layout", "a running tree, PACKAGE.MODULE:FUNCTION", (), True),
 )
 
 

@@ -64,11 +64,11 @@ def call_entry_point(
     there = contextlib.nullcontext() if target is None else on_target(target, has_imports=True)
     try:
         with there:
-            params = _run(
+            params = run_entry(
                 name,
                 codes.BAD_MANIFEST,
                 os.getcwd(),
-                lambda: _arrays(_find(name, codes.UNKNOWN_PRESET), policy),
+                lambda: _arrays(find_entry(name, codes.UNKNOWN_PRESET), policy),
             )
     except ShardspecError as error:
         return (), error.diagnostics
@@ -111,7 +111,7 @@ def with_call(
         tell(f"importing {name}")
         if found is not None:
             found.machine.answered = 0  # what code asks from here on
-        make = _find(name, codes.BAD_STEP)
+        make = find_entry(name, codes.BAD_STEP)
         if not callable(make):
             _refuse(f"`{name}` is a `{type(make).__name__}`, and no function")
         tell(f"calling {name}")
@@ -119,7 +119,7 @@ def with_call(
         tell(f"tracing {name}")
         return work(call)
 
-    return _run(name, codes.BAD_STEP, folder, worked)
+    return run_entry(name, codes.BAD_STEP, folder, worked)
 
 
 def questions_of(found: Here) -> Iterator[Diagnostic]:
@@ -161,7 +161,7 @@ def _refuse(message: str, help: str = _FORM) -> NoReturn:
     raise ShardspecError([Diagnostic(codes.BAD_STEP, message, help=help)])
 
 
-def _run(name: str, code: Code, folder: str, work: Callable[[], Made]) -> Made:
+def run_entry(name: str, code: Code, folder: str, work: Callable[[], Made]) -> Made:
     """Return what work that runs a user's code gives; what it raises becomes a finding."""
     with _searched_first(folder), _printing_to_stderr():
         try:
@@ -198,7 +198,7 @@ def _searched_first(folder: str) -> Iterator[None]:
             sys.path.remove(folder)
 
 
-def _find(name: str, code: Code) -> Any:
+def find_entry(name: str, code: Code) -> Any:
     """Return what the name stands for.
 
     Raises:

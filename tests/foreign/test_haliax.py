@@ -203,3 +203,19 @@ def test_a_trainer_from_another_file_is_refused_with_the_reason() -> None:
     imported, faults = read("trainer: !include trainer.yaml\n")
     assert imported is None
     assert "`!include`" in faults[0].message
+
+
+def test_a_class_of_axis_names_is_a_class_of_rules() -> None:
+    text = (
+        "class ShardingAxisName2D:\n    ATTN_HEAD = 'model'\n    VOCAB = ('expert', 'model')\n"
+        "    ATTN_TENSOR = None\n"
+    )
+    options = Options(mesh=(("expert", "2"), ("model", "4")))
+    imported, faults = haliax.read([SourceFile("sharding.py", text)], options)
+    assert not faults
+    assert imported is not None
+    assert imported.data["rules"] == [
+        "ATTN_HEAD -> model",
+        "VOCAB -> (expert, model)",
+        "ATTN_TENSOR -> none",
+    ]

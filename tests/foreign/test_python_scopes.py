@@ -123,3 +123,30 @@ def test_a_with_always_runs() -> None:
 def test_attributes_of_an_object_itself_are_not_read() -> None:
     found = values("class C:\n    def f(self):\n        self.plan = {'a': 'x'}\n")
     assert "C.f.self.plan" not in found
+
+
+@pytest.mark.parametrize(
+    ("after", "axes"),
+    [
+        ("", ("model",)),
+        ("Names = Base", ("data",)),
+        ("Names.HEAD = 'data'", None),
+        ("if wide:\n    Names.HEAD = 'data'", None),
+        ("def widen():\n    Names.HEAD = 'data'", None),
+        ("Names = Base if wide else Names", None),
+    ],
+)
+def test_constants_of_classes_stand_for_their_values(
+    after: str, axes: tuple[str, ...] | None
+) -> None:
+    text = (
+        "class Base:\n    HEAD = 'data'\n    MLP = ('data', 'model')\n"
+        "class Names(Base):\n    HEAD = 'model'\n"
+        f"{after}\nRULES = [P(Names.HEAD), P(Names.MLP)]\n"
+    )
+    found = read_scopes(SourceFile("rules.py", text))
+    assert not isinstance(found, Diagnostic)
+    head, mlp = next(each.value for each in found if each.name == "RULES").items
+    assert (head.items[0].names if head.items[0].kind != "name" else None) == axes
+    if not after or after == "Names = Base":
+        assert mlp.items[0].names == ("data", "model")
