@@ -406,7 +406,7 @@ def _dims(chosen: Sequence[ForeignRule | None]) -> Dims | NoAnswer:
 _ORDER = (
     *("shardspec", "doc", "extends", "axes", "hardware", "mesh", "targets", "rules", "drop"),
     *("params", "overrides", "derive", "scan", "activations", "arrays", "caches", "manifest"),
-    *("policy", "state", "coverage", "replicate", "lints", "phases"),
+    *("policy", "state", "step", "coverage", "replicate", "lints", "phases"),
 )
 
 

@@ -38,6 +38,7 @@ from shardspec.foreign.formats import (
     place,
 )
 from shardspec.foreign.maxtext_config import MaxTextConfig, MaxTextMesh, Rules
+from shardspec.foreign.maxtext_step import maxtext_step
 from shardspec.foreign.proof import proof, rules_for, spelt_out
 from shardspec.ir.spec import Activation, AxisRule, MemoryRule, Mesh, Params
 from shardspec.language.files import leads_out, read_source
@@ -49,6 +50,8 @@ TOOL = "MaxText"
 #: What each of `optimizer_memory_host_offload` and `parameter_memory_host_offload` is about.
 _OFFLOADED = {"optimizer": f"{OPT_STATE}/**", "parameter": "**"}
 _HOST = "pinned_host"
+_RULELESS = "the input has it, and no rule: MaxText leaves it whole"
+_KEEPS = "as MaxText does; JAX refuses what does not divide"
 _INPUT = "input_data_sharding_logical_axes"
 
 
@@ -90,7 +93,7 @@ def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
         return None, tuple(faults)
     in_place = options.merge == "in-place"
     faults += _moves(config, options, in_place=in_place)
-    document = _document(config, mesh, axes, faults, in_place=in_place)
+    document = _document(config, mesh, axes, faults, options, in_place=in_place)
     files = tuple((source.name, source.text) for source in sources)
     reading = MaxTextReading(files, options.include)
     of_phases = {"eval": replace(reading, is_eval=True)} if config.for_eval is not None else {}
@@ -116,38 +119,38 @@ def _document(
     mesh: MaxTextMesh,
     axes: tuple[str, ...] | None,
     faults: list[Diagnostic],
+    options: Options,
     *,
     in_place: bool,
 ) -> formats.Imported:
     """Return the document of a configuration; notes what is left out."""
     how = "each name in its first place" if in_place else "replaced names at the end, as there"
     doc = f"Rules of MaxText: {how}" if config.replaced else "Rules of MaxText"
-    rules = config.in_place if in_place else config.rules
-    kept, wrong = parted(formats.writable(rules, TOOL))
+    kept, wrong = parted(formats.writable(config.in_place if in_place else config.rules, TOOL))
     faults += wrong
     dead = _dead_without(kept, axes)
     if axes is not None:
         faults += _unknown_axes(kept, axes, config, dead)
-    lines = [*_lines([rule for rule in kept if rule not in dead], axes)]
+    alive = tuple(rule for rule in kept if rule not in dead)
+    step, wrong = maxtext_step(config, alive, mesh.sizes, options)
+    faults += wrong
+    lines = [*_lines([*(step.rules if step else ()), *alive], axes)]
     names = config.names(_INPUT) or ()
-    has_input = bool(names) and all(formats.is_name(name) for name in names)
-    whole = _without_rule(names, kept) if has_input else ()
-    if has_input:
-        why = "the input has it, and no rule: MaxText leaves it whole"
-        lines += [formats.rule_line(rule, why) for rule in whole]
-    keeps = "as MaxText does; JAX refuses what does not divide"
-    data, comments = formats.rules_document(
-        lines, keeps, formats.MeshPart({"doc": doc, **mesh.data})
-    )
-    if has_input:
-        data["activations"] = {"input_data": " ".join(names)}
+    names = names if all(map(formats.is_name, names)) else ()
+    whole = _without_rule(names, kept)
+    lines += [formats.rule_line(rule, _RULELESS) for rule in whole]
+    part = formats.MeshPart({"doc": doc, **mesh.data})
+    data, comments = formats.rules_document(lines, _KEEPS, part)
+    inputs: dict[str, Data] = {"input_data": " ".join(names)} if names else {}
+    if names:
         comments["activations", "input_data"] = formats.came_from(config.values[_INPUT].span)
+    data |= {} if step is None else step.data
+    inputs |= {} if step is None else step.activations
+    if inputs:
+        data["activations"] = inputs
     if config.for_eval is not None:
-        own = [*(rule for rule in kept if rule not in dead), *whole]
-        phase, rules_of_phase = _for_eval(config, own, axes, names if has_input else (), faults)
-        data["phases"] = {"eval": phase}
-        for at, (_, comment) in enumerate(rules_of_phase):
-            comments["phases", "eval", "rules", at] = comment
+        own = [*alive, *whole]
+        data["phases"] = {"eval": _for_eval(config, own, axes, names, faults, comments)}
     _add_memory(config, data, comments)
     data["lints"] = {"axis-without-array": "allow", "size-one-axis": "allow"}
     comments["lints",] = Comments(trailing="one list and one mesh for all of MaxText's models")
@@ -166,8 +169,9 @@ def _for_eval(
     axes: tuple[str, ...] | None,
     names: Sequence[str],
     faults: list[Diagnostic],
-) -> tuple[dict[str, Data], list[RuleLine]]:
-    """Return the phase `eval`, and its rules: what its list says otherwise than that of training.
+    comments: dict[Route, Comments],
+) -> dict[str, Data]:
+    """Return the phase `eval`: what its list says otherwise than that of training.
 
     MaxText evaluates on the mesh of training, whatever the custom file says of one. A rule of a
     phase stands where the spec's for that axis stood. Where that would be another list, the phase
@@ -199,7 +203,8 @@ def _for_eval(
         faults += _unknown_axes(unheard, axes, config, dead)
     lines = [*_lines(own, axes)]
     phase: dict[str, Data] = {"drop": [*map(str, gone)]} if gone else {}
-    return phase | ({"rules": [text for text, _ in lines]} if lines else {}), lines
+    comments |= {("phases", "eval", "rules", at): comment for at, (_, comment) in enumerate(lines)}
+    return phase | ({"rules": [text for text, _ in lines]} if lines else {})
 
 
 def _answers(rules: Sequence[ForeignRule], axes: tuple[str, ...] | None) -> list[Any]:

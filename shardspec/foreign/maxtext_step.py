@@ -1,0 +1,276 @@
+"""The step of a model of MaxText, as lines that `cost` prices.
+
+MaxText calls its arrays alike in all decoders, `query/kernel`, `wi_0`, and names their dimensions
+by what rules are to do: `q_heads` and `heads`, `embed_vocab` and `embed_moe`. In a product these
+are one dimension, so each line says `[q_heads as heads]`. The lines are those of the arrays of
+`--against`; without them those of the configuration, where it says what the model is.
+
+Values have names of their own in MaxText, `activation_embed`. Their rules are repeated for the
+names of the lines: `batch`, `length`, and `act:embed` where an array has the same dimension.
+Source: AI-Hypercomputer/maxtext, `src/maxtext/layers`: `attentions.py`, `linears.py`, `moe.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from shardspec.diagnostics import Diagnostic
+from shardspec.foreign.formats import ForeignRule, Options, lost
+from shardspec.foreign.maxtext_config import MaxTextConfig, Rules
+from shardspec.ir.spec import Param, Pattern
+from shardspec.language.reading import Data
+from shardspec.resolve.match import path_matcher
+
+#: What a dimension is in a product -> the names that rules have for it.
+_SAME = (
+    *(("embed", r"embed_(?:vocab|moe|no_exp\w*|tensor_transpose)"), ("heads", "q_heads")),
+    *(
+        ("router", "_"),
+        ("mlp", r"mlp_(?:moe|no_fsdp)"),
+        ("expert", r"exp|exp_with_fsdp"),
+        ("kv", "kv_head_dim"),
+    ),
+)
+#: Names of the lines, each with those of MaxText whose rules it goes by.
+_VALUES = (
+    *(("batch", ("activation_batch",)), ("expert", ("activation_exp",))),
+    ("length", ("activation_norm_length", "activation_length")),
+    *(("act:embed", ("activation_embed",)), ("act:heads", ("activation_heads",))),
+    ("act:kv_heads", ("activation_kv_heads",)),
+    *(("act:mlp", ("activation_mlp",)), ("act:vocab", ("activation_vocab",))),
+)
+_ACTIVATIONS = {
+    "residual": "batch length act:embed",
+    "query": "batch length act:heads kv",
+    "key": "batch length act:kv_heads kv",
+    "value": "batch length act:kv_heads kv",
+    "hidden": "batch length act:mlp",
+    "logits": "batch length act:vocab",
+}
+_SIZES = {
+    "embed": "base_emb_dim",
+    "heads": "base_num_query_heads",
+    "kv": "head_dim",
+    "kv_heads": "base_num_kv_heads",
+    "mlp": "base_mlp_dim",
+    "vocab": "vocab_size",
+    "expert": "num_experts",
+    "router": "num_experts",
+}
+_DTYPES = {"bfloat16": "bf16", "float32": "f32", "float16": "f16"}
+_HELP = "`cost --step MODULE:FUNCTION` traces the code, and `--write-step` writes its lines"
+
+
+class _Line(NamedTuple):
+    """A line of a program.
+
+    Attributes:
+      names: that its array has where no arrays are given.
+    """
+
+    before: str
+    pattern: str
+    after: str
+    names: str
+
+
+_TABLE = "**/token_embedder/embedding"
+_EMBEDDING = _Line(
+    "gather(tokens[batch length], ", _TABLE, ") -> residual[batch length embed]", "embed_vocab"
+)
+_ATTENTION = (
+    _Line("residual, ", "**/query/kernel", " -> query", "q_heads"),
+    _Line("residual, ", "**/key/kernel", " -> key", ""),
+    _Line("residual, ", "**/value/kernel", " -> value", ""),
+    _Line("flash(query, key, value)", "", " -> context", ""),
+    _Line("context, ", "**/out/kernel", " -> residual", ""),
+)
+_EXPERTS = (
+    _Line("residual, ", "**/gate/kernel", " -> routing[batch length router]", "embed_moe _"),
+    _Line("dispatch(residual, routing)", "", " -> arrived[expert batch slot embed]", ""),
+    _Line("arrived, ", "**/wi_{0,1}", " -> inside[expert batch slot mlp]", "exp embed_moe mlp_moe"),
+    _Line("inside, ", "**/wo", " -> made[expert batch slot embed]", "exp mlp_moe embed_moe"),
+    _Line("combine(made, routing)", "", " -> residual", ""),
+)
+_MLP = (
+    _Line("residual, ", "**/wi{,_0,_1}/kernel", " -> hidden", ""),
+    _Line("hidden, ", "**/wo/kernel", " -> residual", ""),
+)
+_LOGITS = _Line("residual, ", "**/logits_dense/kernel", " -> logits", "embed_vocab")
+_TIED = _Line("residual, ", _TABLE, " -> logits", "embed_vocab")
+
+
+class MaxTextStep(NamedTuple):
+    """What a spec says of a step: sections, and rules before those of the arrays."""
+
+    data: dict[str, Data]
+    activations: dict[str, Data]
+    rules: Rules
+
+
+def maxtext_step(
+    config: MaxTextConfig, rules: Rules, sizes: Mapping[str, int] | None, options: Options
+) -> tuple[MaxTextStep | None, tuple[Diagnostic, ...]]:
+    """Return the step of a configuration, None where it has none; and what is left out.
+
+    Args:
+      rules: those that the spec has.
+      sizes: of the mesh; None where only the machine can tell.
+    """
+    params = options.params
+    is_model = "decoder_block" in config.values
+    lines = _chosen(config, params) if is_model or params is not None else None
+    if lines is None and not is_model:
+        return None, ()
+    if lines is None:
+        what = "the attention of this configuration has" if params is None else "these arrays have"
+        return None, (lost(f"no `step:` is written: {what} no known lines", None, help=_HELP),)
+    known = {rule.name for rule in rules}
+    program: list[Data] = [_text(line, params, known) for line in lines]
+    step: dict[str, Data] = {**dict(_words(config, lines)), "program": program}
+    devices = None if sizes is None else math.prod(sizes.values())
+    data: dict[str, Data] = {"step": step, "axes": _sizes(config, devices, params, lines)}
+    if config.text("opt_type").startswith("adam"):
+        data["state"] = {"optimizer": "same"}
+    activations: dict[str, Data] = dict(_ACTIVATIONS)
+    faults = []
+    if _EXPERTS[0] in lines:
+        del activations["residual"]
+        faults = [*_unsplit(rules, sizes or {})]
+    own = tuple(_rules_of_values(rules, known, experts=_EXPERTS[0] in lines))
+    return MaxTextStep(data, activations, own), tuple(faults)
+
+
+def _unsplit(rules: Rules, sizes: Mapping[str, int]) -> Iterator[Diagnostic]:
+    """Yield a finding where what experts get is split as the lines cannot say: by its width."""
+    rule = next((each for each in rules if each.name == "activation_embed"), None)
+    axes = [axis for axis in rule.mesh_axes if sizes.get(axis, 1) > 1] if rule else []
+    if rule is not None and axes:
+        message = (
+            f"`step:` keeps the width of `residual` whole, and MaxText splits it over {axes[0]}"
+        )
+        yield lost(message, rule.span, help=_HELP)
+
+
+def _chosen(config: MaxTextConfig, params: Sequence[Param] | None) -> list[_Line] | None:
+    """Return the lines of a model; None where its attention or its table has no line."""
+    if params is None:
+        if config.text("attention_type") == "mla" or config.is_true("fused_qkv"):
+            return None
+        experts = _EXPERTS if (_number(config, "num_experts") or 1) > 1 else ()
+        dense = () if experts and not _number(config, "first_num_dense_layers") else _MLP
+        last = _TIED if config.is_true("logits_via_embedding") else _LOGITS
+        return [_EMBEDDING, *_ATTENTION, *experts, *dense, last]
+    there = {line for line in (_EMBEDDING, *_ATTENTION, *_EXPERTS, *_MLP, _LOGITS, _TIED)
+             if not line.pattern or _matched(line, params)}  # fmt: skip
+    if not there.issuperset((_EMBEDDING, *_ATTENTION)):
+        return None
+    experts = _EXPERTS if there.issuperset(_EXPERTS) else ()
+    dense = _MLP if there.issuperset(_MLP) else ()
+    return [_EMBEDDING, *_ATTENTION, *experts, *dense, _LOGITS if _LOGITS in there else _TIED]
+
+
+def _matched(line: _Line, params: Sequence[Param]) -> list[Param]:
+    matcher = path_matcher((Pattern(line.pattern),))
+    return [param for param in params if matcher.first_match(param.path) is not None]
+
+
+def _text(line: _Line, params: Sequence[Param] | None, known: set[str | None]) -> str:
+    """Return a line, with the names of its array that are others in a product."""
+    if not line.pattern:
+        return f"{line.before}{line.after}"
+    names = dict.fromkeys(line.names.split())
+    if params is not None:
+        found = _matched(line, params)
+        names = dict.fromkeys(name or "_" for each in found for name in each.logical_axes or ())
+    known |= {"_"}
+    renamed = [f"{n} as {_same(n)}" for n in names if _same(n) != n and (params or n in known)]
+    return f'{line.before}"{line.pattern}"{_inside(renamed)}{line.after}'
+
+
+def _inside(renamed: Sequence[str]) -> str:
+    return f"[{', '.join(renamed)}]" if renamed else ""
+
+
+def _same(name: str) -> str:
+    return next((base for base, names in _SAME if re.fullmatch(names, name)), name)
+
+
+def _number(config: MaxTextConfig, key: str) -> float | None:
+    node = config.values.get(key)
+    return node.number if node is not None and node.kind == "number" else None
+
+
+def _words(config: MaxTextConfig, lines: Sequence[_Line]) -> Iterator[tuple[str, Data]]:
+    """Yield what a configuration says of a step beside its lines."""
+    if config.text("remat_policy") == "full":
+        yield "remat", "full"
+    if config.text("dtype") in _DTYPES:
+        yield "dtype", _DTYPES[config.text("dtype")]
+    parts = _number(config, "gradient_accumulation_steps") or 1
+    if parts > 1:
+        yield "microbatches", int(parts)
+    chosen = _number(config, "num_experts_per_tok")
+    if _EXPERTS[0] in lines and chosen:
+        capacity = max(_number(config, "capacity_factor") or 1, 1)  # -1: no slots, no token dropped
+        yield "experts", f"top {int(chosen)} capacity {capacity:g}"
+
+
+def _sizes(
+    config: MaxTextConfig,
+    devices: int | None,
+    params: Sequence[Param] | None,
+    lines: Sequence[_Line],
+) -> dict[str, Data]:
+    """Return the sizes of the names of the lines that are known: of arrays, else as configured."""
+    found: dict[str, set[int]] = {}
+    for line in lines if params is not None else ():
+        for each in _matched(line, params or ()) if line.pattern else ():
+            for name, size in zip(each.logical_axes or (), each.shape, strict=False):
+                found.setdefault(_same(name or "_"), set()).add(size)
+    sizes: dict[str, Data] = {}
+    each_batch, length = (
+        _number(config, "per_device_batch_size"),
+        _number(config, "max_target_length"),
+    )
+    if each_batch and devices and (batch := each_batch * devices).is_integer():
+        sizes["batch"] = int(batch)
+    if length:
+        sizes["length"] = int(length)
+    for name, key in _SIZES.items():
+        several = found.get(name, set())
+        stated = _number(config, key) if params is None else None
+        if len(several) == 1 or stated:
+            sizes[name] = next(iter(several), int(stated or 0))
+    if _EXPERTS[0] not in lines:
+        sizes = {name: size for name, size in sizes.items() if name not in ("expert", "router")}
+    return sizes
+
+
+def _rules_of_values(
+    rules: Rules, known: set[str | None], *, experts: bool
+) -> Iterator[ForeignRule]:
+    """Yield the rules of values for the names of the lines, in the order of MaxText's own.
+
+    Where experts have their mesh axis, the batch goes without it.
+    """
+    goes_by: dict[str | None, str] = {
+        name: own
+        for own, names in _VALUES
+        if own not in known and (name := next(filter(known.__contains__, names), None))
+    }
+    named = [replace(rule, name=goes_by[rule.name]) for rule in rules if rule.name in goes_by]
+    of_experts = [rule for rule in named if rule.name == "expert"]
+    taken = {axis for rule in of_experts for axis in rule.mesh_axes}
+    if experts:
+        yield from of_experts
+    for rule in named:
+        left = tuple(axis for axis in rule.mesh_axes if axis not in taken)
+        if rule.name != "expert":
+            yield rule
+        if rule.name == "batch" and experts and left and left != rule.mesh_axes:
+            yield replace(rule, mesh_axes=left)
