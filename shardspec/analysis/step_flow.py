@@ -70,6 +70,7 @@ def flow_of(spec: Spec, arrays: Sequence[ParamSharding]) -> Flow:
     )
 
 
+_REMATS = ("none", "full", "dots", "stages")
 _NO_ARRAYS = 'name them in lines of the spec\'s own: `residual, "**/wi/kernel" -> hidden`'
 
 
@@ -112,6 +113,13 @@ class _Build:
         found = step_stages.lacking(self.step, self.ops) if self.ops else None
         if found is not None:
             self.fault(found[0], self.step.span, found[1])
+        made = {op.result.name for op in self.ops}
+        for name in self.step.remat if made else ():
+            if name not in {*_REMATS, *made}:
+                help = did_you_mean(name, [*_REMATS, *sorted(made)])
+                help = help or f"one of {listed(_REMATS)}, or names of results"
+                message = f"`remat` keeps `{name}`, and no line makes it"
+                self.fault(message, self.step.span, help)
         if self.step.mode == "serve" or not self.ops or self.faults or not self.spec.training:
             return
         if not any(op.result.is_trained for op in self.ops):

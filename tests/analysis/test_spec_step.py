@@ -584,3 +584,10 @@ def test_transfers_to_the_host_are_never_free(host: str, back: bool) -> None:
     held = sum(each.array.bytes * each.count for each in some.arguments if each.is_on_host)
     assert all(told.count(each) and binary_bytes(held) in each for each in told)
     assert some.uncounted("memory") == some.uncounted("sends") == ()
+
+
+def test_a_word_of_remat_that_no_line_makes_is_a_fault() -> None:
+    spec, faults = pipeline.load_text(TEXT.replace("remat: full", "remat: sometimes"))
+    assert spec is not None
+    found = pipeline.check(spec, faults, spec.params).shown
+    assert ["SHD240"] == [each.code.id for each in found if "sometimes" in each.message]
