@@ -500,21 +500,25 @@ def path_sections(taken: Sequence[Taken], *, is_ordered: bool = True) -> PathSec
         (index for index, each in enumerate(taken) if not each.entry.is_whole), default=-1
     )
     as_written: list[PathEntry] = []
+    has_match = any(each.params for each in taken)
     for index, each in enumerate(taken):
         entry = each.entry
         assert entry.span is not None
         if unwritable(entry) is not None:
             continue
+        # Where others take arrays, one that takes none is for other models.
+        may_miss = has_match and each.params == () and not each.scalars
         if entry.is_whole and not each.must_win and (index > last_split or not is_ordered):
             because = f"{entry} in {formats.place(entry.span)}"
             pattern = _ANY_PATH if each.pattern in _ANY_PATHS else each.pattern
-            sections.whole(pattern, because, came_from(entry.span))
+            may_miss = may_miss and pattern != _ANY_PATH
+            sections.whole(pattern, because, came_from(entry.span), may_miss=may_miss)
         elif each.params is None:
             as_written.append(entry)
             assert entry.dims is not None
             sections.override("match", each.pattern, entry.dims, came_from(entry.span))
         else:
-            _by_rank(each, each.params, sections)
+            _by_rank(each, each.params, sections, may_miss=may_miss)
     if as_written:
         sections.faults.append(_rank_unknown(as_written))
     return sections
@@ -534,7 +538,9 @@ def _rank_unknown(entries: Sequence[PathEntry]) -> Diagnostic:
     )
 
 
-def _by_rank(taken: Taken, params: Sequence[Param], sections: PathSections) -> None:
+def _by_rank(
+    taken: Taken, params: Sequence[Param], sections: PathSections, *, may_miss: bool
+) -> None:
     """Add one override for the most common rank, and before it those for all others."""
     entry, dims = taken.entry, taken.entry.dims
     assert dims is not None
@@ -551,7 +557,8 @@ def _by_rank(taken: Taken, params: Sequence[Param], sections: PathSections) -> N
         for key, pattern in patterns_of(paths):
             more = f"with {counted(len(partition), 'dimension')}"
             sections.override(key, pattern, partition, came_from(entry.span, more))
-    sections.override("match", taken.pattern, _full(dims, main), came_from(entry.span))
+    comment = came_from(entry.span)
+    sections.override("match", taken.pattern, _full(dims, main), comment, may_miss=may_miss)
 
 
 def _too_short(entry: PathEntry, params: Sequence[Param]) -> Diagnostic:

@@ -360,7 +360,7 @@ class Document(_Model):
     params: dict[str, Names] = Field(
         default_factory=_nothing,
         description="Logical axes by path, for arrays that carry none: a glob, or `re:` and a "
-        "regex. The first match wins.",
+        "regex; behind `optional:` for a part that some models lack. The first match wins.",
     )
     overrides: list[OverrideEntry] = Field(
         default_factory=_no_items,

@@ -112,3 +112,83 @@ def test_help_for_a_kernel_that_its_layer_reshapes_can_be_followed() -> None:
     plans = pipeline.compile_plans(spec, (named,))
     assert "SHD206" not in [each.code.id for each in pipeline.checked(spec, faults, plans)]
     assert plans[0].arrays[0].partition_spec.dims == (("fsdp",), ("tensor",), ())
+
+
+FAMILY = """\
+overrides:
+  - {match: 'language_model[./]layers[./]\\d+[./]q[./]weight', spec: "(tensor, none)"}
+  - {match: 'language_model[./]layers[./]\\d+[./]k[./]weight', spec: "(tensor, none)"}
+replicate:
+  - {path: language_model.norm.weight, because: tiny}
+arrays:
+  "model.layers.{0..3}.{q,k}.weight": bf16[64, 64]
+  model.norm.weight: bf16[64]
+"""
+
+
+def test_patterns_dead_for_one_reason_are_one_finding() -> None:
+    (found,) = findings_of(HEAD + FAMILY, only="unmatched-pattern")
+    assert found.message == (
+        "3 patterns match none of 9 arrays (2 override, 1 replicate): the patterns begin with"
+        " `language_model.`, and the paths with `model.`"
+    )
+    assert found.help == "write `model.` for `language_model.` in each pattern"
+    assert [label.span.line - HEAD.count("\n") for label in found.labels] == [2, 3, 5]
+    mended = FAMILY.replace("language_model", "model")
+    assert findings_of(HEAD + mended, only="unmatched-pattern") == ()
+
+
+@pytest.mark.parametrize(
+    ("patterns", "why"),
+    [
+        (("wi/k", "wo/k"), "the paths begin with `mlp/`, and the patterns do not"),
+        (("a/mlp/wi/k", "a/mlp/wo/k"), "the patterns begin with `a/`, and the paths do not"),
+        (("**/moe/wi", "**/moe/wo"), "no path has the name `moe`"),
+    ],
+)
+def test_the_reason_is_named_once(patterns: tuple[str, ...], why: str) -> None:
+    entries = "".join(f'  "{each}": _ mlp\n' for each in patterns)
+    arrays = 'arrays: {"mlp/{wi,wo}/k": "bf16[64, mlp=128]"}\n'
+    (found,) = findings_of(f"{HEAD}params:\n{entries}{arrays}", only="unmatched-pattern")
+    assert found.message.endswith(f"(2 params): {why}")
+    silenced = entries.replace("_ mlp", "_ mlp  # shardspec: ignore[SHD204] kept", 1)
+    (found,) = findings_of(f"{HEAD}params:\n{silenced}{arrays}", only="unmatched-pattern")
+    assert patterns[1] in found.message
+
+
+OPTIONAL = [
+    'params: {"optional:**/moe/wi": mlp _, "optional:re:.*/moe/(wo)": mlp _}\n',
+    'overrides: [{path: "**/moe/wi", axes: mlp _, optional: true}]\n',
+    "replicate: [{match: '.*/moe/\\w+', optional: true, because: tiny}]\n",
+    'scan: {"optional:**/moe/**": layers@0}\n',
+    'memory: {"optional:**/moe/**": pinned_host}\n',
+    'training: {"optional:**/moe/**": frozen}\n',
+    'derive: {"optional:**/moe/lora_a": "from **/moe/kernel dims 0 _"}\n',
+]
+
+
+@pytest.mark.parametrize("section", OPTIONAL)
+def test_an_optional_pattern_may_match_nothing(section: str) -> None:
+    dense = 'arrays: {"layers/mlp/wi": "bf16[mlp=64, 128]"}\n'
+    assert findings_of(HEAD + section + dense, only="unmatched-pattern") == ()
+    needed = section.replace("optional: true, ", "").replace(", optional: true", "")
+    needed = needed.replace("optional:", "")
+    assert findings_of(HEAD + needed + dense, only="unmatched-pattern") != ()
+
+
+@pytest.mark.parametrize("pattern", ["**/exprets/wi", "experts/wi", "layers/experts/*"])
+def test_a_slip_in_an_optional_pattern_is_a_warning(pattern: str) -> None:
+    arrays = 'arrays: {"layers/experts/wi": "bf16[mlp=64, 128]", "layers/experts/a/b": "f32[]"}\n'
+    text = f'{HEAD}params: {{"optional:{pattern}": mlp _}}\n{arrays}'
+    found = findings_of(text, only="unmatched-pattern")
+    expected = [] if pattern.endswith("*") else ["warning"]
+    assert [str(each.severity) for each in found] == expected
+    assert all("experts/wi" in (each.help or "") for each in found)
+
+
+def test_optional_patterns_that_are_all_misplaced_alike() -> None:
+    optional = FAMILY.replace("spec:", "optional: true, spec:").replace(
+        "because", "optional: true, because"
+    )
+    (found,) = findings_of(HEAD + optional, only="unmatched-pattern")
+    assert (str(found.severity), found.message[:10]) == ("warning", "3 patterns")

@@ -120,3 +120,22 @@ def test_an_axis_of_interleaved_parts_has_its_unit_and_its_groups() -> None:
         "axis `qkv` = 96, unit 8",
         "  parts q 64, k 32, interleaved in groups of 24 (q 16, k 8)",
     ]
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        'params: {"optional:**/moe": x}',
+        'scan: {"optional:moe/**": layers@0}',
+        'memory: {"optional:moe/**": pinned_host}',
+        'training: {"optional:moe/**": frozen}',
+        "replicate: [{path: moe, optional: true, because: tiny}]",
+        "overrides: [{path: moe, optional: true, axes: x}]",
+    ],
+)
+def test_an_optional_pattern_says_that_it_matches_nothing_here(section: str) -> None:
+    text = f"mesh: {{x: 2}}\nrules: [a -> x]\n{section}\narrays: {{b: 'f32[8]'}}\n"
+    spec, _ = pipeline.load_text(text, "spec.yaml")
+    assert spec is not None
+    lines = list(explain_line("spec.yaml", 3, pipeline.compile_plans(spec)[0]))
+    assert "  optional: matches no array here" in lines

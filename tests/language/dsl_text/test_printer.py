@@ -62,10 +62,14 @@ hardware = st.sampled_from(
     )
 )
 devices = st.sampled_from(("0 1,3  2", "0..3 7..4", [0, 1, 3, 2], ["0..3", 4], 0))
-globs = st.sampled_from(("**/mlp/wi_{0,1}/kernel", "a/*", "{a,b}", r"a\{b", "x:y", "a b#c", "re"))
+globs = st.sampled_from(
+    ("**/mlp/wi_{0,1}/kernel", "a/*", "{a,b}", r"a\{b", "x:y", "a b#c", "re", "optional")
+)
 regexes = st.sampled_from((r".*/a\d", 'a"b', r"a\"b", "a\nb", "é+", "a\\\\"))
 patterns = globs | plain.filter(bool).filter(lambda text: not text.startswith("re:"))
 path_keys = patterns | (regexes | plain).map(lambda text: f"re:{text}")
+pattern_keys = path_keys | path_keys.map(lambda key: f"optional:{key}")
+optionals = st.sampled_from(({}, {"optional": True}))
 
 
 step_lines = st.sampled_from(
@@ -125,7 +129,7 @@ _files = st.fixed_dictionaries(
             max_size=4,
         ),
         "drop": st.lists(keys, max_size=2),
-        "params": st.dictionaries(path_keys, names, max_size=4),
+        "params": st.dictionaries(pattern_keys, names, max_size=4),
         "overrides": st.lists(
             st.builds(
                 _override,
@@ -133,20 +137,24 @@ _files = st.fixed_dictionaries(
                 | st.tuples(st.just("match"), regexes | plain.filter(bool)),
                 st.tuples(st.just("axes"), names)
                 | st.tuples(st.just("spec"), partitions),
-                _optional({}, memory=memories, because=plain),
+                _optional({}, memory=memories, because=plain, optional=st.just(True)),
             ),
             max_size=3,
         ),
         "derive": st.dictionaries(
-            patterns,
+            patterns | patterns.map(lambda glob: f"optional:{glob}"),
             st.sampled_from(
                 ("from **", "from  **/k  dims 0,_", "dims ... -2/any b|0*8", 'from "a b;#" dims 1')
             ),
             max_size=2,
         ),
-        "scan": st.dictionaries(path_keys, st.sampled_from(("layers@0", "a@0, b@1")), max_size=2),
-        "memory": st.dictionaries(path_keys, memories, max_size=2),
-        "training": st.dictionaries(path_keys, st.sampled_from(("trained", "frozen")), max_size=2),
+        "scan": st.dictionaries(
+            pattern_keys, st.sampled_from(("layers@0", "a@0, b@1")), max_size=2
+        ),
+        "memory": st.dictionaries(pattern_keys, memories, max_size=2),
+        "training": st.dictionaries(
+            pattern_keys, st.sampled_from(("trained", "frozen")), max_size=2
+        ),
         "activations": st.dictionaries(
             keys | path_keys,
             names
@@ -193,7 +201,7 @@ _files = st.fixed_dictionaries(
                 st.tuples(st.just("path"), patterns)
                 | st.tuples(st.just("match"), regexes | plain.filter(bool)),
                 st.tuples(st.just("because"), plain),
-                st.just({}),
+                optionals,
             ),
             max_size=3,
         ),

@@ -143,6 +143,27 @@ def test_the_sample_says_what_its_yaml_says() -> None:
         (r'params { "a \"b\": #" : x }', {"params": {'a "b": #': "x"}}),
         (r'params { re"a\"\d" : x }', {"params": {r"re:a\"\d": "x"}}),
         (r'params { re:"a\"\\d" : x }', {"params": {r're:a"\d': "x"}}),
+        (
+            'params { optional a : x; optional re"b" : y; optional : z; optional  "c d" : w }',
+            {"params": {"optional:a": "x", "optional:re:b": "y", "optional": "z"}
+             | {"optional:c d": "w"}},
+        ),
+        ("arrays { optional : f32[] }", {"arrays": {"optional": "f32[]"}}),
+        ("override optional = (a)", {"overrides": [{"path": "optional", "spec": "(a)"}]}),
+        (
+            'override optional re"x" : a memory device',
+            {"overrides": [{"match": "x", "optional": True, "axes": "a", "memory": "device"}]},
+        ),
+        (
+            'replicate optional because "y"\nreplicate optional b because "z"',
+            {
+                "replicate": [
+                    {"path": "optional", "because": "y"},
+                    {"path": "b", "optional": True, "because": "z"},
+                ]
+            },
+        ),
+        ("scan optional a/** : layers@0", {"scan": {"optional:a/**": "layers@0"}}),
         ('override "re:x" : a', {"overrides": [{"path": "re:x", "axes": "a"}]}),
         (
             'override a/{b,c} = ((x, y), none) because "z"',
