@@ -590,4 +590,4 @@ def test_a_word_of_remat_that_no_line_makes_is_a_fault() -> None:
     spec, faults = pipeline.load_text(TEXT.replace("remat: full", "remat: sometimes"))
     assert spec is not None
     found = pipeline.check(spec, faults, spec.params).shown
-    assert ["SHD240"] == [each.code.id for each in found if "sometimes" in each.message]
+    assert [each.code.id for each in found if "sometimes" in each.message] == ["SHD240"]
