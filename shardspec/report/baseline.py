@@ -22,7 +22,7 @@ from shardspec.diagnostics import Diagnostic, SourceFile, codes
 from shardspec.diagnostics.source import printable, printable_json
 from shardspec.language.files import is_revision
 from shardspec.records import RecordError, data_of, record_of
-from shardspec.report.findings_forms import NO_FILE
+from shardspec.report.findings_forms import is_file
 from shardspec.versions import BASELINE_JSON
 
 #: A place in a file behind its name, and a number that stands alone, with the unit behind it.
@@ -209,4 +209,4 @@ def _listed(entries: Entries) -> ListedSpec:
 
 
 def _is_path(name: str) -> bool:
-    return not (NO_FILE.match(name) or is_revision(name))
+    return is_file(name) and not is_revision(name)

@@ -27,13 +27,17 @@ from shardspec.diagnostics.words import globs
 from shardspec.records import picked
 from shardspec.versions import CHECK_JSON, PACKAGE
 
-#: Names of sources that are no files.
-NO_FILE = re.compile(r"(?:preset|arrays|hardware):|(?:--set|-|<.*>)$")
+_NO_FILE = re.compile(r"(?:preset|arrays|hardware):|(?:--set|-|<.*>)$")
+
+
+def is_file(name: str) -> bool:
+    """Say whether a source of this name is a file, and not a preset, a flag or a text."""
+    return _NO_FILE.match(name) is None
 
 
 def local(span: Span | None) -> Span | None:
     """Return the span, or the nearest place in a file that pulled its source in."""
-    while span is not None and NO_FILE.match(span.source.name):
+    while span is not None and not is_file(span.source.name):
         span = span.source.included_from
     return span
 
