@@ -6,6 +6,7 @@ out where it holds it; an int in `Annotated` is the least that a number may be, 
 sizes and times have no sign. A reader passes over keys that it does not know: a later version may
 add some.
 
+>>> from typing import Annotated
 >>> class Size(NamedTuple):
 ...     bytes: int
 ...     basis: Annotated[str, OMITTED] = "exact"

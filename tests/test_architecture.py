@@ -36,6 +36,7 @@ FOR_ONE_SIBLING = {
     "analysis.step_partition": "one operation on a mesh, apart from whole steps",
     "analysis.step_record": "how operations and what is sent are noted, apart from the passes",
     "analysis.step_routing": "what two words of a program stand for",
+    "lints.checks.unnamed_array": "a finding, whose small arrays are another one",
     "analysis.step_sizes": "sizes of dimensions and their agreement, apart from lines",
     "arrays.orbax": "a format",
     "cli.diff": "a verb, whose sides `report --diff` shows",

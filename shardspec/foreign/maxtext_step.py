@@ -133,7 +133,11 @@ def maxtext_step(
     program: list[Data] = [_text(line, params, known) for line in lines]
     step: dict[str, Data] = {**dict(_words(config, lines)), "program": program}
     devices = None if sizes is None else math.prod(sizes.values())
-    data: dict[str, Data] = {"step": step, "axes": _sizes(config, devices, params, lines)}
+    axes = _sizes(config, devices, params, lines)
+    if not {"batch", "length"} <= axes.keys():  # a list of rules alone, or a mesh yet to be known
+        why = "no `step:` is written: the sizes of batch and length are not known"
+        return None, (lost(why, None, help=_HELP),) if is_model else ()
+    data: dict[str, Data] = {"step": step, "axes": axes}
     if config.text("opt_type").startswith("adam"):
         data["state"] = {"optimizer": "same"}
     activations: dict[str, Data] = dict(_ACTIVATIONS)

@@ -23,7 +23,6 @@ from shardspec.foreign.values import Node, mapping_of, read_data, unreadable
 Item = TypeVar("Item")
 
 #: What classes of rules are called: `ShardingRules`, `ShardingAxisName2D`.
-_OF_RULES = re.compile(r"[A-Z]\w*(?:Rules|AxisNames?\w*)|AxisNames?")
 #: Names of values that a message lists.
 _SHOWN = 10
 
@@ -68,7 +67,7 @@ def _classes(bindings: Sequence[Binding]) -> Iterator[tuple[str, Node]]:
         prefix, _, field = each.name.rpartition(".")
         name = prefix.rpartition(".")[2]
         is_returned = each.span == each.value.span
-        if _OF_RULES.fullmatch(name) and field and not is_returned:
+        if _is_of_rules(name) and field and not is_returned:
             fields.setdefault(prefix, []).append(each)
     for prefix, found in fields.items():
         names = (Node("text", each.span, each.name.rpartition(".")[2]) for each in found)
@@ -212,3 +211,14 @@ def _tool_of(source: SourceFile) -> _Tool | None:
         if inside or not defined.isdisjoint(tool.classes):
             return tool
     return None
+
+
+def _is_of_rules(name: str) -> bool:
+    """Say whether a class is called after rules or names of axes: `MeshRules`, `ShardingAxisName`.
+
+    >>> _is_of_rules("MeshRules"), _is_of_rules("ShardingAxisName2D"), _is_of_rules("Rules")
+    (True, True, False)
+    """
+    rest = name[1:]
+    is_called = rest.endswith("Rules") or "AxisName" in rest or name in ("AxisName", "AxisNames")
+    return name[:1].isupper() and is_called

@@ -86,7 +86,7 @@ def template_maker(patterns: Iterable[ir.Pattern]) -> Callable[[str], str] | Non
 def numbers_named(pattern: ir.Pattern) -> frozenset[str] | None:
     """Return the numbers a pattern names; None where others may change its answer as well.
 
-    >>> sorted(numbers_named(Pattern("**/mlp/wi_{0,1}/kernel")))
+    >>> sorted(numbers_named(ir.Pattern("**/mlp/wi_{0,1}/kernel")))
     ['0', '1']
     >>> numbers_named(Pattern("layers_*1/kernel")) is None
     True

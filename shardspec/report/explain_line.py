@@ -332,7 +332,7 @@ def _replicate(entry: ir.Replicate, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield the arrays that are meant to be whole, and which of them are split all the same."""
     yield f'replicate "{entry.pattern}" because {entry.because}'
     matching = _matching(entry.pattern, plan)
-    yield _matches(matching, plan)
+    yield _matches(matching, plan, entry.pattern)
     split = sum(bool(sharding.partition_spec.mesh_axes) for sharding in matching)
     if split:
         yield f"    {split} {'is' if split == 1 else 'are'} split by rules"
@@ -347,7 +347,7 @@ def _scan(scan: ir.ScanRule, plan: plans.ShardingPlan) -> Iterator[str]:
     if used:
         yield f"  adds to the names of {_described(used)}"
     if len(matching) > len(used) or not matching:
-        yield _matches(matching, plan)
+        yield _matches(matching, plan, scan.pattern)
         reasons = Counter(_why_unscanned(s) for s in matching if s.scan is not scan)
         yield from (f"    {count} {why}" for why, count in reasons.most_common())
 

@@ -27,7 +27,7 @@ from shardspec.diagnostics.words import globs
 from shardspec.records import picked
 from shardspec.versions import CHECK_JSON, PACKAGE
 
-_NO_FILE = re.compile(r"(?:preset|arrays|hardware):|(?:--set|-|<.*>)$")
+_NO_FILE = re.compile(r"(?:preset|arrays|hardware):|(?:--set|-|<[^<]*>)$")
 
 
 def is_file(name: str) -> bool:
