@@ -6,12 +6,11 @@ out where it holds it; an int in `Annotated` is the least that a number may be, 
 sizes and times have no sign. A reader passes over keys that it does not know: a later version may
 add some.
 
->>> from typing import Annotated
 >>> class Size(NamedTuple):
 ...     bytes: int
-...     basis: Annotated[str, OMITTED] = "exact"
+...     basis: str = "exact"
 >>> data_of(Size(4)), record_of(Size, {"bytes": 4, "basis": "floor"})
-({'bytes': 4}, Size(bytes=4, basis='floor'))
+({'bytes': 4, 'basis': 'exact'}, Size(bytes=4, basis='floor'))
 """
 
 from __future__ import annotations

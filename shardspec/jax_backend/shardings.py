@@ -88,7 +88,7 @@ def numbers_named(pattern: ir.Pattern) -> frozenset[str] | None:
 
     >>> sorted(numbers_named(ir.Pattern("**/mlp/wi_{0,1}/kernel")))
     ['0', '1']
-    >>> numbers_named(Pattern("layers_*1/kernel")) is None
+    >>> numbers_named(ir.Pattern("layers_*1/kernel")) is None
     True
     """
     if pattern.dialect == "regex":
