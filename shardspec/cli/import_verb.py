@@ -126,21 +126,23 @@ def command(
         imported, faults = module_of(entry).read(sources, options)
     diagnostics = request.heard(faults)
     name = "<imported>" if request.output in (None, "-") else request.output
-    text = None
+    text: str | None = None
+    plans: list[ShardingPlan] = []
     if imported is not None and not has_errors(diagnostics):
         from shardspec.foreign.formats import spec_text, unruled, with_whole
 
         text, faults = spec_text(imported, options, sources, name)
         diagnostics += request.heard(faults)
-        plans = _plans(text, name, options, imported) if text and options.params else []
+        is_proved = text is not None and options.params is not None
+        plans = _plans(text or "", name, options, imported) if is_proved else []
         names = unruled(imported, plans[0]) if plans else ()
         if names:
             text, _ = spec_text(with_whole(imported, names), options, sources, name)
+            plans = _plans(text or "", name, options, imported)
     request.report(diagnostics)
     if imported is None or text is None:
         request.undone("nothing is written")
         raise SystemExit(FAILED)
-    plans = [] if options.params is None else _plans(text, name, options, imported)
     request.write(text)
     codes = [_prove(entry, imported, plan, against or files[0], request) for plan in plans]
     raise SystemExit(max(codes, default=FINE))

@@ -110,7 +110,7 @@ class _Part(NamedTuple):
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each large part of the model that nothing names, and one for the rest."""
-    parts, small = large_and_small(context)
+    parts, small = context.once(large_and_small)
     for part in parts:
         one = len(part.groups) == 1
         yield _of_one(context, part.groups[0]) if one else _of_part(context, part)

@@ -39,6 +39,6 @@ from shardspec.lints.context import Context
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield one finding for all of them."""
-    _, small = large_and_small(context)
+    _, small = context.once(large_and_small)
     if small and is_little(context, small):
         yield of_small(context, small, codes.UNNAMED_SMALL)
