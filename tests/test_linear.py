@@ -7,11 +7,13 @@ two lengths. A stranger writes the text, so a pattern that is quadratic on one l
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib
 import re
 import re._constants as sre
 import re._parser as sre_parse
 import signal
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -46,8 +48,7 @@ BOUNDED = {
 UNITS = ("a", "0", " ", "\n", "a ", "a\n", "a/", "\\")
 ENDINGS = ("", "\0", "\n\0")
 SHORT, LONG = 800, 6_400
-#: Of this thread: under this nothing is judged. Of the process, whose other threads may work for
-#: another test: above that nothing is waited for.
+#: Processor time of this thread: below the one nothing is judged, above the other it is stopped.
 FLOOR_S, CEILING_S = 0.002, 1.0
 #: So often in a row a text has to be slow: what runs beside the tests is not.
 TIMES = 3
@@ -258,27 +259,33 @@ class SlowError(Exception):
     """A match took more than the ceiling."""
 
 
-#: Whether a signal may stop what runs: one that comes late, when nothing is measured, does nothing.
-_is_armed = False
+#: When this thread has had its time; None where nothing is measured: a late signal does nothing.
+_end: float | None = None
 
 
 def _stop(*_: object) -> None:
-    global _is_armed
-    if _is_armed:
-        _is_armed = False
-        raise SlowError
+    """Stop what runs, if this thread had the time: the timer counts that of all threads."""
+    global _end
+    if _end is None:
+        return
+    left = _end - time.thread_time()
+    if left > 0:
+        signal.setitimer(signal.ITIMER_PROF, left)
+        return
+    _end = None
+    raise SlowError
 
 
 @contextmanager
 def ceiling(seconds: float) -> Iterator[None]:
-    global _is_armed
+    global _end
     signal.signal(signal.SIGPROF, _stop)  # and it stays: without a handler a late signal kills
-    _is_armed = True
+    _end = time.thread_time() + seconds
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        _is_armed = False
+        _end = None
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
@@ -354,6 +361,25 @@ def test_no_pattern_grows_faster_than_its_text(module: str) -> None:
             if found:
                 slow[use.pattern] = found
     assert not slow
+
+
+def test_what_other_threads_do_is_not_counted() -> None:
+    done = threading.Event()
+
+    def work() -> None:
+        while not done.is_set():
+            hashlib.sha256(bytes(1_000_000)).digest()  # without the interpreter's lock
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        with ceiling(0.02):
+            time.sleep(0.3)
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
 
 
 @pytest.mark.parametrize(
