@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from shardspec import arrays
 from shardspec.arrays import read_arrays, read_manifest
@@ -45,7 +45,7 @@ def load_path(
 
     Returns:
       The spec, None where nothing can be made of the text; and the faults: raw beside a spec, for
-      `leveled` and `checked`, and as loud as is asked where there is none.
+      a `Report`, and as loud as is asked where there is none.
     """
     reader = arrays if with_manifests else None
     found = loader.load_path(path, settings, arrays=reader, texts=texts)
@@ -127,16 +127,90 @@ def plans_of_phases(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run found in a spec, and what of it is shown: the one place that decides.
+
+    Attributes:
+      spec: whose levels and comments count.
+      found: everything, whatever its level.
+      of_comments: what is wrong with the comments themselves, which no comment silences.
+      targets: how many targets the spec was looked at on.
+
+    Invariants:
+      once: a report of what another shows, on the same spec, shows the same.
+    """
+
+    spec: Spec
+    found: tuple[Diagnostic, ...]
+    of_comments: tuple[Diagnostic, ...] = ()
+    targets: int = 0
+
+    @property
+    def loud(self) -> tuple[Diagnostic, ...]:
+        """Return what is as loud as is asked, in any order, those that others explain too.
+
+        Whoever decides by the code of a finding asks this: what to show is another matter.
+        """
+        return tuple(self.spec.levels.heard(self._unsilenced))
+
+    @property
+    def shown(self) -> tuple[Diagnostic, ...]:
+        """Return what is to be shown, in reading order; families of targets as one."""
+        found = _chosen(self.loud)
+        if any("[" in target.name for each in self.spec.in_phases for target in each.targets):
+            from shardspec.lints.slice_counts import as_families
+
+            found = tuple(as_families(found))
+        return _as_spelt(self.spec, found)
+
+    @property
+    def errors(self) -> tuple[Diagnostic, ...]:
+        """Return the errors among what is shown."""
+        return tuple(each for each in self.shown if each.is_error)
+
+    @property
+    def hidden(self) -> tuple[Diagnostic, ...]:
+        """Return the errors that only whoever loaded the spec does not want to hear of."""
+        heard = {replace(each, level=None) for each in self.loud if each.is_error}
+        others = replace(self.spec, call_levels=NOTHING_ASKED).levels.heard(self._unsilenced)
+        errors = (each for each in _chosen(others) if each.is_error)
+        return tuple(each for each in errors if replace(each, level=None) not in heard)
+
+    @property
+    def _unsilenced(self) -> tuple[Diagnostic, ...]:
+        return (*suppressed(self.found)[0], *self.of_comments)
+
+
+def _chosen(heard: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return findings once each, in reading order, without those that others of them explain."""
+    found = tuple(heard)
+    if not found:
+        return ()
+    from shardspec.lints.follow_on import without_follow_ons
+
+    return tuple(dict.fromkeys(sorted(without_follow_ons(found), key=sort_key)))
+
+
+def report(spec: Spec, found: Iterable[Diagnostic]) -> Report:
+    """Return a report of what was found elsewhere: faults of reading, doubts about code."""
+    return Report(spec, tuple(found))
+
+
 def findings(
-    spec: Spec, plans: Sequence[ShardingPlan], costs: Sequence[Cost] = ()
-) -> tuple[Diagnostic, ...]:
-    """Return everything that the checks have to say, in reading order, as loud as is asked.
+    spec: Spec,
+    plans: Sequence[ShardingPlan],
+    costs: Sequence[Cost] = (),
+    faults: Iterable[Diagnostic] = (),
+) -> Report:
+    """Return a report of everything that the checks find.
 
     Args:
       plans: those of a phase are looked at as such.
       costs: of a step, on the targets that it was traced for.
+      faults: what loading the spec found.
     """
-    return leveled(spec, _found(spec, plans, costs))
+    return report(spec, (*faults, *_found(spec, plans, costs)))
 
 
 def step_findings(costs: Sequence[Cost]) -> tuple[Diagnostic, ...]:
@@ -149,7 +223,7 @@ def step_findings(costs: Sequence[Cost]) -> tuple[Diagnostic, ...]:
     stated = [cost.plan for cost in costs if cost.step and cost.step.source == "spec"]
     left = uncounted(stated[0]) if stated else ()
     found = run_on_steps(Context(spec, plans, tuple(costs))) if spec else ()
-    return (*left, *leveled(spec, found)) if spec else ()
+    return (*left, *report(spec, found).shown) if spec else ()
 
 
 def uncounted(plan: ShardingPlan) -> tuple[Diagnostic, ...]:
@@ -170,7 +244,7 @@ def tree_findings(plan: ShardingPlan) -> tuple[Diagnostic, ...]:
     A name that only rules have may be one that `constrain` gives to an activation, or the layers
     of a scan. It is a finding only where it is spelt much like one that the arrays have.
     """
-    return tuple(map(for_trees, findings(with_axes_of_code(plan), [plan])))
+    return tuple(map(for_trees, findings(with_axes_of_code(plan), [plan]).shown))
 
 
 def for_trees(found: Diagnostic) -> Diagnostic:
@@ -193,17 +267,40 @@ def with_axes_of_code(plan: ShardingPlan) -> Spec:
     return replace(spec, axes_of_code=more) if more else spec
 
 
-def heard(spec: Spec, plans: Sequence[ShardingPlan]) -> tuple[Diagnostic, ...]:
-    """Return what `findings` chooses from: as loud as is asked, those that others say as well too.
+def check(
+    spec: Spec,
+    faults: Iterable[Diagnostic],
+    params: Params,
+    target: str | None = None,
+    *,
+    costs: Sequence[Cost] = (),
+    is_whole: bool = True,
+) -> Report:
+    """Return a report of all that `shardspec check` says of a spec.
 
-    Whoever decides by the code of a finding asks this: what to show is another matter.
+    Args:
+      faults: what loading it found.
+      target: the name of the only one to look at; None for all.
+      costs: of a step, on the targets that it was traced for.
+      is_whole: whether the spec is looked at as it stands; only then can it be said that a comment
+        silences nothing.
     """
-    return tuple(spec.levels.heard(suppressed(_found(spec, plans))[0]))
+    from shardspec.lints.checks import nothing_checked
 
-
-def leveled(spec: Spec, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Return `diagnostics` as loud as is asked, sorted; what is allowed or ignored is gone."""
-    return shown(spec, suppressed(diagnostics)[0])
+    plans = plans_of_phases(spec, params, target)
+    targets = tuple(plan.target for plan in plans)
+    if not plans and (target is not None or params):
+        chosen = find_target(spec, target)
+        assert isinstance(chosen, Diagnostic), "a target that there is has a plan"
+        return report(spec, (*faults, chosen))
+    faults = (*about(faults, target), *nothing_checked.findings(spec, params, targets))
+    phases = tuple(
+        each
+        for each in spec.phases
+        if target is None or any(found.is_called(target) for found in each.targets)
+    )
+    found = checked(spec, faults, plans, costs=costs, is_whole=is_whole, phases=phases)
+    return replace(found, targets=len(targets))
 
 
 def checked(
@@ -213,75 +310,24 @@ def checked(
     *,
     costs: Sequence[Cost] = (),
     is_whole: bool = True,
-) -> tuple[Diagnostic, ...]:
-    """Return the faults of a spec with all findings, those about its own suppressions too.
+    phases: Sequence[Spec] = (),
+) -> Report:
+    """Return a report like `findings`, with what is wrong with the comments that silence some.
 
     Args:
-      faults: what loading the spec found.
-      costs: of a step, on the targets that it was traced for.
-      is_whole: whether `plans` are all that the spec is about, as it stands; only then can it be
-        said that a suppression silences nothing.
+      is_whole: as for `check`.
+      phases: those to look at, with or without plans.
     """
-    return shown(spec, everything(spec, faults, plans, costs=costs, is_whole=is_whole))
+    from shardspec.lints.checks.bad_suppression import bad
+    from shardspec.lints.checks.unused_suppression import unused
+    from shardspec.lints.registry import step_codes
 
-
-class Told(NamedTuple):
-    """What there is to say of a spec.
-
-    Attributes:
-      shown: the findings, as loud as is asked.
-      targets: how many it was looked at on.
-      hidden: how many errors only the caller does not want to hear of.
-    """
-
-    shown: tuple[Diagnostic, ...]
-    targets: int = 0
-    hidden: int = 0
-
-
-def check(
-    spec: Spec,
-    faults: Iterable[Diagnostic],
-    params: Params,
-    target: str | None = None,
-    *,
-    costs: Sequence[Cost] = (),
-    is_whole: bool = True,
-) -> Told:
-    """Return all that `shardspec check` says of a spec.
-
-    Args:
-      faults: what loading it found.
-      target: the name of the only one to look at; None for all.
-      costs: of a step, on the targets that it was traced for.
-      is_whole: as for `everything`.
-    """
-    from shardspec.lints.checks import nothing_checked
-
-    plans = plans_of_phases(spec, params, target)
-    targets = tuple(plan.target for plan in plans)
-    if not plans and (target is not None or params):
-        chosen = find_target(spec, target)
-        assert isinstance(chosen, Diagnostic), "a target that there is has a plan"
-        return Told(leveled(spec, (*faults, chosen)))
-    faults = (*about(faults, target), *nothing_checked.findings(spec, params, targets))
-    phases = tuple(
-        each
-        for each in spec.phases
-        if target is None or any(found.is_called(target) for found in each.targets)
-    )
-    found = everything(spec, faults, plans, costs=costs, is_whole=is_whole, phases=phases)
-    return Told(shown(spec, found), len(targets), len(unheard(spec, found)))
-
-
-def shown(spec: Spec, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Return what of `everything` is to be shown, as loud as is asked; families as one."""
-    found = _as_loud_as(spec.levels, diagnostics)
-    if any("[" in target.name for each in spec.in_phases for target in each.targets):
-        from shardspec.lints.slice_counts import as_families
-
-        found = tuple(as_families(found))
-    return _as_spelt(spec, found)
+    faults = tuple(faults)
+    found = (*faults, *_found(spec, plans, costs, phases))
+    of_comments = list(bad(spec.source))
+    if is_whole and not any(fault.code.is_fault for fault in faults):
+        of_comments += unused(spec.source, suppressed(found)[1], () if costs else step_codes())
+    return Report(spec, found, tuple(of_comments))
 
 
 def _as_spelt(spec: Spec, found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
@@ -292,41 +338,6 @@ def _as_spelt(spec: Spec, found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ..
 
     names = names_of(spec)
     return tuple(respelt_for_dsl(each, names) for each in found)
-
-
-def everything(
-    spec: Spec,
-    faults: Iterable[Diagnostic],
-    plans: Sequence[ShardingPlan],
-    *,
-    costs: Sequence[Cost] = (),
-    is_whole: bool = True,
-    phases: Sequence[Spec] = (),
-) -> tuple[Diagnostic, ...]:
-    """Return what `checked` does before it is decided how loud it is; no comment silences it.
-
-    Args:
-      phases: those to look at, with or without plans.
-    """
-    from shardspec.lints.checks.bad_suppression import bad
-    from shardspec.lints.checks.unused_suppression import unused
-    from shardspec.lints.registry import step_codes
-
-    faults = tuple(faults)
-    kept, used = suppressed((*faults, *_found(spec, plans, costs, phases)))
-    found = [*kept, *bad(spec.source)]
-    if is_whole and not any(fault.code.is_fault for fault in faults):
-        found += unused(spec.source, used, () if costs else step_codes())
-    return tuple(found)
-
-
-def unheard(spec: Spec, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Return the errors that only whoever loaded the spec does not want to hear of."""
-    found = tuple(diagnostics)
-    heard = {replace(each, level=None) for each in spec.levels.heard(found) if each.is_error}
-    others = _as_loud_as(replace(spec, call_levels=NOTHING_ASKED).levels, found)
-    errors = (each for each in others if each.is_error)
-    return tuple(each for each in errors if replace(each, level=None) not in heard)
 
 
 def _found(
@@ -354,15 +365,6 @@ def _found(
         if not each.phase or each.phase in asked
     ]
     return together(contexts)
-
-
-def _as_loud_as(levels: Levels, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    heard = tuple(levels.heard(diagnostics))
-    if not heard:
-        return ()
-    from shardspec.lints.follow_on import without_follow_ons
-
-    return tuple(dict.fromkeys(sorted(without_follow_ons(heard), key=sort_key)))
 
 
 def about(diagnostics: Iterable[Diagnostic], target: str | None) -> tuple[Diagnostic, ...]:

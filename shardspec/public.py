@@ -68,7 +68,7 @@ def _mixed_up(message: str, call: str) -> ShardspecError:
 
 
 def _opened(loaded: ir_spec.Spec | None, faults: tuple[Diagnostic, ...]) -> Spec:
-    found = faults if loaded is None else pipeline.leveled(loaded, faults)
+    found = faults if loaded is None else pipeline.report(loaded, faults).shown
     if loaded is None or any(diagnostic.is_error for diagnostic in found):
         raise ShardspecError(found)
     return Spec(loaded, faults)
@@ -118,7 +118,7 @@ class Spec:
         found = pipeline.sound_target(pipeline.find_target(spec, target))
         plans = pipeline.compile_plans(spec, self._params(arrays), [found])
         faults = pipeline.about(self.faults, found.name)
-        diagnostics = pipeline.checked(spec, faults, plans, is_whole=False)
+        diagnostics = pipeline.checked(spec, faults, plans, is_whole=False).shown
         if any(diagnostic.is_error for diagnostic in diagnostics):
             raise ShardspecError(diagnostics)
         plan = plans[0]
@@ -211,7 +211,7 @@ class Spec:
         try:
             params = self.ir.params if arrays is None else self._params(arrays)
         except ShardspecError as error:
-            return pipeline.leveled(self.ir, error.diagnostics)
+            return pipeline.report(self.ir, error.diagnostics).shown
         return pipeline.check(self.ir, self.faults, params or (), is_whole=arrays is None).shown
 
     def check(self, arrays: Any = None) -> tuple[Diagnostic, ...]:

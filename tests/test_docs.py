@@ -123,7 +123,7 @@ def check(text: str, code: Code | None = None) -> tuple[Diagnostic, ...]:
     if code is not None and code.is_pedantic:
         asked = LintLevel(code.id, code.severity)
         spec = replace(spec, lint_levels=(*spec.lint_levels, asked))
-    return pipeline.checked(spec, diagnostics, pipeline.plans_of_phases(spec))
+    return pipeline.checked(spec, diagnostics, pipeline.plans_of_phases(spec)).shown
 
 
 def loaded(text: str) -> Spec:

@@ -423,7 +423,7 @@ def _checked(
     asked = (request.target, request.phase, request.arrays)
     is_whole = not any(each is not None for each in asked) and not request.settings
     told = pipeline.check(spec, faults, params, request.target, is_whole=is_whole)
-    if step_name is not None and has_errors(told.shown):
+    if step_name is not None and told.errors:
         request.undone(f"no step is traced: {spec.source.name} has errors")
     elif step_name is not None:
         from shardspec.cli.steps import step_costs
@@ -433,7 +433,7 @@ def _checked(
         costs = step_costs(step_name, pipeline.compile_plans(spec, params, targets), request)
         told = pipeline.check(spec, faults, params, request.target, costs=costs, is_whole=is_whole)
     shown = _with_cost(told.shown, spec, request)
-    return Checked(shown, len(params), told.targets, told.hidden, len(spec.activations))
+    return Checked(shown, len(params), told.targets, len(told.hidden), len(spec.activations))
 
 
 def _with_cost(
@@ -446,7 +446,7 @@ def _with_cost(
     from shardspec.report.saved_cost import stale_finding, with_cost
 
     stale = stale_finding(saved, spec)
-    told = () if stale is None else pipeline.shown(spec, [stale])
+    told = () if stale is None else pipeline.report(spec, [stale]).shown
     return (*(with_cost(found, saved, spec) for found in shown), *told)
 
 

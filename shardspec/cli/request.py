@@ -93,7 +93,7 @@ class Request:
             self.report(diagnostics)
             unreadable = any(d.code.id == "SHD001" for d in diagnostics)
             raise SystemExit(FAILED if unreadable else FINDINGS)
-        found = pipeline.leveled(spec, diagnostics)
+        found = pipeline.report(spec, diagnostics).shown
         if not spec.is_whole:
             self.report(found)
             raise SystemExit(FINDINGS)
@@ -111,7 +111,7 @@ class Request:
         """Return what was found by its name; exit, after a report of all, where nothing was."""
         if not isinstance(found, Diagnostic):
             return found
-        shown = pipeline.shown(spec, (*others, found))
+        shown = pipeline.report(spec, (*others, found)).shown
         self.report(shown)
         raise SystemExit(FAILED if found in shown else FINDINGS)
 
@@ -316,7 +316,7 @@ def plans_and_findings(
         plans = pipeline.plans_of_phases(spec, params)
     else:
         plans = pipeline.compile_plans(spec, params, targets)
-    found = pipeline.leveled(spec, (*diagnostics, *pipeline.findings(spec, plans)))
+    found = pipeline.findings(spec, plans, faults=diagnostics).shown
     return plans, why_unsound((plan.target for plan in plans), found)
 
 

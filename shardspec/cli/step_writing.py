@@ -110,7 +110,7 @@ def _stated(request: Request, plan: ShardingPlan, file: str, text: str) -> Cost:
     assert spec is not None
     targets = [each for each in spec.targets if each.name == plan.target.name]
     (again,) = pipeline.compile_plans(spec, request.params(spec), targets)
-    found = pipeline.about(pipeline.findings(spec, [again]), plan.target.name)
+    found = pipeline.about(pipeline.findings(spec, [again]).shown, plan.target.name)
     odd = tuple(each for each in found if each.code.id == "SHD240")
     stated = stated_step(again)
     request.report(odd)

@@ -117,9 +117,9 @@ def with_step(
                     found = stack.enter_context(on_target(meant, spec, has_imports=True))
                 resolver = Resolver(spec, target, agree_within_s=None)
                 made = with_call(name, folder, resolver, tell, lambda c: work(resolver, c, tell))
-        asked = () if found is None else pipeline.leveled(spec, questions_of(found))
+        asked = () if found is None else pipeline.report(spec, questions_of(found)).shown
     except ShardspecError as error:
-        asked = () if found is None else pipeline.leveled(spec, questions_of(found))
+        asked = () if found is None else pipeline.report(spec, questions_of(found)).shown
         request.report((*asked, *error.diagnostics))
         raise SystemExit(FAILED) from None
     request.report(asked)

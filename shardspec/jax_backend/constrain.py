@@ -416,7 +416,7 @@ class ActivationResolver:
         sizes = tuple(dim.size or 0 for dim in dims)
         sharding = ParamSharding(Param(_path(axes, label), sizes, label.dtype), dims, Origin.ARRAY)
         plan = ShardingPlan(spec, arrays.target, (sharding,))
-        found = (d for d in pipeline.findings(spec, [plan]) if d.code in suspects)
+        found = (d for d in pipeline.findings(spec, [plan]).shown if d.code in suspects)
         raise_errors(_seen_inside(d, arrays.target.mesh, self.arrays.target.mesh) for d in found)
 
     def _stated(self, axes: LogicalAxes) -> tuple[int | None, ...]:
@@ -428,7 +428,7 @@ class ActivationResolver:
         return context.axes_in_rules | context.axes_in_use | context.axes.keys()
 
     def _raise(self, diagnostic: Diagnostic) -> None:
-        raise_errors(pipeline.leveled(self.arrays.spec, [diagnostic]))
+        raise_errors(pipeline.report(self.arrays.spec, [diagnostic]).shown)
 
 
 @dataclass(frozen=True, slots=True)

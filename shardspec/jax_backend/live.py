@@ -82,7 +82,7 @@ class LivePlan:
         """Return what is wrong with where the arrays of the tree are, by cause."""
         found = tuple(self.differing(tree))
         said = sharding_differs.findings(found, str(self.plan.mesh))
-        return pipeline.leveled(self.plan.spec, said)
+        return pipeline.report(self.plan.spec, said).shown
 
 
 def in_memory(sharding: Any, kind: str | None) -> Any:
@@ -282,7 +282,7 @@ def fresh_lock(spec: Spec, stacklevel: int) -> LockFile | None:
         return None
     fault = found if isinstance(found, Diagnostic) else found.stale
     if fault is not None:
-        for diagnostic in pipeline.leveled(spec, [fault]):
+        for diagnostic in pipeline.report(spec, [fault]).shown:
             warnings.warn(render_all([diagnostic]), LockWarning, stacklevel=stacklevel + 1)
         return None
     assert isinstance(found, LockFile), "what is no fault is a lock"
@@ -297,7 +297,7 @@ def lock_findings(lock: LockFile, plan: ShardingPlan) -> tuple[Diagnostic, ...]:
     found = (
         each for diff in diff_layouts(*sides) for each in lock_differs.findings(diff, lock.path)
     )
-    return pipeline.leveled(plan.spec, found)
+    return pipeline.report(plan.spec, found).shown
 
 
 #: The dtype of a Python number, which any dtype will do for.

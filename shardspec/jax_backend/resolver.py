@@ -105,7 +105,7 @@ class Resolver:
             lowered = _of_phase(lowered, phase)
             self.target: Target = _chosen(lowered, target, devices)
             self.mesh: Any = mesh_for(self.target, devices, lowered.policy.order)
-            found = pipeline.findings(lowered, [ShardingPlan(lowered, self.target, ())])
+            found = pipeline.findings(lowered, [ShardingPlan(lowered, self.target, ())]).shown
             raise_errors(d for d in found if d.code in _OF_MESHES)
         if agree_within_s is not None:
             live.agree(lowered, self.target, self.mesh, agree_within_s)
@@ -412,7 +412,7 @@ class Resolver:
         self, path: str | os.PathLike[str], wanted: Any
     ) -> tuple[Diagnostic, ...]:
         found = live.difference(path, wanted)
-        return () if found is None else pipeline.leveled(self._arrays.spec, [found])
+        return () if found is None else pipeline.report(self._arrays.spec, [found]).shown
 
     def plan(self, tree: Any) -> Plan:
         """Return the plan for the arrays of a pytree, with the reasons for every dimension.
@@ -591,7 +591,7 @@ def _lowered(spec: str | os.PathLike[str] | Spec | Loaded, asked: LevelTable) ->
         loaded, faults = pipeline.load_path(os.fspath(spec), asked=asked)
         if loaded is None:
             raise ShardspecError(faults)
-        raise_errors(pipeline.leveled(loaded, faults))
+        raise_errors(pipeline.report(loaded, faults).shown)
         return loaded
     if isinstance(spec, ShardingPlan) or not isinstance(getattr(spec, "ir", None), Spec):
         kind = type(spec).__name__

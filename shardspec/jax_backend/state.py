@@ -266,7 +266,7 @@ class StatePlacer:
             resolver = state_resolver(arrays, owners.groups)
             answers = [*each_answer(state, owners, resolver, params_at)]
         found = Plan(arrays.spec, arrays.target, tuple(a for a in answers if a is not None))
-        lost = pipeline.leveled(arrays.spec, findings(found, owners.groups))
+        lost = pipeline.report(arrays.spec, findings(found, owners.groups)).shown
         return replace(found, told=(*lost, *state_findings(found)))
 
     def gradients(self, params: Any) -> Any:
@@ -374,7 +374,7 @@ def _may_be_at_fault(answers: Collection[StateSharding], resolver: StateResolver
     """Say whether the findings about these answers may hold an error."""
     spec = resolver.arrays.spec
     doubts = [Diagnostic(code, "") for code in _WARNED_OF]
-    if any(diagnostic.is_error for diagnostic in pipeline.leveled(spec, doubts)):
+    if pipeline.report(spec, doubts).errors:
         return True
     if any(answer.relation is Relation.AMBIGUOUS for answer in answers):
         return True
@@ -390,6 +390,10 @@ def state_findings(plan: ShardingPlan) -> tuple[Diagnostic, ...]:
     checks = (ambiguous_state, state_not_split, unrelated_state)
     about_state = [diagnostic for each in checks for diagnostic in each.findings(plan)]
     own = tuple(found for found in of_state(plan) if found.relation in _OWN)
-    named = pipeline.findings(plan.spec, [ShardingPlan(plan.spec, plan.target, own)]) if own else ()
+    named = (
+        pipeline.findings(plan.spec, [ShardingPlan(plan.spec, plan.target, own)]).shown
+        if own
+        else ()
+    )
     kept = (diagnostic for diagnostic in named if diagnostic.code in _OF_OWN_NAMES)
-    return (*pipeline.leveled(plan.spec, about_state), *kept)
+    return (*pipeline.report(plan.spec, about_state).shown, *kept)

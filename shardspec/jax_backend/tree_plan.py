@@ -57,7 +57,7 @@ def plan_faults(arrays: ArrayResolver, plan: ShardingPlan) -> tuple[Diagnostic, 
     if not distinct or not _is_at_fault(arrays, tuple(distinct.values())):
         return ()
     kept = {*_OF_ONE_ARRAY, c.UNKNOWN_LOGICAL_AXIS}
-    found = pipeline.heard(pipeline.with_axes_of_code(plan), [plan])
+    found = pipeline.findings(pipeline.with_axes_of_code(plan), [plan]).loud
     errors = (each for each in found if each.is_error and each.code in kept)
     return tuple(dict.fromkeys(map(pipeline.for_trees, sorted(errors, key=sort_key))))
 
@@ -74,7 +74,7 @@ def _is_at_fault(arrays: ArrayResolver, sample: Sequence[ParamSharding]) -> bool
     unknown = {name for sharding in sample for name in sharding.logical_axes if name}
     unknown -= declared_axes(arrays)
     suspects = _OF_ONE_ARRAY | ({c.UNKNOWN_LOGICAL_AXIS} if unknown else set())
-    found = pipeline.heard(arrays.spec, [plan])
+    found = pipeline.findings(arrays.spec, [plan]).loud
     return any(diagnostic.is_error and diagnostic.code in suspects for diagnostic in found)
 
 

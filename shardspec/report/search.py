@@ -127,7 +127,7 @@ def _findings(candidate: Candidate, params: Params) -> tuple[Diagnostic, ...]:
     Mesh axes that only other targets have are known.
     """
     spec, whole = candidate.spec, candidate.variant.spec
-    told = pipeline.findings(spec, pipeline.compile_plans(spec, params))
+    told = pipeline.findings(spec, pipeline.compile_plans(spec, params)).shown
     passed = {codes.SIZE_ONE_AXIS, codes.TARGET_NAME}
     if not any(unknown_mesh_axis.check(Context(whole, ()))):
         passed.add(codes.UNKNOWN_MESH_AXIS)  # an axis of other targets

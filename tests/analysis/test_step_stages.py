@@ -113,5 +113,5 @@ def test_stages_are_kept_in_a_pipeline_alone() -> None:
         TEXT.replace("  mode: serve\n  pipeline: gpipe", "  remat: stages")
     )
     assert spec is not None
-    (fault,) = pipeline.checked(spec, (), pipeline.compile_plans(spec))
+    (fault,) = pipeline.checked(spec, (), pipeline.compile_plans(spec)).shown
     assert str(fault.message) == "`remat: stages` without a pipeline"

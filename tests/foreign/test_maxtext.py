@@ -121,7 +121,7 @@ def test_a_custom_mesh_replaces_everything() -> None:
     *rules, last = spec.axis_rules
     assert len(rules) == 13
     assert (last.logical_axis, last.mesh_axes) == ("activation_norm_length", ())  # the input's
-    assert pipeline.leveled(spec, pipeline.findings(spec, pipeline.compile_plans(spec))) == ()
+    assert pipeline.findings(spec, pipeline.compile_plans(spec)).shown == ()
 
 
 def test_a_custom_mesh_may_be_named_by_a_file() -> None:
@@ -691,7 +691,7 @@ def test_no_rule_is_written_that_is_dead_without_an_axis_that_is_not_there() -> 
     assert any("base.yml:4, base.yml:4, left out" in note for note in fault.notes)
     spec, _ = spec_of(file(text))
     params = (Param("a", (64, 64), "f32", ("mlp", "kv")),)
-    found = pipeline.findings(spec, pipeline.compile_plans(spec, params))
+    found = pipeline.findings(spec, pipeline.compile_plans(spec, params)).shown
     assert "SHD214" not in {each.code.id for each in found}
 
 

@@ -14,7 +14,7 @@ def findings_of(text: str, *, only: str | None = None) -> tuple[Diagnostic, ...]
     spec, diagnostics = pipeline.load_text(text, "s.yaml")
     assert spec is not None
     assert diagnostics == ()
-    found = pipeline.findings(spec, pipeline.compile_plans(spec))
+    found = pipeline.findings(spec, pipeline.compile_plans(spec)).shown
     return tuple(d for d in found if only is None or d.code.name == only)
 
 

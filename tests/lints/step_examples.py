@@ -57,4 +57,4 @@ def findings(text: str) -> tuple[Diagnostic, ...]:
     """Return everything that `check` says of an example, its step included."""
     spec, faults = pipeline.load_text(text, "spec.yaml")
     assert spec is not None
-    return pipeline.checked(spec, faults, pipeline.compile_plans(spec), costs=(cost(text),))
+    return pipeline.checked(spec, faults, pipeline.compile_plans(spec), costs=(cost(text),)).shown

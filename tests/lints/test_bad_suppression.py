@@ -27,7 +27,7 @@ def found_in(text: str, name: str) -> tuple[Diagnostic, ...]:
     spec, faults = pipeline.load_text(text, name)
     assert spec is not None
     assert faults == ()
-    return pipeline.checked(spec, faults, pipeline.compile_plans(spec))
+    return pipeline.checked(spec, faults, pipeline.compile_plans(spec)).shown
 
 
 def of_comments(text: str, name: str) -> list[Diagnostic]:

@@ -188,7 +188,7 @@ def test_a_faulty_rule_kills_no_other() -> None:
     spec, faults = pipeline.load_text(text, "s.yaml")
     assert spec is not None
     assert len(faults) == 1
-    assert pipeline.findings(spec, pipeline.compile_plans(spec)) == ()
+    assert pipeline.findings(spec, pipeline.compile_plans(spec)).shown == ()
 
 
 def test_rules_of_a_parent_are_not_reported(tmp_path: Path) -> None:

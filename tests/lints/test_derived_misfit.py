@@ -31,7 +31,7 @@ def helps(derive: dict[str, str], arrays: dict[str, str], names: str = "embed ml
     spec, faults = pipeline.load_text(text)
     assert spec is not None
     assert faults == ()
-    found = pipeline.findings(spec, pipeline.compile_plans(spec))
+    found = pipeline.findings(spec, pipeline.compile_plans(spec)).shown
     return [each.help or "" for each in found if each.code.id == "SHD242"]
 
 

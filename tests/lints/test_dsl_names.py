@@ -40,8 +40,8 @@ def _both(text: str, params: tuple[Param, ...]) -> list[tuple[str, ...]]:
         assert written is not None
         spec, faults = pipeline.load_text(written, name)
         assert spec is not None
-        found = pipeline.checked(spec, faults, pipeline.compile_plans(spec, params))
-        found = pipeline.shown(spec, found)
+        found = pipeline.checked(spec, faults, pipeline.compile_plans(spec, params)).shown
+        found = pipeline.report(spec, found).shown
         told.append(tuple(sorted(f"{each.code.id} {_said(each)}" for each in found)))
     return told
 
@@ -112,8 +112,8 @@ step {
 def test_names_of_a_step_stay_as_well() -> None:
     spec, faults = pipeline.load_text(STEP, "spec.shard")
     assert spec is not None
-    found = pipeline.checked(spec, faults, pipeline.compile_plans(spec))
-    text = "\n".join(map(_said, pipeline.shown(spec, found)))
+    found = pipeline.checked(spec, faults, pipeline.compile_plans(spec)).shown
+    text = "\n".join(map(_said, pipeline.report(spec, found).shown))
     assert "the size of `targets` is not known" in text
     assert "state it, `axis targets = 128`" in text
     assert "`lints` has `overrides`, and nothing that is read has it" in text

@@ -51,7 +51,7 @@ arrays {
 def codes(text: str, name: str = "s.yaml") -> list[str]:
     spec, faults = pipeline.load_text(text, name)
     assert spec is not None
-    found = pipeline.checked(spec, faults, pipeline.compile_plans(spec))
+    found = pipeline.checked(spec, faults, pipeline.compile_plans(spec)).shown
     return [diagnostic.code.id for diagnostic in found]
 
 

@@ -63,7 +63,7 @@ def found_in(text: str, name: str = "spec.yaml") -> tuple[Diagnostic, ...]:
 
     asked = tuple(LintLevel(c.id, c.severity) for c in codes.ALL if c.is_pedantic)
     spec = replace(spec, lint_levels=(*asked, *spec.lint_levels))
-    return pipeline.checked(spec, faults, pipeline.compile_plans(spec), is_whole=False)
+    return pipeline.checked(spec, faults, pipeline.compile_plans(spec), is_whole=False).shown
 
 
 def _data(text: str) -> Data | None:

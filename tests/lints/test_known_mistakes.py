@@ -167,7 +167,11 @@ def test_it_is_caught(name: str) -> None:
     row = ROWS[name]
     assert row.old in SOUND
     spec, faults = pipeline.load_text(SOUND.replace(row.old, row.new, 1), "spec.yaml")
-    found = faults if spec is None else pipeline.checked(spec, faults, pipeline.compile_plans(spec))
+    found = (
+        faults
+        if spec is None
+        else pipeline.checked(spec, faults, pipeline.compile_plans(spec)).shown
+    )
     mine = [diagnostic for diagnostic in found if diagnostic.code.id == row.code]
     assert mine, [f"{d.code.id} {d.message}" for d in found]
     diagnostic = mine[0]
@@ -182,7 +186,7 @@ def test_it_is_caught(name: str) -> None:
 def test_the_sound_spec_has_no_findings() -> None:
     spec, faults = pipeline.load_text(SOUND, "spec.yaml")
     assert spec is not None
-    assert pipeline.checked(spec, faults, pipeline.compile_plans(spec)) == ()
+    assert pipeline.checked(spec, faults, pipeline.compile_plans(spec)).shown == ()
 
 
 def test_a_mesh_that_jax_finds_no_place_for_has_one() -> None:
@@ -202,7 +206,7 @@ def test_a_mesh_axis_is_unknown_on_no_target_or_on_all() -> None:
         rules = RULES.replace("mlp -> tensor", f"{rule} | none").replace("s -> tensor", "s -> none")
         spec, faults = pipeline.load_text(f"{text}{rules}{ARRAYS}", "spec.yaml")
         assert spec is not None
-        found = pipeline.checked(spec, faults, pipeline.compile_plans(spec))
+        found = pipeline.checked(spec, faults, pipeline.compile_plans(spec)).shown
         assert [d.code.id for d in found].count("SHD201") == count
 
 
@@ -211,7 +215,7 @@ def test_a_regex_with_one_digit_misses_layer_ten() -> None:
     text = text.replace("arrays:", "arrays:\n  'encoder/layer_{0..11}/wi': bf16[4096, 16384]")
     spec, faults = pipeline.load_text(f"{text}    axes: embed mlp\n", "spec.yaml")
     assert spec is not None
-    found = pipeline.checked(spec, faults, pipeline.compile_plans(spec))
+    found = pipeline.checked(spec, faults, pipeline.compile_plans(spec)).shown
     (digit,) = [diagnostic for diagnostic in found if diagnostic.code.id == "SHD216"]
     assert digit.primary is not None
     assert digit.primary.span.text == r"\d"
@@ -294,7 +298,7 @@ def test_a_known_bug_is_told_at_the_default_level(name: str) -> None:
     bug = BUGS[name]
     spec, faults = pipeline.load_text(bug.spec, "spec.yaml")
     assert spec is not None
-    found = pipeline.checked(spec, faults, pipeline.compile_plans(spec))
+    found = pipeline.checked(spec, faults, pipeline.compile_plans(spec)).shown
     mine = [diagnostic for diagnostic in found if diagnostic.code.id == bug.code]
     assert mine, [f"{d.code.id} {d.message}" for d in found]
     text = "".join(map(render, mine))
@@ -305,7 +309,7 @@ def test_a_known_bug_is_told_at_the_default_level(name: str) -> None:
     assert bug.silenced[0] in bug.spec
     spec, faults = pipeline.load_text(bug.spec.replace(*bug.silenced), "spec.yaml")
     assert spec is not None
-    left = pipeline.checked(spec, faults, pipeline.compile_plans(spec))
+    left = pipeline.checked(spec, faults, pipeline.compile_plans(spec)).shown
     assert bug.code not in {diagnostic.code.id for diagnostic in left}
 
 
@@ -316,5 +320,5 @@ def test_the_same_on_a_small_model_is_not_told(name: str) -> None:
         small = small.replace(f"={size}", "=64")
     spec, faults = pipeline.load_text(small, "spec.yaml")
     assert spec is not None
-    found = pipeline.checked(spec, faults, pipeline.compile_plans(spec))
+    found = pipeline.checked(spec, faults, pipeline.compile_plans(spec)).shown
     assert BUGS[name].code not in {diagnostic.code.id for diagnostic in found}

@@ -100,7 +100,7 @@ def test_help_for_a_kernel_that_its_layer_reshapes_can_be_followed() -> None:
     assert spec is not None
     (found,) = [
         each
-        for each in pipeline.checked(spec, faults, pipeline.compile_plans(spec, (named,)))
+        for each in pipeline.checked(spec, faults, pipeline.compile_plans(spec, (named,))).shown
         if each.code.id == "SHD206"
     ]
     entry = re.search(r"`- (\{path: .*? axes: [^`]*\})`", found.help or "")
@@ -110,7 +110,7 @@ def test_help_for_a_kernel_that_its_layer_reshapes_can_be_followed() -> None:
     spec, faults = pipeline.load_text(mended, "spec.yaml")
     assert spec is not None
     plans = pipeline.compile_plans(spec, (named,))
-    assert "SHD206" not in [each.code.id for each in pipeline.checked(spec, faults, plans)]
+    assert "SHD206" not in [each.code.id for each in pipeline.checked(spec, faults, plans).shown]
     assert plans[0].arrays[0].partition_spec.dims == (("fsdp",), ("tensor",), ())
 
 

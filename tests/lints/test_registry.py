@@ -48,5 +48,5 @@ def test_findings_are_in_reading_order() -> None:
 
     spec, _ = pipeline.load_text("mesh: {a: 3}\nrules: [x -> a, y -> b]\narrays: {k: 'f32[x=8]'}")
     assert spec is not None
-    found = pipeline.findings(spec, pipeline.compile_plans(spec))
+    found = pipeline.findings(spec, pipeline.compile_plans(spec)).shown
     assert list(found) == sorted(found, key=sort_key)

@@ -206,7 +206,7 @@ def test_what_says_more_of_dcn_stands_alone() -> None:
     assert [found.code.id for found in findings(text)] == ["SHD506"]
     spec, faults = pipeline.load_text(text, "spec.yaml")
     assert spec is not None
-    alone = pipeline.checked(spec, faults, pipeline.compile_plans(spec))
+    alone = pipeline.checked(spec, faults, pipeline.compile_plans(spec)).shown
     assert [found.code.id for found in alone] == ["SHD111"]
 
 

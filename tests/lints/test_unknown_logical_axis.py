@@ -124,7 +124,7 @@ def checked_with(text: str, params: tuple[Param, ...]) -> list[Diagnostic]:
     spec, faults = pipeline.load_text(text, "s.yaml")
     assert spec is not None
     plans = tuple(resolve(spec, target, params) for target in spec.targets)
-    return [*pipeline.checked(spec, faults, plans)]
+    return [*pipeline.checked(spec, faults, plans).shown]
 
 
 NUMBER = "let: {rank: 16}\nmesh: {x: 2}\nrules: [e -> x]\n"

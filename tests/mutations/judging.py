@@ -71,7 +71,7 @@ def judge(subject: Subject, mistake: Mistake) -> Verdict:
         return Verdict(subject.name, mistake, ("cannot be read",), True, found, (), bool(found))
     plans = pipeline.compile_plans(spec)
     every = tuple(run(Context(spec, plans)))
-    found = _spoken(pipeline.leveled(spec, (*faults, *every)))
+    found = _spoken(pipeline.report(spec, (*faults, *every)).shown)
     pedantic = tuple(
         d for d in every if d.code.is_pedantic and (d.code.id, d.message) not in subject.pedantic
     )

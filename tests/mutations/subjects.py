@@ -70,7 +70,7 @@ def subject(name: str, text: str, folder: Path) -> Subject:
     assert reading is not None
     assert spec is not None
     plans = pipeline.compile_plans(spec)
-    found = (*pipeline.leveled(spec, faults), *pipeline.findings(spec, plans))
+    found = pipeline.findings(spec, plans, faults=faults).shown
     every = run(Context(spec, plans))
     pedantic = frozenset((d.code.id, d.message) for d in every if d.code.is_pedantic)
     return Subject(name, text, folder, reading, spec, plans, found, pedantic)

@@ -76,6 +76,19 @@ def several_mistakes(draw: st.DrawFn) -> tuple[Subject, str]:
 
 @settings(max_examples=60)
 @given(several_mistakes())
+def test_a_report_of_what_another_shows_shows_the_same(drawn: tuple[Subject, str]) -> None:
+    subject, text = drawn
+    spec, faults = pipeline.load_text(text, subject.name)
+    assume(spec is not None)
+    assert spec is not None
+    told = pipeline.checked(spec, faults, pipeline.compile_plans(spec))
+    assert pipeline.report(spec, told.shown).shown == told.shown
+    assert told.errors == tuple(each for each in told.shown if each.is_error)
+    assert {each.code for each in told.shown} <= {each.code for each in told.loud}
+
+
+@settings(max_examples=60)
+@given(several_mistakes())
 def test_mistakes_never_raise_and_point_into_their_source(drawn: tuple[Subject, str]) -> None:
     subject, text = drawn
     spec, faults = load(subject.name, text, subject.folder)
@@ -158,7 +171,7 @@ def test_findings_stand_in_reading_order_each_once(drawn: tuple[Subject, str]) -
     spec, _ = load(subject.name, text, subject.folder)
     assume(spec is not None)
     assert spec is not None
-    found = pipeline.findings(spec, pipeline.compile_plans(spec))
+    found = pipeline.findings(spec, pipeline.compile_plans(spec)).shown
     assert list(found) == sorted(found, key=sort_key)
     assert len(set(found)) == len(found)
     assert all(d.severity is not Severity.ALLOW for d in found)
@@ -231,7 +244,7 @@ def test_an_example_has_no_finding(path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(ROOT)
     spec, faults = pipeline.load_path(str(path.relative_to(ROOT)))
     assert spec is not None
-    assert (*faults, *pipeline.findings(spec, pipeline.compile_plans(spec))) == ()
+    assert (*faults, *pipeline.findings(spec, pipeline.compile_plans(spec)).shown) == ()
 
 
 def test_subjects_of_mutations_have_no_finding() -> None:

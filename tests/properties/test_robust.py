@@ -132,7 +132,7 @@ def survey(text: str, name: str) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
         _print(diagnostics)
         return None, diagnostics
     plans = pipeline.compile_plans(spec)
-    found = (*pipeline.leveled(spec, diagnostics), *pipeline.findings(spec, plans))
+    found = pipeline.findings(spec, plans, faults=diagnostics).shown
     _print(found)
     for plan in plans:
         _print_plan(plan)

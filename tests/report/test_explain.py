@@ -115,7 +115,7 @@ def test_interleaved_parts_are_told_by_groups_and_not_as_the_unit() -> None:
     text = GROUPS.replace("RULE", "wide")
     cut = "6144 / 16 = 384 would cut a group of 768 (q 512, k 128, v 128)  <- SHD312"
     assert cut in _explained("a", text)
-    found = [each.message for each in pipeline.findings(_plan(text).spec, (_plan(text),))]
+    found = [each.message for each in pipeline.findings(_plan(text).spec, (_plan(text),)).shown]
     about = "`qkv` = 6144 over `wide` = 16 is 384, half a group of 768, on target `default`"
     assert about in found
 

@@ -33,7 +33,7 @@ def test_a_preset_stands_where_it_is_pulled_in() -> None:
     text = "extends: [t5x/2d]\nmesh: {model: 2}\narrays: {a/k: 'f32[embed=4 mlp=8]'}\n"
     spec, diagnostics = pipeline.load_text(text, "s.yaml")
     assert spec is not None
-    found = pipeline.checked(spec, diagnostics, pipeline.compile_plans(spec))
+    found = pipeline.checked(spec, diagnostics, pipeline.compile_plans(spec)).shown
     inside = [d for d in found if d.primary and d.primary.span.source.name != "s.yaml"]
     assert inside
     for each in inside:

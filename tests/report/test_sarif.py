@@ -30,7 +30,7 @@ def found_in(text: str, name: str = "spec.yaml") -> tuple[Diagnostic, ...]:
     spec, diagnostics = pipeline.load_text(text, name)
     if spec is None:
         return diagnostics
-    return pipeline.checked(spec, diagnostics, pipeline.compile_plans(spec))
+    return pipeline.checked(spec, diagnostics, pipeline.compile_plans(spec)).shown
 
 
 @pytest.mark.parametrize("code", [c for c in codes.ALL if c.name not in NOT_ONE_TEXT], ids=str)

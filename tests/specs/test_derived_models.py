@@ -143,7 +143,7 @@ def plan_of(preset: str, arrays: dict[str, Array], named: str) -> ShardingPlan:
     assert spec is not None
     assert faults == ()
     (plan,) = pipeline.compile_plans(spec)
-    assert pipeline.findings(spec, (plan,)) == ()
+    assert pipeline.findings(spec, (plan,)).shown == ()
     return plan
 
 

@@ -29,7 +29,7 @@ def loaded(name: str, suffix: str) -> tuple[Spec, tuple[ShardingPlan, ...]]:
     spec, diagnostics = pipeline.load_path(f"specs/examples/{name}{suffix}")
     assert spec is not None
     plans = pipeline.plans_of_phases(spec)
-    assert pipeline.checked(spec, diagnostics, plans) == ()
+    assert pipeline.checked(spec, diagnostics, plans).shown == ()
     return spec, plans
 
 

@@ -139,7 +139,7 @@ def placed(extends: str, mesh: str, array: str) -> str:
     assert spec is not None
     assert diagnostics == ()
     (plan,) = compile_plans(spec)
-    found = findings(spec, (plan,))  # some presets leave an axis of this mesh idle, and it is said
+    found = findings(spec, (plan,)).shown  # some presets leave an axis of this mesh idle
     assert [d for d in found if d.code != codes.UNUSED_MESH_AXIS] == []
     return str(plan["x"].partition_spec)
 
@@ -188,7 +188,7 @@ def test_derived_arrays_lie_as_their_parents(
     assert spec is not None
     assert diagnostics == ()
     plans = compile_plans(spec)
-    assert findings(spec, plans) == ()
+    assert findings(spec, plans).shown == ()
     assert str(plans[0][path].partition_spec) == expected
 
 
@@ -198,7 +198,7 @@ def test_a_name_without_its_preset_is_told_of(name: str) -> None:
     text = f'mesh: {{a: 2}}\narrays: {{{parent}: "s8[{whole}]", {path}: "f32[{shape}]"}}'
     spec, _ = load_text(text)
     assert spec is not None
-    helps = [each.help or "" for each in findings(spec, compile_plans(spec))]
+    helps = [each.help or "" for each in findings(spec, compile_plans(spec)).shown]
     assert any(f"`extends: {name}`" in help and f"`{parent}`" in help for help in helps)
 
 

@@ -119,7 +119,7 @@ def test_a_regex_that_runs_under_re_on_a_path_is_said() -> None:
     )
     spec, faults = _loaded(text)
     plans = pipeline.compile_plans(spec)
-    findings = pipeline.checked(spec, faults, plans)
+    findings = pipeline.checked(spec, faults, plans).shown
     said = [d for d in findings if d.code.id == "SHD207"]
     assert r"RE2 does not read 'gr\xf6\xdfe/w' as Python does" in said[0].message
     assert plans[0][path].partition_spec.dims == ((), ("tensor",))
