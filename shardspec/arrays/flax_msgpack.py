@@ -109,14 +109,13 @@ def _text(tokens: Tokens, size: int) -> str:
 def _extension(tokens: Tokens, token: Token) -> _Array | None:
     """Return the array that an extension value is."""
     end = tokens.at + token.number
-    found = None
-    if token.code in {_NDARRAY, _NUMPY_SCALAR}:
-        found = _ndarray(tokens)
-        if tokens.at != end:
-            raise DamageError(f"has an array that does not end at byte {end:,}, where it should")
-    else:
+    if token.code not in {_NDARRAY, _NUMPY_SCALAR}:
         tokens.skip(token.number)
-    return _Array((), "complex64") if token.code == _COMPLEX else found
+        return _Array((), "complex64") if token.code == _COMPLEX else None
+    found = _ndarray(tokens)
+    if tokens.at != end:
+        raise DamageError(f"has an array that does not end at byte {end:,}, where it should")
+    return found
 
 
 def _ndarray(tokens: Tokens) -> _Array:
@@ -134,17 +133,13 @@ def _ndarray(tokens: Tokens) -> _Array:
     dtype = _text(tokens, word.number)
     data = tokens.token()
     known = dtype_name(dtype)
-    if data.kind not in {"text", "bytes"} or (
-        known is not None and data.number != array_bytes(shape, _in_memory(known))
-    ):
+    # In numpy, elements of less than a byte take one.
+    known = "u8" if known in {"s2", "s4", "u2", "u4", "f4_e2m1fn"} else known
+    fits = known is None or data.number == array_bytes(shape, known)
+    if data.kind not in {"text", "bytes"} or not fits:
         raise DamageError(f"has an array at byte {at:,} whose bytes do not fit its shape")
     tokens.skip(data.number)
     return _Array(shape, dtype)
-
-
-def _in_memory(dtype: str) -> str:
-    """Return a dtype whose elements take as many bytes as those of `dtype` in numpy."""
-    return "u8" if dtype in {"s2", "s4", "u2", "u4", "f4_e2m1fn"} else dtype
 
 
 def _whole(chunked: dict[str, _Node]) -> _Array:
@@ -237,7 +232,7 @@ class Tokens:
     def take(self, size: int) -> bytes:
         """Return the next bytes."""
         if size > self.left:
-            raise self._cut_off(size)
+            raise reading.cut_off(self.at, size, self.left)
         offset = self.at - self._start
         if offset < 0 or offset + size > len(self._buffer):
             self._file.seek(self.at)
@@ -284,9 +279,5 @@ class Tokens:
         """Return the token, if what it announces can be in the rest of the file."""
         least = {"map": 2, "array": 1, "text": 1, "bytes": 1, "ext": 1}.get(token.kind, 0)
         if token.number * least > self.left:
-            raise self._cut_off(token.number * least)
+            raise reading.cut_off(self.at, token.number * least, self.left)
         return token
-
-    def _cut_off(self, needed: int) -> DamageError:
-        where = f"byte {self.at:,}: {needed:,} more are needed and {self.left:,} are left"
-        return DamageError(f"is cut off at {where}")

@@ -86,11 +86,8 @@ def _sections(data: dict[str, Any]) -> list[str]:
     """Return the keys of a spec that stand here and hold neither the type nor the shape of one."""
     from shardspec.language.validate import fields_at
 
-    return [
-        key
-        for key in fields_at(())
-        if isinstance(data.get(key), dict | list) and "shape" not in data[key]
-    ]
+    kept = (key for key in fields_at(()) if isinstance(data.get(key), dict | list))
+    return [key for key in kept if "shape" not in data[key]]
 
 
 def _spec_fault(data: dict[str, Any], source_map: SourceMap) -> Diagnostic:
@@ -134,20 +131,16 @@ def _read_json(source: SourceFile) -> tuple[Any, SourceMap, list[Diagnostic]]:
         diagnostics.append(point(codes.SYNTAX, f"not JSON: {why}", source.whole))
         return None, SourceMap(source), diagnostics
     if "\\u" in source.text and not is_text(data):
+        half = _HALF.search(source.text)
+        place = source.whole if half is None else Span(source, *half.span())
         message = "a name in it is no text: half of a surrogate pair"
-        return None, SourceMap(source), [point(codes.SYNTAX, message, _escape_of(source))]
+        return None, SourceMap(source), [point(codes.SYNTAX, message, place)]
     route: Route = ("arrays",) if isinstance(data, dict) and _HEADER in data else ()
     paths = data.get("arrays") if route else data
     keys = dict(_keys(paths, route, source)) if isinstance(paths, dict) else {}
     if route:
         keys |= _keys(data, (), source)
     return data, SourceMap(source, keys, keys), diagnostics
-
-
-def _escape_of(source: SourceFile) -> Span:
-    """Return the first escape of half of a pair that stands alone, as near as can be told."""
-    found = _HALF.search(source.text)
-    return source.whole if found is None else Span(source, *found.span())
 
 
 def _keys(

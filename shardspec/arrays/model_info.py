@@ -44,17 +44,13 @@ def read(source: SourceFile) -> Outcome:
 
 def _lines(source: SourceFile) -> Iterator[Line | Diagnostic]:
     """Yield the parameters of the lines up to the total."""
-    at = 0
-    for text in source.text.split("\n"):
-        span = Span(source, at, at + len(text))
-        at += len(text) + 1
+    for text, span in source.lines():
         line = text.rstrip("\r")
         if _TOTAL.fullmatch(line):
             return
-        if line.strip():
-            found = _line(line, span)
-            if found is not None:
-                yield found
+        found = _line(line, span) if line.strip() else None
+        if found is not None:
+            yield found
 
 
 def _line(text: str, span: Span) -> Line | Diagnostic | None:
@@ -63,17 +59,14 @@ def _line(text: str, span: Span) -> Line | Diagnostic | None:
         return damaged("this is no line of T5X's `model-info.txt`", span)
     if match["shape"] is None:
         return None
-    dims = [_DIM.fullmatch(part.strip()) for part in match["shape"].rstrip(", ").split(",")]
-    if not match["shape"].strip():
-        dims = []
+    parts = match["shape"].rstrip(", ").split(",") if match["shape"].strip() else []
+    dims = [_DIM.fullmatch(part.strip()) for part in parts]
     if None in dims or len(dims) > MOST_DIMS:
         return damaged(f"`{match['name']}` has no shape of sizes", span)
     shape = tuple(int(dim["size"]) for dim in dims if dim)
     if max(shape, default=0) >= LARGEST_SIZE or math.prod(shape) != int(match["size"]):
-        message = (
-            f"`{match['name']}` has {int(match['size']):,} elements, and its shape another number"
-        )
-        return damaged(message, span)
+        count = f"{int(match['size']):,} elements"
+        return damaged(f"`{match['name']}` has {count}, and its shape another number", span)
     names = tuple(None if dim["axis"] == "None" else dim["axis"] for dim in dims if dim)
     at = span.start + match.start("name")
     place = Span(span.source, at, at + len(match["name"]))
@@ -108,7 +101,5 @@ def _miscounted(params: Params, source: SourceFile) -> Iterator[Diagnostic]:
         yield damaged(message, source.whole, "is it whole? T5X writes the total after them")
     elif int(total[1]) != counted:
         span = Span(source, total.start(1), total.end(1))
-        message = (
-            f"the parameters above have {counted:,} elements, and the total says {int(total[1]):,}"
-        )
-        yield damaged(message, span)
+        said = f"and the total says {int(total[1]):,}"
+        yield damaged(f"the parameters above have {counted:,} elements, {said}", span)

@@ -103,13 +103,10 @@ def _leaf(entry: Any) -> _Saved | None:
     """Return one leaf, None where it is malformed."""
     try:
         keys = tuple(part["key"] for part in entry["key_metadata"])
-        value = entry["value_metadata"]
-        is_array = value["value_type"] not in _NO_ARRAY
+        is_array = entry["value_metadata"]["value_type"] not in _NO_ARRAY
+        return _Saved(keys, ".".join(keys), is_array)  # a TypeError where one is no text
     except (TypeError, KeyError, AttributeError):
         return None
-    if not all(isinstance(key, str) for key in keys):
-        return None
-    return _Saved(keys, ".".join(keys), is_array)
 
 
 def _json(path: str, name: str) -> Any:
@@ -124,7 +121,8 @@ def _zarr_files(
     names = _zarr_folders(folder) if leaves is None else [leaf.stored for leaf in leaves]
     found: dict[str, bytes] = {}
     for stored in names:
-        if not _is_inside(stored):
+        is_outside = os.path.isabs(stored) or ".." in stored.split("/")
+        if is_outside or set(stored) & set("\\\0"):
             return damaged(f"`{name}` names the array `{stored}`, which leads out of the folder")
         for metadata in METADATA:
             path = os.path.join(folder, stored, metadata)
@@ -150,12 +148,6 @@ def _zarr_folders(folder: str) -> list[str]:
             if len(found) > reading.MOST_ARRAYS:
                 break
     return sorted(found)
-
-
-def _is_inside(stored: str) -> bool:
-    """Say whether a stored name stays in the folder of its checkpoint."""
-    parts = stored.split("/")
-    return not os.path.isabs(stored) and ".." not in parts and not set(stored) & set("\\\0")
 
 
 def _partitions(
@@ -207,6 +199,8 @@ def _read_ocdbt(
       arrays: names to look up; None for all there are.
       name: what messages call the folder.
     """
+    from urllib.parse import quote
+
     try:
         import tensorstore
     except ImportError:
@@ -214,7 +208,7 @@ def _read_ocdbt(
             f"`{name}` is stored as OCDBT, which takes TensorStore to read",
             "pip install 'shardspec[orbax]'; or save with `use_ocdbt=False`",
         )
-    base = "file://" + _quoted(os.path.abspath(folder)) + "/"
+    base = f"file://{quote(os.path.abspath(folder))}/"
     try:
         store = tensorstore.KvStore.open({"driver": "ocdbt", "base": base}).result()
         names = _all_arrays(store.list().result()) if arrays is None else list(arrays)
@@ -222,14 +216,10 @@ def _read_ocdbt(
         for start in range(0, len(names), _AT_ONCE):
             found |= _values(store, names[start : start + _AT_ONCE])
     except (ValueError, OSError, RuntimeError, TypeError) as fault:
-        return damaged(f"`{name}` is no sound OCDBT database: {_reason(fault)}")
+        # The reason without its trail of source lines.
+        reason = str(fault).partition(" [")[0].partition("\n")[0]
+        return damaged(f"`{name}` is no sound OCDBT database: {reason}")
     return found
-
-
-def _quoted(path: str) -> str:
-    from urllib.parse import quote
-
-    return quote(path)
 
 
 def _all_arrays(keys: Iterable[bytes]) -> list[str]:
@@ -249,11 +239,6 @@ def _values(store: object, names: list[str]) -> dict[str, bytes]:
     ]
     answers = [(name, future.result()) for name, future in asked]
     return {name: answer.value for name, answer in answers if answer.state == "value"}
-
-
-def _reason(fault: Exception) -> str:
-    """Return TensorStore's reason without its trail of source lines."""
-    return str(fault).partition(" [")[0].partition("\n")[0]
 
 
 #: What the metadata of an array is called, in version 2 and in version 3.

@@ -156,59 +156,30 @@ def arrays_in(folder: str, name: str, depth: int = 0) -> tuple[str, str] | Diagn
         names = sorted(os.listdir(folder), key=natural)
     except OSError as fault:
         return _unreadable(name, fault, "check its permissions")
-    for suffixes in (
-        (".index.json",),
-        *(kind.suffixes for kind in reading.KINDS if not kind.is_text),
-    ):
+    binary = (kind.suffixes for kind in reading.KINDS if not kind.is_text)
+    for suffixes in ((".index.json",), *binary):
         found = [each for each in names if each.endswith(suffixes)]
         if found:
             return _only(found, folder, name)
-    below = _steps(names, folder) or _items(names, folder)
+    folders = [each for each in names if os.path.isdir(os.path.join(folder, each))]
+    # Of steps of training, `1000` or `checkpoint_1000`, the newest is the last.
+    below = [each for each in folders if each.rpartition("_")[2].isdecimal()][-1:]
+    if not below and _ITEMS in names:
+        below = [each for each in folders if is_checkpoint(os.path.join(folder, each))]
     if below and depth < _DEEPEST:
-        chosen = below[-1] if _is_step(below[-1]) else None
-        if chosen is None and len(below) > 1:
-            return _several(below, name)
-        inner = chosen or below[0]
-        return arrays_in(os.path.join(folder, inner), os.path.join(name, inner), depth + 1)
+        inner = _only(below, folder, name)
+        return inner if isinstance(inner, Diagnostic) else arrays_in(*inner, depth + 1)
     if reading.MODEL_INFO.suffixes[0] in names:
         return _only([reading.MODEL_INFO.suffixes[0]], folder, name)
     return foreign(f"the folder `{name}` holds no arrays that can be read", _SOUGHT)
 
 
 def _only(found: list[str], folder: str, name: str) -> tuple[str, str] | Diagnostic:
-    if len(found) > 1:
-        return _several(found, name)
-    return os.path.join(folder, found[0]), os.path.join(name, found[0])
-
-
-def _several(found: list[str], name: str) -> Diagnostic:
     first = os.path.join(name, found[0])
-    return foreign(
-        f"the folder `{name}` holds {len(found)} of a kind: {listed(found, 4)}",
-        f"name the one you mean: `{first}`",
-    )
-
-
-def _is_step(name: str) -> bool:
-    """Say whether a folder is a step of training: `1000`, `checkpoint_1000`."""
-    return name.rpartition("_")[2].isdecimal()
-
-
-def _steps(names: list[str], folder: str) -> list[str]:
-    """Return the folders of steps, the newest last."""
-    return [each for each in names if _is_step(each) and os.path.isdir(os.path.join(folder, each))]
-
-
-def _items(names: list[str], folder: str) -> list[str]:
-    """Return the items of a step that are trees of arrays: `state`, `default`."""
-    if _ITEMS not in names:
-        return []
-    from shardspec.arrays.orbax import is_checkpoint
-
-    inside = [os.path.join(folder, each) for each in names]
-    return [
-        os.path.basename(each) for each in inside if os.path.isdir(each) and is_checkpoint(each)
-    ]
+    if len(found) == 1:
+        return os.path.join(folder, found[0]), first
+    message = f"the folder `{name}` holds {len(found)} of a kind: {listed(found, 4)}"
+    return foreign(message, f"name the one you mean: `{first}`")
 
 
 _SUFFIXES = (*(suffix for kind in reading.KINDS for suffix in kind.suffixes), *reading.PICKLES, "/")
@@ -242,11 +213,8 @@ def read_named(name: str, path: str, excerpt: Excerpt, boundary: Boundary) -> Ou
 
 def _here(fault: Diagnostic, excerpt: Excerpt) -> Diagnostic:
     """Return a fault with a place; a file that is not there is the entry's fault."""
-    if fault.code is codes.UNREADABLE:
-        return point(
-            codes.UNKNOWN_PRESET, fault.message, excerpt.span, "named here", help=fault.help
-        )
-    if fault.labels:
+    is_gone = fault.code is codes.UNREADABLE
+    if fault.labels and not is_gone:
         return fault
-    notes, help = fault.notes, fault.help
-    return point(fault.code, fault.message, excerpt.span, "named here", notes=notes, help=help)
+    code, notes = codes.UNKNOWN_PRESET if is_gone else fault.code, fault.notes
+    return point(code, fault.message, excerpt.span, "named here", notes=notes, help=fault.help)

@@ -109,9 +109,7 @@ def parse_json(raw: bytes | str, name: str) -> Any:
         return damaged(f"{name} is not JSON: brackets are nested too deep")
     except ValueError as fault:
         return damaged(f"{name} is not JSON: {str(fault).partition(';')[0].lower()}")
-    if twice:
-        return damaged(f"{name} has `{twice[0]}` twice")
-    return data
+    return damaged(f"{name} has `{twice[0]}` twice") if twice else data
 
 
 def first_repeated(pairs: Iterable[tuple[str, Any]]) -> str:
@@ -195,12 +193,6 @@ def _is_boxed(
 _CODE = re.compile(r"[<>|=]?([a-zA-Z])([0-9]{1,2})")
 _KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex"}
 
-#: Text and bytes: no arrays of a model, and left out as strings are anywhere.
-_TEXT = re.compile(r"[<>|=]?[SUa][0-9]+")
-
-#: Python objects: numpy pickles these.
-_OBJECTS = re.compile(r"[<>|=]?O[0-9]*")
-
 
 def numpy_dtype(code: str) -> str | None:
     """Return our name of `<f4`, `|b1` or `bfloat16`; None for what is no dtype of JAX.
@@ -211,20 +203,10 @@ def numpy_dtype(code: str) -> str | None:
     found = _CODE.fullmatch(code)
     if not found:
         return dtype_name(code)
-    if found[1] == "b":
-        return "bool" if found[2] == "1" else None
+    if (found[1], found[2]) == ("b", "1"):
+        return "bool"
     kind = _KINDS.get(found[1])
     return None if kind is None else dtype_name(f"{kind}{int(found[2]) * 8}")
-
-
-def is_text_code(code: str) -> bool:
-    """Say whether elements are strings."""
-    return _TEXT.fullmatch(code) is not None
-
-
-def is_object(code: str) -> bool:
-    """Say whether elements are Python objects."""
-    return _OBJECTS.fullmatch(code) is not None
 
 
 class Kind(NamedTuple):
@@ -296,15 +278,11 @@ def kind_of(head: bytes, name: str) -> Kind | Diagnostic:
     if lowered.endswith(PICKLES):
         suffix = lowered[lowered.rindex(".") :]
         return unsafe(f"`{name}`: files with the suffix `{suffix}` are mostly pickles", _INSTEAD)
-    if _starts_msgpack(head):
+    # A map with something in it, which no text starts like.
+    is_long = head[:1] in (b"\xde", b"\xdf") and head[1:2] < b"\x80"
+    if b"\x81" <= head[:1] <= b"\x8f" or is_long:
         return MSGPACK
     return MODEL_INFO if head.startswith(b"Variable ") else LISTING
-
-
-def _starts_msgpack(head: bytes) -> bool:
-    """Say whether this is a map with something in it, which no text starts like."""
-    first, second = head[:1], head[1:2]
-    return b"\x81" <= first <= b"\x8f" or (first in (b"\xde", b"\xdf") and second < b"\x80")
 
 
 def kind_at(path: str, name: str) -> Kind | Diagnostic:
@@ -378,8 +356,11 @@ class FrugalFile(io.FileIO):
         """Return `size` bytes; a file that ends before them is damaged."""
         here = self.tell()
         if size > self.size - here:
-            at = (
-                f"byte {here:,}: {size:,} more are needed and {max(self.size - here, 0):,} are left"
-            )
-            raise DamageError(f"is cut off at {at}")
+            raise cut_off(here, size, max(self.size - here, 0))
         return self.read(size)
+
+
+def cut_off(at: int, needed: int, left: int) -> DamageError:
+    """Return the fault of a file that ends before all that it announces."""
+    where = f"byte {at:,}: {needed:,} more are needed and {left:,} are left"
+    return DamageError(f"is cut off at {where}")

@@ -96,13 +96,11 @@ def _misplaced(entries: Sequence[_Entry], room: int, name: str) -> Diagnostic | 
     at, before = 0, "the header"
     for entry in sorted(entries, key=lambda entry: (entry.start, entry.end)):
         if entry.start < at:
-            return damaged(
-                f"`{entry.path}` in `{name}` overlaps {before} by {in_bytes(at - entry.start)}"
-            )
+            shared = in_bytes(at - entry.start)
+            return damaged(f"`{entry.path}` in `{name}` overlaps {before} by {shared}")
         if entry.start > at:
-            return damaged(
-                f"`{name}` has a hole of {in_bytes(entry.start - at)} before `{entry.path}`"
-            )
+            hole = in_bytes(entry.start - at)
+            return damaged(f"`{name}` has a hole of {hole} before `{entry.path}`")
         at, before = entry.end, f"`{entry.path}`"
     if at > room:
         return damaged(f"`{name}` is cut off: {before} ends at byte {at:,} of {room:,}")
@@ -180,27 +178,17 @@ def _by_shard(index: _Index) -> dict[str, list[str]] | Diagnostic:
 def _shard(shard: str, names: list[str], index: _Index) -> list[Param] | tuple[Diagnostic, ...]:
     """Return the arrays of one file, or what is wrong with it or with the index."""
     span, source = index.place(shard), index.source
-    if _leads_out(shard):
+    has_path = os.path.basename(shard) != shard or bool(set(shard) & set("\\:\0"))
+    if has_path or shard in {"", ".", ".."}:
         message = f"`{shard}` is not the name of a file beside `{source.name}`"
         return (damaged(message, span, "is the index from a source you trust?"),)
     path = os.path.join(index.folder, shard)
     if not os.path.isfile(path):
         return (_missing(shard, names, index),)
-    arrays, faults = reading.read_checkpoint(
-        path, os.path.join(os.path.dirname(source.name), shard)
-    )
-    if faults:
-        return tuple(
-            point(fault.code, fault.message, span, "named here", help=fault.help)
-            for fault in faults
-        )
-    return _agreed(arrays, names, shard, index)
-
-
-def _leads_out(shard: str) -> bool:
-    """Say whether a name is more than that of a file in this folder."""
-    has_path = os.path.basename(shard) != shard or bool(set(shard) & set("\\:\0"))
-    return has_path or shard in {"", ".", ".."}
+    name = os.path.join(os.path.dirname(source.name), shard)
+    arrays, faults = reading.read_checkpoint(path, name)
+    found = (point(each.code, each.message, span, "named here", help=each.help) for each in faults)
+    return tuple(found) if faults else _agreed(arrays, names, shard, index)
 
 
 def _missing(shard: str, names: list[str], index: _Index) -> Diagnostic:

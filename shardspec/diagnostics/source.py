@@ -14,6 +14,7 @@ cursor or hide what stands before them; here they show as what they are.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -39,6 +40,13 @@ class SourceFile:
         """Return the span of the first line: for findings about the file itself."""
         end = self.text.find("\n")
         return Span(self, 0, len(self.text) if end < 0 else end)
+
+    def lines(self) -> Iterator[tuple[str, Span]]:
+        """Yield each line, without what ends it, and its place."""
+        start = 0
+        for text in self.text.split("\n"):
+            yield text, Span(self, start, start + len(text))
+            start += len(text) + 1
 
     def line_text(self, line: int) -> str:
         """Return line number `line` (from 1), without its line break."""
