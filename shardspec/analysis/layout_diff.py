@@ -106,6 +106,13 @@ class TargetDiff:
     held_by: Sequence[int | None] | None = field(default=None, compare=False, repr=False)
 
     @property
+    def present(self) -> TargetLayout:
+        """Return the new side, or the old one of a target that is gone."""
+        found = self.after or self.before
+        assert found is not None, "a target is on one side at least"
+        return found
+
+    @property
     def machine_changed(self) -> bool:
         """Say whether mesh, hardware or device order are others."""
         return (

@@ -60,6 +60,11 @@ class MoveRow:
     bytes_before: int
     bytes_after: int
 
+    @property
+    def title(self) -> str:
+        """Return their name, and how many they are where that is more than one."""
+        return f"{self.name}{f' x{self.count}' if self.count > 1 else ''}"
+
 
 def causes(diff: TargetDiff) -> tuple[Cause, ...]:
     """Return the moves of a target, those of one change together, the loudest mark first.
@@ -111,10 +116,8 @@ def diff_lines(diffs: Iterable[TargetDiff], moving: str = "restore") -> Iterator
 
 def _target_lines(diff: TargetDiff, most_rows: int | None, moving: str) -> Iterator[str]:
     if diff.before is None or diff.after is None:
-        present = diff.after or diff.before
-        assert present is not None
         verb = "new" if diff.before is None else "gone"
-        yield f"target {diff.name} is {verb}: {machine(present)}"
+        yield f"target {diff.name} is {verb}: {machine(diff.present)}"
         return
     yield f"target {diff.name}   {machine(diff.after)}"
     if diff.machine_changed:
@@ -145,20 +148,12 @@ def _after(head: str, text: str) -> Iterator[str]:
 
 
 def _row_lines(rows: Sequence[MoveRow]) -> Iterator[str]:
-    cells = [
-        (f"{row.name}{f' x{row.count}' if row.count > 1 else ''}", _sides(row), _sizes(row))
-        for row in rows
-    ]
+    cells = []
+    for row in rows:
+        sides = " -> ".join(dict.fromkeys(filter(None, (row.before, row.after))))
+        sizes = dict.fromkeys((row.bytes_before, row.bytes_after))
+        cells.append((row.title, sides, " -> ".join(map(binary_bytes, sizes))))
     yield from columns(cells, indent=6, paths=0)
-
-
-def _sides(row: MoveRow) -> str:
-    return " -> ".join(dict.fromkeys(filter(None, (row.before, row.after))))
-
-
-def _sizes(row: MoveRow) -> str:
-    before, after = binary_bytes(row.bytes_before), binary_bytes(row.bytes_after)
-    return before if row.bytes_before == row.bytes_after else f"{before} -> {after}"
 
 
 def array_text(array: ArrayLayout | None, mark: Mark) -> str:
@@ -301,9 +296,7 @@ def markdown_lines(diffs: Sequence[TargetDiff], before: str, after: str) -> Iter
 
 def _row(diff: TargetDiff) -> str:
     if diff.before is None or diff.after is None:
-        side = diff.before or diff.after
-        assert side is not None
-        size = binary_bytes(side.per_device_bytes)
+        size = binary_bytes(diff.present.per_device_bytes)
         sizes = f"| {size} | gone" if diff.after is None else f"| new | {size}"
         return f"| {_code(diff.name)} {sizes} |  |  |"
     before, after = diff.before.per_device_bytes, diff.after.per_device_bytes
@@ -373,18 +366,12 @@ def diff_text(
     """
     import json
 
-    data = {
-        "schema": DIFF_JSON,
-        "old": before,
-        "new": after,
-        "failed": list(failed),
-        "targets": [{**_target(diff), **_step(diff, steps or {})} for diff in diffs],
-    }
-    return json.dumps(data, indent=2) + "\n"
-
-
-def _step(diff: TargetDiff, steps: Mapping[str, Any]) -> Data:
-    return {"step": steps[diff.name]} if diff.name in steps else {}
+    targets = []
+    for diff in diffs:
+        step = {"step": steps[diff.name]} if steps and diff.name in steps else {}
+        targets.append({**_target(diff), **step})
+    head = {"schema": DIFF_JSON, "old": before, "new": after, "failed": list(failed)}
+    return json.dumps({**head, "targets": targets}, indent=2) + "\n"
 
 
 def _target(diff: TargetDiff) -> Data:

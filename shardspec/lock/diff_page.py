@@ -27,14 +27,8 @@ def diff_piece(
     changed = [diff for diff in diffs if not diff.is_same]
     if not changed and all(cost.is_same for cost in costs):
         return tag("p", forms.unchanged(diffs, before, after))
-    headings = (
-        "target",
-        "arrays per device, before",
-        "after",
-        "change",
-        "arrays changed",
-        "restore",
-    )
+    first = ("target", "arrays per device, before", "after")
+    headings = (*first, "change", "arrays changed", "restore")
     rows = map(_row, diffs)
     steps = {cost.target: cost for cost in costs}
     details = (_details(diff, steps.get(diff.name)) for diff in diffs if diff in changed)
@@ -44,9 +38,7 @@ def diff_piece(
 
 def _row(diff: TargetDiff) -> tuple[str, ...]:
     if diff.before is None or diff.after is None:
-        side = diff.before or diff.after
-        assert side is not None, "a target is on one side at least"
-        size = binary_bytes(side.per_device_bytes)
+        size = binary_bytes(diff.present.per_device_bytes)
         sizes = (size, "") if diff.after is None else ("", size)
         return (diff.name, *sizes, "gone" if diff.after is None else "new", "", "")
     old, new = diff.before.per_device_bytes, diff.after.per_device_bytes
@@ -57,7 +49,8 @@ def _row(diff: TargetDiff) -> tuple[str, ...]:
 
 
 def _details(diff: TargetDiff, cost: CostDiff | None) -> Html:
-    inner = [tag("summary", tag("b", diff.name), " ", tag("span", _said(diff), class_="quiet"))]
+    machine = tag("span", forms.machine(diff.present), class_="quiet")
+    inner = [tag("summary", tag("b", diff.name), " ", machine)]
     if diff.before is not None and diff.after is not None:
         inner.append(_bars(diff.before.per_device_bytes, diff.after.per_device_bytes))
         if diff.machine_changed:
@@ -68,12 +61,6 @@ def _details(diff: TargetDiff, cost: CostDiff | None) -> Html:
     if cost is not None:
         inner.append(_step(cost))
     return tag("details", *inner, class_="change", open=True)
-
-
-def _said(diff: TargetDiff) -> str:
-    present = diff.after or diff.before
-    assert present is not None, "a target is on one side at least"
-    return forms.machine(present)
 
 
 def _bars(before: int, after: int) -> Html:
@@ -95,13 +82,7 @@ def _cause(cause: forms.Cause) -> Iterator[Html]:
         yield tag("p", tag("code", texts))
     rows = forms.move_rows(cause)
     cells = (
-        (
-            f"{row.name}{f' x{row.count}' if row.count > 1 else ''}",
-            row.before,
-            row.after,
-            binary_bytes(row.bytes_before),
-            binary_bytes(row.bytes_after),
-        )
+        (row.title, row.before, row.after, *map(binary_bytes, (row.bytes_before, row.bytes_after)))
         for row in rows[:_MOST_ROWS]
     )
     headings = ("array", "before", "after", "bytes before", "after")

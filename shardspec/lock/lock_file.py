@@ -16,11 +16,11 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, cast
+from typing import cast
 
 from shardspec.analysis import layouts
 from shardspec.analysis.layouts import ArrayLayout, AxisLayout, Input, Layout, TargetLayout
-from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, point
+from shardspec.diagnostics import Diagnostic, SourceFile, codes, point
 from shardspec.diagnostics.words import MOST_PATHS, collapsed, expanded, listed, natural, template
 from shardspec.ir import spec as ir
 from shardspec.ir.plan import ShardingPlan
@@ -54,7 +54,9 @@ def _target_lines(target: TargetLayout) -> Iterator[str]:
     yield from (_axis_line(placed) for placed in target.axes)
     if target.devices:
         yield f"devices {target.order} = {target.devices}"
-    yield from (_activation_line(each) for each in target.activations)
+    for each in target.activations:
+        dims = " ".join(map(_dim_text, each.logical_axes, each.sizes))
+        yield f"activation {name_text(each.name)} : [{dims}] = {_answer_text(each)}"
     if target.proof is not None:
         yield from _proof_lines(target.proof)
     yield from (f"{path} : {rest}" for path, rest in _groups(target.arrays))
@@ -81,14 +83,12 @@ def _axis_line(placed: AxisLayout) -> str:
     return f"mesh {name_text(axis.name)} = {axis.size}{network}{kind}{runs}"
 
 
-def _activation_line(activation: layouts.ActivationLayout) -> str:
-    dims = " ".join(map(_dim_text, activation.logical_axes, activation.sizes))
-    return f"activation {name_text(activation.name)} : [{dims}] = {_answer_text(activation)}"
-
-
 def _answer_text(lying: layouts.ActivationLayout | ArrayLayout) -> str:
+    """Return an answer as an override spells it: `(none, (replica, data))`."""
+    kinds = zip(ir.Sums._fields, lying.partition.sums, strict=True)
+    sums = "".join(f" {kind} {_entry(axes)}" for kind, axes in kinds if axes)
     memory = "" if lying.memory is None else f" memory {lying.memory}"
-    return partition_text(lying.partition) + memory
+    return f"({', '.join(map(_entry, lying.partition.dims))}){sums}{memory}"
 
 
 def _groups(arrays: Sequence[ArrayLayout]) -> Iterator[tuple[str, str]]:
@@ -99,13 +99,14 @@ def _groups(arrays: Sequence[ArrayLayout]) -> Iterator[tuple[str, str]]:
         key = (array.dtype, array.shape, array.logical_axes, array.partition, array.memory)
         text = texts.get(key)
         if text is None:
-            text = texts[key] = _array_text(array)
+            dims = " ".join(map(_dim_text, array.logical_axes, array.shape))
+            text = f"{name_text(array.dtype)}[{dims}] = {_answer_text(array)}"
+            texts[key] = text
         found.setdefault((template(array.path), text), []).append(array.path)
     lines: list[tuple[str, str, str]] = []
     for (_, text), paths in found.items():
         paths.sort(key=natural)
-        plain = all(map(_PLAIN_PATH.fullmatch, paths))
-        together = collapsed(paths) if plain else None
+        together = collapsed(paths) if all(map(_PLAIN_PATH.fullmatch, paths)) else None
         if together is None:
             lines += [(path, quoted_path(path), text) for path in paths]
         else:
@@ -114,21 +115,9 @@ def _groups(arrays: Sequence[ArrayLayout]) -> Iterator[tuple[str, str]]:
     yield from ((paths, text) for _, paths, text in lines)
 
 
-def _array_text(array: ArrayLayout) -> str:
-    dims = " ".join(map(_dim_text, array.logical_axes, array.shape))
-    return f"{name_text(array.dtype)}[{dims}] = {_answer_text(array)}"
-
-
 def _dim_text(name: str | None, size: int | None) -> str:
     known = "" if size is None else f"={size}"
     return f"{'_' if name is None else name_text(name)}{known}"
-
-
-def partition_text(partition: ir.PartitionSpec) -> str:
-    """Return an answer as an override spells it: `(none, (replica, data))`."""
-    kinds = zip(partition.sums._fields, partition.sums, strict=True)
-    sums = "".join(f" {kind} {_entry(axes)}" for kind, axes in kinds if axes)
-    return f"({', '.join(map(_entry, partition.dims))}){sums}"
 
 
 def _entry(dim: tuple[str, ...]) -> str:
@@ -205,11 +194,6 @@ _FORMS = {
 }
 
 
-class _Line(NamedTuple):
-    text: str
-    span: Span
-
-
 class _LineError(Exception):
     """A line that no lock has; leaves the reader as a diagnostic."""
 
@@ -227,29 +211,31 @@ def read_lock(source: SourceFile) -> Layout | Diagnostic:
 
 
 def _read_lock(source: SourceFile) -> Layout | Diagnostic:
-    lines = [
-        line for line in _numbered_lines(source) if line.text and not line.text.startswith("#")
-    ]
-    head = _HEAD.fullmatch(lines[0].text) if lines else None
+    stripped = ((text.rstrip(), span) for text, span in source.lines())
+    lines = [line for line in stripped if line[0] and not line[0].startswith("#")]
+    first, span = lines[0] if lines else ("", source.whole)
+    head = _HEAD.fullmatch(first)
     if head is None:
-        span = lines[0].span if lines else source.whole
         return point(codes.BAD_LOCK, f"{source.name} is no lock", span, help=_HELP)
     for what, known in (("format", LOCK), ("language", LANGUAGE)):
         if int(head[what]) != known:
             whose = "the lock" if what == "format" else "the language"
             message = f"this is version {head[what]} of {whose}; this shardspec knows {known}"
             help = f"{_HELP}, or take the shardspec that wrote it"
-            return point(codes.BAD_LOCK, message, lines[0].span, help=help)
+            return point(codes.BAD_LOCK, message, span, help=help)
     reader = _Reader(int(head["language"]))
-    for line in lines[1:]:
+    for text, span in lines[1:]:
         try:
-            reader.read(line.text)
+            reader.read(text)
         except _LineError as fault:
-            return point(codes.BAD_LOCK, _fault_message(line.text, fault), line.span, help=_HELP)
+            message = f"this is no line of a lock{f': {fault}' if str(fault) else ''}"
+            if text.startswith(_CONFLICT):
+                message = "the lock holds a merge conflict"
+            return point(codes.BAD_LOCK, message, span, help=_HELP)
     missing = reader.missing()
     if missing:
         message = f"every lock has a line {missing}, and this one has none"
-        return point(codes.BAD_LOCK, message, lines[-1].span, help=_HELP)
+        return point(codes.BAD_LOCK, message, span, help=_HELP)
     return reader.layout()
 
 
@@ -339,14 +325,8 @@ class _Reader:
         """Add a line of the proof of a step on this target; the first names the step."""
         if found := _PROOF.fullmatch(text):
             _refuse_again(self.known_here, "line", "proof")
-            self.proof = layouts.ProofLayout(
-                found["step"],
-                found["digest"],
-                (),
-                (),
-                (),
-                layouts.ProvedBytes((), 0, None),
-            )
+            none = layouts.ProvedBytes((), 0, None)
+            self.proof = layouts.ProofLayout(found["step"], found["digest"], (), (), (), none)
         elif self.proof is None:
             raise _LineError("a proof begins with its step, `proof train:step = sha256:...`")
         elif found := _PROOF_BY.fullmatch(text):
@@ -380,12 +360,8 @@ class _Reader:
         _refuse_again(self.known_here, "mesh axis", name)
         if self.arrays or self.activations:
             raise _LineError("the mesh of a target stands above its arrays")
-        axis = ir.MeshAxis(
-            name,
-            size,
-            "dcn" if found["dcn"] else "ici",
-            axis_type=cast(ir.AxisType, found["type"] or "auto"),
-        )
+        kind = cast(ir.AxisType, found["type"] or "auto")
+        axis = ir.MeshAxis(name, size, "dcn" if found["dcn"] else "ici", axis_type=kind)
         self.axes.append(AxisLayout(axis, found["runs"] or ""))
         _check_size(math.prod(placed.axis.size for placed in self.axes))
 
@@ -405,15 +381,13 @@ class _Reader:
 
     def _paths(self, text: str) -> list[str]:
         """Return the paths of a line, none of which the target had before."""
-        if text.startswith('"'):
-            paths = [_unquoted(text)]
-        else:
-            found = expanded(text, MOST_PATHS - self.path_count)
-            if found is None:
+        paths = [_unquoted(text)] if text.startswith('"') else None
+        if paths is None:
+            paths = expanded(text, MOST_PATHS - self.path_count)
+            if paths is None:
                 raise _LineError(f"more than {MOST_PATHS:,} paths, which no model has")
-            if not found or not _PLAIN_PATH.fullmatch(found[0]):
+            if not paths or not _PLAIN_PATH.fullmatch(paths[0]):
                 raise _LineError(f"`{text}` is no path and no range of them, such as `w_{{0..3}}`")
-            paths = found
         for path in paths:
             _refuse_again(self.known_here, "array", path)
         self.path_count += len(paths)
@@ -428,7 +402,7 @@ class _Reader:
         mesh = [placed.axis.name for placed in self.axes]
         for name in names:
             if name not in mesh:
-                known = listed(mesh) if mesh else "none"
+                known = listed(mesh) or "none"
                 raise _LineError(f"the mesh has no axis `{name}`; it has {known}")
             if names.count(name) > 1:
                 raise _LineError(f"the answer has the mesh axis `{name}` more than once")
@@ -448,19 +422,6 @@ class _Reader:
         self.proof, self.code, self.sent = None, [], []
         self.axes, self.arrays, self.activations = [], [], []
         self.known_here = set()
-
-
-def _numbered_lines(source: SourceFile) -> Iterator[_Line]:
-    start = 0
-    for text in source.text.split("\n"):
-        yield _Line(text.rstrip(), Span(source, start, start + len(text)))
-        start += len(text) + 1
-
-
-def _fault_message(text: str, fault: _LineError) -> str:
-    if text.startswith(_CONFLICT):
-        return "the lock holds a merge conflict"
-    return f"this is no line of a lock{f': {fault}' if str(fault) else ''}"
 
 
 def _check_size(count: int) -> None:
