@@ -210,13 +210,13 @@ def rule_text(logical_axis: str, mesh_axes: tuple[str, ...]) -> str:
     return f"{logical_axis} -> {ir.target_text(mesh_axes)}"
 
 
-def placed(dims: Dims | NoAnswer, param: ir.Param, mesh: ir.Mesh) -> Answer:
+def placed(dims: Dims | NoAnswer | NotRead, param: ir.Param, mesh: ir.Mesh) -> Answer:
     """Return what JAX makes of a PartitionSpec for an array: itself at full rank, or a refusal.
 
     Sizes that do not divide are no refusal here: our plan keeps the same partition, and a check
     of the spec reports it.
     """
-    if isinstance(dims, NoAnswer):
+    if isinstance(dims, NoAnswer | NotRead):
         return dims
     partition = PartitionSpec(dims)
     if len(dims) > param.rank:
@@ -241,6 +241,20 @@ class MeshPart(NamedTuple):
 
 
 NO_MESH = MeshPart()
+SAY_MACHINE = (
+    "say the machine, --hardware 'tpu v4 4x4x4', or the mesh itself, --mesh 'data=8 model=8'"
+)
+
+
+def mesh_part(found: MeshPart | Diagnostic) -> MeshPart:
+    """Return a mesh, or what is said in place of one."""
+    return MeshPart(faults=(found,)) if isinstance(found, Diagnostic) else found
+
+
+def across_slices(inside: int, slices: int) -> Data:
+    """Return the size of a mesh axis of so many devices inside each of some slices."""
+    return f"{slices} @ dcn" if slices > 1 and inside == 1 else inside * slices
+
 
 MeshAxes = tuple[str, ...]
 Dims = tuple[MeshAxes, ...]
@@ -288,9 +302,7 @@ def _rule(node: Node) -> ForeignRule | Diagnostic:
     if value.kind == "name" and value.last_name in ("UNCONSTRAINED", "_UNCONSTRAINED_PARTITION"):
         return ForeignRule(name, (), True, node.span)
     axes = _mesh_axes(value)
-    if isinstance(axes, Diagnostic):
-        return axes
-    return ForeignRule(name, axes, span=node.span)
+    return axes if isinstance(axes, Diagnostic) else ForeignRule(name, axes, span=node.span)
 
 
 def _mesh_axes(value: Node) -> MeshAxes | Diagnostic:
@@ -396,9 +408,8 @@ def nnx_axes(names: Sequence[str | None], rules: Sequence[ForeignRule]) -> Dims 
 
 
 def _dims(chosen: Sequence[ForeignRule | None]) -> Dims | NoAnswer:
-    free = next((index for index, rule in enumerate(chosen) if rule and rule.is_free), None)
-    if free is not None:
-        return NoAnswer(f"UNCONSTRAINED leaves dim {free} to the compiler")
+    for index in (index for index, rule in enumerate(chosen) if rule and rule.is_free):
+        return NoAnswer(f"UNCONSTRAINED leaves dim {index} to the compiler")
     return tuple(rule.mesh_axes if rule else () for rule in chosen)
 
 
@@ -424,8 +435,7 @@ def spec_text(
     """
     data = _with_machine(imported.data, options)
     comments = _with_header(imported.comments, data, sources)
-    draft = SourceFile(name, print_yaml(data, comments))
-    text, faults = formatted(draft, "yaml")
+    text, faults = formatted(SourceFile(name, print_yaml(data, comments)), "yaml")
     if text is None:
         return None, faults
     spec, faults = load_text(text, name)
@@ -442,12 +452,8 @@ def unruled(imported: Imported, plan: ShardingPlan) -> tuple[str, ...]:
         return ()
     ruled = {rule.logical_axis for rule in plan.spec.axis_rules}
     ruled |= {axis.name for axis in plan.spec.logical_axes}
-    arrays = by_key(
-        (name, each)
-        for each in plan.arrays
-        for name in dict.fromkeys(each.logical_axes)
-        if name and name not in ruled and is_name(name)
-    )
+    pairs = ((name, each) for each in plan.arrays for name in dict.fromkeys(each.logical_axes))
+    arrays = by_key((n, each) for n, each in pairs if n and n not in ruled and is_name(n))
     unused = ruled - {name for each in plan.arrays for name in each.logical_axes if name}
     held = sum(each.per_device_bytes for each in plan.arrays)
     return tuple(
@@ -564,6 +570,8 @@ def python_module(request: Request, title: str, about: Iterable[str], body: Iter
 #: Sections that a format may have a place for.
 PARAMS, OVERRIDES, ACTIVATIONS, AXIS_TYPES = "params", "overrides", "activations", "axis types"
 DERIVE, MEMORY = "derive", "memory"
+#: What a format says that lays out arrays by their paths.
+BY_PATH = (PARAMS, OVERRIDES, DERIVE)
 
 
 def losses(request: Request, tool: str, *holds: str) -> Iterator[Diagnostic]:
@@ -577,7 +585,7 @@ def losses(request: Request, tool: str, *holds: str) -> Iterator[Diagnostic]:
       holds: the sections that it has a place for.
     """
     for section, find in (
-        *((PARAMS, _any), (PARAMS, _params), (OVERRIDES, _overrides), (DERIVE, _derived)),
+        *((PARAMS, _params), (OVERRIDES, _overrides), (DERIVE, _derived)),
         *((ACTIVATIONS, _activations), (AXIS_TYPES, _axis_types), (MEMORY, _memory)),
         ("state", _state),
     ):
@@ -628,27 +636,22 @@ def unproved(request: Request, tool: str) -> Iterator[Diagnostic]:
         help = "with arrays (--arrays) the export shows which of them"
         yield lost(message, policy.whole_below_span, help=help)
     for axis in request.spec.logical_axes:
+        how, what = f"is split in units of {axis.unit}", "units"
         if axis.parts is not None:
-            message = f"`{axis.name}` is never cut across its parts, and {tool} has no parts"
-            help = "with arrays (--arrays) the export shows whether any array is cut otherwise"
-            yield lost(message, axis.span, help=help)
-        elif axis.unit > 1:
-            message = f"`{axis.name}` is split in units of {axis.unit}, and {tool} has no units"
+            how, what = "is never cut across its parts", "parts"
+        if axis.parts is not None or axis.unit > 1:
+            message = f"`{axis.name}` {how}, and {tool} has no {what}"
             help = "with arrays (--arrays) the export shows whether any array is cut otherwise"
             yield lost(message, axis.span, help=help)
 
 
-def _any(request: Request, tool: str) -> Iterator[Diagnostic]:
-    """Yield a finding for the rules for `*`."""
+def _params(request: Request, tool: str) -> Iterator[Diagnostic]:
+    """Yield a finding for the rules for `*`, and one for all entries of `params:` in use."""
     count = sum(sharding.dims.is_of_any for sharding in request.plan.arrays)
     for rule in request.spec.any_rules[:1]:
         many = f": {counted(count, 'array')}" if count else ""
         message = f"{tool} has no rules for arrays without names, as `{rule}` is{many}"
         yield lost(message, rule.span, help="the model has to name their dimensions itself")
-
-
-def _params(request: Request, tool: str) -> Iterator[Diagnostic]:
-    """Yield one finding for all entries of `params:` that name an array."""
     entries = request.spec.path_rules
     named = sum(sharding.origin is Origin.PARAMS for sharding in request.plan.arrays)
     if entries and (named or not request.plan.arrays):
@@ -659,11 +662,8 @@ def _params(request: Request, tool: str) -> Iterator[Diagnostic]:
 
 
 def _overrides(request: Request, tool: str) -> Iterator[Diagnostic]:
-    matched = Counter(
-        sharding.matched
-        for sharding in request.plan.arrays
-        if isinstance(sharding.matched, ir.Override)
-    )
+    matches = (each.matched for each in request.plan.arrays)
+    matched = Counter(each for each in matches if isinstance(each, ir.Override))
     for override in request.spec.overrides:
         count = matched[override]
         if request.plan.arrays and not count:

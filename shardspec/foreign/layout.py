@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Literal, NamedTuple
 
@@ -23,15 +23,7 @@ from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, SourceFile, parted
 from shardspec.diagnostics.words import by_key, counted, listed, template
 from shardspec.foreign import formats
-from shardspec.foreign.formats import (
-    Answer,
-    Dims,
-    ForeignRule,
-    MeshAxes,
-    NoAnswer,
-    NotRead,
-    Options,
-)
+from shardspec.foreign.formats import Dims, ForeignRule, MeshAxes, NoAnswer, NotRead, Options
 from shardspec.ir.spec import Mesh, Param, Params, PartitionSpec, axis_of, override_text
 from shardspec.language.layer import distinct
 from shardspec.language.reading import Comments, Data, Route
@@ -53,8 +45,7 @@ _NO_SHARDING = NotRead(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LaidOut:
+class LaidOut(NamedTuple):
     """An array and what its tree says of it.
 
     Attributes:
@@ -70,8 +61,7 @@ class LaidOut:
     memory: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """Where the arrays of a tree are.
 
     Attributes:
@@ -131,13 +121,9 @@ def read(layout: Layout, options: Options) -> formats.Outcome:
     return replace(draft, reading=reading), faults
 
 
-def answer(reading: Reading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
+def answer(reading: Reading, params: Params, mesh: Mesh) -> tuple[formats.Answer, ...]:
     """Return where the tree has each array."""
-    found = ((each, reading[each.path].answer) for each in params)
-    return tuple(
-        told if isinstance(told, NotRead) else formats.placed(told, param, mesh)
-        for param, told in found
-    )
+    return tuple(formats.placed(reading[each.path].answer, each, mesh) for each in params)
 
 
 def _faults(
@@ -293,9 +279,8 @@ def _lifted(arrays: Sequence[_Array], guesses: Guesses, strict: frozenset[str]) 
       strict: arrays in which no rule passes a dimension over because another one has its axes.
     """
     dims_of = {each.param.path: each.dims for each in arrays if each.dims is not None}
-    named = {
-        param.path: each.names for each in guesses.arrays for param in each.params if each.names
-    }
+    guessed = ((each.params, each.names) for each in guesses.arrays if each.names)
+    named = {param.path: names for params, names in guessed for param in params}
     votes: dict[str, list[_Vote]] = {}
     for each in arrays:
         for vote in _votes(each, named.get(each.param.path), each.param.path in strict):
@@ -328,9 +313,10 @@ def _in_order(
     """Return the rules, a name before those that are whole because it has their mesh axes."""
     first: dict[tuple[str, str], None] = {}
     for path, own in names.items():
-        dims = {axis_of(name): axes for name, axes in zip(own, dims_of[path], strict=True) if name}
+        named = zip((name and axis_of(name) for name in own), dims_of[path], strict=True)
+        dims = {name: axes for name, axes in named if name and name in targets}
         for late in (name for name, axes in dims.items() if not axes):
-            wanted = set(targets.get(late, ()))
+            wanted = set(targets[late])
             first |= {(each, late): None for each, axes in dims.items() if wanted & set(axes)}
     order = list(targets)
     for _ in order:
@@ -502,23 +488,16 @@ def _rule_lines(
 ) -> tuple[list[formats.RuleLine], tuple[Diagnostic, ...]]:
     """Return the rules: those that came with the tree, or one for each name."""
     if not layout.rules:
-        count = Counter(
-            axis_of(name)
-            for path, names in draft.names.items()
-            for name in names
-            if name is not None and path not in draft.stated
-        )
+        ruled = (names for path, names in draft.names.items() if path not in draft.stated)
+        count = Counter(axis_of(name) for names in ruled for name in names if name is not None)
         split = [(name, axes) for name, axes in draft.targets.items() if axes]
         whole = [name for name, axes in draft.targets.items() if not axes]
-        lines = [
-            (formats.rule_text(name, axes), Comments(trailing=counted(count[name], "dimension")))
-            for name, axes in split
-        ]
+        many = (Comments(trailing=counted(count[name], "dimension")) for name, _ in split)
+        lines = list(zip((formats.rule_text(*each) for each in split), many, strict=True))
         return [*lines, *([(f"{', '.join(whole)} -> none", Comments())] if whole else [])], ()
     kept, faults = parted(formats.writable(_as_read(layout), layout.name))
-    return [
-        (formats.rule_text(str(rule.name), rule.mesh_axes), Comments()) for rule in kept
-    ], faults
+    texts = (formats.rule_text(str(rule.name), rule.mesh_axes) for rule in kept)
+    return [(text, Comments()) for text in texts], faults
 
 
 def _as_read(layout: Layout) -> tuple[ForeignRule, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shardspec import pipeline
@@ -74,7 +74,15 @@ def arrays(draw: st.DrawFn) -> tuple[LaidOut, ...]:
     return tuple(found)
 
 
+#: Names of an array whose layout is stated come into no rule.
+STATED = (
+    LaidOut(Param("*", (256, 1, 1, 64), "f32"), ((), (), ("expert",), ("fsdp", "tp"))),
+    LaidOut(Param("w", (256, 64), "f32"), (("tp", "expert"), ("fsdp",)), (("fsdp",), ("expert",))),
+)
+
+
 @settings(deadline=None)
+@example(STATED)
 @given(arrays())
 def test_a_spec_has_every_array_where_the_tree_has_it(found: tuple[LaidOut, ...]) -> None:
     _, plan, answers = plan_of(Layout("m:f", found, MESH))
