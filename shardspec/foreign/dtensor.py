@@ -52,8 +52,7 @@ def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
         plans += [plan for plan, _ in found]
         faults += [fault for _, wrong in found for fault in wrong]
     if options.params is not None:
-        kept = [plan for plan in plans if names_any(plan, options.params)]
-        plans = kept or plans
+        plans = [plan for plan in plans if names_any(plan, options.params)] or plans
     return hf.imported(tuple(plans), tuple(faults), options, TOOL, "Plans of `parallelize_module`")
 
 
@@ -62,9 +61,7 @@ Plan = tuple[TpPlan, tuple[Diagnostic, ...]]
 
 def _plans(source: SourceFile, tree: ast.Module) -> list[Plan]:
     """Return the plans of a file, each with what it says that is not carried over."""
-    values = Module(Places(source))
-    for statement in tree.body:
-        values.take(statement)
+    values = Module(Places(source)).read(tree)
     plans = (each for each in _pairs(values, tree) if any(_style(value) for _, value in each))
     return list(map(_plan, plans))
 
@@ -73,10 +70,8 @@ def _pairs(values: Module, tree: ast.Module) -> Iterator[Sequence[tuple[Node, No
     """Yield the entries of each dictionary, and each that is added to one."""
     for each in ast.walk(tree):
         if isinstance(each, ast.Dict):
-            pairs = zip(each.keys, each.values, strict=True)
-            yield [
-                (values.value(key), values.value(item)) for key, item in pairs if key is not None
-            ]
+            pairs = (pair for pair in zip(each.keys, each.values, strict=True) if pair[0])
+            yield [(values.value(key), values.value(item)) for key, item in pairs if key]
         elif isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Subscript):
             yield [(values.value(each.targets[0].slice), values.value(each.value))]
 

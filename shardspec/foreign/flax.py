@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile, parted
-from shardspec.foreign import formats
+from shardspec.foreign import formats, named_values
 from shardspec.foreign.formats import Dims, ForeignRule, NoAnswer, Options, ambiguous, bad, lost
-from shardspec.foreign.named_values import by_name, is_python, likely, no_list, several, ticked
+from shardspec.foreign.named_values import by_name, likely, no_list, several, ticked
 from shardspec.foreign.proof import proof, rules_for
-from shardspec.foreign.python_text import Binding, as_mapping, read_python, read_scopes
-from shardspec.foreign.values import Node, read_data
-from shardspec.ir.spec import AxisRule, Mesh, Param, Params, PartitionSpec
+from shardspec.foreign.python_text import Binding, as_mapping, read_python
+from shardspec.foreign.values import Node
+from shardspec.ir.spec import AxisRule, Mesh, Params, PartitionSpec
 from shardspec.language.reading import Comments
 
 TITLES = {"linen": "Flax Linen", "nnx": "Flax NNX"}
@@ -28,8 +28,7 @@ _DEEPEST_ENTRIES = 3
 _KEEP = "as Flax does; JAX refuses what does not divide"
 
 
-@dataclass(frozen=True, slots=True)
-class FlaxReading:
+class FlaxReading(NamedTuple):
     """A rule list and who reads it.
 
     Attributes:
@@ -48,9 +47,8 @@ def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
     found = find_list(sources[0], options.name, [axis for axis, _ in options.mesh])
     if not isinstance(found, Binding):
         return None, found
-    rules, faults = formats.read_rules(
-        found.value, f"`{options.name}`" if options.name else "the list"
-    )
+    what = f"`{options.name}`" if options.name else "the list"
+    rules, faults = formats.read_rules(found.value, what)
     if faults:
         return None, faults
     if options.semantics is None:
@@ -58,17 +56,11 @@ def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
         if unclear is not None:
             return None, (unclear,)
     document, faults = _document(rules, options.semantics or "linen", options)
-    return document, (*_under(found), *faults)
-
-
-def _under(found: Binding) -> Iterator[Diagnostic]:
-    """Yield the finding for a list that a condition decides on."""
     if found.under is not None:
         message = "a condition decides whether this list is set; the spec has it as if it held"
-        label = "where this holds"
-        yield lost(
-            message, found.under, label, help="import the other case by hand, if there is one"
-        )
+        help = "import the other case by hand, if there is one"
+        faults = (lost(message, found.under, "where this holds", help), *faults)
+    return document, faults
 
 
 def _document(rules: Sequence[ForeignRule], semantics: str, options: Options) -> formats.Outcome:
@@ -100,18 +92,15 @@ def find_list(
     In Python, lists at the top of the module come first; without any, those in functions and
     classes are looked at, and the entries of mappings, such as a `ConfigDict`.
     """
-    if not is_python(source):
-        found = read_data(source)
-        if not isinstance(found, Node):
-            return found
-        if found.kind != "mapping":
-            return Binding("", found, found.span)
-        listed = [Binding(key.text, value, key.span) for key, value in found.pairs]
+    values = named_values.read_named_values(source)
+    if isinstance(values, tuple):
+        return values
+    root, listed = values.root, values.bindings
+    if root is not None and root.kind != "mapping":
+        return Binding("", root, root.span)
+    if root is not None:
         return _choose(listed, name, source, [each for each in listed if _is_rules(each.value)])
-    bindings = read_scopes(source)
-    if isinstance(bindings, Diagnostic):
-        return (bindings,)
-    opened = [each._replace(value=_as_list(each.value)) for each in _with_entries(bindings)]
+    opened = [each._replace(value=_as_list(each.value)) for each in _with_entries(listed)]
     top = read_python(source)
     own = set() if isinstance(top, Diagnostic) else {each.name for each in top}
     at_top = [each for each in opened if each.name in own and _is_rules(each.value)]
@@ -130,14 +119,9 @@ def _with_entries(bindings: Iterable[Binding], depth: int = 0) -> Iterator[Bindi
         yield each
         value = as_mapping(each.value)
         if value.kind == "mapping" and depth < _DEEPEST_ENTRIES:
-            yield from _with_entries(
-                (
-                    Binding(f"{each.name}.{key.text}", item, key.span, each.under)
-                    for key, item in value.pairs
-                    if key.kind == "text"
-                ),
-                depth + 1,
-            )
+            for key, item in (pair for pair in value.pairs if pair[0].kind == "text"):
+                inner = Binding(f"{each.name}.{key.text}", item, key.span, each.under)
+                yield from _with_entries([inner], depth + 1)
 
 
 def _choose(
@@ -165,30 +149,24 @@ def _as_list(node: Node) -> Node:
 
 def _is_rules(node: Node) -> bool:
     """Say whether a value looks like a list of rules: pairs, or what should be pairs."""
-    return (
-        node.is_list
-        and bool(node.items)
-        and all(
-            item.is_list and len(item.items) >= 2 and item.items[0].kind in ("text", "nothing")
-            for item in node.items
-        )
-    )
+    lists = [item.items for item in node.items if item.is_list and len(item.items) >= 2]
+    is_full = node.is_list and 0 < len(node.items) == len(lists)
+    return is_full and all(items[0].kind in ("text", "nothing") for items in lists)
 
 
 def _are_names(node: Node) -> bool:
     """Say whether a value is pairs of a name and mesh axes: no regexes, no sizes."""
-    return _is_rules(node) and all(
-        len(item.items) == 2
-        and (item.items[0].kind == "nothing" or formats.is_name(item.items[0].text))
-        and _may_be_axes(item.items[1])
-        for item in node.items
-    )
+    if not _is_rules(node) or any(len(item.items) != 2 for item in node.items):
+        return False
+    keys, values = zip(*(item.items for item in node.items), strict=True)
+    are_keys = all(key.kind == "nothing" or formats.is_name(key.text) for key in keys)
+    return are_keys and all(map(_may_be_axes, values))
 
 
 def _may_be_axes(node: Node) -> bool:
-    if node.is_list:
-        return all(item.kind == "text" for item in node.items)
-    return node.kind in ("nothing", "name") or (node.kind == "text" and formats.is_name(node.text))
+    if node.kind == "text":
+        return formats.is_name(node.text)
+    return node.kind == "name" or node.names is not None
 
 
 def disagreement(rules: Sequence[ForeignRule], params: Params) -> Diagnostic | None:
@@ -198,43 +176,27 @@ def disagreement(rules: Sequence[ForeignRule], params: Params) -> Diagnostic | N
         first = seen.setdefault(rule.name, rule)
         if (first.mesh_axes, first.is_free) != (rule.mesh_axes, rule.is_free):
             others = f"Linen takes `{_text(first)}` where it can, NNX always `{_text(rule)}`"
-            return ambiguous(
-                f"`{rule.name}` has several rules: {others}",
-                rule.span,
-                _CHOOSE,
-                "NNX takes this one" if rules[-1] is rule else "",
-            )
+            label = "NNX takes this one" if rules[-1] is rule else ""
+            message = f"`{rule.name}` has several rules: {others}"
+            return ambiguous(message, rule.span, _CHOOSE, label)
     for param in params:
         names = param.logical_axes or ()
         linen, nnx = formats.linen_axes(names, rules), formats.nnx_axes(names, rules)
-        if linen != nnx:
-            return _disagreement_on(param, rules, linen, nnx)
+        if linen == nnx:
+            continue
+        # It points at a rule that makes the readings differ on this array.
+        guilty: set[str | None] = set(names)
+        if not isinstance(linen, NoAnswer) and not isinstance(nnx, NoAnswer):
+            both = zip(names, linen, nnx, strict=True)
+            guilty = {name for name, ours, theirs in both if ours != theirs}
+        at = next((rule for rule in reversed(rules) if rule.name in guilty), None)
+        shown = " ".join(name or "_" for name in names)
+        message = f"`{param.path}` ({shown}): Linen gives {_shown(linen)}, NNX {_shown(nnx)}"
+        return ambiguous(message, at.span if at else None, _CHOOSE)
     return None
 
 
 _CHOOSE = "say who reads the list: --semantics linen or --semantics nnx"
-
-
-def _disagreement_on(
-    param: Param, rules: Sequence[ForeignRule], linen: Dims | NoAnswer, nnx: Dims | NoAnswer
-) -> Diagnostic:
-    """Return the finding for an array, at a rule that makes the readings differ on it."""
-    names = param.logical_axes or ()
-    at = next((rule for rule in reversed(rules) if _is_guilty(rule, names, linen, nnx)), None)
-    shown = " ".join(name or "_" for name in names)
-    message = f"`{param.path}` ({shown}): Linen gives {_shown(linen)}, NNX {_shown(nnx)}"
-    return ambiguous(message, at.span if at else None, _CHOOSE)
-
-
-def _is_guilty(
-    rule: ForeignRule, names: Sequence[str | None], linen: Dims | NoAnswer, nnx: Dims | NoAnswer
-) -> bool:
-    if rule.name not in names:
-        return False
-    if isinstance(linen, NoAnswer) or isinstance(nnx, NoAnswer):
-        return True
-    dim = list(names).index(rule.name)
-    return linen[dim] != nnx[dim]
 
 
 def _shown(dims: Dims | NoAnswer) -> str:
@@ -249,16 +211,11 @@ def _kept(
     rules: Sequence[ForeignRule], tool: str
 ) -> tuple[tuple[ForeignRule, ...], tuple[Diagnostic, ...]]:
     kept, faults = parted(formats.writable(rules, tool))
-    free = (
-        lost(
-            f"`{rule.name}` is UNCONSTRAINED, which leaves it to the compiler; a spec decides",
-            rule.span,
-            help="it stands as `none`; give it mesh axes, or drop the rule",
-        )
-        for rule in kept
-        if rule.is_free
-    )
-    return kept, (*faults, *free)
+    help = "it stands as `none`; give it mesh axes, or drop the rule"
+    for rule in (each for each in kept if each.is_free):
+        why = "is UNCONSTRAINED, which leaves it to the compiler; a spec decides"
+        faults += (lost(f"`{rule.name}` {why}", rule.span, help=help),)
+    return kept, faults
 
 
 def _nnx_lines(rules: Sequence[ForeignRule], options: Options) -> Iterator[formats.RuleLine]:
@@ -266,9 +223,8 @@ def _nnx_lines(rules: Sequence[ForeignRule], options: Options) -> Iterator[forma
     last = {rule.name: rule for rule in rules}
     counts = Counter(rule.name for rule in rules)
     for rule in last.values():
-        beaten = [
-            formats.place(each.span) for each in rules if each.name == rule.name and each.span
-        ]
+        spans = [each.span for each in rules if each.name == rule.name]
+        beaten = [formats.place(span) for span in spans if span]
         more = f"the last of {counts[rule.name]}, after {beaten[-2]}" if len(beaten) > 1 else ""
         yield formats.rule_line(rule, more)
     asked = {name for param in options.params or () for name in param.logical_axes or ()}
@@ -311,6 +267,12 @@ def quoted(name: str) -> str:
     """Return a name as a literal of Python; arrays may bring names that no spec could spell."""
     is_plain = name.isprintable() and name.isascii() and not set(name) & set('"\\')
     return f'"{name}"' if is_plain else ascii(name)
+
+
+def tuple_literal(texts: Iterable[str]) -> str:
+    """Return a tuple of literals."""
+    items = tuple(texts)
+    return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
 
 def axes_literal(mesh_axes: tuple[str, ...]) -> str:

@@ -32,29 +32,34 @@ class NamedValues:
     """What a file holds.
 
     Attributes:
-      named: what it binds, or the entries of its mapping whose key is a text.
+      bindings: what it binds, or the entries of its mapping whose key is a text.
       root: the whole of JSON or YAML; None for Python.
-      rules: classes of Python called rules, or names of axes, their fields as a mapping.
     """
 
-    named: tuple[tuple[str, Node], ...]
+    bindings: tuple[Binding, ...]
     root: Node | None = None
-    rules: tuple[tuple[str, Node], ...] = ()
+
+    @property
+    def named(self) -> tuple[tuple[str, Node], ...]:
+        """Return the names with their values."""
+        return tuple((each.name, _certain(each)) for each in self.bindings)
+
+    @property
+    def rules(self) -> tuple[tuple[str, Node], ...]:
+        """Return classes of Python called rules, or names of axes, their fields as a mapping."""
+        return () if self.root is not None else tuple(_classes(self.bindings))
 
 
 def read_named_values(source: SourceFile) -> NamedValues | tuple[Diagnostic, ...]:
     """Return the values of a file, or why it cannot be read."""
     if is_python(source):
         bindings = read_scopes(source)
-        if isinstance(bindings, Diagnostic):
-            return (bindings,)
-        named = tuple((each.name, _certain(each)) for each in bindings)
-        return NamedValues(named, rules=tuple(_classes(bindings)))
+        return (bindings,) if isinstance(bindings, Diagnostic) else NamedValues(bindings)
     root = read_data(source)
     if not isinstance(root, Node):
         return root
-    entries = ((key.text, value) for key, value in root.pairs if key.kind == "text")
-    return NamedValues(tuple(entries), root)
+    pairs = (pair for pair in root.pairs if pair[0].kind == "text")
+    return NamedValues(tuple(Binding(key.text, value, key.span) for key, value in pairs), root)
 
 
 def _classes(bindings: Sequence[Binding]) -> Iterator[tuple[str, Node]]:
@@ -141,11 +146,8 @@ def is_python(source: SourceFile) -> bool:
     """Say whether a file is to be read as Python."""
     if source.name != "-":
         return source.name.endswith(".py")
-    return parse_python(source, _has_statements) is True
-
-
-def _has_statements(tree: ast.Module) -> bool:
-    return not all(isinstance(statement, ast.Expr | ast.AnnAssign) for statement in tree.body)
+    data = (ast.Expr, ast.AnnAssign)
+    return parse_python(source, lambda t: any(not isinstance(s, data) for s in t.body)) is True
 
 
 _IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+([\w.]+)", re.MULTILINE)
@@ -205,9 +207,8 @@ def _tool_of(source: SourceFile) -> _Tool | None:
     imported = set(_IMPORT.findall(source.text))
     defined = set(_CLASS.findall(source.text))
     for tool in _TOOLS:
-        inside = any(
-            f"{each}.".startswith(f"{name}.") for each in imported for name in tool.packages
-        )
+        packages = tuple(f"{name}." for name in tool.packages)
+        inside = any(f"{each}.".startswith(packages) for each in imported)
         if inside or not defined.isdisjoint(tool.classes):
             return tool
     return None

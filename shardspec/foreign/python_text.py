@@ -19,6 +19,7 @@ So do configurations that are filled by attributes, as `ml_collections` has them
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
@@ -51,7 +52,8 @@ class Binding(NamedTuple):
 
 def read_python(source: SourceFile) -> tuple[Binding, ...] | Diagnostic:
     """Return the names that a module binds, in order, or why it is no Python."""
-    return parse_python(source, lambda tree: _top(Module(Places(source)), tree))
+    module = Module(Places(source))
+    return parse_python(source, lambda tree: tuple(module.read(tree).bound.values()))
 
 
 def parse_python(source: SourceFile, read: Callable[[ast.Module], T]) -> T | Diagnostic:
@@ -64,12 +66,6 @@ def parse_python(source: SourceFile, read: Callable[[ast.Module], T]) -> T | Dia
         return _no_python(source, fault.msg, fault.lineno)
     except (ValueError, RecursionError, MemoryError) as fault:
         return _no_python(source, str(fault) or _TOO_DEEP, None)
-
-
-def _top(module: Module, tree: ast.Module) -> tuple[Binding, ...]:
-    for statement in tree.body:
-        module.take(statement)
-    return tuple(module.bound.values())
 
 
 def _no_python(source: SourceFile, reason: str, line: int | None) -> Diagnostic:
@@ -86,12 +82,7 @@ def _no_python(source: SourceFile, reason: str, line: int | None) -> Diagnostic:
 
 def _line_starts(text: str) -> list[int]:
     """Return where lines start, as Python counts them: a lone carriage return ends one too."""
-    starts, at = [0], 0
-    while at < len(text):
-        if text[at] == "\n" or (text[at] == "\r" and text[at + 1 : at + 2] != "\n"):
-            starts.append(at + 1)
-        at += 1
-    return starts
+    return [0, *(found.end() for found in re.finditer(r"\r\n?|\n", text))]
 
 
 class Places:
@@ -128,6 +119,12 @@ class Module:
     places: Places
     bound: MutableMapping[str, Binding] = field(default_factory=dict)
     classes: dict[str, tuple[dict[str, Node], tuple[str, ...]]] = field(default_factory=dict)
+
+    def read(self, tree: ast.Module) -> Module:
+        """Note what the statements at the top of a module bind, and return this."""
+        for statement in tree.body:
+            self.take(statement)
+        return self
 
     def take(self, statement: ast.stmt) -> None:
         """Note what a statement at the top of the module binds."""
@@ -262,10 +259,8 @@ class Module:
         arguments = self._list(node.args, span, depth)
         if not arguments.is_list:
             return arguments
-        keywords = tuple(
-            (each.arg or "", self.value(each.value, depth + 1)) for each in node.keywords
-        )
-        return group("call", span, arguments.items, text=name, keywords=keywords)
+        values = ((each.arg or "", self.value(each.value, depth + 1)) for each in node.keywords)
+        return group("call", span, arguments.items, text=name, keywords=tuple(values))
 
 
 def as_mapping(call: Node) -> Node:
@@ -309,7 +304,6 @@ def _bound_names(tree: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt]]:
 
 _MAPPING_CALLS = ("LayoutMap", "dict", "OrderedDict")
 _OWN = ("self.", "cls.")
-_LASTING = (ast.With, ast.AsyncWith)
 _GROWING = ("append", "extend", "insert", "update", "pop", "remove", "clear", "setdefault")
 _DEPENDS = "it depends on what runs"
 _DEEPEST = 20
@@ -354,24 +348,17 @@ class _Scope:
                 yield from self._inside(scope)
 
     def _take(self, statement: ast.stmt) -> None:
-        if isinstance(statement, ast.Return):
-            if statement.value is not None:
-                self.returned.append(self.names.value(statement.value))
-            return
-        self._set_attributes(statement, None)
-        if self._adds(statement, certain=True):
-            return
-        if not isinstance(statement, ast.ClassDef | Function):
-            for nested in _nested(statement):
-                if isinstance(nested, ast.Return) and nested.value is not None:
-                    self.returned.append(self.names.value(nested.value))
-                self._adds(nested, certain=False)
-        self.names.take(statement)
+        is_added = False
+        for each, under in _within(statement, self.names.places):
+            if isinstance(each, ast.Return) and each.value is not None:
+                self.returned.append(self.names.value(each.value))
+            self._set_attributes(each, under)
+            is_added = self._adds(each, certain=each is statement)
+        if not (is_added and each is statement) and not isinstance(statement, ast.Return):
+            self.names.take(statement)
 
     def _set_attributes(self, statement: ast.stmt, under: Span | None) -> None:
-        """Note the attributes that a statement sets, and those in it that may be set."""
-        if isinstance(statement, ast.ClassDef | Function):
-            return
+        """Note the attributes that a statement sets."""
         if isinstance(statement, ast.Assign):
             for target in statement.targets:
                 self._set_attribute(target, self.names.value(statement.value), under)
@@ -382,19 +369,8 @@ class _Scope:
         elif isinstance(statement, ast.Delete):
             for target in statement.targets:
                 self._change_attribute(target)
-        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-            called = statement.value.func
-            if isinstance(called, ast.Attribute) and called.attr in _GROWING:
-                self._change_attribute(called.value)
-        if not isinstance(statement, _LASTING):
-            under = under or _condition(statement, self.names.places)
-        for inner in ast.iter_child_nodes(statement):
-            nested = (
-                inner.body if isinstance(inner, ast.ExceptHandler | ast.match_case) else [inner]
-            )
-            for each in nested:
-                if isinstance(each, ast.stmt):
-                    self._set_attributes(each, under)
+        elif (grown := _grown(statement)) is not None:
+            self._change_attribute(grown)
 
     def _set_attribute(self, target: ast.expr, value: Node, under: Span | None) -> None:
         name = dotted_name(target) if isinstance(target, ast.Attribute) else None
@@ -425,16 +401,10 @@ class _Scope:
                     value = self.names.value(statement.value) if certain else None
                     self._enter(target.value.id, self.names.value(target.slice), value, target)
                     return True
-        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-            called = statement.value.func
-            if (
-                isinstance(called, ast.Attribute)
-                and isinstance(called.value, ast.Name)
-                and called.attr in _GROWING
-            ):
-                self._enter(called.value.id, None, None, statement)
-                return True
-        return False
+        grown = _grown(statement)
+        if isinstance(grown, ast.Name):
+            self._enter(grown.id, None, None, statement)
+        return isinstance(grown, ast.Name)
 
     def _enter(
         self, name: str, key: Node | None, value: Node | None, at: ast.expr | ast.stmt
@@ -447,8 +417,7 @@ class _Scope:
 
     def _own(self) -> Iterator[Binding]:
         for name, binding in _maps(self.names.bound)[0].items():
-            grown = self._grown(binding)
-            yield grown._replace(name=self.prefix + name)
+            yield self._grown(binding)._replace(name=self.prefix + name)
         for binding in self.attributes.values():
             yield binding._replace(name=self.prefix + binding.name)
         for node in self.returned:
@@ -466,8 +435,7 @@ class _Scope:
         if not added or value.kind == "unreadable":
             return binding._replace(value=value)
         if value.kind != "mapping":
-            first = added[0][1]
-            return binding._replace(value=unreadable(first.span, _DEPENDS))
+            return binding._replace(value=unreadable(added[0][1].span, _DEPENDS))
         return binding._replace(value=mapping_of(value.span, (*value.pairs, *added)))
 
     def _inside(self, scope: ast.ClassDef | Function) -> Iterator[Binding]:
@@ -491,16 +459,26 @@ def _condition(statement: ast.stmt, places: Places) -> Span | None:
     return places.span(statement) if isinstance(statement, ast.Try | ast.Match) else None
 
 
-def _nested(statement: ast.stmt) -> Iterator[ast.stmt]:
-    """Yield the statements inside `if`, `for`, `with` and `try`, not those of functions."""
-    pending: list[ast.AST] = list(ast.iter_child_nodes(statement))
-    while pending:
-        node = pending.pop(0)
-        if isinstance(node, ast.ClassDef | Function | ast.expr):
-            continue
-        if isinstance(node, ast.stmt):
-            yield node
-        pending[:0] = ast.iter_child_nodes(node)
+def _grown(statement: ast.stmt) -> ast.expr | None:
+    """Return the list or mapping that a statement changes in place by a call."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    called = call.func if isinstance(call, ast.Call) else None
+    is_growing = isinstance(called, ast.Attribute) and called.attr in _GROWING
+    return called.value if isinstance(called, ast.Attribute) and is_growing else None
+
+
+def _within(
+    statement: ast.stmt, places: Places, under: Span | None = None
+) -> Iterator[tuple[ast.stmt, Span | None]]:
+    """Yield a statement and those in its blocks, not in functions, and what decides if they run."""
+    yield statement, under
+    under = under or _condition(statement, places)
+    is_scope = isinstance(statement, ast.ClassDef | Function)
+    for inner in () if is_scope else ast.iter_child_nodes(statement):
+        is_clause = isinstance(inner, ast.ExceptHandler | ast.match_case)
+        for each in ast.iter_child_nodes(inner) if is_clause else (inner,):
+            if isinstance(each, ast.stmt):
+                yield from _within(each, places, under)
 
 
 def _bind_parameters(arguments: ast.arguments, names: Module) -> None:
@@ -509,10 +487,9 @@ def _bind_parameters(arguments: ast.arguments, names: Module) -> None:
     defaults = [*([None] * without), *arguments.defaults, *arguments.kw_defaults]
     for each, default in zip([*plain, *arguments.kwonlyargs], defaults, strict=True):
         span = names.places.span(each)
-        value = unreadable(span, "the caller gives it") if default is None else None
-        names.bound[each.arg] = Binding(
-            each.arg, value or names.value(default or ast.Constant(None)), span
-        )
+        given = unreadable(span, "the caller gives it")
+        value = given if default is None else names.value(default)
+        names.bound[each.arg] = Binding(each.arg, value, span)
 
 
 def _maps(bound: Mapping[str, Binding]) -> list[dict[str, Binding]]:
