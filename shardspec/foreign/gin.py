@@ -72,8 +72,7 @@ class GinFaultError(Exception):
         self.span = span
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(NamedTuple):
     kind: int
     text: str
     span: Span
@@ -89,10 +88,8 @@ def read_gin(source: SourceFile) -> tuple[Statement, ...] | Diagnostic:
 
 
 def _tokens(source: SourceFile) -> list[_Token]:
-    starts = [0]
-    for line in source.text.split("\n"):
-        starts.append(starts[-1] + len(line) + 1)
     size = len(source.text)
+    starts = [*(span.start for _, span in source.lines()), size]
 
     def offset(place: tuple[int, int]) -> int:
         return min(starts[min(place[0], len(starts)) - 1] + place[1], size)
@@ -151,9 +148,8 @@ class _Parser:
 
     def end_line(self) -> None:
         if self.peek.kind not in (tokenize.NEWLINE, tokenize.ENDMARKER):
-            raise GinFaultError(
-                f"the line goes on after its value: {_shown(self.peek)}", self.peek.span
-            )
+            message = f"the line goes on after its value: {_shown(self.peek)}"
+            raise GinFaultError(message, self.peek.span)
         self.at += 1
 
     def include(self) -> GinInclude:
@@ -356,11 +352,9 @@ class GinConfig:
         Args:
           word: what the module of the function is called by, where several have one.
         """
-        found = [
-            each
-            for each in self.bindings
-            if (each.argument, each.function) == (argument, function) and word in each.selector
-        ]
+        named = (each for each in self.bindings if word in each.selector)
+        asked = (argument, function)
+        found = [each for each in named if (each.argument, each.function) == asked]
         scoped = [each for each in found if each.scope == scope]
         last = scoped or [each for each in found if not each.scope]
         return self.resolved(last[-1]) if last else None
@@ -400,10 +394,3 @@ def read_config(sources: Sequence[SourceFile], folders: tuple[str, ...]) -> GinC
     for source in sources:
         config.add(source)
     return config
-
-
-def other_scopes(config: GinConfig, functions: Sequence[str], scope: str) -> Iterator[GinBinding]:
-    """Yield bindings of functions under a scope that is not the one asked for."""
-    for each in config.bindings:
-        if each.argument and each.function in functions and each.scope not in ("", scope):
-            yield each

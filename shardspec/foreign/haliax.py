@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile, parted
 from shardspec.foreign import formats, named_values
@@ -36,7 +37,6 @@ AxisMapping = dict[str, ForeignRule]
 
 _DEFAULTS = {"mlp": ("model",), "heads": ("model",)}
 _BATCH: formats.MeshAxes = ("replica_dcn", "replica", "data")
-_HELP = "say the machine, --hardware 'tpu v4 4x4x4', or the mesh itself, --mesh 'data=8 model=8'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def _older(trainer: Node, options: Options) -> LevanterMapping:
         params[name] = ForeignRule(name, ("data",), span=each.span)
         is_stated = trainer.get("fsdp_axis") is not None
         reasons[name] = "fsdp_axis" + ("" if is_stated else ", Levanter's default")
-    part = _older_mesh(trainer, options)
+    part = formats.mesh_part(_older_mesh(trainer, options))
     return LevanterMapping(params, computed, batch_axis, part, reasons, part.faults)
 
 
@@ -140,10 +140,10 @@ def _names(
     return tuple((item.text, item) for item in items)
 
 
-def _older_mesh(trainer: Node, options: Options) -> MeshPart:
+def _older_mesh(trainer: Node, options: Options) -> MeshPart | Diagnostic:
     """Return the mesh (replica, data, model): replicas first, data is what is left over."""
     if options.mesh:
-        return MeshPart()
+        return formats.NO_MESH
     keys = ("replica_ici_axis_size", "replica_dcn_axis_size", "model_axis_size")
     sizes, faults = parted(_size(trainer, key) for key in keys)
     if faults:
@@ -151,28 +151,25 @@ def _older_mesh(trainer: Node, options: Options) -> MeshPart:
     ici, dcn, model = sizes
     machine = formats.machine_asked(options)
     if machine is None:
-        return MeshPart(faults=(_needs_machine(trainer),))
-    across = machine.slice_count if dcn == -1 else dcn
-    replica: Data = f"{across} @ dcn" if across > 1 and ici == 1 else ici * across
+        return _needs_machine(trainer)
+    replica = formats.across_slices(ici, machine.slice_count if dcn == -1 else dcn)
     mesh: dict[str, Data] = {"replica": replica, "data": "rest", "model": model}
-    at = trainer.get("model_axis_size") or trainer
-    return MeshPart(
-        {"hardware": options.hardware, "mesh": mesh}, {("mesh",): formats.came_from(at.span)}
-    )
+    at = formats.came_from((trainer.get("model_axis_size") or trainer).span)
+    return MeshPart({"hardware": options.hardware, "mesh": mesh}, {("mesh",): at})
 
 
 def _size(trainer: Node, key: str) -> int | Diagnostic:
     node = trainer.get(key)
     if node is None:
         return 1
-    if node.kind == "number" and isinstance(node.number, int) and -1 <= node.number < 2**31:
-        return node.number or 1
+    if node.whole is not None and -1 <= node.whole < 2**31:
+        return node.whole or 1
     return bad(f"`{key}` is {node.described()}, not a size", node.span)
 
 
 def _needs_machine(node: Node) -> Diagnostic:
     message = "how long the mesh axes are depends on the machine, so no mesh stands in the spec"
-    return lost(message, node.span, help=_HELP)
+    return lost(message, node.span, help=formats.SAY_MACHINE)
 
 
 def _newer(mesh: Node, options: Options) -> LevanterMapping:
@@ -194,14 +191,14 @@ def _newer(mesh: Node, options: Options) -> LevanterMapping:
         computed[batch_axis] = ForeignRule(batch_axis, axes, span=mesh.span)
         reasons[batch_axis] = "" if "batch" in compute else "Levanter's default"
     computed |= compute
-    part = _newer_mesh(mesh, options)
+    part = formats.mesh_part(_newer_mesh(mesh, options))
     return LevanterMapping({**both, **own}, computed, batch_axis, part, reasons, part.faults)
 
 
-def _newer_mesh(mesh: Node, options: Options) -> MeshPart:
+def _newer_mesh(mesh: Node, options: Options) -> MeshPart | Diagnostic:
     """Return the mesh of `axes` and `dcn_axes`: -1 takes what is left inside, or across, slices."""
     if options.mesh:
-        return MeshPart()
+        return formats.NO_MESH
     inside = _with_defaults(mesh.get("axes"), {"data": -1, "replica": 1, "model": 1}, "data")
     across = _with_defaults(mesh.get("dcn_axes"), {"replica_dcn": -1}, "replica_dcn")
     sized, faults = parted((inside, across))
@@ -210,27 +207,19 @@ def _newer_mesh(mesh: Node, options: Options) -> MeshPart:
     inside, across = sized
     twice = next(iter(inside.keys() & across.keys()), None)
     if twice is not None:
-        message = f"`{twice}` stands in `axes` and in `dcn_axes` (ValueError)"
-        return MeshPart(faults=(bad(message, mesh.span),))
+        return bad(f"`{twice}` stands in `axes` and in `dcn_axes` (ValueError)", mesh.span)
     machine = formats.machine_asked(options)
     if machine is None and -1 in inside.values():
-        return MeshPart(faults=(_needs_machine(mesh),))
+        return _needs_machine(mesh)
     slices = machine.slice_count if machine is not None else 1
-    sizes = {
-        **{axis: "rest" if size == -1 else size for axis, size in inside.items()},
-        **dict(_across(across, slices)),
-    }
-    data: dict[str, Data] = {"mesh": dict(sizes)}
+    known = math.prod(max(size, 1) for size in across.values())
+    sizes: dict[str, Data] = {axis: "rest" if size == -1 else size for axis, size in inside.items()}
+    for axis, size in across.items():
+        sizes[axis] = formats.across_slices(1, max(slices // known, 1) if size == -1 else size)
+    data: dict[str, Data] = {"mesh": sizes}
     if machine is not None:
         data["hardware"] = options.hardware
     return MeshPart(data, {("mesh",): formats.came_from(mesh.span)})
-
-
-def _across(sizes: Mapping[str, int], slices: int) -> Iterator[tuple[str, Data]]:
-    known = math.prod(max(size, 1) for size in sizes.values())
-    for axis, size in sizes.items():
-        count = max(slices // known, 1) if size == -1 else size
-        yield axis, f"{count} @ dcn" if count > 1 else count
 
 
 def _with_defaults(
@@ -241,11 +230,12 @@ def _with_defaults(
     given: dict[str, int] = {}
     if node is not None and node.kind == "mapping":
         for key, value in node.pairs:
-            if key.kind != "text" or value.kind != "number" or not isinstance(value.number, int):
+            size = value.whole
+            if key.kind != "text" or size is None:
                 return bad(f"a mesh axis has a size: not {value.described()}", value.span)
-            if value.number < -1 or value.number == 0 or value.number >= 2**31:
+            if size < -1 or size == 0 or size >= 2**31:
                 return bad(f"`{key.text}` is {value.text}, which is no size", value.span)
-            given[key.text] = value.number
+            given[key.text] = size
     elif node is not None and node.kind != "nothing":
         return bad(f"mesh axes are a mapping to sizes, not {node.described()}", node.span)
     sizes |= given
@@ -263,8 +253,7 @@ _CLASS = "the class of rules"
 _NAMES = ("parameter_axis_mapping", "axis_mapping", "param_axis_mapping", "axis_resources")
 
 
-@dataclass(frozen=True, slots=True)
-class HaliaxReading:
+class HaliaxReading(NamedTuple):
     """The mapping that parameters have.
 
     Attributes:
@@ -330,14 +319,7 @@ def _find(source: SourceFile, options: Options) -> LevanterMapping | tuple[Diagn
             return levanter_mapping(trainer, options)
         if _is_mapping(root):
             return _plain(root)
-    classes = tuple(_classes_as_used(values))
-    return _choose(
-        (*classes, *values.named),
-        source,
-        options.name,
-        [node for _, node in classes],
-        [axis for axis, _ in options.mesh],
-    )
+    return _choose(values, source, options)
 
 
 def _classes_as_used(values: named_values.NamedValues) -> Iterator[tuple[str, Node]]:
@@ -353,12 +335,10 @@ def _classes_as_used(values: named_values.NamedValues) -> Iterator[tuple[str, No
 
 
 def _choose(
-    named: Sequence[tuple[str, Node]],
-    source: SourceFile,
-    name: str | None,
-    classes: Sequence[Node],
-    axes: Sequence[str],
+    values: named_values.NamedValues, source: SourceFile, options: Options
 ) -> LevanterMapping | tuple[Diagnostic, ...]:
+    classes = tuple(_classes_as_used(values))
+    named, name = (*classes, *values.named), options.name
     fitting = [(key, value) for key, value in named if _is_mapping(value)]
     if name is not None:
         meant = named_values.by_name(named, name, source, _FORM)
@@ -368,36 +348,25 @@ def _choose(
     usual = [each for each in fitting if each[0].rpartition(".")[2] in _NAMES]
     if len(fitting) > 1 and len(usual) == 1:
         fitting = usual
-    if name is None and not usual and not any(fitting[:1] and fitting[0][1] is e for e in classes):
-        found = named_values.likely(fitting, axes)
+    is_class = bool(fitting) and any(fitting[0][1] is node for _, node in classes)
+    if name is None and not usual and not is_class:
+        found = named_values.likely(fitting, [axis for axis, _ in options.mesh])
         if isinstance(found, Diagnostic):
             return (found,)
         fitting = list(found)
     if not fitting:
         return (named_values.no_list(source, "axis mapping", _FORM),)
     if len(fitting) > 1:
-        return (
-            named_values.several(
-                source, [key for key, _ in fitting], "mappings", fitting[1][1].span
-            ),
-        )
+        keys = [key for key, _ in fitting]
+        return (named_values.several(source, keys, "mappings", fitting[1][1].span),)
     plain = _plain(fitting[0][1])
-    is_class = any(fitting[0][1] is each for each in classes)
+    is_class = any(fitting[0][1] is node for _, node in classes)
     return replace(plain, tool=_CLASS) if is_class else plain
 
 
 def _is_mapping(node: Node) -> bool:
     """Say whether a value maps names to mesh axes."""
-    return (
-        node.kind == "mapping"
-        and bool(node.items)
-        and all(key.kind == "text" for key in node.keys)
-        and all(
-            item.kind in ("text", "nothing")
-            or (item.is_list and all(axis.kind == "text" for axis in item.items))
-            for item in node.items
-        )
-    )
+    return node.has_names and all(item.names is not None for item in node.items)
 
 
 def _plain(node: Node) -> LevanterMapping:

@@ -21,10 +21,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile, codes
-from shardspec.diagnostics.words import grouped, natural, template
+from shardspec.diagnostics.words import by_key, grouped, natural, template
 from shardspec.foreign import formats, hf_plans
 from shardspec.foreign.formats import Answer, NoAnswer, Options, Request, came_from, lost, place
 from shardspec.foreign.hf_models import chosen_plans
@@ -39,8 +39,7 @@ _INPUT = re.compile(r"(?:^|[./])(?:(?=\w*embed)\w++|shared|wte)[./]")
 _HEAD = re.compile(r"(?:.+\.)?lm_head(?:\.\w+)?")
 
 
-@dataclass(frozen=True, slots=True)
-class TpReading:
+class TpReading(NamedTuple):
     """The plans of a model, and the mesh axis they split over."""
 
     plans: tuple[hf_plans.TpPlan, ...]
@@ -119,14 +118,9 @@ def _answer(plans: TpPlans, axis: str, param: Param, mesh: Mesh) -> Answer:
 
 def _as_written(reading: TpReading, sections: PathSections) -> None:
     """Add what plans do to linear layers and embeddings, whose ranks are known."""
-    keyed = [
-        (hf_plans.joined(plan.root or "", entry.key), entry, plan.root is None)
-        for plan in reading.plans
-        for entry in plan.entries
-    ]
+    keyed = [(*each, plan.root is None) for plan in reading.plans for each in plan.keyed]
     keys = {key for key, _, _ in keyed}
     for key, entry, anywhere in sorted(keyed, key=lambda each: -each[0].count(".")):
-        assert entry.span is not None
         for leaf, rank in _usual_leaves(key, entry, keys):
             dims = partition(entry.style, leaf, rank, reading.axis)
             if not isinstance(dims, NoAnswer) and (any(dims) or _is_longer(key, keys)):
@@ -167,7 +161,7 @@ def _for_arrays(reading: TpReading, params: Params, sections: PathSections) -> N
     for key, entry in dead.items():
         if not _has_number(key) and not entry.is_added and not _is_tied(key, plans):
             own = (plan for plan in reading.plans if entry in plan.entries)
-            may_miss = any(not plan.keys <= dead.keys() for plan in own)
+            may_miss = any(not dict(plan.keyed).keys() <= dead.keys() for plan in own)
             _unmatched(key, entry, plans, reading.axis, sections, may_miss=may_miss)
 
 
@@ -175,7 +169,6 @@ def _group(
     key: str, leaf: str, entry: PlanEntry, params: list[Param], axis: str, sections: PathSections
 ) -> None:
     """Add what an entry says of the parameters of one name; unusual ranks by path."""
-    assert entry.span is not None
     split: dict[formats.Dims, list[Param]] = {}
     whole: list[Param] = []
     for param in params:
@@ -200,7 +193,6 @@ def _group(
 
 
 def _because(entry: PlanEntry) -> str:
-    assert entry.span is not None
     where = f"{entry.style} in {place(entry.span)}"
     if entry.style in PACKED:
         return f"{where}: no PartitionSpec gives each device a part of both packed halves"
@@ -208,20 +200,13 @@ def _because(entry: PlanEntry) -> str:
 
 
 def _unmatched(
-    key: str,
-    entry: PlanEntry,
-    plans: TpPlans,
-    axis: str,
-    sections: PathSections,
-    *,
-    may_miss: bool,
+    key: str, entry: PlanEntry, plans: TpPlans, axis: str, sections: PathSections, *, may_miss: bool
 ) -> None:
     """Add an entry that names no array: a check of the spec finds it where all of its plan do not.
 
     Args:
       may_miss: whether other entries of its plan name arrays, so that it is for other layers.
     """
-    assert entry.span is not None
     leaf, rank = _usual_leaves(key, entry, plans.by_key)[0]
     dims = partition(entry.style, leaf, rank, axis)
     comment = came_from(entry.span, f"{entry.style}; it names no array of those given")
@@ -291,10 +276,8 @@ def _not_carried(reading: TpReading, params: Params | None, tool: str) -> list[D
 
 
 _PREFIX = "model"
-_EMBEDDING = "embed_tokens"
 _WHOLE = "replicate"
 _LINEAR = ("colwise", "rowwise")
-_TOOL = "a tp_plan"
 #: What is computed beside the base model is wanted whole: logits.
 _GATHERED = {"colwise": "colwise_gather_output"}
 _PARAMETERS = ("weight", "bias")
@@ -307,7 +290,7 @@ def write(request: Request) -> formats.Written:
         return None, (axis,)
     entries: dict[str, str] = {}
     refused: dict[str, list[ParamSharding]] = {}
-    for module, shardings in _modules(request).items():
+    for module, shardings in grouped(request.plan.arrays, _unit).items():
         key, style = _key(module), _style(shardings, axis)
         if style is None or entries.setdefault(key, style) != style:
             refused.setdefault(key, []).extend(shardings)
@@ -326,11 +309,8 @@ def write(request: Request) -> formats.Written:
         plans["_tp_plan"] = heads
     text = json.dumps(plans, indent=2) + "\n"
     proved = [s for s in request.plan.arrays if _key(_unit(s)) not in refused]
-    faults += [
-        *formats.losses(request, _TOOL, formats.PARAMS, formats.OVERRIDES, formats.DERIVE),
-        *_proof(text, proved, axis, request),
-    ]
-    return text, tuple(faults)
+    faults += formats.losses(request, "a tp_plan", *formats.BY_PATH)
+    return text, (*faults, *_proof(text, proved, axis, request))
 
 
 def _half_split(entries: Mapping[str, str]) -> Iterator[Diagnostic]:
@@ -348,11 +328,8 @@ def _half_split(entries: Mapping[str, str]) -> Iterator[Diagnostic]:
 def _axis_of_plan(request: Request) -> str | Diagnostic:
     """Return the mesh axis that the file is about."""
     sizes = request.plan.mesh.sizes
-    used = [
-        axis
-        for axis, size in sizes.items()
-        if size > 1 and any(axis in s.mesh_axes for s in request.plan.arrays)
-    ]
+    split = {axis for each in request.plan.arrays for axis in each.mesh_axes}
+    used = [axis for axis, size in sizes.items() if size > 1 and axis in split]
     if request.axis is not None and request.axis not in sizes:
         message = f"the mesh has no axis `{request.axis}`: {', '.join(sizes)}"
         return Diagnostic(codes.CANNOT_HOLD, message, help=f"--axis {used[0] if used else 'NAME'}")
@@ -373,11 +350,6 @@ def _others(request: Request, axis: str) -> Iterator[Diagnostic]:
             yield lost(message, other.span, help="FSDP is set apart from the tp_plan over there")
 
 
-def _modules(request: Request) -> dict[str, list[ParamSharding]]:
-    """Return the arrays of each module, and each parameter that has a key of its own."""
-    return grouped(request.plan.arrays, _unit)
-
-
 def _unit(sharding: ParamSharding) -> str:
     """Return what a key is about: the module of a weight or bias, else the parameter."""
     module, kind = _parts(sharding)
@@ -392,7 +364,7 @@ def _experts(entries: Mapping[str, str]) -> dict[str, str]:
 
 def _outside(request: Request) -> tuple[str, ...]:
     """Return the modules that stand beside the base model, where there is one."""
-    modules = _modules(request)
+    modules = dict.fromkeys(map(_unit, request.plan.arrays))
     outside = (module for module in modules if not module.startswith(f"{_PREFIX}."))
     return tuple(map(_key, outside)) if _is_based(request) else ()
 
@@ -412,13 +384,11 @@ def _style(shardings: Sequence[ParamSharding], axis: str) -> str | None:
     """Return the style of a module, "" for one that is whole, None for what has no word."""
     name = _parts(shardings[0])[0].rpartition(".")[2]
     if not any(axis in each.mesh_axes for each in shardings):
-        return _WHOLE if name == _EMBEDDING else ""
+        return _WHOLE if name == hf_plans.EMBEDDING else ""
     styles = ("embedding_rowwise", "embedding_colwise") if "embed" in name else _LINEAR
     for style in styles:
-        if all(
-            partition(style, _parts(each)[1], each.param.rank, axis) == _dims(each, axis)
-            for each in shardings
-        ):
+        there = (partition(style, _parts(each)[1], each.param.rank, axis) for each in shardings)
+        if [*there] == [_dims(each, axis) for each in shardings]:
             return style
     return None
 
@@ -446,9 +416,8 @@ def _proof(
         if theirs != ours:
             said = f"refuses: {theirs.reason}" if isinstance(theirs, NoAnswer) else str(theirs)
             message = f"`{sharding.param.path}`: shardspec gives {ours}, transformers {said}"
-            yield Diagnostic(
-                codes.EXPORT_DIFFERS, message, help="--lossy writes the file all the same"
-            )
+            help = "--lossy writes the file all the same"
+            yield Diagnostic(codes.EXPORT_DIFFERS, message, help=help)
 
 
 def _key(module: str) -> str:
@@ -459,9 +428,7 @@ def _key(module: str) -> str:
 
 def _refused(modules: Mapping[str, Sequence[ParamSharding]], axis: str) -> Iterator[Diagnostic]:
     """Yield a finding for modules that differ in numbers alone."""
-    alike: dict[str, list[ParamSharding]] = {}
-    for key, shardings in modules.items():
-        alike.setdefault(template(key), []).extend(shardings)
+    alike = by_key((template(key), each) for key, group in modules.items() for each in group)
     for shardings in alike.values():
         first = shardings[0]
         many = f" x{len(shardings)}" if len(shardings) > 1 else ""

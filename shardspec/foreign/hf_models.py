@@ -45,8 +45,7 @@ class Child(NamedTuple):
     config: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class HfClass:
+class HfClass(NamedTuple):
     """A class as it stands in its file.
 
     Attributes:
@@ -60,16 +59,15 @@ class HfClass:
     children: tuple[Child, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HfClasses:
+class HfClasses(NamedTuple):
     """All classes of some files.
 
     Attributes:
       values: what they bind: `LlamaConfig.base_model_tp_plan`.
     """
 
-    by_name: Mapping[str, HfClass] = field(default_factory=dict)
-    values: Mapping[str, Node] = field(default_factory=dict)
+    by_name: Mapping[str, HfClass]
+    values: Mapping[str, Node]
 
     def line(self, name: str) -> Iterator[HfClass]:
         """Yield a class and those of its bases that the files have."""
@@ -110,16 +108,9 @@ class HfClasses:
     def strange_base(self, name: str) -> str | None:
         """Return a base that no file has, and that may have a plan."""
         bases = [base for each in self.line(name) for base in each.bases]
-        return next(
-            (
-                base
-                for base in bases
-                if base not in self.by_name
-                and base.endswith(("Config", "Model", "ForCausalLM", "ForConditionalGeneration"))
-                and base not in _ROOTS
-            ),
-            None,
-        )
+        others = (base for base in bases if base not in self.by_name and base not in _ROOTS)
+        endings = ("Config", "Model", "ForCausalLM", "ForConditionalGeneration")
+        return next((base for base in others if base.endswith(endings)), None)
 
     def models_of(self, config: str) -> list[str]:
         """Return the models whose configuration is of this class, and that are no heads."""
@@ -248,15 +239,12 @@ class _Init:
 def _assigned(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
     """Yield what is bound in order, inside `if`, `for`, `with` and `try` too."""
     for statement in body:
-        if isinstance(statement, ast.Assign):
-            for target in statement.targets:
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            for target in targets:
                 name = dotted_name(target)
                 if name is not None:
                     yield name, statement.value
-        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
-            name = dotted_name(statement.target)
-            if name is not None:
-                yield name, statement.value
         elif isinstance(statement, ast.If | ast.For | ast.With | ast.Try):
             inner = [each for each in ast.iter_child_nodes(statement) if isinstance(each, ast.stmt)]
             yield from _assigned(inner)
@@ -280,18 +268,8 @@ def whole_plan(
     return TpPlan(tuple(entries.values()), "whole", model, "", unread), tuple(composing.faults)
 
 
-def fitting_models(classes: HfClasses, names: frozenset[str]) -> Iterator[str]:
-    """Yield the models whose modules are called as the arrays are.
-
-    Args:
-      names: dotted names of all arrays.
-    """
-    for name in classes.by_name:
-        if classes.is_model(name) and _fits(classes, name, names):
-            yield name
-
-
 def _fits(classes: HfClasses, model: str, names: frozenset[str], depth: int = 0) -> bool:
+    """Say whether the modules of a model are called as these arrays, dotted names, are."""
     children = classes.children_of(model)
     inside: dict[str, set[str]] = {}
     for name in names:
@@ -300,11 +278,8 @@ def _fits(classes: HfClasses, model: str, names: frozenset[str], depth: int = 0)
     if not inside.keys() <= children.keys():
         return False
     made = ((_made(children[first])[0], rest) for first, rest in inside.items())
-    return depth > _DEEPEST or all(
-        _fits(classes, name, frozenset(rest), depth + 1)
-        for name, rest in made
-        if classes.is_model(name)
-    )
+    models = ((name, frozenset(rest)) for name, rest in made if classes.is_model(name))
+    return depth > _DEEPEST or all(_fits(classes, *each, depth + 1) for each in models)
 
 
 def _made(child: Child) -> tuple[str, bool]:
@@ -334,7 +309,8 @@ class _Composing:
             entries |= self._configured(config, prefix)
             embedding = children.get(EMBEDDING)
             if entries and embedding and self.classes.is_embedding(embedding.made_by):
-                entries = self._with_embedding(entries)
+                added = hf_plans.embedding_beside(next(iter(entries.values())))
+                entries = {EMBEDDING: added, **entries}
         found = {joined(prefix, key): entry for key, entry in entries.items()}
         for child in children.values():
             if depth < _DEEPEST and self._is_made(joined(prefix, child.name)):
@@ -364,11 +340,6 @@ class _Composing:
             self.unread.append((prefix, f"`{config}` is a `{strange}`, whose file is not given"))
         return self._own(config, "base_model_tp_plan")
 
-    def _with_embedding(self, entries: dict[str, PlanEntry]) -> dict[str, PlanEntry]:
-        span = next(iter(entries.values())).span
-        added = PlanEntry(EMBEDDING, "embedding_rowwise", span, is_added=True)
-        return {EMBEDDING: added, **entries}
-
     def _child(
         self, child: Child, config: str | None, prefix: str, depth: int
     ) -> dict[str, PlanEntry]:
@@ -394,12 +365,11 @@ class _Composing:
             part = f"config.{child.config}" if child.config else "its configuration"
             called = f" (`{config}`)" if config else ""
             reason = f"`{prefix}` is the model of `{part}`{called}, whose file is not given"
-            self.unread.append((prefix, reason))
-            return {}
-        models = self.classes.models_of(config)
-        if len(models) == 1:
-            return self.model(models[0], config, prefix, depth + 1)
-        reason = f"`{prefix}` is the model of `{config}`, and no file says which class that is"
+        else:
+            models = self.classes.models_of(config)
+            if len(models) == 1:
+                return self.model(models[0], config, prefix, depth + 1)
+            reason = f"`{prefix}` is the model of `{config}`, and no file says which class that is"
         self.unread.append((prefix, reason))
         return {}
 
@@ -444,12 +414,13 @@ def _named(
     for each in names:
         name, is_placed, root = each.partition("=")
         if classes.is_model(name) and classes.children_of(name):
-            plan, wrong = whole_plan(classes, name, _own_paths(classes, name, params))
-            plan = replace(plan, root=None)
+            paths, modules = _generic_paths(params), classes.children_of(name)
+            is_own = all(path.partition(".")[0] in modules for path in paths or ())
+            plan, wrong = whole_plan(classes, name, paths if is_own else None)
+            plan = plan._replace(root=None)
         else:
-            found = [
-                plan for file in files for plan in _candidates(*file) if _is_called(plan, name)
-            ]
+            known = (plan for file in files for plan in _candidates(*file))
+            found = [plan for plan in known if name in (plan.name, plan.name.rpartition(".")[0])]
             if not found:
                 source = files[0][0]
                 said = ", ".join(f"`{source.name}`" for source, _ in files)
@@ -457,24 +428,11 @@ def _named(
                 continue
             plan, wrong = _readable(found[0])
         faults += wrong
-        plans.append(replace(plan, root=generic(root).strip(".")) if is_placed else plan)
+        plans.append(plan._replace(root=generic(root).strip(".")) if is_placed else plan)
     return tuple(plans), tuple(faults)
 
 
-def _own_paths(classes: HfClasses, model: str, params: Params | None) -> frozenset[str] | None:
-    """Return the names of the arrays where they are the model's own, without others in front."""
-    paths = _generic_paths(params)
-    modules = classes.children_of(model).keys()
-    is_own = paths is not None and all(path.partition(".")[0] in modules for path in paths)
-    return paths if is_own else None
-
-
-def _is_called(plan: _Candidate, name: str) -> bool:
-    return name in (plan.name, plan.name.rpartition(".")[0])
-
-
-@dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Candidate(NamedTuple):
     """A value of a file that may be a plan."""
 
     name: str
@@ -502,7 +460,9 @@ def _readable(found: _Candidate) -> tuple[TpPlan, Faults]:
 def _fitting(classes: HfClasses, params: Params) -> tuple[tuple[TpPlan, ...], Faults] | None:
     """Return the plan of the model whose modules are called as the arrays; None if none is."""
     paths = _generic_paths(params) or frozenset()
-    found = [(name, *whole_plan(classes, name, paths)) for name in fitting_models(classes, paths)]
+    models = (name for name in classes.by_name if classes.is_model(name))
+    fitting = [name for name in models if _fits(classes, name, paths)]
+    found = [(name, *whole_plan(classes, name, paths)) for name in fitting]
     found = [each for each in found if each[1].entries or each[1].unread or each[2]]
     if not found:
         return None
@@ -537,7 +497,10 @@ def _of_files(files: Sequence[File], params: Params | None) -> tuple[tuple[TpPla
         if not found:
             message = f"`{source.name}` has no tensor-parallel plan"
             return (), (bad(message, source.whole, help=FORM),)
-        if len(found) > 1 and not _belong_together(found, values, params):
+        # Sections of a configuration, or a class and its base, are one model's.
+        names = sorted(each.name for each in found)
+        is_one = params is not None or names == ["_tp_plan", "base_model_tp_plan"]
+        if len(found) > 1 and not (is_one and values.root is not None):
             listed = ", ".join(f"`{each.name}`" for each in found[:10])
             message = f"`{source.name}` has {len(found)} plans: {listed}"
             help = f"say which, each with --name: --name {found[0].name}"
@@ -548,22 +511,11 @@ def _of_files(files: Sequence[File], params: Params | None) -> tuple[tuple[TpPla
             if len(found) > 1 and params is not None and not names_any(plan, params):
                 if plan.entries:
                     message = f"`{plan.name}` names none of the arrays, and is left out"
-                    faults.append(
-                        lost(message, each.node.span, help=f"--name {plan.name} keeps it")
-                    )
+                    help = f"--name {plan.name} keeps it"
+                    faults.append(lost(message, each.node.span, help=help))
                 continue
             plans.append(plan)
     return tuple(plans), tuple(faults)
-
-
-def _belong_together(
-    found: Sequence[_Candidate], values: NamedValues, params: Params | None
-) -> bool:
-    """Say whether several plans of a file are one model's: sections, or its class and base."""
-    names = [each.name for each in found]
-    return values.root is not None and (
-        params is not None or sorted(names) == ["_tp_plan", "base_model_tp_plan"]
-    )
 
 
 def names_any(plan: TpPlan, params: Params) -> bool:
@@ -584,10 +536,5 @@ def _sections(root: Node, prefix: str = "") -> list[tuple[str, Node]]:
 
 
 def _is_plan(node: Node) -> bool:
-    return (
-        node.kind == "mapping"
-        and bool(node.items)
-        and all(key.kind == "text" for key in node.keys)
-        and all(item.kind == "text" for item in node.items)
-        and any(hf_plans.is_known(item.text) for item in node.items)
-    )
+    are_texts = node.has_names and all(item.kind == "text" for item in node.items)
+    return are_texts and any(hf_plans.is_known(item.text) for item in node.items)

@@ -17,9 +17,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Span
 from shardspec.foreign.formats import Dims, NoAnswer, NotRead, ambiguous, bad
@@ -47,7 +47,7 @@ class PlanEntry:
 
     key: str
     style: str
-    span: Span | None = field(default=None, compare=False, repr=False)
+    span: Span = field(compare=False, repr=False)
     is_added: bool = False
 
 
@@ -117,8 +117,7 @@ _CLASS_HELP = "give the modeling file, too"
 _PART_HELP = "give its configuration, too: FILE, or --name CONFIG={root} where the file has it"
 
 
-@dataclass(frozen=True, slots=True)
-class TpPlan:
+class TpPlan(NamedTuple):
     """One plan.
 
     Attributes:
@@ -136,9 +135,9 @@ class TpPlan:
     unread: tuple[tuple[str, str], ...] = ()
 
     @property
-    def keys(self) -> frozenset[str]:
-        """Return the whole keys of the entries."""
-        return frozenset(joined(self.root or "", entry.key) for entry in self.entries)
+    def keyed(self) -> tuple[tuple[str, PlanEntry], ...]:
+        """Return the entries by their whole keys."""
+        return tuple((joined(self.root or "", entry.key), entry) for entry in self.entries)
 
 
 def plan_entries(node: Node) -> tuple[tuple[PlanEntry, ...], tuple[Diagnostic, ...]]:
@@ -173,8 +172,12 @@ def with_embedding(plan: TpPlan) -> TpPlan:
     named = any(entry.key == EMBEDDING for entry in plan.entries)
     if plan.kind != "base" or not plan.entries or named:
         return plan
-    added = PlanEntry(EMBEDDING, "embedding_rowwise", plan.entries[0].span, is_added=True)
-    return replace(plan, entries=(added, *plan.entries))
+    return plan._replace(entries=(embedding_beside(plan.entries[0]), *plan.entries))
+
+
+def embedding_beside(entry: PlanEntry) -> PlanEntry:
+    """Return the entry that transformers adds to a plan which has this one."""
+    return PlanEntry(EMBEDDING, "embedding_rowwise", entry.span, is_added=True)
 
 
 def located(
@@ -197,10 +200,7 @@ def located(
         roots[index] = best[0][0]
         if plan.kind == "base":
             taken.add(best[0][0])
-    placed = (
-        plan if plan.root is not None else replace(plan, root=roots[index])
-        for index, plan in enumerate(plans)
-    )
+    placed = (plan._replace(root=roots.get(at, plan.root)) for at, plan in enumerate(plans))
     return tuple(placed), tuple(faults)
 
 
@@ -244,11 +244,7 @@ class TpPlans:
     def by_key(self) -> Mapping[str, PlanEntry]:
         """Return the entries by their whole key; the inner model's come last and count."""
         outer_first = sorted(self.plans, key=lambda plan: len(plan.root or ""))
-        return {
-            joined(plan.root or "", entry.key): entry
-            for plan in outer_first
-            for entry in plan.entries
-        }
+        return {key: entry for plan in outer_first for key, entry in plan.keyed}
 
     def of(self, path: str) -> tuple[str, PlanEntry, str] | None:
         """Return the whole key of an array, its entry, and the last part of its name."""
@@ -283,7 +279,8 @@ class TpPlans:
         part = joined(root, rest.partition(".")[0])
         if owner.kind == "base" and part.endswith("head"):
             return NotRead(part, _CLASS_PLAN, _CLASS_HELP)
-        if owner.kind == "whole" or part not in self._numbered or self._names_inside(part):
+        is_named = any(_is_in(key, part) for key in self.by_key)
+        if owner.kind == "whole" or part not in self._numbered or is_named:
             return None
         reason = f"`{part}` may be a model with a plan of its own, and none is read"
         return NotRead(part, reason, _PART_HELP.format(root=part))
@@ -294,9 +291,6 @@ class TpPlans:
         names = {generic(path) for path in self.paths}
         found = {name[: at.start()] for name in names for at in re.finditer(r"\.\*\.", name)}
         return frozenset(above for name in found for above in _above(name))
-
-    def _names_inside(self, module: str) -> bool:
-        return any(_is_in(key, module) for key in self.by_key)
 
 
 def _above(name: str) -> Iterable[str]:

@@ -34,18 +34,14 @@ def plan_text(plan: ShardingPlan) -> str:
 
 def _head(plan: ShardingPlan) -> Data:
     hardware = plan.target.hardware
-    machine = None
-    if hardware is not None:
-        machine = picked(
-            hardware, "chip=chip.name topology slices=slice_count devices=device_count"
-        )
+    keys = "chip=chip.name topology slices=slice_count devices=device_count"
     types = {axis.name: axis.axis_type for axis in plan.mesh.axes if axis.axis_type != "auto"}
     return {
         "schema": COMPILE_JSON,
         "spec": plan.spec.source.name,
         **({"phase": plan.spec.phase} if plan.spec.phase else {}),
         "target": plan.target.name,
-        "hardware": machine,
+        "hardware": hardware and picked(hardware, keys),
         "mesh": plan.mesh.sizes,
         "order": "listed" if plan.target.devices else plan.spec.policy.order,
         "dcn": [axis.name for axis in plan.mesh.axes if axis.network == "dcn"],

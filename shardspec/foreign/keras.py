@@ -14,12 +14,12 @@ path that two regexes match; these are anchored and disjoint, so that `search` a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.diagnostics.words import described, grouped
 from shardspec.foreign import formats, path_entries
-from shardspec.foreign.flax import axes_literal
+from shardspec.foreign.flax import axes_literal, tuple_literal
 from shardspec.foreign.path_entries import PathEntry, Taken, left_out
 from shardspec.foreign.regex import Group, all_taken, check_call, groups, line_end, matching, raw
 from shardspec.ir.spec import Mesh, Param, Params, PartitionSpec
@@ -29,8 +29,7 @@ TOOL = "Keras"
 _CHOOSE = "say which Keras: --match fullmatch (since February 2026) or --match search (before)"
 
 
-@dataclass(frozen=True, slots=True)
-class KerasReading:
+class KerasReading(NamedTuple):
     """The entries of a LayoutMap."""
 
     entries: tuple[PathEntry, ...]
@@ -54,10 +53,11 @@ def read(sources: Sequence[SourceFile], options: formats.Options) -> formats.Out
         return None, (match,)
     reading = KerasReading(entries, match)
     several = _Owners(reading)
-    kept = [
-        *_exact(reading, several, options.params),
-        *map(_without_scalars, all_taken(entries, match, "/", options.params, several.only)),
-    ]
+    kept = _exact(reading, several, options.params)
+    for each in all_taken(entries, match, "/", options.params, several.only):
+        # Keras makes no exception of scalars.
+        params = None if each.params is None else (*each.params, *each.scalars)
+        kept.append(Taken(each.entry, each.pattern, params))
     sections = path_entries.path_sections(kept, is_ordered=False)
     faults = (*left_out(entries), *sections.faults, *_contested(several, options.params or ()))
     how = "match whole paths" if match == "fullmatch" else "are searched for in paths"
@@ -90,20 +90,12 @@ class _Owners:
 
     def of(self, path: str) -> tuple[int, ...]:
         """Return the positions of the entries that Keras finds for a path."""
-        if path in self._keys:
-            return (self._keys[path],)
-        return self.winners.all(path)
+        return (self._keys[path],) if path in self._keys else self.winners.all(path)
 
     def only(self, path: str) -> int | None:
         """Return the position of the entry that Keras takes for a path."""
         found = self.of(path)
         return found[0] if len(found) == 1 else None
-
-
-def _without_scalars(each: Taken) -> Taken:
-    """Return it with scalars among its arrays: Keras makes no exception of them."""
-    params = None if each.params is None else (*each.params, *each.scalars)
-    return Taken(each.entry, each.pattern, params)
 
 
 def _exact(reading: KerasReading, owners: _Owners, params: Params | None) -> list[Taken]:
@@ -124,16 +116,14 @@ def _exact(reading: KerasReading, owners: _Owners, params: Params | None) -> lis
 def _contested(owners: _Owners, params: Params) -> list[Diagnostic]:
     """Return a finding for each set of keys that match the same variables."""
     groups = grouped((param.path for param in params), owners.of)
-    return [
-        formats.lost(
-            f"`{owners.entries[found[0]].pattern}` and `{owners.entries[found[1]].pattern}` match "
-            f"the same variables, which Keras refuses: {described(paths)}",
-            owners.entries[found[1]].span,
-            help="the spec goes by the first that splits them",
-        )
-        for found, paths in groups.items()
-        if len(found) > 1
-    ]
+    faults = []
+    for found, paths in ((found, paths) for found, paths in groups.items() if len(found) > 1):
+        first, second = (owners.entries[at] for at in found[:2])
+        which = f"`{first.pattern}` and `{second.pattern}` match the same variables"
+        message = f"{which}, which Keras refuses: {described(paths)}"
+        help = "the spec goes by the first that splits them"
+        faults.append(formats.lost(message, second.span, help=help))
+    return faults
 
 
 def answer(reading: KerasReading, params: Params, mesh: Mesh) -> tuple[formats.Answer, ...]:
@@ -150,9 +140,7 @@ def _answer(reading: KerasReading, owners: _Owners, param: Param, mesh: Mesh) ->
     if len(entries) > 1:
         keys = ", ".join(f"`{entry.pattern}`" for entry in entries)
         return formats.NoAnswer(f"{keys} match (ValueError)")
-    if entries[0].dims is None:
-        return path_entries.worked_out(entries[0])
-    return formats.placed(entries[0].dims, param, mesh)
+    return path_entries.placed(entries[0], param, mesh)
 
 
 def write(request: formats.Request) -> formats.Written:
@@ -160,15 +148,15 @@ def write(request: formats.Request) -> formats.Written:
     found = groups(request.plan)
     kept = [group for group in found if not _is_joined(group)]
     end = line_end(request.plan)
-    lines = [f"    {raw(f'^{group.regex}{end}')}: {_axes(group)}," for group in kept]
+    lines = []
+    for group in kept:
+        axes = tuple_literal(map(axes_literal, group.partition.dims))
+        lines.append(f"    {raw(f'^{group.regex}{end}')}: {axes},")
     use = ("    for path, axes in LAYOUT_MAP.items():", "        layout_map[path] = axes")
     body = (f"# {request.target_title}", "LAYOUT_MAP = {", *lines, "}")
     text = formats.python_module(request, "Entries of a Keras LayoutMap", use, body)
-    left_out = [_left_out(group) for group in found if _is_joined(group)]
-    return text, (
-        *left_out,
-        *formats.losses(request, "a LayoutMap", formats.PARAMS, formats.OVERRIDES, formats.DERIVE),
-    )
+    joined = [_left_out(group) for group in found if _is_joined(group)]
+    return text, (*joined, *formats.losses(request, "a LayoutMap", *formats.BY_PATH))
 
 
 def _is_joined(group: Group) -> bool:
@@ -178,11 +166,5 @@ def _is_joined(group: Group) -> bool:
 def _left_out(group: Group) -> Diagnostic:
     many = f" x{len(group.paths)}" if len(group.paths) > 1 else ""
     message = f"`{group.paths[0]}`{many} is {group.partition}: a dimension over several mesh axes"
-    return formats.lost(
-        message, None, help="it is left out: Keras lays out a dimension over one mesh axis"
-    )
-
-
-def _axes(group: Group) -> str:
-    inside = ", ".join(axes_literal(dim) for dim in group.partition.dims)
-    return f"({inside},)" if len(group.partition.dims) == 1 else f"({inside})"
+    help = "it is left out: Keras lays out a dimension over one mesh axis"
+    return formats.lost(message, None, help=help)

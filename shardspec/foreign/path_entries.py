@@ -27,7 +27,7 @@ from shardspec.diagnostics.words import counted
 from shardspec.foreign import formats, named_values
 from shardspec.foreign.formats import Dims, NotRead, bad, came_from, lost
 from shardspec.foreign.values import Node
-from shardspec.ir.spec import Param, PartitionSpec, Pattern, override_text
+from shardspec.ir.spec import Mesh, Param, PartitionSpec, Pattern, override_text
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.patterns.regex import MAX_LENGTH, compile_regex
 from shardspec.language.reading import Comments, Data, Route
@@ -162,8 +162,8 @@ class PathEntry:
 
     pattern: str | None
     dims: Dims | None
+    span: Span = field(compare=False, repr=False)
     reason: str = ""
-    span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_whole(self) -> bool:
@@ -202,17 +202,7 @@ def find_entries(
         return values
     if name is None and values.root is not None and _holds_entries(values.root):
         return Found(values.root)
-    return _choose(values.named, name, source, what, axes if values.root is None else ())
-
-
-def _choose(
-    named: Sequence[tuple[str, Node]],
-    name: str | None,
-    source: SourceFile,
-    what: str,
-    axes: Sequence[str],
-) -> Found | tuple[Diagnostic, ...]:
-    found = {key: _partition_of(value) for key, value in named}
+    found = {key: _partition_of(value) for key, value in values.named}
     fitting = [key for key, each in found.items() if _holds_entries(each.node)]
     if name is not None:
         help = f"here are {named_values.ticked(fitting)}" if fitting else None
@@ -221,7 +211,8 @@ def _choose(
     usual = [key for key in fitting if key.rpartition(".")[2] in _USUAL]
     fitting = usual if len(usual) == 1 else fitting
     if fitting and all(found[key].node.kind == "mapping" for key in fitting):
-        kept = named_values.likely([(key, found[key].node) for key in fitting], axes)
+        nodes = [(key, found[key].node) for key in fitting]
+        kept = named_values.likely(nodes, axes if values.root is None else ())
         if isinstance(kept, Diagnostic):
             return (kept,)
         fitting = [key for key, _ in kept]
@@ -258,26 +249,19 @@ def _holds_entries(node: Node) -> bool:
     """Say whether a value looks like entries: pairs, at least one with a regex and a partition."""
     if node.kind == "mapping":
         pairs = list(node.pairs)
-    elif node.is_list and all(_may_be_pair(item) for item in node.items):
+    elif node.is_list:
+        others = [item for item in node.items if not item.is_list or len(item.items) != 2]
+        if any(item.kind not in ("unreadable", "name", "call") for item in others):
+            return False
         pairs = [(item.items[0], item.items[1]) for item in node.items if item.is_list]
     else:
         return False
-    return any(
-        key.kind == "text" and (_may_be_partition(value) or _is_tactic(value))
-        for key, value in pairs
-    )
-
-
-def _is_tactic(node: Node) -> bool:
-    """Say whether a value is one of big_vision's: `replicate`, `fsdp(axis="data")`."""
-    return node.kind == "text" and _TACTIC.fullmatch(node.text) is not None
-
-
-def _may_be_pair(node: Node) -> bool:
-    return (node.is_list and len(node.items) == 2) or node.kind in ("unreadable", "name", "call")
+    return any(key.kind == "text" and _may_be_partition(value) for key, value in pairs)
 
 
 def _may_be_partition(node: Node) -> bool:
+    if node.kind == "text":  # one of big_vision's: `replicate`, `fsdp(axis="data")`
+        return _TACTIC.fullmatch(node.text) is not None
     if node.kind == "call":
         return node.last_name in (*_PARTITIONS, *_SHARDINGS)
     if node.is_list:
@@ -306,10 +290,10 @@ def _pair(item: Node) -> tuple[Node, Node, Span]:
 def _entry(key: Node, value: Node, span: Span) -> PathEntry | Diagnostic:
     if key is value:
         if key.kind in ("unreadable", "name", "call"):
-            return PathEntry(None, None, _why(key), span)
+            return PathEntry(None, None, span, _why(key))
         return bad(f"an entry is a pair, and this is {key.described()}", span, help=_FORM)
     if key.kind in ("unreadable", "name", "call"):
-        return PathEntry(None, None, f"its regex: {_why(key)}", span)
+        return PathEntry(None, None, span, f"its regex: {_why(key)}")
     if key.kind != "text":
         return bad(f"an entry starts with a regex: not {key.described()}", key.span, help=_FORM)
     wrong = fault(key.text)
@@ -317,8 +301,8 @@ def _entry(key: Node, value: Node, span: Span) -> PathEntry | Diagnostic:
         return bad(f"`{key.text[:80]}` is no regex: {wrong}", key.span)
     dims = _dims(value)
     if isinstance(dims, str):
-        return PathEntry(key.text, None, dims, span)
-    return PathEntry(key.text, dims, span=span)
+        return PathEntry(key.text, None, span, dims)
+    return PathEntry(key.text, dims, span)
 
 
 def _why(node: Node) -> str:
@@ -367,8 +351,10 @@ def unwritable(entry: PathEntry) -> str | None:
     return None
 
 
-def worked_out(entry: PathEntry) -> NotRead:
-    """Return the answer for arrays that an entry takes whose partition only running it tells."""
+def placed(entry: PathEntry, param: Param, mesh: Mesh) -> formats.Answer:
+    """Return what an entry gives an array that it takes."""
+    if entry.dims is not None:
+        return formats.placed(entry.dims, param, mesh)
     pattern = entry.pattern or "?"
     help = "state them in `overrides:`, and compare with what the tool prints"
     return NotRead(pattern, f"`{pattern}` takes them, and {entry.reason}", help)
@@ -377,10 +363,11 @@ def worked_out(entry: PathEntry) -> NotRead:
 def left_out(entries: Sequence[PathEntry]) -> tuple[Diagnostic, ...]:
     """Return a finding for each entry that cannot stand in a spec."""
     help = "the arrays it takes there fall to later entries here: state them in `overrides:`"
+    reasons = ((entry, unwritable(entry)) for entry in entries)
     return tuple(
         lost(f"`{entry.pattern or '?'}` is left out: {reason}", entry.span, help=help)
-        for entry in entries
-        if (reason := unwritable(entry)) is not None
+        for entry, reason in reasons
+        if reason is not None
     )
 
 
@@ -430,8 +417,7 @@ _ANY_PATHS = frozenset((_ANY_PATH, ".+", ".*.+.*", ".*..*"))
 _PLAIN = re.compile(r"[\w./-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(NamedTuple):
     """An entry with the arrays that it takes in its tool.
 
     Attributes:
@@ -463,11 +449,6 @@ class PathSections:
         sections: dict[str, list[Data]] = {"overrides": self.overrides, "replicate": self.replicate}
         return {key: list(value) for key, value in sections.items() if value}
 
-    @property
-    def says_the_rest(self) -> bool:
-        """Say whether an entry leaves all other arrays whole."""
-        return any(isinstance(e, dict) and e["match"] == _ANY_PATH for e in self.replicate)
-
     def override(
         self, key: str, pattern: str, dims: Dims, comment: Comments, *, may_miss: bool = False
     ) -> None:
@@ -477,16 +458,19 @@ class PathSections:
           may_miss: whether the pattern is for some of the models that the entries serve.
         """
         self.comments["overrides", len(self.overrides)] = comment
-        optional: dict[str, Data] = {"optional": True} if may_miss else {}
-        self.overrides.append({key: pattern, **optional, "spec": override_text(dims)})
+        self.overrides.append(_entered(key, pattern, "spec", override_text(dims), may_miss))
 
     def whole(
         self, pattern: str, because: str, comment: Comments, *, may_miss: bool = False
     ) -> None:
         """Add an entry for arrays that are meant to be whole."""
         self.comments["replicate", len(self.replicate)] = comment
-        optional: dict[str, Data] = {"optional": True} if may_miss else {}
-        self.replicate.append({"match": pattern, **optional, "because": because})
+        self.replicate.append(_entered("match", pattern, "because", because, may_miss))
+
+
+def _entered(key: str, pattern: str, said: str, text: str, may_miss: bool) -> dict[str, Data]:
+    optional: dict[str, Data] = {"optional": True} if may_miss else {}
+    return {key: pattern, **optional, said: text}
 
 
 def path_sections(taken: Sequence[Taken], *, is_ordered: bool = True) -> PathSections:
@@ -496,15 +480,13 @@ def path_sections(taken: Sequence[Taken], *, is_ordered: bool = True) -> PathSec
       is_ordered: whether an earlier entry takes an array from a later one.
     """
     sections = PathSections()
-    last_split = max(
-        (index for index, each in enumerate(taken) if not each.entry.is_whole), default=-1
-    )
+    split = (index for index, each in enumerate(taken) if not each.entry.is_whole)
+    last_split = max(split, default=-1)
     as_written: list[PathEntry] = []
     has_match = any(each.params for each in taken)
     for index, each in enumerate(taken):
         entry = each.entry
-        assert entry.span is not None
-        if unwritable(entry) is not None:
+        if entry.dims is None or unwritable(entry) is not None:
             continue
         # Where others take arrays, one that takes none is for other models.
         may_miss = has_match and each.params == () and not each.scalars
@@ -515,40 +497,34 @@ def path_sections(taken: Sequence[Taken], *, is_ordered: bool = True) -> PathSec
             sections.whole(pattern, because, came_from(entry.span), may_miss=may_miss)
         elif each.params is None:
             as_written.append(entry)
-            assert entry.dims is not None
             sections.override("match", each.pattern, entry.dims, came_from(entry.span))
         else:
-            _by_rank(each, each.params, sections, may_miss=may_miss)
+            _by_rank(each, entry.dims, each.params, sections, may_miss=may_miss)
     if as_written:
-        sections.faults.append(_rank_unknown(as_written))
+        first, many = as_written[0], counted(len(as_written), "entry").replace("entrys", "entries")
+        fits = counted(len(first.dims or ()), "dimension")
+        message = (
+            f"{first} serves arrays of {fits} or more, and `overrides:` states every dimension: "
+            f"{many} as written"
+        )
+        help = "--against ARRAYS gives each the dimensions of the arrays it takes"
+        sections.faults.append(lost(message, first.span, help=help))
     return sections
 
 
-def _rank_unknown(entries: Sequence[PathEntry]) -> Diagnostic:
-    first = entries[0]
-    fits = counted(len(first.dims or ()), "dimension")
-    message = (
-        f"{first} serves arrays of {fits} or more, and `overrides:` states every dimension: "
-        f"{counted(len(entries), 'entry').replace('entrys', 'entries')} as written"
-    )
-    return lost(
-        message,
-        first.span,
-        help="--against ARRAYS gives each the dimensions of the arrays it takes",
-    )
-
-
 def _by_rank(
-    taken: Taken, params: Sequence[Param], sections: PathSections, *, may_miss: bool
+    taken: Taken, dims: Dims, params: Sequence[Param], sections: PathSections, *, may_miss: bool
 ) -> None:
     """Add one override for the most common rank, and before it those for all others."""
-    entry, dims = taken.entry, taken.entry.dims
-    assert dims is not None
-    assert entry.span is not None
+    entry = taken.entry
     too_short = [param for param in params if param.rank < len(dims)]
     fitting = [param for param in params if param.rank >= len(dims)]
     if too_short:
-        sections.faults.append(_too_short(entry, too_short))
+        shortest = counted(min(param.rank for param in too_short), "dimension")
+        message = f"{entry} is too long for {shortest}: JAX refuses it"
+        help = "EasyDeL cuts it to fit; state those arrays yourself"
+        notes = (words.described([param.path for param in too_short]),)
+        sections.faults.append(replace(lost(message, entry.span, help=help), notes=notes))
     ranks = Counter(param.rank for param in fitting)
     main = max(ranks, key=lambda rank: (ranks[rank], -rank)) if ranks else len(dims)
     split = ((_full(dims, each.rank), each.path) for each in fitting if each.rank != main)
@@ -557,15 +533,8 @@ def _by_rank(
         for key, pattern in patterns_of(paths):
             more = f"with {counted(len(partition), 'dimension')}"
             sections.override(key, pattern, partition, came_from(entry.span, more))
-    comment = came_from(entry.span)
-    sections.override("match", taken.pattern, _full(dims, main), comment, may_miss=may_miss)
-
-
-def _too_short(entry: PathEntry, params: Sequence[Param]) -> Diagnostic:
-    shortest = counted(min(param.rank for param in params), "dimension")
-    message = f"{entry} is too long for {shortest}: JAX refuses it"
-    found = lost(message, entry.span, help="EasyDeL cuts it to fit; state those arrays yourself")
-    return replace(found, notes=(words.described([param.path for param in params]),))
+    last = _full(dims, main)
+    sections.override("match", taken.pattern, last, came_from(entry.span), may_miss=may_miss)
 
 
 def _full(dims: Dims, rank: int) -> Dims:
@@ -597,7 +566,8 @@ def document(
     data["policy"] = {"indivisible": "keep"}
     comments = dict(sections.comments)
     comments["policy",] = Comments(trailing=formats.AS_JAX)
-    if not is_strict and not sections.says_the_rest:
+    says_the_rest = any(isinstance(e, dict) and e["match"] == _ANY_PATH for e in sections.replicate)
+    if not is_strict and not says_the_rest:
         data["lints"] = {"unnamed-array": "warn"}
         comments["lints",] = Comments(trailing="what nothing matches is whole over there")
     return data, comments

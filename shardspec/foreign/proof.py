@@ -13,22 +13,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
+from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, codes, words
 from shardspec.diagnostics.words import counted, described
 from shardspec.foreign.formats import Answer, NoAnswer, NotRead, Options, Request, one_line
 from shardspec.foreign.registry import format_named, module_of
 from shardspec.ir.plan import Attempt, Outcome, ParamSharding, ShardingPlan
-from shardspec.ir.spec import AxisRule, Params, PartitionSpec, target_text
+from shardspec.ir.spec import AxisRule, PartitionSpec, target_text
 
 _NO_ANSWER = "{} cannot use these arrays with this file: there is no answer to equal"
 _UNSAYABLE = "a spec keeps them whole: in JAX, make the parts arrays of their own and split those"
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(NamedTuple):
     """Arrays that differ alike.
 
     Attributes:
@@ -60,9 +60,8 @@ def differences(plan: ShardingPlan, answers: Sequence[Answer]) -> tuple[Differen
 def _difference(group: list[tuple[ParamSharding, Answer]]) -> Difference:
     sharding, answer = group[0]
     paths = sorted((each.param.path for each, _ in group), key=words.natural)
-    return Difference(
-        tuple(paths), sharding.partition_spec, answer, tuple(_reasons(sharding, answer))
-    )
+    reasons = tuple(_reasons(sharding, answer))
+    return Difference(tuple(paths), sharding.partition_spec, answer, reasons)
 
 
 def _reasons(sharding: ParamSharding, answer: Answer) -> Iterator[str]:
@@ -93,10 +92,7 @@ def _tried(attempt: Attempt, size: int | None) -> str:
 
 def findings(found: Sequence[Difference], tool: str) -> tuple[Diagnostic, ...]:
     """Return a finding for each group of arrays that differ, and for each reason to refuse."""
-    return tuple(
-        _finding(group[0], tool) if len(group) == 1 else _refused(group, tool)
-        for group in together(found)
-    )
+    return tuple(_finding(group, tool) for group in together(found))
 
 
 def together(found: Sequence[Difference]) -> tuple[Sequence[Difference], ...]:
@@ -108,40 +104,29 @@ def together(found: Sequence[Difference]) -> tuple[Sequence[Difference], ...]:
     return tuple(groups.values())
 
 
-def _refused(group: Sequence[Difference], tool: str) -> Diagnostic:
-    """Return the finding for arrays that the tool refuses for one and the same reason."""
+def _finding(group: Sequence[Difference], tool: str) -> Diagnostic:
+    """Return the finding for arrays that differ alike, or are refused for one reason."""
     paths = [path for each in group for path in each.paths]
-    assert isinstance(group[0].theirs, NoAnswer)
-    notes = (described(paths), f"{tool}: {group[0].theirs.reason}", *group[0].reasons)
-    refuses = group[0].theirs.refuses
-    theirs = "refuses" if refuses else "splits them as no PartitionSpec can say"
-    message = f"{counted(len(paths), 'array')}: shardspec places them, {tool} {theirs}"
-    help = _NO_ANSWER.format(tool) if refuses else _UNSAYABLE
-    return Diagnostic(codes.IMPORT_DIFFERS, message, notes=notes, help=help)
-
-
-def _finding(difference: Difference, tool: str) -> Diagnostic:
-    paths = difference.paths
-    one = words.collapsed(paths)
-    which = f"`{one}`" if one is not None else f"`{paths[0]}` and others"
-    count = f" x{len(paths)}" if len(paths) > 1 else ""
-    if isinstance(difference.theirs, NoAnswer):
-        refuses = difference.theirs.refuses
-        theirs = "refuses" if refuses else "splits it as no PartitionSpec can say"
-        message = f"{which}{count}: shardspec gives {difference.ours}, {tool} {theirs}"
-        notes = (f"{tool}: {difference.theirs.reason}", *difference.reasons)
-        help = _NO_ANSWER.format(tool) if refuses else _UNSAYABLE
-    else:
-        message = f"{which}{count}: shardspec gives {difference.ours}, {tool} {difference.theirs}"
-        notes = difference.reasons
-        help = "an entry of `overrides:` with `spec:` states an answer itself"
+    theirs, notes = group[0].theirs, group[0].reasons
+    said, help = str(theirs), "an entry of `overrides:` with `spec:` states an answer itself"
+    if isinstance(theirs, NoAnswer):
+        those = "them" if len(group) > 1 else "it"
+        said = "refuses" if theirs.refuses else f"splits {those} as no PartitionSpec can say"
+        help = _NO_ANSWER.format(tool) if theirs.refuses else _UNSAYABLE
+        notes = (f"{tool}: {theirs.reason}", *notes)
+    one = words.collapsed(paths) if len(group) == 1 else None
     if one is None:
         notes = (described(paths), *notes)
+    if len(group) > 1:
+        message = f"{counted(len(paths), 'array')}: shardspec places them, {tool} {said}"
+    else:
+        which = f"`{one}`" if one is not None else f"`{paths[0]}` and others"
+        count = f" x{len(paths)}" if len(paths) > 1 else ""
+        message = f"{which}{count}: shardspec gives {group[0].ours}, {tool} {said}"
     return Diagnostic(codes.IMPORT_DIFFERS, one_line(message), notes=notes, help=help)
 
 
-@dataclass(frozen=True, slots=True)
-class NotCompared:
+class NotCompared(NamedTuple):
     """Arrays that nothing is known of in the other tool, for one reason."""
 
     paths: tuple[str, ...]
@@ -153,25 +138,22 @@ def not_compared(plan: ShardingPlan, answers: Sequence[Answer]) -> tuple[NotComp
     """Return the arrays that the other tool may split by what was not read, by reason."""
     answered = zip(answers, plan.arrays, strict=True)
     alike = words.by_key((why, each) for why, each in answered if isinstance(why, NotRead))
+    params = ((why, [each.param for each in group]) for why, group in alike.items())
     return tuple(
-        NotCompared(
-            tuple(each.param.path for each in group), sum(each.param.bytes for each in group), why
-        )
-        for why, group in alike.items()
+        NotCompared(tuple(each.path for each in group), sum(each.bytes for each in group), why)
+        for why, group in params
     )
 
 
 def not_compared_findings(groups: Sequence[NotCompared], tool: str) -> tuple[Diagnostic, ...]:
     """Return a finding for each reason why arrays are not compared."""
-    return tuple(
-        Diagnostic(
-            codes.NOT_COMPARED,
-            f"{counted(len(each.paths), 'array')} not compared with {tool}: {each.reason.reason}",
-            notes=(f"{described(each.paths)}; {words.binary_bytes(each.size)}",),
-            help=each.reason.help,
-        )
-        for each in groups
-    )
+    found = []
+    for each in groups:
+        arrays = counted(len(each.paths), "array")
+        message = f"{arrays} not compared with {tool}: {each.reason.reason}"
+        notes = (f"{described(each.paths)}; {words.binary_bytes(each.size)}",)
+        found.append(Diagnostic(codes.NOT_COMPARED, message, notes=notes, help=each.reason.help))
+    return tuple(found)
 
 
 def rules_for(request: Request) -> tuple[AxisRule, ...]:
@@ -222,17 +204,11 @@ def reduced(plan: ShardingPlan) -> tuple[AxisRule, ...]:
 def _never_fitting(plan: ShardingPlan) -> frozenset[AxisRule]:
     """Return the rules that were passed over for a size, and fired nowhere."""
     by_outcome: dict[Outcome, set[AxisRule]] = defaultdict(set)
-    for attempt in _attempts(plan):
+    dims = (dim for each in (*plan.arrays, *plan.activations) for dim in each.dims)
+    for attempt in (attempt for dim in dims for attempt in dim.attempts):
         if attempt.rule is not None:
             by_outcome[attempt.outcome].add(attempt.rule)
     return frozenset(by_outcome[Outcome.INDIVISIBLE] - by_outcome[Outcome.TAKEN])
-
-
-def _attempts(plan: ShardingPlan) -> Iterator[Attempt]:
-    dims = [dim for sharding in plan.arrays for dim in sharding.dims]
-    dims += [dim for sharding in plan.activations for dim in sharding.dims]
-    for dim in dims:
-        yield from dim.attempts
 
 
 def proof(
@@ -253,19 +229,14 @@ def proof(
     assert imported is not None, f"what was written reads back: {faults}"
     kept = tuple(s for s in request.plan.arrays if by_path or not s.is_stated)
     plan = ShardingPlan(request.spec, request.plan.target, kept)
-    params = tuple(each.param for each in kept) if by_path else _named(kept)
+    # Where it names no paths, arrays have the names that the plan has for them.
+    own = (replace(each.param, logical_axes=each.logical_axes) for each in kept)
+    params = tuple(each.param for each in kept) if by_path else tuple(own)
     answers: Sequence[Answer] = module.answer(imported.reading, params, plan.mesh)
     found = differences(plan, answers)
-    said = findings(found, imported.tool)
-    return tuple(
-        _exported(each, about[0], plan, request)
-        for each, about in zip(said, together(found), strict=True)
-    )
-
-
-def _named(shardings: Sequence[ParamSharding]) -> Params:
-    """Return the arrays with the names that the plan has for them."""
-    return tuple(replace(each.param, logical_axes=each.logical_axes) for each in shardings)
+    about = (group[0] for group in together(found))
+    pairs = zip(findings(found, imported.tool), about, strict=True)
+    return tuple(_exported(*pair, plan, request) for pair in pairs)
 
 
 def _exported(

@@ -87,11 +87,10 @@ def write(request: Request) -> formats.Written:
     body = (*_head(request, hardware), *order, "", *_layouts(request))
     text = formats.python_module(request, title, [f"For {request.target_title}."], body)
     is_apart = any(sharding.memory_kind for sharding in request.plan.arrays)
-    text += "\n" + _ordered(hardware) + (_WITH_MEMORY if is_apart else _REST)
-    held = (
-        *(formats.PARAMS, formats.OVERRIDES, formats.DERIVE),
-        *(formats.ACTIVATIONS, formats.AXIS_TYPES, formats.MEMORY),
-    )
+    is_tpu = hardware is not None and hardware.chip.platform == "tpu"
+    ordered = _BARE if hardware is None else _BY_COORDINATE if is_tpu else _BY_ID
+    text += f"\n{ordered}{_WITH_MEMORY if is_apart else _REST}"
+    held = (*formats.BY_PATH, formats.ACTIVATIONS, formats.AXIS_TYPES, formats.MEMORY)
     return text, tuple(formats.losses(request, "a module of layouts", *held))
 
 
@@ -174,9 +173,3 @@ def _memory(found: Iterable[tuple[str, Sharding]]) -> Iterator[tuple[str, str]]:
 
 def _key(path: str) -> str:
     return f'"{path}"' if path.isprintable() and not set(path) & set('"\\') else repr(path)
-
-
-def _ordered(hardware: Hardware | None) -> str:
-    if hardware is None:
-        return _BARE
-    return _BY_COORDINATE if hardware.chip.platform == "tpu" else _BY_ID

@@ -20,14 +20,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile, words
 from shardspec.diagnostics.words import by_key, counted, grouped, natural, template
 from shardspec.foreign import formats, path_entries
 from shardspec.foreign.flax import axes_literal
-from shardspec.foreign.formats import PARAMS, Answer, Options, Request, Written, bad, losses
+from shardspec.foreign.formats import Answer, Options, Request, Written, bad
 from shardspec.foreign.path_entries import Match, PathEntry, Taken, Winners
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Mesh, Param, Params, PartitionSpec
@@ -37,8 +36,7 @@ TOOL = "the list"
 _CHOOSE = "say how the tool reads them: --match search (scalax, EasyLM, EasyDeL) or fullmatch"
 
 
-@dataclass(frozen=True, slots=True)
-class RegexReading:
+class RegexReading(NamedTuple):
     """A list and who reads it.
 
     Attributes:
@@ -63,9 +61,8 @@ def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
     if wrong is not None:
         return None, (wrong,)
     what = "list of regexes and PartitionSpecs"
-    found = path_entries.find_entries(
-        sources[0], options.name, what, [axis for axis, _ in options.mesh]
-    )
+    axes = [axis for axis, _ in options.mesh]
+    found = path_entries.find_entries(sources[0], options.name, what, axes)
     if not isinstance(found, path_entries.Found):
         return None, found
     entries, faults = path_entries.read_entries(found.node)
@@ -79,16 +76,13 @@ def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
     is_strict = bool(options.strict if options.strict is not None else found.is_strict)
     reading = RegexReading(entries, match, separator, is_strict)
     winner = Winners(entries, match).first
-    sections = path_entries.path_sections(
-        all_taken(entries, match, separator, options.params, winner)
-    )
+    taken = all_taken(entries, match, separator, options.params, winner)
+    sections = path_entries.path_sections(taken)
     how = "any part of a path" if match == "search" else "the whole path"
     doc = f"A list of regexes, which match {how}; the first decides"
     data, comments = path_entries.document(doc, sections, is_strict=is_strict)
-    return formats.Imported(data, comments, reading, TOOL), (
-        *path_entries.left_out(entries),
-        *sections.faults,
-    )
+    faults = (*path_entries.left_out(entries), *sections.faults)
+    return formats.Imported(data, comments, reading, TOOL), faults
 
 
 def check_call(sources: Sequence[SourceFile], separator: str) -> Diagnostic | None:
@@ -134,17 +128,14 @@ def all_taken(
       winner: the position of the entry that takes a path of the tool.
     """
     won = grouped(params or (), lambda param: winner(param.path.replace("/", separator)))
-    return [
-        _taken(entry, match, separator, None if params is None else won.get(index, []))
-        for index, entry in enumerate(entries)
-    ]
+    all_won = (None if params is None else won.get(index, []) for index in range(len(entries)))
+    return [_taken(each, match, separator, own) for each, own in zip(entries, all_won, strict=True)]
 
 
 def _taken(entry: PathEntry, match: Match, separator: str, params: Sequence[Param] | None) -> Taken:
     """Return an entry with its regex for our paths, and the arrays it takes."""
-    pattern = path_entries.whole_path_regex(
-        path_entries.slashed(entry.pattern or "", separator), match
-    )
+    slashed = path_entries.slashed(entry.pattern or "", separator)
+    pattern = path_entries.whole_path_regex(slashed, match)
     if params is None:
         return Taken(entry, pattern)
     others = tuple(param for param in params if match != "search" or not is_scalar(param))
@@ -170,10 +161,7 @@ def _answer(reading: RegexReading, winners: Winners, param: Param, mesh: Mesh) -
     index = winners.first(reading.there(param.path))
     if index is None:
         return formats.NoAnswer("no regex matches (ValueError)") if reading.is_strict else whole
-    entry = reading.entries[index]
-    if entry.dims is None:
-        return path_entries.worked_out(entry)
-    return formats.placed(entry.dims, param, mesh)
+    return path_entries.placed(reading.entries[index], param, mesh)
 
 
 _SPECIAL = re.compile(r"[^A-Za-z0-9_/ :;,'<>=@!%&~`\-]")
@@ -249,9 +237,8 @@ def line_end(plan: ShardingPlan) -> str:
 
 def groups(plan: ShardingPlan) -> tuple[Group, ...]:
     """Return the arrays of a plan in groups, in natural order of their first paths."""
-    found = by_key(
-        ((template(each.param.path), each.partition_spec), each.param.path) for each in plan.arrays
-    )
+    placed = ((each.param.path, each.partition_spec) for each in plan.arrays)
+    found = by_key(((template(path), spec), path) for path, spec in placed)
     for paths in found.values():
         paths.sort(key=natural)
     ordered = sorted(found.items(), key=lambda item: natural(item[1][0]))
@@ -261,17 +248,13 @@ def groups(plan: ShardingPlan) -> tuple[Group, ...]:
 def write(request: Request) -> Written:
     """Return the layouts of the plan's arrays, exact for these and for no others."""
     end = line_end(request.plan)
-    lines = [
-        f"    ({raw(f'^{group.regex}{end}')}, {spec_literal(group.partition)}),"
-        for group in groups(request.plan)
-    ]
+    pairs = ((raw(f"^{each.regex}{end}"), each.partition) for each in groups(request.plan))
+    lines = [f"    ({regex}, {spec_literal(partition)})," for regex, partition in pairs]
     title = f"Layouts of {counted(len(request.plan.arrays), 'array')}"
     about = "The first regex that matches the whole path wins, and none matches any other array."
     body = ("from jax.sharding import PartitionSpec as P", "", f"# {request.target_title}")
     text = formats.python_module(request, title, [about], (*body, "RULES = [", *lines, "]"))
-    return text, tuple(
-        losses(request, "a list of regexes", PARAMS, formats.OVERRIDES, formats.DERIVE)
-    )
+    return text, tuple(formats.losses(request, "a list of regexes", *formats.BY_PATH))
 
 
 def raw(regex: str) -> str:

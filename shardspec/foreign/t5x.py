@@ -27,13 +27,14 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span, parted
 from shardspec.diagnostics.words import grouped, template
 from shardspec.foreign import formats
-from shardspec.foreign.flax import rule_lines
+from shardspec.foreign.flax import rule_lines, tuple_literal
 from shardspec.foreign.formats import ForeignRule, Options, Request, bad, came_from, lost, origin
-from shardspec.foreign.gin import GinBinding, GinConfig, other_scopes, read_config
+from shardspec.foreign.gin import GinBinding, GinConfig, read_config
 from shardspec.foreign.proof import proof, rules_for
 from shardspec.foreign.regex import path_regex
 from shardspec.foreign.values import Node
@@ -74,19 +75,17 @@ class AxesOverride:
 
     pattern: str
     names: tuple[str | None, ...] | None
-    span: Span | None = field(default=None, compare=False, repr=False)
+    span: Span = field(compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class T5xReading:
+class T5xReading(NamedTuple):
     """Rules and overrides as T5X uses them."""
 
     rules: tuple[ForeignRule, ...]
     overrides: tuple[AxesOverride, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Rules:
+class _Rules(NamedTuple):
     """The rules that a configuration asks for.
 
     Attributes:
@@ -124,24 +123,22 @@ def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
     rules = _rules(config, arguments, scope, is_moe=is_moe)
     if not _is_configured(config):
         return None, (*faults, _nothing_here(sources[0]))
-    for outcome in (overrides, rules):
-        if isinstance(outcome, list):
-            return None, (*faults, *outcome)
-    assert isinstance(rules, _Rules)
-    assert isinstance(overrides, tuple)
-    faults += [_other_scope(each) for each in other_scopes(config, (partitioner,), scope)]
-    faults += _other_partitioners(config)
-    if _sets_both(arguments):
-        return None, (*faults, _both_set(arguments))
+    if isinstance(overrides, list):
+        return None, (*faults, *overrides)
+    if isinstance(rules, list):
+        return None, (*faults, *rules)
+    faults += [*_other_scopes(config, partitioner, scope), *_other_partitioners(config)]
+    twice = _both_set(arguments)
+    if twice is not None:
+        return None, (*faults, twice)
     mesh = moe_mesh(arguments, options) if is_moe else t5x_mesh(arguments, options)
     faults += mesh.faults
     if is_moe:
         faults.append(state_of_experts(arguments.get(EXPERTS)))
     if any(fault.is_error for fault in faults):
         return None, tuple(faults)
-    has_slices = {"ici_mesh_shape", "dcn_mesh_shape"} <= {
-        name for name, each in arguments.items() if each.value.kind != "nothing"
-    }
+    said = {name for name, each in arguments.items() if each.value.kind != "nothing"}
+    has_slices = said >= {"ici_mesh_shape", "dcn_mesh_shape"}
     data, comments = _document(rules, has_slices, mesh, faults)
     data |= _override_entries(overrides, comments, faults)
     in_the_end = (_sliced(rule, has_slices) for rule in (*rules.standard, *rules.extra))
@@ -164,9 +161,8 @@ def _answer(
     given = None if found is None else reading.overrides[found].names
     if given is not None:
         if len(given) != param.rank:
-            return formats.NoAnswer(
-                f"the override's {given} does not match rank {param.rank} (ValueError)"
-            )
+            why = f"the override's {given} does not match rank {param.rank} (ValueError)"
+            return formats.NoAnswer(why)
         names = given
     if names is None:
         return NO_NAMES
@@ -175,10 +171,8 @@ def _answer(
 
 def _is_configured(config: GinConfig) -> bool:
     telling = (_PARTITIONER, MOE_PARTITIONER, _STANDARD)
-    return any(
-        each.argument and (each.function in telling or each.argument == _OVERRIDE)
-        for each in config.bindings
-    )
+    bindings = (each for each in config.bindings if each.argument)
+    return any(each.function in telling or each.argument == _OVERRIDE for each in bindings)
 
 
 def _nothing_here(source: SourceFile) -> Diagnostic:
@@ -187,39 +181,34 @@ def _nothing_here(source: SourceFile) -> Diagnostic:
     return bad(message, source.whole, help=help)
 
 
-def _other_scope(binding: GinBinding) -> Diagnostic:
-    message = f"`{binding.argument}` is bound under the scope `{binding.scope}`, which is not read"
-    return lost(message, binding.span, help=f"--name {binding.scope} reads that scope instead")
+def _other_scopes(config: GinConfig, function: str, scope: str) -> Iterator[Diagnostic]:
+    """Yield a finding for each binding of a function under a scope that is not asked for."""
+    for each in config.bindings:
+        if each.argument and each.function == function and each.scope not in ("", scope):
+            where = f"under the scope `{each.scope}`, which is not read"
+            message = f"`{each.argument}` is bound {where}"
+            yield lost(message, each.span, help=f"--name {each.scope} reads that scope instead")
 
 
 def _other_partitioners(config: GinConfig) -> Iterable[Diagnostic]:
     """Yield a finding for each partitioner of a class that is not T5X's own."""
-    others = {
-        each.function: each
-        for each in config.bindings
-        if each.argument
-        and each.function not in (_PARTITIONER, MOE_PARTITIONER)
-        and each.function.endswith("Partitioner")
-    }
+    others = {each.function: each for each in config.bindings if each.argument}
     for name, binding in others.items():
+        if name in (_PARTITIONER, MOE_PARTITIONER) or not name.endswith("Partitioner"):
+            continue
         message = f"`{name}` makes a mesh and rules of its own in code, which cannot be read"
         help = "state them as `logical_axis_rules` of `PjitPartitioner`, and as --mesh"
         yield bad(message, binding.span, help=help)
 
 
-def _sets_both(arguments: Mapping[str, GinBinding]) -> bool:
-    """Say whether T5X is told the mesh twice: a number of 0 and a submesh of nothing are none."""
+def _both_set(arguments: Mapping[str, GinBinding]) -> Diagnostic | None:
+    """Return the finding for a mesh told twice: a number of 0 and a submesh of nothing are none."""
     count, tile = (arguments.get(key) for key in ("num_partitions", "model_parallel_submesh"))
-    if count is None or tile is None:
-        return False
+    if count is None or tile is None or tile.value.kind == "nothing":
+        return None
     is_count = count.value.kind not in ("nothing", "number", "boolean") or bool(count.value.number)
-    return is_count and (
-        tile.value.kind != "nothing" and (not tile.value.is_list or tile.value.items != ())
-    )
-
-
-def _both_set(arguments: Mapping[str, GinBinding]) -> Diagnostic:
-    count, tile = arguments["num_partitions"], arguments["model_parallel_submesh"]
+    if not is_count or (tile.value.is_list and not tile.value.items):
+        return None
     message = "`num_partitions` and `model_parallel_submesh` are both set: T5X takes one at most"
     labels = (Label(tile.span, "one of the two"), Label(count.span, "and this", primary=False))
     return replace(bad(message, tile.span, help="set one of them to None"), labels=labels)
@@ -299,9 +288,8 @@ def _override(node: Node) -> AxesOverride | Diagnostic:
     if value.kind == "text":
         return AxesOverride(pattern.text, tuple(value.text), node.span)
     if not value.is_list or not all(item.kind in ("text", "nothing") for item in value.items):
-        return bad(
-            f"the names are {value.described()}, not a tuple of names", value.span, help=help
-        )
+        message = f"the names are {value.described()}, not a tuple of names"
+        return bad(message, value.span, help=help)
     names = tuple(item.text if item.kind == "text" else None for item in value.items)
     return AxesOverride(pattern.text, names, node.span)
 
@@ -335,9 +323,8 @@ def _document(
     if has_slices and is_extended:
         lines.insert(0, (ForeignRule("batch", _MANY_SLICES), "T5X over several slices"))
     written = (formats.rule_line(_sliced(rule, has_slices), why) for rule, why in lines)
-    data, comments = formats.rules_document(
-        written, "as T5X does; JAX refuses what does not divide", mesh
-    )
+    keeps = "as T5X does; JAX refuses what does not divide"
+    data, comments = formats.rules_document(written, keeps, mesh)
     if not data["rules"]:
         del data["rules"]
     if is_extended:
@@ -367,27 +354,21 @@ def _override_entries(
     """Return `overrides:` with an entry for each pair that the language can say."""
     entries: list[Data] = []
     for index, each in enumerate(overrides):
-        strange = next(
-            (n for n in each.names or () if n is not None and not formats.is_name(n)), None
-        )
+        names = [name for name in each.names or () if name is not None]
+        strange = next((name for name in names if not formats.is_name(name)), None)
         if each.names is None and index + 1 < len(overrides):
-            faults.append(_kept_as_it_is(each))
+            message = "an override of None keeps an array's own names from the pairs after it"
+            help = "it is left out: see that no later pattern matches the same arrays"
+            faults.append(lost(message, each.span, help=help))
         elif strange is not None:
             message = f"`{strange}` is a logical axis that cannot be a name in a spec"
             faults.append(lost(message, each.span, help="the override is left out"))
         elif each.names:
-            assert each.span is not None
-            comment = came_from(each.span)
-            comments["overrides", len(entries)] = Comments(before=(comment.trailing or "",))
+            why = came_from(each.span).trailing or ""
+            comments["overrides", len(entries)] = Comments(before=(why,))
             axes = " ".join(name or "_" for name in each.names)
             entries.append({"match": each.pattern, "axes": axes})
     return {"overrides": entries} if entries else {}
-
-
-def _kept_as_it_is(override: AxesOverride) -> Diagnostic:
-    message = "an override of None keeps an array's own names from the pairs after it"
-    help = "it is left out: see that no later pattern matches the same arrays"
-    return lost(message, override.span, help=help)
 
 
 _TOOL = "T5X's gin"
@@ -408,17 +389,12 @@ def write(request: Request) -> formats.Written:
         "from t5x import partitioning",
         "from t5x import utils",
         "",
-        *mesh,
-        *rules,
-        *_override_lines(request),
     ]
-    text = "\n".join(lines) + "\n"
-    found = [
-        *faults,
-        *formats.order_by_hand(request, _TOOL),
-        *formats.losses(request, _TOOL, formats.PARAMS, formats.OVERRIDES, formats.ACTIVATIONS),
-    ]
-    found += [*_stated(request), *_scanned(request), *formats.unproved(request, _TOOL)]
+    text = "\n".join((*lines, *mesh, *rules, *_override_lines(request))) + "\n"
+    held = (formats.PARAMS, formats.OVERRIDES, formats.ACTIVATIONS)
+    found = [*faults, *formats.order_by_hand(request, _TOOL)]
+    found += [*formats.losses(request, _TOOL, *held), *_stated(request), *_scanned(request)]
+    found += formats.unproved(request, _TOOL)
     options = Options(mesh=tuple((axis.name, str(axis.size)) for axis in request.plan.mesh.axes))
     return text, (*found, *proof(request, text, "t5x-gin", options, by_path=True))
 
@@ -434,28 +410,24 @@ def _mesh(target: Target) -> tuple[list[str], list[Diagnostic]]:
         each = [f"{_WRITTEN_PARTITIONER}.{k}_mesh_shape = {v}" for k, v in shapes.items()]
         return [f"{_WRITTEN_PARTITIONER}.num_partitions = 1", *each], []
     model = next((axis for axis in target.mesh.axes if axis.name == "model"), None)
+    lines = [] if model is None else [f"{_WRITTEN_PARTITIONER}.num_partitions = {model.size}"]
     if model is None or names != ("data", "model"):
         message = (
             f"T5X's mesh is (data, model) or ({', '.join(_SLICED)}), and this is {target.mesh}"
         )
         help = "rename the mesh axes, or make the mesh in code"
-        lines = [] if model is None else [f"{_WRITTEN_PARTITIONER}.num_partitions = {model.size}"]
         return lines, [lost(message, target.span, help=help)]
     hardware = target.hardware
     if hardware is None or hardware.chip.torus_rank == 0:
-        lines = [f"{_WRITTEN_PARTITIONER}.num_partitions = {model.size}"]
         is_cpu = hardware is not None and hardware.chip.platform == "cpu"
-        return lines, list(_on_cpu(target)) if is_cpu else []
-    tile = model.submesh or best_submesh(hardware, model.size)
-    if tile is None:
-        return [f"{_WRITTEN_PARTITIONER}.num_partitions = {model.size}"], []
-    return [f"{_WRITTEN_PARTITIONER}.model_parallel_submesh = {tile}"], []
-
-
-def _on_cpu(target: Target) -> Iterator[Diagnostic]:
-    if target.mesh.sizes["data"] > 1:
+        if not is_cpu or target.mesh.sizes["data"] == 1:
+            return lines, []
         message = f"on CPU T5X gives a whole host to `model`, and this mesh is {target.mesh}"
-        yield lost(message, target.span, help="make the mesh in code, or take another target")
+        help = "make the mesh in code, or take another target"
+        return lines, [lost(message, target.span, help=help)]
+    tile = model.submesh or best_submesh(hardware, model.size)
+    named = f"{_WRITTEN_PARTITIONER}.model_parallel_submesh = {tile}"
+    return lines if tile is None else [named], []
 
 
 def _rule_lines(rules: Sequence[AxisRule], mesh: Mesh) -> Iterator[str]:
@@ -498,7 +470,8 @@ def _override_lines(request: Request) -> Iterator[str]:
     yield _BOUND_BY
     yield "utils.override_params_axes_names.params_axes_names_override = ["
     for regex, names, comment in named:
-        yield f"    ({regex!a}, {_names(names)}),{comment}"
+        inside = ("None" if name is None else f'"{name}"' for name in names)
+        yield f"    ({regex!a}, {tuple_literal(inside)}),{comment}"
     yield "]"
 
 
@@ -517,11 +490,6 @@ def _stacked(request: Request) -> Iterator[tuple[str, LogicalAxes, str]]:
         yield regex, names, origin(shardings[0].named_at)
 
 
-def _names(names: LogicalAxes) -> str:
-    inside = ", ".join("None" if name is None else f'"{name}"' for name in names)
-    return f"({inside},)" if len(names) == 1 else f"({inside})"
-
-
 def _stated(request: Request) -> Iterator[Diagnostic]:
     for override in request.spec.overrides:
         if override.partition is not None:
@@ -537,8 +505,6 @@ def _scanned(request: Request) -> Iterator[Diagnostic]:
         yield lost(message, scan.span, help=help)
 
 
-_HELP = "say the machine, --hardware 'tpu v4 4x4x4', or the mesh itself, --mesh 'data=8 model=8'"
-
 Tile = tuple[int, ...]
 
 
@@ -549,32 +515,21 @@ def t5x_mesh(arguments: Mapping[str, GinBinding], options: Options) -> formats.M
       arguments: of `PjitPartitioner`, by name.
     """
     if options.mesh:
-        return formats.MeshPart()
+        return formats.NO_MESH
     set_ones = {key: each for key, each in arguments.items() if each.value.kind != "nothing"}
     ici, dcn = set_ones.get("ici_mesh_shape"), set_ones.get("dcn_mesh_shape")
-    if ici is not None and dcn is not None:
-        return _several_slices(ici, dcn)
     submesh = set_ones.get("model_parallel_submesh")
-    if submesh is not None and submesh.value.items:
-        tile = _sizes(submesh)
-        if isinstance(tile, Diagnostic):
-            return formats.MeshPart(faults=(tile,))
-        return _of_submesh(tile, submesh, options)
-    partitions = set_ones.get("num_partitions")
-    count = None if partitions is None else _size(partitions.value)
-    if partitions is None or count == 0:
-        return formats.MeshPart(
-            faults=(lost("the files do not say how the mesh is cut", None, help=_HELP),)
-        )
-    if count is None:
-        why = f"`num_partitions` is {partitions.value.described()}, not a number"
-        return formats.MeshPart(faults=(bad(why, partitions.value.span),))
-    return _of_partitions(count, partitions, options)
+    if ici is not None and dcn is not None:
+        found = _several_slices(ici, dcn)
+    elif submesh is not None and submesh.value.items:
+        found = _of_submesh(submesh, options)
+    else:
+        found = _of_partitions(set_ones.get("num_partitions"), options)
+    return formats.mesh_part(found)
 
 
 def _size(node: Node) -> int | None:
-    is_count = node.kind == "number" and isinstance(node.number, int) and 0 <= node.number < 2**31
-    return int(node.number) if is_count else None
+    return node.whole if node.whole is not None and 0 <= node.whole < 2**31 else None
 
 
 def _sizes(binding: GinBinding) -> Tile | Diagnostic:
@@ -585,39 +540,45 @@ def _sizes(binding: GinBinding) -> Tile | Diagnostic:
     return tuple(size for size in sizes if size is not None)
 
 
-def _several_slices(ici: GinBinding, dcn: GinBinding) -> formats.MeshPart:
+def _several_slices(ici: GinBinding, dcn: GinBinding) -> formats.MeshPart | Diagnostic:
     """Return the mesh (replica, data, model): inside a slice times across slices."""
     sizes, faults = parted(map(_sizes, (ici, dcn)))
     if faults:
-        return formats.MeshPart(faults=faults[:1])
-    inside, across = sizes
-    if len(inside) != 3 or len(across) != 3:
+        return faults[0]
+    wrong = next((at for at, each in zip((ici, dcn), sizes, strict=True) if len(each) != 3), None)
+    if wrong is not None:
         message = "the mesh of several slices has three sizes: replica, data, model"
-        return formats.MeshPart(
-            faults=(bad(message, (ici if len(inside) != 3 else dcn).value.span),)
-        )
-    mesh: dict[str, Data] = {}
-    for axis, near, far in zip(("replica", "data", "model"), inside, across, strict=True):
-        mesh[axis] = f"{far} @ dcn" if far > 1 and near == 1 else near * far
+        return bad(message, wrong.value.span)
+    pairs = map(formats.across_slices, *sizes)
+    mesh: dict[str, Data] = dict(zip(_SLICED, pairs, strict=True))
     return formats.MeshPart({"mesh": mesh}, {("mesh",): came_from(ici.span, "ici times dcn")})
 
 
-def _of_submesh(tile: Tile, binding: GinBinding, options: Options) -> formats.MeshPart:
-    machine = formats.machine_asked(options)
+def _of_submesh(binding: GinBinding, options: Options) -> formats.MeshPart | Diagnostic:
+    tile, machine = _sizes(binding), formats.machine_asked(options)
+    if isinstance(tile, Diagnostic):
+        return tile
     if machine is None:
-        return formats.MeshPart(faults=(_needs_machine(binding),))
+        return _needs_machine(binding)
     is_torus = machine.chip.torus_rank > 0
     if is_torus and len(tile) != 4:
         message = f"`model_parallel_submesh` has {len(tile)} sizes; a TPU's has x, y, z and core"
-        return formats.MeshPart(faults=(bad(message, binding.value.span),))
+        return bad(message, binding.value.span)
     model = f"submesh {shape_text(tile)}" if is_torus else math.prod(tile)
     return _data_and_model(model, options, came_from(binding.span))
 
 
-def _of_partitions(count: int, binding: GinBinding, options: Options) -> formats.MeshPart:
+def _of_partitions(binding: GinBinding | None, options: Options) -> formats.MeshPart | Diagnostic:
+    count = None if binding is None else _size(binding.value)
+    if binding is None or count == 0:
+        message = "the files do not say how the mesh is cut"
+        return lost(message, None, help=formats.SAY_MACHINE)
+    if count is None:
+        why = f"`num_partitions` is {binding.value.described()}, not a number"
+        return bad(why, binding.value.span)
     machine = formats.machine_asked(options)
     if machine is None:
-        return formats.MeshPart(faults=(_needs_machine(binding),))
+        return _needs_machine(binding)
     if machine.chip.platform == "cpu":
         comment = came_from(binding.span, "T5X gives a CPU host to model, whatever the number")
         mesh: dict[str, Data] = {"data": 1, "model": machine.device_count}
@@ -638,23 +599,21 @@ def _default_submesh(
         shown = shape_text(tile)
         message = f"T5X takes {shown} for {count} partitions, which does not tile {machine}"
     else:
-        text = f"submesh {shape_text(tile)}"
-        return _data_and_model(text, options, came_from(binding.span, "T5X's own choice"))
+        comment = came_from(binding.span, "T5X's own choice")
+        return _data_and_model(f"submesh {shape_text(tile)}", options, comment)
     fault = lost(message, binding.span, help=f"`auto {count}` stands there: shardspec chooses")
     found = _data_and_model(f"auto {count}", options, came_from(binding.span))
     return found._replace(faults=(fault,))
 
 
 def _data_and_model(model: Data, options: Options, comment: Comments) -> formats.MeshPart:
-    mesh: dict[str, Data] = {"data": "rest", "model": model}
-    return formats.MeshPart(
-        {"hardware": options.hardware, "mesh": mesh}, {("mesh", "model"): comment}
-    )
+    data = {"hardware": options.hardware, "mesh": {"data": "rest", "model": model}}
+    return formats.MeshPart(data, {("mesh", "model"): comment})
 
 
 def _needs_machine(binding: GinBinding) -> Diagnostic:
     message = f"the mesh of `{binding.argument}` depends on the machine, so none stands in the spec"
-    return lost(message, binding.span, help=_HELP)
+    return lost(message, binding.span, help=formats.SAY_MACHINE)
 
 
 MOE_PARTITIONER = "MoePjitPartitioner"
@@ -702,23 +661,19 @@ def moe_mesh(arguments: Mapping[str, GinBinding], options: Options) -> formats.M
     if not isinstance(mesh, dict) or machine is None:
         return base
     binding = arguments.get(EXPERTS)
-    most = binding.value.number if binding is not None and binding.value.kind == "number" else 0
-    if most < 1 or not isinstance(most, int):
+    most = None if binding is None else binding.value.whole
+    if binding is None or most is None or most < 1:
         why = "is not stated" if binding is None else f"is {binding.value.described()}"
         message = f"`{EXPERTS}` {why}, so no mesh stands in the spec"
         help = "say the mesh: --mesh 'data=4 expert=8 model=2'"
         fault = lost(message, None if binding is None else binding.span, help=help)
         return formats.MeshPart(faults=(*base.faults, fault))
     assert binding is not None
-    data = machine.device_count // _moe_size(mesh["model"])
+    # `4`, `auto 4` or `submesh 4x1x1x1` says how many devices `model` has.
+    model = str(mesh["model"]).rpartition(" ")[2].split("x")
+    data = machine.device_count // math.prod(map(int, model))
     experts = next(size for size in range(min(most, data), 0, -1) if data % size == 0)
     axes: dict[str, Data] = {"data": mesh["data"], "expert": experts, "model": mesh["model"]}
     comment = came_from(binding.span, f"the most that divides data={data}")
     comments = {**base.comments, ("mesh", "expert"): comment}
     return formats.MeshPart({**base.data, "mesh": axes}, comments, base.faults)
-
-
-def _moe_size(model: Data) -> int:
-    """Return how many devices `4`, `auto 4` or `submesh 4x1x1x1` is."""
-    text = str(model).rpartition(" ")[2]
-    return math.prod(int(part) for part in text.split("x"))

@@ -10,7 +10,7 @@ let the last one count: so do we, and say it, but for keys that matter, where it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes
@@ -59,6 +59,12 @@ class Node:
         return self.kind == "list"
 
     @property
+    def whole(self) -> int | None:
+        """Return a whole number; None of anything else."""
+        is_whole = self.kind == "number" and isinstance(self.number, int)
+        return int(self.number) if is_whole else None
+
+    @property
     def last_name(self) -> str:
         """Return the last part of a dotted name."""
         return self.text.rpartition(".")[2]
@@ -75,6 +81,11 @@ class Node:
             return (self.text,) if self.kind == "text" else ()
         is_named = self.is_list and all(item.kind == "text" for item in self.items)
         return tuple(item.text for item in self.items) if is_named else None
+
+    @property
+    def has_names(self) -> bool:
+        """Say whether it is a mapping with entries, all of whose keys are texts."""
+        return bool(self.keys) and all(key.kind == "text" for key in self.keys)
 
     def get(self, key: str) -> Node | None:
         """Return the value of a mapping at a text key."""
@@ -206,10 +217,7 @@ def read_data(
     kept = [each for each in twice if notes is None or matters(each[0])]
     faults = [*found.faults, *(_repeated(key, first) for _, key, first in kept)]
     if faults or found.source_map is None:
-        return tuple(
-            Diagnostic(codes.BAD_FOREIGN_FILE, fault.message, fault.labels, fault.notes, fault.help)
-            for fault in faults
-        )
+        return tuple(replace(fault, code=codes.BAD_FOREIGN_FILE, fix=None) for fault in faults)
     if notes is not None:
         notes += [_repeated(key, first) for _, key, first in twice]
     return _node(found.root, (), found.source_map, composer.tagged)
