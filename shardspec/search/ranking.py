@@ -137,20 +137,21 @@ class Ranking:
     too_large: int = 0
     refused: int = 0
     untimed: dict[str, None] = field(default_factory=dict)
-    _evaluators: dict[int, Evaluator] = field(default_factory=dict)
+    _evaluators: dict[tuple[tuple[str, str], ...], Evaluator] = field(default_factory=dict)
     _best: dict[object, SearchRow] = field(default_factory=dict)
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        """Return what a copy has: not what was worked out of specs by their `id`."""
+        """Return what a copy has: all but the compiled patterns of the evaluators."""
         state = {each.name: getattr(self, each.name) for each in fields(self)}
         return None, {**state, "_evaluators": {}}
 
     def row(self, candidate: Candidate) -> SearchRow | None:
         """Return what a candidate costs; None where that is not known."""
-        spec = candidate.variant.spec
-        evaluator = self._evaluators.get(id(spec))
+        variant = candidate.variant
+        evaluator = self._evaluators.get(variant.changes)
         if evaluator is None:
-            evaluator = self._evaluators[id(spec)] = Evaluator(spec, self.params)
+            evaluator = Evaluator(variant.spec, self.params)
+            self._evaluators[variant.changes] = evaluator
         cost = evaluator.cost(candidate.target, candidate.order)
         if cost is None or cost.time is None:
             return None
@@ -240,13 +241,9 @@ def pareto(rows: Sequence[SearchRow]) -> tuple[SearchRow, ...]:
       front: of two that stay, neither is at least as good in everything and better in something.
       known: what has an unknown beats none.
     """
-    front: list[SearchRow] = []
-    for row in sorted(rows, key=_point):
-        known = (other for other in front if not other.unknown)
-        if not any(_is_beaten(_point(row), _point(other)) for other in known):
-            front.append(row)
-    kept = set(map(id, front))
-    return tuple(row for row in rows if id(row) in kept)
+    known = {_point(row) for row in rows if not row.unknown}
+    beaten = {one for one in map(_point, rows) if any(_is_beaten(one, other) for other in known)}
+    return tuple(row for row in rows if _point(row) not in beaten)
 
 
 def _point(row: SearchRow) -> tuple[float, int, int]:
