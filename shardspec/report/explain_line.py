@@ -467,21 +467,17 @@ def explain_logical_axis(name: str, plan: plans.ShardingPlan) -> Iterator[str]:
     head = f"logical axis {name}"
     declared = next((axis for axis in plan.spec.logical_axes if axis.name == name), None)
     yield from [head] if declared is None else _declared(declared, head)
-    for rule in plan.spec.axis_rules:
-        if rule.logical_axis == name:
-            place = rule.span.place if rule.span else ""
-            yield f"  {rule}   {place}"
-    yield from _having(name, plan)
+    yield from _placed(name, plan)
     for role in sorted(_roles(name, plan)):
         yield f"role {role}"
-        for rule in plan.spec.axis_rules:
-            if rule.logical_axis == role:
-                yield f"  {rule}   {rule.span.place if rule.span else ''}".rstrip()
-        yield from _having(role, plan)
+        yield from _placed(role, plan)
 
 
-def _having(name: str, plan: plans.ShardingPlan) -> Iterator[str]:
-    """Yield the arrays and activations that have a logical axis by this name."""
+def _placed(name: str, plan: plans.ShardingPlan) -> Iterator[str]:
+    """Yield the rules for a logical axis by this name, then what has it."""
+    for rule in plan.spec.axis_rules:
+        if rule.logical_axis == name:
+            yield f"  {rule}   {rule.span.place if rule.span else ''}".rstrip()
     yield from _row_lines([row for row in rows(plan) if name in row.first.logical_axes], None)
     named = [each for each in plan.activations if name in each.logical_axes]
     if named:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
 from shardspec.analysis.cost import Cost
+from shardspec.analysis.cost_diff import Change, changes
 from shardspec.analysis.memory import has_room
 from shardspec.analysis.step_memory import Amount
 from shardspec.analysis.step_time import Scale, StepTime, scaled
@@ -271,29 +272,13 @@ def is_tie(one: SearchRow, other: SearchRow) -> bool:
 # beside today's
 
 
-class Change(NamedTuple):
-    """What changes in a part of a step: seconds, or bytes of memory."""
-
-    what: str
-    before: float
-    after: float
-
-    @property
-    def more(self) -> float:
-        """Return how much there is more, negative for less."""
-        return self.after - self.before
-
-
-def changes(before: SearchRow, after: SearchRow) -> tuple[Change, ...]:
+def parts_changed(before: SearchRow, after: SearchRow) -> tuple[Change, ...]:
     """Return how the parts of the time change, the largest change first.
 
     Invariants:
       sum: the changes sum to the difference of the steps.
     """
-    old, new = before.parts, after.parts
-    names = dict.fromkeys((*old, *new))
-    found = [Change(name, old.get(name, 0.0), new.get(name, 0.0)) for name in names]
-    return tuple(sorted(found, key=lambda each: -abs(each.more)))
+    return changes(before.parts, after.parts)
 
 
 class Sent(NamedTuple):
