@@ -6,7 +6,9 @@ nothing else goes by them.
 
 from __future__ import annotations
 
-from shardspec.ir.collectives import SUMS, CollectiveKind
+from typing import assert_never
+
+from shardspec.ir.collectives import CollectiveKind
 from shardspec.ir.spec import DTYPE_BITS, Hardware, Shape, Target
 
 #: Sizes of an axis over which libtpu splits a product into turns of a ring: it does not for 2, 64,
@@ -43,12 +45,19 @@ def across_slices(
     crossing = {axis.name for axis in target.mesh.axes if axis.network == "dcn"}
     between = tuple(axis for axis in axes if axis in crossing)
     within = tuple(axis for axis in axes if axis not in crossing)
-    is_apart = kind in SUMS or kind is CollectiveKind.ALL_GATHER
-    if hardware is None or hardware.chip.platform != "tpu" or not (is_apart and between and within):
+    if hardware is None or hardware.chip.platform != "tpu" or not (between and within):
         return [(kind, axes, payload_bytes)]
     inner: Leg = (kind, within, payload_bytes)
     outer: Leg = (kind, between, payload_bytes // target.mesh.ways(within))
-    return [inner, outer] if kind in SUMS else [outer, inner]
+    match kind:
+        case CollectiveKind.ALL_REDUCE | CollectiveKind.REDUCE_SCATTER:
+            return [inner, outer]
+        case CollectiveKind.ALL_GATHER:
+            return [outer, inner]
+        case CollectiveKind.ALL_TO_ALL | CollectiveKind.COLLECTIVE_PERMUTE:
+            return [(kind, axes, payload_bytes)]
+        case _:
+            assert_never(kind)
 
 
 def has_ring(axes: int, ways: int, devices: int) -> bool:
@@ -108,7 +117,16 @@ def is_summed_whole(
     if ways < hardware.device_count:
         return False
     is_deep, is_square = len(hardware.topology) > 2, len(set(hardware.topology)) == 1
-    if kind is CollectiveKind.ALL_GATHER:
-        return is_deep or payload_bytes <= _SMALL_GATHER
-    is_sum = kind is CollectiveKind.REDUCE_SCATTER and hardware.chip.name not in _SCATTER
-    return is_sum and (is_deep or is_square)
+    match kind:
+        case CollectiveKind.ALL_GATHER:
+            return is_deep or payload_bytes <= _SMALL_GATHER
+        case CollectiveKind.REDUCE_SCATTER:
+            return hardware.chip.name not in _SCATTER and (is_deep or is_square)
+        case (
+            CollectiveKind.ALL_REDUCE
+            | CollectiveKind.ALL_TO_ALL
+            | CollectiveKind.COLLECTIVE_PERMUTE
+        ):
+            return False
+        case _:
+            assert_never(kind)

@@ -33,6 +33,11 @@ class Change:
         """Say whether nothing changed."""
         return self.before == self.after
 
+    @property
+    def more(self) -> float:
+        """Return how much there is more, negative for less."""
+        return self.after - self.before
+
 
 @dataclass(frozen=True, slots=True)
 class CostDiff:
@@ -55,7 +60,7 @@ class CostDiff:
     def parts(self) -> tuple[Change, ...]:
         """Return the parts of the memory that changed, the largest change first."""
         old, new = self.before.memory.parts, self.after.memory.parts
-        return _changes(
+        return changes(
             {name: part.bytes for name, part in old.items()},
             {name: part.bytes for name, part in new.items()},
         )
@@ -82,7 +87,7 @@ class CostDiff:
     @property
     def axes(self) -> tuple[Change, ...]:
         """Return what is sent over each mesh axis that changed, the largest change first."""
-        return _changes(*self._by_axis)
+        return changes(*self._by_axis)
 
     @property
     def rules(self) -> tuple[Change, ...]:
@@ -119,14 +124,15 @@ def _by_axis(cost: Cost) -> dict[str, int]:
     return {"+".join(axes): size for axes, size in sent.items()}
 
 
-def _changes(old: Mapping[str, float], new: Mapping[str, float]) -> tuple[Change, ...]:
+def changes(old: Mapping[str, float], new: Mapping[str, float]) -> tuple[Change, ...]:
+    """Return the figures that changed, by name, the largest change first."""
     names = dict.fromkeys((*new, *old))
     return _sorted(Change(name, old.get(name, 0), new.get(name, 0)) for name in names)
 
 
 def _sorted(changes: Iterable[Change]) -> tuple[Change, ...]:
     found = [each for each in changes if not each.is_same]
-    return tuple(sorted(found, key=lambda each: (-abs(each.after - each.before), each.name)))
+    return tuple(sorted(found, key=lambda each: (-abs(each.more), each.name)))
 
 
 def _by_rule(cost: Cost) -> Iterator[tuple[str, TrafficRow]]:

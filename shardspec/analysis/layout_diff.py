@@ -181,12 +181,10 @@ def _reason(dim: DimSharding, sharding: ParamSharding) -> Reason:
     if attempt is None:
         name = dim.logical_axis
         return Reason("no name" if name is None else f"no rule for `{name}`", "")
-    if attempt.kind is Kind.STATED and sharding.matched is not None:
-        return Reason(f"override {sharding.matched.pattern}", _place(sharding))
-    if attempt.kind is Kind.PARENT and sharding.matched is not None:
-        failed = "" if dim.taken else f": {_FAILED[attempt.outcome]}"
-        return Reason(f"derive {sharding.matched.pattern}{failed}", _place(sharding))
-    failed = "" if dim.taken else f": {_FAILED[attempt.outcome]}"
+    failed = "" if dim.taken else f": {_FAILED.get(attempt.outcome, attempt.outcome)}"
+    section = {Kind.STATED: "override", Kind.PARENT: "derive"}.get(attempt.kind)
+    if section is not None and sharding.matched is not None:
+        return Reason(f"{section} {sharding.matched.pattern}{failed}", _place(sharding))
     place = attempt.span.place if attempt.span else ""
     return Reason(f"{attempt}{failed}", place)
 

@@ -8,6 +8,7 @@ makes counts as it is today where the step is known, and what the compiler needs
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -84,16 +85,9 @@ def room_lines(plan: ShardingPlan, step: StepMemory | None = None) -> Iterator[s
 def _room(axis: str, caches: tuple[Figure, ...], free: int, plan: ShardingPlan) -> Room:
     dims = [dim for each in caches for dim in each.arrays.dims if dim.logical_axis == axis]
     step = math.lcm(*(dim.ways * dim.unit for dim in dims))
-    low, high = 0, 1
-    while high * step < _MOST and _held(axis, high * step, caches, plan) <= free:
-        low, high = high, high * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _held(axis, middle * step, caches, plan) <= free:
-            low = middle
-        else:
-            high = middle
-    most, sizes = low * step, {axis.name: axis.size for axis in plan.spec.logical_axes}
+    counts = range(step, _MOST, step)
+    fit = bisect_right(counts, free, key=lambda count: _held(axis, count, caches, plan))
+    most, sizes = fit * step, {axis.name: axis.size for axis in plan.spec.logical_axes}
     tokens = _page_size(caches) * most if axis == _PAGES and _page_size(caches) else None
     length = sizes.get(_LENGTH)
     sequences = tokens // length if tokens is not None and length else None

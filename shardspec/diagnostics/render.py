@@ -122,7 +122,7 @@ def _by_source(labels: Sequence[Label]) -> list[tuple[SourceFile, list[Label]]]:
     groups: list[tuple[SourceFile, list[Label]]] = []
     for label in sorted(labels, key=lambda label: not label.primary):
         for source, members in groups:
-            if source is label.span.source:
+            if source == label.span.source:
                 members.append(label)
                 break
         else:

@@ -7,7 +7,10 @@ Megascale. A broadcast passes an array on once, as a permute does.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import assert_never
+from typing import Literal, NamedTuple, assert_never
+
+#: How the parts of an array travel.
+Way = Literal["ring", "pairs", "shift"]
 
 
 class CollectiveKind(StrEnum):
@@ -20,17 +23,48 @@ class CollectiveKind(StrEnum):
     COLLECTIVE_PERMUTE = "collective-permute"
 
     @property
-    def turns(self) -> int:
-        """Return how often a ring goes around: an all-reduce is a reduce-scatter and a gather."""
-        return 2 if self is CollectiveKind.ALL_REDUCE else 1
+    def traits(self) -> Traits:
+        """Return what is so of the kind wherever it is used."""
+        match self:
+            case CollectiveKind.ALL_GATHER:
+                return Traits(grows=True)
+            case CollectiveKind.ALL_REDUCE:  # a reduce-scatter and a gather
+                return Traits(sums=True, turns=2)
+            case CollectiveKind.REDUCE_SCATTER:
+                return Traits(sums=True)
+            case CollectiveKind.ALL_TO_ALL:
+                return Traits(way="pairs", takes_parts=True)
+            case CollectiveKind.COLLECTIVE_PERMUTE:
+                return Traits(way="shift")
+            case _:
+                assert_never(self)
+
+    def payload(self, given: int, made: int) -> int:
+        """Return which counts, as `ring_bytes` takes it: what it is given, or what it makes."""
+        return made if self.traits.grows else given
+
+
+class Traits(NamedTuple):
+    """What is so of a kind of collective.
+
+    Attributes:
+      way: around a ring, from every device to every other, or to the next one alone.
+      sums: whether it adds up, and not only moves, the elements that it is given.
+      grows: whether it makes more than it is given.
+      takes_parts: whether several operands are the parts of one array.
+      turns: how often a ring goes around.
+    """
+
+    way: Way = "ring"
+    sums: bool = False
+    grows: bool = False
+    takes_parts: bool = False
+    turns: int = 1
 
 
 #: Those that sum, and those that give the elements that they are given.
-SUMS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
-MOVES = (
-    *(CollectiveKind.ALL_GATHER, CollectiveKind.ALL_TO_ALL),
-    CollectiveKind.COLLECTIVE_PERMUTE,
-)
+SUMS = tuple(kind for kind in CollectiveKind if kind.traits.sums)
+MOVES = tuple(kind for kind in CollectiveKind if not kind.traits.sums)
 
 IN_HLO = {
     **{str(kind): kind for kind in CollectiveKind},
@@ -60,15 +94,7 @@ def ring_bytes(kind: CollectiveKind, payload_bytes: int, ways: int) -> int:
     """
     if ways <= 1:
         return 0
-    match kind:
-        case CollectiveKind.COLLECTIVE_PERMUTE:
-            return payload_bytes
-        case (
-            CollectiveKind.ALL_GATHER
-            | CollectiveKind.ALL_REDUCE
-            | CollectiveKind.REDUCE_SCATTER
-            | CollectiveKind.ALL_TO_ALL
-        ):
-            return kind.turns * (ways - 1) * payload_bytes // ways
-        case _:
-            assert_never(kind)
+    traits = kind.traits
+    if traits.way == "shift":
+        return payload_bytes
+    return traits.turns * (ways - 1) * payload_bytes // ways

@@ -20,6 +20,13 @@ from shardspec.ir import spec as ir
 
 #: An entry of the spec that says what the dimensions of an array are.
 Entry = ir.PathRule | ir.Override | ir.DeriveRule
+#: What is written at one place of a spec, and found again in the reasons for an answer.
+Written = Entry | ir.AxisRule | ir.ScanRule | ir.MemoryRule | ir.TrainingRule
+
+
+def is_same(one: Written | None, other: Written | None) -> bool:
+    """Say whether two are what the spec says at one place; a copy is the same."""
+    return one == other and (one is None or other is None or one.span == other.span)
 
 
 class Kind(StrEnum):
@@ -558,12 +565,8 @@ class ShardingPlan:
 
     @cached_property
     def _served(self) -> dict[tuple[Entry, Span | None], int]:
-        counts = Counter(id(each.matched) for each in self.arrays)
-        entries = {id(each.matched): each.matched for each in self.arrays if each.matched}
-        found: Counter[tuple[Entry, Span | None]] = Counter()
-        for at, entry in entries.items():  # copies of one entry are many objects
-            found[entry, entry.span] += counts[at]
-        return found
+        found = (each.matched for each in self.arrays if each.matched is not None)
+        return Counter((entry, entry.span) for entry in found)
 
     @property
     def name(self) -> str:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, assert_never
 
 import jax
 import jax.numpy as jnp
@@ -145,14 +145,13 @@ def _curves(bench: _Bench, plan: Plan, tell: Tell) -> Iterator[Curve]:
     joint = [tuple(names)] if len(names) > 1 else []
     for axes in [*((name,) for name in names), *joint]:
         ways = math.prod(bench.mesh.shape[name] for name in axes)
-        for kind, collective in _COLLECTIVES.items():
+        for kind in CollectiveKind:
             tell(f"{kind} over {'+'.join(axes)}")
             seconds = []
             for payload in plan.payloads:
                 count = -(-payload // 4 // ways) * ways
-                count //= ways if kind is CollectiveKind.ALL_GATHER else 1
-                carried = jnp.ones(count, jnp.float32)
-                seconds.append(bench.run(lambda x, c=collective, a=axes: c(x, a), carried))
+                carried = jnp.ones(kind.payload(count, count // ways), jnp.float32)
+                seconds.append(bench.run(lambda x, k=kind, a=axes: _sent(k, x, a), carried))
             yield Curve(str(kind), axes, plan.payloads, tuple(seconds))
 
 
@@ -161,13 +160,21 @@ def _shifted(x: Any, axes: tuple[str, ...]) -> Any:
     return lax.ppermute(x, axes, [(at, (at + 1) % ways) for at in range(ways)])
 
 
-_COLLECTIVES: dict[CollectiveKind, Callable[[Any, tuple[str, ...]], Any]] = {
-    CollectiveKind.ALL_GATHER: lambda x, axes: lax.all_gather(x, axes, tiled=True),
-    CollectiveKind.REDUCE_SCATTER: lambda x, axes: lax.psum_scatter(x, axes, tiled=True),
-    CollectiveKind.ALL_REDUCE: lax.psum,
-    CollectiveKind.ALL_TO_ALL: lambda x, axes: lax.all_to_all(x, axes, 0, 0, tiled=True),
-    CollectiveKind.COLLECTIVE_PERMUTE: _shifted,
-}
+def _sent(kind: CollectiveKind, x: Any, axes: tuple[str, ...]) -> Any:
+    """Return what a collective over mesh axes makes of an array."""
+    match kind:
+        case CollectiveKind.ALL_GATHER:
+            return lax.all_gather(x, axes, tiled=True)
+        case CollectiveKind.REDUCE_SCATTER:
+            return lax.psum_scatter(x, axes, tiled=True)
+        case CollectiveKind.ALL_REDUCE:
+            return lax.psum(x, axes)
+        case CollectiveKind.ALL_TO_ALL:
+            return lax.all_to_all(x, axes, 0, 0, tiled=True)
+        case CollectiveKind.COLLECTIVE_PERMUTE:
+            return _shifted(x, axes)
+        case _:
+            assert_never(kind)
 
 
 @dataclass(frozen=True, slots=True)

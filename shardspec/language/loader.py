@@ -298,8 +298,8 @@ def _in_order(diagnostics: list[Diagnostic]) -> tuple[Diagnostic, ...]:
     Of a value that was torn at its commas, what is wrong with all of it alone is reported: quotes
     would not help.
     """
-    moot = set(map(id, _moot(diagnostics)))
-    diagnostics = [d for d in diagnostics if id(d) not in moot]
+    moot = set(_moot(diagnostics))
+    diagnostics = [d for d in diagnostics if d not in moot]
     trapped = {d.primary.span for d in diagnostics if d.primary and d.code is codes.YAML_TRAP}
     kept = (
         d

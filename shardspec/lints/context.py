@@ -99,7 +99,7 @@ class Context:
 
     def is_own(self, span: Span | None) -> bool:
         """Say whether something stands in the spec itself, and not in what it extends."""
-        return span is not None and span.source is self.spec.source
+        return span is not None and span.source == self.spec.source
 
     @cached_property
     def axes_in_rules(self) -> frozenset[str]:

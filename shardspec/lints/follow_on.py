@@ -269,7 +269,7 @@ def _place(span: Span) -> tuple[_Line, int, int]:
 
 def _is_within_one_entry(one: Span, other: Span) -> bool:
     """Say whether two places are on one line, or in one block that starts at either of them."""
-    if one.source is not other.source:
+    if one.source != other.source:
         return False
     first, last = sorted((one, other), key=lambda span: span.start)
     lines = [one.source.line_text(line) for line in range(first.line, last.line + 1)]

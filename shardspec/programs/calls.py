@@ -15,11 +15,11 @@ from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 from shardspec.diagnostics.words import by_key
+from shardspec.ir.operations import op_info
 from shardspec.programs.hlo import Computation, Instruction, Program, number
 
 #: Operations whose computations run; those of the others say how to combine two numbers.
 _CALLS = frozenset(("fusion", "call", "while", "conditional", "async", "custom-call"))
-_SAME = frozenset(("bitcast", "copy", "convert", "reshape", "copy-start", "copy-done"))
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 #: How many operations a number is followed through.
 _FAR = 50
@@ -174,7 +174,7 @@ def through(computation: Computation, name: str) -> Instruction | None:
     """Return what a name stands for, through copies and other forms."""
     found = computation.instructions.get(name)
     for _ in range(_FAR):
-        if found is None or found.operation not in _SAME or not found.operands:
+        if found is None or op_info(found.operation).view != "whole" or not found.operands:
             return found
         found = computation.instructions.get(found.operands[0])
     return found

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 
 from shardspec.ir.collectives import IN_HLO
+from shardspec.ir.operations import op_info
 from shardspec.ir.step import Figure
 from shardspec.programs.hlo import Instruction
 
@@ -20,22 +21,6 @@ from shardspec.programs.hlo import Instruction
 _AMONG = re.compile(r"\b(?:replica_groups|channel_id|source_target_pairs)=")
 #: Each begins, goes on and ends as one of its own name.
 _PARTS = ("start", "update", "done")
-#: What a device does by itself, or with its host. Source: XLA, hlo/ir/hlo_opcode.h.
-_LOCAL_NAMES = """
-abs acos acosh add add-dependency after-all and asin asinh async atan atan2 atanh batch-norm-grad
-batch-norm-inference batch-norm-training bitcast bitcast-convert broadcast call cbrt ceil cholesky
-clamp compare complex concatenate conditional constant convert convolution copy cosh cosine
-count-leading-zeros divide domain dot dynamic-reshape dynamic-slice dynamic-update-slice erf
-exponential exponential-minus-one fft floor fusion gather get-dimension-size get-tuple-element
-imag infeed iota is-finite log log-plus-one logistic map maximum minimum mulhi multiply negate not
-opt-barrier or outfeed pad parameter partition-id popcnt power ragged-dot real reduce
-reduce-precision reduce-window remainder replica-id reshape reverse rng rng-bit-generator
-rng-get-and-update-state round-nearest-afz round-nearest-even rsqrt scaled-dot scatter select
-select-and-scatter set-dimension-size shift-left shift-right-arithmetic shift-right-logical
-shuffle sign sine sinh slice sort sqrt stochastic-convert subtract tan tanh topk transpose
-triangular-solve tuple while xor
-"""
-_LOCAL = frozenset(_LOCAL_NAMES.split())
 #: What a program has of these it has of the other end, too: what is sent counts.
 _OTHER_ENDS = frozenset(("recv", "recv-done", "send-done"))
 _TARGET = re.compile(r'\bcustom_call_target="([^"]*)"')
@@ -106,7 +91,7 @@ def uncounted(each: Instruction, *, crosses: bool = False) -> Uncounted | None:
         return operation, "how much each device sends is in its operands", SENDS
     if operation == "custom-call":
         return _of_call(each)
-    if operation not in _LOCAL:
+    if not op_info(operation).is_known:
         return operation, "shardspec does not know this operation", SENDS
     if _AMONG.search(each.bare):
         return operation, "it names devices, which no operation of this name does", SENDS

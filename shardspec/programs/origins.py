@@ -12,18 +12,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shardspec.ir.collectives import MOVES, CollectiveKind
+from shardspec.ir.operations import op_info
 from shardspec.programs.calls import Calls, Ref, Site, through
 from shardspec.programs.census import base
 from shardspec.programs.hlo import Instruction, number
 
-#: Operations that show a value in another form, or pass it on.
-_VIEWS = frozenset(
-    (
-        *("bitcast", "copy", "convert", "transpose", "reshape", "slice", "dynamic-slice"),
-        *("copy-start", "copy-done", "async-update", "async-done", "optimization-barrier"),
-        *("broadcast", "bitcast-convert", "reverse", "reduce-precision"),
-    )
-)
 _INSIDE = frozenset(("fusion", "call", "async-start", "while", "conditional"))
 #: How many operations a value is followed through, and how many that read it.
 _FAR = 500
@@ -100,7 +93,7 @@ class Origins:
             picked = each.operands[indices[-1] : indices[-1] + 1] if indices else each.operands
             return Ref(own, (picked or each.operands)[0]), ()
         joins = each.operation == "custom-call" and '"ConcatBitcast"' in each.attributes
-        return (first, indices) if each.operation in _VIEWS or joins else None
+        return (first, indices) if op_info(each.operation).view or joins else None
 
     def _inside(self, each: Instruction, indices: tuple[int, ...]) -> Element | None:
         """Return the root of what an instruction runs; of a loop, its body."""

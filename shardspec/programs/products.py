@@ -12,23 +12,12 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from shardspec.ir.operations import op_info
 from shardspec.ir.spec import Shape
 from shardspec.ir.step import OpKind
 from shardspec.programs.census import target_of
 from shardspec.programs.hlo import Instruction, number
 
-_KINDS: dict[str, OpKind] = {
-    "dot": "einsum",
-    "convolution": "convolution",
-    "ragged-dot": "kernel",
-    "gather": "gather",
-    "scatter": "scatter",
-    "sort": "sort",
-    "topk": "sort",
-    "fft": "kernel",
-    "cholesky": "kernel",
-    "triangular-solve": "kernel",
-}
 #: How the targets of custom calls begin that are kernels; the others are marks, or move memory.
 _KERNELS = ("tpu_custom_call", "__cu", "__onednn", "__triton", "triton", "mosaic", "__gpu$")
 _WINDOW = re.compile(r"\bwindow=\{([^{}]*+)\}")
@@ -42,7 +31,7 @@ def kind_of(each: Instruction) -> OpKind | None:
     """Return what an instruction computes, None for one that a compiler fuses away."""
     if each.operation == "custom-call":
         return "kernel" if target_of(each).startswith(_KERNELS) else None
-    return _KINDS.get(each.operation)
+    return op_info(each.operation).kind
 
 
 def flops_of(each: Instruction, operands: Sequence[Shape], result: Shape) -> int:

@@ -132,7 +132,7 @@ class _Sent:
     @property
     def is_combined(self) -> bool:
         """Say whether other arrays are sent along."""
-        return len(self.each.operands) > 1 and self.kind is not CollectiveKind.ALL_TO_ALL
+        return len(self.each.operands) > 1 and not self.kind.traits.takes_parts
 
 
 @dataclass(slots=True)
@@ -258,7 +258,7 @@ class _Reader:
         if kind is CollectiveKind.ALL_REDUCE and _FUSED_SCATTER in ref.computation:
             kind = CollectiveKind.REDUCE_SCATTER
         arrays = [self._array(ref, name) for name in each.operands]
-        if kind is CollectiveKind.ALL_TO_ALL and len(arrays) > 1 and arrays[0] is not None:
+        if kind.traits.takes_parts and len(arrays) > 1 and arrays[0] is not None:
             arrays = [HloArray(arrays[0].dtype, (len(arrays), *arrays[0].shape))]
         if not arrays or None in arrays:
             self._miss(ref, str(kind), "what it sends cannot be read", ("sends", "time"))
@@ -271,7 +271,9 @@ class _Reader:
         """Return what a collective gives for one array; across slices, what is received."""
         if each.operation == "send":
             return self._other_end(ref, each), (0,)
-        return ref, (at,) if len(each.operands) > 1 and each.operation != "all-to-all" else ()
+        kind = IN_HLO.get(base(each.operation))
+        are_parts = kind is not None and kind.traits.takes_parts
+        return ref, (at,) if len(each.operands) > 1 and not are_parts else ()
 
     def _other_end(self, ref: Ref, each: Instruction) -> Ref:
         """Return what is received for what is sent to other slices, and the other way around."""
@@ -285,8 +287,8 @@ class _Reader:
         return ref if key is None else self.ends.get((each.operation, key.group(1)), ref)
 
     def _row(self, sent: _Sent) -> Collective:
-        is_gather = sent.kind is CollectiveKind.ALL_GATHER
-        payload = sent.array.bytes * (sent.members.ways if is_gather else 1)
+        payload = sent.kind.payload(sent.array.bytes, sent.array.bytes * sent.members.ways)
+        is_gather = sent.kind.traits.grows
         origin = self.origins.origin(sent.operand)
         carries = self._carried(sent, origin)
         return Collective(

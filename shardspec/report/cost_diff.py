@@ -40,15 +40,13 @@ def written_lines(traced: Cost, written: Cost) -> Iterator[str]:
     """Yield the figures of a step that was traced beside those of the lines written of it."""
     diff = CostDiff(traced.target.name, traced, written)
     old, new = (cost.step.wire_bytes if cost.step else {} for cost in (traced, written))
-    memory, unsaid = diff.memory, _optimizer(traced)
-    if _optimizer(written):
-        unsaid = 0
+    unsaid = _unsaid(diff)
     rows = [("", "traced", "written", "")]
     rows.append(_compared(diff.flops, lambda flops: flops_text(round(flops))))
     for axes in sorted({*old, *new}):
         sent = Change("+".join(axes), old.get(axes, 0), new.get(axes, 0))
         rows.append(_compared(sent, binary_bytes))
-    rows.append(_compared(replace(memory, before=memory.before - unsaid), binary_bytes))
+    rows.append(_compared(_stated_memory(diff), binary_bytes))
     yield from columns(rows)
     if unsaid:
         yield f"  memory without {binary_bytes(unsaid)} of the optimizer: the spec has no `state:`"
@@ -57,19 +55,20 @@ def written_lines(traced: Cost, written: Cost) -> Iterator[str]:
 def off_by(traced: Cost, written: Cost) -> float:
     """Return the largest share by which FLOPs, memory or all that is sent are off."""
     diff = CostDiff(traced.target.name, traced, written)
-    unsaid = 0 if _optimizer(written) else _optimizer(traced)
-    old, new = (
-        sum(cost.step.wire_bytes.values()) if cost.step else 0 for cost in (traced, written)
-    )
-    pairs = [(diff.flops.before, diff.flops.after), (old, new)]
-    pairs.append((diff.memory.before - unsaid, diff.memory.after))
     return max(
-        abs(after - before) / before if before else float(after > 0) for before, after in pairs
+        abs(each.more) / each.before if each.before else float(each.after > 0)
+        for each in (diff.flops, diff.sent, _stated_memory(diff))
     )
 
 
-def _optimizer(cost: Cost) -> int:
-    return 0 if cost.memory.optimizer is None else cost.memory.optimizer.bytes
+def _unsaid(diff: CostDiff) -> int:
+    """Return the bytes of the optimizer that was traced, where the lines say nothing of one."""
+    traced, written = diff.before.memory.optimizer, diff.after.memory.optimizer
+    return 0 if traced is None or (written and written.bytes) else traced.bytes
+
+
+def _stated_memory(diff: CostDiff) -> Change:
+    return replace(diff.memory, before=diff.memory.before - _unsaid(diff))
 
 
 def _compared(change: Change, text: Callable[[float], str]) -> tuple[str, str, str, str]:

@@ -312,7 +312,7 @@ def _short(span: Span | None, plan: ShardingPlan) -> str:
     """Return `:33` for a line of the spec itself, else the file as well."""
     if span is None:
         return ""
-    return f":{span.line}" if span.source is plan.spec.source else _place(span)
+    return f":{span.line}" if span.source == plan.spec.source else _place(span)
 
 
 def why_not(

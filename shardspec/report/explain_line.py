@@ -122,7 +122,7 @@ def nothing_there(file: str, line: int, plan: plans.ShardingPlan) -> tuple[str, 
         what = "empty" if not text else "a comment"
         return f"line {line} of {source.name} is {what}", _ASK
     nothing = f"line {line} of {source.name} holds nothing in force"
-    if source is plan.spec.source:
+    if source == plan.spec.source:
         return f"{nothing}: no rule, pattern, axis, array, activation or target", _ASK
     return f"{nothing}: a rule that is replaced or dropped, or a heading", _ASK
 
@@ -231,7 +231,7 @@ def _outcomes(
     found: dict[str | None, list[S]] = {}
     for sharding in shardings:
         for dim in sharding.dims:
-            attempt = next((a for a in dim.attempts if a.rule is rule), None)
+            attempt = next((a for a in dim.attempts if plans.is_same(a.rule, rule)), None)
             if attempt is not None or dim.logical_axis == rule.logical_axis:
                 said = None if attempt is None else _said(attempt, dim, sharding, plan)
                 found.setdefault(said, []).append(sharding)
@@ -263,7 +263,7 @@ def _entry_text(entry: plans.Entry) -> str:
 def _entry(entry: plans.Entry, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield which arrays an entry names, and who names the others that it matches."""
     yield _entry_text(entry)
-    named = [sharding for sharding in plan.arrays if sharding.matched is entry]
+    named = [sharding for sharding in plan.arrays if plans.is_same(sharding.matched, entry)]
     matching = _matching(entry.pattern, plan)
     if named:
         verb = "lays out" if isinstance(entry, ir.DeriveRule) else "names"
@@ -281,7 +281,7 @@ def _entry(entry: plans.Entry, plan: plans.ShardingPlan) -> Iterator[str]:
 
 def _others(matching: list[plans.ParamSharding], entry: plans.Entry) -> Iterator[str]:
     """Yield what else gives names to arrays that an entry matches."""
-    others = (sharding for sharding in matching if sharding.matched is not entry)
+    others = (sharding for sharding in matching if not plans.is_same(sharding.matched, entry))
     for taker, group in words.grouped(others, lambda sharding: sharding.matched).items():
         if taker is None:
             own = group[0].origin is plans.Origin.ARRAY
@@ -301,7 +301,7 @@ def _place(pattern: ir.Pattern) -> str:
 def _memory(entry: ir.MemoryRule, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield which arrays an entry places, and what it does to optimizer state."""
     yield f'memory "{entry.pattern}": {entry.memory}'
-    placed = [sharding for sharding in plan.arrays if sharding.placed is entry]
+    placed = [sharding for sharding in plan.arrays if plans.is_same(sharding.placed, entry)]
     if placed:
         yield f"  places {_with_bytes(placed)}"
     matcher = PathMatcher((entry.pattern,))
@@ -319,7 +319,7 @@ def _memory(entry: ir.MemoryRule, plan: plans.ShardingPlan) -> Iterator[str]:
 def _training(entry: ir.TrainingRule, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield which arrays an entry decides on, and the bytes of their parameters."""
     yield f'training "{entry.pattern}": {entry.training}'
-    found = [sharding for sharding in plan.arrays if sharding.training is entry]
+    found = [sharding for sharding in plan.arrays if plans.is_same(sharding.training, entry)]
     if found:
         verb = "trains" if entry.training == "trained" else "freezes"
         yield f"  {verb} {_with_bytes(found)}"
@@ -342,13 +342,13 @@ def _scan(scan: ir.ScanRule, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield the arrays whose names a `scan` entry completes."""
     stacked = ", ".join(f"{name}@{position}" for name, position in scan.axes)
     yield f'scan "{scan.pattern}": {stacked}'
-    used = [sharding for sharding in plan.arrays if sharding.scan is scan]
+    used = [sharding for sharding in plan.arrays if plans.is_same(sharding.scan, scan)]
     matching = _matching(scan.pattern, plan)
     if used:
         yield f"  adds to the names of {_described(used)}"
     if len(matching) > len(used) or not matching:
         yield _matches(matching, plan, scan.pattern)
-        reasons = Counter(_why_unscanned(s) for s in matching if s.scan is not scan)
+        reasons = Counter(_why_unscanned(s) for s in matching if not plans.is_same(s.scan, scan))
         yield from (f"    {count} {why}" for why, count in reasons.most_common())
 
 
@@ -467,21 +467,17 @@ def explain_logical_axis(name: str, plan: plans.ShardingPlan) -> Iterator[str]:
     head = f"logical axis {name}"
     declared = next((axis for axis in plan.spec.logical_axes if axis.name == name), None)
     yield from [head] if declared is None else _declared(declared, head)
-    for rule in plan.spec.axis_rules:
-        if rule.logical_axis == name:
-            place = rule.span.place if rule.span else ""
-            yield f"  {rule}   {place}"
-    yield from _having(name, plan)
+    yield from _placed(name, plan)
     for role in sorted(_roles(name, plan)):
         yield f"role {role}"
-        for rule in plan.spec.axis_rules:
-            if rule.logical_axis == role:
-                yield f"  {rule}   {rule.span.place if rule.span else ''}".rstrip()
-        yield from _having(role, plan)
+        yield from _placed(role, plan)
 
 
-def _having(name: str, plan: plans.ShardingPlan) -> Iterator[str]:
-    """Yield the arrays and activations that have a logical axis by this name."""
+def _placed(name: str, plan: plans.ShardingPlan) -> Iterator[str]:
+    """Yield the rules for a logical axis by this name, then what has it."""
+    for rule in plan.spec.axis_rules:
+        if rule.logical_axis == name:
+            yield f"  {rule}   {rule.span.place if rule.span else ''}".rstrip()
     yield from _row_lines([row for row in rows(plan) if name in row.first.logical_axes], None)
     named = [each for each in plan.activations if name in each.logical_axes]
     if named:

@@ -18,7 +18,7 @@ from shardspec.lints.checks import unknown_mesh_axis
 from shardspec.lints.context import Context
 from shardspec.report.cost import seconds_text
 from shardspec.search.candidates import Candidate
-from shardspec.search.ranking import SearchRow, Sent, changes, is_tie, pareto, spread
+from shardspec.search.ranking import SearchRow, Sent, is_tie, pareto, parts_changed, spread
 from shardspec.search.searching import Found
 
 #: How wide it is where no terminal says.
@@ -288,8 +288,8 @@ def phrase(today: SearchRow, row: SearchRow) -> str:
         names = dict.fromkeys(each.what for each in (*row.unknown, *today.unknown))
         return f"unknown: {words.listed(names)}"
     least = _LITTLE * max(today.seconds, row.seconds)
-    moved = [each for each in changes(today, row) if abs(each.more) >= least]
-    parts = [f"{_signed(each.more)} {each.what}" for each in moved[:3]]
+    moved = [each for each in parts_changed(today, row) if abs(each.more) >= least]
+    parts = [f"{_signed(each.more)} {each.name}" for each in moved[:3]]
     more = row.memory.bytes - today.memory.bytes
     if abs(more) >= 0.01 * max(today.memory.bytes, row.memory.bytes):
         parts.append(f"{'+' if more > 0 else '-'}{words.binary_bytes(abs(more))}")
@@ -318,9 +318,8 @@ def _beside_today(found: Found, best: SearchRow) -> Iterator[str]:
     old, new = seconds_text(today.seconds), seconds_text(best.seconds)
     yield f"best beside today   ~ {old} -> ~ {new}, {told}"
     parts = [
-        f"{each.what} {seconds_text(each.before)} -> {seconds_text(each.after)}"
-        for each in changes(today, best)
-        if each.before != each.after
+        f"{each.name} {seconds_text(each.before)} -> {seconds_text(each.after)}"
+        for each in parts_changed(today, best)
     ]
     yield f"    takes   {', '.join(parts)}" if parts else "    takes   as long in all parts"
     sent = found.sends(best)

@@ -10,7 +10,7 @@ import json
 
 from shardspec.records import Data, data_of, picked
 from shardspec.report.cost_json import lines_of, uncounted
-from shardspec.report.search import Search, Shown
+from shardspec.report.search import Search
 from shardspec.search.candidates import size_text
 from shardspec.search.ranking import SearchRow, Sent, is_tie
 from shardspec.versions import PACKAGE, SEARCH_JSON
@@ -20,7 +20,6 @@ def search_text(table: Search) -> str:
     """Return what a search found as JSON text. Equal searches have equal texts."""
     found, best = table.found, table.best
     ranking = found.ranking
-    checked = {id(each.row): each for each in table.shown}
     head = {
         "schema": SEARCH_JSON,
         "made_by": f"shardspec {PACKAGE}",
@@ -33,7 +32,7 @@ def search_text(table: Search) -> str:
         "today": None if found.today is None else _row(found.today, best),
     }
     rows = [
-        {"rank": rank, **_row(row, best), "findings": _codes(checked.get(id(row)))}
+        {"rank": rank, **_row(row, best), "findings": _codes(row, table)}
         for rank, row in enumerate(found.rows, 1)
     ]
     sent = [] if best is None else [_sent(each) for each in found.sends(best)]
@@ -42,10 +41,10 @@ def search_text(table: Search) -> str:
     return ",\n".join((text[:-2], *lists)) + "\n}\n"
 
 
-def _codes(shown: Shown | None) -> list[str] | None:
-    if shown is None:
-        return None
-    return list(dict.fromkeys(each.code.id for each in shown.findings))
+def _codes(row: SearchRow, table: Search) -> list[str] | None:
+    """Return the findings of a row; None where the checks were not asked about it."""
+    shown = next((each for each in table.shown if each.row == row), None)
+    return None if shown is None else list(dict.fromkeys(each.code.id for each in shown.findings))
 
 
 def _row(row: SearchRow, best: SearchRow | None) -> Data:

@@ -255,7 +255,7 @@ def rules_text(sharding: ParamSharding, plan: ShardingPlan) -> str:
         taken = dim.taken
         span = taken.span if taken and taken.mesh_axes else None
         if span is not None:
-            own = span.source is plan.spec.source
+            own = span.source == plan.spec.source
             places.append(f":{span.line}" if own else span.place)
     return " ".join(dict.fromkeys(places))
 

@@ -154,7 +154,7 @@ def _kinds(spec: Spec, flow: Flow) -> Callable[[ParamSharding], Hashable]:
 
     def kind(each: ParamSharding) -> Hashable:
         param = each.param
-        named = (each.origin, id(each.matched), each.logical_axes, each.mismatch)
+        named = (each.origin, each.matched, each.logical_axes, each.mismatch)
         read_by = tuple(readers.get(each.path, ()))
         return (param.shape, param.dtype, param.is_cache, named, read_by)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
 from shardspec.analysis.cost import Cost
+from shardspec.analysis.cost_diff import Change, changes
 from shardspec.analysis.memory import has_room
 from shardspec.analysis.step_memory import Amount
 from shardspec.analysis.step_time import Scale, StepTime, scaled
@@ -137,20 +138,21 @@ class Ranking:
     too_large: int = 0
     refused: int = 0
     untimed: dict[str, None] = field(default_factory=dict)
-    _evaluators: dict[int, Evaluator] = field(default_factory=dict)
+    _evaluators: dict[tuple[tuple[str, str], ...], Evaluator] = field(default_factory=dict)
     _best: dict[object, SearchRow] = field(default_factory=dict)
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        """Return what a copy has: not what was worked out of specs by their `id`."""
+        """Return what a copy has: all but the compiled patterns of the evaluators."""
         state = {each.name: getattr(self, each.name) for each in fields(self)}
         return None, {**state, "_evaluators": {}}
 
     def row(self, candidate: Candidate) -> SearchRow | None:
         """Return what a candidate costs; None where that is not known."""
-        spec = candidate.variant.spec
-        evaluator = self._evaluators.get(id(spec))
+        variant = candidate.variant
+        evaluator = self._evaluators.get(variant.changes)
         if evaluator is None:
-            evaluator = self._evaluators[id(spec)] = Evaluator(spec, self.params)
+            evaluator = Evaluator(variant.spec, self.params)
+            self._evaluators[variant.changes] = evaluator
         cost = evaluator.cost(candidate.target, candidate.order)
         if cost is None or cost.time is None:
             return None
@@ -240,13 +242,9 @@ def pareto(rows: Sequence[SearchRow]) -> tuple[SearchRow, ...]:
       front: of two that stay, neither is at least as good in everything and better in something.
       known: what has an unknown beats none.
     """
-    front: list[SearchRow] = []
-    for row in sorted(rows, key=_point):
-        known = (other for other in front if not other.unknown)
-        if not any(_is_beaten(_point(row), _point(other)) for other in known):
-            front.append(row)
-    kept = set(map(id, front))
-    return tuple(row for row in rows if id(row) in kept)
+    known = {_point(row) for row in rows if not row.unknown}
+    beaten = {one for one in map(_point, rows) if any(_is_beaten(one, other) for other in known)}
+    return tuple(row for row in rows if _point(row) not in beaten)
 
 
 def _point(row: SearchRow) -> tuple[float, int, int]:
@@ -274,29 +272,13 @@ def is_tie(one: SearchRow, other: SearchRow) -> bool:
 # beside today's
 
 
-class Change(NamedTuple):
-    """What changes in a part of a step: seconds, or bytes of memory."""
-
-    what: str
-    before: float
-    after: float
-
-    @property
-    def more(self) -> float:
-        """Return how much there is more, negative for less."""
-        return self.after - self.before
-
-
-def changes(before: SearchRow, after: SearchRow) -> tuple[Change, ...]:
+def parts_changed(before: SearchRow, after: SearchRow) -> tuple[Change, ...]:
     """Return how the parts of the time change, the largest change first.
 
     Invariants:
       sum: the changes sum to the difference of the steps.
     """
-    old, new = before.parts, after.parts
-    names = dict.fromkeys((*old, *new))
-    found = [Change(name, old.get(name, 0.0), new.get(name, 0.0)) for name in names]
-    return tuple(sorted(found, key=lambda each: -abs(each.more)))
+    return changes(before.parts, after.parts)
 
 
 class Sent(NamedTuple):

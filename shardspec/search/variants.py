@@ -9,7 +9,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.source import excerpt_of
@@ -103,12 +103,10 @@ def _with_changes(made: Spec, before: Spec, after: Spec) -> Spec:
     if after is before:
         return made
     if made.step is not None and after.step is not None and before.step is not None:
-        step = made.step
         if after.step.remat != before.step.remat:
-            step = replace(step, remat=after.step.remat)
+            made = _with_step(made, remat=after.step.remat)
         if after.step.microbatches != before.step.microbatches:
-            step = replace(step, microbatches=after.step.microbatches)
-        made = replace(made, step=step)
+            made = _with_step(made, microbatches=after.step.microbatches)
     if after.state != before.state:
         made = replace(made, state=after.state)
     if after.axis_rules != before.axis_rules or after.any_rules != before.any_rules:
@@ -162,16 +160,13 @@ def _state(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
 
 
 def _remat(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
-    assert spec.step is not None, "only a spec with a step is searched"
-    if spec.step.mode == "serve":
+    if spec.step is not None and spec.step.mode == "serve":
         return Refusal("`remat` cannot be chosen: the step serves", "leave it out of --over")
     found = {value: tuple(value.split()) for value in values or ("none", "dots", "full")}
-    steps = {name: replace(spec.step, remat=kept) for name, kept in found.items()}
-    return {name: replace(spec, step=step) for name, step in steps.items()}
+    return {name: _with_step(spec, remat=kept) for name, kept in found.items()}
 
 
 def _microbatches(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
-    assert spec.step is not None, "only a spec with a step is searched"
     unread = next((each for each in values if not _COUNT.fullmatch(each)), None)
     if unread is not None:
         return Refusal(f"`microbatches={unread}` is no number of them", "as in `microbatches=1|4`")
@@ -180,8 +175,11 @@ def _microbatches(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
     counts = [int(each) for each in values] or [
         count for count in _MICROBATCHES if not batch or count in divisors(batch)
     ]
-    steps = {f"{count}": replace(spec.step, microbatches=count) for count in counts}
-    return {name: replace(spec, step=step) for name, step in steps.items()}
+    return {f"{count}": _with_step(spec, microbatches=count) for count in counts}
+
+
+def _with_step(spec: Spec, **changes: Any) -> Spec:
+    return replace(spec, step=replace(spec.step, **changes)) if spec.step else spec
 
 
 _Maker = Callable[[Spec, Sequence[str]], "_Made | Refusal"]

@@ -147,16 +147,14 @@ def walk_seconds(kind: CollectiveKind, payload_bytes: float, stretch: Sequence[L
     Invariants:
       monotone: more bytes never take less time.
     """
-    if kind is CollectiveKind.COLLECTIVE_PERMUTE:
+    traits, seconds, inside = kind.traits, 0.0, 1
+    if traits.way == "shift":
         return max((payload_bytes / leg.shift_bytes_per_s for leg in stretch), default=0.0)
-    turns, seconds, inside = kind.turns, 0.0, 1
     for leg in stretch:
-        share = (leg.ways - 1) / leg.ways
-        if kind is CollectiveKind.ALL_TO_ALL:
-            sent = payload_bytes * share / leg.pairs_bytes_per_s
-        else:
-            sent = turns * payload_bytes / inside * share / leg.bytes_per_s
-        seconds += max(sent, turns * leg.diameter * HOP_SECONDS)
+        sent = traits.turns * payload_bytes * (leg.ways - 1) / leg.ways
+        is_ring = traits.way == "ring"
+        sent /= leg.bytes_per_s * inside if is_ring else leg.pairs_bytes_per_s
+        seconds += max(sent, traits.turns * leg.diameter * HOP_SECONDS)
         inside *= leg.ways
     return seconds
 

@@ -13,7 +13,7 @@ from shardspec import pipeline
 from shardspec.report.search import checked
 from shardspec.search.candidates import Freedom
 from shardspec.search.evaluate import Evaluator, Share
-from shardspec.search.ranking import Wanted, changes, is_tie, pareto
+from shardspec.search.ranking import Wanted, is_tie, pareto, parts_changed
 from shardspec.search.searching import Found, search
 from shardspec.search.variants import Refusal, parse_over, variants
 from tests.search.specs import TEXT, question, spec_of
@@ -67,7 +67,7 @@ def test_a_search_is_the_same_each_time(found: Found) -> None:
 def test_changes_are_the_difference(found: Found) -> None:
     assert found.today is not None
     for row in found.rows:
-        more = sum(each.more for each in changes(found.today, row))
+        more = sum(each.more for each in parts_changed(found.today, row))
         assert more == pytest.approx(row.seconds - found.today.seconds, abs=1e-12)
         sent = found.sends(row)
         assert all(each.before != each.after for each in sent)

@@ -10,13 +10,8 @@ from collections.abc import Mapping
 
 from shardspec.ir.step import CollectiveKind
 from shardspec.jax_backend.step.graph import Body, Node, Value
-from shardspec.jax_backend.step.sends import VIEWS, Send
+from shardspec.jax_backend.step.sends import Send
 
-#: Operations that are linear in any of their operands; an index or a condition is a whole number.
-_LINEAR = VIEWS | frozenset(
-    f"stablehlo.{name}"
-    for name in ("add", "subtract", "negate", "select", "dynamic_update_slice", "concatenate")
-)
 #: Operations that are linear in an operand where the other is made of something else.
 _SCALES = frozenset(("stablehlo.multiply", "stablehlo.divide"))
 #: How many values are looked at between a sum and its total.
@@ -82,7 +77,7 @@ def _onward(user: Node, value: Value) -> tuple[list[Value], list[Value]] | None:
         return [body.arguments[at] for body in user.bodies[:1] if at < len(body.arguments)], []
     if user.name == "stablehlo.optimization_barrier":
         return [user.results[at]], []
-    if user.name in _LINEAR or user.name.startswith("sdy."):
+    if user.info.is_linear or user.name.startswith("sdy."):
         return user.results, []
     if user.name in _SCALES and (at == 0 or user.name == "stablehlo.multiply"):
         return user.results, user.operands[1:] if at == 0 else user.operands[:1]

@@ -20,15 +20,15 @@ from shardspec.ir.step import Cause, CauseKind, Place
 from shardspec.jax_backend.step.graph import Graph, Node, Split, Value, dims_of, split_of
 from shardspec.jax_backend.step.ops import contracted_axes
 from shardspec.jax_backend.step.places import located
-from shardspec.jax_backend.step.sends import VIEWS, Send
+from shardspec.jax_backend.step.sends import Send
 from shardspec.jax_backend.step.trace import Given, Layouts, Result
 from shardspec.programs.op_names import constraint_names
 
 _INPUT = re.compile(r"^input: (\d+)$")
 _OUTPUT = re.compile(r"^output: (\d+)$")
 _CONSTRAINT = re.compile(r"^constraint_\d+$")
+_LOOKUPS = ("gather", "scatter")
 _REGION = re.compile(r"^(mc_\d+)_(input|output): (\d+)$")
-_LOOKUPS = frozenset(("stablehlo.gather", "stablehlo.scatter"))
 #: How far a value is followed through operations that only show it otherwise.
 _FAR = 64
 
@@ -236,7 +236,7 @@ def _carriers(send: Send, axis: str) -> list[Value]:
     for node in nodes:
         own = node.operands[0] if node is not None and node.operands and not node.bodies else None
         is_other = node is send.node and own is not send.source  # that XLA sends instead
-        if node and own and axis in own.axes and (is_other or node.name in _LOOKUPS):
+        if node and own and axis in own.axes and (is_other or node.info.kind in _LOOKUPS):
             return [own]
     if axis in send.source.axes:
         return [send.source]
@@ -250,14 +250,14 @@ def _carriers(send: Send, axis: str) -> list[Value]:
 def _forms(value: Value) -> Iterator[Value]:
     yield value
     for user in value.users:
-        if user.name in VIEWS:
+        if user.info.view:
             yield from _forms(user.result)
 
 
 def _maker(value: Value) -> Node | None:
     """Return the operation that a value comes from, other collectives and views looked through."""
     node = value.made_by
-    while node is not None and (node.name.startswith("sdy.") or node.name in VIEWS):
+    while node is not None and (node.name.startswith("sdy.") or node.info.view):
         node = node.operands[0].made_by if node.operands else None
     return node
 
@@ -286,7 +286,7 @@ def _before(value: Value) -> Value | None:
         kept = node.bodies[0].yields[at] is node.bodies[0].arguments[at]
         return node.operands[at] if kept else None
     is_gather = node.name in ("sdy.all_gather", "sdy.all_to_all", "sdy.collective_permute")
-    return node.operands[0] if node.name in VIEWS or is_gather else None
+    return node.operands[0] if node.info.view or is_gather else None
 
 
 def _origin(value: Value, axis: str) -> str | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from shardspec.ir.step import Carried, CollectiveKind
+from shardspec.ir.step import Carried
 from shardspec.jax_backend.step.blame import Blame, root_of
 from shardspec.jax_backend.step.graph import Node, Value
 from shardspec.jax_backend.step.ops import einsum_of, stated_einsum
-from shardspec.jax_backend.step.sends import ELEMENTWISE, VIEWS, Send
+from shardspec.jax_backend.step.sends import Send
 from shardspec.jax_backend.step.trace import Given
 from shardspec.programs.op_names import constraint_names
 
@@ -17,7 +17,6 @@ from shardspec.programs.op_names import constraint_names
 _FAR = 200
 #: How far an update of a parameter is followed back to the state that it starts from.
 _NEAR = 8
-_SUMS = frozenset((CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER))
 _FILLS = frozenset(("stablehlo.dynamic_update_slice", "stablehlo.concatenate"))
 _SPREADS = "stablehlo.broadcast_in_dim"
 _EXCHANGES = frozenset(("sdy.all_reduce", "sdy.all_to_all"))
@@ -35,7 +34,7 @@ class Carries:
         given = self.blame.argument(root.argument)
         if given is not None:
             return _of_argument(given)
-        if send.kind in _SUMS and send.node.phase in ("backward", "update"):
+        if send.kind.traits.sums and send.node.phase in ("backward", "update"):
             gradient = self._gradient(send.result)
             if gradient:
                 return Carried("gradient", gradient)
@@ -112,7 +111,7 @@ class Carries:
 
     def _updated(self, user: Node, value: Value) -> str:
         """Return the parameter whose weight or state an operation brings together with a value."""
-        if user.name not in ELEMENTWISE:
+        if not user.info.is_elementwise:
             return ""
         others = (each for each in user.operands if each is not value)
         for other in others:
@@ -129,7 +128,7 @@ class Carries:
             is_state = given.role in ("parameter", "optimizer")
             return given if is_state and math.prod(root.shape) == size else None
         node = value.made_by
-        if node is None or not left or node.name not in ELEMENTWISE:
+        if node is None or not left or not node.info.is_elementwise:
             return None
         found = [self._state(each, size, left - 1) for each in node.operands]
         owners = {each.owner or each.path for each in found if each is not None}
@@ -157,10 +156,10 @@ def _onward(user: Node, value: Value) -> list[Value]:
     """
     if user.name == _SPREADS and math.prod(user.result.shape) > math.prod(value.shape):
         return []
-    passes = user.name in VIEWS or user.name in _FILLS or user.name.startswith("sdy.")
+    passes = user.info.view or user.name in _FILLS or user.name.startswith("sdy.")
     if passes and user.results and not user.bodies:
         return [user.results[user.operands.index(value) if len(user.results) > 1 else 0]]
-    if user.name in ELEMENTWISE and user.result.shape == value.shape:
+    if user.info.is_elementwise and user.result.shape == value.shape:
         return [user.result]
     if user.bodies:
         at = user.operands.index(value)
@@ -189,7 +188,7 @@ def _next(value: Value) -> list[Node]:
     """Return the operations that read a value, and those that read a sum it is added to."""
     found = list(value.users)
     for user in value.users:
-        if user.name in VIEWS or user.name == "stablehlo.add":
+        if user.info.view or user.name == "stablehlo.add":
             found += user.result.users
     return found
 

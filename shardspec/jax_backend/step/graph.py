@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
+from shardspec.ir.operations import OpInfo, op_info
 from shardspec.ir.spec import PartitionSpec, Shape, array_bytes
 from shardspec.ir.step import Phase, StepArray
 from shardspec.jax_backend.step.places import Located, joined, located
@@ -27,7 +28,6 @@ WITH_BODIES = frozenset(
     )
 )
 _CONSTANTS = frozenset(("sdy.constant", "stablehlo.constant"))
-_SAME = frozenset(("stablehlo.convert", "stablehlo.reshape", "stablehlo.optimization_barrier"))
 _RETURNS = frozenset(("stablehlo.return", "sdy.return", "func.return"))
 
 
@@ -120,6 +120,11 @@ class Node:
     def result(self) -> Value:
         """Return its only result, or the first."""
         return self.results[0]
+
+    @property
+    def info(self) -> OpInfo:
+        """Return what is so of its operation."""
+        return op_info(self.name)
 
     @property
     def count(self) -> float:
@@ -433,7 +438,7 @@ def rounds_of(loop: Node) -> int | None:
 
 
 def _through(value: Value) -> Value:
-    while value.made_by is not None and value.made_by.name in _SAME:
+    while value.made_by is not None and value.made_by.info.view == "whole":
         value = value.made_by.operands[
             value.made_by.results.index(value) if len(value.made_by.operands) > 1 else 0
         ]

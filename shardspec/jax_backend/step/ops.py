@@ -20,41 +20,17 @@ from typing import Any
 from jaxlib.mlir.dialects import stablehlo
 
 from shardspec.diagnostics.words import by_key
+from shardspec.ir.collectives import IN_SHARDY, IN_STABLEHLO
 from shardspec.ir.step import OpKind, StepOp, StepTensor
 from shardspec.jax_backend.step.graph import Graph, Node, Value
-from shardspec.jax_backend.step.sends import VIEWS
 from shardspec.jax_backend.step.trace import Given
 from shardspec.programs.op_names import einsum_in, phase_of
 from shardspec.programs.products import Window, einsum, taps
 
-_KINDS: dict[str, OpKind] = {
-    "stablehlo.dot_general": "einsum",
-    "stablehlo.convolution": "convolution",
-    "stablehlo.gather": "gather",
-    "stablehlo.dynamic_gather": "gather",
-    "stablehlo.scatter": "scatter",
-    "stablehlo.select_and_scatter": "scatter",
-    "stablehlo.sort": "sort",
-    "chlo.top_k": "sort",
-    "stablehlo.fft": "kernel",
-    "stablehlo.cholesky": "kernel",
-    "stablehlo.triangular_solve": "kernel",
-    "stablehlo.custom_call": "kernel",
-    "chlo.ragged_dot": "kernel",
-}
 #: Custom calls that are marks in the program, and compute nothing.
 _MARKS = ("Sharding", "SPMD", "LayoutConstraint", "annotate", "MoveTo", "xla.sdy", "Unreduced")
-#: What makes an array that no consumer can be fused with.
-_MAKERS = frozenset(
-    (
-        *("stablehlo.dot_general", "stablehlo.convolution", "stablehlo.gather"),
-        *("stablehlo.scatter", "stablehlo.sort", "stablehlo.custom_call", "stablehlo.reduce"),
-        *("sdy.all_gather", "sdy.all_reduce", "sdy.reduce_scatter", "sdy.all_to_all"),
-        *("sdy.collective_permute", "stablehlo.all_gather", "stablehlo.all_reduce"),
-        *("stablehlo.reduce_scatter", "stablehlo.all_to_all", "stablehlo.collective_permute"),
-    )
-)
-_READERS = frozenset(("stablehlo.dot_general", "stablehlo.convolution"))
+#: What reads whole arrays, which are kept for it.
+_READERS = ("einsum", "convolution")
 #: Fewer bytes than these are not told of.
 _LEAST_TENSOR_BYTES = 4096
 
@@ -82,7 +58,7 @@ def ops_of(graph: Graph, names: dict[Value, str]) -> Iterator[StepOp]:
       names: of values, by their identity: the weights and activations that are known.
     """
     for node in graph.nodes():
-        kind = _KINDS.get(node.name)
+        kind = node.info.kind
         if kind is not None and node.results and not is_mark(node):
             yield _op(node, kind, names)
 
@@ -256,15 +232,21 @@ def _is_kept(node: Node, value: Value) -> bool:
         at = node.results.index(value)
         body = node.bodies[0]
         return body.yields[at] is not body.arguments[at]
-    if node.name in _MAKERS:
+    if _is_maker(node):
         return _memory_of_copy(node) in (None, "device")
-    if node.phase == "forward" and node.name not in VIEWS and _is_saved(value):
+    if node.phase == "forward" and not node.info.view and _is_saved(value):
         return True
     if _narrows(node):
         made_by = node.operands[0].made_by
-        is_own = made_by is not None and made_by.name not in (_MAKERS | VIEWS)
+        is_own = made_by is not None and not (_is_maker(made_by) or made_by.info.view)
         return is_own and len(_contractions(value)) > 1
-    return node.name not in VIEWS and len(_contractions(value)) > 1
+    return not node.info.view and len(_contractions(value)) > 1
+
+
+def _is_maker(node: Node) -> bool:
+    """Say whether an operation makes an array that no consumer can be fused with."""
+    is_sent = node.name in IN_SHARDY or node.name in IN_STABLEHLO
+    return is_sent or node.info.kind is not None or node.name == "stablehlo.reduce"
 
 
 def _memory_of_copy(node: Node) -> str | None:
@@ -283,7 +265,7 @@ def _is_saved(value: Value) -> bool:
     """
     return any(
         (user.name == "stablehlo.optimization_barrier" and user.phase != "forward")
-        or (user.name in VIEWS and any(_is_saved(view) for view in _views(user, value)))
+        or (user.info.view and any(_is_saved(view) for view in _views(user, value)))
         for user in value.users
     )
 
@@ -296,9 +278,9 @@ def _contractions(value: Value) -> set[int]:
     """Return the contractions that read a value, or a view of it that is as wide."""
     found: set[int] = set()
     for user in value.users:
-        if user.name in _READERS:
+        if user.info.kind in _READERS:
             found.add(user.at)
-        elif user.name in VIEWS and not _narrows(user):
+        elif user.info.view and not _narrows(user):
             found.update(*map(_contractions, _views(user, value)))
     return found
 
@@ -344,7 +326,7 @@ def _narrowings(value: Value) -> Iterator[Node]:
     for user in value.users:
         if _narrows(user):
             yield user
-        elif user.name in VIEWS or user.name == "sdy.all_gather":
+        elif user.info.view or user.name == "sdy.all_gather":
             for view in _views(user, value):
                 yield from _narrowings(view)
 
@@ -373,7 +355,7 @@ def _first_readers(value: Value) -> Iterator[Node]:
     """Yield what reads a value, and what reads the views of it: a gather has no line of its own."""
     for user in value.users:
         yield user
-        if user.name in VIEWS and user.results:
+        if user.info.view and user.results:
             yield from user.result.users
 
 
@@ -391,7 +373,7 @@ def _last_read(value: Value, seen: set[Value]) -> int:
     last = 0
     for user in value.users:
         last = max(last, user.at)
-        if user.name in VIEWS:
+        if user.info.view:
             last = max((last, *(_last_read(view, seen) for view in _views(user, value))))
     if value.body.is_loop and value.yielded:
         owner = value.body.owner

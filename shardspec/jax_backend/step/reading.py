@@ -26,7 +26,7 @@ from shardspec.jax_backend.step.passes import NAMED_AFTER, copy_of, prepared, pr
 from shardspec.jax_backend.step.reshards import reshard_of
 from shardspec.jax_backend.step.returned import returned
 from shardspec.jax_backend.step.rewrites import corrected
-from shardspec.jax_backend.step.sends import VIEWS, Send, sends_of
+from shardspec.jax_backend.step.sends import Send, sends_of
 from shardspec.jax_backend.step.summands import gather_summands
 from shardspec.jax_backend.step.trace import Given, Layouts, Resolving, Traced, platform_of, traced
 from shardspec.jax_backend.step.unknown import unknown_of
@@ -173,7 +173,7 @@ def _served(send: Send) -> Node | None:
 
 def _readers(value: Value) -> Iterator[Node]:
     for user in value.users:
-        if not user.bodies and (user.name in VIEWS or user.name.startswith("sdy.")):
+        if not user.bodies and (user.info.view or user.name.startswith("sdy.")):
             yield from (node for result in user.results for node in _readers(result))
         else:
             yield user

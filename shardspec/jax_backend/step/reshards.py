@@ -14,24 +14,19 @@ from shardspec.ir.collectives import IN_SHARDY, MOVES
 from shardspec.ir.step import Reshard, Tear
 from shardspec.jax_backend.step.graph import Axis, Graph, Node, Value
 from shardspec.jax_backend.step.rewrites import sliced_over
-from shardspec.jax_backend.step.sends import ELEMENTWISE, VIEWS, Send
+from shardspec.jax_backend.step.sends import Send
 
 _SLICE = "sdy.all_slice"
 _MOVES = {_SLICE, *(name for name, kind in IN_SHARDY.items() if kind in MOVES)}
-_FORMS = VIEWS - {_SLICE}
 _TURNS = frozenset(("stablehlo.transpose", "stablehlo.reverse"))
-#: Operations on one element at a time, or on those in one place of several arrays.
-_BY_ELEMENT = ELEMENTWISE | frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        *("log", "log_plus_one", "exponential_minus_one", "cosine", "sine", "cbrt", "compare"),
-        *("and", "or", "not", "xor", "floor", "ceil", "remainder", "round_nearest_even"),
-    )
-)
 #: Stands for the function's giving a value back, among the ticks of what reads it.
 _RESULT = -1
 #: How many values are looked at for what an array comes to.
 _FAR = 300
+
+
+def _is_form(node: Node) -> bool:
+    return bool(node.info.view) and node.name != _SLICE
 
 
 def reshard_of(send: Send, graph: Graph) -> Reshard | None:
@@ -70,7 +65,9 @@ def _tear(value: Value, after: Value, names: Sequence[str]) -> Tear | None:
         node = value.made_by
         if node is not None and node.name == "stablehlo.reshape":
             break
-        is_same = node is not None and (node.name in _FORMS - _TURNS or node.name in _MOVES)
+        is_same = node is not None and (
+            (_is_form(node) and node.name not in _TURNS) or node.name in _MOVES
+        )
         before = node.operands[0] if node is not None and is_same else value.given
         if before is None:
             return None
@@ -104,7 +101,7 @@ def _works(values: Sequence[Value]) -> list[Node] | None:
                 return None
             if user.name == "stablehlo.optimization_barrier":
                 waiting.append(user.results[user.operands.index(value)])
-            elif user.name in _FORMS or user.name in _BY_ELEMENT:
+            elif _is_form(user) or user.info.is_elementwise:
                 waiting.append(user.result)
             elif user.name not in _MOVES:
                 found[user.at] = user
@@ -150,7 +147,7 @@ def _readers(value: Value) -> Iterator[int]:
         owner = value.body.owner
         yield _RESULT if owner is None else owner.at
     for user in value.users:
-        if user.name not in _FORMS:
+        if not _is_form(user):
             yield user.at
         elif user.name == "stablehlo.optimization_barrier":
             yield from _readers(user.results[user.operands.index(value)])

@@ -16,7 +16,6 @@ import jax
 from shardspec.diagnostics.words import by_key
 from shardspec.ir.step import Returned, StepArgument
 from shardspec.jax_backend.step.graph import Graph, Value
-from shardspec.jax_backend.step.sends import ELEMENTWISE, VIEWS
 
 #: How many values are looked at between new state and old.
 _FAR = 100
@@ -129,7 +128,7 @@ def _reaches(value: Value, place: int) -> bool:
         seen.add(value)
         if node.name == "stablehlo.while":
             waiting.append(node.operands[node.results.index(value)])
-        elif node.name in ELEMENTWISE or node.name in VIEWS or node.name.startswith("sdy."):
+        elif node.info.is_elementwise or node.info.view or node.name.startswith("sdy."):
             waiting += node.operands
         elif node.name in ("stablehlo.dynamic_update_slice", "stablehlo.scatter"):
             waiting.append(node.operands[0])

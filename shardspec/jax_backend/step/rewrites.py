@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Container
 from dataclasses import replace
-from typing import Any
+from typing import Any, assert_never
 
 from jaxlib.mlir.dialects import stablehlo
 
@@ -20,7 +20,7 @@ from shardspec.ir.collectives import IN_SHARDY, MOVES, SUMS, CollectiveKind, rin
 from shardspec.ir.spec import Hardware, Target, array_bytes
 from shardspec.jax_backend.step.graph import Node, Value
 from shardspec.jax_backend.step.ops import dimensions
-from shardspec.jax_backend.step.sends import VIEWS, Send
+from shardspec.jax_backend.step.sends import Send
 from shardspec.jax_backend.step.trace import platform_of
 
 #: Operations that pass a partial sum on as it is, so that it can be summed over devices later.
@@ -77,9 +77,9 @@ def is_constant(value: Value) -> bool:
     node = value.made_by
     if node is None:
         return False
-    if node.name in VIEWS:
+    if node.info.view:
         return is_constant(node.operands[0])
-    return node.name in ("sdy.constant", "stablehlo.constant", "stablehlo.iota")
+    return node.info.is_constant
 
 
 def rows_written_in_place(sends: list[Send]) -> list[Send]:
@@ -105,13 +105,18 @@ def _counted_axes(scatter: Node) -> set[str]:
     """Return the mesh axes that split dimensions whose index counts rows up from 0."""
     dims = indexed_dims(scatter)
     into, index = scatter.operands[:2]
-    while index.made_by is not None and index.made_by.name in (*VIEWS, "sdy.all_gather"):
+    while index.made_by is not None and _shows(index.made_by):
         index = index.made_by.operands[0]
     parts = [index]
     if index.made_by is not None and index.made_by.name == "stablehlo.concatenate":
         parts = index.made_by.operands
     counted = [at for at, part in zip(dims, parts, strict=False) if _counts(part)]
     return {axis.name for at in counted for axis in into.split[at]}
+
+
+def _shows(node: Node) -> bool:
+    """Say whether an operation shows what it reads in another form, or on more devices."""
+    return bool(node.info.view) or node.name == "sdy.all_gather"
 
 
 def indexed_dims(scatter: Node) -> list[int]:
@@ -123,7 +128,7 @@ def indexed_dims(scatter: Node) -> list[int]:
 def _counts(value: Value) -> bool:
     """Say whether a value is 0, 1, 2 and so on; a negative index that is not there, too."""
     node = value.made_by
-    while node is not None and node.name in (*VIEWS, "sdy.all_gather", "stablehlo.select"):
+    while node is not None and (_shows(node) or node.name == "stablehlo.select"):
         node = node.operands[-1 if node.name == "stablehlo.select" else 0].made_by
     return node is not None and node.name == "stablehlo.iota"
 
@@ -196,7 +201,7 @@ def narrow_gathers(sends: list[Send], is_tpu: bool = False) -> list[Send]:
     libtpu narrows what is exchanged or passed on, too. Source: compiles of f32 weights and
     activations with libtpu 0.0.52 for v4, v5e, v5p and v6e.
     """
-    kinds = MOVES if is_tpu else MOVES[:1]
+    kinds = MOVES if is_tpu else (CollectiveKind.ALL_GATHER,)
     for send in sends:
         is_moved = send.kind in kinds and send.source is send.node.operands[0]
         if not is_moved or not send.result.users:
@@ -359,15 +364,23 @@ def _looked_up(send: Send) -> Value | None:
     """Return the rows that a lookup gives, or that are added to a table backward."""
     if send.is_written:
         return None
-    if send.kind is CollectiveKind.ALL_GATHER:
-        readers = _all_readers(send)
-        is_lookup = len(readers) == 1 and readers[0].name == "stablehlo.gather"
-        is_table = is_lookup and _same_array(readers[0].operands[0]) is send.result
-        return readers[0].result if is_table and not _is_of_rows(send, readers[0]) else None
-    made_by = send.source.made_by
-    if send.kind is CollectiveKind.REDUCE_SCATTER and made_by is not None:
-        return made_by.operands[-1] if made_by.name == "stablehlo.scatter" else None
-    return None
+    readers, made_by = _all_readers(send), send.source.made_by
+    match send.kind:
+        case CollectiveKind.ALL_GATHER:
+            is_lookup = len(readers) == 1 and readers[0].name == "stablehlo.gather"
+            is_table = is_lookup and _same_array(readers[0].operands[0]) is send.result
+            return readers[0].result if is_table and not _is_of_rows(send, readers[0]) else None
+        case CollectiveKind.REDUCE_SCATTER:
+            is_scatter = made_by is not None and made_by.name == "stablehlo.scatter"
+            return made_by.operands[-1] if made_by is not None and is_scatter else None
+        case (
+            CollectiveKind.ALL_REDUCE
+            | CollectiveKind.ALL_TO_ALL
+            | CollectiveKind.COLLECTIVE_PERMUTE
+        ):
+            return None
+        case _:
+            assert_never(send.kind)
 
 
 def _is_of_rows(send: Send, lookup: Node) -> bool:
@@ -456,21 +469,31 @@ def _has_ring(send: Send, ring_devices: int) -> bool:
 def _is_windowed(send: Send) -> bool:
     if send.is_written:
         return False
-    if send.kind is CollectiveKind.REDUCE_SCATTER:
-        made_by = send.source.made_by if send.node.name == "sdy.reduce_scatter" else None
-        return made_by is not None and made_by.name == "stablehlo.dot_general"
-    if send.kind is not CollectiveKind.ALL_GATHER or send.ways == compiled_sends.SMALL_RING:
-        return False
+    match send.kind:
+        case CollectiveKind.REDUCE_SCATTER:
+            made_by = send.source.made_by if send.node.name == "sdy.reduce_scatter" else None
+            return made_by is not None and made_by.name == "stablehlo.dot_general"
+        case CollectiveKind.ALL_GATHER:
+            return send.ways != compiled_sends.SMALL_RING and _is_of_product(send)
+        case (
+            CollectiveKind.ALL_REDUCE
+            | CollectiveKind.ALL_TO_ALL
+            | CollectiveKind.COLLECTIVE_PERMUTE
+        ):
+            return False
+        case _:
+            assert_never(send.kind)
+
+
+def _is_of_product(send: Send) -> bool:
+    """Say whether one product alone reads what is gathered, and makes no partial sum of it."""
     readers = _all_readers(send)
     return (
         len(readers) == 1
         and readers[0].name == "stablehlo.dot_general"
-        and not any(user.name in _SUMMED for user in readers[0].result.users)
+        and not any(IN_SHARDY.get(user.name) in SUMS for user in readers[0].result.users)
         and set(send.names) <= readers[0].result.axes.keys()
     )
-
-
-_SUMMED = frozenset(("sdy.all_reduce", "sdy.reduce_scatter"))
 
 
 def _all_readers(send: Send) -> list[Node]:

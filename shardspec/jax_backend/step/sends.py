@@ -18,24 +18,6 @@ from shardspec.jax_backend.step.graph import Axis, Graph, Node, Value
 _AXIS = re.compile(r'"((?:[^"\\]|\\.)*)"(?::\((\d+)\)(\d+))?')
 _MESH_GROUP = re.compile(r"axes\s*=\s*\[(.*)\]")
 
-#: Operations that show a value in another form, and compute nothing that a reader would name.
-VIEWS = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        *("convert", "reshape", "transpose", "slice", "dynamic_slice", "broadcast_in_dim"),
-        *("reverse", "bitcast_convert", "optimization_barrier", "copy", "reduce_precision", "pad"),
-    )
-) | {"sdy.all_slice", "sdy.propagation_barrier"}
-
-#: Operations that compute each element of their result out of those in its place.
-ELEMENTWISE = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        *("add", "subtract", "multiply", "divide", "negate", "sqrt", "rsqrt", "select", "power"),
-        *("maximum", "minimum", "clamp", "abs", "sign", "exponential", "tanh", "logistic"),
-    )
-)
-
 
 @dataclass(slots=True, eq=False)
 class Send:
@@ -103,11 +85,11 @@ def _send(node: Node, graph: Graph) -> Send | None:
 
 def _inserted(node: Node, kind: CollectiveKind, graph: Graph) -> Send:
     source, result = node.operands[0], node.result
-    if kind is CollectiveKind.ALL_REDUCE:
-        axes = _stated_axes(str(node.op.attributes["reduction_axes"]), graph.sizes)
-    else:
-        axes = tuple(_moved(source, result))
-    payload = result.bytes if kind is CollectiveKind.ALL_GATHER else source.bytes
+    stated = "reduction_axes"  # of a sum that splits nothing
+    axes = tuple(_moved(source, result))
+    if stated in node.op.attributes:
+        axes = _stated_axes(str(node.op.attributes[stated]), graph.sizes)
+    payload = kind.payload(source.bytes, result.bytes)
     if kind is CollectiveKind.ALL_REDUCE and _is_of_several(source):
         kind, payload = CollectiveKind.ALL_GATHER, source.bytes * math.prod(a.size for a in axes)
     send = Send(kind, axes, node, source, payload, 0)
@@ -162,16 +144,15 @@ def _stated_axes(text: str, sizes: dict[str, int]) -> tuple[Axis, ...]:
 
 def _written(node: Node, kind: CollectiveKind, graph: Graph) -> Send:
     operands, results = node.operands, node.results
-    permutes = kind is CollectiveKind.COLLECTIVE_PERMUTE
     pairs = "source_target_pairs"  # a broadcast has groups
     groups = _groups(node, pairs if pairs in node.op.attributes else "replica_groups")
     axes = _group_axes(groups, graph.sizes) if isinstance(groups, list) else ()
     if isinstance(groups, str):
         axes = _stated_axes(groups, graph.sizes)
-    larger = results if kind is CollectiveKind.ALL_GATHER else operands
-    payload = sum(value.bytes for value in larger)
+    payload = kind.payload(*(sum(value.bytes for value in each) for each in (operands, results)))
     send = Send(kind, axes, node, operands[0], payload, 0, is_written=True)
-    ways = len(groups[0]) if isinstance(groups, list) and groups and not permutes else send.ways
+    is_listed = isinstance(groups, list) and groups and kind.traits.way != "shift"
+    ways = len(groups[0]) if is_listed else send.ways
     send.wire_bytes = ring_bytes(kind, payload, ways)
     return send
 

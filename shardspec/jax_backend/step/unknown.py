@@ -18,7 +18,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from shardspec.ir.collectives import IN_SHARDY, IN_STABLEHLO
 from shardspec.ir.step import Unknown
-from shardspec.jax_backend.step.graph import WITH_BODIES, Axis, Graph, Node, Value
+from shardspec.jax_backend.step.graph import Axis, Graph, Node, Value
 from shardspec.jax_backend.step.ops import backend_config, is_mark, target_of
 from shardspec.jax_backend.step.rewrites import indexed_dims, is_constant
 from shardspec.jax_backend.step.summands import sliced_summands
@@ -118,7 +118,12 @@ def _is_from_host(node: Node) -> bool:
 
 def _is_sharded(node: Node, asked: Container[Any]) -> bool:
     """Say whether a mesh axis splits a dimension that an operation works along."""
-    if node.name in _FREE or node.name.startswith("sdy.") or is_mark(node):
+    if (
+        node.info.is_free
+        or node.name in IN_STABLEHLO
+        or node.name.startswith("sdy.")
+        or is_mark(node)
+    ):
         return False
     at = _WORKS.get(node.name)
     works = _everywhere(node) if at is None else at(node)
@@ -295,7 +300,7 @@ _PLAIN = 2
 _MATRICES = frozenset(("stablehlo.cholesky", "stablehlo.triangular_solve"))
 #: Kernels of XLA for each of several matrices.
 _BATCHED = frozenset(("Cholesky", "Qr", "Householder", "ProductOfElementaryHouseholderReflectors"))
-#: The dimensions that an operation works along, by its name. What is not here and not `_FREE` works
+#: The dimensions that an operation works along, by its name. What is not here and not free works
 #: along all of them.
 _WORKS: dict[str, Callable[[Node], Works]] = {
     "stablehlo.sort": _sorted,
@@ -316,14 +321,3 @@ _WORKS: dict[str, Callable[[Node], Works]] = {
     "stablehlo.reshape": _reshaped,
     "stablehlo.scatter": _placed,
 }
-#: Operations that send nothing, or what Shardy inserts: elements, views, products, sums, bodies.
-_FREE_NAMES = """
-abs add after_all and atan2 bitcast_convert broadcast broadcast_in_dim cbrt ceil clamp compare
-complex constant convert cosine count_leading_zeros create_token divide dot exponential
-exponential_minus_one floor gather get_tuple_element imag iota is_finite log log_plus_one logistic
-map maximum minimum multiply negate not optimization_barrier or partition_id popcnt power real
-reduce reduce_precision remainder replica_id return rng rng_bit_generator round_nearest_afz
-round_nearest_even rsqrt select shift_left shift_right_arithmetic shift_right_logical sign sine sqrt
-subtract tan tanh transpose tuple uniform_dequantize uniform_quantize xor
-"""
-_FREE = WITH_BODIES | IN_STABLEHLO.keys() | {f"stablehlo.{name}" for name in _FREE_NAMES.split()}

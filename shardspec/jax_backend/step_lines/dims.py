@@ -100,7 +100,7 @@ class DimFlow:
             return self.note(value, self.of(value.given))
         made = tuple(self.new(size) for size in value.shape)
         node = value.made_by
-        is_constant = node is not None and node.name in _CONSTANTS and len(value.shape) < 2
+        is_constant = node is not None and node.info.is_constant and len(value.shape) < 2
         return made if is_constant else self.note(value, made)
 
     def note(self, value: Value, dims: Dims) -> Dims:
@@ -403,10 +403,9 @@ def _alone(dims: Sequence[Dim]) -> Dims:
 
 def _is_spread(value: Value) -> bool:
     node = value.made_by
-    return node is None or node.name in ("stablehlo.broadcast_in_dim", *_CONSTANTS)
+    return node is None or node.info.is_constant or node.name == "stablehlo.broadcast_in_dim"
 
 
-_CONSTANTS = ("stablehlo.constant", "stablehlo.iota", "sdy.constant")
 _OPERATIONS: dict[str, Callable[[DimFlow, Node], Any]] = {
     "stablehlo.optimization_barrier": DimFlow._same,
     "stablehlo.dynamic_update_slice": DimFlow._update,

@@ -28,23 +28,6 @@ from shardspec.jax_backend.step_lines.streams import (
 )
 from shardspec.programs.op_names import constraint_names
 
-#: Operations that show a value in another form, all of it.
-_FORMS = frozenset(
-    (
-        *("stablehlo.convert", "stablehlo.reshape", "stablehlo.transpose", "stablehlo.copy"),
-        *("stablehlo.reverse", "stablehlo.bitcast_convert", "stablehlo.reduce_precision"),
-        *("sdy.sharding_constraint", "sdy.propagation_barrier"),
-    )
-)
-#: Operations whose result is another value, even where it has the shape of what they read.
-_OTHERS = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        *("gather", "scatter", "sort", "concatenate", "slice", "dynamic_slice", "pad"),
-        *("reduce_window", "iota", "rng", "custom_call", "convolution", "reduce", "fft"),
-    )
-)
-_CONSTANTS = frozenset(("stablehlo.constant", "stablehlo.iota"))
 _FLOATS = ("f", "bf")
 
 
@@ -156,7 +139,7 @@ class _Walk:
                 self.body(body)
 
     def _node(self, node: Node) -> None:
-        if node.name in _CONSTANTS:
+        if node.info.is_constant:
             if node.name == "stablehlo.iota":
                 self.counting.add(node.result)
         elif node.name == "stablehlo.dot_general":
@@ -172,8 +155,8 @@ class _Walk:
             self._given_back(node)
         elif node.name == "sdy.sharding_constraint":
             self._constrained(node)
-        elif node.name in _FORMS or node.name == "stablehlo.broadcast_in_dim":
-            self._form(node.operands[0], node.result, is_spread=node.name not in _FORMS)
+        elif node.info.view == "whole" or node.name == "stablehlo.broadcast_in_dim":
+            self._form(node.operands[0], node.result, is_spread=node.info.view != "whole")
         elif node.name == "stablehlo.dynamic_update_slice":
             self._written_into(node)
         elif node.name == "stablehlo.custom_call" and (flops_of(node) or len(node.operands) > 2):
@@ -203,7 +186,7 @@ class _Walk:
         for result in node.results:
             is_smooth = _is_float(result) and any(map(self.is_smooth, node.operands))
             alike = [each for each in node.operands if each.shape == result.shape]
-            if node.name in _OTHERS or not alike:
+            if not alike or (node.info.is_known and not node.info.is_elementwise):
                 source = self._other(node, result, is_smooth=is_smooth)
             else:
                 source = self._elementwise(result, alike, is_smooth=is_smooth)

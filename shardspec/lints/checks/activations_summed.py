@@ -63,8 +63,6 @@ from shardspec.ir.step import Collective, CollectiveKind, Step, StepOp, ring_byt
 from shardspec.lints.context import Context
 from shardspec.lints.evidence import steps
 
-_SUMS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
-
 
 class _Sum(NamedTuple):
     """A sum of what a product makes, over the mesh axes that shard its weight.
@@ -97,7 +95,7 @@ def _sums(cost: Cost) -> Iterator[_Sum]:
     by_shape = grouped(step.ops, lambda op: op.result.shape)
     weights = {each.path for each in step.arguments if each.role == "parameter"}
     for each in step.collectives:
-        is_sum = each.kind in _SUMS and not each.is_written and each.carries.kind != "gradient"
+        is_sum = each.kind.traits.sums and not each.is_written and each.carries.kind != "gradient"
         if not is_sum or not all(_is_for_storage(cost, axis) for axis in each.mesh_axes):
             continue
         ops = (op for op in by_shape.get(each.array.shape, ()) if op.at <= each.at)

@@ -78,7 +78,7 @@ def _fix(rule: AxisRule, shadows: Sequence[AxisRule]) -> Fix | None:
     if span is None:
         return None
     same = all(
-        each.right == rule.right and each.span and each.span.source is span.source
+        each.right == rule.right and each.span and each.span.source == span.source
         for each in shadows
     )
     edit = without_alternative(span)

@@ -35,7 +35,7 @@ from collections.abc import Iterator, Sequence
 
 from shardspec.diagnostics import Diagnostic, Span, codes, labels_at
 from shardspec.diagnostics.words import counted, grouped, in_quotes, template
-from shardspec.ir.plan import Origin, ParamSharding
+from shardspec.ir.plan import Origin, ParamSharding, is_same
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import shared_folder, with_cost
 from shardspec.lints.evidence.proposals import params_line, proposed_names
@@ -172,7 +172,7 @@ def _proposal(context: Context, group: list[ParamSharding]) -> str | None:
     names = proposed_names(context.spec, params)
     if first.origin is not Origin.PARAMS or first.matched is None or names is None:
         return None
-    of_entry = [each for each in context.first if each.matched is first.matched]
+    of_entry = [each for each in context.first if is_same(each.matched, first.matched)]
     if len(of_entry) == len(group):
         return f"by path and size, write `{in_quotes(str(first.matched.pattern))}: {names}`"
     line = params_line(context.spec, params)

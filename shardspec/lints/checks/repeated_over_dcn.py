@@ -60,7 +60,7 @@ from collections.abc import Iterator, Sequence
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.traffic import TrafficRow, group
 from shardspec.diagnostics import Diagnostic, codes, labels_at
-from shardspec.ir.step import Collective, CollectiveKind, Step
+from shardspec.ir.step import Collective, Step
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.axes import Crossing, crossing_axes
 from shardspec.lints.evidence.steps import is_large_traffic, per_step, sent_lines, times
@@ -80,7 +80,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
 def _rows(step: Step, axis: str) -> Iterator[TrafficRow]:
     """Yield what is sent more than once over an axis, of what a product waits for."""
     sent = (each for each in step.collectives if axis in each.mesh_axes)
-    sent = (each for each in sent if each.kind is not CollectiveKind.COLLECTIVE_PERMUTE)
+    sent = (each for each in sent if each.kind.traits.way != "shift")
     rows = group(each for each in sent if each.carries.kind not in _AHEAD)
     yield from (row for row in rows if row.count > 1)
 

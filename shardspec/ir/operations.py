@@ -1,0 +1,90 @@
+"""What an operation of a program is, in one table for StableHLO, CHLO, Shardy and XLA's HLO.
+
+All of them call an operation by one name: `stablehlo.dynamic_slice` is `dynamic-slice` in HLO. What
+devices send each other is in `ir.collectives`.
+
+Source: the specification of StableHLO, and XLA's hlo/ir/hlo_opcode.h.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from shardspec.ir.step import OpKind
+
+#: How much of what it reads an operation shows: all of it, a part, or it among other elements.
+View = Literal["whole", "part", "more"]
+
+
+class OpInfo(NamedTuple):
+    """What is so of an operation wherever it is read.
+
+    Attributes:
+      kind: what it computes; None for what a compiler fuses away.
+      view: that it shows a value in another form, and computes nothing that a reader would name.
+      is_elementwise: whether an element of the result is made of those in its place.
+      is_linear: in any of its operands; an index or a condition is a whole number.
+      is_free: whether it works along no dimension, so that sharding one needs no exchange.
+      is_constant: whether it is the same in every run.
+      is_known: False for an operation that is not in the table.
+    """
+
+    kind: OpKind | None = None
+    view: View | None = None
+    is_elementwise: bool = False
+    is_linear: bool = False
+    is_free: bool = False
+    is_constant: bool = False
+    is_known: bool = True
+
+
+_TABLE: dict[OpInfo, str] = {
+    OpInfo(view="whole", is_linear=True, is_free=True): """
+        async_done async_update bitcast bitcast_convert convert copy_done copy_start opt_barrier
+        optimization_barrier propagation_barrier reduce_precision transpose""",
+    OpInfo(view="whole", is_linear=True): "copy reshape reverse",
+    OpInfo(view="part", is_linear=True): "all_slice dynamic_slice slice",
+    OpInfo(view="more", is_linear=True, is_free=True): "broadcast broadcast_in_dim",
+    OpInfo(view="more", is_linear=True): "pad",
+    OpInfo(is_elementwise=True, is_linear=True, is_free=True): "add negate select subtract",
+    OpInfo(is_elementwise=True, is_free=True): """
+        abs acos acosh and asin asinh atan atan2 atanh cbrt ceil clamp compare complex cosh cosine
+        count_leading_zeros divide erf exponential exponential_minus_one floor imag is_finite log
+        log_plus_one logistic maximum minimum mulhi multiply not or popcnt power real remainder
+        round_nearest_afz round_nearest_even rsqrt shift_left shift_right_arithmetic
+        shift_right_logical sign sine sinh sqrt stochastic_convert tan tanh uniform_dequantize
+        uniform_quantize xor""",
+    OpInfo(is_linear=True): "concatenate dynamic_update_slice",
+    OpInfo(is_free=True, is_constant=True): "constant iota",
+    OpInfo("einsum", is_free=True): "dot",
+    OpInfo("einsum"): "dot_general",
+    OpInfo("convolution"): "convolution",
+    OpInfo("gather", is_free=True): "gather",
+    OpInfo("gather"): "dynamic_gather",
+    OpInfo("scatter"): "scatter select_and_scatter",
+    OpInfo("sort"): "sort top_k topk",
+    OpInfo("kernel"): "cholesky custom_call fft ragged_dot triangular_solve",
+    OpInfo(is_free=True): """
+        after_all call case conditional create_token get_tuple_element if manual_computation map
+        named_computation partition_id reduce replica_id return rng rng_bit_generator tuple
+        while""",
+    OpInfo(): """
+        add_dependency async batch_norm_grad batch_norm_inference batch_norm_training domain
+        dynamic_reshape fusion get_dimension_size infeed outfeed parameter reduce_window
+        rng_get_and_update_state scaled_dot set_dimension_size shuffle""",
+}
+_BY_NAME = {name: info for info, names in _TABLE.items() for name in names.split()}
+_UNKNOWN = OpInfo(is_known=False)
+
+
+@lru_cache(maxsize=1 << 10)
+def op_info(name: str) -> OpInfo:
+    """Return what an operation is, by its name in any dialect.
+
+    >>> op_info("stablehlo.dynamic_slice") == op_info("dynamic-slice")
+    True
+    >>> op_info("stablehlo.convert").view, op_info("add").is_linear, op_info("a.b").is_known
+    ('whole', True, False)
+    """
+    return _BY_NAME.get(name.rpartition(".")[2].replace("-", "_"), _UNKNOWN)
