@@ -267,23 +267,6 @@ class TreePlacer:
             found = self._by_spec[key] = named_sharding(self.mesh, answer)
         return found
 
-    def walk(self, tree: Any, *, boxed: bool = True) -> Walk:
-        """Return a walk over `tree` that makes the shardings of its arrays.
-
-        Args:
-          boxed: whether the boxes of Flax stay around the shardings.
-        """
-        return Walk(self, tree, lambda _, answer: self.placed(answer), boxed=boxed)
-
-    def mark(self, path: str) -> str:
-        """Return what a path has in common with those of the same answer."""
-        return path if self.template is None else self.template(path)
-
-    def needs_path(self, param: ir.Param) -> bool:
-        """Say whether an array is named, or named anew, by its path."""
-        by_path = param.logical_axes is None and bool(self.arrays.spec.path_rules)
-        return by_path or self.arrays.names.needs_paths
-
 
 def _no_rules(_: Any) -> None:
     return None
@@ -417,10 +400,7 @@ class Walk:
     def _entered(self, at: Places, name: Any) -> Places:
         """Return the places below a component that was not met before, and take note of it."""
         text = trees.key_text(name)
-        template = self.template(text)
-        if template not in at.below:
-            at.below[template] = Places((*at.first, text))
-        found = at.below[template]
+        found = at.below.setdefault(self.template(text), Places((*at.first, text)))
         if type(name) is str:
             at.below[name] = found
         self._has_state = self._has_state or name in STATE_NAMES
@@ -544,12 +524,13 @@ class Walk:
         if isinstance(param, Diagnostic):
             self._has_faults = True
             return _PENDING
-        counts = self._by_path or self._placer.needs_path(param)
+        spec, template = self._placer.arrays.spec, self._placer.template or str
+        counts = self._by_path or (param.logical_axes is None and bool(spec.path_rules))
         if counts and self.template is _NUMBERS_APART:
             self._needs_paths = True
             return _PENDING
-        mark = self._placer.mark(param.path) if counts else ""
-        mark += MARK * self._placer.arrays.spec.policy.keeps_whole(param)
+        mark = template(param.path) if counts else ""
+        mark += MARK * spec.policy.keeps_whole(param)
         question = (mark, param.shape, param.logical_axes)
         answer = self._known.get(question) or self._fresh.get(question)
         if answer is None and self._derives:
