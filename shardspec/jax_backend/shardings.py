@@ -15,8 +15,9 @@ pattern is of that kind there are no templates, and every path is its own.
 The walk makes no paths. It goes down the tree and, beside it, down the `Places`: one for all places
 that have one template, which remembers what stands in place of each key there. Only where a key is
 new is there something to find out. The answers are made on the way and checked at the end, so that
-nothing is told of arrays that turn out to be optimizer state. A second walk is
-needed only where arrays derive from others, or where it turns out on the way that paths count. JAX's own flattening and unflattening take as long as the whole walk.
+nothing is told of arrays that turn out to be optimizer state. A second walk is needed only where
+arrays derive from others, or where it turns out on the way that paths count. JAX's own flattening
+and unflattening take most of the time of the whole walk.
 """
 
 from __future__ import annotations
