@@ -25,7 +25,7 @@ from shardspec.jax_backend.constrain import ActivationResolver, Constrainer, Nam
 from shardspec.jax_backend.mesh import Devices, match_target, mesh_for, need_devices
 from shardspec.jax_backend.moving import Moved, moved_between
 from shardspec.jax_backend.on_target import tracing_for
-from shardspec.jax_backend.shardings import tree_placer
+from shardspec.jax_backend.shardings import Walk, tree_placer
 from shardspec.jax_backend.state import Accumulation, StatePlacer
 from shardspec.jax_backend.tree_plan import plan_faults, plan_of, raise_errors
 from shardspec.jax_backend.trees import SCALARS, Place, shape_of, unboxed
@@ -175,7 +175,7 @@ class Resolver:
         Raises:
           ShardspecError: an array has no names, too few, or sizes that do not divide.
         """
-        walk = self._placer.walk(tree, boxed=boxed)
+        walk = Walk(self._placer, tree, lambda _, answer: self._placer.placed(answer), boxed=boxed)
         if not walk.is_params or train_state.named_params(tree) is not None:
             held = self._held(tree)
             if held is not None:

@@ -12,23 +12,23 @@ the result: the *template*. This holds only for patterns whose answer cannot dep
 do not name. `*1` does (it takes 21 and not 20), and so does `layer_.` (7 and not 10). Where one
 pattern is of that kind there are no templates, and every path is its own.
 
-The walk makes no paths. It goes down the tree and, beside it, down the *spots*: one for all places
-that have one template, which remembers what stands in place of each key there. Only where a spot
-has not met a key is there something to find out. Of a tree whose keys are all known a second walk
-gives the answers; what is new to the first one is resolved in between, so that nothing is told of
-arrays that turn out to be optimizer state.
+The walk makes no paths. It goes down the tree and, beside it, down the `Places`: one for all places
+that have one template, which remembers what stands in place of each key there. Only where a key is
+new is there something to find out. The answers are made on the way and checked at the end, so that
+nothing is told of arrays that turn out to be optimizer state. A second walk is needed only where
+arrays derive from others, or where it turns out on the way that paths count. JAX's own flattening
+and unflattening take most of the time of the whole walk.
 """
 
 from __future__ import annotations
 
 import gc
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from operator import attrgetter, getitem
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -224,34 +224,21 @@ def collector_at_rest() -> Iterator[None]:
 Question = tuple[str, ir.Shape, ir.LogicalAxes | None]
 
 
-class Spot(dict[Any, "Spot"]):
-    """All places of one template in a tree: the components below -> the spots there.
+@dataclass(eq=False, slots=True)
+class Places:
+    """All places of one template in a tree.
 
     Attributes:
-      place: the components of the first of them.
+      first: the components of the first of them.
+      below: the places there by the component below them, and by the template of that.
       known: the key of an array -> what stands in its place.
+      last: the kind of the last box there, that of its array, shape, names, mesh, and the answer.
     """
 
-    __slots__ = ("_walk", "known", "last", "place")
-
-    def __init__(self, walk: Walk, place: trees.Place) -> None:
-        """Start without anything below."""
-        super().__init__()
-        self._walk, self.place = walk, place
-        self.known: dict[trees.Key, Any] = {}
-        self.last: tuple[Any, ...] = (None,) * 6
-
-    def __missing__(self, name: Any) -> Spot:
-        """Return the spot below for a component that was not met before."""
-        text = trees.key_text(name)
-        template = self._walk.template(text)
-        found = self.get(template)
-        if found is None:
-            found = self[template] = Spot(self._walk, (*self.place, text))
-        if type(name) is str:
-            self[name] = found
-        self._walk.note(self, name)
-        return found
+    first: trees.Place
+    below: dict[str, Places] = field(default_factory=dict)
+    known: dict[trees.Key, Any] = field(default_factory=dict)
+    last: tuple[Any, ...] = (None,) * 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,23 +268,6 @@ class TreePlacer:
             found = self._by_spec[key] = named_sharding(self.mesh, answer)
         return found
 
-    def walk(self, tree: Any, *, boxed: bool = True) -> Walk:
-        """Return a walk over `tree` that makes the shardings of its arrays.
-
-        Args:
-          boxed: whether the boxes of Flax stay around the shardings.
-        """
-        return Walk(self, tree, lambda _, answer: self.placed(answer), boxed=boxed)
-
-    def mark(self, path: str) -> str:
-        """Return what a path has in common with those of the same answer."""
-        return path if self.template is None else self.template(path)
-
-    def needs_path(self, param: ir.Param) -> bool:
-        """Say whether an array is named, or named anew, by its path."""
-        by_path = param.logical_axes is None and bool(self.arrays.spec.path_rules)
-        return by_path or self.arrays.names.needs_paths
-
 
 def _no_rules(_: Any) -> None:
     return None
@@ -313,7 +283,7 @@ def tree_placer(arrays: ArrayResolver, mesh: Any) -> TreePlacer:
     return TreePlacer(arrays, mesh, template)
 
 
-#: Stands in the first walk for an answer that is not known yet.
+#: Stands for an answer that is not known yet, or that there is none.
 _PENDING = object()
 
 
@@ -335,7 +305,7 @@ class Walk:
         nothing: Any = None,
         by_path: bool = False,
     ) -> None:
-        """Take the first walk.
+        """Take the walk.
 
         Args:
           made: what stands in place of an array, by its answer.
@@ -346,35 +316,39 @@ class Walk:
         Raises:
           ShardspecError: JAX cannot take the tree apart.
         """
+        spec, needs_paths = placer.arrays.spec, placer.arrays.names.needs_paths
         self._placer, self._made = placer, made
-        self._boxed, self._nothing, self._by_path = boxed, nothing, by_path
-        derives = bool(placer.arrays.spec.derives)  # answers then go by the other arrays as well
-        self._known, self._beside = {} if derives else placer.known, trees.names_beside(tree)
-        self.template: Callable[[str], str] = placer.template or _NUMBERS_APART
-        policy = placer.arrays.spec.policy
-        if self._beside or policy.whole_below is not None:  # dtypes count, and layers may differ
+        self._boxed, self._nothing, self._by_path = boxed, nothing, by_path or needs_paths
+        self._derives = bool(spec.derives)  # answers then go by the other arrays as well
+        self._known, self._beside = {} if self._derives else placer.known, trees.names_beside(tree)
+        self.template = placer.template or (str if self._by_path else _NUMBERS_APART)
+        if self._beside or spec.policy.whole_below is not None:  # dtypes count, layers may differ
             self.template = str
         self.has_wide_boxes = False
         self._has_arrays = self._has_state = self._has_faults = self._has_odd_keys = False
-        self._counting: list[Spot] = []
-        self._fresh: dict[Question, ir.Param] = {}
-        self._ways: dict[type, Callable[[Any, Spot], Any]] = defaultdict(lambda: self._meet)
-        self._ways |= {dict: self._dict, list: self._list, tuple: self._tuple}
-        self._needs_paths = False
-        self._first = self._begun(tree)
+        self._counting: list[Places] = []
+        self._ways: dict[type, Callable[[Any, Places], Any]] = {
+            dict: self._dict,
+            list: self._list,
+            tuple: self._tuple,
+        }
+        self._result = self._begun(tree)
         if self._needs_paths:
-            self.template, self._fresh = str, {}
-            self._first = self._begun(tree)
+            self.template = str
+            self._result = self._begun(tree)
         if self._has_odd_keys:
             refuse_no_tree(tree)
-        fields = [set(map(str, spot)) for spot in self._counting]
+        fields = [set(map(str, each.below)) for each in self._counting]
         is_spread = any(state <= found for found in fields for state in optax_fields())
         self.is_params = self._has_arrays and not self._has_state and not is_spread
 
     def _begun(self, tree: Any) -> Any:
-        self._root = Spot(self, ())
+        self._needs_paths = False
+        self._refusal: ShardspecError | None = None
+        self._waiting: dict[Question, ir.Param] = {}
+        self._fresh: dict[Question, ParamSharding] = {}
         with collector_at_rest():
-            return self._down(tree)
+            return self._down(tree, Places(()))
 
     def placed(self, tree: Any) -> Any:
         """Return the tree with something for every array, None for a leaf that is none.
@@ -384,58 +358,66 @@ class Walk:
         """
         if self._has_faults:
             trees.params_of(tree)
-        if not self._fresh:
-            return self._first
-        arrays = self._placer.arrays
-        answers = arrays.resolve_all(self._fresh.values())
-        found = dict(zip(self._fresh, answers, strict=True))
-        # The resolver keeps equal dims as one object, which lives as long as it does.
-        distinct = {kind_of(each): each for each in answers}
-        raise_faults(arrays, tuple(distinct.values()), tree)
-        self._known.update(found)
-        self._root = Spot(self, ())
-        with collector_at_rest():
-            return self._down(tree)
+        arrays, waiting = self._placer.arrays, self._waiting
+        if waiting:
+            answers = arrays.resolve_all(waiting.values())
+            self._fresh = dict(zip(waiting, answers, strict=True))
+        if self._fresh:
+            # The resolver keeps equal dims as one object, which lives as long as it does.
+            distinct = {kind_of(each): each for each in self._fresh.values()}
+            raise_faults(arrays, tuple(distinct.values()), tree)
+            self._known.update(self._fresh)
+        result = self._begun(tree) if waiting else self._result
+        if self._refusal is not None:
+            raise self._refusal
+        return result
 
-    def note(self, spot: Spot, name: Any) -> None:
-        """Take note of what a component says about its tree."""
+    def _down(self, node: Any, at: Places) -> Any:
+        way = self._ways.get(type(node)) or self._met(node)
+        return way(node, at)
+
+    def _dict(self, node: dict[Any, Any], at: Places) -> Any:
+        ways, below, result = self._ways, at.below, {}
+        for name, child in node.items():
+            way = ways.get(type(child)) or self._met(child)
+            result[name] = way(child, below.get(name) or self._entered(at, name))
+        return result
+
+    def _list(self, node: Sequence[Any], at: Places) -> list[Any]:
+        return [self._down(child, self._below(at, str(place))) for place, child in enumerate(node)]
+
+    def _tuple(self, node: tuple[Any, ...], at: Places) -> Any:
+        return tuple(self._list(node, at))
+
+    def _node(self, node: Any, at: Places) -> Any:
+        """Return a node of any other kind with answers; only JAX knows how to open it."""
+        flat, structure = opened(node)
+        below = [(child, self._below(at, trees.component(keys[0]))) for keys, child in flat]
+        return structure.unflatten([self._down(child, inner) for child, inner in below])
+
+    def _below(self, at: Places, name: Any) -> Places:
+        return at.below.get(name) or self._entered(at, name)
+
+    def _entered(self, at: Places, name: Any) -> Places:
+        """Return the places below a component that was not met before, and take note of it."""
+        text = trees.key_text(name)
+        found = at.below.setdefault(self.template(text), Places((*at.first, text)))
+        if type(name) is str:
+            at.below[name] = found
         self._has_state = self._has_state or name in STATE_NAMES
         self._has_odd_keys = self._has_odd_keys or type(name) is not str
         if name == COUNT:
-            self._counting.append(spot)
+            self._counting.append(at)
+        return found
 
-    def _down(self, tree: Any) -> Any:
-        return self._ways[type(tree)](tree, self._root)
-
-    def _dict(self, node: dict[Any, Any], spot: Spot) -> Any:
-        ways, result = self._ways, {}
-        for name, child in node.items():
-            result[name] = ways[type(child)](child, spot[name])
-        return result
-
-    def _list(self, node: Sequence[Any], spot: Spot) -> list[Any]:
-        ways, result = self._ways, []
-        for place, child in enumerate(node):
-            result.append(ways[type(child)](child, spot[str(place)]))
-        return result
-
-    def _tuple(self, node: tuple[Any, ...], spot: Spot) -> Any:
-        return tuple(self._list(node, spot))
-
-    def _node(self, node: Any, spot: Spot) -> Any:
-        """Return a node of any other kind with answers; only JAX knows how to open it."""
-        flat, structure = opened(node)
-        below = [(child, spot[trees.component(keys[0])]) for keys, child in flat]
-        return structure.unflatten([self._ways[type(child)](child, at) for child, at in below])
-
-    def _meet(self, node: Any, spot: Spot) -> Any:
-        """Return what stands in place of a node whose type was not met before."""
+    def _met(self, node: Any) -> Callable[[Any, Places], Any]:
+        """Return what places nodes of a type that was not met before."""
         kind = type(node)
         self._has_state = self._has_state or may_be_state(kind)
         self._ways[kind] = way = self._way(node)
-        return way(node, spot)
+        return way
 
-    def _way(self, node: Any) -> Callable[[Any, Spot], Any]:
+    def _way(self, node: Any) -> Callable[[Any, Places], Any]:
         kind = type(node)
         if trees.is_nnx(kind):
             return self._variables(kind)
@@ -445,28 +427,28 @@ class Walk:
         if structure.num_nodes != structure.num_leaves:
             return self._node
         self._has_state = self._has_state or isinstance(node, Mapping)
-        return self._array if trees.IS_JAXS[kind] else self._leaf
+        return self._array if trees.is_jaxs(kind) else self._leaf
 
-    def _array(self, node: Any, spot: Spot) -> Any:
-        found = spot.known.get(node.shape)
-        return self._asked(node.shape, node, None, spot) if found is None else found
+    def _array(self, node: Any, at: Places) -> Any:
+        found = at.known.get(node.shape)
+        return self._asked(node.shape, node, None, at) if found is None else found
 
-    def _leaf(self, node: Any, spot: Spot, names: Any = None) -> Any:
+    def _leaf(self, node: Any, at: Places, names: Any = None) -> Any:
         shape = trees.shape_of(node)
         if shape is None:
             self._has_faults = self._has_faults or isinstance(node, jax.sharding.PartitionSpec)
             return self._nothing
-        found = spot.known.get(shape) if names is None else None
-        return self._asked(shape, node, names, spot) if found is None else found
+        found = at.known.get(shape) if names is None else None
+        return self._asked(shape, node, names, at) if found is None else found
 
-    def _linen(self, kind: type) -> Callable[[Any, Spot], Any]:
+    def _linen(self, kind: type) -> Callable[[Any, Places], Any]:
         """Return what places the boxes of Linen of one type; alike ones share the box around."""
         read, boxed = trees.key_reader(kind), self._boxed
         rules_of = attrgetter("rules") if hasattr(kind, "rules") else _no_rules
 
-        def placed(box: Any, spot: Spot) -> Any:
+        def placed(box: Any, at: Places) -> Any:
             value, names = box.value, box.names
-            box_kind, array, shape, known, mesh, found = spot.last
+            box_kind, array, shape, known, mesh, found = at.last
             if (
                 type(value) is array
                 and value.shape == shape
@@ -479,25 +461,25 @@ class Walk:
                 return found
             key = read(box)
             if key is None:
-                return self._whole(box, spot)
-            found = spot.known.get(key)
+                return self._whole(box, at)
+            found = at.known.get(key)
             if found is None:
-                found = self._asked(key[0], value, names, spot)
-                found = spot.known[key] = box.replace_boxed(found) if boxed else found
-            if trees.IS_JAXS[type(value)]:
-                spot.last = (kind, type(value), key[0], names, box.mesh, found)
+                found = self._asked(key[0], value, names, at)
+                found = at.known[key] = box.replace_boxed(found) if boxed else found
+            if trees.is_jaxs(type(value)):
+                at.last = (kind, type(value), key[0], names, box.mesh, found)
             return found
 
         return placed
 
-    def _variables(self, kind: type) -> Callable[[Any, Spot], Any]:
+    def _variables(self, kind: type) -> Callable[[Any, Places], Any]:
         """Return what places the boxes of NNX of one type, each in a box of its own."""
         read, make = trees.value_reader(kind), trees.box_maker(kind) if self._boxed else None
 
-        def placed(box: Any, spot: Spot) -> Any:
+        def placed(box: Any, at: Places) -> Any:
             value, metadata = read(box), box.get_metadata()
             names = metadata.get(trees.NNX_NAMES) or trees.nnx_names(metadata)
-            box_kind, array, shape, known, _, found = spot.last
+            box_kind, array, shape, known, _, found = at.last
             if not (
                 type(value) is array
                 and value.shape == shape
@@ -507,51 +489,58 @@ class Walk:
             ):
                 key = trees.variable_key(kind, value, names)
                 if key is None:
-                    return self._whole(box, spot)
-                found = spot.known.get(key)
+                    return self._whole(box, at)
+                found = at.known.get(key)
                 if found is None:
-                    found = spot.known[key] = self._asked(key[0], value, names, spot)
-                if trees.IS_JAXS[type(value)]:
-                    spot.last = (kind, type(value), key[0], names, None, found)
+                    found = at.known[key] = self._asked(key[0], value, names, at)
+                if trees.is_jaxs(type(value)):
+                    at.last = (kind, type(value), key[0], names, None, found)
             return found if make is None or found is _PENDING else make(box, found, metadata)
 
         return placed
 
-    def _whole(self, box: Any, spot: Spot) -> Any:
+    def _whole(self, box: Any, at: Places) -> Any:
         """Return what stands for a box whose arrays are asked about one by one."""
         self.has_wide_boxes = True
         leaves = [
-            self._leaf(value, reduce(getitem, place, spot), names)
+            self._leaf(value, reduce(self._below, place, at), names)
             for place, value, names in trees.box_leaves(box)
         ]
         structure: Any = jax.tree_util.tree_structure(box if self._boxed else trees.box_value(box))
         return structure.unflatten(leaves)
 
-    def _asked(self, shape: ir.Shape, value: Any, names: Any, spot: Spot) -> Any:
+    def _asked(self, shape: ir.Shape, value: Any, names: Any, at: Places) -> Any:
         """Return what stands for an array that its spot has not met."""
         self._has_arrays = True
-        path = ir.tree_path(spot.place)
+        path = ir.tree_path(at.first)
         param = trees.param_or_fault(
             path, shape, value, self._beside.get(path) if names is None else names
         )
         found = self._answered(param)
         if names is None:
-            spot.known[shape] = found
+            at.known[shape] = found
         return found
 
     def _answered(self, param: ir.Param | Diagnostic) -> Any:
         if isinstance(param, Diagnostic):
             self._has_faults = True
             return _PENDING
-        counts = self._by_path or self._placer.needs_path(param)
+        spec, template = self._placer.arrays.spec, self._placer.template or str
+        counts = self._by_path or (param.logical_axes is None and bool(spec.path_rules))
         if counts and self.template is _NUMBERS_APART:
             self._needs_paths = True
             return _PENDING
-        mark = self._placer.mark(param.path) if counts else ""
-        mark += MARK * self._placer.arrays.spec.policy.keeps_whole(param)
+        mark = template(param.path) if counts else ""
+        mark += MARK * spec.policy.keeps_whole(param)
         question = (mark, param.shape, param.logical_axes)
-        answer = self._known.get(question)
-        if answer is None:
-            self._fresh.setdefault(question, param)
+        answer = self._known.get(question) or self._fresh.get(question)
+        if answer is None and self._derives:
+            self._waiting.setdefault(question, param)
             return _PENDING
-        return self._made(question, answer)
+        if answer is None:
+            answer = self._fresh[question] = self._placer.arrays.resolve(param)
+        try:
+            return self._made(question, answer)
+        except ShardspecError as error:  # told after what is wrong with the arrays
+            self._refusal = error
+            return _PENDING

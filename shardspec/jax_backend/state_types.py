@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from shardspec.jax_backend.trees import ByKind, is_box, is_optimizer_variable
+from shardspec.jax_backend.trees import is_box, is_optimizer_variable, remembered
 
 #: Names that nothing but optimizer state has.
 STATE_NAMES = frozenset(("opt_state", "optimizer_state", "param_states"))
@@ -25,7 +25,7 @@ _STATES = frozenset(("ApplyEvery", "WeightDecaySchedule"))
 
 def is_state(node: Any) -> bool:
     """Say whether a node is optimizer state, whatever it is called."""
-    test = _STATE_TESTS[type(node)]
+    test = _state_test(type(node))
     return test is not None and test(node)
 
 
@@ -36,7 +36,7 @@ def is_spread_out(node: Any) -> bool:
 
 def names_state(node: Any) -> bool:
     """Say whether a node calls one of its children optimizer state."""
-    test = _NAMES_TESTS[type(node)]
+    test = _names_test(type(node))
     return test is not None and test(node)
 
 
@@ -72,6 +72,7 @@ def _fields(kind: type) -> tuple[str, ...]:
     return (*getattr(kind, "__dataclass_fields__", ()), *getattr(kind, "_fields", ()))
 
 
+@remembered
 def _state_test(kind: type) -> Callable[[Any], bool] | None:
     """Return what says whether a node of a type is optimizer state; None where none is."""
     if is_box(kind):
@@ -85,11 +86,8 @@ def _always(_: Any) -> bool:
     return True
 
 
+@remembered
 def _names_test(kind: type) -> Callable[[Any], bool] | None:
     if issubclass(kind, Mapping):
         return lambda node: not STATE_NAMES.isdisjoint(node)
     return None if STATE_NAMES.isdisjoint(_fields(kind)) else _always
-
-
-_NAMES_TESTS: ByKind[Callable[[Any], bool] | None] = ByKind(_names_test)
-_STATE_TESTS: ByKind[Callable[[Any], bool] | None] = ByKind(_state_test)

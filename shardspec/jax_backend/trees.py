@@ -23,7 +23,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -45,52 +45,39 @@ _OF_OPTIMIZERS = (("flax.nnx.training.optimizer", "OptState"),)
 _NNX = (*_VARIABLES, ("flax.nnx.variablelib", "HijaxVariable"))
 
 
-Value = TypeVar("Value")
+Found = TypeVar("Found")
 
 
-class ByKind(dict[Any, Value]):
-    """A type -> what was found out about it when it was first met.
+def remembered(find_out: Callable[[type], Found]) -> Callable[[type], Found]:
+    """Return `functools.cache` of a function of a type, with the types of that function."""
+    return cache(find_out)
+
+
+@remembered
+def is_linen(kind: type) -> bool:
+    """Say whether `kind` is a box of Linen.
 
     What a type derives from was imported before it was made, so the answer stays the same.
     """
-
-    def __init__(self, find_out: Callable[[type], Value]) -> None:
-        """Keep how to find out."""
-        super().__init__()
-        self._find_out = find_out
-
-    def __missing__(self, kind: type) -> Value:
-        """Return what there is to know about a type that was not met before."""
-        self[kind] = found = self._find_out(kind)
-        return found
+    return issubclass(kind, _loaded(_LINEN))
 
 
-def _derived(places: tuple[tuple[str, str], ...]) -> ByKind[bool]:
-    return ByKind(lambda kind: issubclass(kind, _loaded(places)))
-
-
-_IS_LINEN, _IS_NNX, _IS_BOX = _derived(_LINEN), _derived(_NNX), _derived((*_LINEN, *_NNX))
-_IS_OF_OPTIMIZER = _derived(_OF_OPTIMIZERS)
-
-
-def is_linen(kind: type) -> bool:
-    """Say whether `kind` is a box of Linen."""
-    return _IS_LINEN[kind]
-
-
+@remembered
 def is_nnx(kind: type) -> bool:
     """Say whether `kind` is a box of NNX."""
-    return _IS_NNX[kind]
+    return issubclass(kind, _loaded(_NNX))
 
 
+@remembered
 def is_optimizer_variable(kind: type) -> bool:
     """Say whether `kind` is a box that an `nnx.Optimizer` keeps its state in."""
-    return _IS_OF_OPTIMIZER[kind]
+    return issubclass(kind, _loaded(_OF_OPTIMIZERS))
 
 
+@remembered
 def is_box(kind: type) -> bool:
     """Say whether `kind` is a box."""
-    return _IS_BOX[kind]
+    return is_linen(kind) or is_nnx(kind)
 
 
 def _loaded(places: tuple[tuple[str, str], ...]) -> tuple[type, ...]:
@@ -100,12 +87,12 @@ def _loaded(places: tuple[tuple[str, str], ...]) -> tuple[type, ...]:
 
 def box_test() -> Callable[[Any], bool]:
     """Return the `is_leaf` that stops at boxes."""
-    return lambda node: _IS_BOX[type(node)]
+    return lambda node: is_box(type(node))
 
 
 def box_value(box: Any) -> Any:
     """Return what a box holds, without the constraint that Linen's `unbox` would apply."""
-    if _IS_NNX[type(box)]:
+    if is_nnx(type(box)):
         return nnx_value(box)
     return box.value if hasattr(box, "value") else box.unbox()
 
@@ -119,7 +106,7 @@ def unboxed(tree: Any) -> Any:
 
 def box_names(box: Any) -> Any:
     """Return the names a box carries, as its author wrote them; None where it has none."""
-    return nnx_names(box.get_metadata()) if _IS_NNX[type(box)] else getattr(box, "names", None)
+    return nnx_names(box.get_metadata()) if is_nnx(type(box)) else getattr(box, "names", None)
 
 
 def nnx_value(box: Any) -> Any:
@@ -468,24 +455,21 @@ _SHARED = {"value", "names", "mesh", "rules"}
 def key_of(node: Any) -> Key:
     """Return what decides the answers for the arrays of a node, beside whose they are."""
     kind = type(node)
-    key = _READERS[kind](node)
+    key = key_reader(kind)(node)
     if key is not None:
         return key
-    if _IS_BOX[kind] and _is_plain(names := box_names(node)):
+    if is_box(kind) and _is_plain(names := box_names(node)):
         return (kind, names, key_of(box_value(node)))
     leaves = leaves_of(node)
     return tuple((leaf.path, leaf.shape, logical_axes(leaf.names, leaf.path)) for leaf in leaves)
 
 
+@remembered
 def key_reader(kind: type) -> Callable[[Any], Key | None]:
     """Return what reads the key of a node of one array; None where it holds more, or less.
 
     Nor have boxes one whose names are more than a tuple of names, or that hold what others do not.
     """
-    return _READERS[kind]
-
-
-def _reader(kind: type) -> Callable[[Any], Key | None]:
     if is_nnx(kind):
         return _nnx_reader(kind)
     if is_linen(kind):
@@ -496,12 +480,14 @@ def _reader(kind: type) -> Callable[[Any], Key | None]:
         return _hole_key
     if kind in (list, tuple):
         return _sequence_key
-    return _array_key if IS_JAXS[kind] else _any_key
+    return _array_key if is_jaxs(kind) else _any_key
 
 
-def _is_jaxs(kind: type) -> bool:
-    is_jaxs = kind.__module__.partition(".")[0] in ("jax", "jaxlib")
-    return is_jaxs and hasattr(kind, "shape") and hasattr(kind, "dtype")
+@remembered
+def is_jaxs(kind: type) -> bool:
+    """Say whether a type is one of JAX's arrays, or of what stands for one."""
+    of_jax = kind.__module__.partition(".")[0] in ("jax", "jaxlib")
+    return of_jax and hasattr(kind, "shape") and hasattr(kind, "dtype")
 
 
 def _array_key(node: Any) -> Key:
@@ -538,7 +524,7 @@ def _linen_reader(kind: type) -> Callable[[Any], Key | None]:
 
     def read(box: Any) -> Key | None:
         value, names = box.value, box.names
-        shape = _CONTENT_SHAPES[type(value)](value)
+        shape = _shape_reader(type(value))(value)
         rules = box.rules if has_rules else None
         if shape is None or not _is_plain(names) or not _is_plain_rules(rules):
             return None
@@ -554,15 +540,16 @@ def _nnx_reader(kind: type) -> Callable[[Any], Key | None]:
 
 def variable_key(kind: type, value: Any, names: Any) -> Key | None:
     """Return the key of a box of NNX by what it holds."""
-    shape: ir.Shape | None = _CONTENT_SHAPES[type(value)](value)
+    shape: ir.Shape | None = _shape_reader(type(value))(value)
     return None if shape is None or not _is_plain(names) else (shape, names, kind)
 
 
-def _content_shape(kind: type) -> Callable[[Any], ir.Shape | None]:
+@remembered
+def _shape_reader(kind: type) -> Callable[[Any], ir.Shape | None]:
     """Return what reads the sizes of what a box holds; None for what is no array, or a box."""
-    if is_box(kind) or _reader(kind) is _hole_key:
+    if is_box(kind) or key_reader(kind) is _hole_key:
         return _no_key
-    return attrgetter("shape") if IS_JAXS[kind] else shape_of
+    return attrgetter("shape") if is_jaxs(kind) else shape_of
 
 
 def _is_plain_rules(rules: Any) -> bool:
@@ -580,11 +567,3 @@ def _is_plain(names: Any) -> bool:
         if name is not None and type(name) is not str:
             return False
     return True
-
-
-_READERS: ByKind[Callable[[Any], Key | None]] = ByKind(_reader)
-
-_CONTENT_SHAPES: ByKind[Callable[[Any], ir.Shape | None]] = ByKind(_content_shape)
-
-#: Whether a type is one of JAX's arrays, or of what stands for one.
-IS_JAXS: ByKind[bool] = ByKind(_is_jaxs)

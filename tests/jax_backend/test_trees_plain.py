@@ -191,3 +191,23 @@ def test_whole_below_goes_by_bytes_whatever_the_paths_and_trees_have_in_common()
         for layer, array in each.items():
             wanted = split if array["w"].dtype == jnp.float32 else P(None, None)
             assert found[layer]["w"].spec == wanted
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Counted(WithKeys):
+    opened = 0
+
+    def tree_flatten_with_keys(self) -> Any:
+        Counted.opened += 1
+        return super().tree_flatten_with_keys()
+
+
+def test_a_first_call_opens_a_node_as_often_as_a_second() -> None:
+    resolver = Resolver(make_spec(params={"**/wi": "embed mlp", "**/wo": "mlp embed"}))
+    tree = {"layers": [Counted(jnp.ones((8, 16)), jnp.ones((16, 8))) for _ in range(3)]}
+    opened = []
+    for _ in range(2):
+        Counted.opened = 0
+        resolver.shardings(tree)
+        opened.append(Counted.opened)
+    assert opened[0] == opened[1] > 0
