@@ -62,6 +62,7 @@ _SAID_AT_PLACE: dict[str, frozenset[str]] = {
     "SHD111": frozenset({"SHD506"}),
     "SHD203": frozenset({"SHD202"}),
     "SHD217": frozenset({"SHD220", "SHD226", "SHD229"}),
+    "SHD223": frozenset({"SHD214", "SHD217"}),
     "SHD503": frozenset({"SHD513"}),
     "SHD507": frozenset({"SHD513"}),
 }
