@@ -244,11 +244,38 @@ def tree_findings(plan: ShardingPlan) -> tuple[Diagnostic, ...]:
     A name that only rules have may be one that `constrain` gives to an activation, or the layers
     of a scan. It is a finding only where it is spelt much like one that the arrays have.
     """
-    return tuple(map(for_trees, findings(with_axes_of_code(plan), [plan]).shown))
+    named = with_lone_named(plan)
+    return tuple(map(for_trees, findings(with_axes_of_code(named), [named]).shown))
+
+
+#: What stands for the path of an array that is a tree of its own, while it is checked.
+_LONE = "\x00"
+
+
+def with_lone_named(plan: ShardingPlan) -> ShardingPlan:
+    """Return the plan of a live tree; `for_trees` finds words for an array without a path."""
+    if [each.param.path for each in plan.arrays] != [""]:
+        return plan
+    (lone,) = plan.arrays
+    return replace(plan, arrays=(replace(lone, param=replace(lone.param, path=_LONE)),))
+
+
+def _of_lone(text: str) -> str:
+    """Return a text with words for the lone array, and `**` where it has a pattern for it."""
+    text = text.replace(f"`{_LONE}`", "the array").replace(f", {_LONE}", "")
+    return text.replace(_LONE, "**")
 
 
 def for_trees(found: Diagnostic) -> Diagnostic:
     """Return a finding with the way out that only a live tree has."""
+    if _LONE in found.message or _LONE in found.arrays:
+        found = replace(
+            found,
+            message=_of_lone(found.message),
+            notes=tuple(map(_of_lone, found.notes)),
+            help=found.help and _of_lone(found.help),
+            arrays=tuple(path.replace(_LONE, "") for path in found.arrays),
+        )
     if found.code is not codes.UNNAMED_ARRAY:
         return found
     way_out = "of a tree that Flax's boxes name: `like=BOXED` tells the names to `put`, `abstract`,"

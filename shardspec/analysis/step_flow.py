@@ -90,6 +90,7 @@ class _Build:
         self.inputs: list[Value] = []
         self.ops: list[Op] = []
         self.faults: list[Diagnostic] = []
+        self.lost: set[str] = set()  # results of lines with a fault, which was reported
         self.used: set[str] = set()
         self.taken: dict[str, str] = {}
         self.loop: Loop | None = None
@@ -110,17 +111,18 @@ class _Build:
 
     def end(self) -> None:
         """Report a step that trains nothing, or a pipeline that lacks something."""
-        found = step_stages.lacking(self.step, self.ops) if self.ops else None
+        is_whole = bool(self.ops) and not self.faults
+        found = step_stages.lacking(self.step, self.ops) if is_whole else None
         if found is not None:
             self.fault(found[0], self.step.span, found[1])
         made = {op.result.name for op in self.ops}
         for name in self.step.remat if made else ():
-            if name not in {*_REMATS, *made}:
+            if name not in {*_REMATS, *made, *self.lost}:
                 help = did_you_mean(name, [*_REMATS, *sorted(made)])
                 help = help or f"one of {listed(_REMATS)}, or names of results"
                 message = f"`remat` keeps `{name}`, and no line makes it"
                 self.fault(message, self.step.span, help)
-        if self.step.mode == "serve" or not self.ops or self.faults or not self.spec.training:
+        if self.step.mode == "serve" or not is_whole or self.faults or not self.spec.training:
             return
         if not any(op.result.is_trained for op in self.ops):
             entry = next(each for each in self.spec.training if each.training == "frozen")
@@ -135,14 +137,16 @@ class _Build:
         batch, length = self.sizes.get("batch"), self.sizes.get("length", 1)
         return None if batch is None else batch * length * self.microbatches
 
-    def fault(self, message: str, span: Span | None, help: str | None = None) -> LostError:
+    def fault(
+        self, message: str, span: Span | None, help: str | None = None, subject: str | None = None
+    ) -> LostError:
         """Note a fault and return what ends the line."""
-        self.faults.append(point(codes.STEP_LINE, message, span, help=help))
+        self.faults.append(point(codes.STEP_LINE, message, span, help=help, subject=subject))
         return LostError()
 
     def line(self, line: Line) -> None:
         """Take in a line."""
-        before, loop = set(self.used), self.loop
+        before, loop, faults = set(self.used), self.loop, len(self.faults)
         try:
             self._line(line)
             pattern = next((each.text for each in line.operands if each.kind != "value"), "")
@@ -150,6 +154,8 @@ class _Build:
         except LostError as lost:
             self.used, self.loop = before, loop  # it leaves no trace
             self.faults += [] if lost.finding is None else [lost.finding]
+            if len(self.faults) > faults or any(term.text in self.lost for term in line.operands):
+                self.lost.update(term.text for term in line.results)
 
     def _line(self, line: Line) -> None:
         if line.call in ("dispatch", "combine"):
@@ -201,7 +207,7 @@ class _Build:
             raise LostError  # of a step that is for other models, too
         paths = [each.path for each in self.arrays]
         help = did_you_mean(term.text, paths) or "`shardspec compile` lists the arrays"
-        raise self.fault(f"no array matches `{term.text}`", term.span, help)
+        raise self.fault(f"no array matches `{term.text}`", term.span, help, term.text)
 
     def _is_own(self, line: Line) -> bool:
         return line.span is not None and line.span.source is self.spec.source
@@ -316,14 +322,14 @@ class _Build:
         if names is None and term.dims is not None and not term.is_renamed:
             names = tuple(dim.name for dim in term.dims)
         if names is None:
-            if not self._is_own(line):
+            if not self._is_own(line) or term.text in self.lost:
                 raise LostError
             known = [*self.values, *self.activations]
             help = did_you_mean(term.text, known) or (
                 f"a line before makes it, `activations` names it, or it has its names here:"
                 f" `{term.text}[batch length embed]`"
             )
-            raise self.fault(f"nothing is called `{term.text}`", term.span, help)
+            raise self.fault(f"nothing is called `{term.text}`", term.span, help, term.text)
         layers = [name for name in names if name in self.stacked and self.step.mode == "serve"]
         rounds = math.prod(self.dims.size(name, term, term.span) for name in layers)
         names = tuple(name for name in names if name not in layers)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from shardspec import pipeline
 from shardspec.cli import completion, options
 from shardspec.cli.request import Request
-from shardspec.cli.streams import FAILED, fail, progress, require_folder, show
+from shardspec.cli.streams import FAILED, fail, progress, show
 from shardspec.diagnostics import ShardspecError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def command(
     catalogue holds of each chip.
     """
     output = request.output or LOCAL
-    require_folder(output)
+    request.require_place(output, "calibration")
     if hardware is not None and not compiler:
         help = "name a spec, whose target they are, or ask the compiler: `--compiler`"
         fail("--hardware is for --compiler: devices are measured on the mesh of a target", help)

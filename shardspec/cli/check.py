@@ -87,6 +87,8 @@ def command(
         streams.fail(f"--step for {len(files)} specs", "name the one spec that it runs under")
     if diff:
         raise SystemExit(_diff(files, request, is_unsafe=unsafe_fixes))
+    if new_baseline:
+        request.require_place(new_baseline, "baseline")
     notes: tuple[str, ...] = ()
     named = None if new_baseline else baseline or project_path("baseline", is_needed=False)
     old = _read_baseline(named) if named else None

@@ -93,6 +93,7 @@ def command(
 
         write_step_of(step_name, request, is_diff=diff, is_asked=write_step, is_replacing=replace)
         return
+    request.require_place()
     found = _found(request, step_name, tokens)
     if measured is not None:
         found = held_to(measured, found, request, lambda at: _found(at, step_name, tokens, False))

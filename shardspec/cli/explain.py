@@ -12,7 +12,7 @@ import click
 from shardspec import pipeline
 from shardspec.cli import completion, options, streams
 from shardspec.cli.discovery import find_spec
-from shardspec.cli.request import Request, has_errors, has_path, quiet_spec, select
+from shardspec.cli.request import Request, has_errors, has_path, quiet_spec, select, why_unsound
 from shardspec.cli.streams import FINDINGS, Failure, echo, fail, show, wants_color
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import counted
@@ -178,6 +178,9 @@ def _plan(
     spec = _phase_of_line(spec, line)
     chosen = request.choose_target(spec, diagnostics)
     diagnostics = pipeline.about(diagnostics, request.target)
+    if request.target is None and not request.settings:  # a faulty target leaves the others
+        diagnostics = why_unsound([chosen], diagnostics)
+        chosen = next((target for target in spec.targets if target.is_sound), chosen)
     request.require_sound(chosen, diagnostics)
     request.report(diagnostics)
     if spec.phase and request.phase is None:

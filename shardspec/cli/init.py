@@ -8,7 +8,7 @@ import shlex
 from shardspec import assets
 from shardspec.cli import completion, options
 from shardspec.cli.request import Request
-from shardspec.cli.streams import FAILED, fail, require_folder
+from shardspec.cli.streams import FAILED, fail
 from shardspec.diagnostics.source import printable
 from shardspec.ir.spec import Hardware, Mesh, Params, Target
 
@@ -52,7 +52,7 @@ def command(request: Request, *, machines: tuple[str, ...], presets: tuple[str, 
     output = request.output or "spec.yaml"
     if output != "-" and not request.is_forced and os.path.lexists(output):
         fail(f"`{output}` is there already", "--force writes over it, -o names another file")
-    require_folder(output)
+    request.require_place(output, "spec")
     hardware = tuple(_hardware(text, request) for text in machines)
     _require_presets(presets)
     on = Target("", Mesh(), hardware[0]) if hardware else None

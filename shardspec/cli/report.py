@@ -19,7 +19,7 @@ from shardspec.cli import completion, options
 from shardspec.cli.discovery import find_spec
 from shardspec.cli.request import Request, has_errors
 from shardspec.cli.steps import STEP, traced_step
-from shardspec.cli.streams import FINDINGS, FINE, fail, require_folder
+from shardspec.cli.streams import FINDINGS, FINE, fail
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Params, Spec
@@ -110,7 +110,7 @@ def _path(request: Request, *, is_opened: bool) -> str:
         )
     if request.output == "-" and is_opened:
         fail("--open opens a file, and `-o -` names none", f"name one, as in `-o {_NAME} --open`")
-    require_folder(request.output)
+    request.require_place()
     return request.output or "-"
 
 

@@ -249,6 +249,10 @@ class Request:
         """Write a file, as `write_file` does."""
         write_file(path, text, own, is_forced=self.is_forced)
 
+    def require_place(self, path: str | None = None, own: Kind | None = None) -> None:
+        """Fail before a long job where its answer could not go to a path, or where -o says."""
+        streams.require_place(path or self.output, own, is_forced=self.is_forced)
+
     def show(self, lines: Iterable[str], *, is_painted: bool = False) -> None:
         """Write the lines of a report where it is asked for, else show them on stdout."""
         if self.output in (None, "-"):

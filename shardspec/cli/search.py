@@ -190,6 +190,7 @@ def command(
     """
     if (confirm or verify) and step_name is None:
         fail("--confirm and --verify need code to trace", "name it: `--step train:step`")
+    request.require_place()
     wanted = Wanted(fits, max_chips, per_device_batch, prices)
     question = _question(request, Choice(over, keep, machines, most, by), wanted)
     if measured is not None:

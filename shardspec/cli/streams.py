@@ -297,16 +297,9 @@ def write_file(path: str, text: str, own: Kind | None = None, *, is_forced: bool
     if path == "-":
         echo_data(text)
         return
-    from shardspec.language.writing import refusal, replace_file, write_device
+    from shardspec.language.writing import replace_file, write_device
 
-    if path.startswith("git:"):
-        fail(f"{path} is at a revision, which cannot be written", "say where to write with -o FILE")
-    if _leads_out(path):
-        help = f"remove it, or name the file itself: {os.path.realpath(path)}"
-        fail(f"{path} is a link that leads out of its folder, and is not written", help)
-    why = None if is_forced else refusal(path, text, own)
-    if why is not None:
-        fail(*why)
+    _refuse_loss(path, text, own, is_forced=is_forced)
     real = os.path.realpath(path)
     place = path if os.path.exists(path) else real  # a pipe of the shell has no name
     try:
@@ -319,12 +312,34 @@ def write_file(path: str, text: str, own: Kind | None = None, *, is_forced: bool
         fail(f"cannot write {real}: {reason}", "say with -o a file that can be written")
 
 
-def require_folder(path: str | None) -> None:
-    """Fail before a long job where its answer could not be written: there is no such folder."""
-    folder = os.path.dirname(path or "") or "."
-    if path and path != "-" and not os.access(folder, os.W_OK):
+def _refuse_loss(path: str, text: str, own: Kind | None, *, is_forced: bool) -> None:
+    """Fail where a text may not be written to a path."""
+    from shardspec.language.writing import refusal
+
+    if path.startswith("git:"):
+        fail(f"{path} is at a revision, which cannot be written", "say where to write with -o FILE")
+    if _leads_out(path):
+        help = f"remove it, or name the file itself: {os.path.realpath(path)}"
+        fail(f"{path} is a link that leads out of its folder, and is not written", help)
+    why = None if is_forced else refusal(path, text, own)
+    if why is not None:
+        fail(*why)
+
+
+def require_place(path: str | None, own: Kind | None = None, *, is_forced: bool = False) -> None:
+    """Fail before a long job where its answer could not be written, or may not be.
+
+    Args:
+      own: the kind of file that the job writes; None for a report.
+    """
+    if path in (None, "-") or _is_stream(path):
+        return
+    folder = os.path.dirname(os.path.realpath(path))
+    is_replaced = not os.path.exists(path) or os.path.isfile(path)
+    if is_replaced and not os.access(folder, os.W_OK):
         why = "permission denied" if os.path.isdir(folder) else "no such file or directory"
         fail(f"cannot write {path}: {why}", "say with -o a file that can be written")
+    _refuse_loss(path, "", own, is_forced=is_forced)
 
 
 def _leads_out(path: str) -> bool:

@@ -11,7 +11,7 @@ import click
 from shardspec.cli import options
 from shardspec.cli.request import Request
 from shardspec.cli.steps import PROOF, STEP, plan_on_target, print_proof, proof_of
-from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, require_folder, show, width_of
+from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, show, width_of
 
 if TYPE_CHECKING:
     from shardspec.programs.proof import Proof
@@ -71,7 +71,7 @@ def command(
     """
     if step_name is None:
         fail("there is no step to compile", "name one: `--step train:step`")
-    require_folder(request.output)
+    request.require_place()
     asked = {"timeout_s": timeout_s, "is_whole": whole, "is_cached": not no_cache, "flags": flags}
     if flags and backend == "here":
         fail("--flags are for the compiler of the target", "leave out `--backend here`")

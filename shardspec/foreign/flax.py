@@ -69,7 +69,7 @@ def _document(rules: Sequence[ForeignRule], semantics: str, options: Options) ->
     tool = TITLES[semantics]
     kept, faults = _kept(rules, tool)
     lines = map(formats.rule_line, kept) if semantics == "linen" else _nnx_lines(kept, options)
-    data, comments = formats.rules_document(lines, _KEEP)
+    data, comments = formats.rules_document(lines, _KEEP, is_linen=semantics == "linen")
     data["doc"] = f"Rules as {tool} reads them"
     comments["lints",] = Comments(trailing=formats.MANY_MODELS)
     is_linen = semantics == "linen"

@@ -353,21 +353,30 @@ def rule_line(rule: ForeignRule, more: str = "") -> RuleLine:
 
 
 def rules_document(
-    lines: Iterable[RuleLine], keeps: str, part: MeshPart = NO_MESH
+    lines: Iterable[RuleLine], keeps: str, part: MeshPart = NO_MESH, *, is_linen: bool = False
 ) -> tuple[dict[str, Data], dict[Route, Comments]]:
     """Return a document of rules, with what all lists of rules have in common.
 
     Args:
       keeps: who gives an array a partition that does not divide it.
       part: the mesh that comes with the rules.
+      is_linen: whether nothing but Linen reads the rules.
     """
     found = tuple(lines)
     comments: dict[Route, Comments] = {**part.comments, ("policy",): Comments(trailing=keeps)}
     comments |= {("rules", index): comment for index, (_, comment) in enumerate(found)}
     data: dict[str, Data] = {**part.data, "rules": [text for text, _ in found]}
     data["policy"] = {"indivisible": "keep"}
-    data["lints"] = {"axis-without-array": "allow"}
+    data["lints"] = lints_of_rules(found, is_linen=is_linen)
     return data, comments
+
+
+def lints_of_rules(lines: Iterable[RuleLine], *, is_linen: bool) -> dict[str, Data]:
+    """Return the levels for a list of rules, which may serve other models and have fallbacks."""
+    names = [text.partition(" -> ")[0] for text, _ in lines]
+    has_fallbacks = is_linen and len(set(names)) < len(names)
+    allowed = ("axis-without-array", *(("nnx-differs",) if has_fallbacks else ()))
+    return dict.fromkeys(allowed, "allow")
 
 
 def linen_axes(names: Sequence[str | None], rules: Sequence[ForeignRule]) -> Dims | NoAnswer:

@@ -441,7 +441,7 @@ def _document(
         inside: dict[str, Data] = dict(islice(array_entries(arrays), _MOST_INSIDE + 1))
         data["arrays"] = inside if len(inside) <= _MOST_INSIDE else {}
     if layout.rules:
-        data["lints"] = {"axis-without-array": "allow"}
+        data["lints"] = formats.lints_of_rules(lines, is_linen=_is_of_linen(layout))
     sections = {key: value for key, value in data.items() if value not in ({}, [])}
     return formats.Imported(sections, comments, None, layout.name), faults
 
@@ -505,9 +505,14 @@ def _as_read(layout: Layout) -> tuple[ForeignRule, ...]:
 
     NNX takes the last rule of a name, and a name without one for a mesh axis.
     """
-    if any(each.family != "nnx" for each in layout.arrays if each.names is not None):
+    if _is_of_linen(layout):
         return layout.rules
     last = {rule.name: rule for rule in layout.rules}
     used = {dim[0] for each in layout.arrays for dim in each.names or () if dim and len(dim) == 1}
     here = (axis for axis, _ in layout.mesh if axis in used and axis not in last)
     return (*last.values(), *(ForeignRule(axis, (axis,)) for axis in here))
+
+
+def _is_of_linen(layout: Layout) -> bool:
+    """Say whether an array has names, and not those of a Variable of NNX."""
+    return any(each.family != "nnx" for each in layout.arrays if each.names is not None)

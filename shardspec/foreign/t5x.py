@@ -324,7 +324,7 @@ def _document(
         lines.insert(0, (ForeignRule("batch", _MANY_SLICES), "T5X over several slices"))
     written = (formats.rule_line(_sliced(rule, has_slices), why) for rule, why in lines)
     keeps = "as T5X does; JAX refuses what does not divide"
-    data, comments = formats.rules_document(written, keeps, mesh)
+    data, comments = formats.rules_document(written, keeps, mesh, is_linen=True)
     if not data["rules"]:
         del data["rules"]
     if is_extended:

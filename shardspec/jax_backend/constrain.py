@@ -353,6 +353,8 @@ class ActivationResolver:
             axes = axes_of(asked)
             label = _Label(name or "", "f32" if array is None else dtype_of(array))
             self._check_names(axes, key[1], label)
+            if key[1] is not None and len(axes) != len(key[1]):  # SHD206, which is allowed
+                axes = (None,) * len(key[1])
             found = self._known[key] = self._checked(axes, key[1], manual, label)
         return found
 

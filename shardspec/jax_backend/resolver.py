@@ -162,8 +162,11 @@ class Resolver:
         """Return a `NamedSharding` for every array of a pytree, in a tree of the same structure.
 
         It serves as `in_shardings` and `out_shardings` of `jax.jit`, and for `jax.device_put`.
-        Equal specs share one object. Specs are of full rank: trailing Nones stay. A leaf that
-        is no array (a function, a string) gets None. Where the tree holds optimizer state beside
+        Equal specs share one object. Specs are of full rank: trailing Nones stay, as in
+        `flax.linen.logical_to_mesh_sharding` and in the types of arrays on an explicit mesh. On
+        an automatic mesh, a step without `out_shardings` may return `P('d')` for `P('d', None)`:
+        JAX compiles nothing again, and looks the call up a second time. A leaf that is no array
+        (a function, a string) gets None. Where the tree holds optimizer state beside
         its parameters (Flax's `TrainState`), that follows from them, see `state_shardings`.
 
         Args:

@@ -57,6 +57,7 @@ def plan_faults(arrays: ArrayResolver, plan: ShardingPlan) -> tuple[Diagnostic, 
     if not distinct or not _is_at_fault(arrays, tuple(distinct.values())):
         return ()
     kept = {*_OF_ONE_ARRAY, c.UNKNOWN_LOGICAL_AXIS}
+    plan = pipeline.with_lone_named(plan)
     found = pipeline.findings(pipeline.with_axes_of_code(plan), [plan]).loud
     errors = (each for each in found if each.is_error and each.code in kept)
     return tuple(dict.fromkeys(map(pipeline.for_trees, sorted(errors, key=sort_key))))

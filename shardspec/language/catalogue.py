@@ -378,9 +378,18 @@ def hardware_meant(text: str) -> tuple[str, ...]:
     (('v5p-32',), ('2 * v5p-32',))
     >>> hardware_meant("NVIDIA H100 80GB HBM3"), hardware_meant("8 NVIDIA A100-SXM4-80GB")
     ((), ('8 a100',))
+    >>> hardware_meant("dgx h100"), hardware_meant("2 DGX-H100"), hardware_meant("dgx, 16 h100")
+    (('8 h100',), ('2 * h100',), ('16 h100',))
     """
     found = _words_of(text)
-    if found is None or found.odd or not (found.numbers or found.joined):
+    if found is None or found.odd:
+        return ()
+    domain = catalogue_entry(hardware_names()[found.chip]).domain
+    nodes = None if _CHIP.search(text) or found.joined else _NODES.search(text)
+    if domain and nodes is not None and found.numbers == tuple(filter(None, nodes.groups())):
+        count = nodes[1] or "1"
+        return (f"{domain} {found.chip}" if count == "1" else f"{count} * {found.chip}",)
+    if not (found.numbers or found.joined):
         return ()
     spelt = _spellings(found.chip, found.joined, found.numbers, "*" in text)
     return tuple(each for each in spelt if _devices(each))
@@ -390,6 +399,11 @@ def hardware_meant(text: str) -> tuple[str, ...]:
 _PLAIN_WORDS = frozenset({"a", "by", "dgx", "hgx", "of", "on", "server", "with", "x"}) | {
     word + s for word in ("chip", "device", "gpu", "host", "machine", "node") for s in ("", "s")
 }
+
+
+#: A node of GPUs, or so many; and words for one of its GPUs.
+_NODES = re.compile(r"\b(?:(\d{1,9}) ?[x*]? ?)?(?:dgx|hgx|host|machine|node|server)", re.IGNORECASE)
+_CHIP = re.compile(r"\b(?:chip|device|gpu)", re.IGNORECASE)
 
 
 class _Words(NamedTuple):
@@ -467,6 +481,8 @@ def machine_fault(fault: SyntaxFault, text: str) -> SyntaxFault:
     """Return the fault of a machine's text, with the machine that was meant where that is sure."""
     meant = hardware_meant(text)
     help = f"write {' or '.join(f'`{each}`' for each in meant)}" if meant else _other_chip(text)
+    if help is None and (found := _words_of(text)) is not None:
+        help = f"`{found.chip}` is in the catalogue; say how many: `8 {found.chip}`"
     return fault if help is None else fault._replace(help=help)
 
 

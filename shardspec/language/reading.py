@@ -146,7 +146,7 @@ def number_or_text(text: str) -> int | str:
 #: The sections whose loss other findings may follow from.
 SECTIONS = frozenset(
     {"rules", "drop", "extends", "params", "overrides", "derive", "scan", "arrays", "manifest"}
-    | {"caches"}
+    | {"caches", "activations", "step"}
     | {"targets", "mesh", "hardware", "axes"}
 )
 #: What the DSL calls one entry -> the section that it is of.

@@ -40,10 +40,15 @@ def without_alternative(span: Span) -> Edit | None:
 
 def is_only_alternative(span: Span) -> bool:
     """Say whether no `|` stands beside an alternative, on its line or the next."""
+    return is_first_alternative(span) and not _BAR.match(span.source.text, span.end)
+
+
+def is_first_alternative(span: Span) -> bool:
+    """Say whether no `|` stands before an alternative: it begins the right side of a rule."""
     text, at = span.source.text, span.start
     while at and text[at - 1].isspace():
         at -= 1
-    return not text.endswith("|", 0, at) and not _BAR.match(text, span.end)
+    return not text.endswith("|", 0, at)
 
 
 def without_item(span: Span) -> Edit | None:

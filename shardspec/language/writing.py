@@ -1,10 +1,11 @@
 """Text -> a file: the one place that writes, and what it refuses to write over.
 
 A file that was read is what the user has: a spec, a base, a list of arrays, a saved cost, code. No
-verb writes over it, nor over a spec, a list of arrays, a lock or a project with something of
-another kind. The exception is a file that it is the verb's purpose to write anew: `fmt` its spec,
-`lock` its lock, `import` what it made before. Whether a file was read is asked of the file and not
-of its name: links, hard links and other spellings of a path lead to the same one.
+verb writes over it, nor over a spec with another one, nor over a spec, a list of arrays, a lock or
+a project with something of another kind. The exception is a file that it is the verb's purpose to
+write anew: `fmt` its spec, `lock` its lock, `import` what it made before. Whether a file was read
+is asked of the file and not of its name: links, hard links and other spellings of a path lead to
+the same one.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def refusal(path: str, text: str, own: Kind | None = None) -> Refusal | None:
     if not os.path.isfile(real):
         return None
     old, there = _kind_there(real, about)
-    is_lost = old == "spec" and _is_imported(text) and not _is_imported(there)
+    is_kept = text == there or (_is_imported(text) and _is_imported(there))
+    is_lost = old == "spec" != own and not is_kept
     if is_lost or old not in (None, own, _kind(real, text)):
         return Refusal(f"{path} is a {old}, and is not written over", _WAY_OUT)
     if (old is None or old != own) and about.st_size and (files.was_read(about) or _is_code(about)):

@@ -47,6 +47,8 @@ _EXPLAINED_BY: dict[str, frozenset[str]] = {
     "SHD230": (_NAMES | _ARRAYS | _AXES) - _RULES,
     "SHD211": _AXES,
     "SHD305": _AXES,
+    "SHD240": _ARRAYS | {"step", "activations"},
+    "SHD243": frozenset({"step"}),
     "SHD110": _RULES | _NAMES | _ARRAYS,
     "SHD112": _RULES | _NAMES,
     "SHD225": _RULES | _NAMES,
@@ -54,7 +56,7 @@ _EXPLAINED_BY: dict[str, frozenset[str]] = {
 }
 
 #: Of these, an entry that was lost explains those whose subject it names; a lost section, all.
-_NAMED = frozenset({"SHD201", "SHD202", "SHD203", "SHD211", "SHD230"})
+_NAMED = frozenset({"SHD201", "SHD202", "SHD203", "SHD211", "SHD230", "SHD240"})
 _OF_ONE_TARGET = frozenset({"SHD102", "SHD104"})
 
 #: Findings, and those that say the same of the same place and more.
@@ -62,6 +64,7 @@ _SAID_AT_PLACE: dict[str, frozenset[str]] = {
     "SHD111": frozenset({"SHD506"}),
     "SHD203": frozenset({"SHD202"}),
     "SHD217": frozenset({"SHD220", "SHD226", "SHD229"}),
+    "SHD223": frozenset({"SHD214", "SHD217"}),
     "SHD503": frozenset({"SHD513"}),
     "SHD507": frozenset({"SHD513"}),
 }

@@ -107,7 +107,10 @@ def near_names(word: str) -> str | None:
     along = {each.partition(":")[2]: each for each in reversed([*names()])}
     cutoff = 0.8 if "/" in bare else 0.65
     near = nearest(bare, along, count=2, cutoff=cutoff) if prefix != "axis" else ()
-    told = [f"there is {listed([along[each] for each in near])}"] if near else []
+    shown = [along[each] for each in near]
+    if any(each.startswith("hardware:") for each in shown) and bare not in along:
+        shown = [f"hardware:{each}" for each in catalogue.hardware_meant(bare)] or shown
+    told = [f"there is {listed(shown)}"] if near else []
     name = re.sub(r"[_\s]+", "-", word.lower())
     if re.fullmatch(r"[a-z]{3}[a-z-]*", name):
         called = [code.name for code in ALL]

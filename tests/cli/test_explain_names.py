@@ -60,6 +60,15 @@ def pointed_at() -> list[str]:
     return sorted(each for each in found if not re.search(r"\b[A-Z]{3,}\b|spec\.yaml|/|--", each))
 
 
+@pytest.mark.parametrize("word", ["8xH100", "h100x8"])
+def test_a_machine_in_other_words_is_named_with_what_it_is(folder: Path, word: str) -> None:
+    result = explained(word)
+    assert result.exit_code == 2
+    assert "there is `hardware:8 h100`" in result.output
+    assert explained("hardware:8 h100").exit_code == 0
+    assert "hardware" not in explained("conv4_8").output
+
+
 def test_what_pages_and_messages_point_at_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -290,6 +290,40 @@ def test_a_folder_that_is_not_there_hides_no_file(folder: Path, path: str) -> No
     assert (folder / "spec.yaml").read_text() == SPEC
 
 
+def test_a_spec_takes_the_place_of_no_other_spec(folder: Path) -> None:
+    (folder / "other.shard").write_text("shardspec 1\n# mine\nmesh { data = 8 }\n")
+    mine = (folder / "other.shard").read_text()
+    for words in (["--to", "dsl", "spec.yaml"], ["bad.yaml"]):
+        result = run("fmt", *words, "-o", "other.shard")
+        assert result.exit_code == 2
+        assert "other.shard is a spec, and is not written over" in result.output
+        assert (folder / "other.shard").read_text() == mine
+    for _ in range(2):  # what it writes is there already
+        assert run("fmt", "--to", "dsl", "spec.yaml", "-o", "new.shard").exit_code == 0
+    assert run("fmt", "--to", "dsl", "spec.yaml", "-o", "other.shard", "--force").exit_code == 0
+    assert (folder / "other.shard").read_text() == (folder / "new.shard").read_text()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "verify spec.yaml --step none:step -o",
+        "cost spec.yaml --step none:step -o",
+        "search spec.yaml --step none:step --confirm 1 -o",
+        "check spec.yaml --step none:step --write-baseline",
+        "calibrate spec.yaml -o",
+    ],
+)
+def test_what_may_not_be_written_is_refused_before_the_work(folder: Path, words: str) -> None:
+    """The step, which is not there, would be the next fault."""
+    result = run(*words.split(), "bad.yaml")
+    assert result.exit_code == 2
+    assert "bad.yaml is a spec, and is not written over" in result.output
+    assert "none" not in result.output
+    result = run(*words.split(), "no/folder/here.json")
+    assert "cannot write no/folder/here.json: no such file or directory" in result.output
+
+
 def test_import_writes_over_what_it_made(folder: Path) -> None:
     words = ("import", "flax", "rules.json", "-o")
     result = run(*words, "spec.yaml")

@@ -110,6 +110,18 @@ def test_nothing_is_shown_of_a_mesh_without_a_solution(
 ) -> None:
     write(_UNSOLVED[code])
     result = _run(*verb)
+    other = _run(*verb, "-t", "small").stdout if verb[0] == "explain" else ""
+    assert (result.stdout, result.exit_code) == (other, 1)
+    assert f"error[{code}]" in result.stderr
+    if other and "--porcelain" not in verb:
+        assert "on target small; --target shows another of 2" in result.stderr
+
+
+@pytest.mark.parametrize("code", _UNSOLVED)
+def test_explain_shows_nothing_where_no_target_is_sound(write: Write, code: str) -> None:
+    write(_UNSOLVED[code])
+    Path("spec.yaml").write_text(Path("spec.yaml").read_text().replace("  small:", "  # small:"))
+    result = _run("explain", "mlp/wi")
     assert (result.stdout, result.exit_code) == ("", 1)
     assert f"error[{code}]" in result.stderr
 
@@ -147,7 +159,9 @@ def test_a_finding_that_is_silenced_shows_nothing_either(
 ) -> None:
     write(big, f"lints: {lints}\n")
     result = _run(*verb, *flags)
-    assert (result.stdout, result.exit_code) == ("", 1)
+    is_other = verb[0] == "explain" and not flags
+    other = _run(*verb, "-t", "small").stdout if is_other else ""
+    assert (result.stdout, result.exit_code) == (other, 1)
     codes = ("[SHD105]", "[SHD003]", "the mesh of target `big` does not work out")
     assert any(each in result.stderr for each in codes)
 

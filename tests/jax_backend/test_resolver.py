@@ -328,3 +328,33 @@ def test_a_broken_file_is_refused_with_every_fault(tmp_path: Path) -> None:
     with pytest.raises(ShardspecError) as error:
         Resolver(path)
     assert len(error.value.diagnostics) == 2
+
+
+@pytest.mark.parametrize(
+    ("tree", "code", "said"),
+    [
+        (boxed(("embed",), 8, 8), "SHD206", "1 name for 2 dimensions of the array f32[8, 8]"),
+        (boxed(("embed", "nope"), 8, 8), "SHD202", "the dimension is replicated: 1 array; "),
+        (boxed(("embed", "embed"), 8, 8), "SHD209", "more than one dimension of the array f32[8"),
+        (shape(8), "SHD205", "nothing names the dimensions of the array f32[8]"),
+        (shape(8), "SHD205", 'add to `params`: `"**": AXIS`'),
+    ],
+)
+def test_findings_about_a_lone_array_have_words_for_it(tree: object, code: str, said: str) -> None:
+    with pytest.raises(ShardspecError) as error:
+        Resolver(make_spec()).shardings(tree)
+    text = str(error.value)
+    assert codes(error) == [code]
+    assert said in text
+    assert "``" not in text
+    assert "\x00" not in text
+    assert all("\x00" not in path for found in error.value.diagnostics for path in found.arrays)
+
+
+def test_a_wrong_rank_that_is_no_error_is_whole() -> None:
+    found = Resolver(make_spec(), levels={"SHD2": "allow"})
+    assert found.sharding("embed mlp", (8, 8, 8)).spec == P(None, None, None)
+    assert found.sharding("embed mlp", (8,)).spec == P(None)
+    x = jnp.ones((8, 8, 8))
+    assert jax.jit(lambda x: found.constrain(x, "embed mlp"))(x).shape == x.shape
+    assert found.constrain(x, "embed mlp").sharding.is_fully_replicated

@@ -153,6 +153,11 @@ def test_a_machine_is_shown_with_its_counts(text: str, title: str) -> None:
         ("8 A100-SXM4-40GB", ("8 a100-40gb",)),
         ("8 H100-SXM5-80GB", ("8 h100",)),
         ("dgx h100 8", ("8 h100",)),
+        ("DGX H100", ("8 h100",)),
+        ("hgx-h100", ("8 h100",)),
+        ("h100 node", ("8 h100",)),
+        ("4 x dgx h100", ("4 * h100",)),
+        ("2 nodes of h100", ("2 * h100",)),
         ("4x4 tpu v5e spot", ("tpu v5e 4x4",)),
     ],
 )

@@ -172,3 +172,70 @@ def test_what_is_not_shown_hides_nothing(rows: list[tuple[str, set[str], Severit
 def test_a_finding_that_is_hidden_hides_no_other() -> None:
     whole = made("SHD401", "a", "b"), made("SHD202", "a"), made("SHD404", "b")
     assert [each.code.id for each in without_follow_ons(whole)] == ["SHD202", "SHD401"]
+
+
+STEP = """\
+mesh: {data: 4, model: 2}
+axes: {batch: 64, embed: 4096, mlp: 16384}
+rules:
+  - batch -> data
+  - mlp -> model
+  - embed -> none
+params:
+  wi: embed mlp
+  wo: mlp embed
+activations:
+  x: batch embed
+arrays:
+  wi: bf16[embed mlp]
+  wo: bf16[mlp embed]
+step:
+  program:
+    - x, "wi" -> h[batch mlp]
+    - h, "wo" -> y[batch embed]
+    - y, "wi" -> z[batch mlp]
+    - z, "wo" -> q[batch embed]
+"""
+
+
+def test_the_step_is_sound() -> None:
+    assert codes(STEP) == []
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "found"),
+    [
+        ('x, "wi" -> h', 'x, "wi" h', ["SHD002"]),
+        ('x, "wi"', 'x, "wj"', ["SHD240"]),
+        ('x, "wi"', 'xx, "wi"', ["SHD240"]),
+        ('x, "wi"', 'x, "wi"[mlp embed]', ["SHD240"]),
+        ("h[batch mlp]", "h[batch heads]", ["SHD240"]),
+        ('y, "wi" -> z[batch mlp]', 'yy, "wi" -> z[batch mlp]', ["SHD240"]),
+        ("x: batch embed", "x: batch [embed", ["SHD002"]),
+        ("wo: bf16[", "wo: bf16(", ["SHD002"]),
+        ("step:", "step:\n  remat: z", []),
+        (
+            'step:\n  program:\n    - x, "wi"',
+            'step:\n  remat: h\n  program:\n    - x, "wj"',
+            ["SHD240"],
+        ),
+        ("step:", "stepp:", ["SHD003"]),
+    ],
+)
+def test_one_slip_in_a_step_is_one_finding(right: str, wrong: str, found: list[str]) -> None:
+    assert right in STEP
+    assert codes(STEP.replace(right, wrong)) == found
+
+
+@pytest.mark.parametrize(
+    ("edits", "found"),
+    [
+        ({'x, "wi"': 'x, "wj"', 'y, "wi"': 'y, "wk"'}, ["SHD240", "SHD240"]),
+        ({'x, "wi" -> h': 'x, "wi" h', 'y, "wi"': 'y, "wk"'}, ["SHD002", "SHD240"]),
+    ],
+)
+def test_two_slips_in_a_step_are_two(edits: dict[str, str], found: list[str]) -> None:
+    text = STEP
+    for right, wrong in edits.items():
+        text = text.replace(right, wrong)
+    assert sorted(codes(text)) == found

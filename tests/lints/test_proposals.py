@@ -193,3 +193,16 @@ def test_a_name_that_repeats_is_marked() -> None:
     from shardspec.naming.proposing import proposed_names
 
     assert proposed_names([param], {"embed": 4096}) == ("embed", "embed'")
+
+
+def test_names_in_the_types_of_the_spec_are_offered_for_arrays_of_code() -> None:
+    """They name the arrays of the spec alone, whatever sizes are stated."""
+    text = (
+        "mesh: {data: 2}\nrules: [embed -> data, mlp -> none]\n"
+        "arrays: {a/wi: 'bf16[embed=64 mlp=128]', b/wi: 'bf16[embed=64 mlp=128]'}\n"
+    )
+    spec, _ = pipeline.load_text(text)
+    (told,) = _unnamed(spec, (Param("a/wi", (64, 128)),))
+    assert '`"a/wi": embed mlp`' in (told.help or "")
+    (told,) = _unnamed(spec, (Param("a/wi", (2, 64, 128)),))
+    assert "embed" not in (told.help or "")

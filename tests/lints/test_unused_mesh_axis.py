@@ -6,6 +6,7 @@ import pytest
 
 from shardspec.lints.checks import unused_mesh_axis
 from tests.lints.findings_of import findings_of, found_by
+from tests.lints.step_examples import findings
 
 HEAD = "mesh: {data: 4, model: 8}\naxes: {batch: 64}\narrays: {k: 'f32[embed=64 mlp=96]'}\n"
 
@@ -107,3 +108,27 @@ def test_stacked_layers_are_no_offer() -> None:
     text = DCN.replace(" @ dcn", "").replace("batch: 64", "batch: 4")
     assert "layers ->" not in _way_out(text)
     assert _way_out(text).startswith("`embed -> (replica, fsdp) | fsdp` would split")
+
+
+PLACED = """\
+# def step(params, x):
+#     sharding = jax.NamedSharding(resolver.mesh, jax.P(*AXES))
+#     return jax.lax.with_sharding_constraint(x, sharding) @ params["w"]
+shardspec: 1
+mesh: {data: 4, model: 8}
+axes: {batch: 64, embed: 64}
+rules:
+  - batch -> data
+  - embed -> none
+activations:
+  x: batch embed
+arrays:
+  w: bf16[embed=64 _=64]
+"""
+
+
+@pytest.mark.parametrize(("axes", "is_used"), [("('data', 'model')", True), ("('data',)", False)])
+def test_code_of_a_step_may_use_an_axis(axes: str, is_used: bool) -> None:
+    """No rule names `model`, and the constraint in the code shards the product over it."""
+    found = [each.code.id for each in findings(PLACED.replace("AXES", axes))]
+    assert ("SHD110" not in found) == is_used

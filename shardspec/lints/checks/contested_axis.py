@@ -1,8 +1,9 @@
 """Two dimensions of one array want one mesh axis, and the order of the rules decides.
 
 The rule that stands first wins; the other dimension takes its next alternative, or stays whole.
-That is how rules are read, and most specs rely on it. Who wants every such case spelt out in rules
-makes this an error: `lints: {contested-axis: error}`. It is told under `--pedantic` or so alone.
+That is how rules are read, and most specs rely on it. To have every such case spelt out in rules,
+make this an error: `lints: {contested-axis: error}`. A dimension of an array that loses and has no
+alternative left is SHD226, which is reported by default.
 
 Bad:
     shardspec: 1

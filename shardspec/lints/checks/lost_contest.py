@@ -1,11 +1,11 @@
 """A dimension lost its mesh axis to another dimension, and no rule says what comes then.
 
 Both dimensions have rules for one mesh axis, the rule that stands first wins, and the other
-dimension has no alternative left: it is whole. Told where a mesh axis that splits other arrays of
-the model splits nothing here, and what that costs on a device is large; and where Flax NNX, which
-knows no first and second, would give both the mesh axis, which JAX refuses, and the arrays are
-large. For parameters: activations often keep a dimension whole on purpose. `| none` says that it
-is meant.
+dimension has no alternative left: it is whole. Flax NNX knows no first and second and gives both
+the mesh axis, which JAX refuses with a `DuplicateSpecError`: reported whatever the size, except for
+rules of a preset. Also reported where a mesh axis that splits other arrays of the model splits
+nothing here, and what that costs on a device is large. Activations do not count: they often keep a
+dimension whole on purpose. `| none` says that it is meant.
 
 Bad:
     shardspec: 1
@@ -32,18 +32,18 @@ Good:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import binary_bytes, described
 from shardspec.ir.plan import Alike, Attempt, DimSharding, Outcome, ShardingPlan
-from shardspec.ir.spec import AxisRule, target_text
+from shardspec.ir.spec import target_text
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import with_cost, would_divide
-from shardspec.lints.evidence.rules import rules_of_nnx
+from shardspec.lints.evidence.rules import nnx_refuses, rules_of_nnx
 
-_Sides = tuple[int, AxisRule | None]
+_Sides = tuple[str | None, str | None]
 
 
 class _Loss(NamedTuple):
@@ -53,6 +53,7 @@ class _Loss(NamedTuple):
       lost: the attempt that met a busy mesh axis.
       idle: the mesh axis that would split the dimension; None where NNX alone is at odds.
       saved: bytes per device that it would save; without one, those that a device holds.
+      is_refused: whether NNX gives the mesh axis to both.
     """
 
     arrays: Alike
@@ -62,15 +63,16 @@ class _Loss(NamedTuple):
     idle: str | None
     saved: int
     target: str
+    is_refused: bool
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
-    """Yield a finding for each pair of rules of which one leaves a dimension whole."""
+    """Yield a finding for each pair of logical axes of which one leaves the other whole."""
     worst: dict[_Sides, _Loss] = {}
     paths: dict[_Sides, dict[str, None]] = {}
     for plan in context.plans:
         for loss in losses(context, plan):
-            key = (loss.lost.position, loss.winner.rule)
+            key = (loss.dim.logical_axis, loss.winner.logical_axis)
             paths.setdefault(key, {}).update(dict.fromkeys(loss.arrays.paths))
             if key not in worst or loss.saved > worst[key].saved:
                 worst[key] = loss
@@ -99,19 +101,13 @@ def losses(context: Context, plan: ShardingPlan) -> Iterator[_Loss]:
             free = (axis for axis in in_use if axis not in busy)
             idle = next((axis for axis in free if would_divide(sizes[axis], dim)), None)
             saved = held - held // sizes[idle] if idle is not None else held
-            if idle is None and (lost.is_of_preset or not _is_refused(winner, dim, lost, nnx)):
-                continue
-            if context.is_large(saved, plan.target.name):
-                yield _Loss(group, dim, lost, winner, idle, saved, plan.target.name)
-
-
-def _is_refused(
-    winner: DimSharding, dim: DimSharding, lost: Attempt, nnx: Mapping[str, AxisRule]
-) -> bool:
-    """Say whether NNX gives a mesh axis to both dimensions, all that was asked for being taken."""
-    rules = [nnx.get(each.logical_axis or "") for each in (winner, dim)]
-    wanted = [set(rule.mesh_axes) if rule is not None else set() for rule in rules]
-    return set(lost.mesh_axes) <= set(winner.mesh_axes) and bool(wanted[0] & wanted[1])
+            refused = (
+                not lost.is_of_preset
+                and set(lost.mesh_axes) <= set(winner.mesh_axes)
+                and nnx_refuses(nnx, winner.logical_axis, dim.logical_axis)
+            )
+            if refused or (idle is not None and context.is_large(saved, plan.target.name)):
+                yield _Loss(group, dim, lost, winner, idle, saved, plan.target.name, refused)
 
 
 def _lost(dim: DimSharding) -> Attempt | None:
@@ -126,18 +122,18 @@ def _finding(context: Context, loss: _Loss, paths: tuple[str, ...]) -> Diagnosti
     taken = target_text(lost.mesh_axes)
     meant = f"say that it is meant: `{axis} -> {taken} | none`"
     if idle is None:
-        then = "no rule says what comes then"
-        note = f"Flax NNX gives both `{taken}`: JAX refuses that"
-        higher = f"put `{lost}` above `{won}`; or " if won is not None else ""
-        help = f"{higher}{meant}"
+        then, notes = "no rule says what comes then", []
+        help = f"give one of them another mesh axis; or {meant}"
     else:
         then = f"`{idle}` is idle"
         saved = f"up to {binary_bytes(loss.saved)} per device on target `{loss.target}`"
-        note = f"{described(paths)}; {saved}"
+        notes = [f"{described(paths)}; {saved}"]
         help = (
             f"give one of them another mesh axis: `{axis} -> {taken} | {idle}`, or"
             f" `{winner} -> {idle}`; or {meant}"
         )
+    if loss.is_refused:
+        notes.append(f"Flax NNX gives both `{taken}`: JAX refuses that")
     finding = Diagnostic(
         codes.LOST_CONTEST,
         f"`{axis}` is whole in `{loss.arrays.paths[0]}`: `{winner}` has `{taken}`, and {then}",
@@ -147,7 +143,7 @@ def _finding(context: Context, loss: _Loss, paths: tuple[str, ...]) -> Diagnosti
                 (won.span if won is not None else None, f"`{winner}` takes it first"),
             )
         ),
-        notes=(note,),
+        notes=tuple(notes),
         help=help,
         arrays=paths,
         bytes=loss.saved,

@@ -1,12 +1,19 @@
-"""Flax NNX reads the rules to another answer than Linen and shardspec.
+"""Two rules of one name give two answers: Linen and shardspec take the first, NNX the last.
 
-NNX makes a dictionary of the list: the last rule of a name counts, for every array, and no look
-is had at which mesh axes the array uses already. `embed -> model` and then `embed -> data` is
-`data` there, where Linen's answer is `model` and falls back to `data`; and two dimensions may both
-be given `model`, which JAX refuses. shardspec gives models of both kinds Linen's answer, so this
-matters where NNX reads the rules itself (`nnx.logical_axis_rules`), exported ones say.
+NNX makes a dictionary of the list: the last rule of a name counts, for every array, whatever mesh
+axes the array uses already. `embed -> model` and then `embed -> data` is `data` there, where Linen
+takes `model` and falls back to `data`; and two dimensions may both be given `model`, which JAX
+refuses with a `DuplicateSpecError`. shardspec gives models of both kinds Linen's answer.
 
-Compared are the readings of the list, whatever the sizes. Names without a rule differ as well, and
+Reported where the two are separate rules of the spec itself, and some array gets two answers,
+whatever its size: the text does not say which of them is meant. A fallback is one rule with
+alternatives, `embed -> model | data`. NNX also reads alternatives, the rules of a preset and a
+contest of two dimensions (SHD226) otherwise: `--pedantic` reports that, or a `lints:` that names
+this finding. `shardspec import` asks who reads a list of Flax. For Linen, it writes
+`lints: {nnx-differs: allow}`.
+
+Compared are the readings of the list, whatever the sizes of arrays; a mesh axis of size 1 splits
+nothing, and counts only where it would stand twice. Names without a rule differ as well, and
 have findings of their own (SHD202, SHD203).
 
 Bad:
@@ -14,7 +21,8 @@ Bad:
     mesh: {data: 4, model: 8}
     rules:
       - vocab -> model
-      - embed -> model | data
+      - embed -> model
+      - embed -> data
     arrays:
       embedding: bf16[vocab=32768 embed=1024]
       norm/scale: bf16[embed=1024]
@@ -24,7 +32,7 @@ Good:
     mesh: {data: 4, model: 8}
     rules:
       - vocab -> model
-      - embed -> data
+      - embed -> model | data
     arrays:
       embedding: bf16[vocab=32768 embed=1024]
       norm/scale: bf16[embed=1024]
@@ -33,16 +41,17 @@ Good:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics import Diagnostic, Label, codes, labels_at
 from shardspec.diagnostics.words import described, listed
 from shardspec.ir.plan import DimSharding, ShardingPlan
-from shardspec.ir.spec import AxisRule, LogicalAxes, PartitionSpec, Target
+from shardspec.ir.spec import AxisRule, LogicalAxes, Mesh, PartitionSpec, Target
+from shardspec.language.removal import is_first_alternative
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.rules import linen_table, rules_of_nnx
+from shardspec.lints.evidence.rules import answers_under, linen_table, rules_of_nnx, rules_text
 from shardspec.resolve.assign import assign_axes
 
 
@@ -95,8 +104,22 @@ def check(context: Context) -> Iterator[Diagnostic]:
             taken = difference.taken
             key = (difference.rule.logical_axis, difference.rule.span, taken and taken.span)
             found.setdefault(key, difference).paths.update(difference.paths)
-    for difference in found.values():
-        yield _finding(difference)
+    for case in found.values():
+        yield _finding(case, context) if _is_apart(case, context) else _pedantic(case)
+
+
+def _is_apart(case: _Difference, context: Context) -> bool:
+    """Say whether two separate rules of the spec itself decide, and not a rule's alternatives."""
+    rule, taken = case.rule, case.taken
+    if taken is None or not (rule.is_read and taken.is_read):
+        return False
+    if not (context.is_own(rule.span) and context.is_own(taken.span)):
+        return False
+    spans = [
+        each.span for each in context.spec.axis_rules if each.logical_axis == rule.logical_axis
+    ]
+    between = spans[spans.index(taken.span) + 1 : spans.index(rule.span) + 1]
+    return any(span is not None and is_first_alternative(span) for span in between)
 
 
 def _differences(plan: ShardingPlan) -> Iterator[_Difference]:
@@ -107,42 +130,88 @@ def _differences(plan: ShardingPlan) -> Iterator[_Difference]:
         if len(set(names) - {None}) < len(names) - names.count(None):
             continue
         dims = assign_axes((None,) * len(names), names, table)
-        pair = _first_difference(dims, rules)
+        nnx = read_as_nnx(names, rules)
+        pair = _first_difference(dims, rules, plan.mesh, nnx.repeated)
         if pair is not None:
-            rule, taken = pair
             linen = PartitionSpec(tuple(dim.mesh_axes for dim in dims))
-            paths = dict.fromkeys(group.paths)
-            nnx = read_as_nnx(names, rules)
-            yield _Difference(rule, taken, plan.target, linen, nnx, paths)
+            yield _Difference(*pair, plan.target, linen, nnx, dict.fromkeys(group.paths))
 
 
 def _first_difference(
-    dims: tuple[DimSharding, ...], rules: Mapping[str, AxisRule]
+    dims: tuple[DimSharding, ...],
+    rules: Mapping[str, AxisRule],
+    mesh: Mesh,
+    repeated: Sequence[str],
 ) -> tuple[AxisRule, AxisRule | None] | None:
-    """Return NNX's rule and Linen's for the first dimension that they treat differently."""
+    """Return NNX's rule and Linen's for the first dimension that they treat differently.
+
+    A mesh axis of size 1 makes no difference, except to JAX, which refuses it twice in one array.
+    """
+
+    def counted(mesh_axes: Sequence[str]) -> list[str]:
+        return [axis for axis in mesh_axes if mesh.sizes[axis] > 1 or axis in repeated]
+
     for dim in dims:
         rule = rules.get(dim.logical_axis or "")
-        if rule is not None and rule.mesh_axes != dim.mesh_axes:
+        if rule is not None and counted(rule.mesh_axes) != counted(dim.mesh_axes):
             return rule, dim.rule
     return None
 
 
-def _finding(case: _Difference) -> Diagnostic:
-    rule, nnx, linen = case.rule, case.nnx.partition_spec, case.linen
-    taken = case.taken.span if case.taken is not None else None
-    sizes = case.target.mesh
-    shards = f"{sizes.ways(nnx.mesh_axes)} shards there, {sizes.ways(linen.mesh_axes)} in Linen"
-    if case.nnx.repeated:
-        shards = f"JAX refuses NNX's: it has {listed(case.nnx.repeated)} twice"
+def _finding(case: _Difference, context: Context) -> Diagnostic:
+    axis = case.rule.logical_axis
+    joined = _joined(axis, context)
+    meant = f"for a fallback, write one rule: `{axis} -> {joined}`"
+    if joined is None:
+        meant = "if Flax Linen alone reads the rules, set `lints: {nnx-differs: allow}`"
     return Diagnostic(
         codes.NNX_DIFFERS,
-        f"Flax NNX reads `{rule.logical_axis}` as `{rule.right}`:"
-        f" `{next(iter(case.paths))}` is {nnx} there, and {linen} in Linen",
-        labels_at((rule.span, "NNX follows this"), (taken, "Linen follows this")),
-        notes=(f"{described(case.paths)}; {shards} on target `{case.target.name}`",),
+        f"`{axis}` has separate rules with different answers: `{next(iter(case.paths))}` is"
+        f" {case.linen} in Linen and here, and {case.nnx.partition_spec} in Flax NNX",
+        _labels(case),
+        notes=_notes(case),
+        help=f"{meant}; otherwise remove the rule that is not meant",
+        arrays=tuple(case.paths),
+    )
+
+
+def _joined(axis: str, context: Context) -> str | None:
+    """Return the rules of an axis as alternatives of one; None where that changes an answer."""
+    rules = context.spec.axis_rules
+    own = [rule for rule in rules if rule.logical_axis == axis and context.is_own(rule.span)]
+    rest = [rule for rule in rules if all(rule is not each for each in own)]
+    before = next(at for at, rule in enumerate(rules) if rule is own[0])
+    moved = [*rest[:before], *own, *rest[before:]]
+    axes = frozenset((axis,))
+    answers = (each for plan in context.plans for each in answers_under(plan, moved, axes))
+    return None if any(each.is_changed for each in answers) else rules_text(own).split(" -> ")[1]
+
+
+def _pedantic(case: _Difference) -> Diagnostic:
+    """Return the finding for what the spec says plainly, and NNX does not read."""
+    return Diagnostic(
+        replace(codes.NNX_DIFFERS, is_pedantic=True),
+        f"Flax NNX reads `{case.rule.logical_axis}` as `{case.rule.right}`:"
+        f" `{next(iter(case.paths))}` is {case.nnx.partition_spec} there, and"
+        f" {case.linen} in Linen",
+        _labels(case),
+        notes=_notes(case),
         help="let shardspec lay out the model (`Resolver.shardings`), or write one rule an axis,"
         " of which no array asks for a mesh axis twice",
     )
+
+
+def _labels(case: _Difference) -> tuple[Label, ...]:
+    taken = case.taken.span if case.taken is not None else None
+    return labels_at((case.rule.span, "NNX follows this"), (taken, "Linen follows this"))
+
+
+def _notes(case: _Difference) -> tuple[str, ...]:
+    sizes, nnx, linen = case.target.mesh, case.nnx.partition_spec, case.linen
+    shards = f"{sizes.ways(nnx.mesh_axes)} shards there, {sizes.ways(linen.mesh_axes)} in Linen"
+    if case.nnx.repeated:
+        shards = f"JAX refuses NNX's: it has {listed(case.nnx.repeated)} twice"
+    return (f"{described(case.paths)}; {shards} on target `{case.target.name}`",)
 
 
 def read_as_nnx(logical_axes: LogicalAxes, rules: Mapping[str, AxisRule]) -> NnxReading:

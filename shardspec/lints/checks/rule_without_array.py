@@ -15,7 +15,7 @@ Bad:
       - heads -> model
       - kv -> model
     arrays:
-      attention/query: bf16[_=64 heads=8 kv=64]
+      attention/query: bf16[_=64 heads=8 _=64]
     activations:
       query: batch _ heads kv
 
@@ -27,7 +27,7 @@ Good:
       - heads -> model
       - kv -> none
     arrays:
-      attention/query: bf16[_=64 heads=8 kv=64]
+      attention/query: bf16[_=64 heads=8 _=64]
     activations:
       query: batch _ heads kv
 """

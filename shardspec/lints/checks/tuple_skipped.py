@@ -1,10 +1,11 @@
 """A tuple is skipped whole because one of its axes is taken, and the rest would have split more.
 
 Tuples are all or nothing. Where another dimension of the array has one of the mesh axes, no later
-rule takes what is free, and the free part divides, devices hold more than they need to. Told where
-that is large. Say what comes next: `embed -> (fsdp, expert) | fsdp`; or `embed -> (fsdp, expert)?`,
-which goes without whatever does not fit. A final `none` says that nothing should. A tuple that can
-never fire is SHD214.
+rule takes what is free, and the free part divides, devices hold more than they need to. Reported
+where that is large, and for rules of the spec itself also where Flax NNX gives both dimensions the
+mesh axis, which JAX refuses. Say what comes next: `embed -> (fsdp, expert) | fsdp`; or
+`embed -> (fsdp, expert)?`, which goes without whatever does not fit. A final `none` says that
+nothing should. A tuple that can never fire is SHD214.
 
 Activations count for the dimensions that no array has, such as the batch: whole there, every device
 does the work of all. Dimensions that arrays have as well, activations often keep whole on purpose.
@@ -46,7 +47,13 @@ from shardspec.lints.checks.whole_batch import lost_batch
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import Affected
 from shardspec.lints.evidence.axes import is_batch
-from shardspec.lints.evidence.rules import Answer, answers_under, dead_rules
+from shardspec.lints.evidence.rules import (
+    Answer,
+    answers_under,
+    dead_rules,
+    nnx_refuses,
+    rules_of_nnx,
+)
 
 Axes = tuple[str, ...]
 
@@ -58,11 +65,13 @@ class _Skipped:
     Attributes:
       saved: target -> bytes that each device would be spared.
       taker: the rule that has the other axes.
+      is_refused: whether JAX refuses what Flax NNX makes of the two rules.
     """
 
     rule: AxisRule
     free: Axes
     taker: AxisRule
+    is_refused: bool = False
     saved: dict[str, int] = field(default_factory=dict)
     affected: Affected = field(default_factory=Affected)
 
@@ -72,13 +81,21 @@ def check(context: Context) -> Iterator[Diagnostic]:
     dead = dead_rules(context.spec)
     found: dict[tuple[object, ...], _Skipped] = {}
     for plan in context.plans:
+        nnx = rules_of_nnx(plan)
         for rule, free, taker in dict.fromkeys(_skipped(plan, dead)):
             better = _better(plan, rule, free)
             saved = sum(answer.saved_bytes for answer in better)
+            of_activations = [_is_activation(answer) for answer in better]
+            refused = (
+                context.is_own(rule.span)
+                and not all(of_activations)
+                and nnx_refuses(nnx, rule.logical_axis, taker.logical_axis)
+            )
             is_large = context.is_large(saved, plan.target.name)
-            if not is_large and not any(map(_is_activation, better)):
+            if not (refused or is_large or any(of_activations)):
                 continue
             case = found.setdefault((rule.span or rule, free), _Skipped(rule, free, taker))
+            case.is_refused |= refused
             case.saved[plan.target.name] = saved
             for answer in better:
                 case.affected.add(answer.subject, plan)
@@ -187,6 +204,9 @@ def _notes(case: _Skipped, part: str) -> Iterator[str]:
     if activations:
         could = f"`{case.rule.logical_axis}` could be split further"
         yield f"{named('activation', activations)}: {could}"
+
+    if case.is_refused:
+        yield "Flax NNX gives both the same mesh axis: JAX refuses that"
 
 
 def _fix(rule: AxisRule, part: str, spec: Spec) -> Fix | None:

@@ -1,10 +1,11 @@
 """Nothing is split over a mesh axis of a target, so its devices hold copies and do the same work.
 
 An axis is used where it splits an array or an activation, or where `state` splits optimizer state
-over it. A rule that names it counts as well, if it is for dimensions that only activations have
-(`batch -> data`), or if the spec lists no activations at all: code may have some. And a spec that
-says nothing of a batch, in no rule and no activation, is no finding: then code splits it. So is
-one with a rule for a mesh axis that no target has (SHD201): either may be the one misspelt.
+over it; with `--step`, also where the code itself shards arguments or work over it. A rule that
+names it counts as well, if it is for dimensions that only activations have (`batch -> data`), or if
+the spec lists no activations at all: code may have some. And a spec that says nothing of a batch,
+in no rule and no activation, is no finding: then code splits it. So is one with a rule for a mesh
+axis that no target has (SHD201): either may be the one misspelt.
 
 Bad:
     shardspec: 1
@@ -54,7 +55,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
     for plan in context.plans:
         groups = plan.alike
         split = {axis for each in subjects(plan) for axis in each.mesh_axes}
-        used = split | _meant_for_others(plan)
+        used = split | _meant_for_others(plan) | _in_steps(context, plan)
         for axis in plan.mesh.axes:
             if axis.size > 1 and axis.name not in used:
                 yield _finding(axis, plan, groups)
@@ -70,6 +71,14 @@ def _meant_for_others(plan: ShardingPlan) -> set[str]:
         for axis in plan.mesh.in_parts(rule.mesh_axes)
     }
     return named | set(plan.mesh.in_parts(plan.spec.state.over) if plan.spec.state else ())
+
+
+def _in_steps(context: Context, plan: ShardingPlan) -> set[str]:
+    """Return the mesh axes that arguments or operations of the target's step are split over."""
+    steps = [cost.step for cost in context.costs if cost.target == plan.target and cost.step]
+    arrays = [each.array.split for step in steps for each in step.arguments]
+    named = [each.mesh_axes for each in arrays] + [op.mesh_axes for s in steps for op in s.ops]
+    return set(chain.from_iterable(named))
 
 
 def _finding(axis: MeshAxis, plan: ShardingPlan, groups: Sequence[Alike]) -> Diagnostic:

@@ -9,9 +9,17 @@ from shardspec.ir.spec import Param, Spec, axis_of
 
 
 def proposed_names(spec: Spec, params: Sequence[Param]) -> str | None:
-    """Return the names that fit all of some arrays, `embed mlp`; None where there are several."""
+    """Return the names that fit all of some arrays, `embed mlp`; None where there are several.
+
+    Those in the types of `arrays:` come first: they do not name the arrays of code.
+    """
     from shardspec.naming import proposing
 
+    stated = {each.path: each.logical_axes for each in spec.params if each.logical_axes}
+    listed = {stated.get(param.path) for param in params}
+    only = listed.pop() if len(listed) == 1 else None
+    if only is not None and all(len(only) == len(param.shape) for param in params):
+        return " ".join(name or "_" for name in only)
     axes = (axis for axis in spec.logical_axes if axis_of(axis.name) == axis.name)
     sizes = {axis.name: axis.size for axis in axes if axis.size is not None}
     names = proposing.proposed_names(params, sizes) if sizes else None

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from shardspec.diagnostics import Fix, Label, Span, labels_at
 from shardspec.ir import plan as plans
-from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, PartitionSpec, Spec
+from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, PartitionSpec, Spec, axis_of
 from shardspec.language.removal import without_alternative
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import Affected, Subject, subjects
@@ -268,6 +268,19 @@ def answers_under(
 def rules_of_nnx(plan: plans.ShardingPlan) -> Mapping[str, AxisRule]:
     """Return the rule that NNX follows for each logical axis on this target: the last one."""
     return {rule.logical_axis: rule for rule in _present(linen_table(plan), plan)}
+
+
+def nnx_refuses(nnx: Mapping[str, AxisRule], *names: str | None) -> bool:
+    """Say whether NNX gives one mesh axis to two logical axes: in one array, JAX refuses that.
+
+    Args:
+      nnx: what `rules_of_nnx` returns.
+      names: two of them; NNX knows no roles of one axis, such as `embed'`.
+    """
+    one, other = (nnx.get(name or "") for name in names)
+    if one is None or other is None or axis_of(one.logical_axis) == axis_of(other.logical_axis):
+        return False
+    return not set(one.mesh_axes).isdisjoint(other.mesh_axes)
 
 
 def linen_table(plan: plans.ShardingPlan) -> RuleTable:
