@@ -44,6 +44,15 @@ _DEEPEST = 16
 _SECOND_CHOICE = 0.5
 #: What it weighs against one that it is stored the other way round than arrays are here.
 _OTHER_ORDER = 0.4
+#: The same where more than so many arrays are stored in one way for each in the other.
+_NO_OTHER_ORDER, _MANY = 4, 8
+#: A convolution that no row knows.
+_CONVOLUTION = Role("", "", "conv: channels -> embed | conv: embed -> embed")
+_WIDEST_WINDOW = 32
+#: Axes that may be one long.
+_MAY_BE_ONE = ("heads", "kv_heads", "expert", "layers", "joined_kv_heads")
+#: What has to speak for the dimensions of an array that no row knows.
+_LEAST = -1.2
 #: Characters of a component that an axis may be called after.
 _LONGEST_PART = 16
 
@@ -181,7 +190,7 @@ def _kinds(params: Params) -> Iterator[Kind]:
     kinds: dict[object, Kind] = {}
     for (path, _, shape, own), group in groups.items():
         place = roles.place_of(group[0].path)
-        role, forms = (None, ()) if own is not None else _role_and_forms(place, len(shape))
+        role, forms = (None, ()) if own is not None else _role_and_forms(place, shape)
         known = kinds.get((path, shape, own, role, forms))
         if known is not None:
             known.params += group
@@ -208,13 +217,32 @@ def _ends_alike(param: Param) -> tuple[str, tuple[str, ...], Shape, LogicalAxes 
     return template(param.path), tuple(parts[-3:]), param.shape, param.logical_axes
 
 
-def _role_and_forms(place: Place, rank: int) -> tuple[Role | None, tuple[Form, ...]]:
-    """Return the first role of the table that an array of this rank may have, and its forms."""
-    for role in roles.roles_of(place):
-        forms = tuple(dict.fromkeys(forms_of(role, place, rank)))
-        if forms:
-            return role, forms
+def _role_and_forms(place: Place, shape: Shape) -> tuple[Role | None, tuple[Form, ...]]:
+    """Return the first role of the table that an array of this shape may have, and its forms."""
+    long = [at for at, size in enumerate(shape) if size > 1]
+    is_window = _is_window(shape, place.leaf)
+    for role in (*roles.roles_of(place), *((_CONVOLUTION,) if is_window else ())):
+        found = list(forms_of(role, place, len(shape))) if not is_window or _has_window(role) else []
+        if len(long) < len(shape):  # a map by a convolution of one place, a vector of rank 3
+            for form in forms_of(role, place, len(long)):
+                names = dict(zip(long, form.names, strict=True))
+                found.append(form._replace(names=tuple(map(names.get, range(len(shape))))))
+        if found:
+            return role, tuple(dict.fromkeys(found))
     return None, ()
+
+
+def _is_window(shape: Shape, leaf: str) -> bool:
+    """Say whether an array is a convolution by its shape: `[out, in, 3, 3]`."""
+    *_, last = space = shape[2:] or (0,)
+    if leaf not in roles.OUTPUTS_FIRST or not 1 <= last <= _WIDEST_WINDOW:
+        return False
+    return len(shape) == 5 or (len(space) == 2 and space[0] == last) or (len(space) == 1 and last % 2)
+
+
+def _has_window(role: Role) -> bool:
+    """Say whether a row knows of the window of a convolution."""
+    return "conv: " in role.names or " _" in role.names
 
 
 def forms_of(role: Role, place: Place, rank: int) -> Iterator[Form]:
@@ -284,7 +312,8 @@ def _tells_width(kind: Kind) -> bool:
     names = {name for form in kind.forms for name in form.names}
     is_shift = kind.place.leaf in (*roles.VECTORS, "offset", "beta")
     is_norm = bool(kind.forms) and "norm" in kind.forms[0].names and not is_shift
-    return is_norm or ("embed" in names and len(kind.shape) > 1)
+    is_conv = kind.role is not None and "conv: " in kind.role.names
+    return is_norm or ("embed" in names and len(kind.shape) > 1 and not is_conv)
 
 
 class _Evidence:
@@ -297,8 +326,11 @@ class _Evidence:
         self.orders: dict[str, Counter[str]] = {}
         self.routed: dict[str, set[int]] = {}
         self.separate: dict[str, set[int]] = {}
+        self.inner: dict[str, Counter[int]] = {}
         for kind in kinds:
             self._add_experts(kind)
+            if kind.role and not kind.role.what:
+                self.inner.setdefault(kind.prefixes[0], Counter()).update(set(kind.shape))
             if _tells_width(kind):
                 self._add_width(kind)
         self.add_support([kind for kind in kinds if kind.own is not None])
@@ -364,14 +396,19 @@ class _Evidence:
             return None
         width, layers = self.width(kind), self.stack(kind)
         scores = [self._score(kind, form, width, layers) for form in kind.forms]
-        return kind.forms[scores.index(max(scores))].names
+        best = max(scores)
+        is_known = kind.role is None or kind.role.what or best > _LEAST
+        return kind.forms[scores.index(best)].names if is_known else None
 
     def _score(self, kind: Kind, form: Form, width: int | None, layers: int | None) -> float:
         score = -_SECOND_CHOICE * form.choice
-        if form.order and form.order != self._usual_order(kind.place.leaf):
-            score -= _OTHER_ORDER
+        score -= self._against_order(kind.place.leaf, form.order)
         for name, size in zip(form.names, kind.shape, strict=True):
-            if name in ("embed", "norm"):
+            if size == 1 and name is not None and name not in _MAY_BE_ONE:
+                score -= 4
+            elif kind.role and not kind.role.what and name is not None:
+                score += self._as_width(kind, name, size, width)
+            elif name in ("embed", "norm"):
                 score += 0 if width is None else 3 if size == width else -3
             elif name == "layers":
                 is_known = layers is not None or _NUMBER.search(kind.place.module)
@@ -403,11 +440,23 @@ class _Evidence:
             return 3
         return self._told(kind, "router", size)
 
-    def _usual_order(self, leaf: str) -> str:
-        """Return how arrays of one leaf are stored here, as far as sizes tell; else as usual."""
+    def _as_width(self, kind: Kind, name: str, size: int, width: int | None) -> float:
+        """Return what speaks for an axis of an array that no row knows: it maps between widths."""
+        is_width = size == width or self.widths.get("", {}).get(size, 0) > 0
+        if name == "embed":
+            return 3 if size == width else -0.5 if is_width else -8
+        if name == "channels":
+            return -3 if is_width else 0
+        return 1 if self.inner.get(kind.prefixes[0], Counter())[size] > 1 and not is_width else -8
+
+    def _against_order(self, leaf: str, order: str) -> float:
+        """Return what speaks against an order: it is not how arrays of this leaf are stored here."""
         usual = OUTPUTS_FIRST if leaf in roles.OUTPUTS_FIRST else INPUTS_FIRST
         votes = self.orders.get(leaf, Counter())
-        return max((usual, INPUTS_FIRST, OUTPUTS_FIRST), key=lambda order: votes[order])
+        most = max((usual, INPUTS_FIRST, OUTPUTS_FIRST), key=lambda each: votes[each])
+        if order in ("", most):
+            return 0
+        return _NO_OTHER_ORDER if votes[most] > _MANY * votes[order] else _OTHER_ORDER
 
     def _told(self, kind: Kind, name: str, size: float) -> float:
         """Return what other arrays near an array say of an axis and its size."""
