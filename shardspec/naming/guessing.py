@@ -362,7 +362,8 @@ class _Evidence:
         for kind in kinds:
             if len({size for name, size in kind.sized if name not in ("layers", "expert")}) > 1:
                 orders = {form.order for form in kind.forms if form.names == kind.names}
-                self.orders.setdefault(kind.place.leaf, Counter()).update(orders)
+                votes = dict.fromkeys(orders, len(kind.params))
+                self.orders.setdefault(kind.place.leaf, Counter()).update(votes)
             for name, size in kind.sized:
                 for prefix in kind.prefixes:
                     known = self.support.setdefault(prefix, {}).setdefault(name, Counter())
@@ -420,7 +421,11 @@ class _Evidence:
             elif name == "kv" and len(form.names) == 1 and self._told(kind, "joined_kv", size) > 0:
                 score -= 3  # a norm of all heads at once
             elif name == "gate_up":
-                score += max(self._told(kind, name, size), self._told(kind, "mlp", size / 2))
+                told = max(self._told(kind, name, size), self._told(kind, "mlp", size / 2))
+                score += told if told >= 0 else 5 * told
+            elif name == "vocab":
+                told = self._told(kind, name, size)
+                score += told if told >= 0 else -3
             elif name is None:
                 score += 0 if size <= _SHORT or kind.role is None else -0.5
             else:
@@ -497,8 +502,19 @@ class _Evidence:
         )
         if has_other_width and not self.is_borne_out(kind):
             return None
+        is_deep = kind.role is not None and "conv: " in kind.role.names and 1 in kind.shape[:-1]
+        as_known = self._as_nearby if is_deep else self._as_many
         sized = zip(kind.names, kind.shape, strict=True)
-        return tuple(self._as_many(kind, name, size) for name, size in sized)
+        return tuple(as_known(kind, name, size) for name, size in sized)
+
+    def _as_nearby(self, kind: Kind, name: str | None, size: int) -> str | None:
+        """Return what so many channels, each convolved alone, are called in the same module."""
+        if name is None or size == 1:
+            return None
+        near = (self.support.get(prefix, {}) for prefix in kind.prefixes[:-1])
+        fitting = ([each for each, known in found.items() if size in known] for found in near)
+        found = next(filter(None, fitting), [name])
+        return name if name in found or "norm" in found else found[0]
 
     def _as_many(self, kind: Kind, name: str | None, size: int) -> str | None:
         query = {"joined_kv_heads": "joined_kv", "kv_heads": "heads"}.get(name or "")
@@ -540,6 +556,7 @@ def _axes(named: Mapping[Sized, str]) -> Iterator[GuessedAxis]:
         yield GuessedAxis(name, size, base, len(several) == 1)
 
 
+_NORM = re.compile(r"(?:^|_)norm(?:_\d+|'*)$")
 _PLAIN = re.compile(r"[a-z][a-z0-9_]*")
 _FILLING = re.compile(r"_(?:model|tower|encoder|decoder|net|module)$")
 
@@ -579,7 +596,8 @@ def names_by_size(shape: Shape, by_size: Mapping[int, Sequence[str]]) -> Names |
     """
     names: list[str | None] = []
     for size in shape:
-        fitting = [name for name in by_size.get(size, ()) if name != "norm" or len(shape) == 1]
+        is_vector = len(shape) == 1
+        fitting = [name for name in by_size.get(size, ()) if is_vector or not _NORM.search(name)]
         if len(shape) == 1 and "norm" in fitting:
             fitting = ["norm"]
         if len(fitting) > 1 or (not fitting and size > _SHORT):
