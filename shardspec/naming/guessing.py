@@ -45,7 +45,7 @@ _SECOND_CHOICE = 0.5
 #: What it weighs against one that it is stored the other way round than arrays are here.
 _OTHER_ORDER = 0.4
 #: The same where more than so many arrays are stored in one way for each in the other.
-_NO_OTHER_ORDER, _MANY = 4, 8
+_NO_OTHER_ORDER, _MANY = 8, 8
 #: A convolution that no row knows.
 _CONVOLUTION = Role("", "", "conv: channels -> embed | conv: embed -> embed")
 _WIDEST_WINDOW = 32
@@ -100,6 +100,11 @@ class Kind:
     def bytes(self) -> int:
         """Return the bytes of all of them."""
         return sum(param.bytes for param in self.params)
+
+    @property
+    def is_by_size(self) -> bool:
+        """Say whether only sizes tell what the arrays are: they map between some widths."""
+        return self.role is not None and not self.role.what and self.role is not _CONVOLUTION
 
     @property
     def is_output_of_attention(self) -> bool:
@@ -176,10 +181,10 @@ def guess(params: Params) -> Guesses:
         evidence.add_support(kinds)
     for kind in kinds:
         kind.names = evidence.settled(kind)
+    _name_by_size(kinds, evidence)
     named = _final_names(kinds)
-    by_size = _by_size(named)
     return Guesses(
-        tuple(_guess(kind, named, by_size, evidence) for kind in kinds),
+        tuple(_guess(kind, named, evidence) for kind in kinds),
         tuple(_axes(named)),
     )
 
@@ -237,7 +242,9 @@ def _is_window(shape: Shape, leaf: str) -> bool:
     *_, last = space = shape[2:] or (0,)
     if leaf not in roles.OUTPUTS_FIRST or not 1 <= last <= _WIDEST_WINDOW:
         return False
-    return len(shape) == 5 or (len(space) == 2 and space[0] == last) or (len(space) == 1 and last % 2)
+    return len(shape) == 5 or (len(space) == 2 and space[0] == last) or (
+        len(space) == 1 and (last % 2 == 1 or min(shape[:2]) >= 8 * last)
+    )
 
 
 def _has_window(role: Role) -> bool:
@@ -329,7 +336,7 @@ class _Evidence:
         self.inner: dict[str, Counter[int]] = {}
         for kind in kinds:
             self._add_experts(kind)
-            if kind.role and not kind.role.what:
+            if kind.is_by_size:
                 self.inner.setdefault(kind.prefixes[0], Counter()).update(set(kind.shape))
             if _tells_width(kind):
                 self._add_width(kind)
@@ -398,7 +405,7 @@ class _Evidence:
         width, layers = self.width(kind), self.stack(kind)
         scores = [self._score(kind, form, width, layers) for form in kind.forms]
         best = max(scores)
-        is_known = kind.role is None or kind.role.what or best > _LEAST
+        is_known = best > _LEAST or not kind.is_by_size
         return kind.forms[scores.index(best)].names if is_known else None
 
     def _score(self, kind: Kind, form: Form, width: int | None, layers: int | None) -> float:
@@ -407,7 +414,7 @@ class _Evidence:
         for name, size in zip(form.names, kind.shape, strict=True):
             if size == 1 and name is not None and name not in _MAY_BE_ONE:
                 score -= 4
-            elif kind.role and not kind.role.what and name is not None:
+            elif kind.is_by_size and name is not None:
                 score += self._as_width(kind, name, size, width)
             elif name in ("embed", "norm"):
                 score += 0 if width is None else 3 if size == width else -3
@@ -511,10 +518,17 @@ class _Evidence:
         """Return what so many channels, each convolved alone, are called in the same module."""
         if name is None or size == 1:
             return None
-        near = (self.support.get(prefix, {}) for prefix in kind.prefixes[:-1])
-        fitting = ([each for each, known in found.items() if size in known] for found in near)
-        found = next(filter(None, fitting), [name])
-        return name if name in found or "norm" in found else found[0]
+        near = self.nearby(kind, size)
+        return name if name in near or not near else near[0]
+
+    def nearby(self, kind: Kind, size: int) -> list[str]:
+        """Return the axes of other arrays that are as long, in the innermost module with some."""
+        for prefix in kind.prefixes:
+            names = self.support.get(prefix, {})
+            found = [each for each in names if self._others(kind, prefix, each)[size]]
+            if found:
+                return sorted(found)
+        return []
 
     def _as_many(self, kind: Kind, name: str | None, size: int) -> str | None:
         query = {"joined_kv_heads": "joined_kv", "kv_heads": "heads"}.get(name or "")
@@ -556,7 +570,6 @@ def _axes(named: Mapping[Sized, str]) -> Iterator[GuessedAxis]:
         yield GuessedAxis(name, size, base, len(several) == 1)
 
 
-_NORM = re.compile(r"(?:^|_)norm(?:_\d+|'*)$")
 _PLAIN = re.compile(r"[a-z][a-z0-9_]*")
 _FILLING = re.compile(r"_(?:model|tower|encoder|decoder|net|module)$")
 
@@ -578,10 +591,44 @@ def _apart(sized: Sized, found: Mapping[Sized, list[Kind]], main: Sized, taken: 
     return f"{base}_{size}"
 
 
-def _by_size(named: Mapping[Sized, str]) -> dict[int, tuple[str, ...]]:
-    """Return the axes of each size."""
-    sizes = by_key((size, name) for (_, size), name in named.items())
-    return {size: tuple(names) for size, names in sizes.items()}
+def _name_by_size(kinds: Sequence[Kind], evidence: _Evidence) -> None:
+    """Give names to arrays that no row knows, and biases those of their weights."""
+    evidence.add_support(kinds)
+    outputs: dict[Sized, str] = {}
+    for kind in kinds:
+        sized = list(kind.sized) if len(kind.shape) > 1 else []
+        for name, size in sized[:: -1 if kind.place.leaf in roles.OUTPUTS_FIRST else 1]:
+            outputs[template(kind.place.module), size] = name
+    for kind in kinds:
+        bias = outputs.get((template(kind.place.module), kind.shape[0]))
+        if kind.own is None and kind.place.leaf in roles.VECTORS and len(kind.shape) == 1 and bias:
+            kind.names = (bias,)
+        elif kind.names is None and max(kind.shape) > _SHORT:
+            kind.role = None
+            kind.names = _by_size(kind, outputs, evidence)
+
+
+def _by_size(kind: Kind, outputs: Mapping[Sized, str], evidence: _Evidence) -> Names | None:
+    """Return the only names that fit the sizes of an array; None where there are two, or none.
+
+    A vector is as long as the outputs of its module, or as norms are; a matrix as wide as the model
+    keeps that width; a short dimension beside others needs no name.
+    """
+    is_vector = sum(size > 1 for size in kind.shape) == 1
+    names: list[str | None] = []
+    for size in kind.shape:
+        near = [name for name in evidence.nearby(kind, size) if is_vector or name != "norm"]
+        output = outputs.get((template(kind.place.module), size))
+        if is_vector and output is not None:
+            near = [output]
+        elif is_vector and "norm" in near:
+            near = ["norm"]
+        elif "embed" in near and (is_vector or size == evidence.width(kind)):
+            near = ["embed"]
+        if size > _SHORT and len(near) != 1:
+            return None
+        names.append(near[0] if size > _SHORT else None)
+    return tuple(names) if any(names) else None
 
 
 def names_by_size(shape: Shape, by_size: Mapping[int, Sequence[str]]) -> Names | None:
@@ -596,8 +643,7 @@ def names_by_size(shape: Shape, by_size: Mapping[int, Sequence[str]]) -> Names |
     """
     names: list[str | None] = []
     for size in shape:
-        is_vector = len(shape) == 1
-        fitting = [name for name in by_size.get(size, ()) if is_vector or not _NORM.search(name)]
+        fitting = [name for name in by_size.get(size, ()) if name != "norm" or len(shape) == 1]
         if len(shape) == 1 and "norm" in fitting:
             fitting = ["norm"]
         if len(fitting) > 1 or (not fitting and size > _SHORT):
@@ -610,7 +656,6 @@ def names_by_size(shape: Shape, by_size: Mapping[int, Sequence[str]]) -> Names |
 def _guess(
     kind: Kind,
     named: Mapping[Sized, str],
-    by_size: Mapping[int, Sequence[str]],
     evidence: _Evidence,
 ) -> Guess:
     params = tuple(kind.params)
@@ -619,7 +664,7 @@ def _guess(
     if kind.names is None:
         if max(kind.shape) <= _SHORT:
             return Guess(params, (None,) * len(kind.shape), "too short to split", True)
-        return Guess(params, names_by_size(kind.shape, by_size), "", True)
+        return Guess(params, None, "", True)
     sized = zip(kind.names, kind.shape, strict=True)
     names = tuple(None if name is None else named[name, size] for name, size in sized)
     what = kind.role.what if kind.role else ""
