@@ -28,6 +28,8 @@ Names = tuple[str | None, ...]
 Sized = tuple[str, int]
 
 _EXPERTS = re.compile(r"(?:^|[/_])(?:experts?|moe)(?:[/_\d]|$)")
+_ROUTED = re.compile(r"router|moe|sparse|expert|gate/wg")
+_IN_ROUTER = re.compile(r"(?:gate|router)\w{0,20}/")
 _STACKS = re.compile(
     r"(?:^|/)(?:\w*layers?|\w*blocks?|h|stack|scan\w*|encoder\w*|decoder\w*)(?:/|$)"
 )
@@ -100,6 +102,11 @@ class Kind:
     def bytes(self) -> int:
         """Return the bytes of all of them."""
         return sum(param.bytes for param in self.params)
+
+    @property
+    def module(self) -> str:
+        """Return the module of the arrays in any layer."""
+        return template(self.place.module)
 
     @property
     def is_by_size(self) -> bool:
@@ -228,7 +235,7 @@ def _role_and_forms(place: Place, shape: Shape) -> tuple[Role | None, tuple[Form
     is_window = _is_window(shape, place.leaf)
     for role in (*roles.roles_of(place), *((_CONVOLUTION,) if is_window else ())):
         found = list(forms_of(role, place, len(shape))) if not is_window or _has_window(role) else []
-        if len(long) < len(shape):  # a map by a convolution of one place, a vector of rank 3
+        if len(long) < len(shape) and shape[-1] ** is_window == 1:  # a map by a convolution of one place, a vector of rank 3
             for form in forms_of(role, place, len(long)):
                 names = dict(zip(long, form.names, strict=True))
                 found.append(form._replace(names=tuple(map(names.get, range(len(shape))))))
@@ -319,8 +326,9 @@ def _tells_width(kind: Kind) -> bool:
     names = {name for form in kind.forms for name in form.names}
     is_shift = kind.place.leaf in (*roles.VECTORS, "offset", "beta")
     is_norm = bool(kind.forms) and "norm" in kind.forms[0].names and not is_shift
-    is_conv = kind.role is not None and "conv: " in kind.role.names
-    return is_norm or ("embed" in names and len(kind.shape) > 1 and not is_conv)
+    is_conv = kind.role is not None and "conv: " in kind.role.names and not is_norm
+    is_inside = is_conv or _IN_ROUTER.search(kind.place.module) is not None
+    return not is_inside and (is_norm or ("embed" in names and len(kind.shape) > 1))
 
 
 class _Evidence:
@@ -334,6 +342,9 @@ class _Evidence:
         self.routed: dict[str, set[int]] = {}
         self.separate: dict[str, set[int]] = {}
         self.inner: dict[str, Counter[int]] = {}
+        self.norms: set[int] = set()
+        self.stored: dict[str, Counter[str]] = {}
+        self._add_stored(kinds)
         for kind in kinds:
             self._add_experts(kind)
             if kind.is_by_size:
@@ -344,11 +355,21 @@ class _Evidence:
 
     def _add_width(self, kind: Kind) -> None:
         is_norm = kind.role is not None and kind.role.names.endswith("norm")
+        self.norms.update(kind.shape if is_norm and len(kind.shape) == 1 else ())
         for prefix in kind.prefixes:
             self.widths.setdefault(prefix, Counter()).update(set(kind.shape))
             if is_norm and len(kind.shape) == 2:
                 sizes = set(kind.shape)
                 self.stacks[prefix] = self.stacks.get(prefix, sizes) & sizes
+
+    def _add_stored(self, kinds: Sequence[Kind]) -> None:
+        """Count how matrices are stored that have a bias: it is as long as their outputs."""
+        biases = {(kind.module, kind.shape[0]) for kind in kinds if kind.place.leaf in roles.VECTORS}
+        for kind in kinds:
+            first, last = ((kind.module, size) in biases for size in (*kind.shape, 0)[:2])
+            if first != last and kind.place.leaf in roles.MATRICES:
+                order = OUTPUTS_FIRST if first else INPUTS_FIRST
+                self.stored.setdefault(kind.place.leaf, Counter())[order] += len(kind.params)
 
     def _add_experts(self, kind: Kind) -> None:
         """Count the experts around an array: what a router tells apart, or arrays of their own."""
@@ -428,7 +449,7 @@ class _Evidence:
             elif name == "kv" and len(form.names) == 1 and self._told(kind, "joined_kv", size) > 0:
                 score -= 3  # a norm of all heads at once
             elif name == "gate_up":
-                told = max(self._told(kind, name, size), self._told(kind, "mlp", size / 2))
+                told = self._told(kind, name, size) or self._told(kind, "mlp", size / 2)
                 score += told if told >= 0 else 5 * told
             elif name == "vocab":
                 told = self._told(kind, name, size)
@@ -446,6 +467,11 @@ class _Evidence:
             return 4 if size in known - {self.width(kind), self.stack(kind)} else -8
         return 1 if _EXPERTS.search(kind.place.module) else -8
 
+    def _has_experts(self, kind: Kind) -> bool:
+        """Say whether something tells of experts: the path of a router, or arrays of theirs."""
+        is_said = _ROUTED.search(kind.place.module) is not None
+        return is_said or "" in self.separate or "expert" in self.support.get("", {})
+
     def _as_router(self, kind: Kind, size: int) -> float:
         """Return what the experts nearby say of scores for so many."""
         if size in _nearest(self.separate, kind) or self._told(kind, "expert", size) > 0:
@@ -454,7 +480,7 @@ class _Evidence:
 
     def _as_width(self, kind: Kind, name: str, size: int, width: int | None) -> float:
         """Return what speaks for an axis of an array that no row knows: it maps between widths."""
-        is_width = size == width or self.widths.get("", {}).get(size, 0) > 0
+        is_width = size == width or size in self.norms
         if name == "embed":
             return 3 if size == width else -0.5 if is_width else -8
         if name == "channels":
@@ -464,11 +490,12 @@ class _Evidence:
     def _against_order(self, leaf: str, order: str) -> float:
         """Return what speaks against an order: it is not how arrays of this leaf are stored here."""
         usual = OUTPUTS_FIRST if leaf in roles.OUTPUTS_FIRST else INPUTS_FIRST
-        votes = self.orders.get(leaf, Counter())
+        votes = self.stored.get(leaf) or self.orders.get(leaf, Counter())
         most = max((usual, INPUTS_FIRST, OUTPUTS_FIRST), key=lambda each: votes[each])
         if order in ("", most):
             return 0
-        return _NO_OTHER_ORDER if votes[most] > _MANY * votes[order] else _OTHER_ORDER
+        is_rare = most == usual and votes[most] > _MANY * votes[order]
+        return _NO_OTHER_ORDER if is_rare else _OTHER_ORDER
 
     def _told(self, kind: Kind, name: str, size: float) -> float:
         """Return what other arrays near an array say of an axis and its size."""
@@ -502,6 +529,8 @@ class _Evidence:
             and self.stack(kind) is None
             and _NUMBER.search(kind.place.module)
         ):
+            return None
+        if "router" in kind.names and not self._has_experts(kind):
             return None
         width = self.width(kind)
         has_other_width = any(
@@ -597,10 +626,10 @@ def _name_by_size(kinds: Sequence[Kind], evidence: _Evidence) -> None:
     outputs: dict[Sized, str] = {}
     for kind in kinds:
         sized = list(kind.sized) if len(kind.shape) > 1 else []
-        for name, size in sized[:: -1 if kind.place.leaf in roles.OUTPUTS_FIRST else 1]:
-            outputs[template(kind.place.module), size] = name
+        for name, size in sized[:1] if kind.place.leaf in roles.OUTPUTS_FIRST else sized[-1:]:
+            outputs[kind.module, size] = name
     for kind in kinds:
-        bias = outputs.get((template(kind.place.module), kind.shape[0]))
+        bias = outputs.get((kind.module, kind.shape[0]))
         if kind.own is None and kind.place.leaf in roles.VECTORS and len(kind.shape) == 1 and bias:
             kind.names = (bias,)
         elif kind.names is None and max(kind.shape) > _SHORT:
@@ -617,17 +646,18 @@ def _by_size(kind: Kind, outputs: Mapping[Sized, str], evidence: _Evidence) -> N
     is_vector = sum(size > 1 for size in kind.shape) == 1
     names: list[str | None] = []
     for size in kind.shape:
-        near = [name for name in evidence.nearby(kind, size) if is_vector or name != "norm"]
-        output = outputs.get((template(kind.place.module), size))
+        near = evidence.nearby(kind, size) if size > 1 else []
+        near = [name for name in near if is_vector or name != "norm"]
+        output = outputs.get((kind.module, size))
         if is_vector and output is not None:
             near = [output]
         elif is_vector and "norm" in near:
             near = ["norm"]
         elif "embed" in near and (is_vector or size == evidence.width(kind)):
             near = ["embed"]
-        if size > _SHORT and len(near) != 1:
+        if len(near) > 1 or (not near and size > _SHORT):
             return None
-        names.append(near[0] if size > _SHORT else None)
+        names.append(near[0] if near else None)
     return tuple(names) if any(names) else None
 
 
