@@ -47,11 +47,12 @@ _SECOND_CHOICE = 0.5
 #: What it weighs against one that it is stored the other way round than arrays are here.
 _OTHER_ORDER = 0.4
 #: The same where more than so many arrays are stored in one way for each in the other.
-_NO_OTHER_ORDER, _MANY = 8, 8
+_NO_OTHER_ORDER, _MANY = 8, 4
 #: A convolution that no row knows.
 _CONVOLUTION = Role("", "", "conv: channels -> embed | conv: embed -> embed")
 _WIDEST_WINDOW = 32
 #: Axes that may be one long.
+_STACKED = frozenset(("expert", "router", "layers"))
 _MAY_BE_ONE = ("heads", "kv_heads", "expert", "layers", "joined_kv_heads")
 #: What has to speak for the dimensions of an array that no row knows.
 _LEAST = -1.2
@@ -106,7 +107,8 @@ class Kind:
     @property
     def module(self) -> str:
         """Return the module of the arrays in any layer."""
-        return template(self.place.module)
+        around, _, last = self.place.module.rpartition("/")
+        return f"{template(around)}/{last}"
 
     @property
     def is_by_size(self) -> bool:
@@ -230,15 +232,21 @@ def _ends_alike(param: Param) -> tuple[str, tuple[str, ...], Shape, LogicalAxes 
 
 
 def _role_and_forms(place: Place, shape: Shape) -> tuple[Role | None, tuple[Form, ...]]:
-    """Return the first role of the table that an array of this shape may have, and its forms."""
-    long = [at for at, size in enumerate(shape) if size > 1]
+    """Return the first role of the table that an array of this shape may have, and its forms.
+
+    Dimensions of length 1 may be left out, as of a map by a convolution of one place.
+    """
     is_window = _is_window(shape, place.leaf)
+    every = tuple(range(len(shape)))
+    long = tuple(at for at in every if shape[at] > 1)
+    kept = (every, long) if not is_window or shape[-1] == 1 else (every,)
     for role in (*roles.roles_of(place), *((_CONVOLUTION,) if is_window else ())):
-        found = list(forms_of(role, place, len(shape))) if not is_window or _has_window(role) else []
-        if len(long) < len(shape) and shape[-1] ** is_window == 1:  # a map by a convolution of one place, a vector of rank 3
-            for form in forms_of(role, place, len(long)):
-                names = dict(zip(long, form.names, strict=True))
-                found.append(form._replace(names=tuple(map(names.get, range(len(shape))))))
+        is_fit = not is_window or "conv: " in role.names or " _" in role.names
+        found: list[Form] = []
+        for ats in kept if is_fit else kept[1:] if role.what else ():
+            for form in forms_of(role, place, len(ats)):
+                names = dict(zip(ats, form.names, strict=True))
+                found.append(form._replace(names=tuple(map(names.get, every))))
         if found:
             return role, tuple(dict.fromkeys(found))
     return None, ()
@@ -249,14 +257,11 @@ def _is_window(shape: Shape, leaf: str) -> bool:
     *_, last = space = shape[2:] or (0,)
     if leaf not in roles.OUTPUTS_FIRST or not 1 <= last <= _WIDEST_WINDOW:
         return False
-    return len(shape) == 5 or (len(space) == 2 and space[0] == last) or (
-        len(space) == 1 and (last % 2 == 1 or min(shape[:2]) >= 8 * last)
+    return (
+        len(shape) == 5
+        or (len(space) == 2 and space[0] == last)
+        or (len(space) == 1 and (last % 2 == 1 or min(shape[:2]) >= 8 * last))
     )
-
-
-def _has_window(role: Role) -> bool:
-    """Say whether a row knows of the window of a convolution."""
-    return "conv: " in role.names or " _" in role.names
 
 
 def forms_of(role: Role, place: Place, rank: int) -> Iterator[Form]:
@@ -347,7 +352,7 @@ class _Evidence:
         self._add_stored(kinds)
         for kind in kinds:
             self._add_experts(kind)
-            if kind.is_by_size:
+            if kind.is_by_size and len(kind.shape) > 1:
                 self.inner.setdefault(kind.prefixes[0], Counter()).update(set(kind.shape))
             if _tells_width(kind):
                 self._add_width(kind)
@@ -364,7 +369,8 @@ class _Evidence:
 
     def _add_stored(self, kinds: Sequence[Kind]) -> None:
         """Count how matrices are stored that have a bias: it is as long as their outputs."""
-        biases = {(kind.module, kind.shape[0]) for kind in kinds if kind.place.leaf in roles.VECTORS}
+        vectors = [kind for kind in kinds if kind.place.leaf in roles.VECTORS]
+        biases = {(kind.module, kind.shape[0]) for kind in vectors}
         for kind in kinds:
             first, last = ((kind.module, size) in biases for size in (*kind.shape, 0)[:2])
             if first != last and kind.place.leaf in roles.MATRICES:
@@ -449,8 +455,8 @@ class _Evidence:
             elif name == "kv" and len(form.names) == 1 and self._told(kind, "joined_kv", size) > 0:
                 score -= 3  # a norm of all heads at once
             elif name == "gate_up":
-                told = self._told(kind, name, size) or self._told(kind, "mlp", size / 2)
-                score += told if told >= 0 else 5 * told
+                both = self._told(kind, name, size), self._told(kind, "mlp", size / 2)
+                score += max(both) if max(both) > 0 else 5 * min(both)
             elif name == "vocab":
                 told = self._told(kind, name, size)
                 score += told if told >= 0 else -3
@@ -485,10 +491,12 @@ class _Evidence:
             return 3 if size == width else -0.5 if is_width else -8
         if name == "channels":
             return -3 if is_width else 0
+        if name == "vocab":
+            return 2 if self._told(kind, name, size) > 0 else -8
         return 1 if self.inner.get(kind.prefixes[0], Counter())[size] > 1 and not is_width else -8
 
     def _against_order(self, leaf: str, order: str) -> float:
-        """Return what speaks against an order: it is not how arrays of this leaf are stored here."""
+        """Return what speaks against an order: arrays of this leaf are stored the other way."""
         usual = OUTPUTS_FIRST if leaf in roles.OUTPUTS_FIRST else INPUTS_FIRST
         votes = self.stored.get(leaf) or self.orders.get(leaf, Counter())
         most = max((usual, INPUTS_FIRST, OUTPUTS_FIRST), key=lambda each: votes[each])
@@ -547,8 +555,8 @@ class _Evidence:
         """Return what so many channels, each convolved alone, are called in the same module."""
         if name is None or size == 1:
             return None
-        near = self.nearby(kind, size)
-        return name if name in near or not near else near[0]
+        others = [each for each in self.nearby(kind, size) if each not in (name, "norm")]
+        return others[0] if others and size != self.width(kind) else name
 
     def nearby(self, kind: Kind, size: int) -> list[str]:
         """Return the axes of other arrays that are as long, in the innermost module with some."""
@@ -648,6 +656,8 @@ def _by_size(kind: Kind, outputs: Mapping[Sized, str], evidence: _Evidence) -> N
     for size in kind.shape:
         near = evidence.nearby(kind, size) if size > 1 else []
         near = [name for name in near if is_vector or name != "norm"]
+        if not is_vector and not _STACKED.isdisjoint(near):
+            return None
         output = outputs.get((kind.module, size))
         if is_vector and output is not None:
             near = [output]
