@@ -437,7 +437,7 @@ class _Evidence:
 
     def _score(self, kind: Kind, form: Form, width: int | None, layers: int | None) -> float:
         score = -_SECOND_CHOICE * form.choice
-        score -= self._against_order(kind.place.leaf, form.order)
+        score -= self._against_order(kind, form.order)
         for name, size in zip(form.names, kind.shape, strict=True):
             if size == 1 and name is not None and name not in _MAY_BE_ONE:
                 score -= 4
@@ -495,15 +495,16 @@ class _Evidence:
             return 2 if self._told(kind, name, size) > 0 else -8
         return 1 if self.inner.get(kind.prefixes[0], Counter())[size] > 1 and not is_width else -8
 
-    def _against_order(self, leaf: str, order: str) -> float:
+    def _against_order(self, kind: Kind, order: str) -> float:
         """Return what speaks against an order: arrays of this leaf are stored the other way."""
+        leaf = kind.place.leaf
         usual = OUTPUTS_FIRST if leaf in roles.OUTPUTS_FIRST else INPUTS_FIRST
         votes = self.stored.get(leaf) or self.orders.get(leaf, Counter())
         most = max((usual, INPUTS_FIRST, OUTPUTS_FIRST), key=lambda each: votes[each])
         if order in ("", most):
             return 0
         is_rare = most == usual and votes[most] > _MANY * votes[order]
-        return _NO_OTHER_ORDER if is_rare else _OTHER_ORDER
+        return _NO_OTHER_ORDER if is_rare or kind.is_by_size else _OTHER_ORDER
 
     def _told(self, kind: Kind, name: str, size: float) -> float:
         """Return what other arrays near an array say of an axis and its size."""
