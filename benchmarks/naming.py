@@ -27,6 +27,7 @@ from typing import Any
 
 #: Kinds of numbers of configs, by their names; the first that is found counts.
 KINDS = {
+    "width": r"(?:out|hidden|stage|stages|base|embed)_channels|stage_channels",
     "other": r"type_vocab|num_buckets|codebook",
     "mlp": r"shared_experts|intermediate|ffn|d_ff|n_inner|mlp_ratio|mlp_dim|feed_forward|inner_dim",
     "vocab": r"vocab_size",
@@ -36,7 +37,7 @@ KINDS = {
     "state": r"state|conv_kernel|conv_dim|mamba|expand|ssm|lru_width",
     "places": r"position|n_ctx|image_size|patch(?!_emb)|max_|seq_len|num_mel|channels|spatial"
     r"|kernel|conv_",
-    "width": r"",
+    "width ": r"",
 }
 _ATTENTION = {"joined_kv", "joined_kv_heads", "joined_qkv", "key_value", "heads", "kv_heads", "kv"}
 #: Of what kind of numbers a dimension of a name may depend, and on one of which it has to.
@@ -51,13 +52,14 @@ MAY: dict[str, tuple[set[str], set[str]]] = {
     **{name: ({"heads", "width", "state", "rank"}, set()) for name in _ATTENTION},
 }
 _OUTPUT = re.compile(
-    r"(?i)(?:^|[./])(?:o_proj|out_proj|o|out|dense|c_proj|wo|proj|to_out(?:\.0)?|output|out_lin"
+    r"(?i)(?:^|[./])(?:o_proj|out_proj|output_proj|final|proj_out|o|out|dense|c_proj|wo|proj|to_out(?:\.0)?|to_add_out|output|out_lin"
     r"|linear_proj|attn_output|projection(?:_layer)?|linear_out|linear|attention_output)[./](?:weight|kernel|w)$"
 )
 
 
 def kind_of(number: str) -> str:
-    return next(kind for kind, text in KINDS.items() if re.search(text, number.split(".")[-1]))
+    last = number.split(".")[-1]
+    return next(kind for kind, text in KINDS.items() if re.search(text, last)).strip()
 
 
 def shapes(folder: Path, names: Sequence[str]) -> None:
@@ -83,8 +85,11 @@ def measured(config: Any) -> dict[str, Any]:
             owner = changed
             for part in route[:-1]:
                 owner = getattr(owner, part)
-            setattr(owner, route[-1], getattr(owner, route[-1]) * factor)
+            value = getattr(owner, route[-1])
+            is_list = isinstance(value, (list, tuple))
+            new = type(value)(each * factor for each in value) if is_list else value * factor
             try:
+                setattr(owner, route[-1], new)
                 second = arrays_of(changed)
             except Exception:  # not every number may have every size
                 continue
@@ -123,7 +128,10 @@ def numbers(config: Any, route: tuple[str, ...] = ()) -> Iterator[tuple[str, ...
         if hasattr(value, "to_dict"):
             yield from numbers(value, (*route, name))
         is_size = isinstance(value, int) and not isinstance(value, bool) and value > 1
-        usual = kind_of(name) != "width" or re.search(r"size|dim|d_model|n_emb|width", name)
+        if isinstance(value, (list, tuple)) and re.search(r"size|dim|channel|width|chans", name):
+            is_size = bool(value) and all(type(each) is int and each > 1 for each in value)
+        words = r"size|dim|d_model|n_emb|width|chan|feat|filters"
+        usual = kind_of(name) != "width" or re.search(words, name)
         if not name.startswith("_") and (is_size or "mlp_ratio" in name) and value and usual:
             yield (*route, name)
 
@@ -171,14 +179,20 @@ def faults(
 ) -> Iterator[str]:
     """Yield what is wrong with the names of an array."""
     for name, size, on in zip(names, shape, depends, strict=True):
-        of = {kind_of(number) for number in on}
+        is_count = name is not None and ("expert" in name or "router" in name)
+        shared = {number for number in on if is_count and number.endswith("n_shared_experts")}
+        of = {"experts" if number in shared else kind_of(number) for number in on}
+        if name == "vocab" and "vocab" in of:
+            of -= {"other"}
         may, must = MAY.get((name or "").rstrip("'"), (of, set()))
         if of and (not of <= may or (must and not of & must)):
             yield f"{name} depends on {', '.join(on)}"
         widths = [number for number in on if kind_of(number) == "mlp" and "ratio" not in number]
+        widths = [number for number in widths if len(sizes[number]) <= 4]  # no stages of their own
         is_double = any(size % 2 == 0 and size // 2 in sizes[number] for number in widths)
         is_shared = re.search(r"shared|shexp", path) is not None  # several experts, side by side
-        if name in ("mlp", "gate_up") and not is_shared and is_double != (name == "gate_up"):
+        is_told = not is_shared and (bool(widths) or name == "mlp")
+        if name in ("mlp", "gate_up") and is_told and is_double != (name == "gate_up"):
             yield f"{name} is {'two' if is_double else 'one'}"
     is_square = len(shape) == 2 and shape[0] == shape[1] and depends[0] == depends[1]
     if is_square and set(names) == {"embed", "joined_kv"} and kind in ("Linear", "Conv1D"):

@@ -28,6 +28,8 @@ Names = tuple[str | None, ...]
 Sized = tuple[str, int]
 
 _EXPERTS = re.compile(r"(?:^|[/_])(?:experts?|moe)(?:[/_\d]|$)")
+_ROUTED = re.compile(r"router|moe|sparse|expert|gate/wg")
+_IN_ROUTER = re.compile(r"(?:gate|router)\w{0,20}/")
 _STACKS = re.compile(
     r"(?:^|/)(?:\w*layers?|\w*blocks?|h|stack|scan\w*|encoder\w*|decoder\w*)(?:/|$)"
 )
@@ -44,6 +46,16 @@ _DEEPEST = 16
 _SECOND_CHOICE = 0.5
 #: What it weighs against one that it is stored the other way round than arrays are here.
 _OTHER_ORDER = 0.4
+#: The same where more than so many arrays are stored in one way for each in the other.
+_NO_OTHER_ORDER, _MANY = 8, 4
+#: A convolution that no row knows.
+_CONVOLUTION = Role("", "", "conv: channels -> embed | conv: embed -> embed")
+_WIDEST_WINDOW = 32
+#: Axes that may be one long.
+_STACKED = frozenset(("expert", "router", "layers"))
+_MAY_BE_ONE = ("heads", "kv_heads", "expert", "layers", "joined_kv_heads")
+#: What has to speak for the dimensions of an array that no row knows.
+_LEAST = -1.2
 #: Characters of a component that an axis may be called after.
 _LONGEST_PART = 16
 
@@ -91,6 +103,17 @@ class Kind:
     def bytes(self) -> int:
         """Return the bytes of all of them."""
         return sum(param.bytes for param in self.params)
+
+    @property
+    def module(self) -> str:
+        """Return the module of the arrays in any layer."""
+        around, _, last = self.place.module.rpartition("/")
+        return f"{template(around)}/{last}"
+
+    @property
+    def is_by_size(self) -> bool:
+        """Say whether only sizes tell what the arrays are: they map between some widths."""
+        return self.role is not None and not self.role.what and self.role is not _CONVOLUTION
 
     @property
     def is_output_of_attention(self) -> bool:
@@ -167,10 +190,10 @@ def guess(params: Params) -> Guesses:
         evidence.add_support(kinds)
     for kind in kinds:
         kind.names = evidence.settled(kind)
+    _name_by_size(kinds, evidence)
     named = _final_names(kinds)
-    by_size = _by_size(named)
     return Guesses(
-        tuple(_guess(kind, named, by_size, evidence) for kind in kinds),
+        tuple(_guess(kind, named, evidence) for kind in kinds),
         tuple(_axes(named)),
     )
 
@@ -181,7 +204,7 @@ def _kinds(params: Params) -> Iterator[Kind]:
     kinds: dict[object, Kind] = {}
     for (path, _, shape, own), group in groups.items():
         place = roles.place_of(group[0].path)
-        role, forms = (None, ()) if own is not None else _role_and_forms(place, len(shape))
+        role, forms = (None, ()) if own is not None else _role_and_forms(place, shape)
         known = kinds.get((path, shape, own, role, forms))
         if known is not None:
             known.params += group
@@ -208,13 +231,37 @@ def _ends_alike(param: Param) -> tuple[str, tuple[str, ...], Shape, LogicalAxes 
     return template(param.path), tuple(parts[-3:]), param.shape, param.logical_axes
 
 
-def _role_and_forms(place: Place, rank: int) -> tuple[Role | None, tuple[Form, ...]]:
-    """Return the first role of the table that an array of this rank may have, and its forms."""
-    for role in roles.roles_of(place):
-        forms = tuple(dict.fromkeys(forms_of(role, place, rank)))
-        if forms:
-            return role, forms
+def _role_and_forms(place: Place, shape: Shape) -> tuple[Role | None, tuple[Form, ...]]:
+    """Return the first role of the table that an array of this shape may have, and its forms.
+
+    Dimensions of length 1 may be left out, as of a map by a convolution of one place.
+    """
+    is_window = _is_window(shape, place.leaf)
+    every = tuple(range(len(shape)))
+    long = tuple(at for at in every if shape[at] > 1)
+    kept = (every, long) if not is_window or shape[-1] == 1 else (every,)
+    for role in (*roles.roles_of(place), *((_CONVOLUTION,) if is_window else ())):
+        is_fit = not is_window or "conv: " in role.names or " _" in role.names
+        found: list[Form] = []
+        for ats in kept if is_fit else kept[1:] if role.what else ():
+            for form in forms_of(role, place, len(ats)):
+                names = dict(zip(ats, form.names, strict=True))
+                found.append(form._replace(names=tuple(map(names.get, every))))
+        if found:
+            return role, tuple(dict.fromkeys(found))
     return None, ()
+
+
+def _is_window(shape: Shape, leaf: str) -> bool:
+    """Say whether an array is a convolution by its shape: `[out, in, 3, 3]`."""
+    *_, last = space = shape[2:] or (0,)
+    if leaf not in roles.OUTPUTS_FIRST or not 1 <= last <= _WIDEST_WINDOW:
+        return False
+    return (
+        len(shape) == 5
+        or (len(space) == 2 and space[0] == last)
+        or (len(space) == 1 and (last % 2 == 1 or min(shape[:2]) >= 8 * last))
+    )
 
 
 def forms_of(role: Role, place: Place, rank: int) -> Iterator[Form]:
@@ -284,7 +331,9 @@ def _tells_width(kind: Kind) -> bool:
     names = {name for form in kind.forms for name in form.names}
     is_shift = kind.place.leaf in (*roles.VECTORS, "offset", "beta")
     is_norm = bool(kind.forms) and "norm" in kind.forms[0].names and not is_shift
-    return is_norm or ("embed" in names and len(kind.shape) > 1)
+    is_conv = kind.role is not None and "conv: " in kind.role.names and not is_norm
+    is_inside = is_conv or _IN_ROUTER.search(kind.place.module) is not None
+    return not is_inside and (is_norm or ("embed" in names and len(kind.shape) > 1))
 
 
 class _Evidence:
@@ -297,19 +346,36 @@ class _Evidence:
         self.orders: dict[str, Counter[str]] = {}
         self.routed: dict[str, set[int]] = {}
         self.separate: dict[str, set[int]] = {}
+        self.inner: dict[str, Counter[int]] = {}
+        self.norms: set[int] = set()
+        self.stored: dict[str, Counter[str]] = {}
+        self._add_stored(kinds)
         for kind in kinds:
             self._add_experts(kind)
+            if kind.is_by_size and len(kind.shape) > 1:
+                self.inner.setdefault(kind.prefixes[0], Counter()).update(set(kind.shape))
             if _tells_width(kind):
                 self._add_width(kind)
         self.add_support([kind for kind in kinds if kind.own is not None])
 
     def _add_width(self, kind: Kind) -> None:
         is_norm = kind.role is not None and kind.role.names.endswith("norm")
+        self.norms.update(kind.shape if is_norm and len(kind.shape) == 1 else ())
         for prefix in kind.prefixes:
             self.widths.setdefault(prefix, Counter()).update(set(kind.shape))
             if is_norm and len(kind.shape) == 2:
                 sizes = set(kind.shape)
                 self.stacks[prefix] = self.stacks.get(prefix, sizes) & sizes
+
+    def _add_stored(self, kinds: Sequence[Kind]) -> None:
+        """Count how matrices are stored that have a bias: it is as long as their outputs."""
+        vectors = [kind for kind in kinds if kind.place.leaf in roles.VECTORS]
+        biases = {(kind.module, kind.shape[0]) for kind in vectors}
+        for kind in kinds:
+            first, last = ((kind.module, size) in biases for size in (*kind.shape, 0)[:2])
+            if first != last and kind.place.leaf in roles.MATRICES:
+                order = OUTPUTS_FIRST if first else INPUTS_FIRST
+                self.stored.setdefault(kind.place.leaf, Counter())[order] += len(kind.params)
 
     def _add_experts(self, kind: Kind) -> None:
         """Count the experts around an array: what a router tells apart, or arrays of their own."""
@@ -330,7 +396,8 @@ class _Evidence:
         for kind in kinds:
             if len({size for name, size in kind.sized if name not in ("layers", "expert")}) > 1:
                 orders = {form.order for form in kind.forms if form.names == kind.names}
-                self.orders.setdefault(kind.place.leaf, Counter()).update(orders)
+                votes = dict.fromkeys(orders, len(kind.params))
+                self.orders.setdefault(kind.place.leaf, Counter()).update(votes)
             for name, size in kind.sized:
                 for prefix in kind.prefixes:
                     known = self.support.setdefault(prefix, {}).setdefault(name, Counter())
@@ -364,14 +431,19 @@ class _Evidence:
             return None
         width, layers = self.width(kind), self.stack(kind)
         scores = [self._score(kind, form, width, layers) for form in kind.forms]
-        return kind.forms[scores.index(max(scores))].names
+        best = max(scores)
+        is_known = best > _LEAST or not kind.is_by_size
+        return kind.forms[scores.index(best)].names if is_known else None
 
     def _score(self, kind: Kind, form: Form, width: int | None, layers: int | None) -> float:
         score = -_SECOND_CHOICE * form.choice
-        if form.order and form.order != self._usual_order(kind.place.leaf):
-            score -= _OTHER_ORDER
+        score -= self._against_order(kind, form.order)
         for name, size in zip(form.names, kind.shape, strict=True):
-            if name in ("embed", "norm"):
+            if size == 1 and name is not None and name not in _MAY_BE_ONE:
+                score -= 4
+            elif kind.is_by_size and name is not None:
+                score += self._as_width(kind, name, size, width)
+            elif name in ("embed", "norm"):
                 score += 0 if width is None else 3 if size == width else -3
             elif name == "layers":
                 is_known = layers is not None or _NUMBER.search(kind.place.module)
@@ -383,7 +455,11 @@ class _Evidence:
             elif name == "kv" and len(form.names) == 1 and self._told(kind, "joined_kv", size) > 0:
                 score -= 3  # a norm of all heads at once
             elif name == "gate_up":
-                score += max(self._told(kind, name, size), self._told(kind, "mlp", size / 2))
+                both = self._told(kind, name, size), self._told(kind, "mlp", size / 2)
+                score += max(both) if max(both) > 0 else 5 * min(both)
+            elif name == "vocab":
+                told = self._told(kind, name, size)
+                score += told if told >= 0 else -3
             elif name is None:
                 score += 0 if size <= _SHORT or kind.role is None else -0.5
             else:
@@ -397,17 +473,38 @@ class _Evidence:
             return 4 if size in known - {self.width(kind), self.stack(kind)} else -8
         return 1 if _EXPERTS.search(kind.place.module) else -8
 
+    def _has_experts(self, kind: Kind) -> bool:
+        """Say whether something tells of experts: the path of a router, or arrays of theirs."""
+        is_said = _ROUTED.search(kind.place.module) is not None
+        return is_said or "" in self.separate or "expert" in self.support.get("", {})
+
     def _as_router(self, kind: Kind, size: int) -> float:
         """Return what the experts nearby say of scores for so many."""
         if size in _nearest(self.separate, kind) or self._told(kind, "expert", size) > 0:
             return 3
         return self._told(kind, "router", size)
 
-    def _usual_order(self, leaf: str) -> str:
-        """Return how arrays of one leaf are stored here, as far as sizes tell; else as usual."""
+    def _as_width(self, kind: Kind, name: str, size: int, width: int | None) -> float:
+        """Return what speaks for an axis of an array that no row knows: it maps between widths."""
+        is_width = size == width or size in self.norms
+        if name == "embed":
+            return 3 if size == width else -0.5 if is_width else -8
+        if name == "channels":
+            return -3 if is_width else 0
+        if name == "vocab":
+            return 2 if self._told(kind, name, size) > 0 else -8
+        return 1 if self.inner.get(kind.prefixes[0], Counter())[size] > 1 and not is_width else -8
+
+    def _against_order(self, kind: Kind, order: str) -> float:
+        """Return what speaks against an order: arrays of this leaf are stored the other way."""
+        leaf = kind.place.leaf
         usual = OUTPUTS_FIRST if leaf in roles.OUTPUTS_FIRST else INPUTS_FIRST
-        votes = self.orders.get(leaf, Counter())
-        return max((usual, INPUTS_FIRST, OUTPUTS_FIRST), key=lambda order: votes[order])
+        votes = self.stored.get(leaf) or self.orders.get(leaf, Counter())
+        most = max((usual, INPUTS_FIRST, OUTPUTS_FIRST), key=lambda each: votes[each])
+        if order in ("", most):
+            return 0
+        is_rare = most == usual and votes[most] > _MANY * votes[order]
+        return _NO_OTHER_ORDER if is_rare or kind.is_by_size else _OTHER_ORDER
 
     def _told(self, kind: Kind, name: str, size: float) -> float:
         """Return what other arrays near an array say of an axis and its size."""
@@ -442,14 +539,34 @@ class _Evidence:
             and _NUMBER.search(kind.place.module)
         ):
             return None
+        if "router" in kind.names and not self._has_experts(kind):
+            return None
         width = self.width(kind)
         has_other_width = any(
             name == "embed" and width not in (None, size) for name, size in kind.sized
         )
         if has_other_width and not self.is_borne_out(kind):
             return None
+        is_deep = kind.role is not None and "conv: " in kind.role.names and 1 in kind.shape[:-1]
+        as_known = self._as_nearby if is_deep else self._as_many
         sized = zip(kind.names, kind.shape, strict=True)
-        return tuple(self._as_many(kind, name, size) for name, size in sized)
+        return tuple(as_known(kind, name, size) for name, size in sized)
+
+    def _as_nearby(self, kind: Kind, name: str | None, size: int) -> str | None:
+        """Return what so many channels, each convolved alone, are called in the same module."""
+        if name is None or size == 1:
+            return None
+        others = [each for each in self.nearby(kind, size) if each not in (name, "norm")]
+        return others[0] if others and size != self.width(kind) else name
+
+    def nearby(self, kind: Kind, size: int) -> list[str]:
+        """Return the axes of other arrays that are as long, in the innermost module with some."""
+        for prefix in kind.prefixes:
+            names = self.support.get(prefix, {})
+            found = [each for each in names if self._others(kind, prefix, each)[size]]
+            if found:
+                return sorted(found)
+        return []
 
     def _as_many(self, kind: Kind, name: str | None, size: int) -> str | None:
         query = {"joined_kv_heads": "joined_kv", "kv_heads": "heads"}.get(name or "")
@@ -512,10 +629,47 @@ def _apart(sized: Sized, found: Mapping[Sized, list[Kind]], main: Sized, taken: 
     return f"{base}_{size}"
 
 
-def _by_size(named: Mapping[Sized, str]) -> dict[int, tuple[str, ...]]:
-    """Return the axes of each size."""
-    sizes = by_key((size, name) for (_, size), name in named.items())
-    return {size: tuple(names) for size, names in sizes.items()}
+def _name_by_size(kinds: Sequence[Kind], evidence: _Evidence) -> None:
+    """Give names to arrays that no row knows, and biases those of their weights."""
+    evidence.add_support(kinds)
+    outputs: dict[Sized, str] = {}
+    for kind in kinds:
+        sized = list(kind.sized) if len(kind.shape) > 1 else []
+        for name, size in sized[:1] if kind.place.leaf in roles.OUTPUTS_FIRST else sized[-1:]:
+            outputs[kind.module, size] = name
+    for kind in kinds:
+        bias = outputs.get((kind.module, kind.shape[0]))
+        if kind.own is None and kind.place.leaf in roles.VECTORS and len(kind.shape) == 1 and bias:
+            kind.names = (bias,)
+        elif kind.names is None and max(kind.shape) > _SHORT:
+            kind.role = None
+            kind.names = _by_size(kind, outputs, evidence)
+
+
+def _by_size(kind: Kind, outputs: Mapping[Sized, str], evidence: _Evidence) -> Names | None:
+    """Return the only names that fit the sizes of an array; None where there are two, or none.
+
+    A vector is as long as the outputs of its module, or as norms are; a matrix as wide as the model
+    keeps that width; a short dimension beside others needs no name.
+    """
+    is_vector = sum(size > 1 for size in kind.shape) == 1
+    names: list[str | None] = []
+    for size in kind.shape:
+        near = evidence.nearby(kind, size) if size > 1 else []
+        near = [name for name in near if is_vector or name != "norm"]
+        if not is_vector and not _STACKED.isdisjoint(near):
+            return None
+        output = outputs.get((kind.module, size))
+        if is_vector and output is not None:
+            near = [output]
+        elif is_vector and "norm" in near:
+            near = ["norm"]
+        elif "embed" in near and (is_vector or size == evidence.width(kind)):
+            near = ["embed"]
+        if len(near) > 1 or (not near and size > _SHORT):
+            return None
+        names.append(near[0] if near else None)
+    return tuple(names) if any(names) else None
 
 
 def names_by_size(shape: Shape, by_size: Mapping[int, Sequence[str]]) -> Names | None:
@@ -543,7 +697,6 @@ def names_by_size(shape: Shape, by_size: Mapping[int, Sequence[str]]) -> Names |
 def _guess(
     kind: Kind,
     named: Mapping[Sized, str],
-    by_size: Mapping[int, Sequence[str]],
     evidence: _Evidence,
 ) -> Guess:
     params = tuple(kind.params)
@@ -552,7 +705,7 @@ def _guess(
     if kind.names is None:
         if max(kind.shape) <= _SHORT:
             return Guess(params, (None,) * len(kind.shape), "too short to split", True)
-        return Guess(params, names_by_size(kind.shape, by_size), "", True)
+        return Guess(params, None, "", True)
     sized = zip(kind.names, kind.shape, strict=True)
     names = tuple(None if name is None else named[name, size] for name, size in sized)
     what = kind.role.what if kind.role else ""

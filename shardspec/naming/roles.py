@@ -38,6 +38,8 @@ VECTORS = ("bias", "b")
 SCALES = ("scale", "offset", "gamma", "beta", "g", "mean", "var", "running_mean", "running_var")
 #: Those of a module whose array they only wrap: NNX's variables, Haiku's parameters.
 WRAPPERS = ("value", "raw_value")
+#: Those of a map inside the module that is called after it: `q_proj.linear.weight`.
+WRAPPED = ("linear", "lin", "conv", "convolution", "conv1d", "conv2d", "base_layer")
 #: Leaves of arrays that hold outputs first: `[out, in]`.
 OUTPUTS_FIRST = ("weight", "qweight", "weight_v")
 
@@ -75,6 +77,7 @@ class Role(NamedTuple):
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 #: A leaf that is part of a name, `in_proj_weight`, or one of several, `weight3`.
 _LEAF = re.compile(r"((?!rel|dt_)[a-z]\w*?)_(weight|bias)|(weight|bias)\d+")
+_INNER = re.compile(r"_proj$|^(?:[qkvo]|query|key|value)$")
 _MOST_CHARACTERS = 2000
 _TABLE = "specs/naming/roles.yaml"
 
@@ -113,6 +116,8 @@ def place_of(path: str) -> Place:
     elif parts and (found := _LEAF.fullmatch(parts[-1])):
         leaf = found[2] or found[3]
         parts[-1:] = [found[1]] if found[1] else []
+    if len(parts) > 1 and parts[-1] in WRAPPED and _INNER.search(parts[-2]):
+        parts.pop()
     for pattern, spelt in _spellings() if parts else ():
         parts[-1] = pattern.sub(spelt, parts[-1])
     return Place("/".join(parts), leaf)

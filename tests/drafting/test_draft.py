@@ -156,6 +156,41 @@ def test_mesh_axes_that_arrays_name_stay_theirs() -> None:
     assert plan["l_1/kv/w"].partition_spec.mesh_axes == ("fsdp",)
 
 
+def test_each_array_of_tunix_lies_as_it_says() -> None:
+    """Qwen3 8B, of google/tunix c7d8950f (models/qwen3/model.py): 399 arrays on `fsdp` and `tp`."""
+    layer = {
+        "attn/k_norm/w": ((128,), ("tp",)),
+        "attn/q_norm/w": ((128,), ("tp",)),
+        "attn/k_proj/w": ((4096, 8, 128), ("fsdp", "tp", None)),
+        "attn/v_proj/w": ((4096, 8, 128), ("fsdp", "tp", None)),
+        "attn/q_proj/w": ((4096, 32, 128), ("fsdp", "tp", None)),
+        "attn/o_proj/w": ((32, 128, 4096), ("tp", None, "fsdp")),
+        "input_layernorm/w": ((4096,), ("tp",)),
+        "post_attention_layernorm/w": ((4096,), ("tp",)),
+        "mlp/gate_proj/kernel": ((4096, 12288), ("fsdp", "tp")),
+        "mlp/up_proj/kernel": ((4096, 12288), ("fsdp", "tp")),
+        "mlp/down_proj/kernel": ((12288, 4096), ("tp", "fsdp")),
+    }
+    params = (
+        Param("embedder/input_embedding", (151936, 4096), "bf16", ("tp", "fsdp")),
+        Param("final_norm/w", (4096,), "bf16", ("tp",)),
+        Param("lm_head/w", (4096, 151936), "bf16", ("fsdp", "tp")),
+        *(
+            Param(f"layers/{at}/{path}", shape, "bf16", axes)
+            for at, (path, (shape, axes)) in product(range(36), layer.items())
+        ),
+    )
+    _, (plan,) = loaded(drafted(params, "tpu v5e 4x4"), params)
+    to = {"fsdp": ("fsdp",), "tp": ("tensor",), None: ()}
+    right = [
+        [dim.mesh_axes for dim in plan[each.path].dims] == [to[name] for name in each.logical_axes]
+        for each in params
+        if each.logical_axes is not None
+    ]
+    assert len(right) == 399
+    assert all(right)
+
+
 @pytest.mark.parametrize(
     ("mesh_axes", "presets", "rules"),
     [

@@ -129,6 +129,50 @@ def test_a_gate_beside_so_many_separate_experts_is_a_router(count: int) -> None:
 
 #: What libraries call arrays: shape and names of one of each kind, by family.
 FAMILIES: dict[str, dict[str, tuple[tuple[int, ...], str]]] = {
+    # Names of transformers 5.24 (squeezebert, poolformer, detr, hifigan, swin, conditional_detr,
+    # encodec, dac) and of diffusers 0.42 (Flux2Transformer2DModel); sizes made small.
+    "convolutions of one place": {
+        "layers.0.attention.query.weight": ((64, 16, 1), "joined_kv attention_embed _"),
+        "layers.0.attention.query.bias": ((64,), "joined_kv"),
+        "layers.0.output.layernorm.weight": ((64,), "norm"),
+        "layers.0.output.conv1.weight": ((256, 64, 1, 1), "mlp embed _ _"),
+        "layers.0.output.conv2.weight": ((64, 256, 1, 1), "embed mlp _ _"),
+    },
+    "convolutions that no row knows": {
+        "layer1.0.branch.0.weight": ((256, 96, 1, 1), "embed layer1_channels _ _"),
+        "resblocks.1.first.0.weight": ((256, 128, 3), "embed channels _"),
+        "resblocks.1.first.0.bias": ((256,), "embed"),
+    },
+    "stages of other widths": {
+        "stages.0.mlp.fc1.weight": ((384, 96), "mlp_384 embed_96"),
+        "stages.0.mlp.fc2.bias": ((96,), "embed_96"),
+        "stages.0.norm.weight": ((96,), "norm_96"),
+        "stages.0.mlp.fc1.bias": ((384,), "mlp_384"),
+        "stages.1.mlp.fc1.weight": ((1536, 384), "mlp embed"),
+        "stages.1.norm.weight": ((384,), "norm"),
+    },
+    "detection": {
+        "decoder.layers.0.norm1.weight": ((64,), "norm"),
+        "decoder.layers.0.fc1.weight": ((256, 64), "mlp embed"),
+        "decoder.layers.0.cross_attn.q_content_proj.weight": ((64, 64), "joined_kv embed"),
+        "decoder.layers.0.cross_attn.sampling_offsets.weight": ((96, 64), "points embed"),
+        "decoder.class_embed.weight": ((91, 64), "classes embed"),
+        "decoder.query_embed.weight": ((100, 64), "entries embed"),
+    },
+    "recurrences and codes": {
+        "encoder.lstm.weight_ih_l0": ((256, 64), "gates embed"),
+        "encoder.lstm.bias_ih_l0": ((256,), "gates"),
+        "encoder.norm.weight": ((64,), "norm"),
+        "quantizer.layers.0.codebook.weight": ((1024, 8), "entries code"),
+        "quantizer.layers.0.out_proj.weight": ((64, 8, 1), "embed code _"),
+    },
+    "fused blocks of diffusion": {
+        "blocks.0.norm.weight": ((64,), "norm"),
+        "blocks.0.attn.to_qkv_mlp_proj.weight": ((576, 64), "mlp_qkv embed"),
+        "blocks.0.ff.linear_in.weight": ((384, 64), "gate_up embed"),
+        "blocks.0.ff.linear_out.weight": ((64, 192), "embed mlp"),
+        "modulation_img.linear.weight": ((320, 64), "modulation embed"),
+    },
     "Llama as Meta stores it": {
         "tok_embeddings.weight": ((1000, 64), "vocab embed"),
         "layers.0.attention.wq.weight": ((96, 64), "joined_kv embed"),
@@ -418,3 +462,37 @@ def test_order_of_arrays_changes_no_name(order: list[int]) -> None:
     )
     mixed = tuple(params[at] for at in order)
     assert by_path(guess(mixed)) == by_path(guess(params))
+
+
+def test_biases_tell_how_matrices_are_stored() -> None:
+    """LightGlue: wide norms in each block, and the maps of attention are square."""
+    found = named(
+        layers__0__mlp__norm__weight=(128,),
+        layers__0__attention__q_proj__weight=(64, 64),
+        layers__0__attention__o_proj__weight=(64, 64),
+        layers__0__mlp__fc2__weight=(64, 128),
+        layers__0__mlp__fc2__bias=(64,),
+    )
+    assert found["layers.0.attention.q_proj.weight"].startswith("joined_kv embed")
+    assert found["layers.0.attention.o_proj.weight"].startswith("embed")
+
+
+def test_a_map_between_widths_that_no_row_knows_is_by_size() -> None:
+    arrays = {
+        "vision.norm.weight": (96,),
+        "vision.up.weight": (384, 96),
+        "text.norm.weight": (64,),
+        "text.up.weight": (256, 64),
+        "text.odd_proj.weight": (64, 96),
+        "text.other_proj.weight": (777, 64),
+    }
+    guesses = guess(tuple(Param(path, shape) for path, shape in arrays.items()))
+    found = {each.params[0].path: each for each in guesses.arrays}
+    assert by_path(guesses)["text.odd_proj.weight"] == "embed_64 embed"
+    assert found["text.odd_proj.weight"].what == ""
+    assert found["text.other_proj.weight"].names is None
+
+
+def test_a_gate_without_experts_is_no_router() -> None:
+    found = named(norm__weight=(64,), gateway__gate__weight=(96, 64), up__weight=(256, 64))
+    assert found["gateway.gate.weight"] == "?"
