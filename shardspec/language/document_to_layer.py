@@ -27,15 +27,7 @@ from shardspec.language.validate import Validated
 from shardspec.language.walk import PATTERN, Choice, Walk, axes_of, mesh_axes
 
 if TYPE_CHECKING:
-    from shardspec.language.document import (
-        ActivationEntry,
-        AxisEntry,
-        CoverageEntry,
-        OverrideEntry,
-        ReplicateEntry,
-        StateEntry,
-        StepEntry,
-    )
+    from shardspec.language import document as doc
 
 T = TypeVar("T")
 
@@ -98,7 +90,7 @@ class _Sections(Walk):
     def _size(self, route: Route, text: str | None) -> SizeExpr | None:
         return None if text is None else self.parse(parse_size, self.excerpt(route, text))
 
-    def _parts(self, route: Route, entry: AxisEntry) -> Iterator[tuple[str, SizeExpr]]:
+    def _parts(self, route: Route, entry: doc.AxisEntry) -> Iterator[tuple[str, SizeExpr]]:
         """Yield the parts of an axis with their sizes; none where they cannot be read."""
         message = None
         if entry.parts is None and entry.interleaved:
@@ -209,7 +201,7 @@ class _Sections(Walk):
                 yield ir.Activation(**known, span=self.source_map.entry(route), **named)
 
     def _answer(
-        self, route: Route, entry: ActivationEntry | OverrideEntry
+        self, route: Route, entry: doc.ActivationEntry | doc.OverrideEntry
     ) -> dict[str, Any] | None:
         """Return what an entry says of its arrays: names or a partition with its sums; memory."""
         known: dict[str, Any] = {"memory": entry.memory}
@@ -278,7 +270,7 @@ def _policy(walk: Walk) -> tuple[tuple[str, Any], ...]:
     return tuple(stated.items())
 
 
-def _step(walk: Walk, entry: StepEntry | None) -> tuple[tuple[str, Any], ...]:
+def _step(walk: Walk, entry: doc.StepEntry | None) -> tuple[tuple[str, Any], ...]:
     if entry is None:
         return ()
     from shardspec.language.step_section import stated_step  # most documents have none
@@ -286,7 +278,7 @@ def _step(walk: Walk, entry: StepEntry | None) -> tuple[tuple[str, Any], ...]:
     return stated_step(walk, entry)
 
 
-def _state(walk: Walk, entry: StateEntry | None) -> tuple[tuple[str, Any], ...]:
+def _state(walk: Walk, entry: doc.StateEntry | None) -> tuple[tuple[str, Any], ...]:
     """Return the fields of `state:` that the document sets, and where it sets them."""
     _report_empty(walk, "state", entry)
     fields = entry.model_fields_set if entry is not None else ()
@@ -304,7 +296,7 @@ def _state(walk: Walk, entry: StateEntry | None) -> tuple[tuple[str, Any], ...]:
     return tuple(stated.items())
 
 
-def _coverage(walk: Walk, entry: CoverageEntry | None) -> ir.CoverageGate | None:
+def _coverage(walk: Walk, entry: doc.CoverageEntry | None) -> ir.CoverageGate | None:
     """Return how much `coverage:` lets every device hold whole."""
     text = None if entry is None else entry.max_replicated_bytes
     if text is None:
@@ -315,7 +307,7 @@ def _coverage(walk: Walk, entry: CoverageEntry | None) -> ir.CoverageGate | None
     return bound and ir.CoverageGate(bound.max_share, bound.max_bytes, excerpt.span)
 
 
-def _replicate(walk: Walk, entries: Sequence[ReplicateEntry]) -> Iterator[ir.Replicate]:
+def _replicate(walk: Walk, entries: Sequence[doc.ReplicateEntry]) -> Iterator[ir.Replicate]:
     """Yield the arrays that `replicate:` gives a reason for."""
     for route, entry in walk.entries("replicate", "entry of `replicate`", entries, PATTERN):
         if not entry.because.strip():

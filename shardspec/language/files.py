@@ -186,9 +186,8 @@ def read_source(path: Path, *, name: str | None = None) -> SourceFile | Diagnost
 def read_stdin() -> bytes | Diagnostic:
     """Return what comes from standard input, or why nothing does."""
     if sys.stdin is None:
-        return _refuse(
-            "`-` cannot be read: standard input is closed", "name a file, or pipe one in"
-        )
+        message = "`-` cannot be read: standard input is closed"
+        return _refuse(message, "name a file, or pipe one in")
     with suppress(OSError, ValueError):  # a stream that is no file
         _read.add(_identity(os.fstat(sys.stdin.fileno())))
     try:
@@ -255,9 +254,7 @@ def decode(raw: bytes, name: str) -> SourceFile | Diagnostic:
     """Return bytes as text: UTF-8, with or without a byte order mark; line ends stay."""
     for mark, encoding in _FOREIGN_MARKS:
         if raw.startswith(mark):
-            return _refuse(
-                f"`{name}` is {encoding}, not UTF-8", f"save it as UTF-8: {_recode(name, encoding)}"
-            )
+            return _refuse(f"`{name}` is {encoding}, not UTF-8", _recode(name, encoding))
     body = raw.removeprefix(b"\xef\xbb\xbf")
     try:
         text = body.decode("utf-8")
@@ -297,13 +294,9 @@ def _not_too_large(raw: bytes, name: str) -> bytes | Diagnostic:
 
 
 def _kind(mode: int) -> str:
-    kinds = (
-        (stat.S_ISFIFO, "pipe"),
-        (stat.S_ISSOCK, "socket"),
-        (stat.S_ISCHR, "device"),
-        (stat.S_ISBLK, "device"),
-    )
-    return next((kind for is_one, kind in kinds if is_one(mode)), "special file")
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        return "device"
+    return "pipe" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else "special file"
 
 
 def _missing_help(path: Path) -> str | None:
@@ -317,24 +310,21 @@ def _missing_help(path: Path) -> str | None:
     if bundled is not None:
         return bundled
     folder = path.parent
-    try:
-        beside = os.listdir(folder)
-    except (OSError, ValueError):
-        if folder.exists():
-            return f"`{folder}` is no folder that can be read"
-        others = nearest(folder.name, _names_in(folder.parent), count=3)
-        found = next((each for each in others if (folder.parent / each / path.name).exists()), None)
-        if found is not None:
-            return f"did you mean `{folder.parent / found / path.name}`?"
-        return f"there is no folder `{folder}` either"
+    beside = _names_in(folder)
+    if beside is None and folder.exists():
+        return f"`{folder}` is no folder that can be read"
+    if beside is None:
+        others = nearest(folder.name, _names_in(folder.parent) or (), count=3)
+        paths = (folder.parent / each / path.name for each in others)
+        found = next((each for each in paths if each.exists()), None)
+        return f"did you mean `{found}`?" if found else f"there is no folder `{folder}` either"
     return did_you_mean(path.name, beside) or f"`ls {quote(str(folder))}` shows what is there"
 
 
-def _names_in(folder: Path) -> list[str]:
-    try:
+def _names_in(folder: Path) -> list[str] | None:
+    with suppress(OSError, ValueError):
         return os.listdir(folder)
-    except (OSError, ValueError):
-        return []
+    return None
 
 
 def _not_utf8(body: bytes, name: str, offset: int, skipped: int) -> Diagnostic:
@@ -348,9 +338,7 @@ def _not_utf8(body: bytes, name: str, offset: int, skipped: int) -> Diagnostic:
     text = body[:line_start].decode("utf-8") + before + rest
     start = len(text) - len(rest)
     label = Label(Span(SourceFile(name, text), start, start + 1), "cannot be decoded")
-    return Diagnostic(
-        codes.UNREADABLE, message, (label,), help=f"save it as UTF-8: {_recode(name)}"
-    )
+    return Diagnostic(codes.UNREADABLE, message, (label,), help=_recode(name))
 
 
 def _null_byte(text: str, name: str) -> Diagnostic:
@@ -362,7 +350,7 @@ def _null_byte(text: str, name: str) -> Diagnostic:
 
 
 def _recode(name: str, encoding: str = "LATIN1") -> str:
-    return f"`iconv -f {encoding} -t UTF-8 {name}`"
+    return f"save it as UTF-8: `iconv -f {encoding} -t UTF-8 {name}`"
 
 
 def _refuse(message: str, way_out: str | None = None) -> Diagnostic:

@@ -114,9 +114,8 @@ def _fitted(
     hardware = decl.mesh.hardware
     left = 0 if hardware is None else hardware.device_count
     for each in stated:
-        size, written = decl.sizes[each.axis.name]
-        if size.fits is None:
-            left //= 1 if each.is_rest else each.axis.size
+        if decl.sizes[each.axis.name][0].fits is None and not each.is_rest:
+            left //= each.axis.size
     for each in stated:
         size, written = decl.sizes[each.axis.name]
         if size.fits is not None:
@@ -168,10 +167,6 @@ def _unknown(name: Name, written: Excerpt, lets: Mapping[str, int | None]) -> Di
     """Return the finding for a name that no entry of `let` has."""
     near = did_you_mean(name.text, [*lets, "rest", "submesh", "auto"])
     new = f"add `{name.text}: NUMBER` to `let`; what the other axes leave over is `rest`"
-    return point(
-        codes.UNKNOWN_SIZE,
-        f"`{name.text}` is no number: no entry of `let` states it",
-        written.at(name.start, name.end),
-        help=near or new,
-        subject=name.text,
-    )
+    message = f"`{name.text}` is no number: no entry of `let` states it"
+    place = written.at(name.start, name.end)
+    return point(codes.UNKNOWN_SIZE, message, place, help=near or new, subject=name.text)

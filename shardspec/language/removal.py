@@ -264,9 +264,8 @@ def _holding(statements: tuple[Statement, ...], offset: int) -> Statement | None
 def _dsl_edit(source: SourceFile, start: int, end: int) -> Edit:
     text = source.text
     after = re.compile(r"[ \t]*;[ \t]*").match(text, end)
-    before = re.compile(r"(?<![ \t])[ \t]*+;[ \t]*+$").search(
-        text[text.rfind("\n", 0, start) + 1 : start]
-    )
+    line = text[text.rfind("\n", 0, start) + 1 : start]
+    before = re.search(r"(?<![ \t])[ \t]*+;[ \t]*+$", line)
     if after is not None:
         return Edit(Span(source, start, after.end()), "")
     if before is not None:

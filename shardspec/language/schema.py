@@ -121,9 +121,8 @@ _TEXT = {"type": "string"}
 
 def _hardware() -> Schema:
     """Return what names a machine: the forms of the language, with the names of the catalogue."""
-    names = "|".join(
-        _any_case(name) for name in sorted(catalogue.hardware_names(), key=len, reverse=True)
-    )
+    longest = sorted(catalogue.hardware_names(), key=len, reverse=True)
+    names = "|".join(map(_any_case, longest))
     platforms = "|".join(map(_any_case, ("tpu", "gpu", "cpu")))
     slices = r"(([0-9]+|\{[0-9., ]+\})\s*\*\s*)?"
     device = rf"(({platforms})\s+)?({names})(-[0-9]+)?"

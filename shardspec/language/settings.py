@@ -28,19 +28,8 @@ _SOURCE = "--set"
 #: Sections whose keys are names that the document makes up: a setting may not add one. `axes` is
 #: none of them: a setting may state the size of an axis that something names.
 _OPEN = frozenset(
-    {
-        "let",
-        "mesh",
-        "targets",
-        "params",
-        "derive",
-        "scan",
-        "memory",
-        "training",
-        "activations",
-        "arrays",
-    }
-    | {"caches", "phases"}
+    {"let", "mesh", "targets", "params", "derive", "scan", "memory", "training", "activations"}
+    | {"arrays", "caches", "phases"}
 )
 
 #: Sections of entries that stand in order.
@@ -194,10 +183,9 @@ def _unheard_axis(rest: str, span: Span, known: set[str]) -> Iterator[Diagnostic
     if any(".".join(steps[:count]) in known for count in range(1, len(steps) + 1)):
         return
     help = did_you_mean(rest, known) or f"axes: {listed(sorted(known), limit=16)}"
+    help = help if known else "nothing names an axis yet"
     message = f"no rule, pattern or array names the axis `{rest}`"
-    yield point(
-        codes.UNKNOWN_KEY, message, span, help=help if known else "nothing names an axis yet"
-    )
+    yield point(codes.UNKNOWN_KEY, message, span, help=help)
 
 
 def _inherited_mesh(name: str, targets: list[str], span: Span) -> Diagnostic:
@@ -210,26 +198,21 @@ def _shortened(name: str, text: str, data: Any, span: Span) -> Diagnostic | None
     """Return the fault of a name that stands without its section: `tensor=4`, `embed=100`."""
     if "." in name or not isinstance(data, dict) or name in data or name in fields_at(()):
         return None
-    axes = data.get("axes")
-    targets = data.get("targets")
-    sections = {
-        "mesh": [
-            *_mesh_axes({"": data}),
-            *_mesh_axes(targets if isinstance(targets, dict) else {}),
-        ],
-        "let": list(data["let"]) if isinstance(data.get("let"), dict) else [],
-        "axes": list(axes) if isinstance(axes, dict) else [],
-    }
-    meant = [f"`--set {where}.{name}={text}`" for where, names in sections.items() if name in names]
+    targets = {"": data} | _mapping(data.get("targets"))
+    sections = {"mesh": [*_mesh_axes(targets)]}
+    sections |= {each: [*_mapping(data.get(each))] for each in ("let", "axes")}
+    meant = [f"{where}.{name}" for where, names in sections.items() if name in names]
     if not meant:
         sections[""] = list(fields_at(()))
         spelt = {near: where for where, names in sections.items() for near in names}
-        meant = [
-            f"`--set {f'{spelt[near]}.' if spelt[near] else ''}{near}={text}`"
-            for near in nearest(name, spelt)
-        ]
-    help = f"did you mean {' or '.join(meant)}?" if meant else _ROUTES
+        meant = [f"{spelt[near]}.{near}".lstrip(".") for near in nearest(name, spelt)]
+    told = " or ".join(f"`--set {each}={text}`" for each in meant)
+    help = f"did you mean {told}?" if meant else _ROUTES
     return point(codes.UNKNOWN_KEY, f"`{name}` is no section of a spec", span, help=help)
+
+
+def _mapping(data: Any) -> dict[str, Any]:
+    return data if isinstance(data, dict) else {}
 
 
 def _routes(name: str, data: Any) -> list[tuple[str, ...]]:
@@ -245,13 +228,9 @@ def _routes(name: str, data: Any) -> list[tuple[str, ...]]:
         for steps in _own_routes(name, stated)
         if not _missing(steps, stated)
     ]
-    missing = [steps for steps in own if not _leads_to_mesh(steps, data)]
-    return [steps for steps in own if steps not in missing] + inner if inner else own
-
-
-def _leads_to_mesh(steps: tuple[str, ...], data: Any) -> bool:
-    """Say whether a mesh stands there that has the axis."""
-    return bool(data.keys() & {"mesh", "targets"}) and not _missing(steps, data)
+    has_mesh = bool(data.keys() & {"mesh", "targets"})
+    found = [steps for steps in own if has_mesh and not _missing(steps, data)]
+    return found + inner if inner else own
 
 
 def _own_routes(name: str, data: Any) -> list[tuple[str, ...]]:

@@ -77,10 +77,8 @@ def read_project(source: SourceFile) -> tuple[LevelTable | None, tuple[Diagnosti
         return None, ()
     lints = own.get("lints", {})
     if not isinstance(lints, dict):
-        message = "`[tool.shardspec] lints` should be a table"
-        return LevelTable(), (
-            point(codes.WRONG_TYPE, message, _place(source, "lints"), help=_AS_IN),
-        )
+        message, place = "`[tool.shardspec] lints` should be a table", _place(source, "lints")
+        return LevelTable(), (point(codes.WRONG_TYPE, message, place, help=_AS_IN),)
     return _table(lints), tuple(_faults(lints, source))
 
 
@@ -153,18 +151,15 @@ def _is_comment(text: str, at: int) -> bool:
 
 
 def _not_toml(source: SourceFile, why: str) -> Diagnostic:
-    found = _WHERE.search(why)
-    message = (
-        f"this is not TOML: {why.partition(' (at ')[0][:1].lower()}{why.partition(' (at ')[0][1:]}"
-    )
-    span = source.whole
+    found, span = _WHERE.search(why), source.whole
+    why = why.partition(" (at ")[0]
     if found:
         lines = source.text.splitlines(keepends=True)
         at = sum(map(len, lines[: int(found[1]) - 1])) + int(found[2]) - 1
         at = min(at, max(len(source.text) - 1, 0))
         span = Span(source, at, min(at + 1, len(source.text)))
     help = "shardspec reads `[tool.shardspec]` of the pyproject.toml above a spec"
-    return point(codes.SYNTAX, message, span, help=help)
+    return point(codes.SYNTAX, f"this is not TOML: {why[:1].lower()}{why[1:]}", span, help=help)
 
 
 _MARK = re.compile(r"#[ \t]*shardspec[ \t]*:[ \t]*(?=[A-Za-z])")
@@ -305,10 +300,8 @@ def _after_mark(span: Span) -> int:
 
 def _suppression(found: re.Match[str], span: Span, comment: Span, line: int | None) -> Suppression:
     source = span.source
-    words = _WORD.finditer(source.text, found.start(2), found.end(2))
-    findings = tuple(
-        Excerpt(word[0], Span(source, word.start(), word.end()), word.start()) for word in words
-    )
+    words = _WORD.finditer(source.text, *found.span(2))
+    findings = tuple(Excerpt(word[0], Span(source, *word.span()), word.start()) for word in words)
     return Suppression(findings, line, Span(source, span.start, found.end()), comment)
 
 

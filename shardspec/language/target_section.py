@@ -38,9 +38,8 @@ def stated_targets(walk: Walk) -> Iterator[TargetDecl]:
     if document.mesh is not None and not entries:
         yield from _counted(walk, "default", (), document)
     elif document.mesh is None and "mesh" in document.model_fields_set:
-        walk.fault(
-            "`mesh` is empty", walk.source_map.key(("mesh",)).span, "as in `mesh: {data: 8}`"
-        )
+        place = walk.source_map.key(("mesh",)).span
+        walk.fault("`mesh` is empty", place, "as in `mesh: {data: 8}`")
     elif document.mesh is None:
         for key in ("hardware", "devices"):
             if getattr(document, key) is not None:

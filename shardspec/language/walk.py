@@ -200,10 +200,6 @@ def _unquoted(
     if not isinstance(parser(whole.text), SyntaxFault):
         edges = (Span(whole.source, at, at) for at in (whole.start, whole.end))
         fix = Fix("quote it", tuple(Edit(edge, '"') for edge in edges), is_sure=True)
-    return Diagnostic(
-        codes.SYNTAX,
-        f"the comma ends the item, which is then `{excerpt.text}`",
-        (Label(whole, "two items for YAML"),),
-        help=f'between brackets, quote what holds a comma: `"{whole.text}"`',
-        fix=fix,
-    )
+    message = f"the comma ends the item, which is then `{excerpt.text}`"
+    help = f'between brackets, quote what holds a comma: `"{whole.text}"`'
+    return point(codes.SYNTAX, message, whole, "two items for YAML", help=help, fix=fix)

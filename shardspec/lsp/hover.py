@@ -36,7 +36,7 @@ def hover(snapshot: Snapshot, offset: int) -> str | None:
         plan = plan_for(rule, snapshot)
         parts = [_block(map(snapshot.said, _line(rule, snapshot, plan)))] if plan else []
     for found in islice(snapshot.at(offset), 1):
-        parts.append(_page(pages.finding_page(found.code)))
+        parts.append(_block(pages.finding_page(found.code).split("\n")))
     return "\n\n---\n\n".join(filter(None, parts)) or None
 
 
@@ -65,17 +65,13 @@ def _page(text: str) -> str:
 def plan_for(use: Use, snapshot: Snapshot) -> ShardingPlan | None:
     """Return the plan that a name is explained on: of its phase, with its mesh axis or target."""
     phase = str(use.route[1]) if use.route[:1] == ("phases",) and len(use.route) > 1 else ""
-    plans = [plan for plan in snapshot.plans if plan.spec.phase == phase] or snapshot.plans
+    plans = [p for p in snapshot.plans if p.spec.phase == phase] or [*snapshot.plans]
     if use.kind is Kind.MESH_AXIS:
-        named = {use.name}
-        fit = (p for p in plans if named & {*p.mesh.names, *dict(p.mesh.wholes)})
+        plans = [p for p in plans if _has(use.name, p)]
     elif use.kind is Kind.TARGET:
-        fit = (p for p in plans if p.target.is_called(use.name))
-    else:
-        fit = (p for p in plans)
-    chosen = [*fit]
-    own = [p for p in chosen if "targets" in use.route and p.target.name in use.route]
-    return next(iter(own or chosen), None)
+        plans = [p for p in plans if p.target.is_called(use.name)]
+    own = [p for p in plans if "targets" in use.route and p.target.name in use.route]
+    return next(iter(own or plans), None)
 
 
 Lines = Iterable[str]

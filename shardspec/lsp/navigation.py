@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from lsprotocol import types
 
@@ -57,12 +58,10 @@ def definitions(snapshot: Snapshot, offset: int) -> list[types.Location]:
     use = use_at(snapshot, offset)
     if use is None:
         return []
-    if use.kind in _FILES:
-        path = file_of(use, snapshot)
-        location = None if path is None else snapshot.file_location(path)
+    if use.kind in _FILES or use.kind is Kind.HARDWARE:
+        path = _hardware_file(use) if use.kind is Kind.HARDWARE else file_of(use, snapshot)
+        location = None if path is None else snapshot.file_location(str(path))
         return [] if location is None else [location]
-    if use.kind is Kind.HARDWARE:
-        return _hardware(use, snapshot)
     if use.kind is Kind.PATTERN:
         return _located((each.span for each in _arrays_of(use, snapshot)), snapshot)
     alike = _alike(use, snapshot)
@@ -82,15 +81,13 @@ def file_of(use: Use, snapshot: Snapshot) -> str | None:
     return os.path.normpath(os.path.join(folder, use.name))
 
 
-def _hardware(use: Use, snapshot: Snapshot) -> list[types.Location]:
+def _hardware_file(use: Use) -> Path | None:
     """Return the file of the catalogue that describes a machine, with its sources."""
     parsed = expressions.parse_hardware(use.name)
     name = parsed.chip.text.lower() if isinstance(parsed, HardwareExpr) else ""
     names = catalogue.hardware_names()
     file = names.get(name) or names.get(name.partition("-")[0])
-    path = assets.spec_path("hardware", file) if file else None
-    location = None if path is None else snapshot.file_location(str(path))
-    return [] if location is None else [location]
+    return assets.spec_path("hardware", file) if file else None
 
 
 def _arrays_of(use: Use, snapshot: Snapshot) -> Iterator[Use]:

@@ -174,10 +174,8 @@ def plain_step_line(text: str) -> LineExpr | None:
     found = _PLAIN.fullmatch(text) if len(text) <= LONGEST else None
     if found is None:
         return None
-    operands, results = (
-        tuple(map(_plain_term, _PLAIN_TERM.finditer(text, *found.span(part))))
-        for part in ("operands", "result")
-    )
+    parts = (_PLAIN_TERM.finditer(text, *found.span(part)) for part in ("operands", "result"))
+    operands, results = (tuple(map(_plain_term, terms)) for terms in parts)
     line = LineExpr(found["call"] or "", operands, results)
     return None if in_step_line(line) else line
 

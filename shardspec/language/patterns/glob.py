@@ -112,10 +112,8 @@ def range_regex(low: int, high: int, width: int = 0) -> str:
     >>> range_regex(8, 11, width=3)
     '(?:00[8-9]|01[0-1])'
     """
-    blocks = (
-        block for start, end in _equal_lengths(low, high, width) for block in _blocks(start, end)
-    )
-    return f"(?:{'|'.join(blocks)})"
+    runs = _equal_lengths(low, high, width)
+    return f"(?:{'|'.join(block for ends in runs for block in _blocks(*ends))})"
 
 
 def parts_of(text: str) -> Parts | SyntaxFault:
@@ -273,9 +271,8 @@ def _blocks(low: str, high: str) -> Iterator[str]:
     if first <= last:
         yield f"{prefix}{_digits(first, last)}{_free(free)}"
     if above:
-        yield from (
-            f"{prefix}{block}" for block in _blocks(high[shared] + "0" * free, high[shared:])
-        )
+        last_run = _blocks(high[shared] + "0" * free, high[shared:])
+        yield from (f"{prefix}{block}" for block in last_run)
 
 
 def _digits(first: int, last: int) -> str:

@@ -67,9 +67,7 @@ class Template(NamedTuple):
         found = matched(self.pattern, path)
         if found is None:
             return ()
-        choices = (
-            (found[piece],) if isinstance(piece, int) else _several(piece) for piece in self.wanted
-        )
+        choices = ((found[p],) if isinstance(p, int) else _several(p) for p in self.wanted)
         texts = ("".join(pieces) for pieces in product(*choices))
         return tuple(dict.fromkeys(filter(None, map(_without_gaps, texts))))
 

@@ -99,16 +99,10 @@ class _Entries:
     def of(cls, source_map: SourceMap) -> _Entries:
         """Return the entries of a text; those inside brackets or behind an alias are none."""
         text, values = source_map.source.text, source_map.values
-        found = sorted(
-            ((excerpt.span.start, len(route), route) for route, excerpt in _heads(source_map)),
-            key=lambda entry: entry[:2],
-        )
-        closed = {
-            route
-            for route, excerpt in values.items()
-            if not excerpt.text
-            and text[excerpt.span.start : excerpt.span.start + 1] in ("[", "{", "*")
-        }
+        heads = ((e.span.start, len(route), route) for route, e in _heads(source_map))
+        found = sorted(heads, key=lambda entry: entry[:2])
+        untexted = ((route, e.span.start) for route, e in values.items() if not e.text)
+        closed = {route for route, at in untexted if text[at : at + 1] in ("[", "{", "*")}
         inner: set[Route] = set()
         kept: list[tuple[int, Route]] = []
         for start, _, route in found:
@@ -116,9 +110,8 @@ class _Entries:
                 inner.add(route)
             else:
                 kept.append((start, route))
-        outer = sorted(
-            (values[route].span.start, values[route].span.end) for route in closed - inner
-        )
+        spans = (values[route].span for route in closed - inner)
+        outer = sorted((span.start, span.end) for span in spans)
         starts = tuple(start for start, _ in kept)
         routes = tuple(route for _, route in kept)
         places = {route: index for index, route in enumerate(routes)}
@@ -202,13 +195,11 @@ class Gathered:
 
     def by_route(self) -> dict[Route, Comments]:
         """Return the comments of each route."""
-        before, trailing, after = self.before, self.trailing, self.after
-        return {
-            route: Comments(
-                tuple(before.get(route, ())), trailing.get(route), tuple(after.get(route, ()))
-            )
-            for route in dict.fromkeys((*before, *trailing, *after))
-        }
+        found = {}
+        for route in dict.fromkeys((*self.before, *self.trailing, *self.after)):
+            before, after = self.before.get(route, ()), self.after.get(route, ())
+            found[route] = Comments(tuple(before), self.trailing.get(route), tuple(after))
+        return found
 
 
 class _Attacher(Gathered):
@@ -334,9 +325,7 @@ def _line_of(data: Any, route: Route) -> tuple[Route, Route]:
     for step in route:
         values.append(values[-1][step])
     head = route
-    while (
-        len(head) > 1 and isinstance(head[-2], int) and _is_first(values[len(head) - 1], head[-1])
-    ):
+    while head[-2:-1] and isinstance(head[-2], int) and _is_first(values[len(head) - 1], head[-1]):
         head = head[:-1]
     last, value = route, values[-1]
     while last and isinstance(last[-1], int) and isinstance(value, (dict, list)) and value:

@@ -228,9 +228,8 @@ def _may_be_one_line(route: Route, count: int) -> bool:
 
 
 def _matches(route: Route, pattern: tuple[str | None, ...]) -> bool:
-    return len(route) == len(pattern) and all(
-        part is None or part == step for step, part in zip(route, pattern, strict=True)
-    )
+    pairs = zip(route, pattern, strict=False)
+    return len(route) == len(pattern) and all(part in (None, step) for step, part in pairs)
 
 
 def _is_block_text(text: str) -> bool:

@@ -136,18 +136,15 @@ def _finish(composer: Composer, with_comments: bool, minimal: str) -> Reading | 
         return Reading(root, source_map, attach_comments(source_map))
     excerpt = composer.values.get(())
     if root is None and (excerpt is None or excerpt.text in ("", "null", "~")):
-        composer.faults.append(
-            point(codes.SYNTAX, "the document is empty", source.whole, help=minimal)
-        )
+        empty = "the document is empty"
+        composer.faults.append(point(codes.SYNTAX, empty, source.whole, help=minimal))
     elif excerpt is not None:
         kind = "list" if isinstance(root, list) else "single value"
         message = f"the document is a {kind}, not a mapping of keys to values"
-        start, end = excerpt.span.start, excerpt.span.end
-        first, _, rest = source.text[start:end].partition("\n")
-        span = Span(source, start, start + len(first.rstrip()))
-        way_out = (
-            f"a key ends with `:`: write `{first.rstrip()}:`" if rest.startswith(" ") else minimal
-        )
+        first, _, rest = excerpt.span.text.partition("\n")
+        start, first = excerpt.span.start, first.rstrip()
+        span = Span(source, start, start + len(first))
+        way_out = f"a key ends with `:`: write `{first}:`" if rest.startswith(" ") else minimal
         composer.faults.append(point(codes.WRONG_TYPE, message, span, help=way_out))
     return None
 
@@ -194,9 +191,7 @@ def _without(error: Diagnostic, composer: Composer) -> tuple[Composer, bool, boo
 
 def _is_again(error: Diagnostic, other: Diagnostic) -> bool:
     """Say whether an error is the same slip, met elsewhere."""
-    return not {label.span for label in error.labels}.isdisjoint(
-        label.span for label in other.labels
-    )
+    return bool({label.span for label in error.labels} & {label.span for label in other.labels})
 
 
 def _regions(text: str, error: Diagnostic) -> Iterator[tuple[int, int, bool]]:
