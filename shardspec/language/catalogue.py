@@ -50,14 +50,10 @@ class SliceShapes(NamedTuple):
         return shape in self.listed or self._is_box(shape)
 
     def _is_box(self, shape: Shape) -> bool:
-        cube = self.cube
-        return (
-            cube is not None
-            and len(shape) == self.rank
-            and tuple(sorted(shape)) == shape
-            and all(size > 0 and size % cube == 0 for size in shape)
-            and math.prod(shape) <= self.most_chips
-        )
+        cube, rank = self.cube, self.rank
+        if cube is None or len(shape) != rank or math.prod(shape) > self.most_chips:
+            return False
+        return tuple(sorted(shape)) == shape and all(s > 0 and s % cube == 0 for s in shape)
 
     def every(self) -> Iterator[Shape]:
         """Yield every shape, the listed ones first."""
@@ -158,9 +154,7 @@ def catalogue_entry(name: str) -> CatalogueEntry:
 def _chip(data: Mapping[str, Any], figures: Mapping[str, Any], name: str) -> Chip:
     has_estimates = spec_path("hardware", f"estimates/{name}") is not None
     wraps, compiler = data.get("wraps", {}), data.get("compiler", {})
-    speeds: dict[str, Any] = {
-        key: float(value) for key, value in figures.items() if key.endswith("_per_s")
-    }
+    speeds: dict[str, Any] = {k: float(v) for k, v in figures.items() if k.endswith("_per_s")}
     return Chip(
         name=data["name"],
         title=data["title"],

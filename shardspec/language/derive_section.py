@@ -8,7 +8,7 @@ from shardspec.diagnostics import codes
 from shardspec.ir import spec as ir
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.syntax import SyntaxFault
-from shardspec.language.patterns.template import braces_of
+from shardspec.language.patterns.template import braces_of, template_of
 from shardspec.language.reading import Route, marks_of
 from shardspec.language.walk import Walk
 
@@ -27,12 +27,12 @@ def stated_derives(walk: Walk, entries: Mapping[str, str]) -> Iterator[ir.Derive
         if pattern is None or parsed is None:
             continue
         named, span = parsed.parent, stated.span
-        fault = None if named is None else _untold(pattern, named.text)
-        if fault is not None and named is not None:
+        fault: object = None if named is None else template_of(pattern.text, named.text)
+        if named is not None and isinstance(fault, SyntaxFault):
             span = stated.at(named.start, named.end)
         elif parsed.factors is not None:
             fault = _unmatched(pattern, parsed.factors)
-        if fault is not None:
+        if isinstance(fault, SyntaxFault):
             walk.fault(fault.message, span, fault.help, codes.BAD_PATTERN)
             continue
         fixed = (parsed.dims, walk.source_map.entry(route), parsed.own, parsed.factors)
@@ -47,11 +47,3 @@ def _unmatched(pattern: ir.Pattern, factors: ir.Factors) -> SyntaxFault | None:
     braces = f"{{{','.join(sorted(texts))}}}"
     message = f"the pattern `{pattern}` has no braces `{braces}` that tell the sides apart"
     return SyntaxFault(message, 0, 0, f"write one for both: `**/lora_{braces}`")
-
-
-def _untold(pattern: ir.Pattern, parent: str) -> SyntaxFault | None:
-    """Return why the pattern does not say what the path of the parent is."""
-    from shardspec.language.patterns.template import template_of
-
-    found = template_of(pattern.text, parent)
-    return found if isinstance(found, SyntaxFault) else None

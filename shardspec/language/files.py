@@ -151,15 +151,11 @@ def read_argument(name: str) -> SourceFile | Diagnostic:
     quoted.
     """
     source = _read_argument(name)
-    if _is_no_path(name) or not leads_out(name):
+    if name == "-" or name.startswith(("git:", *_STREAMS)) or not leads_out(name):
         return source
     if isinstance(source, SourceFile):
         return replace(source, is_outside=True)
     return next(veiled((source,), f"shardspec check {real_path(name)}"))
-
-
-def _is_no_path(name: str) -> bool:
-    return name == "-" or name.startswith(("git:", *_STREAMS))
 
 
 def _read_argument(name: str) -> SourceFile | Diagnostic:
@@ -445,13 +441,10 @@ def _is_in_bare_repository() -> bool:
         if head and (objects or common):
             return True
         above = os.path.dirname(folder)
-        if above == folder or (dot_git and _is_repository(inside[-1])):
+        own = os.path.isfile(inside[-1]) or os.path.lexists(os.path.join(inside[-1], "HEAD"))
+        if above == folder or (dot_git and own):
             return False
         folder = above
-
-
-def _is_repository(dot_git: str) -> bool:
-    return os.path.isfile(dot_git) or os.path.lexists(os.path.join(dot_git, "HEAD"))
 
 
 def _git(*arguments: str) -> bytes | Diagnostic:
@@ -489,5 +482,4 @@ def _program() -> str | None:
 
 
 def _environment() -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    return kept | _ENVIRONMENT
+    return {k: v for k, v in os.environ.items() if not k.startswith("GIT_")} | _ENVIRONMENT

@@ -124,6 +124,9 @@ _AS_STATED = (*_FIRST_WINS, "source", "doc", "activations", "coverage", "lint_le
 _SETTINGS = ("policy", "state", "step")
 
 T = TypeVar("T")
+_Decls = dict[str, AxisDecl]
+#: By name, None where it is not known.
+_Sizes = dict[str, int | None]
 
 
 def merge(layers: Iterable[Layer]) -> tuple[Layer, tuple[Diagnostic, ...]]:
@@ -194,12 +197,8 @@ def _targets(parent: Layer, child: Layer) -> tuple[TargetDecl, ...]:
     """Return targets by name; one of the child replaces all counts of slices of its name."""
     own = {target.name for target in child.targets}
     families = {ir.family(name) for name in own}
-    kept = tuple(
-        target
-        for target in parent.targets
-        if target.name in own or ir.family(target.name) not in families
-    )
-    return _by_name(kept, child.targets, lambda target: target.name)
+    kept = (t for t in parent.targets if t.name in own or ir.family(t.name) not in families)
+    return _by_name(tuple(kept), child.targets, lambda target: target.name)
 
 
 def _rules(parent: Layer, child: Layer, diagnostics: list[Diagnostic]) -> list[AxisRule]:
@@ -311,15 +310,11 @@ def too_wide(
         known = [sizes.get(name or "") or 1 for name in activation.logical_axes]
         # one that is beyond by itself is told of where it stands
         if math.prod(known) > MOST_ELEMENTS >= max(known):
-            found.append(_activation(activation, sizes))
+            names = dict.fromkeys(filter(None, activation.logical_axes))
+            said = ", ".join(f"{name}={size:,}" for name in names if (size := sizes.get(name)))
+            message = f"activation `{activation.name}`: 2^63 elements or more, {said}"
+            found.append(_beyond(message, activation.span, said))
     return tuple(found)
-
-
-def _activation(activation: Activation, sizes: Mapping[str, int | None]) -> Diagnostic:
-    names = dict.fromkeys(filter(None, activation.logical_axes))
-    said = ", ".join(f"{name}={size:,}" for name in names if (size := sizes.get(name)))
-    message = f"activation `{activation.name}`: 2^63 elements or more, {said}"
-    return _beyond(message, activation.span, said)
 
 
 def countable_targets(
@@ -439,9 +434,7 @@ def _of_axes(rules: Iterable[ir.AxisRule]) -> tuple[ir.AxisRule, ...]:
     return tuple(rule for rule in rules if rule.logical_axis != ir.ANY)
 
 
-def _params(
-    layer: Layer, sizes: Mapping[str, int | None], diagnostics: list[Diagnostic]
-) -> tuple[Param, ...]:
+def _params(layer: Layer, sizes: _Sizes, diagnostics: list[Diagnostic]) -> tuple[Param, ...]:
     """Return the arrays of a layer, those of manifests after the inline ones, that count."""
     inline = _arrays(layer.arrays, sizes, diagnostics)
     params, twice = distinct(inline + list(layer.params))
@@ -469,10 +462,7 @@ def _by_own_name(layer: Layer, diagnostics: list[Diagnostic]) -> dict[str, AxisD
 
 
 def _axes(
-    decls: tuple[AxisDecl, ...],
-    by_name: dict[str, AxisDecl],
-    sizes: dict[str, int | None],
-    diagnostics: list[Diagnostic],
+    decls: tuple[AxisDecl, ...], by_name: _Decls, sizes: _Sizes, diagnostics: list[Diagnostic]
 ) -> tuple[ir.LogicalAxis, ...]:
     """Return the axes with sizes and units as numbers; either may name other axes in any order."""
     axes = []
@@ -487,7 +477,7 @@ def _axes(
 
 
 def _parts(
-    decl: AxisDecl, unit: int, sizes: dict[str, int | None], diagnostics: list[Diagnostic]
+    decl: AxisDecl, unit: int, sizes: _Sizes, diagnostics: list[Diagnostic]
 ) -> ir.Parts | None:
     """Return the parts of a fused axis; None for others, and where the sizes do not work out."""
     found = [(name, size.value(sizes.get)) for name, size in decl.parts]
@@ -511,12 +501,7 @@ def _factors(decl: AxisDecl, axes: Set[str]) -> tuple[str, ...]:
     return names if len(names) == len(terms[0].factors) and axes >= set(names) else ()
 
 
-def _unit(
-    decl: AxisDecl,
-    by_name: dict[str, AxisDecl],
-    sizes: dict[str, int | None],
-    diagnostics: list[Diagnostic],
-) -> int:
+def _unit(decl: AxisDecl, by_name: _Decls, sizes: _Sizes, diagnostics: list[Diagnostic]) -> int:
     """Return the unit of an axis; 1, and a finding, where it does not work out."""
     unit = 1 if decl.unit is None else decl.unit.value(sizes.get)
     if unit is None and decl.unit is not None:
@@ -527,13 +512,13 @@ def _unit(
     return unit if unit is not None and 1 <= unit < BEYOND else 1
 
 
-def _sizes(by_name: dict[str, AxisDecl], diagnostics: list[Diagnostic]) -> dict[str, int | None]:
+def _sizes(by_name: _Decls, diagnostics: list[Diagnostic]) -> _Sizes:
     """Return the size of every axis, None where it is not known; and say why it is not.
 
     Each axis is worked out once, after those it names; a stack of our own, since a chain of them
     may be as long as the file.
     """
-    sizes: dict[str, int | None] = {}
+    sizes: _Sizes = {}
     for start in by_name:
         path = {start: _named_in(by_name[start])}
         while path:
@@ -556,10 +541,7 @@ def _named_in(decl: AxisDecl) -> Iterator[str]:
 
 
 def _add_size(
-    decl: AxisDecl,
-    by_name: dict[str, AxisDecl],
-    sizes: dict[str, int | None],
-    diagnostics: list[Diagnostic],
+    decl: AxisDecl, by_name: _Decls, sizes: _Sizes, diagnostics: list[Diagnostic]
 ) -> None:
     """Add the size of an axis to `sizes`, which hold those of all the axes that it names."""
     if decl.name in sizes:
@@ -642,7 +624,7 @@ def _difference(unknown: str, known: Iterable[str]) -> str | None:
 
 
 def _arrays(
-    decls: tuple[ArrayDecl, ...], sizes: Mapping[str, int | None], diagnostics: list[Diagnostic]
+    decls: tuple[ArrayDecl, ...], sizes: _Sizes, diagnostics: list[Diagnostic]
 ) -> list[Param]:
     """Return the arrays of every entry, ranges expanded.
 
@@ -669,10 +651,7 @@ def _arrays(
 
 
 def _param(
-    decl: ArrayDecl,
-    sizes: Mapping[str, int | None],
-    sized: frozenset[str],
-    diagnostics: list[Diagnostic],
+    decl: ArrayDecl, sizes: _Sizes, sized: frozenset[str], diagnostics: list[Diagnostic]
 ) -> Param | None:
     stated, dims = decl.type
     dtype = ir.dtype_name(stated.text)
@@ -705,14 +684,14 @@ def unknown_dtype(name: str, span: Span) -> Diagnostic:
     return point(codes.SYNTAX, f"unknown dtype `{name}`", span, help=help)
 
 
-def _dim_size(dim: ArrayDim, sizes: Mapping[str, int | None]) -> int | None:
+def _dim_size(dim: ArrayDim, sizes: _Sizes) -> int | None:
     if dim.name is not None and dim.size is None:
         return sizes.get(dim.name.text)
     return _bounded(dim.stated, sizes.get)
 
 
 def _unknown_size(
-    dim: ArrayDim, excerpt: Excerpt, sizes: Mapping[str, int | None], sized: frozenset[str]
+    dim: ArrayDim, excerpt: Excerpt, sizes: _Sizes, sized: frozenset[str]
 ) -> Diagnostic:
     unknown = next(name for name in dim.stated.names if name.text not in sized)
     name, place = unknown.text, excerpt.at(unknown.start, unknown.end)

@@ -432,15 +432,9 @@ def _emptied(layer: Layer, faults: Sequence[Diagnostic]) -> frozenset[str]:
     if not faults:
         return frozenset()
     places = [fault.primary.span for fault in faults if fault.primary is not None]
-    left = {
-        "axes": layer.axes,
-        "rules": any(not _touches(each.rule.span, places) for each in layer.rules),
-        "params": layer.path_rules,
-        "derive": layer.derives,
-        "overrides": layer.overrides,
-        "arrays": layer.arrays,
-        "targets": layer.targets,
-    }
+    left = {key: getattr(layer, key) for key in ("axes", "overrides", "arrays", "targets")}
+    left |= {"params": layer.path_rules, "derive": layer.derives}
+    left["rules"] = any(not _touches(each.rule.span, places) for each in layer.rules)
     return frozenset(section for section, entries in left.items() if not entries)
 
 
@@ -491,8 +485,8 @@ def _add_parent(
     loading: _Loading,
     kind: assets.SpecKind = "presets",
 ) -> None:
-    if _identity(name, child) in loading.tried.difference(above):
-        return
+    if _names_file(name) and real_path(_path(name, child)) in loading.tried.difference(above):
+        return  # told unread
     parent = _find(name, excerpt, child, kind, loading)
     if isinstance(parent, Diagnostic):
         loading.diagnostics.append(parent)
@@ -559,11 +553,6 @@ def _path(name: str, child: File) -> str:
         return name if is_revision(name) else beside(child.source.name, name)
     path = os.path.normpath(os.path.join(child.folder, name))
     return os.path.join(os.curdir, path) if is_revision(path) else path
-
-
-def _identity(name: str, child: File) -> str | None:
-    """Return the identity of a file to be extended, where it can be told unread."""
-    return real_path(_path(name, child)) if _names_file(name) else None
 
 
 def _find(

@@ -76,9 +76,10 @@ def readings(reading: Reading, faults: list[Diagnostic]) -> Iterator[Reading]:
         if not isinstance(data, dict):
             continue  # which is a fault of shape, and told of
         inner = SourceMap(reading.source, keys.get(name, {}), values.get(name, {}))
-        fault = _bad_name(name, inner)
-        if fault is not None:
-            faults.append(fault)
+        if name.strip() != name or not name or "@" in name:  # no `--phase` could say it
+            help = "a name such as `decode`; behind `@` stands a target: `decode@pod`"
+            message = f"`{name}` is no name for a phase"
+            faults.append(point(codes.WRONG_TYPE, message, inner.key(()).span, help=help))
             continue
         faults += (_spec_alone(key, name, inner) for key in data if key in SPEC_ALONE)
         own: Data = {key: value for key, value in data.items() if key not in SPEC_ALONE}
@@ -92,15 +93,6 @@ def _by_phase(places: Mapping[Route, Excerpt]) -> dict[str, dict[Route, Excerpt]
         if len(route) > 1 and route[0] == _SECTION:
             found.setdefault(str(route[1]), {})[route[2:]] = excerpt
     return found
-
-
-def _bad_name(name: str, places: SourceMap) -> Diagnostic | None:
-    """Return the fault of a name that `--phase` and `phase@target` could not say."""
-    if name.strip() == name and name and "@" not in name:
-        return None
-    help = "a name such as `decode`; behind `@` stands a target: `decode@pod`"
-    message = f"`{name}` is no name for a phase"
-    return point(codes.WRONG_TYPE, message, places.key(()).span, help=help)
 
 
 def _spec_alone(key: str, phase: str, places: SourceMap) -> Diagnostic:

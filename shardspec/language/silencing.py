@@ -142,12 +142,8 @@ def _place(source: SourceFile, word: str) -> Span:
     following = re.compile(r"^[ \t]*\[", re.MULTILINE).search(source.text, start)
     end = following.start() if following else len(source.text)
     words = re.compile(rf"(?<![\w-]){re.escape(word)}(?![\w-])").finditer(source.text, start, end)
-    found = next((each for each in words if not _is_comment(source.text, each.start())), header)
+    found = next((w for w in words if "#" not in _before(source.text, w.start())), header)
     return Span(source, *found.span()) if found else source.whole
-
-
-def _is_comment(text: str, at: int) -> bool:
-    return "#" in text[text.rfind("\n", 0, at) + 1 : at]
 
 
 def _not_toml(source: SourceFile, why: str) -> Diagnostic:
@@ -182,11 +178,6 @@ class Suppression(NamedTuple):
     span: Span
     comment: Span
 
-    def silences(self, diagnostic: Diagnostic) -> Iterator[Excerpt]:
-        """Yield the names in it that silence a finding on its line."""
-        code = diagnostic.code
-        yield from (each for each in self.findings if each.text in (code.id, code.name))
-
 
 class Marked(NamedTuple):
     """The comments of a file that speak to shardspec.
@@ -218,8 +209,9 @@ def _silencers(diagnostic: Diagnostic) -> Iterator[Excerpt]:
         return
     by_line = _by_line(label.span.source)
     if by_line:
+        named = (diagnostic.code.id, diagnostic.code.name)
         for suppression in (*by_line.get(None, ()), *by_line.get(label.span.line, ())):
-            yield from suppression.silences(diagnostic)
+            yield from (each for each in suppression.findings if each.text in named)
 
 
 @lru_cache(maxsize=16)
@@ -236,7 +228,7 @@ def marked(source: SourceFile) -> Marked:
     if not _MARK.search(source.text):
         return Marked()
     comments, first_entry = _comments(source)
-    own = {comment.line for comment in comments if _is_own_line(comment)}
+    own = {c.line for c in comments if not _before(source.text, c.start).strip()}
     below: dict[int, int] = {}  # the first line below each that holds no comment alone
     for line in sorted(own, reverse=True):
         below[line] = below.get(line + 1, line + 1)
@@ -280,9 +272,9 @@ def _comments(source: SourceFile) -> tuple[tuple[Span, ...], int]:
     return tuple(Span(source, start, stop) for start, stop in stops), first
 
 
-def _is_own_line(comment: Span) -> bool:
-    text = comment.source.text
-    return not text[text.rfind("\n", 0, comment.start) + 1 : comment.start].strip()
+def _before(text: str, at: int) -> str:
+    """Return what stands before an offset on its line."""
+    return text[text.rfind("\n", 0, at) + 1 : at]
 
 
 def _directives(comment: Span) -> Iterator[Span]:

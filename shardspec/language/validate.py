@@ -33,14 +33,12 @@ _TOP_KEY = re.compile(r"^[\"']?([A-Za-z_][\w.-]*)[\"']?[ \t]*:(?=\s|$)", re.MULT
 #: A spec without a version says one of these, and nothing that is no key of a spec.
 _TELLING = frozenset({"rules", "extends", "mesh", "targets"})
 
+_MAPPING = "a mapping of names to values"
 _WANTED = {
     "string_type": "text",
     "int_type": "a whole number",
-    "list_type": "a list",
-    "tuple_type": "a list",
-    "dict_type": "a mapping of names to values",
-    "model_type": "a mapping of names to values",
-    "model_attributes_type": "a mapping of names to values",
+    **dict.fromkeys(("list_type", "tuple_type"), "a list"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), _MAPPING),
 }
 
 
@@ -88,22 +86,17 @@ def _one_each(faults: Sequence[ErrorDetails], reading: Reading) -> list[ErrorDet
     """Return the faults, of a rule written as a mapping (`- batch: fsdp`) only that."""
     from shardspec.language.grammar.parse_faults import rule_meant
 
+    rules = reading.data.get("rules") if isinstance(reading.data, dict) else None
     kept: list[ErrorDetails] = []
     for fault in faults:
-        item = _item_of_rules(fault["loc"], reading)
+        loc = fault["loc"][:2]
+        at = loc[1] if len(loc) > 1 and loc[0] == "rules" else None
+        item = rules[at] if isinstance(rules, list) and isinstance(at, int) else None
         if not isinstance(item, dict) or rule_meant(item) is None or "rule" in item:
             kept.append(fault)
         elif fault["type"] == "missing":
-            loc = fault["loc"][:2]
             kept.append({**fault, "type": "model_type", "loc": loc, "input": item})
     return kept
-
-
-def _item_of_rules(loc: Sequence[str | int], reading: Reading) -> Any:
-    """Return the item of `rules` that a fault is about, None for any other place."""
-    rules = reading.data.get("rules") if isinstance(reading.data, dict) else None
-    at = loc[1] if len(loc) > 1 and loc[0] == "rules" else None
-    return rules[at] if isinstance(rules, list) and isinstance(at, int) else None
 
 
 def _wrong_version(version: int, reading: Reading) -> Diagnostic:

@@ -44,6 +44,10 @@ _OF_FILES_AND_PATHS = frozenset(
 )
 
 
+#: Where names of logical axes stand.
+_OF_NAMES = ("step.program", "params", "scan", "activations", "*.axes")
+
+
 class Choice(NamedTuple):
     """Something that may stand here.
 
@@ -194,21 +198,15 @@ class _Choices:
             "extends": lambda: self._files("presets", (".yaml", ".yml", ".shard")),
             "manifest": lambda: self._files("arrays", (".yaml", ".yml", ".json")),
             "step.extends": lambda: self._files("steps", (".yaml", ".yml", ".shard")),
-            "step.program": self._names,
-            "axes": self._sizes,
-            "let": self._sizes,
-            "params": self._names,
-            "scan": self._names,
-            "activations": self._names,
+            **dict.fromkeys(
+                ("step.program", "params", "scan", "activations", "*.axes"), self._names
+            ),
+            **dict.fromkeys(("axes", "let"), self._sizes),
+            **dict.fromkeys(("arrays", "caches"), self._array),
+            **dict.fromkeys(("*.spec", "*.over"), self._partition),
+            **dict.fromkeys(("*.path", "*.match"), self._paths),
             "derive": self._derived,
             "drop": self._logical_axes,
-            "arrays": self._array,
-            "caches": self._array,
-            "*.axes": self._names,
-            "*.spec": self._partition,
-            "*.over": self._partition,
-            "*.path": self._paths,
-            "*.match": self._paths,
         }
 
     def _rule(self) -> Iterator[Choice]:
@@ -373,20 +371,19 @@ _WORDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("step", "pipeline"): ("gpipe",),
     ("step", "remat"): ("none", "full", "dots", "stages"),
     ("step", "dtype"): ("bf16", "f32"),
+    ("memory",): MEMORY_KINDS,
+    ("training",): ("trained", "frozen"),
+    ("shardspec",): ("1",),
 }
 
 
 def _constants(where: tuple[str, ...]) -> Iterator[Choice]:
-    words: Iterable[str] = _WORDS.get(where[:2], ())
+    words: Iterable[str] = _WORDS.get(where[:2], _WORDS.get(where[:1], ()))
     if where[0] == "lints" and len(where) > 1:
         words = ("allow", "warn", "error")
-    elif where[0] == "memory" or where[-1:] == ("memory",):
+    elif where[-1] == "memory":
         words = MEMORY_KINDS
-    elif where[0] == "training":
-        words = ("trained", "frozen")
-    elif where == ("shardspec",):
-        words = ("1",)
-    elif where[-1:] == ("interleaved",):
+    elif where[-1] == "interleaved":
         words = ("true", "false")
     yield from (Choice(word, Kind.EnumMember) for word in words)
 

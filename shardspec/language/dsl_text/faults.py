@@ -133,10 +133,9 @@ def no_block(keyword: str) -> SyntaxFault:
     return SyntaxFault(message, 0, len(keyword), f"such as `{form}`")
 
 
-def phase_in_phase() -> SyntaxFault:
-    """Return the fault of a phase that stands in another."""
-    help = "move it out: phases stand side by side, and each is merged over the spec alone"
-    return SyntaxFault("a phase stands in a phase", 0, len("phase"), help)
+_SIDE_BY_SIDE = "move it out: phases stand side by side, and each is merged over the spec alone"
+#: The fault of a phase that stands in another.
+PHASE_IN_PHASE = SyntaxFault("a phase stands in a phase", 0, len("phase"), _SIDE_BY_SIDE)
 
 
 def entry_of(keyword: str) -> str:

@@ -39,6 +39,9 @@ _LONGEST = 20_000
 _MOST = 500
 
 
+#: Routes, each with where its text starts and ends.
+Stretches = Sequence[tuple[Route, int, int]]
+
 #: Statements in which parentheses may nest.
 _NESTING = frozenset({"axis", "arrays_entry"})
 
@@ -245,7 +248,7 @@ class _Build:
                 self._section(SECTION_OF.get(meant, meant), statement)
             return
         if keyword == layout.PHASE and self.is_phase:
-            self.report(faults.phase_in_phase(), statement.start)
+            self.report(faults.PHASE_IN_PHASE, statement.start)
             return
         if statement.entries is None and keyword not in _STATEMENTS:
             self.report(faults.no_block(keyword), statement.start)
@@ -513,34 +516,21 @@ class _Build:
 
 _STARTS = {"shardspec": "version", "hardware": "machine", "devices": "device_list"}
 _STATEMENTS: dict[str, Callable[[_Build, Node, Statement], None]] = {
-    "shardspec": _Build.scalar,
-    "doc": _Build.scalar,
-    "extends": _Build.words,
-    "drop": _Build.words,
-    "manifest": _Build.words,
+    **dict.fromkeys(("shardspec", "doc", "hardware", "devices"), _Build.scalar),
+    **dict.fromkeys(("extends", "drop", "manifest"), _Build.words),
+    **dict.fromkeys(("override", "replicate"), _Build.item),
+    **dict.fromkeys(("scan", "activation"), _Build.single),
+    **dict.fromkeys(("policy", "lint", "state", "coverage"), _Build.setting),
     "let": _Build.let,
     "axis": _Build.axis,
-    "hardware": _Build.scalar,
-    "devices": _Build.scalar,
     "target": _Build.target,
     "mesh": _Build.mesh,
     "phase": _Build.phase,
-    "override": _Build.item,
-    "scan": _Build.single,
-    "activation": _Build.single,
-    "policy": _Build.setting,
-    "lint": _Build.setting,
-    "state": _Build.setting,
-    "coverage": _Build.setting,
-    "replicate": _Build.item,
 }
 
 
 def attach_comments(
-    text: str,
-    comments: Sequence[Comment],
-    entries: Sequence[tuple[Route, int, int]],
-    blocks: Sequence[tuple[Route, int, int]] = (),
+    text: str, comments: Sequence[Comment], entries: Stretches, blocks: Stretches = ()
 ) -> Mapping[Route, reading.Comments]:
     """Return the comments by route of the entry: those on lines of their own go to the next one.
 
@@ -561,7 +551,9 @@ def attach_comments(
         if not comment.own_line and owner and owner not in found.trailing:
             found.trailing[owner] = comment_text(text[comment.start : comment.end])
             continue
-        block = _closed_block(comment, blocks, starts[place] if place < len(starts) else len(text))
+        end = starts[place] if place < len(starts) else len(text)
+        closed = (route for route, at, stop in blocks if at < comment.start < stop <= end)
+        block = next(closed, None)
         where, route = (found.before, following) if block is None else (found.after, block)
         lines = where.setdefault(route, [])
         if lines and previous and text.count("\n", previous.end, comment.start) > 1:
@@ -569,16 +561,6 @@ def attach_comments(
         lines.append(comment_text(text[comment.start : comment.end]))
         previous = comment
     return found.by_route()
-
-
-def _closed_block(
-    comment: Comment, blocks: Sequence[tuple[Route, int, int]], following: int
-) -> Route | None:
-    """Return the block that a comment stands in, if no entry of it follows."""
-    for route, start, end in blocks:
-        if start < comment.start < end <= following:
-            return route
-    return None
 
 
 def _first_on_line(text: str, starts: Sequence[int], place: int) -> int:

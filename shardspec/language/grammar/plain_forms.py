@@ -55,14 +55,12 @@ def plain_array_type(text: str) -> syntax.ArrayType | None:
     if found is None or len(text) > LONGEST:
         return None
     dims = []
-    for dim in _WORD.finditer(text, found.start(2), found.end(2)):
-        word, start, end = dim[0], dim.start(), dim.end()
+    for name in _names(text, *found.span(2)):
+        word = name.text
         if word == "none" or word in NOTHING:
             return None
-        if word.isdigit():
-            dims.append(syntax.ArrayDim(None, syntax.product(int(word)), start, end))
-        else:
-            dims.append(syntax.ArrayDim(Name(word, start, end), None, start, end))
+        size = syntax.product(int(word)) if word.isdigit() else None
+        dims.append(syntax.ArrayDim(None if size else name, size, name.start, name.end))
     return syntax.ArrayType(Name(found[1], 0, found.end(1)), tuple(dims))
 
 
@@ -135,9 +133,10 @@ def plain_mesh_size(text: str) -> syntax.MeshSize | None:
     network: Network = "dcn" if found[3] == "dcn" else "ici"
     if tile:
         size = syntax.MeshSize("submesh", 0, _tile(tile), network)
-    elif word == "rest" or word.isdigit():
-        count = int(word) if word != "rest" else 0
-        size = syntax.MeshSize("integer" if word != "rest" else "rest", count, (), network)
+    elif word == "rest":
+        size = syntax.MeshSize("rest", network=network)
+    elif word.isdigit():
+        size = syntax.MeshSize("integer", int(word), network=network)
     elif word in refusals.NO_LETS:
         return None
     else:

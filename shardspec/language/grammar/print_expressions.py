@@ -304,8 +304,7 @@ def parts_text(parts: Mapping[str, Any]) -> str:
 _MESH = _each(_mesh_size)
 _ANSWER = {"axes": _expression("names"), "spec": _expression("partition")}
 _SECTIONS: Mapping[str, Callable[[Data], Data]] = {
-    "extends": _list,
-    "drop": _list,
+    **dict.fromkeys(("extends", "drop"), _list),
     "manifest": _one,
     "let": _each(_SIZE),
     "axes": _each(_axis),
@@ -320,8 +319,7 @@ _SECTIONS: Mapping[str, Callable[[Data], Data]] = {
     "derive": _each(_expression("derived")),
     "scan": _each(_expression("scan")),
     "activations": _each(_short("axes", **_ANSWER)),
-    "arrays": _each(_expression("array_type")),
-    "caches": _each(_expression("array_type")),
+    **dict.fromkeys(("arrays", "caches"), _each(_expression("array_type"))),
     "state": _fields(over=_expression("mesh_axes")),
     "policy": _fields(whole_below=_expression("bound")),
     "coverage": _fields(max_replicated_bytes=_expression("bound")),

@@ -196,11 +196,8 @@ parse_step_line = reader("step", "step_line", step_line, in_step_line, plain_ste
 
 _OPERANDS: Mapping[str, tuple[int, ...]] = {
     "flash": (2, 3),
-    "gather": (2,),
-    "dispatch": (2,),
-    "combine": (2,),
-    "split": (1,),
-    "route": (1,),
+    **dict.fromkeys(("gather", "dispatch", "combine"), (2,)),
+    **dict.fromkeys(("split", "route"), (1,)),
 }
 _FORMS = {
     "flash": "as in `flash(query, key, value) -> context`, or `flash(query, key_value) -> context`",

@@ -46,7 +46,8 @@ def expand(text: str) -> tuple[str, ...] | SyntaxFault:
             return SyntaxFault(message, part.start, part.end, help)
     count, characters = _volume(parts)
     if count > MAX_PATHS or characters > MAX_CHARACTERS:
-        message = f"this stands for {_approximate(count)} paths, more than can be listed"
+        many = f"{count:,}" if count < 10**12 else "more than a million million"
+        message = f"this stands for {many} paths, more than can be listed"
         return SyntaxFault(message, 0, len(text), f"at most {MAX_PATHS:,} paths an entry")
     return tuple(paths_of(parts))
 
@@ -223,10 +224,6 @@ def _part_volume(part: Part) -> tuple[int, int]:
             volumes = [_volume(alternative) for alternative in alternatives]
             return sum(count for count, _ in volumes), sum(total for _, total in volumes)
     return 1, 1
-
-
-def _approximate(count: int) -> str:
-    return f"{count:,}" if count < 10**12 else "more than a million million"
 
 
 def paths_of(parts: Parts) -> Iterator[str]:

@@ -134,9 +134,7 @@ class Composer:
             self._close(event)
         elif kind == "AliasEvent":
             return self._take_alias(event)
-        elif kind == "DocumentStartEvent":
-            return self._start_document(event)
-        return True
+        return kind != "DocumentStartEvent" or self._start_document(event)
 
     def _take_scalar(self, event: Any) -> None:
         if self._torn:
@@ -222,7 +220,9 @@ class Composer:
             for dash, stop in zip(dashes, stops, strict=True)
         ]
         line = Span(self.source, dashes[0].end() - len(dashes[0][1]), items[0].end)
-        column = "" if frame.is_mapping else f": `-` belongs in column {self._column(start)}"
+        margin = text.rfind("\n", 0, start) + 1
+        dash = text.find("-", margin, start) - margin + 1
+        column = "" if frame.is_mapping else f": `-` belongs in column {dash}"
         message = "this line is indented deeper than the list, so YAML joins it to the text above"
         labels = (Label(line, ""), Label(above, "goes on below", primary=False))
         help = f"line it up with the other items{column}"
@@ -231,11 +231,6 @@ class Composer:
             words = " ".join(span.text.split())
             self._put(words, Excerpt(words, span, span.start if words == span.text else None))
         return True
-
-    def _column(self, start: int) -> int:
-        """Return the column of the `-` of the item at `start`, from 1."""
-        line = self.text.rfind("\n", 0, start) + 1
-        return self.text.find("-", line, start) - line + 1
 
     def _read_plain(self, excerpt: Excerpt) -> Data:
         read = read_plain(excerpt.text)
@@ -358,7 +353,11 @@ class Composer:
         self._last_end = span.end
         anchored = self._anchors.get(event.anchor)
         if anchored is None:
-            self._fault_unknown_anchor(event.anchor, span)
+            name = event.anchor
+            quoted = f'a pattern that starts with `*` needs quotes: "*{name}"'
+            message = f"the alias `*{name}` has no anchor `&{name}` above it"
+            way_out = did_you_mean(name, self._anchors) or quoted
+            self._fault(codes.SYNTAX, message, span, "no such anchor", way_out)
             anchored = _Anchored(span.text, span.text, (), {})
         frame = self._stack[-1] if self._stack else None
         if frame is not None and frame.is_mapping and frame.key is None:
@@ -425,12 +424,6 @@ class Composer:
         message = f"the tag `{span.text}` is not supported"
         way_out = "leave it out; a value that starts with `!` needs quotes"
         self._fault(codes.SYNTAX, message, span, "only `!!str` may stand here", way_out)
-
-    def _fault_unknown_anchor(self, name: str, span: Span) -> None:
-        way_out = did_you_mean(name, self._anchors)
-        way_out = way_out or f'a pattern that starts with `*` needs quotes: "*{name}"'
-        message = f"the alias `*{name}` has no anchor `&{name}` above it"
-        self._fault(codes.SYNTAX, message, span, "no such anchor", way_out)
 
     def _fault(self, code: Code, message: str, span: Span, label: str, way_out: str) -> None:
         fix = None

@@ -182,7 +182,9 @@ def _read_rest(composer: Composer) -> tuple[Composer | None, tuple[Diagnostic, .
 def _without(error: Diagnostic, composer: Composer) -> tuple[Composer, bool, bool] | None:
     """Return a composer that got past an error, whether a section went, and if it is done."""
     for start, end, is_whole in _regions(composer.text, error):
-        rest = Composer(composer.source, text=_blanked(composer.text, start, end), is_own=True)
+        text = composer.text
+        text = text[:start] + _NOT_BLANK.sub(" ", text[start:end]) + text[end:]
+        rest = Composer(composer.source, text=text, is_own=True)
         is_read = _compose(rest)
         if is_read or not _is_again(error, rest.faults[-1]):
             return rest, is_whole, is_read
@@ -217,11 +219,6 @@ def _section(text: str, at: int) -> tuple[int, int]:
         top = found.start()
     below = _TOP_LEVEL.search(text, end)
     return top, below.start() if below else len(text)
-
-
-def _blanked(text: str, start: int, end: int) -> str:
-    """Return the text with blanks in a range; lines and offsets stay."""
-    return text[:start] + _NOT_BLANK.sub(" ", text[start:end]) + text[end:]
 
 
 def _placed(error: Diagnostic, is_whole: bool) -> Diagnostic:
