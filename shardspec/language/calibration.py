@@ -63,9 +63,8 @@ def calibration_of(data: object) -> Calibration:
     if not isinstance(data, dict) or HEAD not in data:
         raise CalibrationError(f"it does not say `{HEAD}: {CALIBRATION}`")
     if data[HEAD] != CALIBRATION:
-        raise CalibrationError(
-            f"it is of another version: this shardspec reads {CALIBRATION}", HEAD
-        )
+        told = f"it is of another version: this shardspec reads {CALIBRATION}"
+        raise CalibrationError(told, HEAD)
     figures = ("flops_per_s", "hbm_bytes_per_s", "collectives")
     _refuse_others(data, (HEAD, *_WORDS, *_MEASURED, "versions", *figures, "matmul"))
     words = {key: _text(data, key) for key in _WORDS}
@@ -151,9 +150,8 @@ def _sizes(data: Mapping[str, Any], key: str, *route: str) -> Sizes:
     """Return sizes in ascending order."""
     words = _text(data, key, *route).split()
     if not words or len(words) > _MOST_POINTS:
-        raise CalibrationError(
-            f"it has {len(words)} sizes; 1 to {_MOST_POINTS} may be", *route, key
-        )
+        told = f"it has {len(words)} sizes; 1 to {_MOST_POINTS} may be"
+        raise CalibrationError(told, *route, key)
     sizes = tuple(_number(word, *route, key) for word in words)
     is_ascending = all(low < high for low, high in pairwise(sizes))
     if not is_ascending or not all(1 <= each <= _LARGEST and each % 1 == 0 for each in sizes):
@@ -199,9 +197,8 @@ def _refuse_others(data: Mapping[str, Any], known: Iterable[str], *route: str) -
     for key in data:
         if key not in known:
             known = listed(f"`{each}`" for each in known)
-            raise CalibrationError(
-                f"`{str(key)[:40]}` means nothing here; keys are {known}", *route, str(key)
-            )
+            told = f"`{str(key)[:40]}` means nothing here; keys are {known}"
+            raise CalibrationError(told, *route, str(key))
 
 
 # writing
@@ -221,10 +218,8 @@ def _lines(made: Calibration) -> Iterator[str]:
     for key in (*_WORDS, *(key for key in _MEASURED if getattr(made, key))):
         yield f"{key}: {print_scalar(getattr(made, key))}"
     if made.versions:
-        told = ", ".join(
-            f"{name}: {print_scalar(each, in_flow=True)}" for name, each in made.versions
-        )
-        yield f"versions: {{{told}}}"
+        versions = ((name, print_scalar(each, in_flow=True)) for name, each in made.versions)
+        yield f"versions: {{{', '.join(map(': '.join, versions))}}}"
     yield from _measured_lines(made)
     if made.matmuls:
         yield "# Matmuls [m, k] x [k, n]: the share that they reach of what is the longer of their"
@@ -290,22 +285,18 @@ def calibrated(
     known: dict[str, Calibration | Diagnostic] = {}
     found = []
     for target in targets:
-        machine = target.mesh.hardware
-        if target.by is not None and machine is not None:
-            name = target.by.text
-            is_new = name not in known
-            made = known[name] if name in known else _read_at(target.by, read)
-            known[name] = made
+        machine, by = target.mesh.hardware, target.by
+        if by is not None and machine is not None:
+            is_new = by.text not in known
+            made = known[by.text] = _read_at(by, read) if is_new else known[by.text]
             if isinstance(made, Diagnostic):
                 faults += [made] if is_new else []
-            elif (
-                made.chip != machine.chip.name or made.device_kind not in machine.chip.device_kinds
-            ):
-                faults.append(_foreign(made, machine.chip, target.by))
-            else:
-                faults += _stale(made, target.by) if is_new else ()
+            elif made.chip == machine.chip.name and made.device_kind in machine.chip.device_kinds:
+                faults += _stale(made, by) if is_new else ()
                 machine = replace(machine, chip=machine.chip.calibrated(made))
                 target = target._replace(mesh=target.mesh._replace(hardware=machine))
+            else:
+                faults.append(_foreign(made, machine.chip, by))
         found.append(target)
     return tuple(found)
 

@@ -50,14 +50,10 @@ class SliceShapes(NamedTuple):
         return shape in self.listed or self._is_box(shape)
 
     def _is_box(self, shape: Shape) -> bool:
-        cube = self.cube
-        return (
-            cube is not None
-            and len(shape) == self.rank
-            and tuple(sorted(shape)) == shape
-            and all(size > 0 and size % cube == 0 for size in shape)
-            and math.prod(shape) <= self.most_chips
-        )
+        cube, rank = self.cube, self.rank
+        if cube is None or len(shape) != rank or math.prod(shape) > self.most_chips:
+            return False
+        return tuple(sorted(shape)) == shape and all(s > 0 and s % cube == 0 for s in shape)
 
     def every(self) -> Iterator[Shape]:
         """Yield every shape, the listed ones first."""
@@ -158,9 +154,7 @@ def catalogue_entry(name: str) -> CatalogueEntry:
 def _chip(data: Mapping[str, Any], figures: Mapping[str, Any], name: str) -> Chip:
     has_estimates = spec_path("hardware", f"estimates/{name}") is not None
     wraps, compiler = data.get("wraps", {}), data.get("compiler", {})
-    speeds: dict[str, Any] = {
-        key: float(value) for key, value in figures.items() if key.endswith("_per_s")
-    }
+    speeds: dict[str, Any] = {k: float(v) for k, v in figures.items() if k.endswith("_per_s")}
     return Chip(
         name=data["name"],
         title=data["title"],
@@ -265,13 +259,8 @@ def _machine(expr: HardwareExpr, excerpt: Excerpt) -> Hardware | Diagnostic:
         return _fault(expr, excerpt, message, help)
     if entry.chip.platform == "gpu":
         return _gpu(entry, expr, excerpt)
-    return Hardware(
-        entry.chip,
-        expr.slices,
-        (expr.count or 1,),
-        host_shape=(expr.count or 1,),
-        span=excerpt.span,
-    )
+    size = (expr.count or 1,)
+    return Hardware(entry.chip, expr.slices, size, host_shape=size, span=excerpt.span)
 
 
 #: Slices of one generation that complete.
@@ -302,7 +291,9 @@ def _tpu(
     entry: CatalogueEntry, expr: HardwareExpr, excerpt: Excerpt, number: int | None
 ) -> Hardware | Diagnostic:
     """Return slices of one TPU generation: by topology, by accelerator type, or by chips."""
-    chips = _stated_chips(entry, expr, number)
+    per, chips = _counted_per_chip(entry), expr.count
+    if number is not None:
+        chips = number // per if number % per == 0 else None
     shape = expr.topology
     if not shape:
         found = None if chips is None else entry.shapes.of_size(chips)
@@ -310,24 +301,16 @@ def _tpu(
             return _no_size(entry, expr, excerpt, chips, number)
         shape = found
     if number is not None and chips != math.prod(shape):
-        message = (
-            f"`{expr.chip.text}` is {_chips_text(entry, number)}, "
-            f"but `{shape_text(shape)}` has {math.prod(shape)}"
-        )
-        return _fault(expr, excerpt, message, f"leave out `{shape_text(shape)}`, or the number")
+        spelt, what = shape_text(shape), f"`{expr.chip.text}` is {_chips_text(entry, number)}"
+        message = f"{what}, but `{spelt}` has {math.prod(shape)}"
+        return _fault(expr, excerpt, message, f"leave out `{spelt}`, or the number")
     if not entry.shapes.has(shape):
         return _no_shape(entry, expr, excerpt, shape)
     type_name = expr.chip.text if number is not None else None
-    hosts = _host_shape(entry, shape)
+    hosts = shape  # of one that a single host serves
+    if shape not in entry.shapes.one_host:
+        hosts = tuple(map(min, zip(entry.chip.host_shape, shape, strict=True)))
     return Hardware(entry.chip, expr.slices, shape, type_name, hosts, excerpt.span)
-
-
-def _stated_chips(entry: CatalogueEntry, expr: HardwareExpr, number: int | None) -> int | None:
-    """Return the number of chips a spec states; None where it states none or half a chip."""
-    if number is None:
-        return expr.count
-    per_chip = _counted_per_chip(entry)
-    return number // per_chip if number % per_chip == 0 else None
 
 
 def _counted_per_chip(entry: CatalogueEntry) -> int:
@@ -335,27 +318,16 @@ def _counted_per_chip(entry: CatalogueEntry) -> int:
     return entry.chip.cores_per_chip if entry.counts == "cores" else 1
 
 
-def _host_shape(entry: CatalogueEntry, shape: Shape) -> Shape:
-    """Return the chips of one host along each dimension of a slice."""
-    if shape in entry.shapes.one_host:
-        return shape
-    return tuple(map(min, zip(entry.chip.host_shape, shape, strict=True)))
-
-
 def _gpu(entry: CatalogueEntry, expr: HardwareExpr, excerpt: Excerpt) -> Hardware | Diagnostic:
     """Return NVLink domains: `4 * h100`, `16 h100`, `2 * a3-highgpu-8g`."""
     machines = dict(entry.machines)
-    name = expr.chip.text.lower()
+    name, domain = expr.chip.text.lower(), entry.domain
     type_name = expr.chip.text if name in machines else None
+    chips = (expr.count or domain) * expr.slices
     if name in machines:
-        chips = machines[name] * (expr.count or 1) * expr.slices
-        domain = max(machines[name], entry.domain)
-        if machines[name] < entry.chip.host_shape[0]:
-            domain = machines[name]
-    elif expr.count is not None:
-        chips, domain = expr.count * expr.slices, entry.domain
-    else:
-        chips, domain = entry.domain * expr.slices, entry.domain
+        own = machines[name]
+        chips = own * (expr.count or 1) * expr.slices
+        domain = own if own < entry.chip.host_shape[0] else max(own, domain)
     if chips > domain and chips % domain:
         message = f"{chips} {entry.chip.title} do not fill whole NVLink domains of {domain}"
         near = [chips // domain * domain, (chips // domain + 1) * domain]
@@ -519,14 +491,10 @@ def _of_platform(expr: HardwareExpr) -> tuple[str, ...]:
 def _no_shape(
     entry: CatalogueEntry, expr: HardwareExpr, excerpt: Excerpt, shape: Shape
 ) -> Diagnostic:
-    rank = entry.chip.torus_rank
+    rank, title, spelt = entry.chip.torus_rank, entry.chip.title, shape_text(shape)
+    message = f"there is no {title} slice of {spelt} chips"
     if len(shape) != rank:
-        message = (
-            f"{entry.chip.title} slices have {rank} dimensions, "
-            f"but `{shape_text(shape)}` has {len(shape)}"
-        )
-    else:
-        message = f"there is no {entry.chip.title} slice of {shape_text(shape)} chips"
+        message = f"{title} slices have {rank} dimensions, but `{spelt}` has {len(shape)}"
     near = listed(shape_text(other) for other in entry.shapes.near(shape))
     return _fault(expr, excerpt, message, f"slices near it: {near}", shape=True)
 

@@ -6,6 +6,7 @@ A YAML file and a DSL file both become one `Document`. Expressions stay strings 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -76,20 +77,19 @@ def _no_items() -> list[Any]:
     return []
 
 
-Expression = Annotated[str, BeforeValidator(_integer_as_text, json_schema_input_type=int | str)]
-Size = Annotated[
-    str,
-    BeforeValidator(_parts_as_text, json_schema_input_type=int | str | dict[str, int | str]),
-]
-Devices = Annotated[
-    str,
-    BeforeValidator(_devices_as_text, json_schema_input_type=int | str | list[int | str]),
-]
-Bound = Annotated[str, BeforeValidator(_number_as_text, json_schema_input_type=str)]
-Texts = Annotated[list[str], BeforeValidator(_one_as_list, json_schema_input_type=str | list[str])]
-Names = Annotated[str, BeforeValidator(_names, json_schema_input_type=str)]
-Level = Literal["allow", "warn", "error"]
-Memory = Literal["device", "pinned_host", "unpinned_host"]
+def _key(description: str, default: Any = None) -> Any:
+    """Return a key of an entry that may be left out."""
+    return Field(default, description=description)
+
+
+def _entries(description: str) -> Any:
+    """Return a section of entries by name."""
+    return Field(default_factory=_nothing, description=description)
+
+
+def _items(description: str) -> Any:
+    """Return a section that is a list."""
+    return Field(default_factory=_no_items, description=description)
 
 
 def _unit_as_text(value: Any) -> Any:
@@ -98,63 +98,69 @@ def _unit_as_text(value: Any) -> Any:
     return _integer_as_text(value)
 
 
-Unit = Annotated[
-    str,
-    BeforeValidator(_unit_as_text, json_schema_input_type=Annotated[int, Field(ge=1)] | str),
-]
+def _read(by: Callable[[Any], Any], given: Any) -> BeforeValidator:
+    """Return what reads the other forms that a value may have, which are those of `given`."""
+    return BeforeValidator(by, json_schema_input_type=given)
+
+
+Positive = Annotated[int, Field(ge=1)]
+Expression = Annotated[str, _read(_integer_as_text, int | str)]
+Size = Annotated[str, _read(_parts_as_text, int | str | dict[str, int | str])]
+Devices = Annotated[str, _read(_devices_as_text, int | str | list[int | str])]
+Bound = Annotated[str, _read(_number_as_text, str)]
+Texts = Annotated[list[str], _read(_one_as_list, str | list[str])]
+Names = Annotated[str, _read(_names, str)]
+Unit = Annotated[str, _read(_unit_as_text, Positive | str)]
+Level = Literal["allow", "warn", "error"]
+Memory = Literal["device", "pinned_host", "unpinned_host"]
 
 
 class AxisEntry(_Model):
     """A logical axis: a model's name for a dimension."""
 
-    size: Expression | None = Field(
-        None,
-        description="How long the axis is: numbers and axes, added, taken off and multiplied:"
-        " `4096`, `heads * kv`, `inner + 2 * groups * state`.",
+    size: Expression | None = _key(
+        "How long the axis is: numbers and axes, added, taken off and multiplied: `4096`, `heads"
+        " * kv`, `inner + 2 * groups * state`."
     )
-    unit: Unit = Field(
+    unit: Unit = _key(
+        "Elements that must stay together on a device, such as one head: a number, or an axis:"
+        " `headdim`.",
         "1",
-        description="Elements that must stay together on a device, such as one head: a number, or"
-        " an axis: `headdim`.",
     )
-    parts: dict[str, Expression] | None = Field(
-        None,
-        description="Parts of a fused axis, in order, with their sizes: `{q: heads * kv, k: kv}`."
-        " The axis is as long as all of them, and no shard may hold pieces of two.",
+    parts: dict[str, Expression] | None = _key(
+        "Parts of a fused axis, in order, with their sizes: `{q: heads * kv, k: kv}`. The axis is"
+        " as long as all of them, and no shard may hold pieces of two."
     )
-    interleaved: bool = Field(
+    interleaved: bool = _key(
+        "Whether parts are laid out group by group, so that every shard has its share of each.",
         default=False,
-        description="Whether parts are laid out group by group, so that every shard has its share"
-        " of each.",
     )
-    min_shard: Annotated[int, Field(ge=1)] = Field(
-        1, description="Elements below which a shard is not worth having: fewer is a finding."
+    min_shard: Positive = _key(
+        "Elements below which a shard is not worth having: fewer is a finding.", 1
     )
-    doc: str = Field("", description="What the axis is, for people.")
+    doc: str = _key("What the axis is, for people.", "")
 
 
 class TargetEntry(_Model):
     """One machine, and the mesh on it."""
 
-    hardware: Expression | None = Field(
-        None,
-        description="Catalogue entry and size: `tpu v4 4x8x8`, `2 * tpu v6e 8x8`, `4 * h100`, "
-        "`8 cpu`, or an accelerator type such as `v4-512`; `{1..8} * tpu v5e 16x16` is a target "
-        "for each count of slices; `tpu v4 4x8x8 by hardware.local.yaml` is as fast as "
-        "`shardspec calibrate` has measured.",
+    hardware: Expression | None = _key(
+        "Catalogue entry and size: `tpu v4 4x8x8`, `2 * tpu v6e 8x8`, `4 * h100`, `8 cpu`, or an"
+        " accelerator type such as `v4-512`; `{1..8} * tpu v5e 16x16` is a target for each count"
+        " of slices; `tpu v4 4x8x8 by hardware.local.yaml` is as fast as `shardspec calibrate`"
+        " has measured."
     )
     mesh: dict[str, Size] = Field(
-        description="Mesh axes, major to minor, with sizes: `8`, `tp` (a name of `let`), `rest`, "
-        "`submesh 4x2x2x1`, `auto 16`, `over x y4` (directions of the machine); `@ dcn` for "
-        "an axis between slices or nodes; last the "
-        "type, where it is not `auto`: `8 explicit`, `8 manual`. One may be several: "
-        "`{kv_tp: fit kv_heads, attn_dp: rest}`; rules that name it mean all of them."
+        description="Mesh axes, major to minor, with sizes: `8`, `tp` (a name of `let`), `rest`,"
+        " `submesh 4x2x2x1`, `auto 16`, `over x y4` (directions of the machine); `@ dcn` for an"
+        " axis between slices or nodes; last the type, where it is not `auto`: `8 explicit`, `8"
+        " manual`. One may be several: `{kv_tp: fit kv_heads, attn_dp: rest}`; rules that name it"
+        " mean all of them.",
     )
-    devices: Devices | None = Field(
-        None,
-        description="Which device stands where, row by row of the mesh, by the numbers that JAX "
-        "gives them: `0 1 3 2`, `0..3 7..4`. Every one is listed once. Left out, the order is "
-        "worked out from the sizes.",
+    devices: Devices | None = _key(
+        "Which device stands where, row by row of the mesh, by the numbers that JAX gives them:"
+        " `0 1 3 2`, `0..3 7..4`. Every one is listed once. Left out, the order is worked out"
+        " from the sizes."
     )
 
 
@@ -162,273 +168,225 @@ class RuleEntry(_Model):
     """An axis rule with a place."""
 
     rule: str = Field(description="`embed -> model | data`: alternatives are tried left to right.")
-    at: str | None = Field(
-        None,
-        description="Where the rule stands among inherited ones: `start`, `end`, `before AXIS`, "
-        "`after AXIS`. Left out, it takes the place of the parent's rules for its axis.",
+    at: str | None = _key(
+        "Where the rule stands among inherited ones: `start`, `end`, `before AXIS`, `after AXIS`."
+        " Left out, it takes the place of the parent's rules for its axis."
     )
 
 
-class OverrideEntry(_Model):
+class _Matching(_Model):
+    """What an entry for some arrays says of them."""
+
+    path: str | None = _key("A glob over whole paths.")
+    match: str | None = _key("A Python regex that must match the whole path.")
+    optional: bool = _key(
+        "Whether some models have no such arrays; else it must match.", default=False
+    )
+
+
+class OverrideEntry(_Matching):
     """Names, or the partition itself, for arrays of code that is not yours."""
 
-    path: str | None = Field(None, description="A glob over whole paths.")
-    match: str | None = Field(None, description="A Python regex that must match the whole path.")
-    optional: bool = Field(
-        default=False, description="Whether some models have no such arrays; else it must match."
+    axes: Names | None = _key("Logical axes, one per dimension: `embed mlp`.")
+    spec: str | None = _key(
+        "Mesh axes, one entry per dimension: `(none, model)`. Rules are not asked. Behind them"
+        " the mesh axes of sums: `(data, none) unreduced model`."
     )
-    axes: Names | None = Field(None, description="Logical axes, one per dimension: `embed mlp`.")
-    spec: str | None = Field(
-        None,
-        description="Mesh axes, one entry per dimension: `(none, model)`. Rules are not asked."
-        " Behind them the mesh axes of sums: `(data, none) unreduced model`.",
-    )
-    memory: Memory | None = Field(None, description="Where these arrays lie, as in `memory`.")
-    because: str = Field("", description="Why, for whoever reads this next.")
+    memory: Memory | None = _key("Where these arrays lie, as in `memory`.")
+    because: str = _key("Why, for whoever reads this next.", "")
 
 
 class ActivationEntry(_Model):
     """A named constraint, by names or by the partition itself."""
 
-    axes: Names | None = Field(None, description="Logical axes, one per dimension: `batch embed`.")
-    spec: str | None = Field(
-        None,
-        description="Mesh axes, one entry per dimension, and those of sums: `(data, none)"
-        " unreduced model`. Rules are not asked.",
+    axes: Names | None = _key("Logical axes, one per dimension: `batch embed`.")
+    spec: str | None = _key(
+        "Mesh axes, one entry per dimension, and those of sums: `(data, none) unreduced model`."
+        " Rules are not asked."
     )
-    memory: Literal["device", "pinned_host"] | None = Field(
-        None, description="Where `constrain` moves it; left out, it stays where it is made."
+    memory: Literal["device", "pinned_host"] | None = _key(
+        "Where `constrain` moves it; left out, it stays where it is made."
     )
 
 
 class PolicyEntry(_Model):
     """Choices that change the answer."""
 
-    indivisible: Literal["next", "keep"] = Field(
-        default="next",
-        description="A rule whose mesh axes do not divide the dimension: `next` tries the next "
-        "alternative, `keep` fires it as Flax does and lets JAX refuse.",
+    indivisible: Literal["next", "keep"] = _key(
+        "A rule whose mesh axes do not divide the dimension: `next` tries the next alternative,"
+        " `keep` fires it as Flax does and lets JAX refuse.",
+        "next",
     )
-    order: Literal["t5x", "ring"] = Field(
-        default="t5x",
-        description="How a mesh axis counts the chips of a torus: `t5x` row by row, as T5X does; "
-        "`ring` along a ring in which neighbours touch.",
+    order: Literal["t5x", "ring"] = _key(
+        "How a mesh axis counts the chips of a torus: `t5x` row by row, as T5X does; `ring` along"
+        " a ring in which neighbours touch.",
+        "t5x",
     )
-    whole_below: Bound | None = Field(
-        default=None,
-        description="Arrays of fewer bytes stay whole, and no rule is asked about them: `1 MiB`.",
+    whole_below: Bound | None = _key(
+        "Arrays of fewer bytes stay whole, and no rule is asked about them: `1 MiB`."
     )
 
 
 class StateEntry(_Model):
     """What stands beside every parameter while training."""
 
-    optimizer: Literal["same", "zero1", "zero2"] = Field(
-        default="same",
-        description="`same` lays optimizer state out as its parameter; `zero1` splits it further "
-        "over the mesh axes `over`, along the first dimension that they divide; `zero2` gradients "
-        "as well.",
+    optimizer: Literal["same", "zero1", "zero2"] = _key(
+        "`same` lays optimizer state out as its parameter; `zero1` splits it further over the"
+        " mesh axes `over`, along the first dimension that they divide; `zero2` gradients as"
+        " well.",
+        "same",
     )
-    over: str | None = Field(
-        None,
-        description="Mesh axes for `zero1` and `zero2`: `data` or `(replica, data)`. Left out, "
-        "those of the first rule for `batch`.",
+    over: str | None = _key(
+        "Mesh axes for `zero1` and `zero2`: `data` or `(replica, data)`. Left out, those of the"
+        " first rule for `batch`."
     )
-    moments: Annotated[int, Field(ge=0)] = Field(
-        2,
-        description="Arrays of a parameter's size that the optimizer keeps (Adam: 2), for memory.",
+    moments: Annotated[int, Field(ge=0)] = _key(
+        "Arrays of a parameter's size that the optimizer keeps (Adam: 2), for memory.", 2
     )
-    dtype: str = Field("f32", description="The dtype of those.")
+    dtype: str = _key("The dtype of those.", "f32")
 
 
 class CoverageEntry(_Model):
     """How much may stay replicated."""
 
-    max_replicated_bytes: Bound | None = Field(
-        None,
-        description="What every device may hold whole: a share of the bytes of all arrays, such "
-        "as `2%`, or a size, such as `64 MiB`.",
+    max_replicated_bytes: Bound | None = _key(
+        "What every device may hold whole: a share of the bytes of all arrays, such as `2%`, or a"
+        " size, such as `64 MiB`."
     )
 
 
 class StepEntry(_Model):
     """What a step computes, by names: for `cost` and `search` without code."""
 
-    extends: str | None = Field(
-        None, description="A bundled step (`decoder`), or a file, whose `step` this one goes by."
+    extends: str | None = _key(
+        "A bundled step (`decoder`), or a file, whose `step` this one goes by."
     )
-    mode: Literal["train", "serve"] | None = Field(
-        None, description="`train`: forward, backward and update; `serve`: forward alone."
+    mode: Literal["train", "serve"] | None = _key(
+        "`train`: forward, backward and update; `serve`: forward alone."
     )
-    tokens: Expression | None = Field(
-        None, description="Tokens of a step on all devices, `4M`; else `batch` times `length`."
+    tokens: Expression | None = _key(
+        "Tokens of a step on all devices, `4M`; else `batch` times `length`."
     )
-    microbatches: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Parts that a batch goes through in, one after another."
+    microbatches: Positive | None = _key("Parts that a batch goes through in, one after another.")
+    remat: Texts | None = _key(
+        "What the backward pass computes again: `none`, `full`, `dots` (all but products),"
+        " `stages` (of a pipeline), or the results that are kept."
     )
-    remat: Texts | None = Field(
-        None,
-        description="What the backward pass computes again: `none`, `full`, `dots` (all but "
-        "products), `stages` (of a pipeline), or the results that are kept.",
+    dtype: str | None = _key("The dtype of results and products: `bf16`.")
+    attention: Literal["flash", "einsum"] | None = _key(
+        "Whether `flash(...)` is a kernel, or the products with their scores."
     )
-    dtype: str | None = Field(None, description="The dtype of results and products: `bf16`.")
-    attention: Literal["flash", "einsum"] | None = Field(
-        None, description="Whether `flash(...)` is a kernel, or the products with their scores."
+    gradients: Literal["bf16", "f32"] | None = _key(
+        "The dtype that gradients are summed in over devices; else that of products, and over"
+        " microbatches f32."
     )
-    gradients: Literal["bf16", "f32"] | None = Field(
-        None,
-        description="The dtype that gradients are summed in over devices; else that of products, "
-        "and over microbatches f32.",
+    pipeline: Literal["gpipe"] | None = _key(
+        "How stages of layers take turns: `gpipe` is a buffer with a place for each, in which"
+        " every microbatch goes on by one stage a turn."
     )
-    pipeline: Literal["gpipe"] | None = Field(
-        None,
-        description="How stages of layers take turns: `gpipe` is a buffer with a place for each, in"
-        " which every microbatch goes on by one stage a turn.",
+    experts: Expression | None = _key(
+        "How tokens go to experts: `top 2 capacity 1.25` are two of them, each with room for 1.25"
+        " times its even share of a sequence."
     )
-    experts: Expression | None = Field(
-        None,
-        description="How tokens go to experts: `top 2 capacity 1.25` are two of them, each with"
-        " room for 1.25 times its even share of a sequence.",
-    )
-    program: list[str] | None = Field(
-        None,
-        description='Lines in order: `residual, "**/query/kernel" -> query`. A pattern runs once '
-        "for each array and layer.",
+    program: list[str] | None = _key(
+        'Lines in order: `residual, "**/query/kernel" -> query`. A pattern runs once for each'
+        " array and layer."
     )
 
 
-class ReplicateEntry(_Model):
+class ReplicateEntry(_Matching):
     """Arrays that are meant to be whole on every device."""
 
-    path: str | None = Field(None, description="A glob over whole paths.")
-    match: str | None = Field(None, description="A Python regex that must match the whole path.")
-    optional: bool = Field(
-        default=False, description="Whether some models have no such arrays; else it must match."
-    )
     because: str = Field(description="Why, for whoever reads this next.")
 
 
-Axis = Annotated[
-    AxisEntry, BeforeValidator(_size_as_axis, json_schema_input_type=int | str | AxisEntry | None)
-]
-Rule = Annotated[RuleEntry, BeforeValidator(_text_as_rule, json_schema_input_type=str | RuleEntry)]
-Activation = Annotated[
-    ActivationEntry,
-    BeforeValidator(_names_as_activation, json_schema_input_type=str | ActivationEntry),
-]
+Axis = Annotated[AxisEntry, _read(_size_as_axis, int | str | AxisEntry | None)]
+Rule = Annotated[RuleEntry, _read(_text_as_rule, str | RuleEntry)]
+Activation = Annotated[ActivationEntry, _read(_names_as_activation, str | ActivationEntry)]
 
 
 class Document(_Model):
     """How every array of a model is laid out on every machine it will run on."""
 
-    shardspec: int = Field(1, description="Version of the language: 1.")
-    doc: str = Field("", description="One line on what this spec is for.")
-    extends: Texts = Field(
-        default_factory=_no_items,
-        description="Presets by name, or files by relative path, merged left to right.",
+    shardspec: int = _key("Version of the language: 1.", 1)
+    doc: str = _key("One line on what this spec is for.", "")
+    extends: Texts = _items("Presets by name, or files by relative path, merged left to right.")
+    let: dict[str, Expression] = _entries(
+        "Names for numbers: `tp: 8`, `dp: 2 * tp`. They stand in mesh sizes (`tensor: tp`), in"
+        " sizes of axes and arrays (`heads: 8 * tp`) and in each other."
     )
-    let: dict[str, Expression] = Field(
-        default_factory=_nothing,
-        description="Names for numbers: `tp: 8`, `dp: 2 * tp`. They stand in mesh sizes "
-        "(`tensor: tp`), in sizes of axes and arrays (`heads: 8 * tp`) and in each other.",
+    axes: dict[str, Axis] = _entries("Logical axes: what the model calls its dimensions.")
+    hardware: Expression | None = _key(
+        "The machine of the only target, where `targets` is left out."
     )
-    axes: dict[str, Axis] = Field(
-        default_factory=_nothing, description="Logical axes: what the model calls its dimensions."
+    mesh: dict[str, Size] | None = _key("The mesh of the only target, where `targets` is left out.")
+    devices: Devices | None = _key(
+        "Which device stands where in the mesh of the only target, as in `targets`: `0 1 3 2`,"
+        " `0..3 7..4`."
     )
-    hardware: Expression | None = Field(
-        None, description="The machine of the only target, where `targets` is left out."
+    targets: dict[str, TargetEntry] = _entries("Machines by name, each with its mesh.")
+    rules: list[Rule] = _items(
+        "Axis rules, tried top to bottom: order is priority. `* -> fsdp` is for arrays that"
+        " nothing names."
     )
-    mesh: dict[str, Size] | None = Field(
-        None, description="The mesh of the only target, where `targets` is left out."
+    drop: Texts = _items("Logical axes whose inherited rules are removed.")
+    params: dict[str, Names] = _entries(
+        "Logical axes by path, for arrays that carry none: a glob, or `re:` and a regex; behind"
+        " `optional:` for a part that some models lack. The first match wins."
     )
-    devices: Devices | None = Field(
-        None,
-        description="Which device stands where in the mesh of the only target, as in "
-        "`targets`: `0 1 3 2`, `0..3 7..4`.",
+    overrides: list[OverrideEntry] = _items(
+        "Names or partitions that beat what the array itself says. First match wins."
     )
-    targets: dict[str, TargetEntry] = Field(
-        default_factory=_nothing, description="Machines by name, each with its mesh."
+    derive: dict[str, str] = _entries(
+        "Arrays that are laid out from another, by path: `from **/kernel dims 0 _` is the first"
+        " dimension of the kernel beside it, and one of its own. `from **/kernel = a[embed] @ b`"
+        " is both sides of a LoRA, by what is summed over."
     )
-    rules: list[Rule] = Field(
-        default_factory=_no_items,
-        description="Axis rules, tried top to bottom: order is priority. `* -> fsdp` is for"
-        " arrays that nothing names.",
+    scan: dict[str, str] = _entries(
+        "Stacked axes by path: `layers@0` puts the axis `layers` at position 0."
     )
-    drop: Texts = Field(
-        default_factory=_no_items, description="Logical axes whose inherited rules are removed."
+    memory: dict[str, Memory] = _entries(
+        "In which memory arrays lie, by path: `device`, `pinned_host` or `unpinned_host`."
+        " Optimizer state is called `opt_state/...`. The first match wins."
     )
-    params: dict[str, Names] = Field(
-        default_factory=_nothing,
-        description="Logical axes by path, for arrays that carry none: a glob, or `re:` and a "
-        "regex; behind `optional:` for a part that some models lack. The first match wins.",
+    training: dict[str, Literal["trained", "frozen"]] = _entries(
+        "Which arrays are trained, by path: `frozen` ones have no gradient and no optimizer"
+        " state. The first match wins; what none matches is `trained`."
     )
-    overrides: list[OverrideEntry] = Field(
-        default_factory=_no_items,
-        description="Names or partitions that beat what the array itself says. First match wins.",
+    activations: dict[str, Activation] = _entries(
+        "Named constraints that code asks for by name: a name, a glob, or `re:` and a regex. The"
+        " name itself comes first, then the first pattern that matches."
     )
-    derive: dict[str, str] = Field(
-        default_factory=_nothing,
-        description="Arrays that are laid out from another, by path: `from **/kernel dims 0 _` is "
-        "the first dimension of the kernel beside it, and one of its own. `from **/kernel = "
-        "a[embed] @ b` is both sides of a LoRA, by what is summed over.",
+    arrays: dict[str, str] = _entries(
+        "Arrays by path, with ranges: `bf16[embed mlp]` or `bf16[10240, 4096]`."
     )
-    scan: dict[str, str] = Field(
-        default_factory=_nothing,
-        description="Stacked axes by path: `layers@0` puts the axis `layers` at position 0.",
+    caches: dict[str, str] = _entries(
+        "Key-value caches by path, with ranges: `bf16[batch cache_length kv_heads kv]`. They"
+        " stand beside the model, and count apart in memory."
     )
-    memory: dict[str, Memory] = Field(
-        default_factory=_nothing,
-        description="In which memory arrays lie, by path: `device`, `pinned_host` or"
-        " `unpinned_host`. Optimizer state is called `opt_state/...`. The first match wins.",
-    )
-    training: dict[str, Literal["trained", "frozen"]] = Field(
-        default_factory=_nothing,
-        description="Which arrays are trained, by path: `frozen` ones have no gradient and no"
-        " optimizer state. The first match wins; what none matches is `trained`.",
-    )
-    activations: dict[str, Activation] = Field(
-        default_factory=_nothing,
-        description="Named constraints that code asks for by name: a name, a glob, or `re:` and a"
-        " regex. The name itself comes first, then the first pattern that matches.",
-    )
-    arrays: dict[str, str] = Field(
-        default_factory=_nothing,
-        description="Arrays by path, with ranges: `bf16[embed mlp]` or `bf16[10240, 4096]`.",
-    )
-    caches: dict[str, str] = Field(
-        default_factory=_nothing,
-        description="Key-value caches by path, with ranges: `bf16[batch cache_length kv_heads kv]`."
-        " They stand beside the model, and count apart in memory.",
-    )
-    manifest: Texts = Field(
-        default_factory=_no_items,
-        description="Files that list arrays, relative to this one, or names of bundled ones.",
+    manifest: Texts = _items(
+        "Files that list arrays, relative to this one, or names of bundled ones."
     )
     policy: PolicyEntry = Field(
         default_factory=lambda: PolicyEntry.model_construct(),
         description="Choices that change the answer.",
     )
-    state: StateEntry | None = Field(
-        None, description="What stands beside every parameter while training, and its layout."
+    state: StateEntry | None = _key(
+        "What stands beside every parameter while training, and its layout."
     )
-    coverage: CoverageEntry | None = Field(
-        None, description="How much every device may hold whole."
+    coverage: CoverageEntry | None = _key("How much every device may hold whole.")
+    replicate: list[ReplicateEntry] = _items(
+        "Arrays that are meant to be whole on every device, each with the reason."
     )
-    replicate: list[ReplicateEntry] = Field(
-        default_factory=_no_items,
-        description="Arrays that are meant to be whole on every device, each with the reason.",
+    step: StepEntry | None = _key(
+        "What a step computes, by names: what `cost` goes by without code."
     )
-    step: StepEntry | None = Field(
-        None, description="What a step computes, by names: what `cost` goes by without code."
+    lints: dict[str, Level] = _entries(
+        "Severity of findings, by name, by code or by the start of codes: `SHD3`."
     )
-    lints: dict[str, Level] = Field(
-        default_factory=_nothing,
-        description="Severity of findings, by name, by code or by the start of codes: `SHD3`.",
-    )
-    phases: dict[str, dict[str, Any]] = Field(
-        default_factory=_nothing,
-        description="The same arrays laid out otherwise, by name: `eval`, `prefill`, `decode`. "
-        "Each is a small document that is merged over this one.",
+    phases: dict[str, dict[str, Any]] = _entries(
+        "The same arrays laid out otherwise, by name: `eval`, `prefill`, `decode`. Each is a"
+        " small document that is merged over this one."
     )
 
 

@@ -151,15 +151,11 @@ def read_argument(name: str) -> SourceFile | Diagnostic:
     quoted.
     """
     source = _read_argument(name)
-    if _is_no_path(name) or not leads_out(name):
+    if name == "-" or name.startswith(("git:", *_STREAMS)) or not leads_out(name):
         return source
     if isinstance(source, SourceFile):
         return replace(source, is_outside=True)
     return next(veiled((source,), f"shardspec check {real_path(name)}"))
-
-
-def _is_no_path(name: str) -> bool:
-    return name == "-" or name.startswith(("git:", *_STREAMS))
 
 
 def _read_argument(name: str) -> SourceFile | Diagnostic:
@@ -186,9 +182,8 @@ def read_source(path: Path, *, name: str | None = None) -> SourceFile | Diagnost
 def read_stdin() -> bytes | Diagnostic:
     """Return what comes from standard input, or why nothing does."""
     if sys.stdin is None:
-        return _refuse(
-            "`-` cannot be read: standard input is closed", "name a file, or pipe one in"
-        )
+        message = "`-` cannot be read: standard input is closed"
+        return _refuse(message, "name a file, or pipe one in")
     with suppress(OSError, ValueError):  # a stream that is no file
         _read.add(_identity(os.fstat(sys.stdin.fileno())))
     try:
@@ -255,9 +250,7 @@ def decode(raw: bytes, name: str) -> SourceFile | Diagnostic:
     """Return bytes as text: UTF-8, with or without a byte order mark; line ends stay."""
     for mark, encoding in _FOREIGN_MARKS:
         if raw.startswith(mark):
-            return _refuse(
-                f"`{name}` is {encoding}, not UTF-8", f"save it as UTF-8: {_recode(name, encoding)}"
-            )
+            return _refuse(f"`{name}` is {encoding}, not UTF-8", _recode(name, encoding))
     body = raw.removeprefix(b"\xef\xbb\xbf")
     try:
         text = body.decode("utf-8")
@@ -297,13 +290,9 @@ def _not_too_large(raw: bytes, name: str) -> bytes | Diagnostic:
 
 
 def _kind(mode: int) -> str:
-    kinds = (
-        (stat.S_ISFIFO, "pipe"),
-        (stat.S_ISSOCK, "socket"),
-        (stat.S_ISCHR, "device"),
-        (stat.S_ISBLK, "device"),
-    )
-    return next((kind for is_one, kind in kinds if is_one(mode)), "special file")
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        return "device"
+    return "pipe" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else "special file"
 
 
 def _missing_help(path: Path) -> str | None:
@@ -317,24 +306,21 @@ def _missing_help(path: Path) -> str | None:
     if bundled is not None:
         return bundled
     folder = path.parent
-    try:
-        beside = os.listdir(folder)
-    except (OSError, ValueError):
-        if folder.exists():
-            return f"`{folder}` is no folder that can be read"
-        others = nearest(folder.name, _names_in(folder.parent), count=3)
-        found = next((each for each in others if (folder.parent / each / path.name).exists()), None)
-        if found is not None:
-            return f"did you mean `{folder.parent / found / path.name}`?"
-        return f"there is no folder `{folder}` either"
+    beside = _names_in(folder)
+    if beside is None and folder.exists():
+        return f"`{folder}` is no folder that can be read"
+    if beside is None:
+        others = nearest(folder.name, _names_in(folder.parent) or (), count=3)
+        paths = (folder.parent / each / path.name for each in others)
+        found = next((each for each in paths if each.exists()), None)
+        return f"did you mean `{found}`?" if found else f"there is no folder `{folder}` either"
     return did_you_mean(path.name, beside) or f"`ls {quote(str(folder))}` shows what is there"
 
 
-def _names_in(folder: Path) -> list[str]:
-    try:
+def _names_in(folder: Path) -> list[str] | None:
+    with suppress(OSError, ValueError):
         return os.listdir(folder)
-    except (OSError, ValueError):
-        return []
+    return None
 
 
 def _not_utf8(body: bytes, name: str, offset: int, skipped: int) -> Diagnostic:
@@ -348,9 +334,7 @@ def _not_utf8(body: bytes, name: str, offset: int, skipped: int) -> Diagnostic:
     text = body[:line_start].decode("utf-8") + before + rest
     start = len(text) - len(rest)
     label = Label(Span(SourceFile(name, text), start, start + 1), "cannot be decoded")
-    return Diagnostic(
-        codes.UNREADABLE, message, (label,), help=f"save it as UTF-8: {_recode(name)}"
-    )
+    return Diagnostic(codes.UNREADABLE, message, (label,), help=_recode(name))
 
 
 def _null_byte(text: str, name: str) -> Diagnostic:
@@ -362,7 +346,7 @@ def _null_byte(text: str, name: str) -> Diagnostic:
 
 
 def _recode(name: str, encoding: str = "LATIN1") -> str:
-    return f"`iconv -f {encoding} -t UTF-8 {name}`"
+    return f"save it as UTF-8: `iconv -f {encoding} -t UTF-8 {name}`"
 
 
 def _refuse(message: str, way_out: str | None = None) -> Diagnostic:
@@ -457,13 +441,10 @@ def _is_in_bare_repository() -> bool:
         if head and (objects or common):
             return True
         above = os.path.dirname(folder)
-        if above == folder or (dot_git and _is_repository(inside[-1])):
+        own = os.path.isfile(inside[-1]) or os.path.lexists(os.path.join(inside[-1], "HEAD"))
+        if above == folder or (dot_git and own):
             return False
         folder = above
-
-
-def _is_repository(dot_git: str) -> bool:
-    return os.path.isfile(dot_git) or os.path.lexists(os.path.join(dot_git, "HEAD"))
 
 
 def _git(*arguments: str) -> bytes | Diagnostic:
@@ -501,5 +482,4 @@ def _program() -> str | None:
 
 
 def _environment() -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    return kept | _ENVIRONMENT
+    return {k: v for k, v in os.environ.items() if not k.startswith("GIT_")} | _ENVIRONMENT

@@ -32,11 +32,8 @@ def formatted(
     made = lowered(reading)
     diagnostics += made.shape
     if not diagnostics:
-        told = (
-            {codes.SYNTAX}
-            if all(_is_written(*each, to_dsl) for each in _entries(reading.data))
-            else {codes.SYNTAX, codes.WRONG_TYPE}
-        )
+        is_written = all(_is_written(*each, to_dsl) for each in _entries(reading.data))
+        told = {codes.SYNTAX} if is_written else {codes.SYNTAX, codes.WRONG_TYPE}
         diagnostics += tuple(d for d in made.lost if d.code in told)
     if diagnostics:
         return None, diagnostics

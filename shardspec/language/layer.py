@@ -124,6 +124,9 @@ _AS_STATED = (*_FIRST_WINS, "source", "doc", "activations", "coverage", "lint_le
 _SETTINGS = ("policy", "state", "step")
 
 T = TypeVar("T")
+_Decls = dict[str, AxisDecl]
+#: By name, None where it is not known.
+_Sizes = dict[str, int | None]
 
 
 def merge(layers: Iterable[Layer]) -> tuple[Layer, tuple[Diagnostic, ...]]:
@@ -194,29 +197,19 @@ def _targets(parent: Layer, child: Layer) -> tuple[TargetDecl, ...]:
     """Return targets by name; one of the child replaces all counts of slices of its name."""
     own = {target.name for target in child.targets}
     families = {ir.family(name) for name in own}
-    kept = tuple(
-        target
-        for target in parent.targets
-        if target.name in own or ir.family(target.name) not in families
-    )
-    return _by_name(kept, child.targets, lambda target: target.name)
+    kept = (t for t in parent.targets if t.name in own or ir.family(t.name) not in families)
+    return _by_name(tuple(kept), child.targets, lambda target: target.name)
 
 
 def _rules(parent: Layer, child: Layer, diagnostics: list[Diagnostic]) -> list[AxisRule]:
     """Return the parent's rules with the child's in their places."""
     inherited = [placed.rule for placed in parent.rules]
     known = {rule.logical_axis for rule in inherited}
+    dropped = {drop.text for drop in child.drops}
     for drop in child.drops:
         if drop.text not in known:
-            diagnostics.append(
-                point(
-                    codes.BAD_PLACE,
-                    f"`drop` names `{drop.text}`, which has no inherited rule",
-                    drop.span,
-                    help=did_you_mean(drop.text, known) or _known_help(known),
-                )
-            )
-    dropped = {drop.text for drop in child.drops}
+            message = f"`drop` names `{drop.text}`, which has no inherited rule"
+            diagnostics.append(_misplaced(message, drop.span, drop.text, known))
     merged = [rule for rule in inherited if rule.logical_axis not in dropped]
     unplaced = [placed.rule for placed in child.rules if placed.place is None]
     placed_by_hand = [placed for placed in child.rules if placed.place is not None]
@@ -253,7 +246,9 @@ def _place_all(
     for place, group in groups.values():
         position = _position(rules, place)
         if position is None:
-            diagnostics.append(_unknown_place(place, rules))
+            axis, known = place.axis or "", {rule.logical_axis for rule in rules}
+            message = f"`at: {place.kind} {axis}`: no rule for `{axis}` stands here"
+            diagnostics.append(_misplaced(message, place.span, axis, known))
             position = len(rules)
         rules = [*rules[:position], *group, *rules[position:]]
     return rules
@@ -270,30 +265,19 @@ def _position(rules: list[AxisRule], place: Place) -> int | None:
     return found[0] if place.kind == "before" else found[-1] + 1
 
 
-def _unknown_place(place: Place, rules: list[AxisRule]) -> Diagnostic:
-    known = {rule.logical_axis for rule in rules}
-    return point(
-        codes.BAD_PLACE,
-        f"`at: {place.kind} {place.axis}`: no rule for `{place.axis}` stands here",
-        place.span,
-        help=did_you_mean(place.axis or "", known) or _known_help(known),
-    )
-
-
-def _known_help(known: set[str]) -> str:
-    return (
-        f"axes with rules: {listed(sorted(known), limit=16)}" if known else "nothing is inherited"
-    )
+def _misplaced(message: str, span: Span, axis: str, known: set[str]) -> Diagnostic:
+    """Return the finding for an axis that should have a rule, and has none."""
+    axes = f"axes with rules: {listed(sorted(known), limit=16)}"
+    help = did_you_mean(axis, known) or (axes if known else "nothing is inherited")
+    return point(codes.BAD_PLACE, message, span, help=help)
 
 
 def countable(params: Sequence[Param]) -> tuple[tuple[Param, ...], tuple[Diagnostic, ...]]:
     """Return the arrays of fewer than 2^63 elements, and a finding for each entry of others."""
-    kept = tuple(param for param in params if param.element_count <= MOST_ELEMENTS)
-    if len(kept) == len(params):
-        return kept, ()
-    beyond = (param for param in params if param.element_count > MOST_ELEMENTS)
+    beyond = [param for param in params if param.element_count > MOST_ELEMENTS]
     groups = grouped(beyond, lambda param: param.span or param.path)
-    return kept, tuple(map(too_large, groups.values()))
+    kept = (param for param in params if param.element_count <= MOST_ELEMENTS)
+    return tuple(kept if beyond else params), tuple(map(too_large, groups.values()))
 
 
 def too_large(group: Sequence[Param]) -> Diagnostic:
@@ -307,9 +291,8 @@ def too_large(group: Sequence[Param]) -> Diagnostic:
 
 
 def _beyond(message: str, span: Span | None, label: str) -> Diagnostic:
-    return point(
-        codes.BEYOND_COUNT, message, span, label, help="no machine counts them: a size is wrong"
-    )
+    help = "no machine counts them: a size is wrong"
+    return point(codes.BEYOND_COUNT, message, span, label, help=help)
 
 
 def too_wide(
@@ -327,15 +310,11 @@ def too_wide(
         known = [sizes.get(name or "") or 1 for name in activation.logical_axes]
         # one that is beyond by itself is told of where it stands
         if math.prod(known) > MOST_ELEMENTS >= max(known):
-            found.append(_activation(activation, sizes))
+            names = dict.fromkeys(filter(None, activation.logical_axes))
+            said = ", ".join(f"{name}={size:,}" for name in names if (size := sizes.get(name)))
+            message = f"activation `{activation.name}`: 2^63 elements or more, {said}"
+            found.append(_beyond(message, activation.span, said))
     return tuple(found)
-
-
-def _activation(activation: Activation, sizes: Mapping[str, int | None]) -> Diagnostic:
-    names = dict.fromkeys(filter(None, activation.logical_axes))
-    said = ", ".join(f"{name}={size:,}" for name in names if (size := sizes.get(name)))
-    message = f"activation `{activation.name}`: 2^63 elements or more, {said}"
-    return _beyond(message, activation.span, said)
 
 
 def countable_targets(
@@ -455,9 +434,7 @@ def _of_axes(rules: Iterable[ir.AxisRule]) -> tuple[ir.AxisRule, ...]:
     return tuple(rule for rule in rules if rule.logical_axis != ir.ANY)
 
 
-def _params(
-    layer: Layer, sizes: Mapping[str, int | None], diagnostics: list[Diagnostic]
-) -> tuple[Param, ...]:
+def _params(layer: Layer, sizes: _Sizes, diagnostics: list[Diagnostic]) -> tuple[Param, ...]:
     """Return the arrays of a layer, those of manifests after the inline ones, that count."""
     inline = _arrays(layer.arrays, sizes, diagnostics)
     params, twice = distinct(inline + list(layer.params))
@@ -485,25 +462,22 @@ def _by_own_name(layer: Layer, diagnostics: list[Diagnostic]) -> dict[str, AxisD
 
 
 def _axes(
-    decls: tuple[AxisDecl, ...],
-    by_name: dict[str, AxisDecl],
-    sizes: dict[str, int | None],
-    diagnostics: list[Diagnostic],
+    decls: tuple[AxisDecl, ...], by_name: _Decls, sizes: _Sizes, diagnostics: list[Diagnostic]
 ) -> tuple[ir.LogicalAxis, ...]:
     """Return the axes with sizes and units as numbers; either may name other axes in any order."""
     axes = []
     own = {decl.name for decl in decls}
     for decl in decls:
-        name, unit = decl.name, _unit(decl, by_name, sizes, diagnostics)
+        unit = _unit(decl, by_name, sizes, diagnostics)
         parts = _parts(decl, unit, sizes, diagnostics)
         unit = unit if parts is None else parts.group
-        fixed = (decl.doc, decl.span, decl.min_shard)
-        axes.append(ir.LogicalAxis(name, sizes[name], unit, *fixed, parts, _factors(decl, own)))
+        fixed = (unit, decl.doc, decl.span, decl.min_shard, parts, _factors(decl, own))
+        axes.append(ir.LogicalAxis(decl.name, sizes[decl.name], *fixed))
     return tuple(axes)
 
 
 def _parts(
-    decl: AxisDecl, unit: int, sizes: dict[str, int | None], diagnostics: list[Diagnostic]
+    decl: AxisDecl, unit: int, sizes: _Sizes, diagnostics: list[Diagnostic]
 ) -> ir.Parts | None:
     """Return the parts of a fused axis; None for others, and where the sizes do not work out."""
     found = [(name, size.value(sizes.get)) for name, size in decl.parts]
@@ -511,7 +485,7 @@ def _parts(
     if small is not None and sizes[decl.name] is not None:
         message = f"the part `{small[0]}` of `{decl.name}` is {small[1]:,}"
         help = "a part is 1 element or more: take it out, or mend the sizes that it names"
-        diagnostics.append(point(codes.UNKNOWN_SIZE, message, decl.span, help=help))
+        diagnostics.append(_bad_size(message, decl.span, help))
     known = tuple((name, size) for name, size in found if size is not None)
     if not known or small is not None or len(known) < len(found) or sizes[decl.name] == BEYOND:
         return None
@@ -527,34 +501,24 @@ def _factors(decl: AxisDecl, axes: Set[str]) -> tuple[str, ...]:
     return names if len(names) == len(terms[0].factors) and axes >= set(names) else ()
 
 
-def _unit(
-    decl: AxisDecl,
-    by_name: dict[str, AxisDecl],
-    sizes: dict[str, int | None],
-    diagnostics: list[Diagnostic],
-) -> int:
+def _unit(decl: AxisDecl, by_name: _Decls, sizes: _Sizes, diagnostics: list[Diagnostic]) -> int:
     """Return the unit of an axis; 1, and a finding, where it does not work out."""
-    if decl.unit is None:
-        return 1
-    unit = decl.unit.value(sizes.get)
-    if unit is None:
+    unit = 1 if decl.unit is None else decl.unit.value(sizes.get)
+    if unit is None and decl.unit is not None:
         diagnostics += _unknown_name(decl, decl.unit, by_name, "unit")
-    elif unit < 1:
+    elif unit is not None and unit < 1:
         message = f"the unit of `{decl.name}` is {unit}"
-        help = "a unit is 1 element or more"
-        diagnostics.append(point(codes.UNKNOWN_SIZE, message, decl.span, help=help))
-    elif unit < BEYOND:
-        return unit
-    return 1
+        diagnostics.append(_bad_size(message, decl.span, "a unit is 1 element or more"))
+    return unit if unit is not None and 1 <= unit < BEYOND else 1
 
 
-def _sizes(by_name: dict[str, AxisDecl], diagnostics: list[Diagnostic]) -> dict[str, int | None]:
+def _sizes(by_name: _Decls, diagnostics: list[Diagnostic]) -> _Sizes:
     """Return the size of every axis, None where it is not known; and say why it is not.
 
     Each axis is worked out once, after those it names; a stack of our own, since a chain of them
     may be as long as the file.
     """
-    sizes: dict[str, int | None] = {}
+    sizes: _Sizes = {}
     for start in by_name:
         path = {start: _named_in(by_name[start])}
         while path:
@@ -577,16 +541,12 @@ def _named_in(decl: AxisDecl) -> Iterator[str]:
 
 
 def _add_size(
-    decl: AxisDecl,
-    by_name: dict[str, AxisDecl],
-    sizes: dict[str, int | None],
-    diagnostics: list[Diagnostic],
+    decl: AxisDecl, by_name: _Decls, sizes: _Sizes, diagnostics: list[Diagnostic]
 ) -> None:
     """Add the size of an axis to `sizes`, which hold those of all the axes that it names."""
     if decl.name in sizes:
         return
-    size = None if decl.size is None else _bounded(decl.size, sizes.get)
-    sizes[decl.name] = size
+    size = sizes[decl.name] = None if decl.size is None else _bounded(decl.size, sizes.get)
     if decl.size is None:
         return
     if size is None:
@@ -596,7 +556,7 @@ def _add_size(
         diagnostics.append(_negative(f"the size of `{decl.name}`", size, decl.span))
     elif size >= BEYOND and all(sizes[name] != BEYOND for name in _named_in(decl)):
         message = f"the size of `{decl.name}` is beyond any array: 2^63 or more"
-        diagnostics.append(point(codes.UNKNOWN_SIZE, message, decl.span, help="take a factor out"))
+        diagnostics.append(_bad_size(message, decl.span, "take a factor out"))
 
 
 def _circle(decl: AxisDecl, path: list[str]) -> Diagnostic:
@@ -606,8 +566,7 @@ def _circle(decl: AxisDecl, path: list[str]) -> Diagnostic:
         half = _CIRCLE_SHOWN // 2
         names = [*names[:half], f"... {len(names) - 2 * half} more ...", *names[-half:]]
     message = f"the size of `{decl.name}` depends on itself: {' -> '.join(names)}"
-    help = f"give one of them a number: `{decl.name}: 64`"
-    return point(codes.UNKNOWN_SIZE, message, decl.span, help=help)
+    return _bad_size(message, decl.span, f"give one of them a number: `{decl.name}: 64`")
 
 
 def _bounded(size: SizeExpr, lookup: Callable[[str], int | None]) -> int | None:
@@ -620,35 +579,33 @@ def _bounded(size: SizeExpr, lookup: Callable[[str], int | None]) -> int | None:
 def _negative(what: str, size: int, span: Span) -> Diagnostic:
     """Return the finding for a size below 0."""
     help = "more is taken off than there is: mend the sizes that it names"
-    return point(codes.UNKNOWN_SIZE, f"{what} is {size:,}, less than nothing", span, help=help)
+    return _bad_size(f"{what} is {size:,}, less than nothing", span, help)
+
+
+def _bad_size(message: str, span: Span, help: str | None = None) -> Diagnostic:
+    return point(codes.UNKNOWN_SIZE, message, span, help=help)
 
 
 def _unknown_name(
     decl: AxisDecl, stated: SizeExpr, known: dict[str, AxisDecl], field: str
 ) -> Iterator[Diagnostic]:
     """Yield why a size or unit is not known, unless an axis of it has that fault, told there."""
-    unknown = next(
-        (
-            name.text
-            for name in stated.names
-            if name.text not in known or _is_open(known[name.text])
-        ),
-        None,
-    )
+    names = (name.text for name in stated.names)
+    unknown = next((each for each in names if each not in known or _is_open(known[each])), None)
     if unknown is None:
         return
     that = "that" if field == "size" else "the size"
-    what = (
-        f"`{decl.name}` needs" if decl.is_let else f"the {field} of `{decl.name}` needs {that} of"
-    )
-    section = "let" if decl.is_let else "axes"
+    what = f"the {field} of `{decl.name}` needs {that} of"
+    section, form = "axes", "SIZE"
+    if decl.is_let:
+        what, section, form = f"`{decl.name}` needs", "let", "NUMBER"
     yield point(
         codes.UNKNOWN_SIZE,
         f"{what} `{unknown}`, which no entry of `{section}` states",
         decl.span,
         help=_difference(unknown, known)
         or did_you_mean(unknown, known, without=(unknown, decl.name))
-        or f"add `{unknown}: {'NUMBER' if decl.is_let else 'SIZE'}` to `{section}`",
+        or f"add `{unknown}: {form}` to `{section}`",
         subject=decl.name,
     )
 
@@ -667,7 +624,7 @@ def _difference(unknown: str, known: Iterable[str]) -> str | None:
 
 
 def _arrays(
-    decls: tuple[ArrayDecl, ...], sizes: Mapping[str, int | None], diagnostics: list[Diagnostic]
+    decls: tuple[ArrayDecl, ...], sizes: _Sizes, diagnostics: list[Diagnostic]
 ) -> list[Param]:
     """Return the arrays of every entry, ranges expanded.
 
@@ -688,17 +645,13 @@ def _arrays(
             help = f"`arrays` may list {MOST_ARRAYS:,}; a model of more belongs in a manifest"
             diagnostics.append(point(codes.SYNTAX, message, decl.path.span, help=help))
         elif template is not None:
-            shape, dtype, names = template.shape, template.dtype, template.logical_axes
-            span, is_cache = template.span, decl.is_cache
-            params += [Param(path, shape, dtype, names, span, is_cache) for path in paths]
+            each = (template.shape, template.dtype, template.logical_axes, template.span)
+            params += [Param(path, *each, decl.is_cache) for path in paths]
     return params
 
 
 def _param(
-    decl: ArrayDecl,
-    sizes: Mapping[str, int | None],
-    sized: frozenset[str],
-    diagnostics: list[Diagnostic],
+    decl: ArrayDecl, sizes: _Sizes, sized: frozenset[str], diagnostics: list[Diagnostic]
 ) -> Param | None:
     stated, dims = decl.type
     dtype = ir.dtype_name(stated.text)
@@ -716,74 +669,39 @@ def _param(
             place = decl.written.at(dim.start, dim.end)
             diagnostics.append(_negative("a dimension", size, place))
             return None
-        if size >= BEYOND and not any(_is_beyond(name.text, sizes) for name in _names_in(dim)):
-            message = "a dimension is too large: 2^63 or more"
-            diagnostics.append(
-                point(codes.UNKNOWN_SIZE, message, decl.written.at(dim.start, dim.end))
-            )
+        if size >= BEYOND and all((sizes.get(n.text) or 0) < BEYOND for n in dim.stated.names):
+            place = decl.written.at(dim.start, dim.end)
+            diagnostics.append(_bad_size("a dimension is too large: 2^63 or more", place))
         shape.append(size)
     names = tuple(dim.name.text if dim.name else None for dim in dims)
     own = names if any(names) else None
     return Param(decl.path.text, tuple(shape), dtype, own, decl.path.span)
 
 
-def unknown_dtype(name: str, span: Any) -> Diagnostic:
+def unknown_dtype(name: str, span: Span) -> Diagnostic:
     """Return the finding for a dtype that is not known."""
-    from shardspec.ir import spec as ir
-
     help = did_you_mean(name, [*ir.DTYPE_BITS, *ir.DTYPE_ALIASES]) or "as in bf16, f32, s8, bool"
     return point(codes.SYNTAX, f"unknown dtype `{name}`", span, help=help)
 
 
-def _dim_size(dim: ArrayDim, sizes: Mapping[str, int | None]) -> int | None:
-    if dim.size is not None:
-        return _bounded(dim.size, sizes.get)
-    return sizes.get(dim.name.text) if dim.name else None
-
-
-def _names_in(dim: ArrayDim) -> list[Name]:
-    """Return the axes whose sizes make that of a dimension."""
-    if dim.size is not None:
-        return list(dim.size.names)
-    return [dim.name] if dim.name else []
-
-
-def _is_beyond(name: str, sizes: Mapping[str, int | None]) -> bool:
-    """Say whether an axis has a size that no array can have, which is said of the axis."""
-    return (sizes.get(name) or 0) >= BEYOND
+def _dim_size(dim: ArrayDim, sizes: _Sizes) -> int | None:
+    if dim.name is not None and dim.size is None:
+        return sizes.get(dim.name.text)
+    return _bounded(dim.stated, sizes.get)
 
 
 def _unknown_size(
-    dim: ArrayDim, excerpt: Excerpt, sizes: Mapping[str, int | None], sized: frozenset[str]
+    dim: ArrayDim, excerpt: Excerpt, sizes: _Sizes, sized: frozenset[str]
 ) -> Diagnostic:
-    unknown = next(name for name in _names_in(dim) if name.text not in sized)
-    place = excerpt.at(unknown.start, unknown.end)
-    message = f"the size of `{unknown.text}` is not known"
-    if unknown.text in sizes:
-        help = f"mend `{unknown.text}` in `axes`, or write `{unknown.text}=SIZE` here"
-        return point(
-            codes.UNKNOWN_SIZE,
-            message,
-            place,
-            "its entry of `axes` gives none",
-            help=help,
-            subject=unknown.text,
-        )
-    help = (
-        _difference(unknown.text, sized)
-        or did_you_mean(unknown.text, sized)
-        or _size_help(unknown.text, dim)
-    )
-    return point(
-        codes.UNKNOWN_SIZE,
-        message,
-        place,
-        "no entry of `axes` states it",
-        help=help,
-        subject=unknown.text,
-    )
-
-
-def _size_help(name: str, dim: ArrayDim) -> str:
-    inline = f"write `{name}=SIZE` here, or " if dim.size is None else ""
-    return f"{inline}add `{name}: SIZE` to `axes`"
+    unknown = next(name for name in dim.stated.names if name.text not in sized)
+    name, place = unknown.text, excerpt.at(unknown.start, unknown.end)
+    if name in sizes:
+        label = "its entry of `axes` gives none"
+        help = f"mend `{name}` in `axes`, or write `{name}=SIZE` here"
+    else:
+        label = "no entry of `axes` states it"
+        inline = f"write `{name}=SIZE` here, or " if dim.size is None else ""
+        add = f"{inline}add `{name}: SIZE` to `axes`"
+        help = _difference(name, sized) or did_you_mean(name, sized) or add
+    message = f"the size of `{name}` is not known"
+    return point(codes.UNKNOWN_SIZE, message, place, label, help=help, subject=name)

@@ -98,29 +98,22 @@ def kind_of(source: SourceFile) -> Kind | None:
 
 def _own_file(source: SourceFile) -> Diagnostic | None:
     start = source.text[:_LOOKED_AT]
-    if _ARRAYS.match(start):
-        return _list_of_arrays(source)
-    if "shardspec" not in start:
-        return None
     schema = _SCHEMA.match(start)
-    if schema:
+    has_arrays = _ARRAYS.match(start) is not None
+    if not has_arrays and "shardspec" not in start:
+        return None
+    if schema and not has_arrays:
         what = _SAYS.get(schema[1], f"output of `shardspec {schema[1]}`")
         named = _SPEC.search(start)
         help = f"name the spec that it is about{f': `{named[1]}`' if named else ''}"
-    elif _LOCK.search(start):
+    elif _LOCK.search(start) and not has_arrays:
         what, help = "a lock, as `shardspec lock` writes it", _COMPARE
-    elif _MANIFEST.search(start):
-        return _list_of_arrays(source)
+    elif has_arrays or _MANIFEST.search(start):
+        what = "a list of arrays"
+        help = f"a spec names it: `manifest: ./{source.name.rpartition('/')[2]}`"
     else:
         return None
     return point(codes.OWN_FILE, f"`{source.name}` is {what}, and no spec", source.whole, help=help)
-
-
-def _list_of_arrays(source: SourceFile) -> Diagnostic:
-    help = f"a spec names it: `manifest: ./{source.name.rpartition('/')[2]}`"
-    return point(
-        codes.OWN_FILE, f"`{source.name}` is a list of arrays, and no spec", source.whole, help=help
-    )
 
 
 def _other_spelling(source: SourceFile, is_dsl: bool) -> Diagnostic | None:
@@ -257,8 +250,7 @@ def load_file(
     texts: Mapping[str, str] | None = None,
 ) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
     """Return the spec in `file` with everything it extends, in one pass over all faults."""
-    boundary = boundary_of(file.source.name)
-    loading = _Loading(boundary, settings or {}, arrays, texts or {})
+    loading = _Loading(boundary_of(file.source.name), settings or {}, arrays, texts or {})
     if not _add_layers(file, (), loading):
         return None, _in_order(loading.diagnostics)
     layer, misplaced = merge(loading.layers.values())
@@ -299,14 +291,15 @@ def _in_order(diagnostics: list[Diagnostic]) -> tuple[Diagnostic, ...]:
     would not help.
     """
     moot = set(_moot(diagnostics))
-    diagnostics = [d for d in diagnostics if d not in moot]
-    trapped = {d.primary.span for d in diagnostics if d.primary and d.code is codes.YAML_TRAP}
+    traps = (d.primary for d in diagnostics if d.code is codes.YAML_TRAP)
+    trapped = {label.span for label in traps if label}
     kept = (
-        d
+        placed(d)
         for d in diagnostics
-        if d.code is codes.YAML_TRAP or d.primary is None or d.primary.span not in trapped
+        if d not in moot
+        and (d.code is codes.YAML_TRAP or d.primary is None or d.primary.span not in trapped)
     )
-    return tuple(dict.fromkeys(sorted(map(placed, kept), key=sort_key)))
+    return tuple(dict.fromkeys(sorted(kept, key=sort_key)))
 
 
 def _moot(diagnostics: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
@@ -383,7 +376,8 @@ def _lowered(
         layer = layer._replace(phases=tuple(_with_steps(made, file, loading)))
         layer = _calibrated(layer, file, loading, faults)
     if faults and file.source.is_outside:
-        loading.diagnostics += files.veiled(faults, _checks(file.source.name))
+        shown_by = f"shardspec check {real_path(file.source.name)}"
+        loading.diagnostics += files.veiled(faults, shown_by)
         loading.is_whole = False
         return None, layer, None
     emptied = _emptied(layer, faults)
@@ -438,22 +432,14 @@ def _emptied(layer: Layer, faults: Sequence[Diagnostic]) -> frozenset[str]:
     if not faults:
         return frozenset()
     places = [fault.primary.span for fault in faults if fault.primary is not None]
-    left = {
-        "axes": layer.axes,
-        "rules": any(not _touches(each.rule.span, places) for each in layer.rules),
-        "params": layer.path_rules,
-        "derive": layer.derives,
-        "overrides": layer.overrides,
-        "arrays": layer.arrays,
-        "targets": layer.targets,
-    }
+    left = {key: getattr(layer, key) for key in ("axes", "overrides", "arrays", "targets")}
+    left |= {"params": layer.path_rules, "derive": layer.derives}
+    left["rules"] = any(not _touches(each.rule.span, places) for each in layer.rules)
     return frozenset(section for section, entries in left.items() if not entries)
 
 
 def _touches(span: Span | None, places: Iterable[Span]) -> bool:
-    return span is not None and any(
-        place.start <= span.end and span.start <= place.end for place in places
-    )
+    return span is not None and any(p.start <= span.end and span.start <= p.end for p in places)
 
 
 def _allowed(
@@ -470,14 +456,9 @@ def _allowed(
     most = f"{_MOST_CHARACTERS >> 20} MiB of text" if is_long else f"{_MOST_FILES:,} files"
     message = f"the spec reads more than {most}, with all that it extends"
     span = source_map.key((section,)).span
-    loading.diagnostics.append(
-        point(codes.TOO_DEEP, message, span, help="put them into fewer files")
-    )
+    help = "put them into fewer files"
+    loading.diagnostics.append(point(codes.TOO_DEEP, message, span, help=help))
     return []
-
-
-def _checks(name: str) -> str:
-    return f"shardspec check {real_path(name)}"
 
 
 def _with_fix(fault: Diagnostic) -> Diagnostic:
@@ -504,8 +485,8 @@ def _add_parent(
     loading: _Loading,
     kind: assets.SpecKind = "presets",
 ) -> None:
-    if _identity(name, child) in loading.tried.difference(above):
-        return
+    if _names_file(name) and real_path(_path(name, child)) in loading.tried.difference(above):
+        return  # told unread
     parent = _find(name, excerpt, child, kind, loading)
     if isinstance(parent, Diagnostic):
         loading.diagnostics.append(parent)
@@ -519,20 +500,17 @@ def _add_parent(
 
 def _cycle(parent: File, span: Span, child: File) -> Diagnostic:
     labels = [Label(span, f"{parent.source.name} leads back here")]
-    if child.source.included_from is not None:
-        labels.append(
-            Label(child.source.included_from, "this file is pulled in here", primary=False)
-        )
+    pulled = child.source.included_from
+    if pulled is not None:
+        labels.append(Label(pulled, "this file is pulled in here", primary=False))
     message = f"`{child.source.name}` extends itself through `{parent.source.name}`"
     return Diagnostic(codes.PRESET_CYCLE, message, tuple(labels), help="take one of the two out")
 
 
 def _too_deep(parent: File, span: Span) -> Diagnostic:
-    message = (
-        f"`{parent.source.name}` would be spec {_DEEPEST + 2} in a chain of `extends`; "
-        f"{_DEEPEST + 1} is the most"
-    )
+    chain = f"spec {_DEEPEST + 2} in a chain of `extends`; {_DEEPEST + 1} is the most"
     help = "name it further up: a spec may extend several, `extends: [./a.yaml, ./b.yaml]`"
+    message = f"`{parent.source.name}` would be {chain}"
     return point(codes.TOO_DEEP, message, span, "named here", help=help)
 
 
@@ -577,11 +555,6 @@ def _path(name: str, child: File) -> str:
     return os.path.join(os.curdir, path) if is_revision(path) else path
 
 
-def _identity(name: str, child: File) -> str | None:
-    """Return the identity of a file to be extended, where it can be told unread."""
-    return real_path(_path(name, child)) if _names_file(name) else None
-
-
 def _find(
     name: str, excerpt: Excerpt, child: File, kind: assets.SpecKind, loading: _Loading
 ) -> File | Diagnostic:
@@ -622,19 +595,14 @@ def _unknown(name: str, excerpt: Excerpt, kind: assets.SpecKind, folder: str) ->
 
     known = assets.spec_names(kind)
     what = {"presets": "preset", "steps": "bundled step"}.get(kind, "bundled manifest")
-    message = f"no {what} is called `{name}`"
+    form = "./arrays.json" if kind == "arrays" else "./base.yaml"
+    near = did_you_mean(name, known) or f"there are {listed(known, limit=24)}"
+    help, fix = f"{near}\na file needs its suffix: `{form}`", respelt([excerpt.span], name, known)
     file = _file_meant(name, folder)
     if file is not None:
-        help = f"did you mean the file `./{file}`?"
-        return point(codes.UNKNOWN_PRESET, message, excerpt.span, help=help)
-    return point(
-        codes.UNKNOWN_PRESET,
-        message,
-        excerpt.span,
-        help=(did_you_mean(name, known) or f"there are {listed(known, limit=24)}")
-        + f"\na file needs its suffix: `{'./arrays.json' if kind == 'arrays' else './base.yaml'}`",
-        fix=respelt([excerpt.span], name, known),
-    )
+        help, fix = f"did you mean the file `./{file}`?", None
+    message = f"no {what} is called `{name}`"
+    return point(codes.UNKNOWN_PRESET, message, excerpt.span, help=help, fix=fix)
 
 
 def _file_meant(name: str, folder: str) -> str | None:

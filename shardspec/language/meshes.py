@@ -17,6 +17,9 @@ from shardspec.ir.spec import LogicalAxis, Mesh, Target
 from shardspec.language.grammar.syntax import MeshSize, Name
 from shardspec.topology.sizes import StatedAxis, StatedMesh, solve
 
+_Lets = Mapping[str, int | None]
+_Axes = Mapping[str, LogicalAxis]
+
 
 class TargetDecl(NamedTuple):
     """A target whose mesh is not solved yet.
@@ -45,8 +48,8 @@ class Numbers(NamedTuple):
       axes: the logical axes.
     """
 
-    lets: Mapping[str, int | None]
-    axes: Mapping[str, LogicalAxis]
+    lets: _Lets
+    axes: _Axes
 
 
 def solved(decl: TargetDecl, numbers: Numbers, diagnostics: list[Diagnostic]) -> Target:
@@ -59,7 +62,9 @@ def solved(decl: TargetDecl, numbers: Numbers, diagnostics: list[Diagnostic]) ->
         stated = _fitted(stated, decl, numbers.axes, found)
         is_read = not found
     mesh, unsolved = solve(decl.mesh._replace(axes=stated, is_read=is_read))
-    unsolved = tuple(_with_names(fault, decl, mesh) for fault in unsolved)
+    if unsolved:
+        said = tuple(filter(None, [", ".join(_names_said(decl, mesh))]))
+        unsolved = tuple(replace(fault, notes=(*fault.notes, *said)) for fault in unsolved)
     diagnostics += [replace(fault, target=decl.name) for fault in (*found, *unsolved)]
     is_sound = decl.is_sound and is_read and not unsolved
     devices: tuple[int, ...] = ()
@@ -83,10 +88,7 @@ def _listed(decl: TargetDecl, mesh: Mesh, diagnostics: list[Diagnostic]) -> tupl
 
 
 def _numbered(
-    stated: StatedAxis,
-    decl: TargetDecl,
-    lets: Mapping[str, int | None],
-    found: list[Diagnostic],
+    stated: StatedAxis, decl: TargetDecl, lets: _Lets, found: list[Diagnostic]
 ) -> StatedAxis | None:
     """Return an axis with its number; None where there is none, which is reported."""
     size, written = decl.sizes[stated.axis.name]
@@ -104,19 +106,15 @@ def _numbered(
 
 
 def _fitted(
-    stated: tuple[StatedAxis, ...],
-    decl: TargetDecl,
-    axes: Mapping[str, LogicalAxis],
-    found: list[Diagnostic],
+    stated: tuple[StatedAxis, ...], decl: TargetDecl, axes: _Axes, found: list[Diagnostic]
 ) -> tuple[StatedAxis, ...]:
     """Return the axes, those of `fit kv_heads` as large as divides it and what is left over."""
     fitted = []
     hardware = decl.mesh.hardware
     left = 0 if hardware is None else hardware.device_count
     for each in stated:
-        size, written = decl.sizes[each.axis.name]
-        if size.fits is None:
-            left //= 1 if each.is_rest else each.axis.size
+        if decl.sizes[each.axis.name][0].fits is None and not each.is_rest:
+            left //= each.axis.size
     for each in stated:
         size, written = decl.sizes[each.axis.name]
         if size.fits is not None:
@@ -132,9 +130,7 @@ def _fitted(
     return tuple(fitted)
 
 
-def _unfit(
-    name: Name, written: Excerpt, decl: TargetDecl, axes: Mapping[str, LogicalAxis]
-) -> Diagnostic | None:
+def _unfit(name: Name, written: Excerpt, decl: TargetDecl, axes: _Axes) -> Diagnostic | None:
     """Return why nothing can be fitted to an axis: the machine or the size is not stated."""
     place = written.at(name.start, name.end)
     if decl.mesh.hardware is None:
@@ -150,12 +146,6 @@ def _unfit(
     return point(codes.UNKNOWN_SIZE, message, place, help=help, subject=name.text)
 
 
-def _with_names(fault: Diagnostic, decl: TargetDecl, mesh: Mesh) -> Diagnostic:
-    """Return a fault of the arithmetic with what the names in it come to."""
-    said = ", ".join(_names_said(decl, mesh))
-    return replace(fault, notes=(*fault.notes, said)) if said else fault
-
-
 def _names_said(decl: TargetDecl, mesh: Mesh) -> Iterator[str]:
     for axis, (size, written) in decl.sizes.items():
         if size.named is not None:
@@ -164,14 +154,10 @@ def _names_said(decl: TargetDecl, mesh: Mesh) -> Iterator[str]:
             yield f"`{axis}` is `fit {size.fits.text}` = {mesh.sizes[axis]}"
 
 
-def _unknown(name: Name, written: Excerpt, lets: Mapping[str, int | None]) -> Diagnostic:
+def _unknown(name: Name, written: Excerpt, lets: _Lets) -> Diagnostic:
     """Return the finding for a name that no entry of `let` has."""
     near = did_you_mean(name.text, [*lets, "rest", "submesh", "auto"])
     new = f"add `{name.text}: NUMBER` to `let`; what the other axes leave over is `rest`"
-    return point(
-        codes.UNKNOWN_SIZE,
-        f"`{name.text}` is no number: no entry of `let` states it",
-        written.at(name.start, name.end),
-        help=near or new,
-        subject=name.text,
-    )
+    message = f"`{name.text}` is no number: no entry of `let` states it"
+    place = written.at(name.start, name.end)
+    return point(codes.UNKNOWN_SIZE, message, place, help=near or new, subject=name.text)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Span, codes, labels_at, point
 from shardspec.diagnostics.words import by_key, described, listed
@@ -44,19 +45,18 @@ class Lowered(NamedTuple):
 
 def lowered(reading: Reading) -> Lowered:
     """Return what a file says, and every fault of it and of its phases."""
-    valid = validate(reading)
-    layer, lost = layer_of(valid, reading.source_map)
-    valids = [(valid, reading.source_map)]
-    shape = list(valid.diagnostics)
-    found = list(lost)
-    phases = []
-    for inner in readings(reading, shape):
-        valid = validate(inner)
-        phase, lost = layer_of(valid, inner.source_map)
-        valids.append((valid, inner.source_map))
+    valids: list[tuple[Validated, SourceMap]] = []
+    layers: list[tuple[str, Layer]] = []
+    shape: list[Diagnostic] = []
+    found: list[Diagnostic] = []
+    for each in chain([reading], readings(reading, shape)):
+        valid = validate(each)
+        layer, lost = layer_of(valid, each.source_map)
+        valids.append((valid, each.source_map))
+        layers.append((each.phase, layer))
         shape += valid.diagnostics
         found += lost
-        phases.append((inner.phase, phase))
+    (_, layer), *phases = layers
     return Lowered(layer._replace(phases=tuple(phases)), tuple(valids), tuple(shape), tuple(found))
 
 
@@ -70,16 +70,16 @@ def readings(reading: Reading, faults: list[Diagnostic]) -> Iterator[Reading]:
         span = reading.source_map.key((_SECTION,)).span
         faults.append(point(codes.TOO_DEEP, message, span, help="put some into another spec"))
         return
-    keys, values = (
-        _by_phase(each) for each in (reading.source_map.keys, reading.source_map.values)
-    )
+    places = reading.source_map
+    keys, values = _by_phase(places.keys), _by_phase(places.values)
     for name, data in stated.items():
         if not isinstance(data, dict):
             continue  # which is a fault of shape, and told of
         inner = SourceMap(reading.source, keys.get(name, {}), values.get(name, {}))
-        fault = _bad_name(name, inner)
-        if fault is not None:
-            faults.append(fault)
+        if name.strip() != name or not name or "@" in name:  # no `--phase` could say it
+            help = "a name such as `decode`; behind `@` stands a target: `decode@pod`"
+            message = f"`{name}` is no name for a phase"
+            faults.append(point(codes.WRONG_TYPE, message, inner.key(()).span, help=help))
             continue
         faults += (_spec_alone(key, name, inner) for key in data if key in SPEC_ALONE)
         own: Data = {key: value for key, value in data.items() if key not in SPEC_ALONE}
@@ -95,25 +95,11 @@ def _by_phase(places: Mapping[Route, Excerpt]) -> dict[str, dict[Route, Excerpt]
     return found
 
 
-def _bad_name(name: str, places: SourceMap) -> Diagnostic | None:
-    """Return the fault of a name that `--phase` and `phase@target` could not say."""
-    if name.strip() == name and name and "@" not in name:
-        return None
-    help = "a name such as `decode`; behind `@` stands a target: `decode@pod`"
-    return point(
-        codes.WRONG_TYPE, f"`{name}` is no name for a phase", places.key(()).span, help=help
-    )
-
-
 def _spec_alone(key: str, phase: str, places: SourceMap) -> Diagnostic:
     message = f"phase `{phase}` has `{key}`, which is the spec's alone"
-    return point(
-        codes.UNKNOWN_KEY,
-        message,
-        places.key((key,)).span,
-        "means nothing in a phase",
-        help=f"{SPEC_ALONE[key]}: take it out, or move it out of `phases`",
-    )
+    label, span = "means nothing in a phase", places.key((key,)).span
+    help = f"{SPEC_ALONE[key]}: take it out, or move it out of `phases`"
+    return point(codes.UNKNOWN_KEY, message, span, label, help=help)
 
 
 def with_phases(spec: Spec, base: Layer) -> tuple[Spec, tuple[Diagnostic, ...]]:
@@ -168,15 +154,11 @@ def _resized(spec: Spec, phase: Spec) -> Iterator[Diagnostic]:
         paths = tuple(param.path for param, _ in group)
         labels = labels_at((here.span, str(here)), *_stated_in(phase, spec))
         message = f"`{here.path}` is {here} in the spec and {other} in phase `{phase.phase}`"
-        help = "an array has one shape in all phases: state its sizes in its type, as in"
-        yield Diagnostic(
-            codes.RESIZED_IN_PHASE,
-            message,
-            labels,
-            notes=(f"{described(paths)}: values of one shape cannot be moved to another",),
-            help=f"{help} `{here}`; or take the size out of the phase",
-            arrays=paths,
-        )
+        note = f"{described(paths)}: values of one shape cannot be moved to another"
+        way = "an array has one shape in all phases: state its sizes in its type, as in"
+        help = f"{way} `{here}`; or take the size out of the phase"
+        about: dict[str, Any] = {"notes": (note,), "help": help, "arrays": paths}
+        yield Diagnostic(codes.RESIZED_IN_PHASE, message, labels, **about)
 
 
 def _stated_in(phase: Spec, spec: Spec) -> Iterator[tuple[Span | None, str]]:

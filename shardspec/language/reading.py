@@ -16,10 +16,12 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
 from shardspec.diagnostics.suggest import nearest
+
+T = TypeVar("T")
 
 #: Digits of a number: more are of no array, and Python refuses to read thousands.
 DIGITS = 15
@@ -137,6 +139,15 @@ def looks_like_dsl(text: str) -> bool:
     return False
 
 
+def inner_route(route: tuple[T, ...]) -> tuple[T, ...]:
+    """Return a route counted from the phase that it is in, if it is in one.
+
+    >>> inner_route(("phases", "decode", "rules", 0)), inner_route(("phases", "decode"))
+    (('rules', 0), ('phases', 'decode'))
+    """
+    return route[2:] if route[:1] == ("phases",) and len(route) > 2 else route
+
+
 def number_or_text(text: str) -> int | str:
     """Return a size as YAML would read it: a number where it is one of few digits."""
     plain = text.isascii() and text.isdecimal() and len(text) <= DIGITS
@@ -146,17 +157,12 @@ def number_or_text(text: str) -> int | str:
 #: The sections whose loss other findings may follow from.
 SECTIONS = frozenset(
     {"rules", "drop", "extends", "params", "overrides", "derive", "scan", "arrays", "manifest"}
-    | {"caches", "activations", "step"}
-    | {"targets", "mesh", "hardware", "axes"}
+    | {"caches", "activations", "step", "targets", "mesh", "hardware", "axes"}
 )
 #: What the DSL calls one entry -> the section that it is of.
 SECTION_OF = {
     "axis": "axes",
-    "target": "targets",
-    "override": "overrides",
-    "lint": "lints",
-    "activation": "activations",
-    "phase": "phases",
+    **{word: f"{word}s" for word in ("target", "override", "lint", "activation", "phase")},
 }
 _OF_SPEC = "the arrays of a phase are those of the spec: that they can move is the point of it"
 #: Sections that a phase has none of its own of, and why that is.

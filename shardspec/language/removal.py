@@ -214,7 +214,8 @@ class _Lines:
 
     def has_neighbour(self, first: int, last: int, column: int) -> bool:
         """Say whether an entry is not the only one of its list or mapping."""
-        above = next((n for n in range(first - 1, -1, -1) if self._bounds(n, column)), None)
+        before = (n for n in range(first - 1, -1, -1) if not self.is_idle(n))
+        above = next((n for n in before if self.indent(n) <= column), None)
         below = next((n for n in range(last + 1, len(self.texts)) if not self.is_idle(n)), None)
         is_item = bool(_DASH.match(self.rest(first)))
         return any(
@@ -223,9 +224,6 @@ class _Lines:
             and bool(_DASH.match(self.rest(line))) == is_item
             for line in (above, below)
         )
-
-    def _bounds(self, line: int, column: int) -> bool:
-        return not self.is_idle(line) and self.indent(line) <= column
 
     def cut(self, first: int, last: int) -> Edit:
         """Return the edit that removes whole lines; a text without a last line break stays so."""
@@ -269,9 +267,8 @@ def _holding(statements: tuple[Statement, ...], offset: int) -> Statement | None
 def _dsl_edit(source: SourceFile, start: int, end: int) -> Edit:
     text = source.text
     after = re.compile(r"[ \t]*;[ \t]*").match(text, end)
-    before = re.compile(r"(?<![ \t])[ \t]*+;[ \t]*+$").search(
-        text[text.rfind("\n", 0, start) + 1 : start]
-    )
+    line = text[text.rfind("\n", 0, start) + 1 : start]
+    before = re.search(r"(?<![ \t])[ \t]*+;[ \t]*+$", line)
     if after is not None:
         return Edit(Span(source, start, after.end()), "")
     if before is not None:

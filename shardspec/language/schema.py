@@ -60,8 +60,9 @@ def _plain(node: Any, definitions: Mapping[str, Any]) -> Any:
     if not isinstance(node, dict):
         return node
     node = dict(node)
-    if node.get("default", 0) is None and "anyOf" in node:
-        node = _without_null(node)
+    if node.get("default", 0) is None and "anyOf" in node:  # None: it may be left out
+        kept = [each for each in node.pop("anyOf") if each != {"type": "null"}]
+        node = {**kept[0], **node} if len(kept) == 1 else {**node, "anyOf": kept}
     reference = node.pop("$ref", None)
     if reference is not None:
         node = {**definitions[reference.rpartition("/")[2]], **node}
@@ -70,12 +71,6 @@ def _plain(node: Any, definitions: Mapping[str, Any]) -> Any:
     if isinstance(node.get("title"), str):
         del node["title"]
     return {key: _plain(value, definitions) for key, value in node.items()}
-
-
-def _without_null(node: Schema) -> Schema:
-    kept = [each for each in node["anyOf"] if each != {"type": "null"}]
-    rest = {key: value for key, value in node.items() if key != "anyOf"}
-    return {**kept[0], **rest} if len(kept) == 1 else {**rest, "anyOf": kept}
 
 
 # names that are known
@@ -121,9 +116,8 @@ _TEXT = {"type": "string"}
 
 def _hardware() -> Schema:
     """Return what names a machine: the forms of the language, with the names of the catalogue."""
-    names = "|".join(
-        _any_case(name) for name in sorted(catalogue.hardware_names(), key=len, reverse=True)
-    )
+    longest = sorted(catalogue.hardware_names(), key=len, reverse=True)
+    names = "|".join(map(_any_case, longest))
     platforms = "|".join(map(_any_case, ("tpu", "gpu", "cpu")))
     slices = r"(([0-9]+|\{[0-9., ]+\})\s*\*\s*)?"
     device = rf"(({platforms})\s+)?({names})(-[0-9]+)?"

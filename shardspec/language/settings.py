@@ -28,25 +28,15 @@ _SOURCE = "--set"
 #: Sections whose keys are names that the document makes up: a setting may not add one. `axes` is
 #: none of them: a setting may state the size of an axis that something names.
 _OPEN = frozenset(
-    {
-        "let",
-        "mesh",
-        "targets",
-        "params",
-        "derive",
-        "scan",
-        "memory",
-        "training",
-        "activations",
-        "arrays",
-    }
-    | {"caches", "phases"}
+    {"let", "mesh", "targets", "params", "derive", "scan", "memory", "training", "activations"}
+    | {"arrays", "caches", "phases"}
 )
 
 #: Sections of entries that stand in order.
 _LISTS = frozenset({"rules", "overrides", "replicate"})
 
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
+_Places = dict[Route, Excerpt]
 
 
 def apply_settings(
@@ -80,11 +70,7 @@ class _Setting(NamedTuple):
 
 
 def _apply(
-    steps: tuple[str, ...],
-    data: Any,
-    setting: _Setting,
-    keys: dict[Route, Excerpt],
-    values: dict[Route, Excerpt],
+    steps: tuple[str, ...], data: Any, setting: _Setting, keys: _Places, values: _Places
 ) -> Diagnostic | None:
     """Put the value of a setting into `data`, or return why it leads nowhere.
 
@@ -118,7 +104,7 @@ def _phase_in(steps: tuple[str, ...], data: Any) -> tuple[str, tuple[str, ...]] 
     return (name, rest) if rest and isinstance(phases.get(name), dict) else None
 
 
-def _cut_out(places: dict[Route, Excerpt], phase: str) -> dict[Route, Excerpt]:
+def _cut_out(places: _Places, phase: str) -> _Places:
     """Remove the places in a phase, and return them by routes that begin there."""
     found = [route for route in places if route[:2] == ("phases", phase)]
     return {route[2:]: places.pop(route) for route in found}
@@ -146,8 +132,7 @@ def check_settings(
       parents: what it extends.
     """
     faults: list[Diagnostic] = []
-    data = unset if isinstance(unset, dict) else {}
-    parents = tuple(parents)
+    data, parents = _mapping(unset), tuple(parents)
     for name, text in settings.items():
         section, _, rest = name.partition(".")
         span = Span(SourceFile(_SOURCE, f"{name}={text}"), 0, len(name))
@@ -156,7 +141,10 @@ def check_settings(
         elif section == "mesh" and not data.keys() & {"mesh", "targets"}:
             inherited = [target.name for parent in parents for target in parent.targets]
             if inherited:
-                faults.append(_inherited_mesh(name, inherited, span))
+                own = "the document has no mesh of its own"
+                message = f"`{name}`: {own}; it inherits {listed(inherited)}"
+                help = "a setting changes what the document itself says: copy the target into it"
+                faults.append(point(codes.UNKNOWN_KEY, message, span, help=help))
     return tuple(faults)
 
 
@@ -171,8 +159,7 @@ def _axis_names(
     data: Mapping[str, Data], layer: Layer, spec: Spec, parents: tuple[Layer, ...]
 ) -> set[str]:
     """Return every logical axis that something besides a setting names."""
-    own = data.get("axes")
-    names: set[str | None] = set(own) if isinstance(own, dict) else set()
+    names: set[str | None] = {*_mapping(data.get("axes"))}
     names |= {axis.name for parent in parents for axis in parent.axes}
     names |= {rule.logical_axis for rule in spec.axis_rules} | set(spec.inherited_axes)
     named = [rule.logical_axes for rule in spec.path_rules]
@@ -194,49 +181,37 @@ def _unheard_axis(rest: str, span: Span, known: set[str]) -> Iterator[Diagnostic
     if any(".".join(steps[:count]) in known for count in range(1, len(steps) + 1)):
         return
     help = did_you_mean(rest, known) or f"axes: {listed(sorted(known), limit=16)}"
+    help = help if known else "nothing names an axis yet"
     message = f"no rule, pattern or array names the axis `{rest}`"
-    yield point(
-        codes.UNKNOWN_KEY, message, span, help=help if known else "nothing names an axis yet"
-    )
-
-
-def _inherited_mesh(name: str, targets: list[str], span: Span) -> Diagnostic:
-    message = f"`{name}`: the document has no mesh of its own; it inherits {listed(targets)}"
-    help = "a setting changes what the document itself says: copy the target into it"
-    return point(codes.UNKNOWN_KEY, message, span, help=help)
+    yield point(codes.UNKNOWN_KEY, message, span, help=help)
 
 
 def _shortened(name: str, text: str, data: Any, span: Span) -> Diagnostic | None:
     """Return the fault of a name that stands without its section: `tensor=4`, `embed=100`."""
     if "." in name or not isinstance(data, dict) or name in data or name in fields_at(()):
         return None
-    axes = data.get("axes")
-    targets = data.get("targets")
-    sections = {
-        "mesh": [
-            *_mesh_axes({"": data}),
-            *_mesh_axes(targets if isinstance(targets, dict) else {}),
-        ],
-        "let": list(data["let"]) if isinstance(data.get("let"), dict) else [],
-        "axes": list(axes) if isinstance(axes, dict) else [],
-    }
-    meant = [f"`--set {where}.{name}={text}`" for where, names in sections.items() if name in names]
+    targets = {"": data} | _mapping(data.get("targets"))
+    sections = {"mesh": [*_mesh_axes(targets)]}
+    sections |= {each: [*_mapping(data.get(each))] for each in ("let", "axes")}
+    meant = [f"{where}.{name}" for where, names in sections.items() if name in names]
     if not meant:
         sections[""] = list(fields_at(()))
         spelt = {near: where for where, names in sections.items() for near in names}
-        meant = [
-            f"`--set {f'{spelt[near]}.' if spelt[near] else ''}{near}={text}`"
-            for near in nearest(name, spelt)
-        ]
-    help = f"did you mean {' or '.join(meant)}?" if meant else _ROUTES
+        meant = [f"{spelt[near]}.{near}".lstrip(".") for near in nearest(name, spelt)]
+    told = " or ".join(f"`--set {each}={text}`" for each in meant)
+    help = f"did you mean {told}?" if meant else _ROUTES
     return point(codes.UNKNOWN_KEY, f"`{name}` is no section of a spec", span, help=help)
+
+
+def _mapping(data: Any) -> dict[str, Any]:
+    return data if isinstance(data, dict) else {}
 
 
 def _routes(name: str, data: Any) -> list[tuple[str, ...]]:
     """Return where `name` leads: `mesh.model` to each target that has the axis, in any phase."""
     own = _own_routes(name, data)
-    phases = data.get("phases") if isinstance(data, dict) else None
-    if not name.startswith("mesh.") or not isinstance(phases, dict):
+    phases = _mapping(_mapping(data).get("phases"))
+    if not name.startswith("mesh.") or not phases:
         return own
     inner = [
         ("phases", str(phase), *steps)
@@ -245,13 +220,9 @@ def _routes(name: str, data: Any) -> list[tuple[str, ...]]:
         for steps in _own_routes(name, stated)
         if not _missing(steps, stated)
     ]
-    missing = [steps for steps in own if not _leads_to_mesh(steps, data)]
-    return [steps for steps in own if steps not in missing] + inner if inner else own
-
-
-def _leads_to_mesh(steps: tuple[str, ...], data: Any) -> bool:
-    """Say whether a mesh stands there that has the axis."""
-    return bool(data.keys() & {"mesh", "targets"}) and not _missing(steps, data)
+    has_mesh = bool(data.keys() & {"mesh", "targets"})
+    found = [steps for steps in own if has_mesh and not _missing(steps, data)]
+    return found + inner if inner else own
 
 
 def _own_routes(name: str, data: Any) -> list[tuple[str, ...]]:
@@ -265,14 +236,14 @@ def _own_routes(name: str, data: Any) -> list[tuple[str, ...]]:
     return [route]
 
 
-def _make_room(steps: tuple[str, ...], data: Any, values: dict[Route, Excerpt]) -> None:
+def _make_room(steps: tuple[str, ...], data: Any, values: _Places) -> None:
     """Write an axis that is a size alone as one with fields, where a setting names a field."""
     axes = data.get("axes") if isinstance(data, dict) and steps[0] == "axes" else None
     if not isinstance(axes, dict) or len(steps) < 3:
         return
     name, rest = _first_key(axes, steps[1:])
-    size = axes.get(name)
-    if rest and name in axes and not isinstance(size, dict | list):
+    size = axes.get(name, [])
+    if rest and not isinstance(size, dict | list):
         axes[name] = {} if size is None else {"size": size}
         if size is not None and ("axes", name) in values:
             values["axes", name, "size"] = values["axes", name]
@@ -320,8 +291,7 @@ def _unknown_step(steps: tuple[str, ...], data: Any, span: Span) -> Diagnostic |
 
 def _mesh_axes(targets: Mapping[str, Any]) -> Iterator[str]:
     for target in targets.values():
-        mesh = target.get("mesh") if isinstance(target, dict) else None
-        yield from mesh if isinstance(mesh, dict) else ()
+        yield from _mapping(_mapping(target).get("mesh"))
 
 
 def _put(data: Any, steps: tuple[str, ...], value: Any) -> Route | None:
@@ -348,11 +318,7 @@ def _put(data: Any, steps: tuple[str, ...], value: Any) -> Route | None:
 
 
 def _point_at_setting(
-    route: Route,
-    key: Excerpt,
-    value: Excerpt,
-    keys: dict[Route, Excerpt],
-    values: dict[Route, Excerpt],
+    route: Route, key: Excerpt, value: Excerpt, keys: _Places, values: _Places
 ) -> None:
     """Make everything that the setting replaced or brought with it stand in its text."""
     for places in (keys, values):

@@ -77,10 +77,8 @@ def read_project(source: SourceFile) -> tuple[LevelTable | None, tuple[Diagnosti
         return None, ()
     lints = own.get("lints", {})
     if not isinstance(lints, dict):
-        message = "`[tool.shardspec] lints` should be a table"
-        return LevelTable(), (
-            point(codes.WRONG_TYPE, message, _place(source, "lints"), help=_AS_IN),
-        )
+        message, place = "`[tool.shardspec] lints` should be a table", _place(source, "lints")
+        return LevelTable(), (point(codes.WRONG_TYPE, message, place, help=_AS_IN),)
     return _table(lints), tuple(_faults(lints, source))
 
 
@@ -144,27 +142,20 @@ def _place(source: SourceFile, word: str) -> Span:
     following = re.compile(r"^[ \t]*\[", re.MULTILINE).search(source.text, start)
     end = following.start() if following else len(source.text)
     words = re.compile(rf"(?<![\w-]){re.escape(word)}(?![\w-])").finditer(source.text, start, end)
-    found = next((each for each in words if not _is_comment(source.text, each.start())), header)
+    found = next((w for w in words if "#" not in _before(source.text, w.start())), header)
     return Span(source, *found.span()) if found else source.whole
 
 
-def _is_comment(text: str, at: int) -> bool:
-    return "#" in text[text.rfind("\n", 0, at) + 1 : at]
-
-
 def _not_toml(source: SourceFile, why: str) -> Diagnostic:
-    found = _WHERE.search(why)
-    message = (
-        f"this is not TOML: {why.partition(' (at ')[0][:1].lower()}{why.partition(' (at ')[0][1:]}"
-    )
-    span = source.whole
+    found, span = _WHERE.search(why), source.whole
+    why = why.partition(" (at ")[0]
     if found:
         lines = source.text.splitlines(keepends=True)
         at = sum(map(len, lines[: int(found[1]) - 1])) + int(found[2]) - 1
         at = min(at, max(len(source.text) - 1, 0))
         span = Span(source, at, min(at + 1, len(source.text)))
     help = "shardspec reads `[tool.shardspec]` of the pyproject.toml above a spec"
-    return point(codes.SYNTAX, message, span, help=help)
+    return point(codes.SYNTAX, f"this is not TOML: {why[:1].lower()}{why[1:]}", span, help=help)
 
 
 _MARK = re.compile(r"#[ \t]*shardspec[ \t]*:[ \t]*(?=[A-Za-z])")
@@ -186,11 +177,6 @@ class Suppression(NamedTuple):
     line: int | None
     span: Span
     comment: Span
-
-    def silences(self, diagnostic: Diagnostic) -> Iterator[Excerpt]:
-        """Yield the names in it that silence a finding on its line."""
-        code = diagnostic.code
-        yield from (each for each in self.findings if each.text in (code.id, code.name))
 
 
 class Marked(NamedTuple):
@@ -223,8 +209,9 @@ def _silencers(diagnostic: Diagnostic) -> Iterator[Excerpt]:
         return
     by_line = _by_line(label.span.source)
     if by_line:
+        named = (diagnostic.code.id, diagnostic.code.name)
         for suppression in (*by_line.get(None, ()), *by_line.get(label.span.line, ())):
-            yield from suppression.silences(diagnostic)
+            yield from (each for each in suppression.findings if each.text in named)
 
 
 @lru_cache(maxsize=16)
@@ -241,7 +228,7 @@ def marked(source: SourceFile) -> Marked:
     if not _MARK.search(source.text):
         return Marked()
     comments, first_entry = _comments(source)
-    own = {comment.line for comment in comments if _is_own_line(comment)}
+    own = {c.line for c in comments if not _before(source.text, c.start).strip()}
     below: dict[int, int] = {}  # the first line below each that holds no comment alone
     for line in sorted(own, reverse=True):
         below[line] = below.get(line + 1, line + 1)
@@ -285,9 +272,9 @@ def _comments(source: SourceFile) -> tuple[tuple[Span, ...], int]:
     return tuple(Span(source, start, stop) for start, stop in stops), first
 
 
-def _is_own_line(comment: Span) -> bool:
-    text = comment.source.text
-    return not text[text.rfind("\n", 0, comment.start) + 1 : comment.start].strip()
+def _before(text: str, at: int) -> str:
+    """Return what stands before an offset on its line."""
+    return text[text.rfind("\n", 0, at) + 1 : at]
 
 
 def _directives(comment: Span) -> Iterator[Span]:
@@ -305,10 +292,8 @@ def _after_mark(span: Span) -> int:
 
 def _suppression(found: re.Match[str], span: Span, comment: Span, line: int | None) -> Suppression:
     source = span.source
-    words = _WORD.finditer(source.text, found.start(2), found.end(2))
-    findings = tuple(
-        Excerpt(word[0], Span(source, word.start(), word.end()), word.start()) for word in words
-    )
+    words = _WORD.finditer(source.text, *found.span(2))
+    findings = tuple(Excerpt(word[0], Span(source, *word.span()), word.start()) for word in words)
     return Suppression(findings, line, Span(source, span.start, found.end()), comment)
 
 

@@ -2,67 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
 
-from shardspec.diagnostics import Diagnostic, Excerpt, codes, point
-from shardspec.ir import spec as ir
+from shardspec.diagnostics import Excerpt
 from shardspec.ir.program import Line, Product, Term, TermDim
 from shardspec.language.grammar import step_lines
-from shardspec.language.grammar.syntax import Name, SizeExpr, SyntaxFault
-from shardspec.language.layer import unknown_dtype
-from shardspec.language.reading import Route, SourceMap
+from shardspec.language.grammar.syntax import Name, SizeExpr
+from shardspec.language.walk import Walk
 
 if TYPE_CHECKING:
     from shardspec.language.document import StepEntry
 
-T = TypeVar("T")
 #: Lines of one program: as many as a person reads.
 _MOST_LINES = 1_000
 
 
-class Walk(Protocol):
-    """What the walk over a document offers to a section."""
-
-    source_map: SourceMap
-
-    def excerpt(self, route: Route, text: str) -> Excerpt:
-        """Return the value at `route`."""
-
-    def parse(self, parser: Callable[[str], T | SyntaxFault], excerpt: Excerpt) -> T | None:
-        """Return what `parser` makes of a text, or None after reporting its fault."""
-
-    def pattern(self, excerpt: Excerpt, *, is_regex: bool) -> ir.Pattern | None:
-        """Return the pattern, or None after reporting why it does not compile."""
-
-    def report(self, diagnostic: Diagnostic) -> None:
-        """Keep a finding."""
-
-
 def stated_step(walk: Walk, entry: StepEntry) -> tuple[tuple[str, Any], ...]:
     """Return the fields of `step:` that a document sets, and where."""
-    stated: dict[str, Any] = {}
-    for key in ("mode", "microbatches", "attention", "gradients", "pipeline"):
-        if getattr(entry, key) is not None:
-            stated[key] = getattr(entry, key)
-    if entry.tokens is not None:
-        excerpt = walk.excerpt(("step", "tokens"), entry.tokens)
-        count = walk.parse(step_lines.parse_count, excerpt)
-        stated |= {} if count is None else {"tokens": count}
-    if entry.experts is not None:
-        excerpt = walk.excerpt(("step", "experts"), entry.experts)
-        experts = walk.parse(step_lines.parse_experts, excerpt)
-        stated |= {} if experts is None else {"experts": experts}
-    if entry.dtype is not None:
-        known = ir.dtype_name(entry.dtype)
-        if known is None:
-            span = walk.source_map.value(("step", "dtype")).span
-            walk.report(unknown_dtype(entry.dtype, span))
-        stated |= {} if known is None else {"dtype": known}
+    keys = ("mode", "microbatches", "attention", "gradients", "pipeline")
+    stated: dict[str, Any] = {key: getattr(entry, key) for key in keys}
+    for key, parse in (("tokens", step_lines.parse_count), ("experts", step_lines.parse_experts)):
+        text = getattr(entry, key)
+        stated[key] = text and walk.parse(parse, walk.excerpt(("step", key), text))
+    stated["dtype"] = entry.dtype and walk.dtype(("step", "dtype"), entry.dtype)
     if entry.remat is not None:
         stated["remat"] = tuple(entry.remat) or ("none",)
     if entry.program is not None:
         stated["program"] = tuple(_lines(walk, entry.program))
+    stated = {key: value for key, value in stated.items() if value is not None}
     if stated or entry.extends is not None:
         stated["span"] = walk.source_map.key(("step",)).span
     return tuple(stated.items())
@@ -73,7 +41,7 @@ def _lines(walk: Walk, program: list[str]) -> Iterator[Line]:
         message = f"a program of {len(program):,} lines"
         help = f"{_MOST_LINES:,} are the most: a pattern runs once for each array that it matches"
         span = walk.source_map.key(("step", "program")).span
-        walk.report(point(codes.WRONG_TYPE, message, span, help=help))
+        walk.fault(message, span, help)
     for index, text in enumerate(program[:_MOST_LINES]):
         excerpt = walk.excerpt(("step", "program", index), text)
         line = walk.parse(step_lines.parse_step_line, excerpt)

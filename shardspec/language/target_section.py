@@ -8,18 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, Span, codes, point
 from shardspec.diagnostics.words import listed
 from shardspec.ir import spec as ir
 from shardspec.ir.spec import Hardware
 from shardspec.language.catalogue import find_hardware, machine_fault
-from shardspec.language.derive_section import Walk
 from shardspec.language.grammar import expressions, syntax
 from shardspec.language.grammar.device_lists import parse_devices
 from shardspec.language.meshes import TargetDecl
 from shardspec.language.reading import Route, is_dsl
+from shardspec.language.walk import Walk
 from shardspec.topology.sizes import StatedAxis, StatedMesh
 
 if TYPE_CHECKING:
@@ -27,66 +27,49 @@ if TYPE_CHECKING:
     from shardspec.topology.by_hand import DeviceRun
 
 
-class TargetWalk(Walk, Protocol):
-    """What the walk over a document offers to its targets."""
-
-    document: Document
-    faulty: frozenset[Route]
-    diagnostics: list[Diagnostic]
-
-    def name(self, route: Route) -> bool:
-        """Say whether the key at `route` is a name that expressions can use; report if not."""
-
-
 #: Beyond any machine there is; a placement is worked out device by device.
 _MOST_DEVICES = 1 << 18
 
 
-def stated_targets(walk: TargetWalk) -> Iterator[TargetDecl]:
+def stated_targets(walk: Walk) -> Iterator[TargetDecl]:
     """Yield the targets; top-level `mesh` is one called `default`, and then the only one."""
-    entries = {name: (("targets", name), entry) for name, entry in walk.document.targets.items()}
-    if walk.document.mesh is not None and not entries:
-        yield from _counted(walk, "default", (), walk.document)
-    elif walk.document.mesh is None and "mesh" in walk.document.model_fields_set:
-        span = walk.source_map.key(("mesh",)).span
-        walk.report(
-            point(codes.WRONG_TYPE, "`mesh` is empty", span, help="as in `mesh: {data: 8}`")
-        )
-    elif walk.document.mesh is None:
-        stated = {"hardware": walk.document.hardware, "devices": walk.document.devices}
-        for key in (key for key, value in stated.items() if value is not None):
-            span = walk.source_map.key((key,)).span
-            own = f"that of one of the targets is `targets.NAME.{key}`"
-            help = f"add `mesh: {{data: rest}}`; {own}"
-            message = f"`{key}` stands without a `mesh`"
-            walk.report(point(codes.WRONG_TYPE, message, span, help=help))
+    document = walk.document
+    entries = {name: (("targets", name), entry) for name, entry in document.targets.items()}
+    if document.mesh is not None and not entries:
+        yield from _counted(walk, "default", (), document)
+    elif document.mesh is None and "mesh" in document.model_fields_set:
+        place = walk.source_map.key(("mesh",)).span
+        walk.fault("`mesh` is empty", place, "as in `mesh: {data: 8}`")
+    elif document.mesh is None:
+        for key in ("hardware", "devices"):
+            if getattr(document, key) is not None:
+                own = f"that of one of the targets is `targets.NAME.{key}`"
+                help = f"add `mesh: {{data: rest}}`; {own}"
+                span = walk.source_map.key((key,)).span
+                walk.fault(f"`{key}` stands without a `mesh`", span, help)
     for name, (route, entry) in entries.items():
         yield from _counted(walk, name, route, entry)
-    if walk.document.mesh is not None and entries:
+    if document.mesh is not None and entries:
         walk.report(_mesh_beside(walk, entries))
-        known = _target(walk, "default", (), walk.document)
-        yield known._replace(is_sound=False)
+        yield _target(walk, "default", (), document)._replace(is_sound=False)
 
 
-def _mesh_beside(walk: TargetWalk, targets: Iterable[str]) -> Diagnostic:
+def _mesh_beside(walk: Walk, targets: Iterable[str]) -> Diagnostic:
     """Return the fault of a mesh without a name beside targets with names."""
     span = walk.source_map.key(("mesh",)).span
-    if is_dsl(span.source):
-        message = f"a `mesh` without a name stands beside {listed(targets)}"
-        help = "give it a name, as in `target laptop { data = 8 }`, or take it out"
-    else:
-        message = f"`mesh` is for a spec with one machine, and `targets` has {listed(targets)}"
-        help = (
-            "move it under `targets` with a name, as in `laptop: {mesh: {data: 8}}`, or take it out"
-        )
+    message = f"a `mesh` without a name stands beside {listed(targets)}"
+    help = "give it a name, as in `target laptop { data = 8 }`, or take it out"
     labels = [Label(span, "which of them would count?")]
     if not is_dsl(span.source):
+        message = f"`mesh` is for a spec with one machine, and `targets` has {listed(targets)}"
+        form = "`laptop: {mesh: {data: 8}}`"
+        help = f"move it under `targets` with a name, as in {form}, or take it out"
         labels.append(Label(walk.source_map.key(("targets",)).span, "", primary=False))
     return Diagnostic(codes.WRONG_TYPE, message, tuple(labels), help=help)
 
 
 def _counted(
-    walk: TargetWalk, name: str, route: Route, entry: TargetEntry | Document
+    walk: Walk, name: str, route: Route, entry: TargetEntry | Document
 ) -> Iterator[TargetDecl]:
     """Yield a target; `pod[1]`, `pod[2]`, ... where it stands for several counts of slices."""
     target, hardware = _target(walk, name, route, entry), entry.hardware
@@ -104,19 +87,15 @@ def _counted(
         yield target._replace(name=own, mesh=stated)
 
 
-def _target(walk: TargetWalk, name: str, route: Route, entry: TargetEntry | Document) -> TargetDecl:
+def _target(walk: Walk, name: str, route: Route, entry: TargetEntry | Document) -> TargetDecl:
     """Return a target, its mesh not solved yet, and report what cannot be read."""
     hardware, sizes = entry.hardware, entry.mesh or {}
     inner: Route = (*route, "mesh")
     routes = [(*inner, axis) for axis in sizes if walk.name((*inner, axis))]
     is_faulty = any((*inner, axis) in walk.faulty for axis in sizes)
     faults: list[Diagnostic] = []
-    machine = None
-    if hardware is not None:
-        machine = _hardware(walk.excerpt((*route, "hardware"), hardware))
-    if isinstance(machine, Diagnostic):
-        faults.append(machine)
-        machine = None
+    machine = hardware and _hardware(walk.excerpt((*route, "hardware"), hardware))
+    faults += [machine] if isinstance(machine, Diagnostic) else []
     axes: dict[str, StatedAxis] = {}
     sizes_of = {}
     wholes = []
@@ -137,14 +116,15 @@ def _target(walk: TargetWalk, name: str, route: Route, entry: TargetEntry | Docu
     devices = _devices(walk, (*route, "devices"), entry, faults)
     is_read = not faults and not is_faulty
     place = walk.source_map.key(inner).span
-    stated = StatedMesh(name, tuple(axes.values()), machine, place, is_read, devices)
+    known = machine if isinstance(machine, Hardware) else None
+    stated = StatedMesh(name, tuple(axes.values()), known, place, is_read, devices)
     walk.diagnostics += [replace(fault, target=name) for fault in faults]
     span = walk.source_map.key(route or ("mesh",)).span
     return TargetDecl(name, stated, sizes_of, tuple(wholes), span)
 
 
 def _devices(
-    walk: TargetWalk, route: Route, entry: TargetEntry | Document, faults: list[Diagnostic]
+    walk: Walk, route: Route, entry: TargetEntry | Document, faults: list[Diagnostic]
 ) -> tuple[tuple[DeviceRun, ...], Span] | None:
     """Return the devices that a target lists, each with its place."""
     text = entry.devices

@@ -11,13 +11,12 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardspec.diagnostics import Diagnostic, Fix, Span, codes, point
+from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.language.reading import SPEC_ALONE, Reading, Route
 from shardspec.versions import LANGUAGE
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
     from pydantic_core import ErrorDetails
 
     from shardspec.language.document import Document
@@ -34,14 +33,12 @@ _TOP_KEY = re.compile(r"^[\"']?([A-Za-z_][\w.-]*)[\"']?[ \t]*:(?=\s|$)", re.MULT
 #: A spec without a version says one of these, and nothing that is no key of a spec.
 _TELLING = frozenset({"rules", "extends", "mesh", "targets"})
 
+_MAPPING = "a mapping of names to values"
 _WANTED = {
     "string_type": "text",
     "int_type": "a whole number",
-    "list_type": "a list",
-    "tuple_type": "a list",
-    "dict_type": "a mapping of names to values",
-    "model_type": "a mapping of names to values",
-    "model_attributes_type": "a mapping of names to values",
+    **dict.fromkeys(("list_type", "tuple_type"), "a list"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), _MAPPING),
 }
 
 
@@ -89,33 +86,25 @@ def _one_each(faults: Sequence[ErrorDetails], reading: Reading) -> list[ErrorDet
     """Return the faults, of a rule written as a mapping (`- batch: fsdp`) only that."""
     from shardspec.language.grammar.parse_faults import rule_meant
 
+    rules = reading.data.get("rules") if isinstance(reading.data, dict) else None
     kept: list[ErrorDetails] = []
     for fault in faults:
-        item = _item_of_rules(fault["loc"], reading)
+        loc = fault["loc"][:2]
+        at = loc[1] if len(loc) > 1 and loc[0] == "rules" else None
+        item = rules[at] if isinstance(rules, list) and isinstance(at, int) else None
         if not isinstance(item, dict) or rule_meant(item) is None or "rule" in item:
             kept.append(fault)
         elif fault["type"] == "missing":
-            loc = fault["loc"][:2]
             kept.append({**fault, "type": "model_type", "loc": loc, "input": item})
     return kept
 
 
-def _item_of_rules(loc: Sequence[str | int], reading: Reading) -> Any:
-    """Return the item of `rules` that a fault is about, None for any other place."""
-    rules = reading.data.get("rules") if isinstance(reading.data, dict) else None
-    at = loc[1] if len(loc) > 1 and loc[0] == "rules" else None
-    return rules[at] if isinstance(rules, list) and isinstance(at, int) else None
-
-
 def _wrong_version(version: int, reading: Reading) -> Diagnostic:
-    known = f"version {LANGUAGE}"
-    return point(
-        codes.VERSION,
-        f"language version {version} is not known to this shardspec, which reads {known}",
-        reading.source_map.value(("shardspec",)).span,
-        "asked for here",
-        help=f"write `shardspec: {LANGUAGE}`, or install a shardspec that reads it",
-    )
+    known = f"this shardspec, which reads version {LANGUAGE}"
+    message = f"language version {version} is not known to {known}"
+    span = reading.source_map.value(("shardspec",)).span
+    help = f"write `shardspec: {LANGUAGE}`, or install a shardspec that reads it"
+    return point(codes.VERSION, message, span, "asked for here", help=help)
 
 
 def _follows(fault: ErrorDetails, reading: Reading) -> bool:
@@ -187,37 +176,34 @@ def _diagnostic(fault: ErrorDetails, reading: Reading) -> Diagnostic:
     route = _route(fault["loc"], reading)
     if fault["type"] == "extra_forbidden":
         return _unknown_key(route, reading)
-    name = ".".join(str(step) for step in fault["loc"])
+    help = _field_help(fault["loc"])
     if fault["type"] == "missing":
         missing = fault["loc"][-1]
-        return point(
-            codes.WRONG_TYPE,
-            f"`{'.'.join(map(str, route))}` lacks `{missing}`",
-            reading.source_map.key(route).span,
-            f"`{missing}` belongs in here",
-            help=_field_help(fault["loc"]),
-        )
-    return point(
-        codes.WRONG_TYPE,
-        f"`{name}`: {_complaint(fault)}",
-        reading.source_map.value(route).span,
-        help=_meant(route, fault["input"]) or _field_help(fault["loc"]),
-    )
+        message, label = f"`{_dotted(route)}` lacks `{missing}`", f"`{missing}` belongs in here"
+        place = reading.source_map.key(route).span
+        return point(codes.WRONG_TYPE, message, place, label, help=help)
+    message = f"`{_dotted(fault['loc'])}`: {_complaint(fault)}"
+    place = reading.source_map.value(route).span
+    return point(codes.WRONG_TYPE, message, place, help=_meant(route, fault["input"]) or help)
+
+
+def _dotted(route: Sequence[str | int]) -> str:
+    return ".".join(map(str, route))
 
 
 def _meant(route: Route, value: Any) -> str | None:
     """Return how a rule or a partition is written that was said with lists and mappings."""
     from shardspec.language.grammar.parse_faults import partition_meant, rule_meant
 
+    meant = None
     if route == ("rules",) and isinstance(value, dict):
-        rules = [rule_meant({key: entry}) for key, entry in value.items()]
-        return f"rules are a list: `- {rules[0]}`" if rules and rules[0] else None
+        first = next(iter(value.items()), None)
+        meant = rule_meant(dict([first])) if first else None
+        return f"rules are a list: `- {meant}`" if meant else None
     if len(route) == 2 and route[0] == "rules":
         meant = rule_meant(value)
     elif len(route) == 3 and route[::2] == ("overrides", "spec"):
         meant = partition_meant(value)
-    else:
-        return None
     return f"write `{meant}`" if meant else None
 
 
@@ -260,40 +246,28 @@ def _kind(value: object) -> str:
 
 
 def _unknown_key(route: Route, reading: Reading) -> Diagnostic:
+    from shardspec.diagnostics.suggest import respelt
+
     known = fields_at(route[:-1], is_phase=bool(reading.phase))
     key = str(route[-1])
     place = reading.source_map.key(route).span
     help = did_you_mean(key, known) or f"known here: {listed(known, limit=20)}"
-    if key.endswith((")", "]")):
-        help = 'between `{` and `}`, quote what holds a comma: `"(none, model)"`'
-    return point(
-        codes.UNKNOWN_KEY,
-        f"unknown key `{key}`",
-        place,
-        "means nothing here",
-        help=help,
-        fix=None if key.endswith((")", "]")) else _respelt(key, place, route, known, reading),
-    )
-
-
-def _respelt(
-    key: str, place: Span, route: Route, known: Sequence[str], reading: Reading
-) -> Fix | None:
-    """Return the fix that writes the nearest key, where that is not taken."""
-    from shardspec.diagnostics.suggest import respelt
-
     fix = respelt([place], key, known)
-    taken = (*route[:-1], fix.edits[0].text) in reading.source_map.keys if fix else True
-    return None if taken else fix
+    if fix is not None and (*route[:-1], fix.edits[0].text) in reading.source_map.keys:
+        fix = None  # the nearest key stands there already
+    if key.endswith((")", "]")):
+        help, fix = 'between `{` and `}`, quote what holds a comma: `"(none, model)"`', None
+    message, label = f"unknown key `{key}`", "means nothing here"
+    return point(codes.UNKNOWN_KEY, message, place, label, help=help, fix=fix)
 
 
 def fields_at(route: Sequence[str | int], *, is_phase: bool = False) -> tuple[str, ...]:
     """Return the keys that the format knows at `route`, which is counted from a phase or a file."""
-    from shardspec.language.document import Document
+    from shardspec.language.document import ENTRIES, Document
 
     if route and route[0] == "phases":
         return fields_at(route[2:], is_phase=True)
-    model = _entry_model(route[0]) if route else None
+    model = ENTRIES.get(route[0]) if route else None
     if model is not None:
         return tuple(model.model_fields)
     return tuple(each for each in Document.model_fields if not (is_phase and each in SPEC_ALONE))
@@ -311,19 +285,12 @@ def looks_like_spec(text: str) -> bool:
     return bool(keys & _TELLING) and len(keys) > 1 and keys <= set(fields_at(()))
 
 
-def _entry_model(section: str | int) -> type[BaseModel] | None:
-    """Return the model of the entries of a section, None where they are plain values."""
-    from shardspec.language.document import ENTRIES
-
-    return ENTRIES.get(section)
-
-
 def _field_help(loc: Sequence[str | int]) -> str | None:
     """Return the description of the innermost field that `loc` leads to, behind its name."""
-    from shardspec.language.document import Document
+    from shardspec.language.document import ENTRIES, Document
 
     innermost = "mesh" if _is_mesh_size(loc) else str(loc[-1])
-    inner = _entry_model("targets" if innermost == "mesh" else loc[0])
+    inner = ENTRIES.get("targets" if innermost == "mesh" else loc[0])
     for name, model in ((innermost, inner), (str(loc[0]), Document)):
         field = model.model_fields.get(name) if model else None
         if field is not None and field.description:

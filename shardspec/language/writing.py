@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -82,15 +81,12 @@ def _kind(path: str, text: str) -> Kind | None:
 
 def _is_code(about: os.stat_result) -> bool:
     """Say whether a file is a module that was imported."""
-    return any(os.path.samestat(about, each) for each in _modules())
-
-
-def _modules() -> Iterator[os.stat_result]:
-    for module in list(sys.modules.values()):
-        name = getattr(module, "__file__", None)
-        with suppress(OSError, ValueError):
-            if isinstance(name, str):
-                yield os.stat(name)
+    names = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    for name in filter(None, names):
+        with suppress(OSError, ValueError, TypeError):
+            if os.path.samestat(about, os.stat(name)):
+                return True
+    return False
 
 
 def replace_file(path: str, text: str) -> None:

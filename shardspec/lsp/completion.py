@@ -29,6 +29,7 @@ Kind = types.CompletionItemKind
 _WORD = re.compile(r"(?<![\w.-])[\w.-]*+$")
 _TEXT = re.compile(r"(?<![^\s\"'{}\[\],:])[^\s\"'{}\[\],:]*+$")
 _PATH = re.compile(r"(?<![^\s\"'])[^\s\"']*+$")
+_FOLDER = re.compile(r"((?:\.\.?/)(?:[^\s\"']*/)?)[^/\s\"']*$")
 #: Of `2 * tpu v5`, what is no number of slices.
 _MACHINE = re.compile(r"(?<=[\s\"'*:{,])[\w-][\w .-]*$")
 #: How far back from the cursor what is being written is looked for.
@@ -43,20 +44,22 @@ _OF_FILES_AND_PATHS = frozenset(
 )
 
 
+#: Where names of logical axes stand.
+_OF_NAMES = ("step.program", "params", "scan", "activations", "*.axes")
+
+
 class Choice(NamedTuple):
     """Something that may stand here.
 
     Attributes:
       detail: what it is, behind it.
       text: what is written, where that is more than the label.
-      page: what there is to read on it.
     """
 
     label: str
     kind: types.CompletionItemKind
     detail: str = ""
     text: str = ""
-    page: str = ""
 
 
 def completions(snapshot: Snapshot, known: Spec | None, offset: int) -> list[types.CompletionItem]:
@@ -76,19 +79,16 @@ def completions(snapshot: Snapshot, known: Spec | None, offset: int) -> list[typ
         pattern = _MACHINE if choice.kind is Kind.Unit else pattern
         written = pattern.search(before)
         start = offset - len(written[0] if written else "")
-        found.append(
-            types.CompletionItem(
-                label=choice.label,
-                kind=choice.kind,
-                detail=choice.detail or None,
-                documentation=choice.page or None,
-                sort_text=f"{number:05}",
-                filter_text=choice.label,
-                text_edit=types.TextEdit(
-                    snapshot.lines.range(start, offset), choice.text or choice.label
-                ),
-            )
+        where = snapshot.lines.range(start, offset)
+        item = types.CompletionItem(
+            label=choice.label,
+            kind=choice.kind,
+            detail=choice.detail or None,
+            sort_text=f"{number:05}",
+            filter_text=choice.label,
+            text_edit=types.TextEdit(where, choice.text or choice.label),
         )
+        found.append(item)
     return found
 
 
@@ -135,12 +135,10 @@ class _Choices:
             section = SECTION_OF.get(word, word)
             if in_phase and section in SPEC_ALONE:
                 continue
-            lines = field_page(section)
-            detail = lines[0].partition(": ")[2] if lines else ""
-            text = f"{word} " if self.place.is_dsl else f"{word}: "
+            text = f"{word}{self._ending}"
             if self.place.is_dsl and word in BLOCKS and word not in ("target", "phase"):
                 text = f"{word} {{"
-            yield Choice(word, Kind.Keyword, detail, text)
+            yield Choice(word, Kind.Keyword, _about_key(section), text)
 
     def _keys(self) -> Iterator[Choice]:
         inner = self.place.inner
@@ -154,7 +152,7 @@ class _Choices:
             yield from (c for c in self._logical_axes(": ") if c.label not in stated)
         elif section in ("params", "derive", "scan", "memory", "training") and len(inner) == 1:
             yield from self._paths(is_key=True)
-        elif section == "policy" or len(inner) == _depth_of_entry(section):
+        elif section == "policy" or len(inner) == 2 - (section in ("state", "coverage", "step")):
             yield from self._fields(section)
 
     @property
@@ -165,9 +163,8 @@ class _Choices:
         """Yield the keys of an entry that is a mapping."""
         for name in fields_at((section,)):
             if name not in fields_at(()) or section == "targets" or len(self.place.inner) > 1:
-                lines = field_page(f"{section}.{name}")
-                detail = lines[0].partition(": ")[2] if lines else ""
-                yield Choice(name, Kind.Property, detail, f"{name}{self._ending}")
+                about = _about_key(f"{section}.{name}")
+                yield Choice(name, Kind.Property, about, f"{name}{self._ending}")
 
     # values
 
@@ -201,21 +198,15 @@ class _Choices:
             "extends": lambda: self._files("presets", (".yaml", ".yml", ".shard")),
             "manifest": lambda: self._files("arrays", (".yaml", ".yml", ".json")),
             "step.extends": lambda: self._files("steps", (".yaml", ".yml", ".shard")),
-            "step.program": self._names,
-            "axes": self._sizes,
-            "let": self._sizes,
-            "params": self._names,
-            "scan": self._names,
-            "activations": self._names,
+            **dict.fromkeys(
+                ("step.program", "params", "scan", "activations", "*.axes"), self._names
+            ),
+            **dict.fromkeys(("axes", "let"), self._sizes),
+            **dict.fromkeys(("arrays", "caches"), self._array),
+            **dict.fromkeys(("*.spec", "*.over"), self._partition),
+            **dict.fromkeys(("*.path", "*.match"), self._paths),
             "derive": self._derived,
             "drop": self._logical_axes,
-            "arrays": self._array,
-            "caches": self._array,
-            "*.axes": self._names,
-            "*.spec": self._partition,
-            "*.over": self._partition,
-            "*.path": self._paths,
-            "*.match": self._paths,
         }
 
     def _rule(self) -> Iterator[Choice]:
@@ -316,9 +307,8 @@ class _Choices:
             detail = f"{row.first.param}, {counted(len(row.shardings), 'array')}, {size}"
             yield Choice(name, Kind.Value, detail, self._quoted(name, is_quoted) + ending)
         for end in [*ends][:_MOST]:
-            yield Choice(
-                end, Kind.Value, "wherever it stands", self._quoted(end, is_quoted) + ending
-            )
+            text = self._quoted(end, is_quoted) + ending
+            yield Choice(end, Kind.Value, "wherever it stands", text)
 
     def _quoted(self, path: str, is_quoted: bool) -> str:
         """Return a path as YAML takes it: one with signs of a glob needs quotes."""
@@ -331,9 +321,7 @@ class _Choices:
             for name in assets.spec_names(kind):
                 yield Choice(name, Kind.Module, bundled_doc(kind, name))
         folder = os.path.dirname(self.snapshot.path)
-        written = re.search(
-            r"((?:\.\.?/)(?:[^\s\"']*/)?)[^/\s\"']*$", self.place.written[-_FURTHEST:]
-        )
+        written = _FOLDER.search(self.place.written[-_FURTHEST:])
         inner = written[1] if written else "./"
         where = os.path.normpath(os.path.join(folder, inner))
         for name in _listed(where, suffixes):
@@ -383,27 +371,26 @@ _WORDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("step", "pipeline"): ("gpipe",),
     ("step", "remat"): ("none", "full", "dots", "stages"),
     ("step", "dtype"): ("bf16", "f32"),
+    ("memory",): MEMORY_KINDS,
+    ("training",): ("trained", "frozen"),
+    ("shardspec",): ("1",),
 }
 
 
 def _constants(where: tuple[str, ...]) -> Iterator[Choice]:
-    words: Iterable[str] = _WORDS.get(where[:2], ())
+    words: Iterable[str] = _WORDS.get(where[:2], _WORDS.get(where[:1], ()))
     if where[0] == "lints" and len(where) > 1:
         words = ("allow", "warn", "error")
-    elif where[0] == "memory" or where[-1:] == ("memory",):
+    elif where[-1] == "memory":
         words = MEMORY_KINDS
-    elif where[0] == "training":
-        words = ("trained", "frozen")
-    elif where == ("shardspec",):
-        words = ("1",)
-    elif where[-1:] == ("interleaved",):
+    elif where[-1] == "interleaved":
         words = ("true", "false")
     yield from (Choice(word, Kind.EnumMember) for word in words)
 
 
-def _depth_of_entry(section: str) -> int:
-    """Return how deep the keys of an entry stand: `axes`, a name, then its keys."""
-    return 1 if section in ("policy", "state", "coverage", "step") else 2
+def _about_key(name: str) -> str:
+    """Return what the first line of a key's page says of it."""
+    return "".join(field_page(name)[:1]).partition(": ")[2]
 
 
 def resolve(item: types.CompletionItem) -> types.CompletionItem:

@@ -45,9 +45,7 @@ class Place(NamedTuple):
     @property
     def inner(self) -> tuple[str, ...]:
         """Return the route counted from the phase that it is in, if it is in one."""
-        return (
-            self.route[2:] if self.route[:1] == ("phases",) and len(self.route) > 1 else self.route
-        )
+        return self.route[2:] if self.route[:1] == ("phases",) and self.route[1:] else self.route
 
 
 def place_at(text: str, offset: int, *, is_dsl: bool) -> Place:
@@ -212,9 +210,7 @@ class _Flow:
                 self.at += 1
                 if char == ",":
                     untried = self.at
-                    inner, is_key, start = (
-                        (route, True, self.at) if is_map else (inner, False, self.at)
-                    )
+                    inner, is_key, start = route if is_map else inner, is_map, self.at
         written = self.text[start:].lstrip()
         return Place(route if is_key and is_map else inner, is_key, written)
 
@@ -251,10 +247,9 @@ def _is_over(statement: Statement, before: str) -> bool:
 def _in_block(word: str, rest: str, block: Statement, before: str, route: tuple[str, ...]) -> Place:
     """Return the place within the braces of a section or a mesh."""
     section = SECTION_OF.get(word, word)
+    section_route = (*route, section)
     if word == "target":
-        section_route = (*route, "targets", rest.split()[0] if rest.split() else "", "mesh")
-    else:
-        section_route = (*route, "activations" if section == "activation" else section)
+        section_route = (*route, "targets", *(rest.split() or [""])[:1], "mesh")
     last = block.entries[-1] if block.entries else None
     entry = "" if last is None or _is_over(last, before) else before[last.start :]
     if section == "rules":

@@ -76,9 +76,7 @@ def _at_place(answer: Callable[[Snapshot, int], object]) -> Answer:
     return lambda server, snapshot, params: answer(snapshot, snapshot.lines.offset(params.position))
 
 
-def _actions(
-    server: SpecServer, snapshot: Snapshot, params: types.CodeActionParams
-) -> list[types.CodeAction]:
+def _actions(server: SpecServer, snapshot: Snapshot, params: Any) -> object:
     only = params.context.only
     found = []
     if _is_asked(types.CodeActionKind.QuickFix, only):
@@ -88,12 +86,10 @@ def _actions(
     return found
 
 
-def _is_asked(
-    kind: types.CodeActionKind, only: Sequence[types.CodeActionKind | str] | None
-) -> bool:
+def _is_asked(kind: types.CodeActionKind, only: Sequence[str] | None) -> bool:
     """Say whether a kind of actions is among those that an editor wants, or below one of them."""
     name = f"{kind.value}."
-    return only is None or any(name.startswith(f"{wanted}.") for wanted in map(_word, only))
+    return only is None or any(name.startswith(f"{_word(wanted)}.") for wanted in only)
 
 
 def _word(kind: types.CodeActionKind | str) -> str:
@@ -114,44 +110,31 @@ def _hover(snapshot: Snapshot, offset: int) -> types.Hover | None:
     return types.Hover(markup) if text else None
 
 
-def _completed(
-    server: SpecServer, snapshot: Snapshot, params: types.CompletionParams
-) -> list[types.CompletionItem]:
+def _completed(server: SpecServer, snapshot: Snapshot, params: Any) -> object:
     known = server.last_spec(params.text_document.uri)
     return completion.completions(snapshot, known, snapshot.lines.offset(params.position))
 
 
-def _references(
-    server: SpecServer, snapshot: Snapshot, params: types.ReferenceParams
-) -> list[types.Location]:
+def _references(server: SpecServer, snapshot: Snapshot, params: Any) -> object:
     offset = snapshot.lines.offset(params.position)
-    stated = params.context.include_declaration
-    return navigation.references(snapshot, offset, with_stated=stated)
+    return navigation.references(snapshot, offset, with_stated=params.context.include_declaration)
 
 
-def _hints(
-    server: SpecServer, snapshot: Snapshot, params: types.InlayHintParams
-) -> list[types.InlayHint]:
+def _hints(server: SpecServer, snapshot: Snapshot, params: Any) -> object:
     kinds = hints.wanted(server.settings)
     return hints.hints(snapshot, *snapshot.lines.offsets(params.range), kinds)
 
 
-_ACTIONS = [types.CodeActionKind.QuickFix, types.CodeActionKind.SourceFixAll]
+_KINDS = [types.CodeActionKind.QuickFix, types.CodeActionKind.SourceFixAll]
+_ACTIONS = types.CodeActionOptions(code_action_kinds=_KINDS)
+_COMPLETIONS = types.CompletionOptions(trigger_characters=_TRIGGERS, resolve_provider=True)
 _ANSWERS: tuple[tuple[Any, ...], ...] = (
-    (
-        types.TEXT_DOCUMENT_CODE_ACTION,
-        _actions,
-        types.CodeActionOptions(code_action_kinds=_ACTIONS),
-    ),
+    (types.TEXT_DOCUMENT_CODE_ACTION, _actions, _ACTIONS),
     (types.TEXT_DOCUMENT_FORMATTING, _of_text(_formatted)),
     (types.TEXT_DOCUMENT_DOCUMENT_SYMBOL, _of_text(outline.symbols)),
     (types.TEXT_DOCUMENT_FOLDING_RANGE, _of_text(outline.folds)),
     (types.TEXT_DOCUMENT_HOVER, _at_place(_hover)),
-    (
-        types.TEXT_DOCUMENT_COMPLETION,
-        _completed,
-        types.CompletionOptions(trigger_characters=_TRIGGERS, resolve_provider=True),
-    ),
+    (types.TEXT_DOCUMENT_COMPLETION, _completed, _COMPLETIONS),
     (types.TEXT_DOCUMENT_DEFINITION, _at_place(navigation.definitions)),
     (types.TEXT_DOCUMENT_REFERENCES, _references),
     (types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT, _at_place(navigation.own_references)),

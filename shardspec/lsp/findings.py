@@ -61,9 +61,7 @@ def _related(
 def actions(snapshot: Snapshot, start: int, end: int) -> list[types.CodeAction]:
     """Return the fixes of the findings that touch a stretch of the text."""
     touched = [each for each in snapshot.found if _touches(each, snapshot, start, end)]
-    found = [*_fixes(touched, snapshot)]
-    found += [*_silences(touched, snapshot)]
-    return found
+    return [*_fixes(touched, snapshot), *_silences(touched, snapshot)]
 
 
 def _touches(found: Diagnostic, snapshot: Snapshot, start: int, end: int) -> bool:
@@ -78,13 +76,10 @@ def _fixes(touched: Iterable[Diagnostic], snapshot: Snapshot) -> Iterator[types.
             if fix in offered:  # by the same line on another target
                 continue
             offered.add(fix)
-            yield types.CodeAction(
-                title=_capital(fix.title if fix.is_sure else f"{fix.title} ({_UNSURE})"),
-                kind=types.CodeActionKind.QuickFix,
-                diagnostics=[_diagnostic(found, snapshot)],
-                is_preferred=fix.is_sure,
-                edit=workspace_edit(fix.edits, snapshot),
-            )
+            title = fix.title if fix.is_sure else f"{fix.title} ({_UNSURE})"
+            action = _quick_fix(f"{title[:1].upper()}{title[1:]}", found, fix.edits, snapshot)
+            action.is_preferred = fix.is_sure
+            yield action
 
 
 def _silences(touched: Iterable[Diagnostic], snapshot: Snapshot) -> Iterator[types.CodeAction]:
@@ -101,12 +96,14 @@ def _silences(touched: Iterable[Diagnostic], snapshot: Snapshot) -> Iterator[typ
         offered.add((number, found.code.id))
         at = snapshot.lines.line_start(number) + len(line.rstrip())
         edit = Edit(Span(label.span.source, at, at), f"  # shardspec: ignore[{found.code.id}]")
-        yield types.CodeAction(
-            title=f"Silence {found.code.id} on this line",
-            kind=types.CodeActionKind.QuickFix,
-            diagnostics=[_diagnostic(found, snapshot)],
-            edit=workspace_edit([edit], snapshot),
-        )
+        yield _quick_fix(f"Silence {found.code.id} on this line", found, [edit], snapshot)
+
+
+def _quick_fix(
+    title: str, found: Diagnostic, edits: Iterable[Edit], snapshot: Snapshot
+) -> types.CodeAction:
+    kind, about = types.CodeActionKind.QuickFix, [_diagnostic(found, snapshot)]
+    return types.CodeAction(title, kind, about, edit=workspace_edit(edits, snapshot))
 
 
 class _Fixing(fixing.Fixing):
@@ -131,13 +128,9 @@ def fix_all(snapshot: Snapshot) -> types.CodeAction | None:
     run = _Fixing(snapshot)
     run.run()
     edits = snapshot.lines.edits_to(run.texts[real_path(snapshot.path)])
-    if not edits:
-        return None
-    return types.CodeAction(
-        title="Fix all that can be fixed beyond doubt",
-        kind=types.CodeActionKind.SourceFixAll,
-        edit=types.WorkspaceEdit(changes={snapshot.uri: edits}),
-    )
+    title, kind = "Fix all that can be fixed beyond doubt", types.CodeActionKind.SourceFixAll
+    edit = types.WorkspaceEdit(changes={snapshot.uri: edits})
+    return types.CodeAction(title, kind, edit=edit) if edits else None
 
 
 def workspace_edit(edits: Iterable[Edit], snapshot: Snapshot) -> types.WorkspaceEdit:
@@ -150,7 +143,3 @@ def workspace_edit(edits: Iterable[Edit], snapshot: Snapshot) -> types.Workspace
             new = edit.text.replace("\n", "\r\n") if "\r\n" in text else edit.text
             changes.setdefault(location.uri, []).append(types.TextEdit(location.range, new))
     return types.WorkspaceEdit(changes=changes)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -46,21 +46,14 @@ def hints(snapshot: Snapshot, start: int, end: int, kinds: frozenset[str]) -> li
     """Return the hints of the kinds that are wanted, in a stretch of the text."""
     if not snapshot.plans:
         return []
-    found = [
-        *(_rules(snapshot) if "rules" in kinds else ()),
-        *(_patterns(snapshot, start, end) if "patterns" in kinds else ()),
-        *(_targets(snapshot) if "targets" in kinds else ()),
-    ]
-    return [
-        types.InlayHint(
-            position=snapshot.lines.position(place.end),
-            label=label,
-            tooltip=tooltip,
-            padding_left=True,
-        )
-        for place, label, tooltip in found
-        if snapshot.is_own(place) and start <= place.end <= end
-    ]
+    made = (_rules(snapshot), _patterns(snapshot, start, end), _targets(snapshot))
+    found = (hint for kind, each in zip(KINDS, made, strict=True) if kind in kinds for hint in each)
+    hints = []
+    for place, label, tooltip in found:
+        if snapshot.is_own(place) and start <= place.end <= end:
+            where = snapshot.lines.position(place.end)
+            hints.append(types.InlayHint(where, label, tooltip=tooltip, padding_left=True))
+    return hints
 
 
 Hint = tuple[Span, str, str]
@@ -142,14 +135,13 @@ def _behind(use: Use) -> Span:
 def _targets(snapshot: Snapshot) -> Iterator[Hint]:
     """Yield behind each target what a device of it holds, and has."""
     for use in snapshot.uses:
-        plans = [
-            plan
-            for plan in pipeline.without_faults(snapshot.plans, snapshot.found)
-            if use.kind is Kind.TARGET
-            and plan.target.is_called(use.name)
-            and (plan.spec.phase == (use.route[1] if use.route[0] == "phases" else ""))
-        ]
-        if plans and plans[0].arrays:
-            held = memory(plans[0])
+        if use.kind is not Kind.TARGET:
+            continue
+        phase = use.route[1] if use.route[0] == "phases" else ""
+        sound = pipeline.without_faults(snapshot.plans, snapshot.found)
+        named = (p for p in sound if p.target.is_called(use.name) and p.spec.phase == phase)
+        plan = next(iter(named), None)
+        if plan is not None and plan.arrays:
+            held = memory(plan)
             room = f" of {room_text(held.hbm_bytes, held.hbm_share)}" if held.hbm_bytes else ""
             yield _behind(use), f"{binary_bytes(held.bytes)}{room}", str(held)

@@ -10,8 +10,9 @@ from shardspec import pipeline
 from shardspec.analysis.memory import memory
 from shardspec.diagnostics.words import binary_bytes, counted, described, listed
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import DTYPE_BITS, Spec, dtype_name
+from shardspec.ir.spec import DTYPE_BITS, dtype_name
 from shardspec.language.loader import bundled_doc
+from shardspec.language.reading import inner_route
 from shardspec.lsp.names import Kind, Use
 from shardspec.lsp.navigation import use_at
 from shardspec.lsp.snapshot import Snapshot
@@ -36,7 +37,7 @@ def hover(snapshot: Snapshot, offset: int) -> str | None:
         plan = plan_for(rule, snapshot)
         parts = [_block(map(snapshot.said, _line(rule, snapshot, plan)))] if plan else []
     for found in islice(snapshot.at(offset), 1):
-        parts.append(_page(pages.finding_page(found.code)))
+        parts.append(_block(pages.finding_page(found.code).split("\n")))
     return "\n\n---\n\n".join(filter(None, parts)) or None
 
 
@@ -65,17 +66,13 @@ def _page(text: str) -> str:
 def plan_for(use: Use, snapshot: Snapshot) -> ShardingPlan | None:
     """Return the plan that a name is explained on: of its phase, with its mesh axis or target."""
     phase = str(use.route[1]) if use.route[:1] == ("phases",) and len(use.route) > 1 else ""
-    plans = [plan for plan in snapshot.plans if plan.spec.phase == phase] or snapshot.plans
+    plans = [p for p in snapshot.plans if p.spec.phase == phase] or [*snapshot.plans]
     if use.kind is Kind.MESH_AXIS:
-        named = {use.name}
-        fit = (p for p in plans if named & {*p.mesh.names, *dict(p.mesh.wholes)})
+        plans = [p for p in plans if _has(use.name, p)]
     elif use.kind is Kind.TARGET:
-        fit = (p for p in plans if p.target.is_called(use.name))
-    else:
-        fit = (p for p in plans)
-    chosen = [*fit]
-    own = [p for p in chosen if "targets" in use.route and p.target.name in use.route]
-    return next(iter(own or chosen), None)
+        plans = [p for p in plans if p.target.is_called(use.name)]
+    own = [p for p in plans if "targets" in use.route and p.target.name in use.route]
+    return next(iter(own or plans), None)
 
 
 Lines = Iterable[str]
@@ -103,7 +100,9 @@ def _about(use: Use, snapshot: Snapshot, plan: ShardingPlan | None) -> Iterator[
     elif use.kind is Kind.TARGET:
         yield _target(plan, snapshot)
     elif use.kind is Kind.PHASE:
-        yield (f"phase {use.name} on {listed(_targets_of(use.name, snapshot.spec))}",)
+        phases = snapshot.spec.phases if snapshot.spec else ()
+        targets = (t.name for each in phases if each.phase == use.name for t in each.targets)
+        yield (f"phase {use.name} on {listed(targets)}",)
     else:
         yield from _with_plan(use, snapshot, plan)
 
@@ -123,10 +122,8 @@ def _with_plan(use: Use, snapshot: Snapshot, plan: ShardingPlan) -> Iterator[Lin
 
 def _word(use: Use) -> Lines:
     """Return the page of a key of the language."""
-    words = [str(part) for part in use.route if isinstance(part, str)]
-    if words[:1] == ["phases"] and len(words) > 2:
-        words = words[2:]
-    section, last = (words or [use.name])[0], (words or [use.name])[-1]
+    words = inner_route(tuple(part for part in use.route if isinstance(part, str))) or (use.name,)
+    section, last = words[0], words[-1]
     inner = pages.field_page(f"{section}.{last}") if len(words) > 1 else ()
     if not inner and last == "mesh":
         inner = pages.field_page("targets.mesh")
@@ -149,13 +146,11 @@ def _file(use: Use, snapshot: Snapshot) -> Lines:
 def _manifest(use: Use, snapshot: Snapshot) -> Lines:
     params = snapshot.spec.params if snapshot.spec else ()
     stem = os.path.basename(use.name)
-    here = [p for p in params if p.span is not None and _is_of(p.span.source.name, use.name, stem)]
+    sources = ((param, param.span.source.name) for param in params if param.span is not None)
+    named = (f"arrays:{use.name}", stem)
+    here = [p for p, source in sources if source in named or os.path.basename(source) == stem]
     size = binary_bytes(sum(param.bytes for param in here))
     return [f"manifest {use.name}", f"  {described(p.path for p in here)}, {size}" if here else ""]
-
-
-def _is_of(source: str, name: str, stem: str) -> bool:
-    return source == f"arrays:{name}" or os.path.basename(source) == stem
 
 
 def _number(use: Use, snapshot: Snapshot) -> Lines:
@@ -166,11 +161,6 @@ def _number(use: Use, snapshot: Snapshot) -> Lines:
             reading = snapshot.reading
             text = reading.source_map.value(each.route).text if reading else ""
             yield f"let {each.name} = {text}   {snapshot.said(each.span.place)}"
-
-
-def _targets_of(phase: str, spec: Spec | None) -> list[str]:
-    phases = spec.phases if spec else ()
-    return [t.name for each in phases if each.phase == phase for t in each.targets]
 
 
 def _target(plan: ShardingPlan, snapshot: Snapshot) -> Lines:

@@ -16,7 +16,7 @@ from shardspec.ir.spec import ANY, Pattern, axis_of
 from shardspec.language.grammar import expressions, syntax
 from shardspec.language.grammar.step_lines import LineExpr, parse_step_line
 from shardspec.language.grammar.syntax import AxisTarget, MeshSize, Name, SizeExpr, SyntaxFault
-from shardspec.language.reading import Reading, Route, marks_of
+from shardspec.language.reading import Reading, Route, inner_route, marks_of
 from shardspec.language.silencing import marked
 
 
@@ -72,7 +72,7 @@ class Use(NamedTuple):
 def uses(reading: Reading) -> tuple[Use, ...]:
     """Return the names of a text, in the order of their places."""
     places = reading.source_map
-    lets = frozenset(str(route[-1]) for route in places.keys if _inner(route)[:1] == ("let",))
+    lets = frozenset(str(route[-1]) for route in places.keys if inner_route(route)[:1] == ("let",))
     found: list[Use] = []
     for route, key in places.keys.items():
         found += _of_key(route, key)
@@ -81,17 +81,8 @@ def uses(reading: Reading) -> tuple[Use, ...]:
             found += _of_value(route, value, lets)
     found += _of_comments(reading.source)
     unique = {(use.span.start, use.span.end, use.kind): use for use in found}
-    return tuple(sorted(unique.values(), key=_place_of))
-
-
-def _place_of(use: Use) -> tuple[int, int, bool]:
-    """Return the key of reading order; where a word stands for a name, the name comes first."""
-    return use.span.start, use.span.end, use.kind is Kind.WORD
-
-
-def _inner(route: Route) -> Route:
-    """Return a route counted from the phase that it is in, if it is in one."""
-    return route[2:] if route[:1] == ("phases",) and len(route) > 2 else route
+    names = sorted(unique.values(), key=lambda use: use.kind is Kind.WORD)  # names before words
+    return tuple(sorted(names, key=lambda use: (use.span.start, use.span.end)))
 
 
 def text_of(excerpt: Excerpt) -> Span:
@@ -114,7 +105,7 @@ _KEYS: Mapping[str, Kind] = {
 
 
 def _of_key(route: Route, key: Excerpt) -> Iterator[Use]:
-    inner = _inner(route)
+    inner = inner_route(route)
     kind = Kind.WORD
     section = str(inner[0])
     if (len(inner) == 2 and section in _KEYS) or (len(inner) == 3 and section == "mesh"):
@@ -179,7 +170,7 @@ class _Expression:
 
 
 def _of_value(route: Route, value: Excerpt, lets: frozenset[str]) -> Iterator[Use]:
-    inner = _inner(route)
+    inner = inner_route(route)
     found = _Expression(value, route, lets)
     last = str(inner[-1])
     section = str(inner[0])
@@ -264,17 +255,14 @@ _NAMES = _read(expressions.parse_names, lambda found, stated: found.axes(stated.
 _ARRAY = _read(expressions.parse_array_type, _array)
 _SIZE = _read(expressions.parse_size, _Expression.sizes)
 _READERS: Mapping[str, Callable[[_Expression], Iterator[Use]]] = {
-    "axes": _SIZE,
-    "let": _SIZE,
+    **dict.fromkeys(("axes", "let"), _SIZE),
+    **dict.fromkeys(("drop", "params", "activations", "*.axes"), _NAMES),
+    **dict.fromkeys(("arrays", "caches"), _ARRAY),
+    **dict.fromkeys(("*.path", "*.match"), _whole(Kind.PATTERN)),
     "rules": _read(expressions.parse_axis_rule, _rule),
     "rules.at": _read(expressions.parse_place, lambda found, place: found.axes([place.axis])),
-    "drop": _NAMES,
-    "params": _NAMES,
     "scan": _read(expressions.parse_scan, lambda found, scan: found.axes(n for n, _ in scan.axes)),
     "derive": _read(expressions.parse_derived, _derived),
-    "activations": _NAMES,
-    "arrays": _ARRAY,
-    "caches": _ARRAY,
     "mesh": _read(expressions.parse_mesh_size, _mesh_size),
     "hardware": _whole(Kind.HARDWARE),
     "extends": _whole(Kind.BASE),
@@ -282,9 +270,6 @@ _READERS: Mapping[str, Callable[[_Expression], Iterator[Use]]] = {
     "step.extends": _whole(Kind.STEP),
     "step.program": _read(parse_step_line, _line),
     "state.over": _read(expressions.parse_mesh_axes, lambda found, axes: found.mesh_axes([axes])),
-    "*.path": _whole(Kind.PATTERN),
-    "*.match": _whole(Kind.PATTERN),
-    "*.axes": _NAMES,
     "*.spec": _read(expressions.parse_partition, _partition),
 }
 

@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from lsprotocol import types
 
@@ -46,10 +47,8 @@ class RefusedError(Exception):
 
 def use_at(snapshot: Snapshot, offset: int) -> Use | None:
     """Return the name at an offset, the shortest of several; None where there is none."""
-    found = [use for use in snapshot.uses if use.span.start <= offset <= use.span.end]
-    return min(
-        found, key=lambda use: (use.span.end - use.span.start, use.kind is Kind.WORD), default=None
-    )
+    found = (use for use in snapshot.uses if use.span.start <= offset <= use.span.end)
+    return min(found, key=lambda use: (len(use.span.text), use.kind is Kind.WORD), default=None)
 
 
 def definitions(snapshot: Snapshot, offset: int) -> list[types.Location]:
@@ -57,12 +56,10 @@ def definitions(snapshot: Snapshot, offset: int) -> list[types.Location]:
     use = use_at(snapshot, offset)
     if use is None:
         return []
-    if use.kind in _FILES:
-        path = file_of(use, snapshot)
-        location = None if path is None else snapshot.file_location(path)
+    if use.kind in _FILES or use.kind is Kind.HARDWARE:
+        path = _hardware_file(use) if use.kind is Kind.HARDWARE else file_of(use, snapshot)
+        location = None if path is None else snapshot.file_location(str(path))
         return [] if location is None else [location]
-    if use.kind is Kind.HARDWARE:
-        return _hardware(use, snapshot)
     if use.kind is Kind.PATTERN:
         return _located((each.span for each in _arrays_of(use, snapshot)), snapshot)
     alike = _alike(use, snapshot)
@@ -82,15 +79,13 @@ def file_of(use: Use, snapshot: Snapshot) -> str | None:
     return os.path.normpath(os.path.join(folder, use.name))
 
 
-def _hardware(use: Use, snapshot: Snapshot) -> list[types.Location]:
+def _hardware_file(use: Use) -> Path | None:
     """Return the file of the catalogue that describes a machine, with its sources."""
     parsed = expressions.parse_hardware(use.name)
     name = parsed.chip.text.lower() if isinstance(parsed, HardwareExpr) else ""
     names = catalogue.hardware_names()
     file = names.get(name) or names.get(name.partition("-")[0])
-    path = assets.spec_path("hardware", file) if file else None
-    location = None if path is None else snapshot.file_location(str(path))
-    return [] if location is None else [location]
+    return assets.spec_path("hardware", file) if file else None
 
 
 def _arrays_of(use: Use, snapshot: Snapshot) -> Iterator[Use]:
@@ -203,12 +198,12 @@ def _to_rename(snapshot: Snapshot, offset: int) -> Use:
 
 
 def _must_be_changeable(use: Use, snapshot: Snapshot) -> None:
-    name = use.span.source.name
-    place = snapshot.said(use.span.place)
+    name, place = use.span.source.name, snapshot.said(use.span.place)
+    also = f"`{use.name}` also stands in {place}"
     if not os.path.isabs(name):
-        raise RefusedError(f"`{use.name}` also stands in {place}, which comes with shardspec")
+        raise RefusedError(f"{also}, which comes with shardspec")
     if not fixing.may_change(name, [snapshot.path]):
-        raise RefusedError(f"`{use.name}` also stands in {place}, outside the folder of this file")
+        raise RefusedError(f"{also}, outside the folder of this file")
     if use.span.text != use.name:
         raise RefusedError(f"{place} spells `{use.name}` with escapes: write it plainly first")
 
@@ -231,9 +226,8 @@ def _must_be_free(new: str, use: Use, snapshot: Snapshot) -> None:
         raise RefusedError(f"`{new}` is no name for a {use.kind}: {help}")
     if not new or not new.isprintable():
         raise RefusedError(f"`{new}` is no name for a {use.kind}")
-    kinds = {use.kind}
-    if use.kind in (Kind.LOGICAL_AXIS, Kind.NUMBER):
-        kinds = {Kind.LOGICAL_AXIS, Kind.NUMBER}
+    sizes = {Kind.LOGICAL_AXIS, Kind.NUMBER}
+    kinds = sizes if use.kind in sizes else {use.kind}
     for each in snapshot.all_uses:
         if each.kind in kinds and each.name == new:
             place = snapshot.said(each.span.place)

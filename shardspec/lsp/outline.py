@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from lsprotocol import types
 
-from shardspec.diagnostics import Span
+from shardspec.diagnostics import Excerpt, Span
 from shardspec.language.dsl_text.layout import Statement, lay_out
-from shardspec.language.reading import Reading, Route
+from shardspec.language.reading import Reading, Route, inner_route
 from shardspec.lsp.positions import Lines
 from shardspec.lsp.snapshot import Snapshot
 
@@ -21,10 +21,8 @@ _KINDS = {
     "mesh": types.SymbolKind.Field,
     "targets": types.SymbolKind.Class,
     "rules": types.SymbolKind.Operator,
-    "params": types.SymbolKind.Key,
-    "overrides": types.SymbolKind.Key,
-    "arrays": types.SymbolKind.Array,
-    "caches": types.SymbolKind.Array,
+    **dict.fromkeys(("params", "overrides"), types.SymbolKind.Key),
+    **dict.fromkeys(("arrays", "caches"), types.SymbolKind.Array),
     "activations": types.SymbolKind.Event,
     "phases": types.SymbolKind.Module,
 }
@@ -55,12 +53,13 @@ def _symbols(
         return
     for route in below.get(above, ())[:MOST_IN_SECTION]:
         whole, key = reading.source_map.entry(route), reading.source_map.key(route)
+        value = reading.source_map.values.get(route, Excerpt("", whole))
         head = _first_line(key.span)
         end = max(head.end, whole.start + len(whole.text.rstrip()))
         yield types.DocumentSymbol(
             name=_name(route, reading) or "(empty)",
             kind=_kind(route),
-            detail=_detail(route, reading),
+            detail=None if isinstance(route[-1], int) else value.text or None,
             range=lines.range(min(whole.start, head.start), end),
             selection_range=lines.range_of(head),
             children=[*_symbols(route, below, reading, lines)] or None,
@@ -73,7 +72,7 @@ def _first_line(span: Span) -> Span:
 
 
 def _kind(route: Route) -> types.SymbolKind:
-    inner = route[2:] if route[0] == "phases" and len(route) > 2 else route
+    inner = inner_route(route)
     if len(inner) == 1 and len(route) != 2:
         return types.SymbolKind.Namespace
     section = "mesh" if "mesh" in inner[1:-1] else str(inner[0])
@@ -89,11 +88,6 @@ def _name(route: Route, reading: Reading) -> str:
         if (*route, field) in values:
             return values[*route, field].text
     return values[route].text
-
-
-def _detail(route: Route, reading: Reading) -> str | None:
-    value = reading.source_map.values.get(route)
-    return None if value is None or isinstance(route[-1], int) else value.text or None
 
 
 def folds(snapshot: Snapshot) -> list[types.FoldingRange]:

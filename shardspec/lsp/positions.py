@@ -108,10 +108,8 @@ class Lines:
         old = self.text
         if old == new:
             return []
-        start = next(
-            (at for at, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]),
-            min(len(old), len(new)),
-        )
+        pairs = enumerate(zip(old, new, strict=False))
+        start = next((at for at, (a, b) in pairs if a != b), min(len(old), len(new)))
         most = min(len(old), len(new)) - start
         tail = next((n for n in range(most) if old[-1 - n] != new[-1 - n]), most)
         start, tail = self._apart(start, len(old) - tail)

@@ -23,7 +23,7 @@ from pygls.lsp.server import LanguageServer
 
 from shardspec import __version__
 from shardspec.ir.spec import Spec
-from shardspec.language.files import real_path
+from shardspec.language.files import SPEC_NAMES, real_path
 from shardspec.language.validate import looks_like_spec
 from shardspec.lsp.findings import diagnostics
 from shardspec.lsp.snapshot import Snapshot
@@ -32,8 +32,6 @@ T = TypeVar("T")
 
 #: How long typing has to pause before findings are looked for, in seconds.
 PAUSE_S = 0.05
-#: Files by which specs are known that have no telling keys yet.
-_SPEC_NAMES = frozenset({"shardspec.yaml", "shardspec.yml", "spec.yaml", "spec.yml"})
 #: What a spec is made of, whose files an editor is to watch.
 _WATCHED = ("**/*.shard", "**/*.yaml", "**/*.yml", "**/*.json", "**/pyproject.toml")
 _LANGUAGE = "shardspec"
@@ -254,7 +252,9 @@ def _path_of(uri: str, language: str) -> str:
 
 def _is_spec(path: str, text: str) -> bool:
     """Say whether a text is a spec, and not a file of something else that is YAML as well."""
-    if path.endswith(".shard") or os.path.basename(path) in _SPEC_NAMES:
+    if (
+        path.endswith(".shard") or os.path.basename(path) in SPEC_NAMES
+    ):  # which has no telling keys yet
         return True
     return path.endswith((".yaml", ".yml")) and looks_like_spec(text)
 

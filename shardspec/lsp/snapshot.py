@@ -129,15 +129,13 @@ class Snapshot:
 
         It is as a saved cost, so that lines and axes are asked about in one way.
         """
-        key = plan.name
-        if key not in self._costs:
-            self._costs[key] = self._cost(plan)
-        return self._costs[key]
+        if plan.name not in self._costs:
+            self._costs[plan.name] = self._cost(plan)
+        return self._costs[plan.name]
 
     def _cost(self, plan: ShardingPlan) -> SavedCost | None:
-        if plan.spec.step is None or any(each.is_error for each in self.found):
-            return None
-        stated = stated_step(plan)
+        is_sound = plan.spec.step is not None and not any(each.is_error for each in self.found)
+        stated = stated_step(plan) if is_sound else None
         if stated is None:
             return None
         cost = cost_of(plan, stated.step, tokens=stated.tokens)

@@ -19,16 +19,12 @@ _TYPES: dict[Kind, types.SemanticTokenTypes] = {
     Kind.MESH_AXIS: Type.EnumMember,
     Kind.NUMBER: Type.Number,
     Kind.TARGET: Type.Class,
-    Kind.PHASE: Type.Namespace,
-    Kind.BASE: Type.Namespace,
-    Kind.MANIFEST: Type.Namespace,
-    Kind.STEP: Type.Namespace,
-    Kind.HARDWARE: Type.Type,
+    **dict.fromkeys((Kind.PHASE, Kind.BASE, Kind.MANIFEST, Kind.STEP), Type.Namespace),
+    **dict.fromkeys((Kind.HARDWARE, Kind.DTYPE), Type.Type),
     Kind.PATTERN: Type.Regexp,
     Kind.ARRAY: Type.Variable,
     Kind.ACTIVATION: Type.Event,
     Kind.FINDING: Type.Macro,
-    Kind.DTYPE: Type.Type,
 }
 _LEGEND = tuple(dict.fromkeys(_TYPES.values()))
 _STATED = 1

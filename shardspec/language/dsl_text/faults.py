@@ -37,6 +37,9 @@ def _answers(before: str, after: str) -> tuple[tuple[str, _Parse], ...]:
     )
 
 
+#: An expression up to words, or to a text in quotes.
+_TO_WORD = r'(?P<text>[^"]*?)(?:(?:\s+(?:{})\b|\s*").*)?$'.format
+
 _EXPRESSIONS: dict[str, tuple[tuple[str, _Parse], ...]] = {
     "rules_entry": ((r"(?P<text>.*?)(?:\s+at\b.*)?$", expressions.parse_axis_rule),),
     "params_entry": ((_PAIR, expressions.parse_names),),
@@ -53,14 +56,8 @@ _EXPRESSIONS: dict[str, tuple[tuple[str, _Parse], ...]] = {
     "let": ((r"let\s+\S+\s*=(?P<text>.*)$", expressions.parse_size),),
     "step_entry": ((rf"(?!{STEP_SETTING})(?P<text>.*)$", parse_step_line),),
     "axis": (
-        (
-            r"axis\s+\S+\s*=(?P<text>[^\"]*?)(?:(?:\s+(?:unit|min_shard)\b|\s*\").*)?$",
-            expressions.parse_size,
-        ),
-        (
-            r"axis\s[^\"]*?\sunit\b(?P<text>[^\"]*?)(?:(?:\s+min_shard\b|\s*\").*)?$",
-            expressions.parse_size,
-        ),
+        (rf"axis\s+\S+\s*={_TO_WORD('unit|min_shard')}", expressions.parse_size),
+        (rf"axis\s[^\"]*?\sunit\b{_TO_WORD('min_shard')}", expressions.parse_size),
     ),
     "override": _answers(r"\w+\s+", _BECAUSE),
 }
@@ -136,10 +133,9 @@ def no_block(keyword: str) -> SyntaxFault:
     return SyntaxFault(message, 0, len(keyword), f"such as `{form}`")
 
 
-def phase_in_phase() -> SyntaxFault:
-    """Return the fault of a phase that stands in another."""
-    help = "move it out: phases stand side by side, and each is merged over the spec alone"
-    return SyntaxFault("a phase stands in a phase", 0, len("phase"), help)
+_SIDE_BY_SIDE = "move it out: phases stand side by side, and each is merged over the spec alone"
+#: The fault of a phase that stands in another.
+PHASE_IN_PHASE = SyntaxFault("a phase stands in a phase", 0, len("phase"), _SIDE_BY_SIDE)
 
 
 def entry_of(keyword: str) -> str:
@@ -167,8 +163,7 @@ def _expression_fault(start: str, text: str) -> SyntaxFault | None:
         if isinstance(fault, SyntaxFault):
             fault = _told_better(start, match["text"], fault)
             at = match.start("text")
-            begins, ends = at + fault.start, at + fault.end
-            return SyntaxFault(fault.message, begins, ends, fault.help)
+            return fault._replace(start=at + fault.start, end=at + fault.end)
     return None
 
 
@@ -182,9 +177,8 @@ def _told_better(start: str, text: str, fault: SyntaxFault) -> SyntaxFault:
         help = f"entries of a block stand without `-`: `{text.lstrip()[2:].strip()[:_LOOK_BACK]}`"
         return fault._replace(help=help)
     if start == "mesh_entry" and "," in text:
-        return fault._replace(
-            help="sizes are separated by `;` or lines: `{ data = rest; model = 8 }`"
-        )
+        help = "sizes are separated by `;` or lines: `{ data = rest; model = 8 }`"
+        return fault._replace(help=help)
     return fault
 
 

@@ -21,11 +21,7 @@ SECTIONS = (
 )
 
 #: Statements in which `{` always opens a block.
-BLOCKS = frozenset(
-    {"rules", "params", "derive", "arrays", "caches", "activations", "memory"}
-    | {"training"}
-    | {"target", "mesh", "phase", "step"}
-)
+BLOCKS = frozenset(SECTIONS) - {"scan", "activation"} | {"target", "mesh", "phase"}
 
 #: The block that holds statements.
 PHASE = "phase"
@@ -293,9 +289,6 @@ class _Cutter:
             return not _COUNTS.match(self.text, self.lexemes[self.at].start)
         if word in KEYWORDS:
             return word in SECTIONS and self.at == head + 1
-        brace = self.lexemes[self.at]
-        before, after = (
-            self.text[brace.start - 1 : brace.start],
-            self.text[brace.end : brace.end + 1],
-        )
-        return self.at > head and before.isspace() and (not after or after.isspace())
+        at, end = self.lexemes[self.at].start, self.lexemes[self.at].end
+        is_apart = self.text[at - 1 : at].isspace() and not self.text[end : end + 1].strip()
+        return self.at > head and is_apart

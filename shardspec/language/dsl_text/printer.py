@@ -78,9 +78,8 @@ class _Printer:
     def rest(self, *, in_braces: bool) -> None:
         """Add the comments that belong to nothing below them."""
         found = self._take((*self.comments, *self.after))
-        lines = _comment_lines(
-            (*self.left, *found.before, *([found.trailing] if found.trailing is not None else []))
-        )
+        last = () if found.trailing is None else (found.trailing,)
+        lines = _comment_lines((*self.left, *found.before, *last))
         if lines:
             if not in_braces:
                 self.gap()
@@ -138,19 +137,23 @@ class _Printer:
         return inner or any(r[: len(route)] == route for r in self.after)
 
     def pairs(self, section: str, entries: Mapping[str, Any]) -> None:
-        """Add a block of `left : right`, the colons below each other."""
-        self.head(f"{section} {{" if entries else f"{section} {{}}", (section,))
-        if entries:
-            left = _path if section in ("arrays", "caches") else _pattern
-            self.columns((section,), ":", {key: (left(key), str(v)) for key, v in entries.items()})
+        """Add a block of `left : right`."""
+        left = _path if section in ("arrays", "caches") else _pattern
+        self.block(section, {key: (left(key), f": {v}") for key, v in entries.items()})
+
+    def block(self, section: str, rows: Mapping[Any, tuple[str, str]]) -> None:
+        """Add a section in braces."""
+        self.head(f"{section} {{" if rows else f"{section} {{}}", (section,))
+        if rows:
+            self.columns((section,), rows)
             self.close((section,))
 
-    def columns(self, route: Route, mark: str, rows: Mapping[Any, tuple[str, str]]) -> None:
-        """Add lines of `left mark right`, the marks below each other."""
+    def columns(self, route: Route, rows: Mapping[Any, tuple[str, str]]) -> None:
+        """Add lines of left and right sides, the right ones below each other."""
         widths = [len(left) for left, right in rows.values() if right and len(left) <= _LEFT]
         width = max(widths, default=0)
         for key, (left, right) in rows.items():
-            text = f"{left:<{width}} {mark} {right}" if right else left
+            text = f"{left:<{width}} {right}" if right else left
             self.line(text, (*route, key), indent="  ")
 
     def whole(self, section: str, spelt: Callable[[Any], str], value: Any) -> None:
@@ -166,10 +169,8 @@ class _Printer:
             stated = entry if isinstance(entry, dict) else {"size": entry}
             words = [f"axis {_key(name)}"]
             words += [f"= {stated['size']}"] if stated.get("size") is not None else []
-            parts = ", ".join(
-                f"{_key(part)} = {size}" for part, size in stated.get("parts", {}).items()
-            )
-            words += [f"= parts ({parts})"] if parts else []
+            parts = [f"{_key(part)} = {size}" for part, size in stated.get("parts", {}).items()]
+            words += [f"= parts ({', '.join(parts)})"] if parts else []
             words += [f"{key} {stated[key]}" for key in ("unit", "min_shard") if key in stated]
             words += ["interleaved"] if stated.get("interleaved") else []
             words += [quoted(stated["doc"])] if "doc" in stated else []
@@ -199,7 +200,7 @@ class _Printer:
         machine = entry.get("hardware")
         start = head if machine is None else f"{head} on {machine}"
         inner: Route = (*route, "mesh")
-        sizes = {key: (_key(key), str(size)) for key, size in (entry.get("mesh") or {}).items()}
+        sizes = {key: (_key(key), f"= {size}") for key, size in (entry.get("mesh") or {}).items()}
         own = (route,) if route else ()
         blocks = (inner, *own)
         heads = (*above, *own, (*route, "hardware"), inner)
@@ -207,7 +208,7 @@ class _Printer:
         devices = [f"devices {entry['devices']}"] if entry.get("devices") is not None else []
         is_commented = self.has_comments_below(inner) or any(one in self.after for one in own)
         is_commented = is_commented or listed in (*self.comments, *self.after)
-        rows = (*map(" = ".join, sizes.values()), *devices)
+        rows = (*map(" ".join, sizes.values()), *devices)
         short = f"{start} {{ {'; '.join(rows)} }}"
         if not rows:
             self.head(f"{start} {{}}", *heads)
@@ -215,7 +216,7 @@ class _Printer:
             self.head(short, *heads)
         else:
             self.head(f"{start} {{", *heads)
-            self.columns(inner, "=", sizes)
+            self.columns(inner, sizes)
             for line in devices:
                 self.line(line, listed, indent="  ")
             self.close(*blocks)
@@ -243,53 +244,29 @@ class _Printer:
         return found
 
     def rules(self, rules: Any) -> None:
-        self.head("rules {" if rules else "rules {}", ("rules",))
-        rows = {}
-        for index, entry in enumerate(rules):
-            text = entry if isinstance(entry, str) else f"{entry['rule']} at {entry['at']}"
-            names, _, targets = text.partition(" -> ")
-            rows[index] = (names, targets)
-        self.columns(("rules",), "->", rows)
-        if rules:
-            self.close(("rules",))
+        texts = (r if isinstance(r, str) else f"{r['rule']} at {r['at']}" for r in rules)
+        self.block("rules", dict(enumerate(map(_at_arrow, texts))))
 
     def step(self, step: Any) -> None:
         self.head("step {", ("step",))
         for key, value in step.items():
             if key == "program":
-                rows = {at: line.partition(" -> ")[::2] for at, line in enumerate(value)}
-                self.columns(("step", "program"), "->", rows)
+                self.columns(("step", "program"), dict(enumerate(map(_at_arrow, value))))
                 self.left += self.after.pop(("step", "program"), ())
             else:
                 shown = ", ".join(value) if isinstance(value, list) else _to_end(str(value))
                 self.line(f"{key} {shown}", ("step", key), indent="  ")
         self.close(("step",))
 
-    def overrides(self, overrides: Any) -> None:
-        for index, entry in enumerate(overrides):
-            because = f" because {quoted(entry['because'])}" if "because" in entry else ""
-            text = f"override {_entry_pattern(entry)} {' '.join(_answer(entry))}{because}"
-            self._sectioned("overrides", text, index)
+    def items(self, section: str, word: str, entries: Any) -> None:
+        for index, entry in enumerate(entries):
+            words = [word, _entry_pattern(entry), *_answer(entry)]
+            words += [f"because {quoted(entry['because'])}"] if "because" in entry else []
+            self._sectioned(section, " ".join(words), index)
 
     def activations(self, entries: Any) -> None:
-        """Add a block of activations, their colons and equal signs below each other."""
-        self.head("activations {" if entries else "activations {}", ("activations",))
-        answers = {
-            name: _answer(entry if isinstance(entry, dict) else {"axes": entry})
-            for name, entry in entries.items()
-        }
-        names = {name: _path(name) for name in answers}
-        width = max((len(name) for name in names.values() if len(name) <= _LEFT), default=0)
-        for name, (mark, answer) in answers.items():
-            text = f"{names[name]:<{width}} {mark} {answer}"
-            self.line(text, ("activations", name), indent="  ")
-        if entries:
-            self.close(("activations",))
-
-    def replicate(self, entries: Any) -> None:
-        for index, entry in enumerate(entries):
-            text = f"replicate {_entry_pattern(entry)} because {quoted(entry['because'])}"
-            self._sectioned("replicate", text, index)
+        rows = {name: (_path(name), " ".join(_answer(each))) for name, each in entries.items()}
+        self.block("activations", rows)
 
 
 def _comment_lines(lines: Iterable[str]) -> list[str]:
@@ -321,13 +298,21 @@ def _to_end(text: str) -> str:
     return text if _REST.fullmatch(text) and _is_balanced(text, "()") else quoted(text)
 
 
-def _answer(entry: Mapping[str, str]) -> tuple[str, str]:
-    """Return the mark of names or of a partition, and what stands behind it."""
+def _at_arrow(text: str) -> tuple[str, str]:
+    """Return both sides of a rule or a line, the second with its arrow."""
+    left, arrow, right = text.partition(" -> ")
+    return left, f"{arrow[1:]}{right}"
+
+
+def _answer(stated: Mapping[str, str] | str) -> tuple[str, ...]:
+    """Return the mark of names or of a partition, and what stands behind it, if there is one."""
+    entry = {"axes": stated} if isinstance(stated, str) else stated
     memory = f" memory {entry['memory']}" if "memory" in entry else ""
-    if entry.get("axes") is None:
+    if "spec" in entry:
         return "=", f"{entry['spec']}{memory}"
     # Two last names that read like a memory are parted by a comma.
-    return ":", _LIKE_MEMORY.sub(r"memory, \1", entry["axes"]) + memory
+    names = _LIKE_MEMORY.sub(r"memory, \1", entry.get("axes", "")) + memory
+    return (":", names) if names else ()
 
 
 def _entry_pattern(entry: Mapping[str, str]) -> str:
@@ -380,12 +365,11 @@ _PRINTERS: Mapping[str, Callable[[_Printer, Any], None]] = {
     "mesh": _Printer.mesh,
     "targets": _Printer.targets,
     "rules": _Printer.rules,
-    "overrides": _Printer.overrides,
+    "overrides": _by(_Printer.items, "overrides", "override"),
     "activations": _Printer.activations,
     "policy": _by(_Printer.settings, "policy", _amount),
-    "state": _by(_Printer.settings, "state", _to_end),
-    "coverage": _by(_Printer.settings, "coverage", _to_end),
-    "replicate": _Printer.replicate,
+    **{each: _by(_Printer.settings, each, _to_end) for each in ("state", "coverage")},
+    "replicate": _by(_Printer.items, "replicate", "replicate"),
     "step": _Printer.step,
     "lints": _by(_Printer.settings, "lints", _key),
     "phases": _Printer.phases,

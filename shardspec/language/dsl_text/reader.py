@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes, point
 from shardspec.diagnostics.budget import spend
@@ -38,6 +38,9 @@ _LONGEST = 20_000
 #: Syntax faults after which the rest of a file is no longer explained.
 _MOST = 500
 
+
+#: Routes, each with where its text starts and ends.
+Stretches = Sequence[tuple[Route, int, int]]
 
 #: Statements in which parentheses may nest.
 _NESTING = frozenset({"axis", "arrays_entry"})
@@ -80,14 +83,14 @@ class _Build:
       blocks: the same of everything in braces.
     """
 
-    def __init__(self, source: SourceFile, text: str, phase: str = "") -> None:
+    def __init__(self, source: SourceFile, text: str, *, is_phase: bool = False) -> None:
         """Start with nothing, of a file or of a phase in it."""
         self.source = source
         self.text = text
-        self.is_phase = bool(phase)
-        self.data: dict[str, Data] = {}
+        self.is_phase = is_phase
+        self.data: dict[str, Any] = {}
         self.keys: dict[Route, Excerpt] = {}
-        self.values: dict[Route, Excerpt] = {(): Excerpt("", Span(source, 0, len(source.text)))}
+        self.values: dict[Route, Excerpt] = {(): Excerpt("", source.whole)}
         self.entries: list[tuple[Route, int, int]] = []
         self.blocks: list[tuple[Route, int, int]] = []
         self.diagnostics: list[Diagnostic] = []
@@ -97,7 +100,20 @@ class _Build:
         span = Span(self.source, at + fault.start, at + fault.end)
         self.diagnostics.append(point(codes.SYNTAX, fault.message, span, help=fault.help))
 
-    def say(self, route: Route, stated: dict[str, Data], name: str, excerpt: Excerpt) -> None:
+    def refuse(self, statement: Statement, message: str, help: str) -> None:
+        """Note a fault of all of a statement."""
+        length = statement.end - statement.start
+        self.report(SyntaxFault(message, 0, length, help), statement.start)
+
+    def file(self, route: Route, key: Excerpt, value: Excerpt, entry: Statement) -> bool:
+        """Note where an entry stands; say whether nothing stands there yet, and report if so."""
+        if self.is_taken(route, key):
+            return False
+        self.keys[route], self.values[route] = key, value
+        self.entries.append((route, entry.start, entry.end))
+        return True
+
+    def say(self, route: Route, stated: dict[str, Any], name: str, excerpt: Excerpt) -> None:
         """Put one field of an entry in its place."""
         self.values[(*route, name)] = excerpt
         stated[name] = excerpt.text
@@ -106,16 +122,12 @@ class _Build:
         """Say whether the text stands in quotes in the file."""
         return self.text[excerpt.span.start] == '"'
 
-    def pair(self, route: Route, tree: Node, entry: Statement, into: dict[str, Data]) -> None:
+    def pair(self, route: Route, tree: Node, entry: Statement, into: dict[str, Any]) -> None:
         """Take in one entry of name or pattern and expression."""
         left, right = _nodes(tree)
         key, value = self.key_of(left, entry), self.whole(right, entry)
-        inner: Route = (*route, key.text)
-        if self.is_taken(inner, key):
-            return
-        self.keys[inner], self.values[inner] = key, value
-        into[key.text] = number_or_text(value.text) if route[-1] == "mesh" else value.text
-        self.entries.append((inner, entry.start, entry.end))
+        if self.file((*route, key.text), key, value, entry):
+            into[key.text] = number_or_text(value.text) if route[-1] == "mesh" else value.text
 
     def key_of(self, left: Node, entry: Statement) -> Excerpt:
         """Return the key that stands for the left side of an entry: `optional re"a"` too."""
@@ -125,28 +137,27 @@ class _Build:
         start = None if found.start is None else found.start - len(OPTIONAL)
         return Excerpt(OPTIONAL + found.text, found.span, start)
 
-    def activation(self, tree: Node, entry: Statement, into: dict[str, Data]) -> None:
+    def activation(self, tree: Node, entry: Statement, into: dict[str, Any]) -> None:
         """Take in an activation: names alone, or names or a partition and a memory."""
         if maybe_child_of(tree, "names") is not None and len(tree.children) == 2:
             self.pair(("activations",), tree, entry, into)
             return
         key = self.tokens(child_of(tree, "pattern"), entry)[0]
         route: Route = ("activations", key.text)
-        if self.is_taken(route, key):
-            return
-        self.keys[route] = key
-        self.values[route] = Excerpt("", Span(self.source, key.span.end, entry.end))
-        stated: dict[str, Data] = {}
-        self._answer(tree, entry, route, stated)
-        into[key.text] = stated
-        self.entries.append((route, entry.start, entry.end))
+        if self.file(route, key, self.place(key.span.end, entry.end), entry):
+            into[key.text] = {}
+            self._answer(tree, entry, route, into[key.text])
 
-    def _entry_taker(self, section: str) -> Callable[[Node, Statement, dict[str, Data]], None]:
-        """Return what takes in an entry of a section of names or patterns."""
-        return self.activation if section == "activations" else partial(self.pair, (section,))
+    def _entry_taker(self, section: str) -> Callable[[Node, Statement, Any], None]:
+        """Return what takes in an entry of a section."""
+        if section == "activations":
+            return self.activation
+        if section == "rules":
+            return self._rule
+        return self._step if section == "step" else partial(self.pair, (section,))
 
     def _answer(
-        self, tree: Node, statement: Statement, route: Route, stated: dict[str, Data]
+        self, tree: Node, statement: Statement, route: Route, stated: dict[str, Any]
     ) -> None:
         """Take in names or a partition, and the memory behind them."""
         for name, node in (("axes", "names"), ("spec", "partition")):
@@ -160,30 +171,27 @@ class _Build:
 
     def open(self, route: Route, statement: Statement) -> None:
         """Note where a section stands that several statements may add to."""
-        if route not in self.values:
-            self.keys[route] = self.keyword(statement)
-            start = statement.start
-        else:
-            start = self.values[route].span.start
-        self.values[route] = Excerpt("", Span(self.source, start, statement.stop))
+        start = self.values[route].span.start if route in self.values else statement.start
+        self.keys.setdefault(route, self.keyword(statement))
+        self.values[route] = self.place(start, statement.stop)
 
-    def entry(self, section: str, key: Excerpt, statement: Statement) -> Route | None:
+    def entry(self, section: str, name: Node, statement: Statement) -> Route | None:
         """Return the route of a named entry, or None where the name is taken."""
+        key = self.tokens(name, statement)[0]
         route: Route = (section, key.text)
-        if self.is_taken(route, key):
+        if not self.file(route, key, self.place(statement.start, statement.stop), statement):
             return None
         self.open((section,), statement)
-        self.keys[route] = key
-        self.values[route] = Excerpt("", Span(self.source, statement.start, statement.stop))
-        self.entries.append((route, statement.start, statement.end))
         return route
 
     def put(self, route: Route, value: Data) -> None:
         """Put a value into its section."""
         section, name = route
-        into = self.data.setdefault(str(section), {})
-        assert isinstance(into, dict)
-        into[str(name)] = value
+        self.data.setdefault(str(section), {})[str(name)] = value
+
+    def place(self, start: int, end: int) -> Excerpt:
+        """Return the place of what is no text itself."""
+        return Excerpt("", Span(self.source, start, end))
 
     def is_taken(self, route: Route, key: Excerpt) -> bool:
         """Say whether something stands at `route` already; report if so."""
@@ -240,7 +248,7 @@ class _Build:
                 self._section(SECTION_OF.get(meant, meant), statement)
             return
         if keyword == layout.PHASE and self.is_phase:
-            self.report(faults.phase_in_phase(), statement.start)
+            self.report(faults.PHASE_IN_PHASE, statement.start)
             return
         if statement.entries is None and keyword not in _STATEMENTS:
             self.report(faults.no_block(keyword), statement.start)
@@ -268,8 +276,7 @@ class _Build:
         text = self.text[statement.start : statement.end]
         if len(text) > _LONGEST and start != "doc":
             message = f"a statement of {len(text):,} characters is too long"
-            fault = SyntaxFault(message, 0, len(text), f"at most {_LONGEST:,} characters")
-            self.report(fault, statement.start)
+            self.refuse(statement, message, f"at most {_LONGEST:,} characters")
             return None
         nested = before_size(text) if start in _NESTING else None
         if nested is not None:
@@ -287,30 +294,25 @@ class _Build:
                 at = token.start_pos or 0
                 message = f"`{token[slice(*wrong)]}` means nothing in text"
                 help = 'write `\\\\` for a backslash; known: `\\"`, `\\\\`, `\\n`, `\\t`, `\\r`'
-                self.report(
-                    SyntaxFault(message, at + wrong[0], at + wrong[1], help), statement.start
-                )
+                fault = SyntaxFault(message, at + wrong[0], at + wrong[1], help)
+                self.report(fault, statement.start)
         return tree
 
     def scalar(self, tree: Node, statement: Statement) -> None:
         """Take in one value: `shardspec 1`, `doc "..."`, `hardware tpu v4 4x4x8`."""
         key = self.keyword(statement)
-        route: Route = (key.text,)
-        if self.is_taken(route, key):
-            return
         machine = maybe_child_of(tree, "hardware")
         tokens = self.tokens(tree, statement, deep=True)
         value = tokens[0] if machine is None else self.whole(machine, statement)
-        self.keys[route], self.values[route] = key, value
-        self.entries.append((route, statement.start, statement.end))
-        is_number = key.text == "shardspec"
-        self.data[key.text] = number_or_text(value.text) if is_number else value.text
+        if self.file((key.text,), key, value, statement):
+            is_number = key.text == "shardspec"
+            self.data[key.text] = number_or_text(value.text) if is_number else value.text
 
     def words(self, tree: Node, statement: Statement) -> None:
         """Take in `extends a, b`, `drop a, b` and `manifest "a"`: lists that add up."""
         section = self.keyword(statement).text
-        found = self.data.setdefault(section, [])
-        items: list[Data] = found if isinstance(found, list) else [found]
+        found = self.data.get(section, [])
+        items = found if isinstance(found, list) else [found]
         self.open((section,), statement)
         for excerpt in self.tokens(tree, statement, deep=True):
             self.values[section, len(items)] = excerpt
@@ -322,48 +324,40 @@ class _Build:
 
     def let(self, tree: Node, statement: Statement) -> None:
         """Take in `let tp = 8`."""
-        key = self.tokens(child_of(tree, "key"), statement)[0]
-        route = self.entry("let", key, statement)
+        route = self.entry("let", child_of(tree, "key"), statement)
         if route is not None:
             self.values[route] = size = self.whole(child_of(tree, "size"), statement)
             self.put(route, number_or_text(size.text))
 
     def axis(self, tree: Node, statement: Statement) -> None:
         """Take in `axis embed = 4096 unit 64 "..."`."""
-        key = self.tokens(child_of(tree, "key"), statement)[0]
-        route = self.entry("axes", key, statement)
+        route = self.entry("axes", child_of(tree, "key"), statement)
         if route is None:
             return
-        stated: dict[str, Data] = {}
+        stated: dict[str, Any] = {}
         for node in _nodes(tree)[1:]:
-            name = {"text": "doc"}.get(str(node.data), str(node.data))
+            name = "doc" if node.data == "text" else str(node.data)
             if name == "parts":
                 self._parts((*route, name), node, statement, stated)
                 continue
-            if name == "interleaved":
-                stated[name] = True
-                self.values[(*route, name)] = self.whole(node, statement)
-                continue
             size = node if name == "size" else maybe_child_of(node, "size")
-            excerpt = (
-                self.tokens(node, statement)[0] if size is None else self.whole(size, statement)
-            )
-            stated[name] = number_or_text(excerpt.text) if name != "doc" else excerpt.text
-            self.values[(*route, name)] = excerpt
-        if stated.keys() <= {"size"}:
-            self.values[route] = self.values.pop((*route, "size"), Excerpt("", key.span))
-            self.put(route, stated.get("size"))
-        else:
-            self.put(route, stated)
+            words = self.tokens(node, statement)
+            found = words[0] if size is None and words else self.whole(size or node, statement)
+            known = found.text if name == "doc" else number_or_text(found.text)
+            stated[name] = True if name == "interleaved" else known
+            self.values[(*route, name)] = found
+        is_alone = stated.keys() <= {"size"}
+        if is_alone:
+            bare = Excerpt("", self.keys[route].span)
+            self.values[route] = self.values.pop((*route, "size"), bare)
+        self.put(route, stated.get("size") if is_alone else stated)
 
     def _parts(
-        self, route: Route, tree: Node, statement: Statement, stated: dict[str, Data]
+        self, route: Route, tree: Node, statement: Statement, stated: dict[str, Any]
     ) -> None:
         """Take in `parts (q = heads * kv, k = kv)`."""
-        sizes: dict[str, Data] = {}
-        stated["parts"] = sizes
-        self.values[route] = whole = self.whole(tree, statement)
-        self.keys[route] = whole
+        stated["parts"] = sizes = dict[str, Any]()
+        self.keys[route] = self.values[route] = self.whole(tree, statement)
         for part in _nodes(tree):
             key = self.tokens(child_of(part, "key"), statement)[0]
             inner: Route = (*route, key.text)
@@ -374,25 +368,20 @@ class _Build:
 
     def target(self, tree: Node, statement: Statement) -> None:
         """Take in `target NAME on HARDWARE { ... }`."""
-        key = self.tokens(child_of(tree, "key"), statement)[0]
-        route = self.entry("targets", key, statement)
-        if route is None:
-            return
-        stated: dict[str, Data] = {}
-        self.put(route, stated)
-        self._machine_and_mesh(tree, statement, route, stated)
+        route = self.entry("targets", child_of(tree, "key"), statement)
+        if route is not None:
+            stated: dict[str, Any] = {}
+            self.put(route, stated)
+            self._machine_and_mesh(tree, statement, route, stated)
 
     def mesh(self, tree: Node, statement: Statement) -> None:
         """Take in `mesh on HARDWARE { ... }`: the only target."""
-        word = self.excerpt(statement.start, statement.start + len("mesh"))
-        if self.is_taken(("mesh",), word):
-            return
-        self.keys["mesh",] = word
-        self.entries.append((("mesh",), statement.start, statement.end))
-        self._machine_and_mesh(tree, statement, (), self.data)
+        word = self.keyword(statement)
+        if self.file(("mesh",), word, word, statement):
+            self._machine_and_mesh(tree, statement, (), self.data)
 
     def _machine_and_mesh(
-        self, tree: Node, statement: Statement, route: Route, into: dict[str, Data]
+        self, tree: Node, statement: Statement, route: Route, into: dict[str, Any]
     ) -> None:
         machine = maybe_child_of(tree, "hardware")
         if machine is not None:
@@ -402,19 +391,13 @@ class _Build:
             self.keys.setdefault((*route, "hardware"), excerpt)
             self.values[(*route, "hardware")] = excerpt
             into["hardware"] = excerpt.text
-        sizes: dict[str, Data] = {}
-        into["mesh"] = sizes
+        into["mesh"] = sizes = dict[str, Any]()
         inner: Route = (*route, "mesh")
         if statement.entries is None:
-            end = statement.end
-            fault = SyntaxFault(
-                "the mesh is missing", 0, end - statement.start, "write `{ data = rest }`"
-            )
-            self.report(fault, statement.start)
-        block = Span(self.source, statement.opening, statement.block_end)
+            self.refuse(statement, "the mesh is missing", "write `{ data = rest }`")
         self.keys.setdefault(inner, self.excerpt(statement.start, statement.end))
-        self.values[inner] = Excerpt("", block)
-        self.blocks.append((inner, block.start, block.end))
+        self.values[inner] = self.place(statement.opening, statement.block_end)
+        self.blocks.append((inner, statement.opening, statement.block_end))
         for entry in statement.entries or ():
             is_list = _DEVICES.match(self.text, entry.start) is not None
             tree_of_entry = self._parse("device_list" if is_list else "mesh_entry", entry)
@@ -423,26 +406,21 @@ class _Build:
             elif tree_of_entry is not None:
                 self.pair(inner, tree_of_entry, entry, sizes)
 
-    def _devices(self, tree: Node, entry: Statement, route: Route, into: dict[str, Data]) -> None:
+    def _devices(self, tree: Node, entry: Statement, route: Route, into: dict[str, Any]) -> None:
         """Take in `devices 0..3 7..4` in the block of a mesh."""
-        key, inner = self.keyword(entry), (*route, "devices")
-        if not self.is_taken(inner, key):
-            self.keys[inner] = key
-            self.values[inner] = self.tokens(tree, entry, deep=True)[0]
-            into["devices"] = self.values[inner].text
-            self.entries.append((inner, entry.start, entry.end))
+        listed = self.tokens(tree, entry, deep=True)[0]
+        if self.file((*route, "devices"), self.keyword(entry), listed, entry):
+            into["devices"] = listed.text
 
     def phase(self, tree: Node, statement: Statement) -> None:
         """Take in `phase NAME { ... }`, whose statements are those of a file."""
-        key = self.tokens(child_of(tree, "key"), statement)[0]
-        route = self.entry("phases", key, statement)
+        route = self.entry("phases", child_of(tree, "key"), statement)
         if route is None:
             return
         if statement.entries is None:
-            end = statement.end - statement.start
             help = "write `{ }` with what this phase has of its own"
-            self.report(SyntaxFault("the block is missing", 0, end, help), statement.start)
-        inner = _Build(self.source, self.text, phase=key.text)
+            self.refuse(statement, "the block is missing", help)
+        inner = _Build(self.source, self.text, is_phase=True)
         for each in statement.entries or ():
             inner.statement(each)
         self.put(route, inner.data)
@@ -459,13 +437,12 @@ class _Build:
         word = self.keyword(statement).text
         section = SECTION_OF.get(word, word)
         items = self.data.setdefault(section, [])
-        assert isinstance(items, list)
         self.open((section,), statement)
         route: Route = (section, len(items))
         optional = maybe_child_of(tree, "optional")
         pattern = self.tokens(optional or child_of(tree, "pattern"), statement)[-1]
         is_regex = pattern.text.startswith("re:") and not self.is_quoted(pattern)
-        stated: dict[str, Data] = {}
+        stated: dict[str, Any] = {}
         if is_regex:
             pattern = pattern.part(3, len(pattern.text))
         self.say(route, stated, "match" if is_regex else "path", pattern)
@@ -476,7 +453,7 @@ class _Build:
         because = maybe_child_of(tree, "because")
         if because is not None:
             self.say(route, stated, "because", self.tokens(because, statement, deep=True)[-1])
-        self.values[route] = Excerpt("", Span(self.source, statement.start, statement.end))
+        self.values[route] = self.place(statement.start, statement.end)
         self.entries.append((route, statement.start, statement.end))
         items.append(stated)
 
@@ -484,8 +461,7 @@ class _Build:
         """Take in `policy KEY VALUE`, `lint NAME LEVEL`, `state KEY ...`, `coverage KEY ...`."""
         word = self.keyword(statement).text
         first, last = _nodes(tree)
-        key = self.tokens(first, statement)[0]
-        route = self.entry(SECTION_OF.get(word, word), key, statement)
+        route = self.entry(SECTION_OF.get(word, word), first, statement)
         if route is not None:
             self.values[route] = value = self.tokens(last, statement)[0]
             is_number = route == ("state", "moments")
@@ -494,99 +470,67 @@ class _Build:
     def single(self, tree: Node, statement: Statement) -> None:
         """Take in `scan PATTERN : AXES` and `activation NAME : NAMES`."""
         section = SECTION_OF.get(str(tree.data), str(tree.data))
-        (inner,) = _nodes(tree)
-        into = self.data.setdefault(section, {})
-        assert isinstance(into, dict)
         self.open((section,), statement)
-        self._entry_taker(section)(inner, statement, into)
+        self._entry_taker(section)(_nodes(tree)[0], statement, self.data.setdefault(section, {}))
 
     def _section(self, section: str, statement: Statement) -> None:
         """Take in a block of entries."""
-        is_list = section == "rules"
-        into = self.data.setdefault(section, [] if is_list else {})
+        into = self.data.setdefault(section, [] if section == "rules" else {})
         self.open((section,), statement)
         self.entries.append(((section,), statement.start, statement.end))
         self.blocks.append(((section,), statement.opening, statement.block_end))
+        take = self._entry_taker(section)
         for entry in statement.entries or ():
             tree = self._parse(entry_of(section), entry)
-            if tree is None:
-                continue
-            if isinstance(into, list):
-                self._rule(tree, entry, into)
-            elif section == "step":
-                assert isinstance(into, dict)
-                self._step(tree, entry, into)
-            else:
-                assert isinstance(into, dict)
-                self._entry_taker(section)(tree, entry, into)
+            if tree is not None:
+                take(tree, entry, into)
 
-    def _step(self, tree: Node, entry: Statement, into: dict[str, Data]) -> None:
+    def _step(self, tree: Node, entry: Statement, into: dict[str, Any]) -> None:
         """Take in a key of `step:` with its value, or a line of its program."""
         line = maybe_child_of(tree, "step_line")
-        if line is not None:
-            program = into.setdefault("program", [])
-            assert isinstance(program, list)
-            route: Route = ("step", "program", len(program))
-            self.values[route] = self.whole(line, entry)
-            self.values.setdefault(("step", "program"), self.values[route])
-            program.append(self.values[route].text)
-        else:
+        if line is None:
             key, value = self.tokens(child_of(tree, "step_setting"), entry, deep=True)
-            route = ("step", key.text)
-            if self.is_taken(route, key):
-                return
-            self.keys[route], self.values[route] = key, value
             words = value.text.replace(",", " ").split()
             is_list = key.text == "remat" and len(words) > 1
-            into[key.text] = [*words] if is_list else number_or_text(value.text)
+            if self.file(("step", key.text), key, value, entry):
+                into[key.text] = words if is_list else number_or_text(value.text)
+            return
+        program = into.setdefault("program", [])
+        route: Route = ("step", "program", len(program))
+        self.values[route] = self.whole(line, entry)
+        self.values.setdefault(("step", "program"), self.values[route])
+        program.append(self.values[route].text)
         self.entries.append((route, entry.start, entry.end))
 
-    def _rule(self, tree: Node, entry: Statement, into: list[Data]) -> None:
+    def _rule(self, tree: Node, entry: Statement, into: list[Any]) -> None:
         route: Route = ("rules", len(into))
         rule = self.whole(child_of(tree, "axis_rule"), entry)
         place = maybe_child_of(tree, "place")
-        if place is None:
-            self.values[route] = rule
-            into.append(rule.text)
-        else:
-            stated: dict[str, Data] = {}
-            self.values[route] = Excerpt("", Span(self.source, entry.start, entry.end))
-            self.say(route, stated, "rule", rule)
-            self.say(route, stated, "at", self.whole(place, entry))
-            into.append(stated)
+        into.append(rule.text if place is None else {})
+        self.values[route] = rule if place is None else self.place(entry.start, entry.end)
+        if place is not None:
+            self.say(route, into[-1], "rule", rule)
+            self.say(route, into[-1], "at", self.whole(place, entry))
         self.entries.append((route, entry.start, entry.end))
 
 
 _STARTS = {"shardspec": "version", "hardware": "machine", "devices": "device_list"}
 _STATEMENTS: dict[str, Callable[[_Build, Node, Statement], None]] = {
-    "shardspec": _Build.scalar,
-    "doc": _Build.scalar,
-    "extends": _Build.words,
-    "drop": _Build.words,
-    "manifest": _Build.words,
+    **dict.fromkeys(("shardspec", "doc", "hardware", "devices"), _Build.scalar),
+    **dict.fromkeys(("extends", "drop", "manifest"), _Build.words),
+    **dict.fromkeys(("override", "replicate"), _Build.item),
+    **dict.fromkeys(("scan", "activation"), _Build.single),
+    **dict.fromkeys(("policy", "lint", "state", "coverage"), _Build.setting),
     "let": _Build.let,
     "axis": _Build.axis,
-    "hardware": _Build.scalar,
-    "devices": _Build.scalar,
     "target": _Build.target,
     "mesh": _Build.mesh,
     "phase": _Build.phase,
-    "override": _Build.item,
-    "scan": _Build.single,
-    "activation": _Build.single,
-    "policy": _Build.setting,
-    "lint": _Build.setting,
-    "state": _Build.setting,
-    "coverage": _Build.setting,
-    "replicate": _Build.item,
 }
 
 
 def attach_comments(
-    text: str,
-    comments: Sequence[Comment],
-    entries: Sequence[tuple[Route, int, int]],
-    blocks: Sequence[tuple[Route, int, int]] = (),
+    text: str, comments: Sequence[Comment], entries: Stretches, blocks: Stretches = ()
 ) -> Mapping[Route, reading.Comments]:
     """Return the comments by route of the entry: those on lines of their own go to the next one.
 
@@ -607,7 +551,9 @@ def attach_comments(
         if not comment.own_line and owner and owner not in found.trailing:
             found.trailing[owner] = comment_text(text[comment.start : comment.end])
             continue
-        block = _closed_block(comment, blocks, starts[place] if place < len(starts) else len(text))
+        end = starts[place] if place < len(starts) else len(text)
+        closed = (route for route, at, stop in blocks if at < comment.start < stop <= end)
+        block = next(closed, None)
         where, route = (found.before, following) if block is None else (found.after, block)
         lines = where.setdefault(route, [])
         if lines and previous and text.count("\n", previous.end, comment.start) > 1:
@@ -615,16 +561,6 @@ def attach_comments(
         lines.append(comment_text(text[comment.start : comment.end]))
         previous = comment
     return found.by_route()
-
-
-def _closed_block(
-    comment: Comment, blocks: Sequence[tuple[Route, int, int]], following: int
-) -> Route | None:
-    """Return the block that a comment stands in, if no entry of it follows."""
-    for route, start, end in blocks:
-        if start < comment.start < end <= following:
-            return route
-    return None
 
 
 def _first_on_line(text: str, starts: Sequence[int], place: int) -> int:

@@ -91,9 +91,8 @@ def _fault(text: str) -> SyntaxFault:
         return SyntaxFault(f"`{shown}` is less than nothing", start, end, f"write {_FORMS}")
     if not unit:
         return SyntaxFault(f"`{digits}` has no unit", start, end, _number_help(digits))
-    return SyntaxFault(
-        f"`{unit}` is no unit of bytes", *found.span("unit"), _unit_help(digits, unit)
-    )
+    help = _unit_help(digits, unit)
+    return SyntaxFault(f"`{unit}` is no unit of bytes", *found.span("unit"), help)
 
 
 def _number_help(digits: str) -> str:

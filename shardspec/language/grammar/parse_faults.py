@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardspec.assets import data_of
@@ -181,17 +181,14 @@ _BRACKETS = re.compile(r"^\s*[\[(]|->\s*\[")
 _SEEN = 80
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(NamedTuple):
     """Where a parser stopped.
 
     Attributes:
-      accepts: the terminals that would have let it go on, without the grammar they are from.
-      words: the same, as a message names them.
+      words: what would have let it go on, as a message names it.
     """
 
     at: int
-    accepts: frozenset[str]
     words: tuple[str, ...]
 
 
@@ -241,9 +238,8 @@ def stop_of(parser: Lark, start: str, text: str) -> Stop:
         if (token.start_pos or 0) < at:
             machine.feed_token(token)
     accepted: set[str] = machine.accepts()  # type: ignore[no-untyped-call]
-    accepts = sorted(accepted, key=_order)
-    words = tuple(dict.fromkeys(in_words(parser, terminal) for terminal in accepts))
-    return Stop(at, frozenset(map(_short, accepts)), words)
+    words = (in_words(parser, terminal) for terminal in sorted(accepted, key=_order))
+    return Stop(at, tuple(dict.fromkeys(words)))
 
 
 def either(words: tuple[str, ...]) -> str:
@@ -252,11 +248,8 @@ def either(words: tuple[str, ...]) -> str:
     >>> either(("a mesh axis", "`none`", "`(`")), either(("`start`, `end`", "`after`"))
     ('a mesh axis, `none` or `(`', '`start`, `end` or `after`')
     """
-    *most, last = (
-        one
-        for word in words or ("something else",)
-        for one in (word.split(", ") if _LIST.fullmatch(word) else [word])
-    )
+    apart = (w.split(", ") if _LIST.fullmatch(w) else [w] for w in words or ("something else",))
+    *most, last = chain.from_iterable(apart)
     return f"{', '.join(most)} or {last}" if most else last
 
 
@@ -295,10 +288,8 @@ def in_words(parser: Lark, terminal: str) -> str:
     """Return what a terminal is called in a message: `a mesh axis`, or its own text."""
     if terminal == "$END":
         return "the end"
-    return (
-        fault_table().words.get(_short(terminal))
-        or f"`{parser.get_terminal(terminal).pattern.value}`"
-    )
+    known = fault_table().words.get(_short(terminal))
+    return known or f"`{parser.get_terminal(terminal).pattern.value}`"
 
 
 def _short(terminal: str) -> str:

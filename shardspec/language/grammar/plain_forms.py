@@ -28,9 +28,7 @@ _RULE = re.compile(
     rf"({_NAME}(?:, {_NAME})*) -> ({_TARGET}(?: \| {_TARGET})*)(?: @ (-?[0-9]{{1,9}}))?"
 )
 _EACH_TARGET = re.compile(_TARGET)
-_STARS = re.compile(r"(\*\*?)")
-#: Characters that mean something in a glob, other than the star; and stars in a row.
-_NOT_STARS = re.compile(r"[?{}\\,]|\*\*\*|[^/]\*\*|\*\*[^/]")
+_TEXT = re.compile(r"[^*?{},]+")
 _PIECE = re.compile(r"\{[0-9]{1,9}\.\.[0-9]{1,9}\}|\*\*?|[?{},]|[^*?{},]+")
 _SIGNS: dict[str, Callable[[int, int], syntax.Part]] = {
     "*": syntax.Star,
@@ -57,14 +55,12 @@ def plain_array_type(text: str) -> syntax.ArrayType | None:
     if found is None or len(text) > LONGEST:
         return None
     dims = []
-    for dim in _WORD.finditer(text, found.start(2), found.end(2)):
-        word, start, end = dim[0], dim.start(), dim.end()
+    for name in _names(text, *found.span(2)):
+        word = name.text
         if word == "none" or word in NOTHING:
             return None
-        if word.isdigit():
-            dims.append(syntax.ArrayDim(None, syntax.product(int(word)), start, end))
-        else:
-            dims.append(syntax.ArrayDim(Name(word, start, end), None, start, end))
+        size = syntax.product(int(word)) if word.isdigit() else None
+        dims.append(syntax.ArrayDim(None if size else name, size, name.start, name.end))
     return syntax.ArrayType(Name(found[1], 0, found.end(1)), tuple(dims))
 
 
@@ -136,7 +132,7 @@ def plain_mesh_size(text: str) -> syntax.MeshSize | None:
     tile, word = found[1], found[2]
     network: Network = "dcn" if found[3] == "dcn" else "ici"
     if tile:
-        size = syntax.MeshSize("submesh", tile=_tile(tile), network=network)
+        size = syntax.MeshSize("submesh", 0, _tile(tile), network)
     elif word == "rest":
         size = syntax.MeshSize("rest", network=network)
     elif word.isdigit():
@@ -171,25 +167,14 @@ def _tile(text: str) -> tuple[int, ...]:
 
 
 def plain_glob(text: str) -> syntax.Glob | None:
-    """Return a glob without escapes: `**/block_0/*/kernel`, `layers_{0..23}/{query,key}/kernel`."""
-    if not 0 < len(text) <= LONGEST:
+    """Return a glob without escapes: `**/block_0/*/kernel`, `layers_{0..23}/{query,key}/kernel`.
+
+    None where a brace has no other, or something in it is refused.
+    """
+    if not 0 < len(text) <= LONGEST or "\\" in text:
         return None
-    if _NOT_STARS.search(text):
-        return None if "\\" in text else _braced(text)
-    parts: list[syntax.Part] = []
-    start = 0
-    for piece in _STARS.split(text):
-        end = start + len(piece)
-        if piece in _SIGNS:
-            parts.append(_SIGNS[piece](start, end))
-        elif piece:
-            parts.append(syntax.GlobText(piece, start, end))
-        start = end
-    return syntax.Glob(tuple(parts))
-
-
-def _braced(text: str) -> syntax.Glob | None:
-    """Return a glob with braces, or braces in braces; None where one has no other."""
+    if _TEXT.fullmatch(text):  # the paths of arrays, of which there are many
+        return syntax.Glob((syntax.GlobText(text, 0, len(text)),))
     parts: list[syntax.Part] = []
     around: list[tuple[int, list[syntax.Part], list[tuple[syntax.Part, ...]]]] = []
     for found in _PIECE.finditer(text):

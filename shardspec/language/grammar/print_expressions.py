@@ -13,7 +13,7 @@ from shardspec.language.grammar.bounds import parse_bound, print_bound
 from shardspec.language.grammar.device_lists import parse_devices, print_devices
 from shardspec.language.grammar.quoting import quoted
 from shardspec.language.grammar.step_lines import LineDim, LineExpr, LineTerm, parse_step_line
-from shardspec.language.reading import Data
+from shardspec.language.reading import Data, number_or_text
 
 
 def print_rule(rule: syntax.RuleExpr) -> str:
@@ -52,16 +52,12 @@ def print_scan(scan: syntax.ScanExpr) -> str:
 def print_derived(derived: syntax.DerivedExpr) -> str:
     """Return `from **/kernel dims 0 _`; `dims ...` goes without saying behind a parent."""
     text = "" if derived.parent is None else derived.parent.text
-    parent = text if _PLAIN_PARENT.fullmatch(text) or derived.parent is None else _quoted(text)
-    return derive_text(parent, derived.own, derived.dims, derived.factors)
+    if derived.parent is not None and not _PLAIN_PARENT.fullmatch(text):
+        text = '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
+    return derive_text(text, derived.own, derived.dims, derived.factors)
 
 
 _PLAIN_PARENT = re.compile(r'[^\s"|;#]+')
-
-
-def _quoted(text: str) -> str:
-    escaped = re.sub(r'(["\\])', r"\\\1", text)
-    return f'"{escaped}"'
 
 
 def print_size(size: syntax.SizeExpr) -> str:
@@ -134,12 +130,10 @@ def print_step_line(line: LineExpr) -> str:
 
 def _print_term(term: LineTerm) -> str:
     shown = {"value": term.text, "regex": f're"{term.text}"'}.get(term.kind) or quoted(term.text)
-    return shown if term.dims is None else f"{shown}[{_print_dims(term.dims)}]"
-
-
-def _print_dims(dims: tuple[LineDim, ...]) -> str:
-    joint = " " if all(dim.alias is None and dim.size is None for dim in dims) else ", "
-    return joint.join(map(_print_dim, dims))
+    if term.dims is None:
+        return shown
+    joint = " " if all(dim.alias is None and dim.size is None for dim in term.dims) else ", "
+    return f"{shown}[{joint.join(map(_print_dim, term.dims))}]"
 
 
 def _print_dim(dim: LineDim) -> str:
@@ -212,25 +206,20 @@ def _same(value: Data) -> Data:
     return value
 
 
-def _expression(kind: str) -> Callable[[Data], Data]:
+def _expression(
+    kind: str, finished: Callable[[str], Data] = lambda text: text
+) -> Callable[[Data], Data]:
     """Return the function that spells one expression."""
 
     def spell(value: Data) -> Data:
-        return format_expression(kind, value) if isinstance(value, str) else value
+        return finished(format_expression(kind, value)) if isinstance(value, str) else value
 
     return spell
 
 
-def _number(kind: str) -> Callable[[Data], Data]:
-    """Return the function that spells one expression, as an integer where it is one."""
-
-    def spell(value: Data) -> Data:
-        if not isinstance(value, str):
-            return value
-        text = format_expression(kind, value)
-        return int(text) if text.isascii() and text.isdecimal() and len(text) <= 15 else text
-
-    return spell
+#: Sizes, as integers where they are.
+_SIZE = _expression("size", number_or_text)
+_MESH_SIZE = _expression("mesh_size", number_or_text)
 
 
 def _each(spell: Callable[[Data], Data]) -> Callable[[Data], Data]:
@@ -258,8 +247,7 @@ def _fields(**spells: Callable[[Data], Data]) -> Callable[[Data], Data]:
 
 def _axis(value: Data) -> Data:
     """Return the entry of an axis; the size alone where there is no more."""
-    number = _number("size")
-    fields = _fields(size=number, unit=number, parts=_each(number))(number(value))
+    fields = _fields(size=_SIZE, unit=_SIZE, parts=_each(_SIZE))(_SIZE(value))
     if not isinstance(fields, dict):
         return fields
     if fields.get("interleaved") is False:
@@ -298,14 +286,14 @@ def _step(value: Data) -> Data:
 
 def _mesh_size(value: Data) -> Data:
     """Return the size of a mesh axis; that of several in one, too, which YAML may write apart."""
-    return _number("mesh_size")(parts_text(value) if isinstance(value, dict) else value)
+    return _MESH_SIZE(parts_text(value) if isinstance(value, dict) else value)
 
 
 def _devices(value: Data) -> Data:
     """Return a list of devices as text, which YAML may write as a list."""
-    is_list = isinstance(value, list) and all(isinstance(each, int | str) for each in value)
-    text = " ".join(map(str, value)) if isinstance(value, list) and is_list else value
-    return _expression("devices")(str(text) if type(text) is int else text)
+    if isinstance(value, list) and all(isinstance(each, int | str) for each in value):
+        value = " ".join(map(str, value))
+    return _expression("devices")(str(value) if type(value) is int else value)
 
 
 def parts_text(parts: Mapping[str, Any]) -> str:
@@ -316,10 +304,9 @@ def parts_text(parts: Mapping[str, Any]) -> str:
 _MESH = _each(_mesh_size)
 _ANSWER = {"axes": _expression("names"), "spec": _expression("partition")}
 _SECTIONS: Mapping[str, Callable[[Data], Data]] = {
-    "extends": _list,
-    "drop": _list,
+    **dict.fromkeys(("extends", "drop"), _list),
     "manifest": _one,
-    "let": _each(_number("size")),
+    "let": _each(_SIZE),
     "axes": _each(_axis),
     "hardware": _expression("hardware"),
     "mesh": _MESH,
@@ -332,8 +319,7 @@ _SECTIONS: Mapping[str, Callable[[Data], Data]] = {
     "derive": _each(_expression("derived")),
     "scan": _each(_expression("scan")),
     "activations": _each(_short("axes", **_ANSWER)),
-    "arrays": _each(_expression("array_type")),
-    "caches": _each(_expression("array_type")),
+    **dict.fromkeys(("arrays", "caches"), _each(_expression("array_type"))),
     "state": _fields(over=_expression("mesh_axes")),
     "policy": _fields(whole_below=_expression("bound")),
     "coverage": _fields(max_replicated_bytes=_expression("bound")),

@@ -22,26 +22,13 @@ NO_NAMES = (
     " `replicate`, with the reason"
 )
 #: Words that mean something where the size of a mesh axis stands: no `let` may take one.
-NO_LETS = NOTHING | {
-    "none",
-    "rest",
-    "fit",
-    "submesh",
-    "over",
-    "auto",
-    "explicit",
-    "manual",
-    "dcn",
-    "ici",
-    "all",
-}
+_KINDS = {"rest", "fit", "submesh", "over", "auto"}
+NO_LETS = NOTHING | _KINDS | {"none", "explicit", "manual", "dcn", "ici", "all"}
 _REST = "what the other axes leave over is written `rest`"
 _TYPE = "the size stands before the type: `8 explicit`"
 _NETWORK = "the network follows `@`: `2 @ dcn`"
 _WORD_HELP = {"explicit": _TYPE, "manual": _TYPE, "dcn": _NETWORK, "ici": _NETWORK}
-_NO_SIZE = re.compile(
-    rf"\s*({'|'.join(sorted(NO_LETS - {'rest', 'fit', 'submesh', 'over', 'auto'}))})(?![\w.-])"
-)
+_NO_SIZE = re.compile(rf"\s*({'|'.join(sorted(NO_LETS - _KINDS))})(?![\w.-])")
 _LONGEST = 20_000
 #: How deep braces and parentheses may nest.
 DEPTH = 16
@@ -82,11 +69,7 @@ def in_partition(partition: syntax.PartitionExpr) -> SyntaxFault | None:
 
 def in_mesh_axes(target: syntax.AxisTarget) -> SyntaxFault | None:
     """Return a fault where there is no mesh axis, or one is given twice."""
-    for axis in target.mesh_axes:
-        if axis.text in NOTHING:
-            message = f"`{axis.text}` is no mesh axis"
-            return SyntaxFault(message, axis.start, axis.end, "name a mesh axis of a target")
-    return _repeated(target.mesh_axes)
+    return next(_target_faults((target,), "name a mesh axis of a target"), None)
 
 
 def in_names(names: syntax.NamesExpr) -> SyntaxFault | None:
@@ -105,9 +88,8 @@ def in_scan(scan: syntax.ScanExpr) -> SyntaxFault | None:
     taken: dict[int, syntax.Name] = {}
     for name, position in scan.axes:
         if position in taken:
-            message = (
-                f"`{taken[position].text}` and `{name.text}` both stand at position {position}"
-            )
+            both = f"`{taken[position].text}` and `{name.text}`"
+            message = f"{both} both stand at position {position}"
             return SyntaxFault(message, name.start, name.end, "give each its own position")
         taken[position] = name
     return None
@@ -209,10 +191,8 @@ def _in_over(size: syntax.MeshSize) -> SyntaxFault | None:
         stretch = syntax.stretch(name.text)
         if stretch.size == 0 or stretch.step == 0:
             message = f"`{name.text}` has no devices"
-            help = (
-                "write 1 or more: `y4` is 4 neighbours along y, `y4/2` 4 of which each is the 2nd"
-            )
-            return SyntaxFault(message, name.start, name.end, help)
+            form = "`y4` is 4 neighbours along y, `y4/2` 4 of which each is the 2nd"
+            return SyntaxFault(message, name.start, name.end, f"write 1 or more: {form}")
     return None
 
 
@@ -288,9 +268,8 @@ _RANGE_MEANT = re.compile(r"\s*([0-9]{1,9})(?:\s*(?:[-–—:~.…]|to)\s*|\s+)(
 
 def _brace_faults(braces: syntax.Braces, starts: bool, ends: bool) -> Iterator[SyntaxFault]:
     if braces.alternatives == ((),):
-        yield SyntaxFault(
-            "these braces are empty", braces.start, braces.end, "write `{a,b}` or `{0..3}`"
-        )
+        help = "write `{a,b}` or `{0..3}`"
+        yield SyntaxFault("these braces are empty", braces.start, braces.end, help)
     match braces.alternatives:
         case ((syntax.GlobText() as only,),) if found := _RANGE_MEANT.fullmatch(only.text):
             low, high = sorted((int(found[1]), int(found[2])))
@@ -305,16 +284,14 @@ def _brace_faults(braces: syntax.Braces, starts: bool, ends: bool) -> Iterator[S
         yield from _part_faults(parts, starts, ends)
 
 
-def _target_faults(targets: Iterable[syntax.AxisTarget]) -> Iterator[SyntaxFault]:
+def _target_faults(
+    targets: Iterable[syntax.AxisTarget], help: str = "no mesh axis at all is written `none`"
+) -> Iterator[SyntaxFault]:
     for target in targets:
         for axis in target.mesh_axes:
             if axis.text in NOTHING:
-                message = f"`{axis.text}` is no mesh axis"
-                help = "no mesh axis at all is written `none`"
-                yield SyntaxFault(message, axis.start, axis.end, help)
-        repeated = _repeated(target.mesh_axes)
-        if repeated is not None:
-            yield repeated
+                yield SyntaxFault(f"`{axis.text}` is no mesh axis", axis.start, axis.end, help)
+        yield from filter(None, [_repeated(target.mesh_axes)])
 
 
 def _repeated(axes: Iterable[syntax.Name]) -> SyntaxFault | None:

@@ -174,10 +174,8 @@ def plain_step_line(text: str) -> LineExpr | None:
     found = _PLAIN.fullmatch(text) if len(text) <= LONGEST else None
     if found is None:
         return None
-    operands, results = (
-        tuple(map(_plain_term, _PLAIN_TERM.finditer(text, *found.span(part))))
-        for part in ("operands", "result")
-    )
+    parts = (_PLAIN_TERM.finditer(text, *found.span(part)) for part in ("operands", "result"))
+    operands, results = (tuple(map(_plain_term, terms)) for terms in parts)
     line = LineExpr(found["call"] or "", operands, results)
     return None if in_step_line(line) else line
 
@@ -198,11 +196,8 @@ parse_step_line = reader("step", "step_line", step_line, in_step_line, plain_ste
 
 _OPERANDS: Mapping[str, tuple[int, ...]] = {
     "flash": (2, 3),
-    "gather": (2,),
-    "dispatch": (2,),
-    "combine": (2,),
-    "split": (1,),
-    "route": (1,),
+    **dict.fromkeys(("gather", "dispatch", "combine"), (2,)),
+    **dict.fromkeys(("split", "route"), (1,)),
 }
 _FORMS = {
     "flash": "as in `flash(query, key, value) -> context`, or `flash(query, key_value) -> context`",

@@ -170,6 +170,11 @@ class ArrayDim(NamedTuple):
     start: int
     end: int
 
+    @property
+    def stated(self) -> SizeExpr:
+        """Return its size, or the name whose axis states it."""
+        return self.size or product(*filter(None, [self.name]))
+
 
 class ArrayType(NamedTuple):
     """`bf16[embed mlp]`, `bf16[10240, 4096]`, `f32[]`."""
@@ -362,11 +367,8 @@ class Glob(NamedTuple):
 def axis_rule(tree: Node) -> RuleExpr:
     """Return the rule of an `axis_rule` tree."""
     names, targets, *priority = tree.children
-    return RuleExpr(
-        tuple(map(_name, _tokens(names))),
-        tuple(map(_target, _trees(targets))),
-        int(_token(priority[0])) if priority else 0,
-    )
+    sides = tuple(map(_name, _tokens(names))), tuple(map(_target, _trees(targets)))
+    return RuleExpr(*sides, int(_token(priority[0])) if priority else 0)
 
 
 def partition(tree: Node) -> PartitionExpr:
@@ -407,21 +409,17 @@ def derived(tree: Node) -> DerivedExpr:
     """Return the parent and the dimensions of a `derived` tree."""
     found = {str(node.data): node for node in _trees(tree)}
     parent = next(_tokens(found["parent"])) if "parent" in found else None
-    answers = tuple(
-        tuple(map(_name, _tokens(answer)))
-        for answer in (_trees(found["dims"]) if "dims" in found else ())
-    )
+    stated = _trees(found["dims"]) if "dims" in found else ()
+    answers = tuple(tuple(map(_name, _tokens(answer))) for answer in stated)
     named = None if parent is None else _parent(parent)
     own = None
     if "named" in found:
         own = tuple(tuple(map(str, _tokens(names))) for names in _trees(found["named"]))
     if "factors" not in found:
         return DerivedExpr(named, answers, own)
-    left, right = ([*map(_name, _tokens(side))] for side in _trees(found["factors"]))
+    sides = left, right = [[*map(_name, _tokens(side))] for side in _trees(found["factors"])]
     rank = tuple(map(_name, _tokens(found["factors"])))
-    first, second = (
-        ir.Side(each[0].text, tuple(n.text for n in each[1:])) for each in (left, right)
-    )
+    first, second = (ir.Side(name.text, tuple(n.text for n in names)) for name, *names in sides)
     factors = ir.Factors(first, second, rank[0].text if rank else None)
     return DerivedExpr(named, answers, own, factors, (*left[1:], *right[1:], *rank))
 
@@ -473,32 +471,31 @@ def mesh_size(tree: Node) -> MeshSize:
         inner = (tuple(part.children) for part in _trees(stated))
         return MeshSize("parts", parts=tuple((_name(_token(n)), mesh_size(s)) for n, s in inner))  # type: ignore[arg-type]
     network: ir.Network = "dcn" if any(token == "dcn" for token in _tokens(tree)) else "ici"
+    words = tuple(_tokens(stated))[1:]
     match str(stated.data):
         case "submesh":
-            found = MeshSize("submesh", tile=_tile(tuple(_tokens(stated))[1]), network=network)
+            found = MeshSize("submesh", tile=_tile(words[0]))
         case "rest":
-            found = MeshSize("rest", network=network)
+            found = MeshSize("rest")
         case "fit":
-            fits = _name(tuple(_tokens(stated))[1])
-            found = MeshSize("fit", 1, network=network, fits=fits)
+            found = MeshSize("fit", 1, fits=_name(words[0]))
         case "over":
-            over = tuple(map(_name, tuple(_tokens(stated))[1:]))
-            found = MeshSize("over", 1, network=network, over=over)
+            found = MeshSize("over", 1, over=tuple(map(_name, words)))
         case "auto":
-            found = _counted("auto", next(_trees(stated)), network)
+            found = _counted("auto", next(_trees(stated)))
         case _:
-            found = _counted("integer", stated, network)
-    types = [next(_tokens(node)) for node in _trees(tree) if node.data == "type"]
-    return replace(found, axis_type=types[0].value) if types else found
+            found = _counted("integer", stated)
+    types = [next(_tokens(node)).value for node in _trees(tree) if node.data == "type"]
+    return replace(found, network=network, axis_type=types[0] if types else "auto")
 
 
-def _counted(kind: Literal["integer", "auto"], tree: Node, network: ir.Network) -> MeshSize:
+def _counted(kind: Literal["integer", "auto"], tree: Node) -> MeshSize:
     """Return a size that is a number, or worked out from names of `let`."""
     stated = size(tree)
     match stated.terms:
         case (SizeTerm((int(count),), 1),):
-            return MeshSize(kind, count, network=network)
-    return MeshSize(kind, 1, network=network, named=stated)
+            return MeshSize(kind, count)
+    return MeshSize(kind, 1, named=stated)
 
 
 def hardware(tree: Node) -> HardwareExpr:

@@ -46,7 +46,8 @@ def expand(text: str) -> tuple[str, ...] | SyntaxFault:
             return SyntaxFault(message, part.start, part.end, help)
     count, characters = _volume(parts)
     if count > MAX_PATHS or characters > MAX_CHARACTERS:
-        message = f"this stands for {_approximate(count)} paths, more than can be listed"
+        many = f"{count:,}" if count < 10**12 else "more than a million million"
+        message = f"this stands for {many} paths, more than can be listed"
         return SyntaxFault(message, 0, len(text), f"at most {MAX_PATHS:,} paths an entry")
     return tuple(paths_of(parts))
 
@@ -112,10 +113,8 @@ def range_regex(low: int, high: int, width: int = 0) -> str:
     >>> range_regex(8, 11, width=3)
     '(?:00[8-9]|01[0-1])'
     """
-    blocks = (
-        block for start, end in _equal_lengths(low, high, width) for block in _blocks(start, end)
-    )
-    return f"(?:{'|'.join(blocks)})"
+    runs = _equal_lengths(low, high, width)
+    return f"(?:{'|'.join(block for ends in runs for block in _blocks(*ends))})"
 
 
 def parts_of(text: str) -> Parts | SyntaxFault:
@@ -227,10 +226,6 @@ def _part_volume(part: Part) -> tuple[int, int]:
     return 1, 1
 
 
-def _approximate(count: int) -> str:
-    return f"{count:,}" if count < 10**12 else "more than a million million"
-
-
 def paths_of(parts: Parts) -> Iterator[str]:
     """Return the paths that a sequence of text, braces and ranges stands for."""
     return map("".join, product(*(tuple(_texts(part)) for part in parts)))
@@ -273,9 +268,8 @@ def _blocks(low: str, high: str) -> Iterator[str]:
     if first <= last:
         yield f"{prefix}{_digits(first, last)}{_free(free)}"
     if above:
-        yield from (
-            f"{prefix}{block}" for block in _blocks(high[shared] + "0" * free, high[shared:])
-        )
+        last_run = _blocks(high[shared] + "0" * free, high[shared:])
+        yield from (f"{prefix}{block}" for block in last_run)
 
 
 def _digits(first: int, last: int) -> str:

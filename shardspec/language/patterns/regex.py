@@ -224,10 +224,9 @@ def _fault(text: str, error: Exception) -> SyntaxFault:
         said = "the repetition number is too large"
     message = f"not a regular expression: {said}"
     help = "patterns here are Python's `re`; a plain path or a glob needs no `re:`"
-    if position is None:
-        return SyntaxFault(message, 0, len(text), help)
-    start = min(position, max(len(text) - 1, 0))
-    return SyntaxFault(message, start, min(start + 1, len(text)), help)
+    start = min(position or 0, max(len(text) - 1, 0))
+    end = len(text) if position is None else min(start + 1, len(text))
+    return SyntaxFault(message, start, end, help)
 
 
 @lru_cache(maxsize=1)

@@ -13,24 +13,10 @@ from functools import lru_cache
 from itertools import pairwise, product
 from typing import NamedTuple
 
-from shardspec.language.grammar.syntax import (
-    AnyChar,
-    Braces,
-    DoubleStar,
-    GlobText,
-    IntRange,
-    Part,
-    Star,
-    SyntaxFault,
-)
-from shardspec.language.patterns.glob import (
-    Parts,
-    all_parts,
-    atoms_of,
-    glob_regex,
-    parts_of,
-    paths_of,
-)
+from shardspec.language.grammar import syntax
+from shardspec.language.grammar.syntax import Braces, DoubleStar, GlobText, IntRange, SyntaxFault
+from shardspec.language.patterns import glob
+from shardspec.language.patterns.glob import Parts, parts_of, paths_of
 from shardspec.language.patterns.regex import KEPT
 
 #: Beyond these a pattern takes long to match, one way or another.
@@ -49,7 +35,7 @@ class _Any:
 
 
 #: A piece of a pattern: text, or what stands for texts.
-_Piece = str | _Any | Part
+_Piece = str | _Any | syntax.Part
 
 
 class Template(NamedTuple):
@@ -67,23 +53,15 @@ class Template(NamedTuple):
         found = matched(self.pattern, path)
         if found is None:
             return ()
-        choices = (
-            (found[piece],) if isinstance(piece, int) else _several(piece) for piece in self.wanted
-        )
+        wanted = (found[p] if isinstance(p, int) else p for p in self.wanted)
+        choices = ((each,) if isinstance(each, str) else each for each in wanted)
         texts = ("".join(pieces) for pieces in product(*choices))
-        return tuple(dict.fromkeys(filter(None, map(_without_gaps, texts))))
+        paths = ("/".join(p for p in text.split("/") if p != _GAP) for text in texts)
+        return tuple(dict.fromkeys(filter(None, paths)))
 
 
 #: Stands for a component that a `**` without any leaves behind.
 _GAP = "\x00"
-
-
-def _several(piece: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (piece,) if isinstance(piece, str) else piece
-
-
-def _without_gaps(text: str) -> str:
-    return "/".join(part for part in text.split("/") if part != _GAP)
 
 
 @lru_cache(maxsize=KEPT)
@@ -94,7 +72,7 @@ def template_of(pattern: str, wanted: str) -> Template | SyntaxFault:
     >>> made.paths("mlp/wi/lora_a")
     ('mlp/wi/kernel', 'mlp/wi/embedding')
     """
-    source = glob_regex(wanted)
+    source = glob.glob_regex(wanted)
     if isinstance(source, SyntaxFault):
         return source
     parts, pieces = parts_of(pattern), parts_of(wanted)
@@ -142,8 +120,8 @@ def braces_of(pattern: str, texts: tuple[str, ...]) -> str | None:
 def _fault(parts: Parts, pieces: Parts, pattern: str, wanted: str) -> SyntaxFault | None:
     """Return what is too much of a pattern, or of the path in its wildcards."""
     for each in (*parts, *pieces):
-        inner = all_parts((each,)) if isinstance(each, Braces) else ()
-        if any(isinstance(part, Star | DoubleStar | AnyChar) for part in inner):
+        inner = glob.all_parts((each,)) if isinstance(each, Braces) else ()
+        if any(isinstance(part, syntax.Star | DoubleStar | syntax.AnyChar) for part in inner):
             help = "write an entry for each alternative"
             return SyntaxFault("a wildcard stands within braces", 0, len(wanted), help)
     if sum(not isinstance(part, GlobText) for part in parts) > MOST_WILDCARDS:
@@ -158,7 +136,7 @@ def _fault(parts: Parts, pieces: Parts, pattern: str, wanted: str) -> SyntaxFaul
     return None
 
 
-def _count(part: Part) -> int:
+def _count(part: syntax.Part) -> int:
     """Return how many texts a part stands for."""
     if isinstance(part, IntRange):
         return part.count
@@ -170,7 +148,7 @@ def _count(part: Part) -> int:
 def _pieces(parts: Parts) -> tuple[_Piece, ...]:
     """Return a pattern as text, wildcards, and `**` with the slashes that go with it."""
     pieces: list[_Piece] = []
-    atoms = [*atoms_of(parts), ""]
+    atoms = [*glob.atoms_of(parts), ""]
     for at, (atom, following) in enumerate(pairwise(atoms)):
         last = pieces[-1] if pieces else None
         if isinstance(atom, DoubleStar):
@@ -217,10 +195,11 @@ def _ways(piece: _Piece, path: str, start: int) -> Iterator[tuple[int, str]]:
             yield start + len(piece), piece
     elif isinstance(piece, _Any):
         yield from _components(piece.slash, path, start)
-    elif isinstance(piece, Star | AnyChar):
+    elif isinstance(piece, syntax.Star | syntax.AnyChar):
         slash = path.find("/", start)
         end = len(path) if slash < 0 else slash
-        ends = range(start, end + 1) if isinstance(piece, Star) else range(start + 1, end + 1)[:1]
+        ends = range(start, end + 1)
+        ends = ends if isinstance(piece, syntax.Star) else ends[1:2]
         yield from ((each, path[start:each]) for each in ends)
     elif isinstance(piece, IntRange):
         ends = range(start + 1, min(start + MOST_DIGITS, len(path)) + 1)

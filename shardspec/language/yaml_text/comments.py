@@ -69,13 +69,12 @@ def _scalar_spans(source_map: SourceMap, text: str) -> Iterator[tuple[int, int]]
     for excerpts in (source_map.keys, source_map.values):
         for excerpt in excerpts.values():
             start, end = excerpt.span.start, excerpt.span.end
-            if not excerpt.text:
-                continue
-            if text[start] in "|>":
+            if excerpt.text and text[start] in "|>":
                 # A comment may stand behind the sign that begins a block of text.
                 line_end = text.find("\n", start, end)
                 start = end if line_end < 0 else line_end
-            yield start, end
+            if excerpt.text:
+                yield start, end
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +98,10 @@ class _Entries:
     def of(cls, source_map: SourceMap) -> _Entries:
         """Return the entries of a text; those inside brackets or behind an alias are none."""
         text, values = source_map.source.text, source_map.values
-        found = sorted(
-            ((excerpt.span.start, len(route), route) for route, excerpt in _heads(source_map)),
-            key=lambda entry: entry[:2],
-        )
-        closed = {
-            route
-            for route, excerpt in values.items()
-            if not excerpt.text
-            and text[excerpt.span.start : excerpt.span.start + 1] in ("[", "{", "*")
-        }
+        heads = ((e.span.start, len(route), route) for route, e in _heads(source_map))
+        found = sorted(heads, key=lambda entry: entry[:2])
+        untexted = ((route, e.span.start) for route, e in values.items() if not e.text)
+        closed = {route for route, at in untexted if text[at : at + 1] in ("[", "{", "*")}
         inner: set[Route] = set()
         kept: list[tuple[int, Route]] = []
         for start, _, route in found:
@@ -116,9 +109,8 @@ class _Entries:
                 inner.add(route)
             else:
                 kept.append((start, route))
-        outer = sorted(
-            (values[route].span.start, values[route].span.end) for route in closed - inner
-        )
+        spans = (values[route].span for route in closed - inner)
+        outer = sorted((span.start, span.end) for span in spans)
         starts = tuple(start for start, _ in kept)
         routes = tuple(route for _, route in kept)
         places = {route: index for index, route in enumerate(routes)}
@@ -148,9 +140,8 @@ class _Entries:
 
     def closed_block(self, position: int, index: int) -> Route | None:
         """Return the block that a comment above entry `index` ends; None where it ends none."""
-        column = self._column(position)
-        following = self.routes[index] if index < len(self.routes) else ()
-        last = self.last_before(position)
+        column, last = self._column(position), self.last_before(position)
+        following = self.route_at(index)
         if last < 0 or column <= (self._indent(following) if following else 0):
             return None
         route = self.routes[last]
@@ -158,6 +149,10 @@ class _Entries:
             route = route[:-1]
         block = route[:-1]
         return block if block and following[: len(block)] != block else None
+
+    def route_at(self, index: int) -> Route:
+        """Return the route of an entry, `()` behind the last."""
+        return self.routes[index] if index < len(self.routes) else ()
 
     def _indent(self, route: Route) -> int:
         """Return the column of an entry; that of its `-` or `?` where it has one."""
@@ -180,8 +175,7 @@ class _Entries:
         value = self.values.get(route)
         if value is None or value.span.start < position:
             return False
-        following = self.routes[index + 1] if index + 1 < len(self.routes) else ()
-        return following[: len(route)] != route
+        return self.route_at(index + 1)[: len(route)] != route
 
 
 def _heads(source_map: SourceMap) -> Iterable[tuple[Route, Excerpt]]:
@@ -202,13 +196,11 @@ class Gathered:
 
     def by_route(self) -> dict[Route, Comments]:
         """Return the comments of each route."""
-        before, trailing, after = self.before, self.trailing, self.after
-        return {
-            route: Comments(
-                tuple(before.get(route, ())), trailing.get(route), tuple(after.get(route, ()))
-            )
-            for route in dict.fromkeys((*before, *trailing, *after))
-        }
+        found = {}
+        for route in dict.fromkeys((*self.before, *self.trailing, *self.after)):
+            before, after = self.before.get(route, ()), self.after.get(route, ())
+            found[route] = Comments(tuple(before), self.trailing.get(route), tuple(after))
+        return found
 
 
 class _Attacher(Gathered):
@@ -222,7 +214,7 @@ class _Attacher(Gathered):
         """Return the comments at `spans` by route."""
         for number, (start, end) in enumerate(spans):
             index, is_above = self.entries.owner(start)
-            route = self.entries.routes[index] if index < len(self.entries.routes) else ()
+            route = self.entries.route_at(index)
             raw = comment_text(self.entries.text[start:end])
             if self._is_trailing(route, start) and not is_above:
                 self.trailing[route] = raw
@@ -248,11 +240,9 @@ class _Attacher(Gathered):
 
     def _starts_group(self, start: int, index: int) -> bool:
         """Return whether an empty line sets a comment off from an entry above it."""
-        routes = self.entries.routes
-        route = routes[index] if index < len(routes) else ()
-        if len(route) < 2 or routes[index - 1] == route[:-1]:
-            return False
-        return self._is_gap_above(start)
+        route = self.entries.route_at(index)
+        is_first = len(route) < 2 or self.entries.routes[index - 1] == route[:-1]
+        return not is_first and self._is_gap_above(start)
 
     def _is_gap_above(self, start: int) -> bool:
         """Return whether the line above is empty."""
@@ -263,12 +253,9 @@ class _Attacher(Gathered):
 
     def _is_gap(self, end: int, index: int, following: int | None) -> bool:
         """Return whether an empty line stands below an own-line comment, before what it is for."""
-        starts, text = self.entries.starts, self.entries.text
-        entry = starts[index] if index < len(starts) else None
-        stops = [stop for stop in (entry, following) if stop is not None]
-        if not stops:
-            return False
-        gap = text[end : min(stops)]
+        starts = (*self.entries.starts[index : index + 1], following)
+        stops = [start for start in starts if start is not None]
+        gap = self.entries.text[end : min(stops, default=end)]
         return gap.count("\n") >= 2 and not gap.strip(" \t\r\n-?")
 
 
@@ -334,9 +321,7 @@ def _line_of(data: Any, route: Route) -> tuple[Route, Route]:
     for step in route:
         values.append(values[-1][step])
     head = route
-    while (
-        len(head) > 1 and isinstance(head[-2], int) and _is_first(values[len(head) - 1], head[-1])
-    ):
+    while head[-2:-1] and isinstance(head[-2], int) and _is_first(values[len(head) - 1], head[-1]):
         head = head[:-1]
     last, value = route, values[-1]
     while last and isinstance(last[-1], int) and isinstance(value, (dict, list)) and value:

@@ -134,9 +134,7 @@ class Composer:
             self._close(event)
         elif kind == "AliasEvent":
             return self._take_alias(event)
-        elif kind == "DocumentStartEvent":
-            return self._start_document(event)
-        return True
+        return kind != "DocumentStartEvent" or self._start_document(event)
 
     def _take_scalar(self, event: Any) -> None:
         if self._torn:
@@ -186,10 +184,8 @@ class Composer:
 
         YAML ends the value at the comma, and takes the rest for keys without values, or items.
         """
-        if frame is None or not frame.is_flow:
-            return False
-        end = _end_of_parentheses(self.text, excerpt.span)
-        if end is None:
+        end = _end_of_parentheses(self.text, excerpt.span) if frame and frame.is_flow else None
+        if end is None or frame is None:
             return False
         whole = Span(self.source, excerpt.span.start, end)
         text = whole.text
@@ -201,15 +197,10 @@ class Composer:
         quoted = f"between {where}, quote what holds a comma: `{written}`"
         if meant != text:
             quoted = title = f"write `{written}`"
-        self.faults.append(
-            Diagnostic(
-                codes.SYNTAX,
-                f"the comma ends the {what}, which is then `{excerpt.text}`",
-                (Label(whole, f"{'keys' if frame.is_mapping else 'items'} for YAML"),),
-                help=quoted,
-                fix=Fix(title, (Edit(whole, written),), is_sure=True),
-            )
-        )
+        message = f"the comma ends the {what}, which is then `{excerpt.text}`"
+        label = Label(whole, f"{'keys' if frame.is_mapping else 'items'} for YAML")
+        fix = Fix(title, (Edit(whole, written),), is_sure=True)
+        self.faults.append(Diagnostic(codes.SYNTAX, message, (label,), help=quoted, fix=fix))
         self._put(meant, Excerpt(meant, whole, whole.start if meant == text else None))
         return True
 
@@ -229,24 +220,17 @@ class Composer:
             for dash, stop in zip(dashes, stops, strict=True)
         ]
         line = Span(self.source, dashes[0].end() - len(dashes[0][1]), items[0].end)
-        column = "" if frame.is_mapping else f": `-` belongs in column {self._column(start)}"
-        self.faults.append(
-            Diagnostic(
-                codes.SYNTAX,
-                "this line is indented deeper than the list, so YAML joins it to the text above",
-                (Label(line, ""), Label(above, "goes on below", primary=False)),
-                help=f"line it up with the other items{column}",
-            )
-        )
+        margin = text.rfind("\n", 0, start) + 1
+        dash = text.find("-", margin, start) - margin + 1
+        column = "" if frame.is_mapping else f": `-` belongs in column {dash}"
+        message = "this line is indented deeper than the list, so YAML joins it to the text above"
+        labels = (Label(line, ""), Label(above, "goes on below", primary=False))
+        help = f"line it up with the other items{column}"
+        self.faults.append(Diagnostic(codes.SYNTAX, message, labels, help=help))
         for span in (above,) if frame.is_mapping else (above, *items):
             words = " ".join(span.text.split())
             self._put(words, Excerpt(words, span, span.start if words == span.text else None))
         return True
-
-    def _column(self, start: int) -> int:
-        """Return the column of the `-` of the item at `start`, from 1."""
-        line = self.text.rfind("\n", 0, start) + 1
-        return self.text.find("-", line, start) - line + 1
 
     def _read_plain(self, excerpt: Excerpt) -> Data:
         read = read_plain(excerpt.text)
@@ -275,23 +259,19 @@ class Composer:
 
     def _is_bad_key(self, excerpt: Excerpt) -> bool:
         """Return whether nothing can be filed under the plain key; note what is wrong with it."""
-        text = excerpt.text
+        text, span = excerpt.text, excerpt.span
         if text == "<<":
             way_out = "write the keys out; whole specs are joined by `extends: [...]`"
-            self._fault(
-                codes.SYNTAX, "merge keys (`<<`) are not supported", excerpt.span, "", way_out
-            )
-            return True
-        if not text:
-            self._fault(codes.SYNTAX, "a key is missing before `:`", excerpt.span, "",
-                        "write `name: value`; quote a name that holds `:`")  # fmt: skip
-            return True
-        if (
-            isinstance(fault := read_plain(text), ScalarFault)
-            and fault.code is not codes.WRONG_TYPE
-        ):
-            self._fault(fault.code, fault.message, excerpt.span, fault.label, fault.help)
-        return False
+            self._fault(codes.SYNTAX, "merge keys (`<<`) are not supported", span, "", way_out)
+        elif not text:
+            way_out = "write `name: value`; quote a name that holds `:`"
+            self._fault(codes.SYNTAX, "a key is missing before `:`", span, "", way_out)
+        else:
+            fault = read_plain(text)
+            if isinstance(fault, ScalarFault) and fault.code is not codes.WRONG_TYPE:
+                self._fault(fault.code, fault.message, span, fault.label, fault.help)
+            return False
+        return True
 
     def refuse_depth(self, at: int, label: str) -> None:
         """Report nesting that is deeper than any spec needs."""
@@ -326,9 +306,8 @@ class Composer:
         last = parent.key if parent.is_mapping else len(parent.data)
         is_key = last is None
         route = (*parent.route, "" if last is None else last)
-        if is_key or parent.is_detached:
-            return _Frame(data, is_mapping, is_flow, route, start, {}, {}, is_key=is_key)
-        return _Frame(data, is_mapping, is_flow, route, start, parent.keys, parent.values)
+        keys, values = ({}, {}) if is_key or parent.is_detached else (parent.keys, parent.values)
+        return _Frame(data, is_mapping, is_flow, route, start, keys, values, is_key=is_key)
 
     def _close(self, event: Any) -> None:
         """File the innermost list or mapping, which is complete now."""
@@ -374,7 +353,11 @@ class Composer:
         self._last_end = span.end
         anchored = self._anchors.get(event.anchor)
         if anchored is None:
-            self._fault_unknown_anchor(event.anchor, span)
+            name = event.anchor
+            quoted = f'a pattern that starts with `*` needs quotes: "*{name}"'
+            message = f"the alias `*{name}` has no anchor `&{name}` above it"
+            way_out = did_you_mean(name, self._anchors) or quoted
+            self._fault(codes.SYNTAX, message, span, "no such anchor", way_out)
             anchored = _Anchored(span.text, span.text, (), {})
         frame = self._stack[-1] if self._stack else None
         if frame is not None and frame.is_mapping and frame.key is None:
@@ -396,21 +379,16 @@ class Composer:
         self._aliased += anchored.size
         if anchored.is_open:
             message = f"the alias `*{name}` stands inside its own anchor `&{name}`"
-            self._fault(
-                codes.TOO_DEEP, message, span, "a circle without end", "write the value out"
-            )
+            told = ("a circle without end", "write the value out")
         elif self._aliased > MOST_ALIASED:
             message = f"aliases stand for more than {MOST_ALIASED:,} values"
-            self._fault(
-                codes.TOO_DEEP, message, span, "one too many", "write the values out, or use globs"
-            )
+            told = ("one too many", "write the values out, or use globs")
         elif len(self._stack) + anchored.height > DEEPEST:
             message = f"lists and mappings are nested more than {DEEPEST} levels deep"
-            self._fault(
-                codes.TOO_DEEP, message, span, f"{anchored.height} more levels", "nest less"
-            )
+            told = (f"{anchored.height} more levels", "nest less")
         else:
             return False
+        self._fault(codes.TOO_DEEP, message, span, *told)
         return True
 
     def _copy_excerpts(self, anchored: _Anchored, here: Route, frame: _Frame, span: Span) -> None:
@@ -433,8 +411,8 @@ class Composer:
         if self._documents == 1:
             return True
         span = Span(self.source, event.start_mark.index, event.end_mark.index)
-        self._fault(codes.SYNTAX, "a second document starts here", span, "",
-                    "one file holds one spec: put the second in a file of its own")  # fmt: skip
+        way_out = "one file holds one spec: put the second in a file of its own"
+        self._fault(codes.SYNTAX, "a second document starts here", span, "", way_out)
         return False
 
     def _check_tag(self, event: Any, *, is_scalar: bool) -> None:
@@ -446,12 +424,6 @@ class Composer:
         message = f"the tag `{span.text}` is not supported"
         way_out = "leave it out; a value that starts with `!` needs quotes"
         self._fault(codes.SYNTAX, message, span, "only `!!str` may stand here", way_out)
-
-    def _fault_unknown_anchor(self, name: str, span: Span) -> None:
-        way_out = did_you_mean(name, self._anchors)
-        way_out = way_out or f'a pattern that starts with `*` needs quotes: "*{name}"'
-        message = f"the alias `*{name}` has no anchor `&{name}` above it"
-        self._fault(codes.SYNTAX, message, span, "no such anchor", way_out)
 
     def _fault(self, code: Code, message: str, span: Span, label: str, way_out: str) -> None:
         fix = None

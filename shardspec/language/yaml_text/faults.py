@@ -71,6 +71,10 @@ class Trouble:
         """Return the finding with its culprit at `span`."""
         return Diagnostic(codes.SYNTAX, message, (Label(span, label), *others), help=way_out)
 
+    def unquoted(self, message: str, start: int, end: int) -> Diagnostic:
+        """Return the finding for what needs quotes."""
+        return self.report(message, self.span(start, end), "", advise_quotes(self, start, end))
+
 
 def advise_quotes(trouble: Trouble, start: int, end: int) -> str:
     """Return the advice to quote what stands there."""
@@ -114,33 +118,21 @@ _ANCHORS = ("while scanning an alias", "while scanning an anchor")
 def explain_yaml_error(error: Any, source: SourceFile) -> Diagnostic:
     """Return the finding for an error of libyaml's scanner or parser."""
     mark, opened = error.problem_mark or error.context_mark, error.context_mark
-    trouble = Trouble(
-        source,
-        error.problem or "",
-        error.context or "",
-        min(mark.index, len(source.text)) if mark else 0,
-        min(opened.index, len(source.text)) if opened else None,
-    )
-    for explainer in _EXPLAINERS:
-        if (found := explainer(trouble)) is not None:
-            return found
-    return _other(trouble)
+    at, opened_at = (min(each.index, len(source.text)) if each else None for each in (mark, opened))
+    trouble = Trouble(source, error.problem or "", error.context or "", at or 0, opened_at)
+    found = (explainer(trouble) for explainer in _EXPLAINERS)
+    return next(filter(None, found), None) or _other(trouble)
 
 
 def _tab(trouble: Trouble) -> Diagnostic | None:
     if trouble.char != "\t":
         return None
-    end = trouble.at
-    while trouble.text[end : end + 1] == "\t":
-        end += 1
-    span = trouble.span(trouble.at, end)
+    rest = trouble.text[trouble.at :]
+    span = trouble.span(trouble.at, trouble.at + len(rest) - len(rest.lstrip("\t")))
+    message, way_out = "a tab stands where only spaces may", "replace the tab by a space"
     if trouble.is_line_start(trouble.at):
-        message, way_out = (
-            "a tab indents this line",
-            "YAML is indented by spaces: two for each level",
-        )
-    else:
-        message, way_out = "a tab stands where only spaces may", "replace the tab by a space"
+        message = "a tab indents this line"
+        way_out = "YAML is indented by spaces: two for each level"
     return trouble.report(message, span, "tab", way_out)
 
 
@@ -148,11 +140,8 @@ def _forbidden_start(trouble: Trouble) -> Diagnostic | None:
     """Explain `@x`, `%x` and a backtick: YAML keeps them for itself."""
     if not trouble.problem.startswith("found character that cannot start any token"):
         return None
-    end = trouble.word_end(trouble.at)
     message = f"a plain word cannot start with `{trouble.char}`".replace("```", "a backtick")
-    return trouble.report(
-        message, trouble.span(trouble.at, end), "", advise_quotes(trouble, trouble.at, end)
-    )
+    return trouble.unquoted(message, trouble.at, trouble.word_end(trouble.at))
 
 
 def _sign(trouble: Trouble) -> Diagnostic | None:
@@ -172,9 +161,8 @@ def _sign(trouble: Trouble) -> Diagnostic | None:
         end = at + len(counts[1])
         return trouble.report(message, trouble.span(at, end), "", f'quote it: "{counts[1]}"')
     kind = {"*": "an alias", "&": "an anchor"}.get(sign, "a tag")
-    end = max(trouble.word_end(start), start + 1)
     message = f"a plain word that starts with `{sign}` is {kind} in YAML"
-    return trouble.report(message, trouble.span(start, end), "", advise_quotes(trouble, start, end))
+    return trouble.unquoted(message, start, max(trouble.word_end(start), start + 1))
 
 
 def _second_colon(trouble: Trouble) -> Diagnostic | None:
@@ -184,10 +172,9 @@ def _second_colon(trouble: Trouble) -> Diagnostic | None:
     start, end = trouble.line_start(trouble.at), trouble.line_end(trouble.at)
     before = trouble.text[start : trouble.at]
     if len(before) > 1000 and ": " not in before:
-        return trouble.report(
-            f"a key of {len(before):,} characters is too long for one line",
-            trouble.span(start, trouble.at), "", "write it as `? KEY`, and `: VALUE` below it",
-        )  # fmt: skip
+        message = f"a key of {len(before):,} characters is too long for one line"
+        way_out = "write it as `? KEY`, and `: VALUE` below it"
+        return trouble.report(message, trouble.span(start, trouble.at), "", way_out)
     if (colon := before.find(": ")) >= 0:
         value = start + colon + 2
         value += len(trouble.text[value:end]) - len(trouble.text[value:end].lstrip())
@@ -269,18 +256,14 @@ def _unclosed_bracket(trouble: Trouble) -> Diagnostic | None:
         return None
     start = trouble.at if trouble.opened_at is None else trouble.opened_at
     bracket = trouble.text[start : start + 1]
-    closing = "}" if bracket == "{" else "]"
+    closing, opened = "}" if bracket == "{" else "]", "opened here"
     if not trouble.text[trouble.at :].strip():
-        message = f"`{bracket}` is never closed"
-        return trouble.report(
-            message, trouble.span(start), "opened here", f"close it with `{closing}`"
-        )
+        way_out = f"close it with `{closing}`"
+        return trouble.report(f"`{bracket}` is never closed", trouble.span(start), opened, way_out)
+    quote = f"between `{bracket}` and `{closing}`, quote values that hold `[ ] {{ }} ,` or `: `"
+    way_out = _partition_within(trouble, start) or quote
+    other = Label(trouble.span(start), opened, primary=False)
     message = f"`,` or `{closing}` is missing"
-    if meant := _partition_within(trouble, start):
-        other = Label(trouble.span(start), "opened here", primary=False)
-        return trouble.report(message, trouble.span(trouble.at), "before this", meant, other)
-    way_out = f"between `{bracket}` and `{closing}`, quote values that hold `[ ] {{ }} ,` or `: `"
-    other = Label(trouble.span(start), "opened here", primary=False)
     return trouble.report(message, trouble.span(trouble.at), "before this", way_out, other)
 
 
@@ -307,20 +290,16 @@ def _goes_on(trouble: Trouble) -> Diagnostic | None:
     end = max(trouble.line_end(trouble.at), trouble.at + 1)
     last = before[-1]
     span = trouble.span(trouble.at, end)
+    label = "after the end of the value"
     if last in "'\"":
-        message = f"text goes on after the closing {last}"
-        way_out = (
-            f"write {last}{last} for a {last} inside" if last == "'" else 'write \\" for a " inside'
-        )
-        return trouble.report(message, span, "after the end of the value", way_out)
-    message = f"text goes on after `{last}`"
+        way_out = "write '' for a ' inside" if last == "'" else 'write \\" for a " inside'
+        return trouble.report(f"text goes on after the closing {last}", span, label, way_out)
     way_out = "a pattern or value that starts with a bracket needs quotes around all of it"
     if opened := re.match(r"[ \t]*(?:-[ \t]+)?(?:[^\s{\[]+:[ \t]+)?(?=[{\[])", before):
         at = start + opened.end()
-        way_out = _rule_way_out(trouble, at, end) or advise_quotes(
-            trouble, at, trouble.word_end(trouble.at)
-        )
-    return trouble.report(message, span, "after the end of the value", way_out)
+        quoted = advise_quotes(trouble, at, trouble.word_end(trouble.at))
+        way_out = _rule_way_out(trouble, at, end) or quoted
+    return trouble.report(f"text goes on after `{last}`", span, label, way_out)
 
 
 def _rule_way_out(trouble: Trouble, start: int, end: int) -> str | None:
@@ -352,10 +331,8 @@ def _bad_indent(trouble: Trouble) -> Diagnostic | None:
         message = "this line is lined up with nothing above it"
         way_out = "entries of one list or mapping start in the same column"
     elif is_list:
-        message, way_out = (
-            "a key stands among the items of a list",
-            "start it with `- `, or indent it",
-        )
+        message = "a key stands among the items of a list"
+        way_out = "start it with `- `, or indent it"
     elif trouble.char == ":":
         message, way_out = "a key is missing before `:`", "write `name: value`"
     else:
@@ -366,20 +343,15 @@ def _bad_indent(trouble: Trouble) -> Diagnostic | None:
 def _no_content(trouble: Trouble) -> Diagnostic | None:
     if not trouble.problem.startswith("did not find expected node content"):
         return None
-    end = max(trouble.word_end(trouble.at), trouble.at + 1)
+    message = f"a value cannot start with `{shorten(trouble.char)}`"
     if trouble.char == ":":
         message = "a key is missing before `:`"
     elif trouble.char in ("}", "]"):
         message = f"`{trouble.char}` closes nothing"
-    else:
-        message = (
-            f"a value cannot start with `{shorten(trouble.char)}`"
-            if trouble.char
-            else "a value is missing"
-        )
-    return trouble.report(
-        message, trouble.span(trouble.at), "", advise_quotes(trouble, trouble.at, end)
-    )
+    elif not trouble.char:
+        message = "a value is missing"
+    way_out = advise_quotes(trouble, trouble.at, max(trouble.word_end(trouble.at), trouble.at + 1))
+    return trouble.report(message, trouble.span(trouble.at), "", way_out)
 
 
 def _block_on_line(trouble: Trouble) -> Diagnostic | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from shardspec.language.reading import Comments, Data, Route
+from shardspec.language.reading import Comments, Data, Route, inner_route
 from shardspec.language.yaml_text.comments import Placed, comment_line, place_comments
 from shardspec.language.yaml_text.scalars import read_plain
 
@@ -221,16 +221,15 @@ def _flow_entry(key: str, value: Data) -> str:
 
 def _may_be_one_line(route: Route, count: int) -> bool:
     """Say whether the language writes what stands at `route` on one line, if it fits."""
-    route = route[2:] if route[0] == "phases" and len(route) > 2 else route
+    route = inner_route(route)
     if any(_matches(route, pattern) for pattern in _SHORT):
         return count <= _SHORT_ENTRIES
     return any(_matches(route, pattern) for pattern in _ONE_LINE)
 
 
 def _matches(route: Route, pattern: tuple[str | None, ...]) -> bool:
-    return len(route) == len(pattern) and all(
-        part is None or part == step for step, part in zip(route, pattern, strict=True)
-    )
+    pairs = zip(route, pattern, strict=False)
+    return len(route) == len(pattern) and all(part in (None, step) for step, part in pairs)
 
 
 def _is_block_text(text: str) -> bool:

@@ -136,18 +136,15 @@ def _finish(composer: Composer, with_comments: bool, minimal: str) -> Reading | 
         return Reading(root, source_map, attach_comments(source_map))
     excerpt = composer.values.get(())
     if root is None and (excerpt is None or excerpt.text in ("", "null", "~")):
-        composer.faults.append(
-            point(codes.SYNTAX, "the document is empty", source.whole, help=minimal)
-        )
+        empty = "the document is empty"
+        composer.faults.append(point(codes.SYNTAX, empty, source.whole, help=minimal))
     elif excerpt is not None:
         kind = "list" if isinstance(root, list) else "single value"
         message = f"the document is a {kind}, not a mapping of keys to values"
-        start, end = excerpt.span.start, excerpt.span.end
-        first, _, rest = source.text[start:end].partition("\n")
-        span = Span(source, start, start + len(first.rstrip()))
-        way_out = (
-            f"a key ends with `:`: write `{first.rstrip()}:`" if rest.startswith(" ") else minimal
-        )
+        first, _, rest = excerpt.span.text.partition("\n")
+        start, first = excerpt.span.start, first.rstrip()
+        span = Span(source, start, start + len(first))
+        way_out = f"a key ends with `:`: write `{first}:`" if rest.startswith(" ") else minimal
         composer.faults.append(point(codes.WRONG_TYPE, message, span, help=way_out))
     return None
 
@@ -185,7 +182,9 @@ def _read_rest(composer: Composer) -> tuple[Composer | None, tuple[Diagnostic, .
 def _without(error: Diagnostic, composer: Composer) -> tuple[Composer, bool, bool] | None:
     """Return a composer that got past an error, whether a section went, and if it is done."""
     for start, end, is_whole in _regions(composer.text, error):
-        rest = Composer(composer.source, text=_blanked(composer.text, start, end), is_own=True)
+        text = composer.text
+        text = text[:start] + _NOT_BLANK.sub(" ", text[start:end]) + text[end:]
+        rest = Composer(composer.source, text=text, is_own=True)
         is_read = _compose(rest)
         if is_read or not _is_again(error, rest.faults[-1]):
             return rest, is_whole, is_read
@@ -194,9 +193,7 @@ def _without(error: Diagnostic, composer: Composer) -> tuple[Composer, bool, boo
 
 def _is_again(error: Diagnostic, other: Diagnostic) -> bool:
     """Say whether an error is the same slip, met elsewhere."""
-    return not {label.span for label in error.labels}.isdisjoint(
-        label.span for label in other.labels
-    )
+    return bool({label.span for label in error.labels} & {label.span for label in other.labels})
 
 
 def _regions(text: str, error: Diagnostic) -> Iterator[tuple[int, int, bool]]:
@@ -222,11 +219,6 @@ def _section(text: str, at: int) -> tuple[int, int]:
         top = found.start()
     below = _TOP_LEVEL.search(text, end)
     return top, below.start() if below else len(text)
-
-
-def _blanked(text: str, start: int, end: int) -> str:
-    """Return the text with blanks in a range; lines and offsets stay."""
-    return text[:start] + _NOT_BLANK.sub(" ", text[start:end]) + text[end:]
 
 
 def _placed(error: Diagnostic, is_whole: bool) -> Diagnostic:

@@ -13,6 +13,8 @@ in a comment, which `fmt --diff` would print), or are no text.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from itertools import islice
 from typing import Any, NamedTuple
 
 from shardspec.diagnostics import Code, Diagnostic, SourceFile, Span, codes, point
@@ -121,10 +123,8 @@ def _worth(text: str, kind: str) -> str:
     sign, body = (-1, digits[1:]) if digits[0] == "-" else (1, digits.lstrip("+"))
     base = {"octal number": 8, "hexadecimal number": 16, "binary number": 2, "number": 10}.get(kind)
     if base is not None:
-        try:
+        with suppress(ValueError):
             return f" ({sign * int(body, base)})"
-        except ValueError:
-            return ""
     if kind == "number in base 60":
         total = 0
         for part in body.split(":"):
@@ -136,9 +136,8 @@ def _worth(text: str, kind: str) -> str:
 def _too_big(text: str) -> ScalarFault:
     shown = text if len(text) <= 24 else f"{text[:20]}..."
     message = f"the number `{shown}` is too large to read"
-    return ScalarFault(
-        codes.WRONG_TYPE, message, f"{len(text):,} characters", "quote it if it is a name"
-    )
+    label = f"{len(text):,} characters"
+    return ScalarFault(codes.WRONG_TYPE, message, label, "quote it if it is a name")
 
 
 MOST_FOREIGN = 10
@@ -149,16 +148,13 @@ _FOREIGN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udff
 
 def find_foreign_characters(source: SourceFile, language: str = "YAML") -> list[Diagnostic]:
     """Return a finding for each of the first characters that may not stand in a text."""
-    return [
-        point(
-            codes.SYNTAX,
-            f"the character U+{ord(match[0]):04X} may not stand in {language}",
-            Span(source, *match.span()),
-            "not allowed",
-            help='delete it, or write it as an escape in double quotes, such as "\\x07"',
-        )
-        for _, match in zip(range(MOST_FOREIGN), _FOREIGN.finditer(source.text), strict=False)
-    ]
+    help = 'delete it, or write it as an escape in double quotes, such as "\\x07"'
+    found = []
+    for match in islice(_FOREIGN.finditer(source.text), MOST_FOREIGN):
+        message = f"the character U+{ord(match[0]):04X} may not stand in {language}"
+        place = Span(source, *match.span())
+        found.append(point(codes.SYNTAX, message, place, "not allowed", help=help))
+    return found
 
 
 def load_as_pyyaml(text: str) -> Any:
