@@ -38,14 +38,37 @@ class Code:
       is_pedantic: whether it is only said when asked for: by `--pedantic`, or a level of its own.
       is_fault: whether something was not read, not resolved or not counted because of it. No level
         and no comment changes how loud it is: every figure would rest on what was dropped.
+      is_idle: whether it says that nothing uses what stands at its place.
+      is_alone: whether it says that there is nothing to say, and goes where there is something.
+      loses_entry: whether the entry of the document that it is in was dropped.
+      explained_by: the sections of which any lost entry explains it.
+      explained_by_name: those of which a lost entry explains it that has the name of its subject.
+      explained_in_entry: whether it is explained where the entry that it points at was lost.
+      outranked_by: the ids of findings that say the same of the same arrays, and more.
+      outranked_here: of those that say the same of the same place, and more.
+      outranked_on_target: of the errors that make it needless on their target.
     """
 
     id: str
-    name: str
-    severity: Severity
     summary: str
+    severity: Severity
+    name: str = ""
     is_pedantic: bool = False
     is_fault: bool = False
+    is_idle: bool = field(default=False, compare=False)
+    is_alone: bool = field(default=False, compare=False)
+    loses_entry: bool = field(default=False, compare=False)
+    explained_by: frozenset[str] = field(default=frozenset(), compare=False)
+    explained_by_name: frozenset[str] = field(default=frozenset(), compare=False)
+    explained_in_entry: bool = field(default=False, compare=False)
+    outranked_by: tuple[str, ...] = field(default=(), compare=False)
+    outranked_here: tuple[str, ...] = field(default=(), compare=False)
+    outranked_on_target: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def outrankers(self) -> tuple[str, ...]:
+        """Return the ids of all findings that may make it needless."""
+        return (*self.outranked_by, *self.outranked_here, *self.outranked_on_target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +120,7 @@ class Diagnostic:
       section: the section of the document it is about, by its key: `rules`, `axes`.
       subject: what it is about, by name: a logical axis, a mesh axis; of a fault that takes a
         section away as a whole, the key of that section.
+      entry: of a fault of reading, the entry of the document that was dropped because of it.
       arrays: the paths of the arrays it is about, where other findings are about arrays, too.
       bytes: what a device holds of them, where that is most; None where no size matters.
 
@@ -114,6 +138,7 @@ class Diagnostic:
     fix: Fix | None = None
     section: str | None = None
     subject: str | None = None
+    entry: Span | None = field(default=None, repr=False, compare=False)
     arrays: tuple[str, ...] = field(default=(), repr=False)
     bytes: int | None = None
 

@@ -157,11 +157,12 @@ def described(paths: Iterable[str]) -> str:
 def as_one(paths: Iterable[str], rest: str = "") -> str:
     """Return one glob for paths that differ in numbers alone; else the first of them and `rest`.
 
-    >>> as_one(["a_1", "a_0"]), as_one(["a_0/b_1", "a_1/b_0"], " ..")
-    ('a_{0,1}', 'a_0/b_1 ..')
+    >>> as_one(["a_1", "a_0"]), as_one(["a_0/b_1", "a_1/b_0"], " .."), as_one(["a", "a_0"])
+    ('a_{0,1}', 'a_0/b_1 ..', 'a')
     """
     ordered = sorted(paths, key=natural)
-    return collapsed(ordered) or ordered[0] + rest
+    alike = len(set(map(template, ordered))) == 1
+    return (alike and collapsed(ordered)) or ordered[0] + rest
 
 
 def globs(paths: Iterable[str]) -> Iterator[str]:

@@ -49,6 +49,5 @@ def check(context: Context) -> Iterator[Diagnostic]:
                 "no array, activation or `axes` entry has it",
                 help=f"{near} else {out}" if near else out,
                 fix=respelling(context, lone),
-                section="rules",
                 subject=lone.name,
             )

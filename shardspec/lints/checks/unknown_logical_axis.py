@@ -70,7 +70,6 @@ def _in_rules(context: Context, lone_axes: Iterable[LoneAxis]) -> Iterator[Diagn
                 found = replace(found, labels=(*found.labels, label))
             yield replace(
                 with_cost(found, context, paths, f"no rule is for `{lone.meant}`: "),
-                section="rules",
             )
 
 
