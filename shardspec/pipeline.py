@@ -278,9 +278,9 @@ def shown(spec: Spec, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ..
     """Return what of `everything` is to be shown, as loud as is asked; families as one."""
     found = _as_loud_as(spec.levels, diagnostics)
     if any("[" in target.name for each in spec.in_phases for target in each.targets):
-        from shardspec.lints.slice_counts import as_families
+        from shardspec.lints.follow_on import families_as_one
 
-        found = tuple(as_families(found))
+        found = tuple(families_as_one(found))
     return _as_spelt(spec, found)
 
 

@@ -5,7 +5,8 @@ mesh axis, and memory overflows. These findings are true of what is left and of 
 go when the slip does. So a fault of reading hides those that an absent entry would explain, and
 no others: what two entries say that were read is told in the same run.
 
-And of two findings about one thing, the one that says more is enough.
+And of two findings about one thing, the one that says more is enough; so is one of those that the
+counts of slices of one target have, which names the others.
 
 All of it is decided on what will be shown, after levels and suppressions: a finding that is
 silenced hides no other.
@@ -15,12 +16,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import chain
 from typing import NamedTuple
 
 from shardspec.diagnostics import Code, Diagnostic, Severity, Span
 from shardspec.diagnostics.codes import ALL, BY_ID
+from shardspec.diagnostics.words import grouped, listed, natural
+from shardspec.ir.spec import family
 
 #: Findings that outrank others about their arrays.
 _SAYERS = frozenset(chain(*(code.outranked_by for code in ALL)))
@@ -182,6 +186,30 @@ def _louder(diagnostic: Diagnostic, ids: Collection[str], said: Iterable[_Word])
         and _LOUDNESS[each.severity] >= least
         and each.target in (None, diagnostic.target)
     ]
+
+
+def families_as_one(found: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
+    """Yield findings; of those that several counts of slices have, that of the first count.
+
+    `hardware: "{1..8} * tpu v5e 4x4"` is eight targets, and what is wrong with the mesh that they
+    share is wrong on most of them, each time with other numbers.
+    """
+
+    def key(each: Diagnostic) -> object:
+        if each.target is None or family(each.target) == each.target:
+            return each
+        place = each.primary.span if each.primary else None
+        return each.code, each.level, place, each.subject, each.arrays, family(each.target)
+
+    for members in grouped(found, key).values():
+        first, *others = sorted(members, key=lambda each: natural(each.target or ""))
+        names = dict.fromkeys(each.target for each in others if each.target != first.target)
+        if not others or len(names) < len(others):
+            yield from members
+            continue
+        note = f"also on {listed(filter(None, names))}, with their own numbers"
+        most = max((each.bytes for each in members if each.bytes is not None), default=None)
+        yield replace(first, notes=(*first.notes, note), target=None, bytes=most)
 
 
 def _names(entry: str) -> Iterator[str]:

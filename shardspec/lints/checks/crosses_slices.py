@@ -65,6 +65,7 @@ def _finding(fact: DcnFact, target: Target, hardware: Hardware) -> Diagnostic:
             (hardware.span, f"{hardware.slice_count} {unit}"),
         ),
         help=_way_out(fact, target),
+        target=target.name,
     )
 
 

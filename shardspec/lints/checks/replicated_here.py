@@ -101,6 +101,7 @@ def _finding(plan: ShardingPlan, arrays: Alike, why: _Why, other: _Split) -> Dia
             f" of the model, and {binary_bytes(there)} on `{other.target}`",
         ),
         help=_help(plan, why),
+        target=plan.target.name,
     )
 
 

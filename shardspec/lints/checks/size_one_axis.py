@@ -72,6 +72,7 @@ def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
         f"`{axis.name}` has size 1 on target `{plan.target.name}`, and wins {rules}",
         labels_at((axis.span, "shards nothing"), (first.span, what)),
         notes=tuple(_notes(paths, tuple(activations))),
+        target=plan.target.name,
         help=f"give `{axis.name}` a larger size, or {way_out}; or {allowed}",
     )
 
