@@ -11,8 +11,10 @@ from bisect import bisect, insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple, TypeVar
 
+from shardspec.diagnostics.quote import is_marked, spelt
 from shardspec.diagnostics.source import Span, printable
 
 Read = TypeVar("Read")
@@ -126,6 +128,7 @@ class Diagnostic:
 
     Invariants:
       one_primary: labels hold one primary label, or are empty.
+      unmarked: no text has marks of `quote`; what it quotes is as its file spells it.
     """
 
     code: Code
@@ -145,6 +148,12 @@ class Diagnostic:
     def __post_init__(self) -> None:
         primary = sum(label.primary for label in self.labels)
         assert primary == bool(self.labels), f"{self.code.id} has {primary} primary labels"
+        texts = (self.message, self.help or "", *self.notes, *(each.text for each in self.labels))
+        if any(map(is_marked, texts)):
+            is_dsl = self.primary is not None and self.primary.span.source.name.endswith(".shard")
+            found = self.spelt(is_dsl=is_dsl)
+            for name in ("message", "labels", "notes", "help", "fix"):
+                object.__setattr__(self, name, getattr(found, name))
 
     @property
     def severity(self) -> Severity:
@@ -171,6 +180,18 @@ class Diagnostic:
             first, *more = map(printable, remark.split("\n"))
             lines += [first, *(f"          {line}" for line in more)]
         return "\n".join(lines)
+
+    def spelt(self, *, is_dsl: bool) -> Diagnostic:
+        """Return the same finding, which quotes the language as the DSL has it, or as YAML."""
+        spell = partial(spelt, is_dsl=is_dsl)
+        return replace(
+            self,
+            message=spell(self.message),
+            labels=tuple(replace(label, text=spell(label.text)) for label in self.labels),
+            notes=tuple(map(spell, self.notes)),
+            help=self.help and spell(self.help),
+            fix=self.fix and self.fix._replace(title=spell(self.fix.title)),
+        )
 
     def with_level(self, level: Severity) -> Diagnostic:
         """Return the same finding, as loud as `level`."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from itertools import product
 from typing import TypeVar
 
+from shardspec.diagnostics.quote import in_quotes as in_quotes
 from shardspec.diagnostics.suggest import nearest
 
 Item = TypeVar("Item")
@@ -311,16 +312,6 @@ def percent(part: float, whole: float) -> str:
     if share < 0.001:
         return "< 0.001 %"
     return f"{share:.1f} %" if share >= 1 else f"{share:.1g} %"
-
-
-def in_quotes(text: str) -> str:
-    r"""Return text as a string of YAML and of the DSL.
-
-    >>> print(in_quotes('a"b'))
-    "a\"b"
-    """
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def did_you_mean(name: str, known: Iterable[str], *, without: Collection[str] = ()) -> str | None:

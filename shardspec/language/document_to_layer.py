@@ -10,7 +10,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from shardspec.diagnostics import Code, Diagnostic, Edit, Excerpt, Fix, Label, Span, codes, point
+from shardspec.diagnostics import (
+    Code,
+    Diagnostic,
+    Edit,
+    Excerpt,
+    Fix,
+    Label,
+    Span,
+    codes,
+    point,
+    quote,
+)
 from shardspec.diagnostics.budget import spend
 from shardspec.diagnostics.words import did_you_mean
 from shardspec.ir import spec as ir
@@ -532,7 +543,8 @@ def _replicate(walk: _Walk, entries: Sequence[ReplicateEntry]) -> Iterator[ir.Re
     for route, entry in walk.entries("replicate", "entry of `replicate`", entries, PATTERN):
         if not entry.because.strip():
             span = walk.source_map.value((*route, "because")).span
-            help = "say why these arrays are whole on every device: `because: tiny`"
+            tiny = quote.either("`because: tiny`", '`because "tiny"`')
+            help = f"say why these arrays are whole on every device: {tiny}"
             walk.report(point(codes.WRONG_TYPE, "`because` says nothing", span, help=help))
         pattern = walk.entry_pattern(route, entry)
         if pattern is not None:
@@ -543,8 +555,8 @@ def _report_empty(walk: _Walk, section: str, entry: object) -> None:
     """Report a section that is there and holds nothing at all."""
     if entry is None and section in walk.document.model_fields_set:
         span = walk.source_map.key((section,)).span
-        form = {"state": "{optimizer: zero1}", "coverage": "{max_replicated_bytes: 2%}"}[section]
-        help = f"as in `{section}: {form}`; or take it out"
+        form = {"state": ("optimizer", "zero1"), "coverage": ("max_replicated_bytes", "2%")}
+        help = f"as in {quote.setting(section, form[section])}; or take it out"
         walk.report(point(codes.WRONG_TYPE, f"`{section}` is empty", span, help=help))
 
 

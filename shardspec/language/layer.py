@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes, point
+from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes, point, quote
 from shardspec.diagnostics.words import described, did_you_mean, grouped, listed
 from shardspec.ir import spec as ir
 from shardspec.ir.spec import MOST_ELEMENTS, Activation, AxisRule, Param, Params, Spec, Target
@@ -274,7 +274,7 @@ def _unknown_place(place: Place, rules: list[AxisRule]) -> Diagnostic:
     known = {rule.logical_axis for rule in rules}
     return point(
         codes.BAD_PLACE,
-        f"`at: {place.kind} {place.axis}`: no rule for `{place.axis}` stands here",
+        f"{quote.word('at', f'{place.kind} {place.axis}')}: no rule for `{place.axis}` stands here",
         place.span,
         help=did_you_mean(place.axis or "", known) or _known_help(known),
     )
@@ -606,7 +606,7 @@ def _circle(decl: AxisDecl, path: list[str]) -> Diagnostic:
         half = _CIRCLE_SHOWN // 2
         names = [*names[:half], f"... {len(names) - 2 * half} more ...", *names[-half:]]
     message = f"the size of `{decl.name}` depends on itself: {' -> '.join(names)}"
-    help = f"give one of them a number: `{decl.name}: 64`"
+    help = f"give one of them a number: {quote.size(decl.name, 64)}"
     return point(codes.UNKNOWN_SIZE, message, decl.span, help=help)
 
 
@@ -644,11 +644,11 @@ def _unknown_name(
     section = "let" if decl.is_let else "axes"
     yield point(
         codes.UNKNOWN_SIZE,
-        f"{what} `{unknown}`, which no entry of `{section}` states",
+        f"{what} `{unknown}`, which no {quote.entry_in(section)} states",
         decl.span,
         help=_difference(unknown, known)
         or did_you_mean(unknown, known, without=(unknown, decl.name))
-        or f"add `{unknown}: {'NUMBER' if decl.is_let else 'SIZE'}` to `{section}`",
+        or f"add {quote.added(section, unknown, 'NUMBER' if decl.is_let else 'SIZE')}",
         subject=decl.name,
     )
 
@@ -758,14 +758,14 @@ def _unknown_size(
 ) -> Diagnostic:
     unknown = next(name for name in _names_in(dim) if name.text not in sized)
     place = excerpt.at(unknown.start, unknown.end)
-    message = f"the size of `{unknown.text}` is not known"
+    message, axes = f"the size of `{unknown.text}` is not known", quote.section("axes")
     if unknown.text in sizes:
-        help = f"mend `{unknown.text}` in `axes`, or write `{unknown.text}=SIZE` here"
+        help = f"mend `{unknown.text}` in {axes}, or write `{unknown.text}=SIZE` here"
         return point(
             codes.UNKNOWN_SIZE,
             message,
             place,
-            "its entry of `axes` gives none",
+            f"its entry of {axes} gives none",
             help=help,
             subject=unknown.text,
         )
@@ -778,7 +778,7 @@ def _unknown_size(
         codes.UNKNOWN_SIZE,
         message,
         place,
-        "no entry of `axes` states it",
+        f"no {quote.entry_in('axes')} states it",
         help=help,
         subject=unknown.text,
     )
@@ -786,4 +786,4 @@ def _unknown_size(
 
 def _size_help(name: str, dim: ArrayDim) -> str:
     inline = f"write `{name}=SIZE` here, or " if dim.size is None else ""
-    return f"{inline}add `{name}: SIZE` to `axes`"
+    return f"{inline}add {quote.added('axes', name, 'SIZE')}"

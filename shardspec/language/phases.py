@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, Excerpt, Span, codes, labels_at, point
+from shardspec.diagnostics import Diagnostic, Excerpt, Span, codes, labels_at, point, quote
 from shardspec.diagnostics.words import by_key, described, listed
 from shardspec.ir.spec import Spec
 from shardspec.language.document_to_layer import layer_of
@@ -112,7 +112,7 @@ def _spec_alone(key: str, phase: str, places: SourceMap) -> Diagnostic:
         message,
         places.key((key,)).span,
         "means nothing in a phase",
-        help=f"{SPEC_ALONE[key]}: take it out, or move it out of `phases`",
+        help=f"{SPEC_ALONE[key]}: take it out, or move it out of {quote.section('phases')}",
     )
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardspec.diagnostics import Diagnostic, Fix, Span, codes, point
+from shardspec.diagnostics import Diagnostic, Fix, Span, codes, point, quote
 from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.language.reading import SPEC_ALONE, Reading, Route
 from shardspec.versions import LANGUAGE
@@ -114,7 +114,7 @@ def _wrong_version(version: int, reading: Reading) -> Diagnostic:
         f"language version {version} is not known to this shardspec, which reads {known}",
         reading.source_map.value(("shardspec",)).span,
         "asked for here",
-        help=f"write `shardspec: {LANGUAGE}`, or install a shardspec that reads it",
+        help=f"write {quote.word('shardspec', LANGUAGE)}, or install a shardspec that reads it",
     )
 
 
@@ -187,7 +187,6 @@ def _diagnostic(fault: ErrorDetails, reading: Reading) -> Diagnostic:
     route = _route(fault["loc"], reading)
     if fault["type"] == "extra_forbidden":
         return _unknown_key(route, reading)
-    name = ".".join(str(step) for step in fault["loc"])
     if fault["type"] == "missing":
         missing = fault["loc"][-1]
         return point(
@@ -199,7 +198,7 @@ def _diagnostic(fault: ErrorDetails, reading: Reading) -> Diagnostic:
         )
     return point(
         codes.WRONG_TYPE,
-        f"`{name}`: {_complaint(fault)}",
+        f"{quote.key(*fault['loc'])}: {_complaint(fault)}",
         reading.source_map.value(route).span,
         help=_meant(route, fault["input"]) or _field_help(fault["loc"]),
     )
@@ -328,5 +327,5 @@ def _field_help(loc: Sequence[str | int]) -> str | None:
         field = model.model_fields.get(name) if model else None
         if field is not None and field.description:
             said = field.description.rstrip(".")
-            return f"`{name}`: {said[0].lower()}{said[1:]}"
+            return f"{quote.section(name)}: {said[0].lower()}{said[1:]}"
     return None

@@ -223,7 +223,7 @@ def _fault(text: str, error: Exception) -> SyntaxFault:
     if said.startswith("Exceeds the limit"):
         said = "the repetition number is too large"
     message = f"not a regular expression: {said}"
-    help = "patterns here are Python's `re`; a plain path or a glob needs no `re:`"
+    help = "patterns here are Python's `re`; a plain path or a glob stands without it"
     if position is None:
         return SyntaxFault(message, 0, len(text), help)
     start = min(position, max(len(text) - 1, 0))
