@@ -20,6 +20,8 @@ error = partial(Code, severity=Severity.ERROR)
 warning = partial(Code, severity=Severity.WARNING)
 #: A warning that is said only where it is asked for.
 pedantic = partial(warning, is_pedantic=True)
+#: A warning about a step that was traced.
+of_step = partial(warning, runs="step")
 #: A warning that nothing silences: something is missing in every figure.
 uncounted = partial(warning, is_fault=True)
 
@@ -49,8 +51,10 @@ PRESET_CYCLE = fault("SHD009", "specs extend each other in a circle")
 VERSION = fault("SHD010", "the document asks for another language version")
 UNKNOWN_LINT = fault("SHD011", "no finding that a level can change has this name")
 BAD_MANIFEST = fault("SHD012", "a manifest entry is not an array", loses_entry=True)
-UNUSED_SUPPRESSION = warning("SHD013", "a `# shardspec: ignore[...]` silences nothing")
-BAD_SUPPRESSION = warning("SHD014", "a comment is nearly a suppression, and silences nothing")
+UNUSED_SUPPRESSION = warning("SHD013", "a `# shardspec: ignore[...]` silences nothing", runs=None)
+BAD_SUPPRESSION = warning(
+    "SHD014", "a comment is nearly a suppression, and silences nothing", runs=None
+)
 BAD_CHECKPOINT = fault(
     "SHD015", "a checkpoint is damaged, or holds no arrays with names", loses_entry=True
 )
@@ -58,7 +62,9 @@ UNSAFE_MANIFEST = fault("SHD016", "reading the arrays would run code from a file
 BAD_LOCK = fault("SHD017", "a lock cannot be read: edited by hand, or half merged")
 STALE_LOCK = warning("SHD018", "a lock is older than the files it was made from")
 GIT_IN_A_FILE = fault("SHD019", "a file asks for a revision, which runs git")
-NOTHING_CHECKED = warning("SHD020", "there are no arrays to check the rules on", is_alone=True)
+NOTHING_CHECKED = warning(
+    "SHD020", "there are no arrays to check the rules on", is_alone=True, runs=None
+)
 
 OWN_FILE = fault("SHD021", "a plan, a lock or a list of arrays stands where a spec should")
 
@@ -122,7 +128,7 @@ UNNAMED_ARRAY = error("SHD205", "nothing names the dimensions of an array", expl
 RANK_MISMATCH = error(
     "SHD206", "names and dimensions differ in number", explained_by=frozenset({"scan"})
 )
-SLOW_REGEX = warning("SHD207", "a regex needs backtracking, which may take for ever")
+SLOW_REGEX = warning("SHD207", "a regex needs backtracking, which may take for ever", runs="last")
 BAD_PATTERN = fault("SHD208", "a glob or regex cannot be read", loses_entry=True)
 REPEATED_AXIS = error("SHD209", "two dimensions of an array have one logical axis")
 BAD_PLACE = fault("SHD210", "`at` or `drop` names an axis that has no rules")
@@ -167,7 +173,7 @@ AXIS_WITHOUT_ARRAY = warning(
     explained_by_name=(_NAMES | _ARRAYS | _AXES) - _RULES,
     explained_in_entry=True,
 )
-REGEX_BUDGET = fault("SHD231", "a regex ran out of the time it is given")
+REGEX_BUDGET = fault("SHD231", "a regex ran out of the time it is given", runs="last")
 LOST_IN_PHASE = error("SHD232", "a phase holds whole what a mesh axis of another phase splits")
 CONTESTED_AXIS = pedantic("SHD233", "two dimensions of an array want one mesh axis")
 UNUSED_LET = warning("SHD234", "nothing uses a number that `let` names")
@@ -225,44 +231,50 @@ NEEDLESS_REPLICATE = warning(
     "SHD406", "an entry of `replicate:` is about arrays that are split", is_idle=True
 )
 STATE_NOT_SPLIT = warning("SHD407", "ZeRO cannot split the state of an array", explained_by=_LAYOUT)
-AMBIGUOUS_STATE = error("SHD408", "state may be its parameter without either of two dimensions")
-UNRELATED_STATE = warning("SHD409", "large optimizer state has no dimension of its parameter")
+AMBIGUOUS_STATE = error(
+    "SHD408", "state may be its parameter without either of two dimensions", runs=None
+)
+UNRELATED_STATE = warning(
+    "SHD409", "large optimizer state has no dimension of its parameter", runs=None
+)
 PINNED_LARGE = warning("SHD410", "rules pin large arrays whole, and say no reason")
 
 ACTIVATION_CONFLICT = warning("SHD501", "activations are split where their parameters are whole")
 NO_PROPAGATION = fault("SHD502", "the installed jaxlib cannot propagate through a traced step")
-RESHARDED_TWICE = warning(
+RESHARDED_TWICE = of_step(
     "SHD503",
     "an array is made to lie otherwise twice before it is read once",
     outranked_here=("SHD513",),
 )
-FORCED_GATHER = warning(
+FORCED_GATHER = of_step(
     "SHD504", "a constraint or a result asks for an all-gather no operation needs"
 )
-NEEDLESS_GATHER = warning(
+NEEDLESS_GATHER = of_step(
     "SHD505", "a split weight is gathered for work that its axis does not share"
 )
-REPEATED_OVER_DCN = warning("SHD506", "an activation crosses DCN again and again in a step")
-REPEATED_WORK = warning(
+REPEATED_OVER_DCN = of_step("SHD506", "an activation crosses DCN again and again in a step")
+REPEATED_WORK = of_step(
     "SHD507", "devices of a mesh axis all do the same large products", outranked_here=("SHD513",)
 )
-FULL_REMATERIALIZATION = warning("SHD508", "XLA gathers an array whole to make it lie otherwise")
-INVARIANT_GATHER = warning("SHD509", "a loop gathers the same array in every round")
-STEP_EXCEEDS_MEMORY = error("SHD510", "a step holds more than a device has, at the least")
+FULL_REMATERIALIZATION = of_step("SHD508", "XLA gathers an array whole to make it lie otherwise")
+INVARIANT_GATHER = of_step("SHD509", "a loop gathers the same array in every round")
+STEP_EXCEEDS_MEMORY = error(
+    "SHD510", "a step holds more than a device has, at the least", runs="step"
+)
 FASTER_MESH = pedantic("SHD511", "another mesh of the same devices is predicted 10 % faster")
 #: Nothing shows figures without what could not be counted, and no level silences it.
-UNKNOWN_OPERATION = uncounted("SHD512", "an operation of the step cannot be counted")
+UNKNOWN_OPERATION = uncounted("SHD512", "an operation of the step cannot be counted", runs="step")
 
-ACTIVATIONS_SUMMED = warning(
+ACTIVATIONS_SUMMED = of_step(
     "SHD513", "activations are summed where gathered weights would send less"
 )
-EXPERTS_GATHERED = warning("SHD514", "weights of experts are gathered where tokens would send less")
-REPEATED_SUM = warning("SHD515", "each round of a loop sums over devices what it only adds up")
-TORN_BATCH = warning(
+EXPERTS_GATHERED = of_step("SHD514", "weights of experts are gathered where tokens would send less")
+REPEATED_SUM = of_step("SHD515", "each round of a loop sums over devices what it only adds up")
+TORN_BATCH = of_step(
     "SHD516", "a reshape cuts a sharded batch, and its parts move to other devices"
 )
-COMPILES_TWICE = warning("SHD517", "a step changes its state's type or layout, and compiles twice")
-GUESSED_PLACEMENT = warning("SHD518", "nothing says how an argument is sharded, and it is guessed")
+COMPILES_TWICE = of_step("SHD517", "a step changes its state's type or layout, and compiles twice")
+GUESSED_PLACEMENT = of_step("SHD518", "nothing says how an argument is sharded, and it is guessed")
 
 NOT_CARRIED_OVER = warning("SHD601", "another tool's file says what a spec cannot say, or back")
 IMPORT_DIFFERS = error("SHD602", "the imported spec and the other tool split an array otherwise")
@@ -273,10 +285,12 @@ EXPORT_DIFFERS = error("SHD606", "the exported file would split an array otherwi
 CANNOT_HOLD = error("SHD607", "a format has no way at all to say what a plan is")
 NOT_COMPARED = warning("SHD608", "a proof leaves arrays out: what may split them is not read")
 
-SHARDING_DIFFERS = error("SHD901", "a live array lies otherwise than the plan says")
-PROCESSES_DIFFER = error("SHD902", "the processes of one run plan by different specs")
-CHECKPOINT_DIFFERS = error("SHD903", "a checkpoint does not hold the arrays to be restored")
-LOCK_DIFFERS = error("SHD904", "the plan of a live tree is not what the lock says")
+SHARDING_DIFFERS = error("SHD901", "a live array lies otherwise than the plan says", runs=None)
+PROCESSES_DIFFER = error("SHD902", "the processes of one run plan by different specs", runs=None)
+CHECKPOINT_DIFFERS = error(
+    "SHD903", "a checkpoint does not hold the arrays to be restored", runs=None
+)
+LOCK_DIFFERS = error("SHD904", "the plan of a live tree is not what the lock says", runs=None)
 BAD_PROGRAM = fault("SHD905", "a text is no program of a compiler for this mesh")
 NOT_COMPILED = fault("SHD906", "the real compiler gave no program for the target")
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from shardspec.diagnostics.quote import is_marked, spelt
 from shardspec.diagnostics.source import Span, printable
@@ -28,6 +28,10 @@ class Severity(StrEnum):
     ERROR = "error"
 
 
+#: When a check runs: on plans, after all that ask about paths, on a step that was traced.
+Stage = Literal["plan", "last", "step"]
+
+
 @dataclass(frozen=True, slots=True)
 class Code:
     """The identity of one kind of finding.
@@ -40,6 +44,7 @@ class Code:
       is_pedantic: whether it is only said when asked for: by `--pedantic`, or a level of its own.
       is_fault: whether something was not read, not resolved or not counted because of it. No level
         and no comment changes how loud it is: every figure would rest on what was dropped.
+      runs: when its check runs, where it has one; None where others ask for the finding.
       is_idle: whether it says that nothing uses what stands at its place.
       is_alone: whether it says that there is nothing to say, and goes where there is something.
       loses_entry: whether the entry of the document that it is in was dropped.
@@ -57,6 +62,7 @@ class Code:
     name: str = ""
     is_pedantic: bool = False
     is_fault: bool = False
+    runs: Stage | None = field(default="plan", compare=False)
     is_idle: bool = field(default=False, compare=False)
     is_alone: bool = field(default=False, compare=False)
     loses_entry: bool = field(default=False, compare=False)
