@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from shardspec import arrays
 from shardspec.arrays import read_arrays, read_manifest
-from shardspec.diagnostics import Diagnostic, ShardspecError, codes, point, sort_key
+from shardspec.diagnostics import Diagnostic, ShardspecError, codes, point, quote, sort_key
 from shardspec.diagnostics.levels import NOTHING_ASKED, Levels, LevelTable
 from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir.plan import ShardingPlan
@@ -72,10 +72,15 @@ def _with_levels(
     project, more = project_levels(path)
     faults = (*more, *faults)
     if spec is None:
-        return None, tuple(Levels((project, asked)).heard(faults))
+        heard = Levels((project, asked)).heard(faults)
+        return None, tuple(each.spelt(is_dsl=_is_in_dsl(each)) for each in heard)
     return spec.everywhere(
         lambda each: replace(each, project_levels=project, call_levels=asked)
     ), faults
+
+
+def _is_in_dsl(found: Diagnostic) -> bool:
+    return found.primary is not None and is_dsl(found.primary.span.source)
 
 
 def asked_also(spec: Spec, asked: LevelTable) -> Spec:
@@ -159,9 +164,9 @@ class Report:
         """Return what is to be shown, in reading order; families of targets as one."""
         found = _chosen(self.loud)
         if any("[" in target.name for each in self.spec.in_phases for target in each.targets):
-            from shardspec.lints.slice_counts import as_families
+            from shardspec.lints.follow_on import families_as_one
 
-            found = tuple(as_families(found))
+            found = tuple(families_as_one(found))
         return _as_spelt(self.spec, found)
 
     @property
@@ -359,12 +364,7 @@ def checked(
 
 def _as_spelt(spec: Spec, found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
     """Return findings with what they quote in the spelling of the spec."""
-    if not found or not is_dsl(spec.source):
-        return found
-    from shardspec.lints.dsl_words import names_of, respelt_for_dsl
-
-    names = names_of(spec)
-    return tuple(respelt_for_dsl(each, names) for each in found)
+    return tuple(each.spelt(is_dsl=is_dsl(spec.source)) for each in found)
 
 
 def _found(
@@ -419,7 +419,7 @@ def find_phase(spec: Spec, name: str | None) -> Spec | Diagnostic:
         if phase.phase == name:
             return phase
     names = [phase.phase for phase in spec.phases]
-    known = f"phases: {listed(names)}" if names else "the spec has no `phases`"
+    known = f"phases: {listed(names)}" if names else f"the spec has no {quote.section('phases')}"
     help = did_you_mean(name, names) or known
     return Diagnostic(codes.UNKNOWN_PHASE, f"no phase is called `{name}`", help=help)
 
@@ -432,7 +432,8 @@ def find_target(spec: Spec, name: str | None) -> Target | Diagnostic:
         help = f"name one: {listed(names)} (`--phase {names[0]}`)"
         return point(codes.UNKNOWN_TARGET, message, spec.source.whole, help=help)
     if not spec.targets:
-        help = "add `mesh: {data: 8}`, or `targets:` with a mesh each"
+        mesh = quote.either("`mesh: {data: 8}`", "`mesh { data = 8 }`")
+        help = f"add {mesh}, or {quote.section('targets:')} with a mesh each"
         return point(codes.UNKNOWN_TARGET, "the spec has no target", spec.source.whole, help=help)
     if name is None:
         return spec.targets[0]
@@ -502,5 +503,5 @@ def unsound(target: Target) -> Diagnostic | None:
     if target.is_sound:
         return None
     message = f"the mesh of target `{target.name}` does not work out, or a `--set` is refused"
-    help = "`shardspec check` says why, unless `lints:` silences it"
+    help = f"`shardspec check` says why, unless {quote.section('lints:')} silences it"
     return point(codes.MESH_PRODUCT, message, target.span, help=help)

@@ -13,7 +13,8 @@ from shardspec import assets, pipeline
 from shardspec.diagnostics import Code, Diagnostic, SourceFile
 from shardspec.diagnostics.codes import ALL
 from shardspec.ir.spec import LintLevel, Spec
-from shardspec.lints.registry import CHECKS, STEP_CHECKS, page, step_codes
+from shardspec.lints.registry import checks as plan_checks
+from shardspec.lints.registry import page, step_checks, step_codes
 
 ROOT = Path(__file__).parent.parent
 LINTS = ROOT / "shardspec" / "lints"
@@ -139,7 +140,9 @@ def test_ids_and_names_are_unique_and_in_order_of_family() -> None:
     assert all(re.fullmatch(r"SHD[0-9]{3}", id) for id in ids)
     assert len({code.name for code in ALL}) == len(ALL)
     source = Path(ROOT / "shardspec/diagnostics/codes.py").read_text(encoding="utf-8")
-    assert re.findall(r'"(SHD\d+)"', source) == ids, "the table stands in order of number"
+    assert re.findall(r'^[A-Z_]+ = \w+\(\s*"(SHD\d+)"', source, re.MULTILINE) == ids, (
+        "the table stands in order of number"
+    )
 
 
 @by_name
@@ -165,8 +168,8 @@ def test_every_page_with_a_check_runs() -> None:
         for path in (LINTS / "checks").glob("*.py")
         if hasattr(import_module(f"shardspec.lints.checks.{path.stem}"), "check")
     }
-    assert with_check == {*CHECKS, *STEP_CHECKS}
-    assert not set(CHECKS) & set(STEP_CHECKS)
+    asked = [module.__name__.rpartition(".")[2] for module in (*plan_checks(), *step_checks())]
+    assert sorted(with_check) == sorted(asked)
 
 
 def test_codes_have_cases() -> None:
@@ -371,7 +374,7 @@ def test_contributing_names_what_is_there() -> None:
         "tests/cases/SHD107-some-words.md"
     }
     named = re.findall(r"`([A-Z]+)` (?:or `([A-Z]+)` )?of `([^`]+)`", text)
-    assert len(named) >= 3
+    assert len(named) >= 2
     for *names, file in named:
         lines = (ROOT / file).read_text(encoding="utf-8")
         assert all(re.search(rf"^{name}\b.* = ", lines, re.M) for name in names if name), file

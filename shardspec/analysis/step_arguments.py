@@ -108,7 +108,7 @@ class Unread:
     def told(self) -> str:
         """Return how many there are, and the largest."""
         return (
-            f"no line of `step:` reads {counted(self.count, 'array')},"
+            f"no line of `step` reads {counted(self.count, 'array')},"
             f" {percent(self.bytes, self.whole_bytes)} of the bytes of all matrices,"
             f" {max(self.arrays, key=lambda each: each.param.bytes).path} the largest"
         )

@@ -35,7 +35,7 @@ from shardspec.analysis.step_values import (
     mark_trained,
     stacked_names,
 )
-from shardspec.diagnostics import Diagnostic, Span, codes, point
+from shardspec.diagnostics import Diagnostic, Span, codes, point, quote
 from shardspec.diagnostics.words import counted, did_you_mean, grouped, listed, numbers_in, template
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.program import Line, StepSpec, Term
@@ -53,7 +53,8 @@ def flow_of(spec: Spec, arrays: Sequence[ParamSharding]) -> Flow:
     for line in step.program:
         build.line(line)
     if step.program and not build.faults and not (build.used and build.ops):
-        build.fault("no line of `step:` reads an array that there is", step.span, _NO_ARRAYS)
+        message = f"no line of {quote.section('step:')} reads an array that there is"
+        build.fault(message, step.span, _NO_ARRAYS)
     mark_trained(build.ops)
     build.end()
     tokens = build.tokens()
@@ -126,8 +127,9 @@ class _Build:
             return
         if not any(op.result.is_trained for op in self.ops):
             entry = next(each for each in self.spec.training if each.training == "frozen")
-            message = "every array that `step:` reads is frozen, so that it trains nothing"
-            help = "say `trained` of some before this entry, or `mode: serve` in `step`"
+            step, serve = quote.section("step:"), quote.word("mode", "serve")
+            message = f"every array that {step} reads is frozen, so that it trains nothing"
+            help = f"say `trained` of some before this entry, or {serve} in `step`"
             self.fault(message, entry.pattern.span, help)
 
     def tokens(self) -> int | None:
@@ -326,8 +328,8 @@ class _Build:
                 raise LostError
             known = [*self.values, *self.activations]
             help = did_you_mean(term.text, known) or (
-                f"a line before makes it, `activations` names it, or it has its names here:"
-                f" `{term.text}[batch length embed]`"
+                f"a line before makes it, {quote.section('activations')} names it, or it has its"
+                f" names here: `{term.text}[batch length embed]`"
             )
             raise self.fault(f"nothing is called `{term.text}`", term.span, help, term.text)
         layers = [name for name in names if name in self.stacked and self.step.mode == "serve"]
@@ -428,7 +430,9 @@ class _Build:
         before = self.values.get(term.text)
         if names is not None and written is not None and len(names) != len(written):
             count = f"{counted(len(written), 'name')} for {counted(len(names), 'dimension')}"
-            help = f"`activations` has `{term.text}: {' '.join(name or '_' for name in names)}`"
+            said = " ".join(name or "_" for name in names)
+            has = f"it is stated as `activation {term.text} : {said}`"
+            help = quote.either(f"`activations` has `{term.text}: {said}`", has)
             raise self.fault(f"`{term.text}` has {count}", term.span, help)
         is_bare = written is None and names is None
         if is_bare and before is not None and self._goes_on(before, reads):
@@ -474,7 +478,8 @@ class _Build:
         if len(reads) == 1:
             return _spelt(values or weights)
         if len(weights) != 1 or len(values) != 1 or line.call not in ("", "gather"):
-            help = f"write them: `{term.text}[batch length embed]`, or add it to `activations`"
+            said = f"`{term.text}[batch length embed]`"
+            help = f"write them: {said}, or add it to {quote.section('activations')}"
             raise self.fault(f"the names of `{term.text}` are not known", term.span, help)
         if line.call == "gather":
             return (*_spelt(values), *_spelt(weights)[1:])
@@ -514,7 +519,8 @@ class _Build:
         parts = sum(math.prod(each.shape) for each in results)
         if parts != whole:
             message = f"the parts have {parts:,} elements, and `{line.operands[0].text}` {whole:,}"
-            raise self.fault(message, line.span, "sizes are those of `axes`, or written: `[kv=64]`")
+            help = f"sizes are those of {quote.section('axes')}, or written: `[kv=64]`"
+            raise self.fault(message, line.span, help)
         for result in results:
             part, kept = self._part(read, result)
             self._add(Op("view", line, self.loop, (part,), result, result.view, 0, kept))
@@ -576,13 +582,15 @@ class _Build:
         self.sizes.setdefault(slots.expert, sizes[slots.scored])
         if experts is None and stated is None:
             message = f"how many tokens an expert takes, `{name}`, is not known"
-            help = f"say `experts: top 2 capacity 1.25` in `step`, or `{name}` in `axes`"
+            said = quote.word("experts", "top 2 capacity 1.25")
+            help = f"say {said} in `step`, or `{name}` in {quote.section('axes')}"
             raise self.fault(message, line.results[0].span, help)
         if experts is None:
             return
         count = experts.slots(sizes[slots.position], sizes[slots.scored])
         if stated not in (None, count):
-            message = f"`{name}` is {stated} in `axes`, and `experts: {experts}` makes {count}"
+            made = f"{quote.word('experts', experts)} makes {count}"
+            message = f"`{name}` is {stated} in {quote.section('axes')}, and {made}"
             span = next((axis.span for axis in self.spec.logical_axes if axis.name == name), None)
             self.fault(message, span or line.span, "take one of the two out")
         self.sizes[name] = count

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shardspec.analysis.step_values import Index, Read, Value
-from shardspec.diagnostics import Diagnostic, Span, codes, point
+from shardspec.diagnostics import Diagnostic, Span, codes, point, quote
 from shardspec.diagnostics.words import listed
 from shardspec.ir.program import Line, Product, Term
 from shardspec.ir.spec import LogicalAxis, axis_of
@@ -67,7 +67,7 @@ class Sizes:
         size = written or (self.known.get(axis_of(name)) if name else None)
         if size is None:
             what = f"`{name}`" if name else "a dimension without a name"
-            help = f"state it in `axes`: `{name}: 128`" if name else "name it in brackets"
+            help = _state_it(name) if name else "name it in brackets"
             help += f", or here: `[{name}=128]`" if name else ""
             raise lost(f"the size of {what} is not known", span or term.span, help)
         return size
@@ -87,8 +87,12 @@ class Sizes:
         size = self.known.get(factor)
         if size is None:
             message = f"the size of `{factor}` is not known"
-            raise lost(message, line.span, f"state it in `axes`: `{factor}: 128`")
+            raise lost(message, line.span, _state_it(factor))
         return size
+
+
+def _state_it(name: str) -> str:
+    return f"state it{quote.either(f' in `axes`: `{name}: 128`', f', `axis {name} = 128`')}"
 
 
 def agreed(line: Line, reads: Sequence[Read], result: Value) -> dict[str, int]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shardspec.analysis.step_values import Index, Loop, Op, Read, Value
+from shardspec.diagnostics import quote
 from shardspec.ir.program import Line, StepSpec
 
 #: What a dimension of microbatches is called; a rule for it may put them on the stages.
@@ -60,10 +61,11 @@ def lacking(step: StepSpec, ops: Sequence[Op]) -> tuple[str, str] | None:
     """Return what a pipeline lacks, and what helps; None where it lacks nothing."""
     if step.pipeline is None:
         is_odd = step.remat == ("stages",)
-        help = "say `pipeline: gpipe` too, or `remat: full`"
-        return ("`remat: stages` without a pipeline", help) if is_odd else None
+        help = f"say {quote.word('pipeline', 'gpipe')} too, or {quote.word('remat', 'full')}"
+        return (f"{quote.word('remat', 'stages')} without a pipeline", help) if is_odd else None
     if not any(op.weight is not None and op.weight.is_stacked for op in ops):
-        message = "`pipeline: gpipe`, and no line reads arrays in which layers are stacked"
+        gpipe = quote.word("pipeline", "gpipe")
+        message = f"{gpipe}, and no line reads arrays in which layers are stacked"
         return message, "stages are parts of a stacked axis: `scan` names it, or the arrays do"
     return None
 

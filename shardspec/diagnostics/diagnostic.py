@@ -11,8 +11,10 @@ from bisect import bisect, insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import Literal, NamedTuple, TypeVar
 
+from shardspec.diagnostics.quote import is_marked, spelt
 from shardspec.diagnostics.source import Span, printable
 
 Read = TypeVar("Read")
@@ -24,6 +26,10 @@ class Severity(StrEnum):
     ALLOW = "allow"
     WARNING = "warning"
     ERROR = "error"
+
+
+#: When a check runs: on plans, after all that ask about paths, on a step that was traced.
+Stage = Literal["plan", "last", "step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +44,39 @@ class Code:
       is_pedantic: whether it is only said when asked for: by `--pedantic`, or a level of its own.
       is_fault: whether something was not read, not resolved or not counted because of it. No level
         and no comment changes how loud it is: every figure would rest on what was dropped.
+      runs: when its check runs, where it has one; None where others ask for the finding.
+      is_idle: whether it says that nothing uses what stands at its place.
+      is_alone: whether it says that there is nothing to say, and goes where there is something.
+      loses_entry: whether the entry of the document that it is in was dropped.
+      explained_by: the sections of which any lost entry explains it.
+      explained_by_name: those of which a lost entry explains it that has the name of its subject.
+      explained_in_entry: whether it is explained where the entry that it points at was lost.
+      outranked_by: the ids of findings that say the same of the same arrays, and more.
+      outranked_here: of those that say the same of the same place, and more.
+      outranked_on_target: of the errors that make it needless on their target.
     """
 
     id: str
-    name: str
-    severity: Severity
     summary: str
+    severity: Severity
+    name: str = ""
     is_pedantic: bool = False
     is_fault: bool = False
+    runs: Stage | None = field(default="plan", compare=False)
+    is_idle: bool = field(default=False, compare=False)
+    is_alone: bool = field(default=False, compare=False)
+    loses_entry: bool = field(default=False, compare=False)
+    explained_by: frozenset[str] = field(default=frozenset(), compare=False)
+    explained_by_name: frozenset[str] = field(default=frozenset(), compare=False)
+    explained_in_entry: bool = field(default=False, compare=False)
+    outranked_by: tuple[str, ...] = field(default=(), compare=False)
+    outranked_here: tuple[str, ...] = field(default=(), compare=False)
+    outranked_on_target: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def outrankers(self) -> tuple[str, ...]:
+        """Return the ids of all findings that may make it needless."""
+        return (*self.outranked_by, *self.outranked_here, *self.outranked_on_target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +128,13 @@ class Diagnostic:
       section: the section of the document it is about, by its key: `rules`, `axes`.
       subject: what it is about, by name: a logical axis, a mesh axis; of a fault that takes a
         section away as a whole, the key of that section.
+      entry: of a fault of reading, the entry of the document that was dropped because of it.
       arrays: the paths of the arrays it is about, where other findings are about arrays, too.
       bytes: what a device holds of them, where that is most; None where no size matters.
 
     Invariants:
       one_primary: labels hold one primary label, or are empty.
+      unmarked: no text has marks of `quote`; what it quotes is as its file spells it.
     """
 
     code: Code
@@ -114,12 +147,19 @@ class Diagnostic:
     fix: Fix | None = None
     section: str | None = None
     subject: str | None = None
+    entry: Span | None = field(default=None, repr=False, compare=False)
     arrays: tuple[str, ...] = field(default=(), repr=False)
     bytes: int | None = None
 
     def __post_init__(self) -> None:
         primary = sum(label.primary for label in self.labels)
         assert primary == bool(self.labels), f"{self.code.id} has {primary} primary labels"
+        texts = (self.message, self.help or "", *self.notes, *(each.text for each in self.labels))
+        if any(map(is_marked, texts)):
+            is_dsl = self.primary is not None and self.primary.span.source.name.endswith(".shard")
+            found = self.spelt(is_dsl=is_dsl)
+            for name in ("message", "labels", "notes", "help", "fix"):
+                object.__setattr__(self, name, getattr(found, name))
 
     @property
     def severity(self) -> Severity:
@@ -146,6 +186,18 @@ class Diagnostic:
             first, *more = map(printable, remark.split("\n"))
             lines += [first, *(f"          {line}" for line in more)]
         return "\n".join(lines)
+
+    def spelt(self, *, is_dsl: bool) -> Diagnostic:
+        """Return the same finding, which quotes the language as the DSL has it, or as YAML."""
+        spell = partial(spelt, is_dsl=is_dsl)
+        return replace(
+            self,
+            message=spell(self.message),
+            labels=tuple(replace(label, text=spell(label.text)) for label in self.labels),
+            notes=tuple(map(spell, self.notes)),
+            help=self.help and spell(self.help),
+            fix=self.fix and self.fix._replace(title=spell(self.fix.title)),
+        )
 
     def with_level(self, level: Severity) -> Diagnostic:
         """Return the same finding, as loud as `level`."""

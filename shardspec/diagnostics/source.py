@@ -48,11 +48,15 @@ class SourceFile:
             yield text, Span(self, start, start + len(text))
             start += len(text) + 1
 
-    def line_text(self, line: int) -> str:
-        """Return line number `line` (from 1), without its line break."""
+    def line_span(self, line: int) -> Span:
+        """Return where line number `line` (from 1) stands, without its line break."""
         start = _line_starts(self.text)[line - 1]
         end = self.text.find("\n", start)
-        return self.text[start : len(self.text) if end < 0 else end].rstrip("\r")
+        return Span(self, start, len(self.text) if end < 0 else end)
+
+    def line_text(self, line: int) -> str:
+        """Return line number `line` (from 1), without its line break."""
+        return self.line_span(line).text.rstrip("\r")
 
 
 @lru_cache(maxsize=32)
@@ -96,6 +100,10 @@ class Span:
     def place(self) -> str:
         """Return `name:line`: what reports show beside a fact."""
         return f"{self.source.name}:{self.line}"
+
+    def __contains__(self, other: Span) -> bool:
+        """Say whether another span is within this one."""
+        return self.source is other.source and self.start <= other.start and other.end <= self.end
 
     def __str__(self) -> str:
         """Return `name:line:column`, which terminals turn into a link."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from itertools import product
 from typing import TypeVar
 
+from shardspec.diagnostics.quote import in_quotes as in_quotes
 from shardspec.diagnostics.suggest import nearest
 
 Item = TypeVar("Item")
@@ -157,11 +158,12 @@ def described(paths: Iterable[str]) -> str:
 def as_one(paths: Iterable[str], rest: str = "") -> str:
     """Return one glob for paths that differ in numbers alone; else the first of them and `rest`.
 
-    >>> as_one(["a_1", "a_0"]), as_one(["a_0/b_1", "a_1/b_0"], " ..")
-    ('a_{0,1}', 'a_0/b_1 ..')
+    >>> as_one(["a_1", "a_0"]), as_one(["a_0/b_1", "a_1/b_0"], " .."), as_one(["a", "a_0"])
+    ('a_{0,1}', 'a_0/b_1 ..', 'a')
     """
     ordered = sorted(paths, key=natural)
-    return collapsed(ordered) or ordered[0] + rest
+    alike = len(set(map(template, ordered))) == 1
+    return (alike and collapsed(ordered)) or ordered[0] + rest
 
 
 def globs(paths: Iterable[str]) -> Iterator[str]:
@@ -310,16 +312,6 @@ def percent(part: float, whole: float) -> str:
     if share < 0.001:
         return "< 0.001 %"
     return f"{share:.1f} %" if share >= 1 else f"{share:.1g} %"
-
-
-def in_quotes(text: str) -> str:
-    r"""Return text as a string of YAML and of the DSL.
-
-    >>> print(in_quotes('a"b'))
-    "a\"b"
-    """
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def did_you_mean(name: str, known: Iterable[str], *, without: Collection[str] = ()) -> str | None:

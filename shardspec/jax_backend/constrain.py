@@ -24,7 +24,7 @@ import jax
 from jax._src import config
 
 from shardspec import pipeline
-from shardspec.diagnostics import Diagnostic, ShardspecError, codes
+from shardspec.diagnostics import Diagnostic, ShardspecError, codes, quote
 from shardspec.diagnostics.words import counted, did_you_mean, listed
 from shardspec.ir.plan import ActivationSharding, Dims, Origin, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Activation, LogicalAxes, MemoryKind, Mesh, Param, Sums, jax_entries
@@ -33,6 +33,7 @@ from shardspec.jax_backend.mesh import is_abstract, need_devices
 from shardspec.jax_backend.shardings import Bare, TreePlacer, refuse_sums
 from shardspec.jax_backend.tree_plan import raise_errors
 from shardspec.jax_backend.trees import SCALARS, dtype_of, path_of, uncountable
+from shardspec.language.reading import is_dsl
 from shardspec.lints.context import Context
 from shardspec.programs.op_names import constraint_scope
 from shardspec.resolve.resolver import ArrayResolver, activation_for, array_resolver
@@ -283,11 +284,11 @@ class ActivationResolver:
     def entry(self, activation: str) -> Activation:
         """Return the entry of `activations` that is for this name; raise as `named` does."""
         self.refuse_unnamed(activation)
-        entries = self.arrays.spec.activations
-        found = activation_for(entries, activation)
+        spec = self.arrays.spec
+        found = activation_for(spec.activations, activation)
         if found is None:
-            known = tuple(entry.name for entry in entries)
-            raise ShardspecError([_unknown_activation(activation, known)])
+            fault = _unknown_activation(activation, [entry.name for entry in spec.activations])
+            raise ShardspecError([fault.spelt(is_dsl=is_dsl(spec.source))])
         return found
 
     def stated(
@@ -474,8 +475,10 @@ def _text(axes: LogicalAxes) -> str:
 
 
 def _unknown_activation(name: str, known: Sequence[str]) -> Diagnostic:
-    offer = f"the spec names {listed(known)}" if known else "the spec has no `activations`"
-    help = did_you_mean(name, known) or f"{offer}; add `{name}: batch length embed`, say"
+    offer = f"names {listed(known)}" if known else f"has no {quote.section('activations')}"
+    says = "batch length embed"
+    added = quote.either(f"`{name}: {says}`", f"`activation {name} : {says}`")
+    help = did_you_mean(name, known) or f"the spec {offer}; add {added}, say"
     return Diagnostic(codes.UNKNOWN_ACTIVATION, f"no activation is called `{name}`", help=help)
 
 

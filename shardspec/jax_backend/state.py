@@ -21,7 +21,7 @@ import jax
 
 from shardspec import pipeline
 from shardspec.analysis.coverage import allowed_paths, is_large
-from shardspec.diagnostics import Diagnostic, ShardspecError, codes
+from shardspec.diagnostics import Diagnostic, ShardspecError, codes, quote
 from shardspec.diagnostics import codes as c
 from shardspec.diagnostics.words import binary_bytes, counted, listed
 from shardspec.ir.plan import ParamSharding, ShardingPlan
@@ -38,6 +38,7 @@ from shardspec.jax_backend.owners import (
 )
 from shardspec.jax_backend.shardings import Bare, TreePlacer, collector_at_rest
 from shardspec.jax_backend.tree_plan import raise_errors
+from shardspec.language.reading import is_dsl
 from shardspec.lints.checks import ambiguous_state, state_not_split, unrelated_state
 from shardspec.report.plan import Plan
 from shardspec.resolve.resolver import ArrayResolver
@@ -215,10 +216,10 @@ def _no_sums(automatic: Sequence[str], target: str) -> Diagnostic:
         message = (
             f"no sums of gradients on target `{target}`, where {listed(automatic)} {verb} `auto`"
         )
-        help = f"make all its mesh axes explicit, as in `{automatic[0]}: 8 explicit`"
+        help = f"make all its mesh axes explicit, as in {quote.size(automatic[0], '8 explicit')}"
         return Diagnostic(codes.SUMS_NOT_EXPLICIT, message, help=help)
     message = f"no mesh axis of target `{target}` is known to see other data"
-    help = "give `batch` a rule, or say `state: {over: data}`"
+    help = f"give `batch` a rule, or say {quote.setting('state', ('over', 'data'))}"
     return Diagnostic(codes.WRONG_TYPE, message, help=help)
 
 
@@ -293,7 +294,8 @@ class StatePlacer:
         over = [axis for axis in data_axes(spec, target.mesh) if target.mesh.sizes[axis] > 1]
         automatic = [axis.name for axis in target.mesh.axes if axis.axis_type == "auto"]
         if not over or automatic:
-            raise ShardspecError((_no_sums(automatic, target.name),))
+            fault = _no_sums(automatic, target.name)
+            raise ShardspecError((fault.spelt(is_dsl=is_dsl(spec.source)),))
         owners = self._owners(params)
         free = [tuple(a for a in over if a not in each.mesh_axes) for each in owners.groups]
         pairs = list(zip(owners.groups, free, strict=True))

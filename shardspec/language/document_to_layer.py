@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shardspec.diagnostics import Code, Diagnostic, Excerpt, Span, codes, point
+from shardspec.diagnostics import Code, Diagnostic, Excerpt, Span, codes, point, quote
 from shardspec.diagnostics.words import did_you_mean
 from shardspec.ir import spec as ir
 from shardspec.ir.spec import AxisRule, Override, PathRule, Pattern, ScanRule
@@ -312,7 +312,8 @@ def _replicate(walk: Walk, entries: Sequence[doc.ReplicateEntry]) -> Iterator[ir
     for route, entry in walk.entries("replicate", "entry of `replicate`", entries, PATTERN):
         if not entry.because.strip():
             span = walk.source_map.value((*route, "because")).span
-            help = "say why these arrays are whole on every device: `because: tiny`"
+            tiny = quote.either("`because: tiny`", '`because "tiny"`')
+            help = f"say why these arrays are whole on every device: {tiny}"
             walk.fault("`because` says nothing", span, help)
         pattern = walk.entry_pattern(route, entry)
         if pattern is not None:
@@ -323,8 +324,9 @@ def _report_empty(walk: Walk, section: str, entry: object) -> None:
     """Report a section that is there and holds nothing at all."""
     if entry is None and section in walk.document.model_fields_set:
         span = walk.source_map.key((section,)).span
-        form = {"state": "{optimizer: zero1}", "coverage": "{max_replicated_bytes: 2%}"}[section]
-        walk.fault(f"`{section}` is empty", span, f"as in `{section}: {form}`; or take it out")
+        form = {"state": ("optimizer", "zero1"), "coverage": ("max_replicated_bytes", "2%")}
+        help = f"as in {quote.setting(section, form[section])}; or take it out"
+        walk.fault(f"`{section}` is empty", span, help)
 
 
 def _names(found: Iterable[Code]) -> set[str]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes, point
+from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes, point, quote
 from shardspec.diagnostics.words import described, did_you_mean, grouped, listed
 from shardspec.ir import spec as ir
 from shardspec.ir.spec import MOST_ELEMENTS, Activation, AxisRule, Param, Params, Spec, Target
@@ -247,7 +247,9 @@ def _place_all(
         position = _position(rules, place)
         if position is None:
             axis, known = place.axis or "", {rule.logical_axis for rule in rules}
-            message = f"`at: {place.kind} {axis}`: no rule for `{axis}` stands here"
+            message = (
+                f"{quote.word('at', f'{place.kind} {axis}')}: no rule for `{axis}` stands here"
+            )
             diagnostics.append(_misplaced(message, place.span, axis, known))
             position = len(rules)
         rules = [*rules[:position], *group, *rules[position:]]
@@ -566,7 +568,7 @@ def _circle(decl: AxisDecl, path: list[str]) -> Diagnostic:
         half = _CIRCLE_SHOWN // 2
         names = [*names[:half], f"... {len(names) - 2 * half} more ...", *names[-half:]]
     message = f"the size of `{decl.name}` depends on itself: {' -> '.join(names)}"
-    return _bad_size(message, decl.span, f"give one of them a number: `{decl.name}: 64`")
+    return _bad_size(message, decl.span, f"give one of them a number: {quote.size(decl.name, 64)}")
 
 
 def _bounded(size: SizeExpr, lookup: Callable[[str], int | None]) -> int | None:
@@ -601,11 +603,11 @@ def _unknown_name(
         what, section, form = f"`{decl.name}` needs", "let", "NUMBER"
     yield point(
         codes.UNKNOWN_SIZE,
-        f"{what} `{unknown}`, which no entry of `{section}` states",
+        f"{what} `{unknown}`, which no {quote.entry_in(section)} states",
         decl.span,
         help=_difference(unknown, known)
         or did_you_mean(unknown, known, without=(unknown, decl.name))
-        or f"add `{unknown}: {form}` to `{section}`",
+        or f"add {quote.added(section, unknown, form)}",
         subject=decl.name,
     )
 
@@ -696,12 +698,13 @@ def _unknown_size(
     unknown = next(name for name in dim.stated.names if name.text not in sized)
     name, place = unknown.text, excerpt.at(unknown.start, unknown.end)
     if name in sizes:
-        label = "its entry of `axes` gives none"
-        help = f"mend `{name}` in `axes`, or write `{name}=SIZE` here"
+        axes = quote.section("axes")
+        label = f"its entry of {axes} gives none"
+        help = f"mend `{name}` in {axes}, or write `{name}=SIZE` here"
     else:
-        label = "no entry of `axes` states it"
+        label = f"no {quote.entry_in('axes')} states it"
         inline = f"write `{name}=SIZE` here, or " if dim.size is None else ""
-        add = f"{inline}add `{name}: SIZE` to `axes`"
+        add = f"{inline}add {quote.added('axes', name, 'SIZE')}"
         help = _difference(name, sized) or did_you_mean(name, sized) or add
     message = f"the size of `{name}` is not known"
     return point(codes.UNKNOWN_SIZE, message, place, label, help=help, subject=name)

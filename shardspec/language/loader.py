@@ -200,6 +200,7 @@ class _Loading:
     diagnostics: list[Diagnostic] = field(default_factory=list)
     sources: list[SourceFile] = field(default_factory=list)
     layers: dict[str, Layer] = field(default_factory=dict)
+    maps: list[SourceMap] = field(default_factory=list)
     tried: set[str] = field(default_factory=set)
     opened: int = 0
     characters: int = 0
@@ -252,13 +253,14 @@ def load_file(
     """Return the spec in `file` with everything it extends, in one pass over all faults."""
     loading = _Loading(boundary_of(file.source.name), settings or {}, arrays, texts or {})
     if not _add_layers(file, (), loading):
-        return None, _in_order(loading.diagnostics)
+        return None, _in_order(loading.diagnostics, loading.maps)
     layer, misplaced = merge(loading.layers.values())
     spec, faults = spec_of(with_roles(layer), tuple(loading.sources))
     spec, of_phases = with_phases(spec, layer)
     parents = [each for name, each in loading.layers.items() if name != file.identity]
     unfounded = check_settings(loading.settings, loading.unset, layer, spec, parents)
-    found = _in_order([*loading.diagnostics, *misplaced, *faults, *of_phases, *unfounded])
+    faults = (*loading.diagnostics, *misplaced, *faults, *of_phases, *unfounded)
+    found = _in_order(faults, loading.maps)
     if loading.settings and any(map(is_refusal, found)):
         spec = spec.everywhere(_unsound)
     return spec if loading.is_whole else replace(spec, is_whole=False), found
@@ -284,7 +286,9 @@ def read(
     return read_yaml(file.source, with_comments=with_comments)
 
 
-def _in_order(diagnostics: list[Diagnostic]) -> tuple[Diagnostic, ...]:
+def _in_order(
+    diagnostics: Sequence[Diagnostic], maps: Iterable[SourceMap]
+) -> tuple[Diagnostic, ...]:
     """Return diagnostics in reading order; a word that YAML misreads has no further faults.
 
     Of a value that was torn at its commas, what is wrong with all of it alone is reported: quotes
@@ -294,12 +298,12 @@ def _in_order(diagnostics: list[Diagnostic]) -> tuple[Diagnostic, ...]:
     traps = (d.primary for d in diagnostics if d.code is codes.YAML_TRAP)
     trapped = {label.span for label in traps if label}
     kept = (
-        placed(d)
+        d
         for d in diagnostics
         if d not in moot
         and (d.code is codes.YAML_TRAP or d.primary is None or d.primary.span not in trapped)
     )
-    return tuple(dict.fromkeys(sorted(kept, key=sort_key)))
+    return tuple(dict.fromkeys(sorted(placed(kept, maps=maps), key=sort_key)))
 
 
 def _moot(diagnostics: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
@@ -381,8 +385,11 @@ def _lowered(
         loading.is_whole = False
         return None, layer, None
     emptied = _emptied(layer, faults)
-    loading.diagnostics += (placed(fault, emptied) for fault in faults)
-    return document, layer, None if reading is None else reading.source_map
+    loading.diagnostics += placed(faults, emptied)
+    if reading is None:
+        return document, layer, None
+    loading.maps.append(reading.source_map)
+    return document, layer, reading.source_map
 
 
 def _calibrated(layer: Layer, file: File, loading: _Loading, faults: list[Diagnostic]) -> Layer:

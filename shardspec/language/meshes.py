@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, Excerpt, Span, codes, point
+from shardspec.diagnostics import Diagnostic, Excerpt, Span, codes, point, quote
 from shardspec.diagnostics.words import did_you_mean
 from shardspec.ir.spec import LogicalAxis, Mesh, Target
 from shardspec.language.grammar.syntax import MeshSize, Name
@@ -135,14 +135,15 @@ def _unfit(name: Name, written: Excerpt, decl: TargetDecl, axes: _Axes) -> Diagn
     place = written.at(name.start, name.end)
     if decl.mesh.hardware is None:
         message = f"`fit {name.text}` needs hardware; target `{decl.name}` states none"
-        help = "add `hardware: 8 cpu` (or `tpu v5e 4x4`, `2 * h100`), or write a number"
+        help = f"{quote.hardware('8 cpu')} (or `tpu v5e 4x4`, `2 * h100`), or write a number"
         return point(codes.UNSOLVED_SIZE, message, place, help=help)
     axis = axes.get(name.text)
     if axis is not None and axis.size:
         return None
-    message = f"`fit {name.text}` needs the size of `{name.text}`, which no entry of `axes` states"
+    axis_entry = quote.entry_in("axes")
+    message = f"`fit {name.text}` needs the size of `{name.text}`, which no {axis_entry} states"
     near = did_you_mean(name.text, axes) if axis is None else None
-    help = near or f"add `{name.text}: SIZE` to `axes`"
+    help = near or f"add {quote.added('axes', name.text, 'SIZE')}"
     return point(codes.UNKNOWN_SIZE, message, place, help=help, subject=name.text)
 
 
@@ -157,7 +158,7 @@ def _names_said(decl: TargetDecl, mesh: Mesh) -> Iterator[str]:
 def _unknown(name: Name, written: Excerpt, lets: _Lets) -> Diagnostic:
     """Return the finding for a name that no entry of `let` has."""
     near = did_you_mean(name.text, [*lets, "rest", "submesh", "auto"])
-    new = f"add `{name.text}: NUMBER` to `let`; what the other axes leave over is `rest`"
+    new = f"add {quote.added('let', name.text, 'NUMBER')}; what the other axes leave over is `rest`"
     message = f"`{name.text}` is no number: no entry of `let` states it"
     place = written.at(name.start, name.end)
     return point(codes.UNKNOWN_SIZE, message, place, help=near or new, subject=name.text)

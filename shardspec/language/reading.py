@@ -12,8 +12,8 @@ in the DSL.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
@@ -177,13 +177,26 @@ SPEC_ALONE = {
 _SECTION_KEY = re.compile(r"^\"?([A-Za-z]\w*)", re.MULTILINE)
 
 
-def placed(diagnostic: Diagnostic, emptied: frozenset[str] = frozenset()) -> Diagnostic:
-    """Return the fault with the section it is in; a fault of the section's key is about all of it.
-
-    A key that is none stands for the section whose name is nearest.
+def placed(
+    faults: Iterable[Diagnostic],
+    emptied: frozenset[str] = frozenset(),
+    maps: Iterable[SourceMap] = (),
+) -> Iterator[Diagnostic]:
+    """Yield faults, each with the section and the entry that it is in.
 
     Args:
       emptied: sections of which nothing is left, so that any fault there is about all of it.
+      maps: those of the files that were read.
+    """
+    faults = tuple(faults)
+    entries = {each.source.name: _entries(each) for each in maps} if faults else {}
+    yield from (_with_entry(_in_section(fault, emptied), entries) for fault in faults)
+
+
+def _in_section(diagnostic: Diagnostic, emptied: frozenset[str]) -> Diagnostic:
+    """Return the fault with the section it is in; a fault of the section's key is about all of it.
+
+    A key that is none stands for the section whose name is nearest.
     """
     label = diagnostic.primary
     if label is None or diagnostic.section is not None:
@@ -195,6 +208,31 @@ def placed(diagnostic: Diagnostic, emptied: frozenset[str] = frozenset()) -> Dia
     is_whole = section in emptied or section == "extends" or is_head
     subject = section if is_whole else diagnostic.subject
     return replace(diagnostic, section=section, subject=subject)
+
+
+def _with_entry(diagnostic: Diagnostic, entries: Mapping[str, list[Span]]) -> Diagnostic:
+    """Return the fault with the entry that was dropped because of it; else, all of its line."""
+    if diagnostic.primary is None or not diagnostic.code.loses_entry:
+        return diagnostic
+    span = diagnostic.primary.span
+    here = entries.get(span.source.name, ())
+    at = bisect_right(here, span.start, key=_start) - 1
+    entry = here[at] if at >= 0 and span in here[at] else span.source.line_span(span.line)
+    return replace(diagnostic, entry=entry)
+
+
+def _entries(source_map: SourceMap) -> list[Span]:
+    """Return where the entries of all sections stand, in order; a mesh is one entry."""
+    return sorted(map(source_map.entry, filter(_is_entry, source_map.values)), key=_start)
+
+
+def _start(span: Span) -> int:
+    return span.start
+
+
+def _is_entry(route: Route) -> bool:
+    inner = route[2:] if route[:1] == ("phases",) else route
+    return len(inner) == (1 if inner[:1] == ("mesh",) else 2)
 
 
 def section_at(span: Span) -> str | None:

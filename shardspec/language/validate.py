@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics import Diagnostic, codes, point, quote
 from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.language.reading import SPEC_ALONE, Reading, Route
 from shardspec.versions import LANGUAGE
@@ -103,7 +103,7 @@ def _wrong_version(version: int, reading: Reading) -> Diagnostic:
     known = f"this shardspec, which reads version {LANGUAGE}"
     message = f"language version {version} is not known to {known}"
     span = reading.source_map.value(("shardspec",)).span
-    help = f"write `shardspec: {LANGUAGE}`, or install a shardspec that reads it"
+    help = f"write {quote.word('shardspec', LANGUAGE)}, or install a shardspec that reads it"
     return point(codes.VERSION, message, span, "asked for here", help=help)
 
 
@@ -182,7 +182,7 @@ def _diagnostic(fault: ErrorDetails, reading: Reading) -> Diagnostic:
         message, label = f"`{_dotted(route)}` lacks `{missing}`", f"`{missing}` belongs in here"
         place = reading.source_map.key(route).span
         return point(codes.WRONG_TYPE, message, place, label, help=help)
-    message = f"`{_dotted(fault['loc'])}`: {_complaint(fault)}"
+    message = f"{quote.key(*fault['loc'])}: {_complaint(fault)}"
     place = reading.source_map.value(route).span
     return point(codes.WRONG_TYPE, message, place, help=_meant(route, fault["input"]) or help)
 
@@ -295,5 +295,5 @@ def _field_help(loc: Sequence[str | int]) -> str | None:
         field = model.model_fields.get(name) if model else None
         if field is not None and field.description:
             said = field.description.rstrip(".")
-            return f"`{name}`: {said[0].lower()}{said[1:]}"
+            return f"{quote.section(name)}: {said[0].lower()}{said[1:]}"
     return None

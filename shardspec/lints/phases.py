@@ -18,24 +18,19 @@ from shardspec.ir.spec import Spec
 from shardspec.lints.context import Context
 from shardspec.lints.registry import run
 
-#: Findings that nothing uses what stands at their place.
-_UNUSED = frozenset(
-    {"SHD110", "SHD204", "SHD214", "SHD215", "SHD217", "SHD218", "SHD219", "SHD230", "SHD406"}
-)
-
 
 def together(contexts: Sequence[Context]) -> Iterator[Diagnostic]:
     """Yield what every check finds, of a spec and its phases."""
     found = [tuple(run(context)) for context in contexts]
     places = [_places(context.spec) for context in contexts]
-    told = [{_key(each) for each in here if each.code.id in _UNUSED} for here in found]
+    told = [{_key(each) for each in here if each.code.is_idle} for here in found]
     named = by_key(
         (each, context.spec.phase)
         for context, here in zip(contexts, found, strict=True)
         for each in here
     )
     for each, phases in named.items():
-        if each.code.id in _UNUSED and not all(
+        if each.code.is_idle and not all(
             _key(each) in keys or not known.has(each)
             for keys, known in zip(told, places, strict=True)
         ):

@@ -11,10 +11,11 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from textwrap import indent
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -22,37 +23,10 @@ from typing import TYPE_CHECKING
 from shardspec.diagnostics import Code, Diagnostic
 from shardspec.diagnostics.budget import spend
 from shardspec.diagnostics.codes import ALL
+from shardspec.diagnostics.diagnostic import Stage
 
 if TYPE_CHECKING:
     from shardspec.lints.context import Context
-
-#: The modules with a `check(context)`, in the order they run; each is called after its code.
-CHECKS: tuple[str, ...] = (
-    *("unknown_mesh_axis", "lost_in_phase", "unknown_logical_axis", "axis_without_array"),
-    *("axis_without_rule", "unused_let", "dead_rule", "unmatched_pattern"),
-    *("hidden_pattern", "single_digit", "unnamed_array", "unnamed_small", "missing_parent"),
-    *("derived_misfit", "rank_mismatch", "repeated_axis", "indivisible", "size_mismatch"),
-    *("cut_unit", "cut_part", "uneven_microbatch", "below_tile", "below_minimum"),
-    *("size_one_axis", "submesh_tiling", "missing_memory", "crosses_slices", "slow_ring"),
-    *("replicated_large", "pinned_large", "replicated_over_budget", "exceeds_memory"),
-    *("dominant_array", "uneven_load", "needless_replicate", "activation_conflict"),
-    *("state_not_split", "target_name", "nameless_dimension", "lost_contest"),
-    *("short_range", "broken_unit", "whole_batch", "unused_mesh_axis", "tensor_over_dcn"),
-    *("replicated_here", "explicit_fsdp", "fast_link", "sums_not_explicit"),
-    *("rule_without_array", "fallback_never_reached", "contested_axis"),
-    *("priority_reorders", "tuple_skipped", "conflicting_names"),
-    *("regex_like_glob", "nnx_differs"),
-    # after those that ask about paths: what they ran under shows then
-    *("slow_regex", "step_line", "unread_arrays", "faster_mesh", "regex_budget"),
-)
-
-#: Those that read a step as well, and find nothing without one; in the order they run.
-STEP_CHECKS: tuple[str, ...] = (
-    *("resharded_twice", "forced_gather", "needless_gather", "repeated_over_dcn"),
-    *("repeated_work", "full_rematerialization", "invariant_gather"),
-    *("activations_summed", "experts_gathered", "repeated_sum", "torn_batch"),
-    *("compiles_twice", "guessed_placement", "step_exceeds_memory", "unknown_operation"),
-)
 
 _FOLDER = Path(__file__).parent
 _EXAMPLE = re.compile(r"^## (Bad|Good)\n\n```\w+\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
@@ -60,14 +34,14 @@ _EXAMPLE = re.compile(r"^## (Bad|Good)\n\n```\w+\n(.*?)^```\n", re.DOTALL | re.M
 
 @cache
 def checks() -> tuple[ModuleType, ...]:
-    """Return the modules of `CHECKS`, loaded."""
-    return tuple(import_module(f"shardspec.lints.checks.{name}") for name in CHECKS)
+    """Return the modules of `codes`, loaded."""
+    return tuple(map(_module, codes()))
 
 
 @cache
 def step_checks() -> tuple[ModuleType, ...]:
-    """Return the modules of `STEP_CHECKS`, loaded."""
-    return tuple(import_module(f"shardspec.lints.checks.{name}") for name in STEP_CHECKS)
+    """Return the modules of `step_codes`, loaded."""
+    return tuple(map(_module, step_codes()))
 
 
 def run(context: Context) -> Iterator[Diagnostic]:
@@ -88,17 +62,23 @@ def run_on_steps(context: Context) -> Iterator[Diagnostic]:
 
 def codes() -> tuple[Code, ...]:
     """Return the codes that have a check, in the order of the checks."""
-    return _codes(CHECKS)
+    return _checked("plan", "last")
 
 
 def step_codes() -> tuple[Code, ...]:
     """Return the codes that have a check which reads a step."""
-    return _codes(STEP_CHECKS)
+    return _checked("step")
 
 
-def _codes(checks: Iterable[str]) -> tuple[Code, ...]:
-    by_name = {code.name.replace("-", "_"): code for code in ALL}
-    return tuple(by_name[name] for name in checks)
+@cache
+def _checked(*stages: Stage) -> tuple[Code, ...]:
+    known = {module.name for module in iter_modules([str(_FOLDER / "checks")])}
+    found = [code for code in ALL if code.name.replace("-", "_") in known]
+    return tuple(code for stage in stages for code in found if code.runs == stage)
+
+
+def _module(code: Code) -> ModuleType:
+    return import_module(f"shardspec.lints.checks.{code.name.replace('-', '_')}")
 
 
 def page(code: Code) -> str:
@@ -107,10 +87,8 @@ def page(code: Code) -> str:
     if written.is_file():
         _, _, text = written.read_text(encoding="utf-8").partition("\n\n")
         return _EXAMPLE.sub(lambda found: f"{found[1]}:\n{indent(found[2], '    ')}", text).rstrip()
-    name = code.name.replace("-", "_")
-    source = _FOLDER / "checks" / f"{name}.py"
+    source = _FOLDER / "checks" / f"{code.name.replace('-', '_')}.py"
     if source.is_file():
         return ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
     # where only compiled files are installed
-    module = import_module(f"shardspec.lints.checks.{name}")
-    return inspect.cleandoc(module.__doc__ or "")
+    return inspect.cleandoc(_module(code).__doc__ or "")

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, Label, Span, codes, labels_at, point
+from shardspec.diagnostics import Diagnostic, Label, Span, codes, labels_at, point, quote
 from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir.spec import Hardware, Mesh, MeshAxis, Stretch, divisors, shape_text
 from shardspec.topology.machine import Digit, Machine, machine_of
@@ -187,14 +187,15 @@ def left_out(
         return None
     missing = [_missing(digit, stated, machine) for digit in free]
     total = math.prod(physical.extent for physical in machine)
+    over = f"over {' '.join(missing)} {stated[0].stretch}"
     idle = total - total // math.prod(digit.size for digit in free)
     return point(
         codes.DEVICE_ORDER,
         f"no mesh axis of target `{target}` runs over {listed(missing)}: {idle} of {total} devices"
         " would stand nowhere",
         span,
-        help=f"add it to one of them, as in `{stated[0].owner}: over {' '.join(missing)} "
-        f"{stated[0].stretch}`, or add an axis that is `rest`",
+        help=f"add it to one of them, as in {quote.size(stated[0].owner, over)}, or add an axis"
+        " that is `rest`",
     )
 
 
@@ -298,7 +299,7 @@ def listed_devices(
     if twice is not None:
         message = f"`devices` lists the order, and `{twice.name}` states its own"
         labels = labels_at((span, "says where every device stands"), (twice.span, "says it again"))
-        help = f"write `{twice.name}: {twice.size}`, or take the list out"
+        help = f"write {quote.size(twice.name, twice.size)}, or take the list out"
         return Diagnostic(codes.DEVICE_ORDER, message, labels, help=help)
     out = next((run for run in runs if max(run.first, run.last) >= total), None)
     if out is not None:

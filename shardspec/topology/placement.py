@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics import Diagnostic, codes, point, quote
 from shardspec.ir.spec import Hardware, Mesh, MeshAxis, Target, divisors
 from shardspec.topology.assignment import Request, assign_digits
 from shardspec.topology.machine import Coordinate, Digit, Machine, digit_offsets, machine_of, summed
@@ -101,7 +101,7 @@ def place(target: Target, order: Order = "t5x") -> Placement | Diagnostic:
     hardware = target.hardware
     if hardware is None:
         message = f"target `{target.name}` has a mesh and no hardware to lay it on"
-        return point(codes.UNSOLVED_SIZE, message, target.span, help="add `hardware: tpu v4 4x8x8`")
+        return point(codes.UNSOLVED_SIZE, message, target.span, help=quote.hardware("tpu v4 4x8x8"))
     axes = target.mesh.axes
     if target.mesh.device_count != hardware.device_count:
         stated = tuple(StatedAxis(axis, str(axis.size)) for axis in axes)
@@ -180,7 +180,9 @@ def _place_by_hand(
     if found is None:
         owner = next((axis for axis in others if axis.auto), others[0])
         message = f"no tile of {owner.size} devices fits {slice_text(hardware)} beside the others"
-        help = f"write `{owner.name}: {owner.size}`, which may lie anywhere, or another size"
+        help = (
+            f"write {quote.size(owner.name, owner.size)}, which may lie anywhere, or another size"
+        )
         return point(codes.SUBMESH_TILING, message, owner.span, help=help)
     stated.update(zip((axis.name for axis in others), found, strict=True))
     return _placement(

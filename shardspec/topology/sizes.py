@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardspec.diagnostics import Diagnostic, Label, Span, codes, point
+from shardspec.diagnostics import Diagnostic, Label, Span, codes, point, quote
 from shardspec.diagnostics.words import counted
 from shardspec.ir.spec import Hardware, Mesh, MeshAxis, divisors
 
@@ -130,10 +130,11 @@ def _needs_hardware(each: StatedAxis, target: str) -> Diagnostic:
         what = "what there is to run over"
     return point(
         codes.UNSOLVED_SIZE,
-        f"`{each.axis.name}: {each.text}` needs hardware; target `{target}` states none",
+        f"{quote.size(each.axis.name, each.text)} needs hardware; target `{target}` states none",
         each.axis.span,
         f"{what} depends on the machine",
-        help="add `hardware: 8 cpu` (or `tpu v5e 4x4`, `2 * h100`), or write the size as a number",
+        help=f"{quote.hardware('8 cpu')} (or `tpu v5e 4x4`, `2 * h100`), or write the size as a"
+        " number",
     )
 
 

@@ -10,7 +10,7 @@ from shardspec.diagnostics import Code, Diagnostic, Severity, codes
 from shardspec.diagnostics.levels import Levels, LevelTable, known
 
 ALLOW, WARNING, ERROR = Severity.ALLOW, Severity.WARNING, Severity.ERROR
-TASTE = Code("SHD999", "taste", WARNING, "a matter of taste", is_pedantic=True)
+TASTE = Code("SHD999", "a matter of taste", WARNING, "taste", is_pedantic=True)
 
 
 def level(code: Code, *tables: LevelTable) -> Severity:

@@ -59,7 +59,8 @@ def test_check_says_which_counts_do_not_work_and_which_do() -> None:
     spec = loaded(SPEC)
     found = pipeline.check(spec, (), spec.params).shown
     (error,) = (each for each in found if each.is_error)
-    assert "= {5, 7} x 16 = {80, 112} on targets `pod[5]`, `pod[7]`" in error.message
+    assert error.message.endswith("= 5 x 16 = 80 on target `pod[5]`")
+    assert "also on `pod[7]`, with their own numbers" in error.notes
     legal = "`pod[1]` to `pod[4]`, `pod[6]`, `pod[8]`"
     assert any(legal in note for note in error.notes)
 
@@ -77,7 +78,8 @@ def test_the_name_is_for_all_of_them() -> None:
     told = pipeline.check(spec, (), spec.params, "pod")
     assert told.targets == 8
     (error,) = (each for each in told.shown if each.is_error)
-    assert error.message.endswith("on targets `pod[5]`, `pod[7]`")
+    assert error.message.endswith("on target `pod[5]`")
+    assert "also on `pod[7]`, with their own numbers" in error.notes
     assert pipeline.check(spec, (), spec.params, "pod[4]").shown == ()
     found = pipeline.find_target(spec, "pod")
     assert isinstance(found, Diagnostic)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,7 +10,6 @@ from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.ir.spec import Param
 from shardspec.language.formatting import formatted
 from shardspec.language.yaml_text.printer import print_yaml
-from shardspec.lints.dsl_words import in_dsl
 
 _WORDS = (
     *("policy", "state", "coverage", "lints", "axes", "activations", "targets", "overrides"),
@@ -73,19 +71,6 @@ def test_names_stand_in_both_spellings_alike(
             assert counts[0] == counts[1] or (name in _KEYS and counts[0] > counts[1]), first
 
 
-@pytest.mark.parametrize("name", ["policy.weight", "state.kv", "coverage.x", "lints.kernel"])
-def test_what_only_begins_like_a_setting_is_none(name: str) -> None:
-    """Even where nothing says that it is a name: keys and findings are known one by one."""
-    text = f"nothing names the dimensions of `{name}` f32[4]"
-    assert in_dsl(text) == text
-
-
-def test_settings_are_respelt_as_before() -> None:
-    assert in_dsl("`policy.indivisible` or `lints.dead-rule`") == (
-        "`policy indivisible` or `lint dead-rule`"
-    )
-
-
 STEP = """\
 shardspec 1
 mesh on v5e-16 { data = 4; m = 4 }
@@ -118,9 +103,3 @@ def test_names_of_a_step_stay_as_well() -> None:
     assert "state it, `axis targets = 128`" in text
     assert "`lints` has `overrides`, and nothing that is read has it" in text
     assert "nothing is called `phases`" in text
-
-
-def test_sections_are_respelt_though_a_name_is_as_theirs() -> None:
-    assert in_dsl("no `axes` entry has `axes`: add `mode: SIZE` to `axes`", {"axes"}) == (
-        "no `axis` has `axes`: add `axis mode = SIZE`"
-    )

@@ -15,16 +15,19 @@ from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.diagnostics.diagnostic import apply
 from shardspec.language.formatting import formatted
-from shardspec.lints.dsl_words import in_dsl, respelt_for_dsl
 from tests.lints.test_help_works import found_in, specs
 
 #: Findings whose ways out are about the spelling itself.
 _ABOUT_SPELLING = {"SHD004", "SHD204", "SHD222"}
 _YAML = re.compile(r'"?[\w.*/{},-]+"?: \S.*|\w+:|(?:- )?\{\w+: .*')
-_LINE = re.compile(
-    r"(?:axis|let|lint|state|coverage|policy|replicate|activation|override|memory) .*", re.DOTALL
-)
-_WORDS = {"SIZE": "64", "NUMBER": "8", "...": "**"}
+_LINES = {
+    "spec.yaml": re.compile(r"(?:lints|state|coverage|policy|replicate|memory|extends): .*"),
+    "spec.shard": re.compile(
+        r"(?:axis|let|lint|state|coverage|policy|replicate|activation|override|memory) .*",
+        re.DOTALL,
+    ),
+}
+_WORDS = {"SIZE": "64", "NUMBER": "8", "...": "w"}
 
 
 @cache
@@ -55,7 +58,7 @@ def test_both_spellings_have_the_same_findings(name: str) -> None:
     yaml, dsl = _both()[name]
     of_dsl = found_in(dsl, "spec.shard")
     expected = sorted(
-        _said(respelt_for_dsl(each))
+        _said(each.spelt(is_dsl=True))
         for each in found_in(yaml)
         if each.code.id not in _ABOUT_SPELLING
     )
@@ -65,16 +68,18 @@ def test_both_spellings_have_the_same_findings(name: str) -> None:
         assert not [piece for piece in quoted if _YAML.fullmatch(piece)], each
 
 
+@pytest.mark.parametrize("file", list(_LINES))
 @pytest.mark.parametrize("name", list(_both()))
-def test_lines_that_a_help_quotes_can_be_read(name: str) -> None:
+def test_lines_that_a_help_quotes_can_be_read(name: str, file: str) -> None:
     """Each is put behind the spec; a key that stands twice then is refused for that alone."""
-    _, dsl = _both()[name]
-    before = {each.code.id for each in found_in(dsl, "spec.shard")}
-    for each in found_in(dsl, "spec.shard"):
-        for line in filter(_LINE.fullmatch, _quoted(each.help or "")):
+    text = _both()[name][file == "spec.shard"]
+    found = found_in(text, file)
+    before = {each.code.id for each in found}
+    for each in found:
+        for line in filter(_LINES[file].fullmatch, _quoted(each.help or "")):
             for word, real in _WORDS.items():
                 line = line.replace(word, real)
-            faults = pipeline.load_text(f"{dsl}\n{line}\n", "spec.shard")[1]
+            faults = pipeline.load_text(f"{text}\n{line}\n", file)[1]
             of_reading = {d.code.id for d in faults if d.code.id < "SHD1"}
             assert of_reading <= before | {"SHD005"}, line
 
@@ -89,37 +94,3 @@ def test_fixes_write_the_dsl(name: str) -> None:
         for text in texts.values():
             after = {d.code.id for d in pipeline.load_text(text, "spec.shard")[1]}
             assert after <= before, (each.fix, text)
-
-
-@pytest.mark.parametrize(
-    ("yaml", "dsl"),
-    [
-        ("or `lints: {size-one-axis: allow}`", "or `lint size-one-axis allow`"),
-        ("`state: {optimizer: zero1}` makes", "`state optimizer zero1` makes"),
-        ('`replicate: [{path: "**/b", because: REASON}]`', '`replicate **/b because "REASON"`'),
-        (
-            "split it: `replica: rest @ dcn` and `data: 2`",
-            "split it: `replica = rest @ dcn` and `data = 2`",
-        ),
-        ("`tensor: {kv: 8, copy: 2}`; then", "`tensor = (kv = 8, copy = 2)`; then"),
-        ('stands in `axes`, as `"in:embed":`, and', 'is declared, as `axis "in:embed"`, and'),
-        ('add to `params`: `"**/wi": AXIS`', "add to `params`: `**/wi : AXIS`"),
-        (r'add to `params`: `"a \"b\"/c": AXIS`', r'add to `params`: `"a \"b\"/c" : AXIS`'),
-        (
-            'add to `replicate`: `{path: "{a,b}/**", because: small}`; or',
-            'add `replicate {a,b}/** because "small"`; or',
-        ),
-        (
-            'add to `overrides` `- {path: "w/*", axes: embed _}`; or',
-            "add `override w/* : embed _`; or",
-        ),
-        (
-            '`{path: "a", spec: "((a, b), none)", because: ...}`',
-            '`override a = ((a, b), none) because "..."`',
-        ),
-        ("`batch`: `heads` has it", "`batch`: `heads` has it"),
-        ("`embed -> (fsdp, expert)`: 16 over 8", "`embed -> (fsdp, expert)`: 16 over 8"),
-    ],
-)
-def test_forms(yaml: str, dsl: str) -> None:
-    assert in_dsl(yaml) == dsl

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,6 +106,31 @@ def test_another_mistake_is_told_in_the_same_run(edits: dict[str, str], found: s
         assert right in text
         text = text.replace(right, wrong)
     assert found in codes(text)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "[embed -> fsdp, batch => fsdp]  # and mlp",
+        "\n  - embed -> fsdp\n  - batch => fsdp  # mlp comes later",
+        "[embed -> fsdp, {batch: 3}, mlp => fsdp]",
+    ],
+)
+def test_a_name_is_lost_with_its_entry_and_not_with_its_line(rules: str) -> None:
+    text = YAML.replace("rules:\n", f"rules: {rules}\nother:\n")
+    text = text[: text.index("other:")] + text[text.index("params:") :]
+    assert ("SHD203" in codes(text)) == ("mlp =>" not in rules)
+
+
+def test_what_outranks_a_finding_is_a_finding() -> None:
+    ids = {code.id for code in ALL}
+    assert all(ids >= set(code.outrankers) for code in ALL)
+
+
+@pytest.mark.parametrize("name", ["follow_on", "phases"])
+def test_what_is_known_of_a_finding_stands_in_its_row(name: str) -> None:
+    source = Path(f"shardspec/lints/{name}.py").read_text(encoding="utf-8")
+    assert not re.search(r"SHD\d|codes\.[A-Z]", source)
 
 
 def test_what_is_not_heard_hides_nothing() -> None:

@@ -212,7 +212,7 @@ def before_glob(text: str) -> SyntaxFault | None:
 
 def before_size(text: str) -> SyntaxFault | None:
     """Return a fault where parentheses nest deeper than anyone can read, outside of quotes."""
-    help = "give a part a name of its own in `axes`"
+    help = "give a part a name of its own, as an axis"
     return _too_deep(text, r'"(?:[^"\\]|\\.)*"|[()]', "parentheses", "()", help)
 
 

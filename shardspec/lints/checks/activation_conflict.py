@@ -41,7 +41,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from shardspec.analysis.coverage import allowed_paths
-from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics import Diagnostic, codes, labels_at, quote
 from shardspec.diagnostics.words import binary_bytes, described, named
 from shardspec.ir.plan import ActivationSharding, Alike, DimSharding, ShardingPlan
 from shardspec.ir.spec import target_text
@@ -143,7 +143,7 @@ def _help(conflict: _Conflict) -> str:
     if not now:
         return (
             f"put `{mesh_axis}` on `{conflict.axis}` of the parameters too; or say under"
-            " `replicate:` that they are meant to be whole"
+            f" {quote.section('replicate:')} that they are meant to be whole"
         )
     both = f"`{target_text((*now, mesh_axis))} | {mesh_axis}`"
     return (

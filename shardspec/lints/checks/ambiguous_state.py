@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics import Diagnostic, codes, point, quote
 from shardspec.diagnostics.words import as_one, binary_bytes, counted, template
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import PartitionSpec, override_text
@@ -66,7 +66,7 @@ def _finding(group: list[StateSharding], owner: ParamSharding) -> Diagnostic:
             f"{counted(len(group), 'array')}, {binary_bytes(size)} in all",
             *(_answer(reading, first, owner) for reading in first.readings),
         ),
-        help="say which in `overrides`: "
+        help=f"say which{quote.either(' in `overrides`', '')}: "
         + " or ".join(_entry(shown, reading, first, owner) for reading in first.readings),
     )
 
@@ -88,7 +88,5 @@ def _entry(path: str, reading: Reading, found: StateSharding, owner: ParamShardi
     """Return the override that would say that this reading is meant."""
     dims = read_dims(owner, found.param.shape, reading)
     if any(dim.logical_axis for dim in dims):
-        says = f"axes: {' '.join(dim.logical_axis or '_' for dim in dims)}"
-    else:
-        says = f'spec: "{override_text(dim.mesh_axes for dim in dims)}"'
-    return f'`{{path: "{path}", {says}, because: ...}}`'
+        return quote.override(path, " ".join(dim.logical_axis or "_" for dim in dims))
+    return quote.override(path, spec=override_text(dim.mesh_axes for dim in dims))

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics import Diagnostic, codes, point, quote
 from shardspec.diagnostics.words import did_you_mean
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.entries import lone_axes, respelling
@@ -40,15 +40,15 @@ def check(context: Context) -> Iterator[Diagnostic]:
     known = context.axes_heard_of
     for lone in lone_axes(context):
         if lone.meant is None:
-            out = f"take the rule out; or, if code has it, add `{lone.name}: SIZE` to `axes`"
+            added = quote.added("axes", lone.name, "SIZE")
+            out = f"take the rule out; or, if code has it, add {added}"
             near = did_you_mean(lone.name, known)
             yield point(
                 codes.AXIS_WITHOUT_ARRAY,
                 f"nothing has the logical axis `{lone.name}` of this rule",
                 lone.places[0],
-                "no array, activation or `axes` entry has it",
+                f"no array, activation or {quote.entry_of('axes')} has it",
                 help=f"{near} else {out}" if near else out,
                 fix=respelling(context, lone),
-                section="rules",
                 subject=lone.name,
             )

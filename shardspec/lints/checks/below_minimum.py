@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics import Diagnostic, codes, labels_at, quote
 from shardspec.ir.plan import DimSharding
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.sizes import AxisCase, Judged, axis_cases, set_text
@@ -76,5 +76,5 @@ def _help(case: AxisCase, minimum: int) -> str:
         sizes = [size for size in fitting if size * others * minimum <= case.size]
         if sizes:
             options.append(f"`{axis}` in {set_text(sizes[-_SHOWN:])}")
-    options.append(f"`min_shard: {case.size // case.ways}` if that is enough")
+    options.append(f"{quote.word('min_shard', case.size // case.ways)} if that is enough")
     return "; or ".join(options)

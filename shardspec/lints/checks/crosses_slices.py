@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics import Diagnostic, codes, labels_at, quote
 from shardspec.ir.spec import Hardware, Target, family
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.axes import placed
@@ -65,6 +65,7 @@ def _finding(fact: DcnFact, target: Target, hardware: Hardware) -> Diagnostic:
             (hardware.span, f"{hardware.slice_count} {unit}"),
         ),
         help=_way_out(fact, target),
+        target=target.name,
     )
 
 
@@ -73,10 +74,8 @@ def _way_out(fact: DcnFact, target: Target) -> str:
     is_rest = family(target.name) != target.name and span is not None and span.text == "rest"
     across = "rest" if is_rest else fact.across
     if fact.inside == 1:
-        return f"if that is meant, say so: `{name}: {across} @ dcn`"
+        return f"if that is meant, say so: {quote.size(name, f'{across} @ dcn')}"
     taken = set(target.mesh.names)
     new = next(other for other in ("replica", "outer", f"{name}_dcn") if other not in taken)
-    return (
-        f"split it: `{new}: {across} @ dcn` and `{name}: {fact.inside}`, and in rules"
-        f" `({new}, {name})` for what may cross"
-    )
+    split = f"{quote.size(new, f'{across} @ dcn')} and {quote.size(name, fact.inside)}"
+    return f"split it: {split}, and in rules `({new}, {name})` for what may cross"

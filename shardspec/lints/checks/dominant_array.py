@@ -34,7 +34,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shardspec.analysis.coverage import allowed_paths, is_large
-from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics import Diagnostic, codes, point, quote
 from shardspec.diagnostics.words import binary_bytes, listed, percent
 from shardspec.ir.plan import Alike, ShardingPlan
 from shardspec.lints.context import Context
@@ -105,7 +105,8 @@ def _finding(targets: Sequence[_Heavy]) -> Diagnostic:
             *_others(targets[1:]),
         ),
         help=f"split `{name}` over `{axis}` as well: {binary_bytes(then)} per device"
-        + "; or say under `replicate:` that it is meant to be whole" * arrays.is_replicated,
+        + f"; or say under {quote.section('replicate:')} that it is meant to be whole"
+        * arrays.is_replicated,
         target=plan.target.name if len(targets) == 1 else None,
         arrays=arrays.paths,
         bytes=arrays.device_bytes,

@@ -43,7 +43,7 @@ from dataclasses import replace
 
 from shardspec.analysis.coverage import PARTS
 from shardspec.analysis.memory import Held, Memory, memory, room_text, share_notes
-from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics import Diagnostic, codes, point, quote
 from shardspec.diagnostics.words import binary_bytes, counted, listed
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import MemoryRule, Pattern
@@ -155,7 +155,7 @@ def _what_ifs(plan: ShardingPlan) -> Iterator[tuple[str, Memory]]:
         for optimizer in ("zero1", "zero2"):
             if state.optimizer < optimizer:
                 policy = replace(state, optimizer=optimizer)
-                yield f"`state: {{optimizer: {optimizer}}}`", memory(plan, state=policy)
+                yield quote.setting("state", ("optimizer", optimizer)), memory(plan, state=policy)
     for axis in plan.mesh.axes:
         if axis.size > 1:
             what = f"splitting every array over `{axis.name}` as well"
@@ -163,5 +163,7 @@ def _what_ifs(plan: ShardingPlan) -> Iterator[tuple[str, Memory]]:
     if memory(plan).of(Held.MOMENTS):
         entry = MemoryRule(Pattern(f"{OPT_STATE}/**"), "pinned_host")
         spec = replace(plan.spec, memory=(entry, *plan.spec.memory))
-        what = f'`memory: {{"{entry.pattern}": {entry.memory}}}`'
+        kind = entry.memory
+        yaml, dsl = f'{{"{entry.pattern}": {kind}}}', f"{{ {entry.pattern} : {kind} }}"
+        what = quote.either(f"`memory: {yaml}`", f"`memory {dsl}`")
         yield what, memory(replace(plan, spec=spec))

@@ -57,7 +57,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, Label, Span, codes
+from shardspec.diagnostics import Diagnostic, Label, Span, codes, quote
 from shardspec.diagnostics.words import binary_bytes, counted, listed, named
 from shardspec.ir.plan import ActivationSharding, Alike, DimSharding, ShardingPlan
 from shardspec.ir.spec import Activation, AxisRule, MeshAxis, array_bytes
@@ -285,7 +285,10 @@ def _help(clash: _Clash) -> str:
     first = next(iter(clash.ways))
     call = f"`resolver.constrain(w, {ways[0]})`" if len(ways) == 1 else ""
     call = call or f"`resolver.constrain(w, names)` with {shown}"
+    line = quote.either(
+        f"under `activations` (`NAME: {first}`)", f"by a line `activation NAME : {first}`"
+    )
     return (
-        f"gather where used: {call}, and say so under `activations` (`NAME: {first}`);"
+        f"gather where used: {call}, and say so {line};"
         f" or leave {listed(clash.axes)} automatic, without `explicit`"
     )

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics import Diagnostic, codes, point, quote
 from shardspec.ir.spec import Params, Spec, Target
 
 
@@ -39,6 +39,7 @@ def findings(spec: Spec, params: Params, targets: Sequence[Target]) -> Iterator[
         "nothing was checked but the text: there are no arrays",
         targets[0].span,
         "nothing lies on it",
-        help="add `arrays:` or `manifest:`, or pass --arrays FILE (or `package.module:function`);"
-        " for rules that only code uses, `lints: {nothing-checked: allow}`",
+        help=f"add {quote.section('arrays:')} or {quote.section('manifest:')}, or pass --arrays"
+        " FILE (or `package.module:function`);"
+        f" for rules that only code uses, {quote.setting('lints', ('nothing-checked', 'allow'))}",
     )

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardspec.diagnostics import Diagnostic, Span, codes, labels_at
+from shardspec.diagnostics import Diagnostic, Span, codes, labels_at, quote
 from shardspec.diagnostics.words import as_one, binary_bytes, listed, named, natural, percent
 from shardspec.ir.plan import DimSharding, Kind, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Override
@@ -95,7 +95,7 @@ def _finding(
         labels_at(*((span, "pinned here") for span in _places(context, groups)[:_SHOWN])),
         notes=largest((sharding.param.path, sharding.param.bytes) for sharding in arrays),
         help=f"split an axis of them over {listed(a.name for a in plan.mesh.axes if a.size > 1)};"
-        f' or say why: `replicate: [{{path: "{pattern}", because: REASON}}]`',
+        f" or say why: {quote.replicate(pattern, 'REASON')}",
         target=only(names),
     )
 

@@ -33,8 +33,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardspec.diagnostics import Diagnostic, Span, codes, labels_at
-from shardspec.diagnostics.words import counted, grouped, in_quotes, template
+from shardspec.diagnostics import Diagnostic, Span, codes, labels_at, quote
+from shardspec.diagnostics.words import counted, grouped, template
 from shardspec.ir.plan import Origin, ParamSharding, is_same
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import shared_folder, with_cost
@@ -87,7 +87,7 @@ def _not_scanned(groups: Sequence[list[ParamSharding]]) -> Diagnostic:
             (first.named_at, "one name too few"),
             (first.param.span, counted(first.param.rank, "dimension")),
         ),
-        help=f"if layers are stacked, add to `scan`: `{in_quotes(folder)}: layers@0`; else name"
+        help=f"if layers are stacked, add to `scan`: {quote.pattern(folder, 'layers@0')}; else name"
         " every dimension, `_` where it has none",
     )
 
@@ -137,9 +137,10 @@ def _own_help(context: Context, group: list[ParamSharding]) -> str:
     params = [sharding.param for sharding in group]
     axes = proposed_names(context.spec, params) or _placed_names(context, group[0])
     path = template(params[0].path).replace("#", "*")
-    entry = f'`- {{path: "{path}", axes: {axes}}}`'
+    yaml = f'to `overrides` `- {{path: "{path}", axes: {axes}}}`'
+    entry = quote.either(yaml, f"`override {path} : {axes}`")
     return (
-        f"an array's own names come before `params` and `scan`: add to `overrides` {entry}; or mend"
+        f"an array's own names come before `params` and `scan`: add {entry}; or mend"
         " them in the model, unless a layer reshapes the array that it names (Flax's"
         " `DenseGeneral`)"
     )
@@ -174,9 +175,9 @@ def _proposal(context: Context, group: list[ParamSharding]) -> str | None:
         return None
     of_entry = [each for each in context.first if is_same(each.matched, first.matched)]
     if len(of_entry) == len(group):
-        return f"by path and size, write `{in_quotes(str(first.matched.pattern))}: {names}`"
+        return f"by path and size, write {quote.pattern(str(first.matched.pattern), names)}"
     line = params_line(context.spec, params)
-    return None if line is None else f"by path and size, put above it `{line}`"
+    return None if line is None else f"by path and size, put above it {line}"
 
 
 def _help(names: int, rank: int, path: str) -> str:
@@ -184,6 +185,6 @@ def _help(names: int, rank: int, path: str) -> str:
         folder = template(path).replace("#", "*").rsplit("/", 1)[0]
         return (
             "name every dimension, `_` where it has none; if layers are stacked, add to `scan`: "
-            f"`{in_quotes(f'{folder}/**')}: layers@0`"
+            f"{quote.pattern(f'{folder}/**', 'layers@0')}"
         )
     return "name every dimension, `_` where it has none"

@@ -63,7 +63,7 @@ from itertools import islice
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.coverage import is_large_work
 from shardspec.analysis.step_time import op_seconds, step_time, step_work
-from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics import Diagnostic, codes, labels_at, quote
 from shardspec.diagnostics.words import counted, grouped, listed, percent
 from shardspec.ir.step import CollectiveKind, Place, Step, StepOp
 from shardspec.lints.context import Context
@@ -126,7 +126,7 @@ def _help(cost: Cost, step: Step, repeated: Mapping[str, int], ops: Sequence[Ste
     """Return which sizes of which product the axes would divide, where that pays."""
     ways = math.prod(repeated.values())
     heaviest = sorted(ops, key=lambda op: (op.phase == "backward", -op.flops * op.count))
-    allow = "`lints: {repeated-work: allow}`"
+    allow = quote.setting("lints", ("repeated-work", "allow"))
     if not any(_fitting(op, ways) for op in heaviest):
         what = f"the result of {heaviest[0].einsum or heaviest[0].kind}"
         has_none = f"{what} has no dimension that {listed(repeated)} divide"

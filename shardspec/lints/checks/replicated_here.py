@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics import Diagnostic, codes, labels_at, quote
 from shardspec.diagnostics.words import binary_bytes, described, percent
 from shardspec.ir.plan import Alike, Attempt, DimSharding, Outcome, ShardingPlan
 from shardspec.ir.spec import target_text
@@ -101,6 +101,7 @@ def _finding(plan: ShardingPlan, arrays: Alike, why: _Why, other: _Split) -> Dia
             f" of the model, and {binary_bytes(there)} on `{other.target}`",
         ),
         help=_help(plan, why),
+        target=plan.target.name,
     )
 
 
@@ -108,6 +109,6 @@ def _help(plan: ShardingPlan, why: _Why) -> str:
     sizes = plan.mesh.sizes
     fitting = next((axis for axis in sizes if would_divide(sizes[axis], why.dim)), None)
     if fitting is None:
-        return "if that is meant, `lints: {replicated-here: allow}`"
+        return f"if that is meant, {quote.setting('lints', ('replicated-here', 'allow'))}"
     wider = f"{target_text(why.refused.mesh_axes)} | {fitting} | none"
     return f"`{why.dim.logical_axis} -> {wider}` splits it here as well"

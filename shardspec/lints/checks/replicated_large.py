@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics import Diagnostic, codes, point, quote
 from shardspec.diagnostics.words import as_one, binary_bytes, counted, named, natural, percent
 from shardspec.ir.plan import (
     Attempt,
@@ -98,7 +98,7 @@ def _way_out(sharding: ParamSharding, mesh_axes: str) -> str:
     if derivation is None or derivation.parent is None:
         return (
             f"add an alternative for {mesh_axes}, or say that it is meant: `AXIS -> none`, or"
-            " `replicate:` with a reason"
+            f" {quote.section('replicate:')} with a reason"
         )
     dims = [
         each
@@ -111,7 +111,7 @@ def _way_out(sharding: ParamSharding, mesh_axes: str) -> str:
     ways += names
     if any(of is None for _, of in dims):
         ways.append("write an axis that rules place for `_` in `dims`")
-    whole = "say that it is meant: `replicate:` with a reason"
+    whole = f"say that it is meant: {quote.section('replicate:')} with a reason"
     return f"it lies as `{derivation.parent.path}`: {'; or '.join((*ways, whole))}"
 
 

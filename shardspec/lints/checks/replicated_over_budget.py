@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardspec.analysis.coverage import Coverage, coverage, limit_bytes
-from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics import Diagnostic, codes, point, quote
 from shardspec.diagnostics.words import binary_bytes, counted, named, percent
 from shardspec.ir.spec import CoverageGate
 from shardspec.lints.context import Context
@@ -60,6 +60,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
 def _finding(gate: CoverageGate, covered: Coverage, targets: list[str]) -> Diagnostic:
     total, whole = covered.total_bytes, covered.counted_bytes
     limit = limit_bytes(gate, total)
+    yaml, dsl = "`replicate: [{path: ..., because: ...}]`", '`replicate ... because "..."`'
     return point(
         codes.REPLICATED_OVER_BUDGET,
         f"{binary_bytes(whole)} of arrays, {percent(whole, total)} of the model, are whole on every"
@@ -72,8 +73,8 @@ def _finding(gate: CoverageGate, covered: Coverage, targets: list[str]) -> Diagn
             *largest((sharding.param.path, sharding.param.bytes) for sharding in covered.counted),
             *_allowed(covered),
         ),
-        help="split them; or name those that are meant to be whole, `replicate: [{path: ...,"
-        f" because: ...}}]`; or `max_replicated_bytes: {_enough(gate, whole, total)}`",
+        help=f"split them; or name those that are meant to be whole, {quote.either(yaml, dsl)};"
+        f" or {quote.word('max_replicated_bytes', _enough(gate, whole, total), 'coverage ')}",
         target=only(targets),
     )
 

@@ -42,7 +42,7 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, codes
+from shardspec.diagnostics import Diagnostic, codes, quote
 from shardspec.diagnostics.words import binary_bytes, counted
 from shardspec.lints.evidence.arrays import cut, rows
 
@@ -73,7 +73,7 @@ _HELP = {
     + "where they are right, make the resolver with the `devices` they are on",
     Cause.ORDER: _PUT + "make every sharding with `resolver.mesh`, never with a mesh of its own",
     Cause.SPLIT: _PUT + _OUT,
-    Cause.MEMORY: _PUT + "`memory:` in the spec says where arrays lie, or"
+    Cause.MEMORY: _PUT + f"{quote.section('memory:')} in the spec says where arrays lie, or"
     ' `resolver.verify_placement(tree, memory_kinds=["pinned_host"])` where they may',
     Cause.UNREDUCED: "`resolver.put(tree)` sums them up; so does `jax.sharding.reshard` in a step",
     Cause.NOT_PARTS: "`resolver.put(tree)` makes them partial sums",

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from shardspec.diagnostics import Diagnostic, Span, codes, labels_at
+from shardspec.diagnostics import Diagnostic, Span, codes, labels_at, quote
 from shardspec.diagnostics.words import described
 from shardspec.ir.plan import DimSharding, ParamSharding
 from shardspec.ir.spec import LogicalAxis
@@ -94,7 +94,8 @@ def _is_wrong(dim: DimSharding, sizes: Mapping[str, int]) -> bool:
 def _wrong_size(axis: LogicalAxis, size: int, group: Sequence[ParamSharding]) -> Diagnostic:
     return Diagnostic(
         codes.SIZE_MISMATCH,
-        f"`{axis.name}` is {axis.size} under `axes`, and {size} in every array that has it",
+        f"`{axis.name}` is {axis.size} under {quote.section('axes')}, and {size} in every array"
+        " that has it",
         labels_at(
             (axis.span, f"`{axis.name}` is {axis.size}"),
             (group[0].named_at, f"`{axis.name}` is {size} here"),
@@ -118,7 +119,7 @@ def _finding(
         places.append((axis.span, f"`{axis.name}` is {axis.size}"))
     by_size = {axis.size: axis.name for axis in axes.values() if axis.size is not None}
     fitting = [by_size.get(size) for size in sharding.param.shape]
-    help = "correct the names, or the sizes under `axes`"
+    help = f"correct the names, or the sizes under {quote.section('axes')}"
     if all(fitting) and len(set(fitting)) == len(fitting):
         help = f"by size, the names are `{' '.join(str(name) for name in fitting)}`"
     return Diagnostic(

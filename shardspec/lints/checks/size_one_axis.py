@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics import Diagnostic, codes, labels_at, quote
 from shardspec.diagnostics.words import by_key, described, named
 from shardspec.ir.plan import Attempt, Kind, ShardingPlan
 from shardspec.ir.spec import MeshAxis
@@ -61,7 +61,7 @@ def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
     what = "this override takes it" if _is_stated(first) else "this rule takes it"
     paths = list(dict.fromkeys(path for paths in won.values() for path in paths))
     rules = ", ".join(dict.fromkeys(map(_shown, won)))
-    allowed = "`lints: {size-one-axis: allow}`"
+    allowed = quote.setting("lints", ("size-one-axis", "allow"))
     way_out = (
         "take it out of the override"
         if all(map(_is_stated, won))
@@ -72,6 +72,7 @@ def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
         f"`{axis.name}` has size 1 on target `{plan.target.name}`, and wins {rules}",
         labels_at((axis.span, "shards nothing"), (first.span, what)),
         notes=tuple(_notes(paths, tuple(activations))),
+        target=plan.target.name,
         help=f"give `{axis.name}` a larger size, or {way_out}; or {allowed}",
     )
 

@@ -69,6 +69,7 @@ def _finding(fact: RingFact, target: Target) -> Diagnostic:
             for before, after in fact.slower
         ),
         help=f"write `{better}`: {'; '.join(map(str, fact.then.runs))}",
+        target=target.name,
     )
 
 

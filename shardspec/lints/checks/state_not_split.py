@@ -40,7 +40,7 @@ from typing import NamedTuple
 
 from shardspec.analysis.coverage import is_large
 from shardspec.analysis.memory import Held, memory
-from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics import Diagnostic, codes, point, quote
 from shardspec.diagnostics.words import binary_bytes, by_key, described
 from shardspec.ir.plan import DimSharding, ShardingPlan
 from shardspec.ir.spec import Param, Spec, StatePolicy, Target, array_bytes
@@ -135,7 +135,8 @@ def _finding(found: Unsplit, target: Target, policy: StatePolicy, ways: int) -> 
             f" could be {binary_bytes(found.bytes / ways)}",
             f"a shard has {', '.join(map(_dim_text, found.split.dims))}; none splits {ways} ways",
         ),
-        help=f"make one of them a multiple of {ways} (pad it), or name fewer mesh axes in `over:`",
+        help=f"make one of them a multiple of {ways} (pad it), or name fewer mesh axes in"
+        f" {quote.section('over:')}",
         target=target.name,
     )
 
@@ -155,5 +156,5 @@ def _without_axes(spec: Spec, policy: StatePolicy) -> Diagnostic:
         policy.span,
         "asked for here",
         notes=("all optimizer state stays as its parameters lie",),
-        help=f"say which mesh axes see different data, as in `over: {axis}`",
+        help=f"say which mesh axes see different data, as in {quote.word('over', axis, 'state ')}",
     )

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardspec.diagnostics import Diagnostic, codes, labels_at
+from shardspec.diagnostics import Diagnostic, codes, labels_at, quote
 from shardspec.diagnostics.words import listed
 from shardspec.ir.spec import Target
 from shardspec.lints.context import Context
@@ -67,6 +67,6 @@ def _finding(entry: Stating, targets: list[Target]) -> Diagnostic:
         codes.SUMS_NOT_EXPLICIT,
         f"a sum over {listed(sums)} on target {names}, where {listed(auto)} {verb} `auto`",
         labels_at((entry.span, "JAX has sums on explicit meshes alone"), (axis.span, "")),
-        help=f"make all mesh axes explicit, as in `{auto[0]}: {axis.size} explicit`",
+        help=f"make all mesh axes explicit, as in {quote.size(auto[0], f'{axis.size} explicit')}",
         target=first.name,
     )

@@ -97,6 +97,7 @@ def _finding(target: Target, hardware: Hardware, said: str) -> Diagnostic:
         f" {hardware.chip.title}, {_counts(hardware)}",
         labels_at((hardware.span, _counts(hardware)), (target.span, f"says {said}")),
         help="correct the hardware, or call the target after what it has",
+        target=target.name,
     )
 
 

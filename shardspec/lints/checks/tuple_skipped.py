@@ -211,7 +211,7 @@ def _notes(case: _Skipped, part: str) -> Iterator[str]:
 
 def _fix(rule: AxisRule, part: str, spec: Spec) -> Fix | None:
     span = rule.span
-    if span is None or span.source is not spec.source or not span.text.endswith(")"):
+    if span is None or span.source != spec.source or not span.text.endswith(")"):
         return None
     end = Span(span.source, span.end, span.end)
     return Fix(f"add `| {part}` behind `{rule.right}`", (Edit(end, f" | {part}"),))

@@ -45,7 +45,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardspec.analysis.step_stages import counted, sequences
-from shardspec.diagnostics import Diagnostic, Span, codes, labels_at
+from shardspec.diagnostics import Diagnostic, Span, codes, labels_at, quote
 from shardspec.diagnostics.words import by_key, named
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, divisors
@@ -144,7 +144,8 @@ def _finding(context: Context, found: _Refused, cut: _Cut, plans: list[ShardingP
     over = ways_text(found.mesh_axes, plans[0].mesh)
     note = f"each of {found.ways} devices computes all of it, {found.ways} times over in all"
     if found.is_kept:
-        note = "the rule fires all the same, by `policy: {indivisible: keep}`, and JAX will refuse"
+        kept = quote.setting("policy", ("indivisible", "keep"))
+        note = f"the rule fires all the same, by {kept}, and JAX will refuse"
     axes = [axis for axis in plans[0].mesh.axes if axis.name in found.mesh_axes]
     spans = ((axis.span, f"`{axis.name}` is {axis.size} on `{target.name}`") for axis in axes)
     return Diagnostic(
@@ -163,7 +164,9 @@ def _help(found: _Refused, cut: _Cut) -> str:
     least = found.ways * cut.parts
     other = -(-cut.batch // least) * least
     options = [f"`microbatches` in {set_text(fitting)}"] if fitting else []
-    whole = f"`tokens: {other * cut.length}`" if cut.length else f"{other:,} sequences a step"
+    whole = (
+        quote.word("tokens", other * cut.length) if cut.length else f"{other:,} sequences a step"
+    )
     return "; or ".join([*options, whole])
 
 

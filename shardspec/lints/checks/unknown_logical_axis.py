@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from shardspec.diagnostics import Diagnostic, Edit, Fix, Label, Span, codes
+from shardspec.diagnostics import Diagnostic, Edit, Fix, Label, Span, codes, quote
 from shardspec.diagnostics.suggest import index_of, nearest, respelt
 from shardspec.diagnostics.words import by_key, listed
 from shardspec.ir.spec import axis_of
@@ -61,7 +61,7 @@ def _in_rules(context: Context, lone_axes: Iterable[LoneAxis]) -> Iterator[Diagn
             found = _finding(
                 lone.name,
                 lone.places[0],
-                "no array and no `axes` entry has it",
+                f"no array and no {quote.entry_of('axes')} has it",
                 help=f"did you mean `{lone.meant}`?",
                 fix=respelling(context, lone),
             )
@@ -70,7 +70,6 @@ def _in_rules(context: Context, lone_axes: Iterable[LoneAxis]) -> Iterator[Diagn
                 found = replace(found, labels=(*found.labels, label))
             yield replace(
                 with_cost(found, context, paths, f"no rule is for `{lone.meant}`: "),
-                section="rules",
             )
 
 
@@ -105,7 +104,7 @@ def _in_arrays(context: Context, reported: frozenset[str]) -> Iterator[Diagnosti
             help = _way_out(axis, known, beside, context)
             # two dimensions of an array do not have one name
             fix = _fix(exact, axis, known, beside, context)
-        label = "no rule and no `axes` entry has it"
+        label = f"no rule and no {quote.entry_of('axes')} has it"
         finding = _finding(axis, exact[0] if exact else None, label, help=help, fix=fix)
         paths = [sharding.param.path for sharding in shardings]
         yield with_cost(finding, context, paths, "the dimension is replicated: ")
@@ -153,8 +152,9 @@ def _not_meant(
 
 def _removed(axis: str) -> str:
     """Return the way out for an axis whose inherited rules were dropped."""
+    axes = quote.section("axes")
     return (
-        f"`drop` removed the rule for `{axis}`: keep it, write another, or add `{axis}` to `axes`"
+        f"`drop` removed the rule for `{axis}`: keep it, write another, or add `{axis}` to {axes}"
     )
 
 
@@ -170,9 +170,12 @@ def _way_out(
         return f"`{axis}` is a number of `let`, no axis: `_` is a dimension without a name"
     whole = axis_of(axis)
     if whole != axis and whole in known:
+        declared = quote.either(
+            f'stands in `axes`, as `"{axis}":`', f'is declared, as `axis "{axis}"`'
+        )
         return (
-            f"`{axis}` is a place of `{whole}`: what only code names so stands in `axes`, as"
-            f' `"{axis}":`, and goes by the rules for `{whole}`'
+            f"`{axis}` is a place of `{whole}`: what only code names so {declared},"
+            f" and goes by the rules for `{whole}`"
         )
     if axis in context.spec.mesh_axis_names:
         return (
@@ -202,7 +205,7 @@ def _in_activations(context: Context, reported: frozenset[str]) -> Iterator[Diag
                 yield _finding(
                     axis,
                     exact,
-                    "no rule and no `axes` entry has it",
+                    f"no rule and no {quote.entry_of('axes')} has it",
                     notes,
                     help=_way_out(axis, known, beside, context),
                     fix=fix,

@@ -41,8 +41,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from shardspec.analysis.coverage import PARTS, allowed_paths, held_bytes, is_large
-from shardspec.diagnostics import Code, Diagnostic, Span, codes, labels_at, point
-from shardspec.diagnostics.words import as_one, binary_bytes, counted, grouped, in_quotes, template
+from shardspec.diagnostics import Code, Diagnostic, Span, codes, labels_at, point, quote
+from shardspec.diagnostics.words import as_one, binary_bytes, counted, grouped, template
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.spec import Pattern
 from shardspec.lints.context import Context
@@ -200,7 +200,7 @@ def _of_one(context: Context, group: _Group) -> Diagnostic:
         else "no override and no entry of `params` matches it",
         help=known
         or (_CACHE_HELP if param.is_cache else "")
-        or f"add to `params`: `{_blank_line(group)}` (`_` for a dimension without a name); or to"
+        or f"add to `params`: {_blank_line(group)} (`_` for a dimension without a name); or to"
         " `replicate`, with the reason, what is meant to be whole",
     )
     return with_cost(finding, context, group.paths)
@@ -230,13 +230,16 @@ def of_small(
     places = [group.arrays[0].param.span for group in groups]
     shown = list(dict.fromkeys(span for span in places if span is not None))[:_SHOWN]
     glob = _glob_of(paths, context.paths)
-    pattern = f'`{{path: "{glob}", because: small}}`' if glob else "what is meant to be whole"
+    added = "add to `replicate`: what is meant to be whole"
+    if glob:
+        yaml = f'add to `replicate`: `{{path: "{glob}", because: small}}`'
+        added = quote.either(yaml, f'add `replicate {glob} because "small"`')
     finding = Diagnostic(
         code,
         f"nothing names the dimensions of {counted(len(paths), 'array')} that are small,"
         f" {binary_bytes(sum(group.bytes for group in groups))} in all",
         labels_at(*((span, "no entry matches it") for span in shown)),
-        help=_help(context, groups, f"add to `replicate`: {pattern}; or "),
+        help=_help(context, groups, f"{added}; or "),
     )
     return _with_sizes(context, finding, groups)
 
@@ -252,14 +255,14 @@ def _help(context: Context, groups: Sequence[_Group], instead: str = "") -> str:
     if lines or instead:
         return instead + (lines or _THEIR_NAMES)
     return (
-        f"add a line for each kind to `params`, as `{_blank_line(groups[0])}`; or to `replicate`,"
+        f"add a line for each kind to `params`, as {_blank_line(groups[0])}; or to `replicate`,"
         " with the reason, what is meant to be whole"
     )
 
 
 def _blank_line(group: _Group) -> str:
     names = " ".join("AXIS" for _ in group.arrays[0].param.shape)
-    return f"{in_quotes(group.shown)}: {names}"
+    return quote.pattern(group.shown, names)
 
 
 def _with_sizes(context: Context, finding: Diagnostic, groups: Sequence[_Group]) -> Diagnostic:
@@ -280,7 +283,7 @@ def _convention(context: Context, paths: Sequence[str]) -> str | None:
             name, rule = rules[at]
             parent = next((each for each in wanted_paths(rule, path) if each in every), None)
             if parent is not None:
-                return f"`extends: {name}` lays `{path}` out as `{parent}`: `{rule}`"
+                return f"{quote.word('extends', name)} lays `{path}` out as `{parent}`: `{rule}`"
     return None
 
 
@@ -290,7 +293,7 @@ def _proposal(context: Context, groups: Sequence[_Group]) -> str | None:
         None if any(array.param.is_cache for array in group.arrays) else _line(context, group)
         for group in groups[: _SHOWN + 1]
     ]
-    lines = [f"`{line}`" for line in found if line is not None]
+    lines = [line for line in found if line is not None]
     if len(lines) < len(found) or len(lines) > _SHOWN:
         return None
     return f"add to `params`, by path and size: {', '.join(lines)}"

@@ -35,8 +35,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shardspec.analysis.coverage import allowed_paths, is_large
-from shardspec.diagnostics import Diagnostic, codes, point
-from shardspec.diagnostics.words import as_one, binary_bytes, counted, grouped, in_quotes, template
+from shardspec.diagnostics import Diagnostic, codes, point, quote
+from shardspec.diagnostics.words import as_one, binary_bytes, counted, grouped, template
 from shardspec.ir.plan import Dims, ShardingPlan
 from shardspec.ir.spec import Mesh, override_text
 from shardspec.lints.evidence.arrays import largest
@@ -90,18 +90,18 @@ def _derivation(path: str, state: StateSharding) -> str | None:
         return None
     at, place = alike[0]
     dims = " ".join(str(place) if each == at else "_" for each in range(state.param.rank))
-    entry = f"`{in_quotes(path)}: dims {dims}`"
+    entry = quote.pattern(path, f"dims {dims}")
     return f"if it goes with dim {place} of the parameter, add to `derive`: {entry}"
 
 
 def _help(path: str, dims: Dims, mesh: Mesh) -> str:
-    meant = "allow what is meant to be whole under `replicate:`, with a reason"
+    meant = f"allow what is meant to be whole under {quote.section('replicate:')}, with a reason"
     split = _split(dims, mesh)
     if split == dims:
         return f"no mesh axis divides it: {meant}"
     says = override_text(dim.mesh_axes for dim in split)
-    entry = f'`{{path: "{path}", spec: "{says}", because: ...}}`'
-    return f"say how it lies in `overrides`, {entry}; {meant}"
+    entry = quote.override(path, spec=says)
+    return f"say how it lies{quote.either(' in `overrides`', '')}, {entry}; {meant}"
 
 
 def _split(dims: Dims, mesh: Mesh) -> Dims:

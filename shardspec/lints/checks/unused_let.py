@@ -42,6 +42,5 @@ def check(context: Context) -> Iterator[Diagnostic]:
                 let.span,
                 "no mesh, axis or array names it",
                 help=f"write `{let.name}` where its number stands, or take it out",
-                section="let",
                 subject=let.name,
             )

@@ -97,6 +97,7 @@ def _finding(axis: MeshAxis, plan: ShardingPlan, groups: Sequence[Alike]) -> Dia
         said if axis.span is not None else f"`{axis.name}` = {axis.size} in its mesh",
         notes=tuple(notes),
         help=_way_out(axis, plan, groups),
+        target=target.name,
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardspec.diagnostics.words import collapsed, in_quotes, natural, template
+from shardspec.diagnostics import quote
+from shardspec.diagnostics.words import collapsed, natural, template
 from shardspec.ir.spec import Param, Spec, axis_of
 
 
@@ -30,7 +31,7 @@ def params_line(spec: Spec, params: Sequence[Param]) -> str | None:
     """Return an entry of `params:` for exactly these arrays: `"decoder/wi/kernel": embed mlp`."""
     glob = _glob([param.path for param in params])
     names = None if glob is None else proposed_names(spec, params)
-    return None if names is None or glob is None else f"{in_quotes(glob)}: {names}"
+    return None if names is None or glob is None else quote.pattern(glob, names)
 
 
 def _glob(paths: Sequence[str]) -> str | None:

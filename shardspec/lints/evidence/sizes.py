@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shardspec.diagnostics import Code, Diagnostic, Edit, Fix, Span, labels_at
+from shardspec.diagnostics import Code, Diagnostic, Edit, Fix, Span, labels_at, quote
 from shardspec.diagnostics.words import binary_bytes, described, listed, named, percent
 from shardspec.ir.plan import Alike, Attempt, Dims, DimSharding, Kind, Outcome, ShardingPlan
 from shardspec.ir.spec import Mesh, axis_of, divisors, target_text
@@ -98,7 +98,8 @@ class AxisCase:
         if self.affected.arrays:
             yield described(self.affected.arrays)
         if self.affected.activations:
-            yield f"{named('activation', self.affected.activations)}, by the sizes in `axes`"
+            sizes = quote.either("in `axes`", "of each `axis`")
+            yield f"{named('activation', self.affected.activations)}, by the sizes {sizes}"
 
 
 def axis_cases(context: Context, judge: Judge) -> tuple[AxisCase, ...]:
@@ -295,9 +296,11 @@ def _copies(found: Uneven) -> Iterator[str]:
         part, copy = f"{part}_", f"{copy}_"
     units = case.ways // times
     of = f" {case.grain}s of {case.unit}" if case.unit > 1 else ""
+    yaml = f"`{axis}: {{{part}: {units}, {copy}: {times}}}`"
+    in_two = quote.either(yaml, f"`{axis} = ({part} = {units}, {copy} = {times})`")
     yield (
         f"{units}{of} over {case.ways}: each would be held x{times} if `{axis}` were in two parts,"
-        f" `{axis}: {{{part}: {units}, {copy}: {times}}}`; then `{case.axis} -> {part}`, and"
+        f" {in_two}; then `{case.axis} -> {part}`, and"
         f" `{axis}` is both for what splits {case.ways} ways"
     )
 
@@ -314,7 +317,8 @@ def _help(found: Uneven) -> str:
     if case.has_parts:
         options = [f"`parts` of {' or '.join(map(str, sizes))} in all may divide"]
     if found.cuts_parts:
-        options = ["`interleaved: true`, if every shard's piece has its share of each part"]
+        both = quote.either("`interleaved: true`", "`interleaved`")
+        options = [f"{both}, if every shard's piece has its share of each part"]
     options += [
         f"`{axis}` in {set_text(fitting)}"
         for axis, fitting, _ in case.axis_sizes()
