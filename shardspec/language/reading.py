@@ -222,7 +222,10 @@ def _with_entry(diagnostic: Diagnostic, entries: Mapping[str, list[Span]]) -> Di
 
 
 def _entries(source_map: SourceMap) -> list[Span]:
-    """Return where the entries of all sections stand, in order; a mesh is one entry."""
+    """Return where the entries of all sections stand, in order.
+
+    A mesh is one entry, and each line of a step's program.
+    """
     return sorted(map(source_map.entry, filter(_is_entry, source_map.values)), key=_start)
 
 
@@ -232,7 +235,8 @@ def _start(span: Span) -> int:
 
 def _is_entry(route: Route) -> bool:
     inner = route[2:] if route[:1] == ("phases",) else route
-    return len(inner) == (1 if inner[:1] == ("mesh",) else 2)
+    depths = {"mesh": (1,), "step": (2, 3)}
+    return len(inner) in depths.get(str(inner[0]), (2,)) if inner else False
 
 
 def section_at(span: Span) -> str | None:
