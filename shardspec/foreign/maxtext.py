@@ -145,6 +145,7 @@ def _document(
     if names:
         comments["activations", "input_data"] = formats.came_from(config.values[_INPUT].span)
     data |= {} if step is None else step.data
+    comments |= {} if step is None else step.comments
     inputs |= {} if step is None else step.activations
     if inputs:
         data["activations"] = inputs

@@ -288,7 +288,7 @@ class StepEntry(_Model):
     experts: Expression | None = Field(
         None,
         description="How tokens go to experts: `top 2 capacity 1.25` are two of them, each with"
-        " room for 1.25 times its even share of a sequence.",
+        " room for 1.25 times its even share of a sequence; `top 2 dropless` sorts them.",
     )
     program: list[str] | None = Field(
         None,
