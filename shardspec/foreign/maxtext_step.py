@@ -60,7 +60,7 @@ _KEPT = {
 }
 _QKV = "query_proj key_proj value_proj"
 _MINIMAL = f"{_QKV} out_proj mlpwi mlpwo"
-#: What a policy keeps; `none` is as `full`. Source: MaxText, layers/decoders.py, `get_remat_policy`.
+#: What a policy keeps; `none` is `full`. Source: MaxText, layers/decoders.py, `get_remat_policy`.
 _POLICIES = {
     **dict.fromkeys(("full", "none"), ""),
     **dict.fromkeys(("save_qkv_proj", "qkv_proj_offloaded"), _QKV),
