@@ -106,5 +106,8 @@ def _help(idle: IdleGather, more: str) -> str:
 
 def _more(cost: Cost, paths: Sequence[str], ways: int) -> int:
     """Return what a device would hold more if a mesh axis did not split these arrays."""
-    groups = alike(cost.plan[path] for path in paths)
-    return sum(group.device_bytes for group in groups) * (ways - 1)
+    given = cost.step.arguments if cost.step else ()
+    sizes = {each.path: each.array.bytes for each in given if each.role == "parameter"}
+    found = [each for each in cost.plan.arrays if each.path in paths]
+    of_code = sum(sizes.get(path, 0) for path in {*paths} - {each.path for each in found})
+    return (sum(group.device_bytes for group in alike(found)) + of_code) * (ways - 1)
