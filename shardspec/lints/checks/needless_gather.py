@@ -52,7 +52,6 @@ from collections.abc import Iterator, Sequence
 from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import binary_bytes, counted, grouped, percent
-from shardspec.ir.plan import alike
 from shardspec.ir.step import Step
 from shardspec.lints.context import Context
 from shardspec.lints.evidence import steps
@@ -108,6 +107,5 @@ def _more(cost: Cost, paths: Sequence[str], ways: int) -> int:
     """Return what a device would hold more if a mesh axis did not split these arrays."""
     given = cost.step.arguments if cost.step else ()
     sizes = {each.path: each.array.bytes for each in given if each.role == "parameter"}
-    found = [each for each in cost.plan.arrays if each.path in paths]
-    of_code = sum(sizes.get(path, 0) for path in {*paths} - {each.path for each in found})
-    return (sum(group.device_bytes for group in alike(found)) + of_code) * (ways - 1)
+    sizes |= {each.path: each.per_device_bytes for each in cost.plan.arrays}
+    return sum(sizes.get(path, 0) for path in {*paths}) * (ways - 1)
