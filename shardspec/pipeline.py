@@ -325,7 +325,8 @@ def check(
         chosen = find_target(spec, target)
         assert isinstance(chosen, Diagnostic), "a target that there is has a plan"
         return report(spec, (*faults, chosen))
-    faults = (*about(faults, target), *nothing_checked.findings(spec, params, targets))
+    nothing = () if costs else nothing_checked.findings(spec, params, targets)
+    faults = (*about(faults, target), *nothing)
     phases = tuple(
         each
         for each in spec.phases

@@ -15,11 +15,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import cast
 
 from shardspec.analysis import step_stages
 from shardspec.analysis.step_attention import aliased, flat, headed, roles
-from shardspec.analysis.step_routing import Slots, combined, dispatched, slots_of
+from shardspec.analysis.step_routing import Slots, combined, dispatched, known_as, slots_of
 from shardspec.analysis.step_sizes import LostError, Sizes, agreed
 from shardspec.analysis.step_stages import MICROBATCH, is_whole, passed
 from shardspec.analysis.step_values import (
@@ -38,7 +39,7 @@ from shardspec.analysis.step_values import (
 from shardspec.diagnostics import Diagnostic, Span, codes, point, quote
 from shardspec.diagnostics.words import counted, did_you_mean, grouped, listed, numbers_in, template
 from shardspec.ir.plan import ParamSharding
-from shardspec.ir.program import Line, StepSpec, Term
+from shardspec.ir.program import Line, StepSpec, Term, TermDim
 from shardspec.ir.spec import LogicalAxes, Pattern, Spec
 from shardspec.resolve.match import path_matcher
 
@@ -551,27 +552,30 @@ class _Build:
         if any(self._is_array(term) for term in line.operands):
             message = f"`{line.call}` reads values, and no arrays"
             raise self.fault(message, line.operands[0].span, "a line before makes the scores")
-        routing = self._read_value(scores, line).source.names
+        routing = _dims(self._read_value(scores, line))
+        given = _dims(self._read_value(line.operands[0], line))
+        (result,) = line.results
+        placed = self.activations.get(result.text, ())
         if line.call == "combine":
             slots = self.slots.get(scores.text)
             if slots is None:
                 message = f"nothing is dispatched by `{scores.text}`"
                 help = "it takes the scores that a `dispatch` before it goes by"
                 raise self.fault(message, scores.span, help)
-            made = self._read_value(line.operands[0], line).source.names
-            return combined(line, made, slots)
-        tokens = self._read_value(line.operands[0], line).source.names
-        (result,) = line.results
-        names = [dim.name for dim in result.dims or ()] or list(
-            self.activations.get(result.text, ())
-        )
-        found = slots_of(tokens, routing, names)
+            if result.dims is None and placed == tuple(dim.name for dim in slots.tokens):
+                line = replace(line, results=(replace(result, dims=slots.tokens),))
+            return combined(line, given, slots)
+        alike = {dim.name: dim for dim in given}
+        dims = result.dims or tuple(alike.get(name) or TermDim(name) for name in placed)
+        found = slots_of(*(tuple(map(known_as, each)) for each in (given, routing, dims)))
         if isinstance(found, str):
             help = "as in `-> arrived[expert batch slot embed]`: what is new are experts and slots"
             raise self.fault(f"`{result.text}` {found}", result.span, help)
-        self._count_slots(found, scores, routing, line)
+        self._count_slots(found, scores, tuple(map(known_as, routing)), line)
+        is_dropless = self.step.experts is not None and self.step.experts.is_dropless
+        found = found._replace(is_dropless=is_dropless, tokens=given)
         self.slots[scores.text] = found
-        return dispatched(line, tokens, routing, names, found)
+        return dispatched(line, routing, dims, found)
 
     def _count_slots(self, slots: Slots, scores: Term, routing: LogicalAxes, line: Line) -> None:
         """Set the size of the slots of an expert, where `experts:` says it."""
@@ -674,6 +678,12 @@ def _spelt(reads: Iterable[Read], without: Iterable[str] = ()) -> LogicalAxes:
                 is_known = name is None or len(inner) > 1 or inner[0] == name
                 found.append(name if is_known else inner[0])
     return tuple(found)
+
+
+def _dims(read: Read) -> tuple[TermDim, ...]:
+    """Return the dimensions of what is read: the names that rules have for them, and the lines."""
+    pairs = zip(read.source.names, _spelt([read]), strict=True)
+    return tuple(TermDim(name, None if alias == name else alias) for name, alias in pairs)
 
 
 def _title(read: Read) -> str:

@@ -2,7 +2,8 @@
 
 Tokens are multiplied with a mask `[batch length expert slot]` that says which of them goes where,
 so that those of a device are sorted by experts; then what goes to the experts of a device travels
-there. What these make comes back, and is added up by the weights of the choice.
+there. What these make comes back, and is added up by the weights of the choice. Without drops,
+tokens are sorted by index: the mask is one number a token, and its products have no FLOPs.
 
 Source: GShard (arXiv 2006.16668), section 2.2; MaxText, layers/moe.py, with dropped tokens.
 """
@@ -13,8 +14,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from shardspec.ir.program import Line, Term, TermDim
+from shardspec.ir.program import Line, Product, Term, TermDim
 from shardspec.ir.spec import LogicalAxes
+
+#: What a product by index computes: it only moves tokens.
+_NO_FLOPS = (Product((0,)),)
 
 
 class Slots(NamedTuple):
@@ -25,12 +29,16 @@ class Slots(NamedTuple):
       slot: of the dimension of what an expert takes of a group.
       position: of the tokens of a group.
       scored: what the scores call the experts.
+      is_dropless: whether tokens are sorted by expert.
+      tokens: the dimensions of what is dispatched.
     """
 
     expert: str
     slot: str
     position: str
     scored: str
+    is_dropless: bool = False
+    tokens: tuple[TermDim, ...] = ()
 
 
 def slots_of(
@@ -42,8 +50,8 @@ def slots_of(
     ...     ("batch", "length", "embed"),
     ...     ("batch", "length", "router"),
     ...     ["expert", "batch", "slot", "embed"],
-    ... )
-    Slots(expert='expert', slot='slot', position='length', scored='router')
+    ... )[:4]
+    ('expert', 'slot', 'length', 'router')
     """
     new = [name for name in result if name is not None and name not in tokens]
     positions = [name for name in routing if name in tokens and name not in result]
@@ -58,44 +66,51 @@ def slots_of(
 
 
 def dispatched(
-    line: Line,
-    tokens: LogicalAxes,
-    routing: LogicalAxes,
-    result: Sequence[str | None],
-    slots: Slots,
+    line: Line, routing: Sequence[TermDim], result: tuple[TermDim, ...], slots: Slots
 ) -> tuple[Line, ...]:
     """Return the choice and its weights, what leaves a device by experts, and what arrives."""
     source, scores = line.operands
     mask = Term("dispatch", "value", _mask(routing, slots), scores.span)
-    leaving = Term("leaving", "value", tuple(map(TermDim, result)), line.results[0].span)
+    leaving = Term("leaving", "value", result, line.results[0].span)
+    arrived = replace(line.results[0], dims=result)
     return (
         Line("route", (scores,), (mask,), span=line.span),
         Line("", (scores,), (replace(mask, text="combine"),), span=line.span),
-        Line("", (source, _bare(mask)), (leaving,), span=line.span),
-        Line("", (_bare(leaving),), line.results, span=line.span),
+        Line("", (source, _bare(mask)), (leaving,), _flops(slots), span=line.span),
+        Line("", (_bare(leaving),), (arrived,), span=line.span),
     )
 
 
-def combined(line: Line, made: LogicalAxes, slots: Slots) -> tuple[Line, ...]:
+def combined(line: Line, made: Sequence[TermDim], slots: Slots) -> tuple[Line, ...]:
     """Return what comes back from experts, and its sum by the weights of the choice."""
     source, scores = line.operands
-    dims = (_whole(name) if name == slots.expert else TermDim(name) for name in made)
+    dims = (_whole(known_as(dim)) if known_as(dim) == slots.expert else dim for dim in made)
     returned = Term("returned", "value", tuple(dims), source.span)
     weights = Term("combine", "value", None, scores.span)
     return (
         Line("", (source,), (returned,), span=line.span),
-        Line("", (_bare(returned), weights), line.results, span=line.span),
+        Line("", (_bare(returned), weights), line.results, _flops(slots), span=line.span),
     )
 
 
-def _mask(routing: LogicalAxes, slots: Slots) -> tuple[TermDim, ...]:
-    dims = (_whole(slots.expert) if name == slots.scored else TermDim(name) for name in routing)
-    return (*dims, TermDim(slots.slot))
+def known_as(dim: TermDim) -> str | None:
+    """Return the name that a line knows a dimension by."""
+    return dim.alias or dim.name
 
 
-def _whole(name: str) -> TermDim:
+def _flops(slots: Slots) -> tuple[Product, ...]:
+    return _NO_FLOPS if slots.is_dropless else ()
+
+
+def _mask(routing: Sequence[TermDim], slots: Slots) -> tuple[TermDim, ...]:
+    size = 1 if slots.is_dropless else None
+    dims = (_whole(slots.expert, size) if known_as(dim) == slots.scored else dim for dim in routing)
+    return (*dims, _whole(slots.slot, 1) if size else TermDim(slots.slot))
+
+
+def _whole(name: str | None, size: int | None = None) -> TermDim:
     """Return a dimension that no rule splits."""
-    return TermDim(None, name)
+    return TermDim(None, name, size)
 
 
 def _bare(term: Term) -> Term:

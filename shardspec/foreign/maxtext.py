@@ -137,19 +137,19 @@ def _document(
     lines = [*_lines([*(step.rules if step else ()), *alive], axes)]
     names = config.names(_INPUT) or ()
     names = names if all(map(formats.is_name, names)) else ()
-    whole = _without_rule(names, kept)
-    lines += [formats.rule_line(rule, _RULELESS) for rule in whole]
+    lines += [formats.rule_line(rule, _RULELESS) for rule in _without_rule(names, kept)]
     part = formats.MeshPart({"doc": doc, **mesh.data})
     data, comments = formats.rules_document(lines, _KEEPS, part)
     inputs: dict[str, Data] = {"input_data": " ".join(names)} if names else {}
     if names:
         comments["activations", "input_data"] = formats.came_from(config.values[_INPUT].span)
-    data |= {} if step is None else step.data
-    inputs |= {} if step is None else step.activations
+    if step is not None:
+        data, inputs = data | step.data, inputs | step.activations
+        comments |= step.comments
     if inputs:
         data["activations"] = inputs
     if config.for_eval is not None:
-        own = [*alive, *whole]
+        own = [*alive, *_without_rule(names, kept)]
         data["phases"] = {"eval": _for_eval(config, own, axes, names, faults, comments)}
     _add_memory(config, data, comments)
     data["lints"] = {"axis-without-array": "allow", "size-one-axis": "allow"}

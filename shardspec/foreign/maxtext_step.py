@@ -19,10 +19,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.words import listed
 from shardspec.foreign.formats import ForeignRule, Options, lost
 from shardspec.foreign.maxtext_config import MaxTextConfig, Rules
 from shardspec.ir.spec import Param, Pattern
-from shardspec.language.reading import Data
+from shardspec.language.reading import Comments, Data, Route
 from shardspec.resolve.match import path_matcher
 
 #: What a dimension is in a product -> the names that rules have for it.
@@ -43,6 +44,36 @@ _VALUES = (
     ("act:kv_heads", ("activation_kv_heads",)),
     *(("act:mlp", ("activation_mlp",)), ("act:vocab", ("activation_vocab",))),
 )
+#: Results of MaxText by which `remat_policy` says what is kept -> the values of lines.
+_KEPT = {
+    "query_proj": "query",
+    "key_proj": "key",
+    "value_proj": "value",
+    "context": "context",
+    "attention_out": "context",
+    "out_proj": "residual",
+    "mlpwo": "residual made",
+    **dict.fromkeys(("mlpwi", "mlpwi_0", "mlpwi_1"), "hidden inside"),
+    "moe_mlpwi_0": "inside",
+    "moe_mlpwi_1": "inside",
+    "moe_mlpwo": "made",
+}
+_QKV = "query_proj key_proj value_proj"
+_MINIMAL = f"{_QKV} out_proj mlpwi mlpwo"
+#: What a policy keeps; `none` is `full`. Source: MaxText, layers/decoders.py, `get_remat_policy`.
+_POLICIES = {
+    **dict.fromkeys(("full", "none"), ""),
+    **dict.fromkeys(("save_qkv_proj", "qkv_proj_offloaded"), _QKV),
+    "save_out_proj": "out_proj",
+    "save_dot_except_mlp": f"{_QKV} out_proj",
+    "save_dot_except_mlpwi": f"{_QKV} out_proj mlpwo",
+    "save_dot_with_context_except_mlp": f"{_QKV} context out_proj",
+    **dict.fromkeys(("minimal", "minimal_offloaded", "minimal_with_quantization"), _MINIMAL),
+    **dict.fromkeys(
+        ("minimal_with_context", "minimal_flash", "minimal_with_context_and_quantization"),
+        f"{_MINIMAL} context",
+    ),
+}
 _ACTIVATIONS = {
     "residual": "batch length act:embed",
     "query": "batch length act:heads kv",
@@ -89,11 +120,13 @@ _ATTENTION = (
     _Line("flash(query, key, value)", "", " -> context", ""),
     _Line("context, ", "**/out/kernel", " -> residual", ""),
 )
+_WIDE = "[expert batch slot act:embed as embed]"
+_INSIDE = "[expert batch slot act:mlp as mlp]"
 _EXPERTS = (
     _Line("residual, ", "**/gate/kernel", " -> routing[batch length router]", "embed_moe _"),
-    _Line("dispatch(residual, routing)", "", " -> arrived[expert batch slot embed]", ""),
-    _Line("arrived, ", "**/wi_{0,1}", " -> inside[expert batch slot mlp]", "exp embed_moe mlp_moe"),
-    _Line("inside, ", "**/wo", " -> made[expert batch slot embed]", "exp mlp_moe embed_moe"),
+    _Line("dispatch(residual, routing)", "", f" -> arrived{_WIDE}", ""),
+    _Line("arrived, ", "**/wi_{0,1}", f" -> inside{_INSIDE}", "exp embed_moe mlp_moe"),
+    _Line("inside, ", "**/wo", f" -> made{_WIDE}", "exp mlp_moe embed_moe"),
     _Line("combine(made, routing)", "", " -> residual", ""),
 )
 _MLP = (
@@ -110,6 +143,7 @@ class MaxTextStep(NamedTuple):
     data: dict[str, Data]
     activations: dict[str, Data]
     rules: Rules
+    comments: dict[Route, Comments]
 
 
 def maxtext_step(
@@ -131,7 +165,8 @@ def maxtext_step(
         return None, (lost(f"no `step:` is written: {what} no known lines", None, help=_HELP),)
     known = {rule.name for rule in rules}
     program: list[Data] = [_text(line, params, known) for line in lines]
-    step: dict[str, Data] = {**dict(_words(config, lines)), "program": program}
+    words = {key: (data, said) for key, data, said in _words(config, lines)}
+    step: dict[str, Data] = {key: data for key, (data, _) in words.items()} | {"program": program}
     devices = None if sizes is None else math.prod(sizes.values())
     axes = _sizes(config, devices, params, lines)
     if not {"batch", "length"} <= axes.keys():  # a list of rules alone, or a mesh yet to be known
@@ -141,23 +176,12 @@ def maxtext_step(
     if config.text("opt_type").startswith("adam"):
         data["state"] = {"optimizer": "same"}
     activations: dict[str, Data] = dict(_ACTIVATIONS)
-    faults = []
-    if _EXPERTS[0] in lines:
-        del activations["residual"]
-        faults = [*_unsplit(rules, sizes or {})]
     own = tuple(_rules_of_values(rules, known, experts=_EXPERTS[0] in lines))
-    return MaxTextStep(data, activations, own), tuple(faults)
-
-
-def _unsplit(rules: Rules, sizes: Mapping[str, int]) -> Iterator[Diagnostic]:
-    """Yield a finding where what experts get is split as the lines cannot say: by its width."""
-    rule = next((each for each in rules if each.name == "activation_embed"), None)
-    axes = [axis for axis in rule.mesh_axes if sizes.get(axis, 1) > 1] if rule else []
-    if rule is not None and axes:
-        message = (
-            f"`step:` keeps the width of `residual` whole, and MaxText splits it over {axes[0]}"
-        )
-        yield lost(message, rule.span, help=_HELP)
+    said = {key: fault for key, (_, fault) in words.items() if fault is not None}
+    comments: dict[Route, Comments] = {
+        ("step", key): Comments(before=(fault.message,)) for key, fault in said.items()
+    }
+    return MaxTextStep(data, activations, own, comments), tuple(said.values())
 
 
 def _chosen(config: MaxTextConfig, params: Sequence[Param] | None) -> list[_Line] | None:
@@ -209,19 +233,54 @@ def _number(config: MaxTextConfig, key: str) -> float | None:
     return node.number if node is not None and node.kind == "number" else None
 
 
-def _words(config: MaxTextConfig, lines: Sequence[_Line]) -> Iterator[tuple[str, Data]]:
-    """Yield what a configuration says of a step beside its lines."""
-    if config.text("remat_policy") == "full":
-        yield "remat", "full"
+def _words(
+    config: MaxTextConfig, lines: Sequence[_Line]
+) -> Iterator[tuple[str, Data, Diagnostic | None]]:
+    """Yield what a configuration says of a step beside its lines, and what that leaves out."""
+    if config.text("remat_policy"):
+        yield "remat", *_remat(config, lines)
     if config.text("dtype") in _DTYPES:
-        yield "dtype", _DTYPES[config.text("dtype")]
+        yield "dtype", _DTYPES[config.text("dtype")], None
     parts = _number(config, "gradient_accumulation_steps") or 1
     if parts > 1:
-        yield "microbatches", int(parts)
+        yield "microbatches", int(parts), None
     chosen = _number(config, "num_experts_per_tok")
     if _EXPERTS[0] in lines and chosen:
-        capacity = max(_number(config, "capacity_factor") or 1, 1)  # -1: no slots, no token dropped
-        yield "experts", f"top {int(chosen)} capacity {capacity:g}"
+        yield "experts", f"top {int(chosen)} {_taken(config, chosen)}", None
+
+
+def _remat(config: MaxTextConfig, lines: Sequence[_Line]) -> tuple[Data, Diagnostic | None]:
+    """Return what the layers keep, and what of the policy `remat:` cannot say."""
+    policy, span = config.text("remat_policy"), config.values["remat_policy"].span
+    kept = _POLICIES.get(policy, "").split()
+    offloaded = kept if policy.endswith("_offloaded") else []
+    if policy == "custom":
+        offloaded = [name for name in _KEPT if config.text(name) == "offload"]
+        kept = [name for name in _KEPT if config.text(name) == "device"] + offloaded
+    made = {line.after.partition("-> ")[2].partition("[")[0] for line in lines}
+    values = dict.fromkeys(value for name in kept for value in _KEPT[name].split())
+    remat: Data = [value for value in values if value in made] or "full"
+    if policy not in (*_POLICIES, "custom"):
+        message = f"`remat_policy: {policy}` is not known: the step keeps what comes into a layer"
+        return remat, lost(message, span, help=_HELP)
+    if offloaded:
+        message = f"`remat_policy: {policy}` keeps {listed(offloaded)} in the host's memory: the"
+        message += " step keeps them on the device, so that its activations are an upper bound"
+        return remat, lost(message, span, help=_HELP)
+    return remat, None
+
+
+def _taken(config: MaxTextConfig, chosen: float) -> str:
+    """Return how many tokens the experts take.
+
+    Without a capacity, tokens are sorted for a ragged product; `sparse_matmul: false` has every
+    expert compute every token. Source: MaxText, layers/moe.py, `sparse_matmul`, `dense_matmul`.
+    """
+    if "sparse_matmul" not in config.values or config.is_true("sparse_matmul"):
+        return "dropless"
+    capacity = _number(config, "capacity_factor") or -1
+    experts = _number(config, "num_experts") or chosen
+    return f"capacity {max(capacity, 1) if capacity > 0 else experts / chosen:g}"
 
 
 def _sizes(

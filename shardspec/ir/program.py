@@ -12,10 +12,16 @@ Call = Literal["", "flash", "gather", "route", "dispatch", "combine", "split", "
 
 
 class Experts(NamedTuple):
-    """How many experts a token goes to, and how many of its even share each of them takes."""
+    """How many experts a token goes to, and how many of its even share each of them takes.
+
+    Attributes:
+      is_dropless: whether tokens are sorted by expert, as for a ragged product, so that there are
+        no slots to fill by a product with a mask.
+    """
 
     choices: int
     capacity: float = 1.0
+    is_dropless: bool = False
 
     def slots(self, tokens: int, experts: int) -> int:
         """Return how many of the tokens of a group an expert takes; more are dropped.
@@ -30,8 +36,9 @@ class Experts(NamedTuple):
         return int(max(share * self.capacity, self.capacity, 1))
 
     def __str__(self) -> str:
-        """Return `top 2 capacity 1.25`."""
-        return f"top {self.choices} capacity {self.capacity:g}"
+        """Return `top 2 capacity 1.25` or `top 2 dropless`."""
+        how = "dropless" if self.is_dropless else f"capacity {self.capacity:g}"
+        return f"top {self.choices} {how}"
 
 
 class Product(NamedTuple):

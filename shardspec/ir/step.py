@@ -362,13 +362,18 @@ class StepArgument:
     is_guess: bool = False
 
 
+#: How `Returned.kinds` says that an array is not in the memory of the device.
+ON_HOST = "in the host's memory"
+
+
 @dataclass(frozen=True, slots=True)
 class Returned:
     """State that a step gives back otherwise than it was given: the next call compiles anew.
 
     Attributes:
       after: as it comes back.
-      kinds: before and after, what the arrays do not show: `a Python number`, `weakly typed f32`.
+      kinds: before and after, what the arrays do not show: `a Python number`, `weakly typed f32`,
+        `f32 in the host's memory`.
     """
 
     argument: StepArgument

@@ -286,7 +286,7 @@ class StepEntry(_Model):
     )
     experts: Expression | None = _key(
         "How tokens go to experts: `top 2 capacity 1.25` are two of them, each with room for 1.25"
-        " times its even share of a sequence."
+        " times its even share of a sequence; `top 2 dropless` sorts them."
     )
     program: list[str] | None = _key(
         'Lines in order: `residual, "**/query/kernel" -> query`. A pattern runs once for each'

@@ -144,3 +144,11 @@ def test_in_python_a_cost_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     function, arguments = step.train(resolver)
     (found,) = resolver.cost(function, *arguments).findings
     assert found.code.id == "SHD505"
+
+
+def test_arrays_that_only_the_code_has_are_something_to_check(folder: Path) -> None:
+    head, _, rest = SPEC.partition("arrays:\n  w: bf16[4096, 16384]\n")
+    text = (head + rest).partition("activations:")[0]
+    (folder / "spec.yaml").write_text(text)
+    assert "SHD020" in run("check", "spec.yaml").stdout
+    assert "SHD020" not in check().stdout

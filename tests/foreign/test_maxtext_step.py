@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from shardspec import pipeline
+from shardspec.analysis.spec_step import Stated, stated_step
 from shardspec.cli.main import cli
 from shardspec.diagnostics import SourceFile
 from shardspec.foreign import maxtext
 from shardspec.foreign.formats import Imported, Options, spec_text
 from shardspec.ir.spec import Param
+from shardspec.ir.step import CollectiveKind
 
 BASE = """
 mesh_axes: [data, fsdp, tensor, expert]
@@ -123,3 +126,103 @@ def test_rules_alone_say_no_model() -> None:
     assert "step" not in found.data
     assert "axes" not in found.data
     assert not faults
+
+
+MESH = "fsdp=2 expert=2 tensor=2"
+QKV = ["query", "key", "value"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "kept"),
+    [
+        ("full", "full"),
+        ("none", "full"),
+        ("save_qkv_proj", QKV),
+        ("save_out_proj", ["residual"]),
+        ("save_dot_except_mlp", [*QKV, "residual"]),
+        ("save_dot_except_mlpwi", [*QKV, "residual", "made"]),
+        ("save_dot_with_context_except_mlp", [*QKV, "context", "residual"]),
+        ("minimal", [*QKV, "residual", "inside", "made"]),
+        ("minimal_with_context", [*QKV, "residual", "inside", "made", "context"]),
+    ],
+)
+def test_what_a_policy_keeps(policy: str, kept: list[str] | str) -> None:
+    found, faults = imported(BASE.replace("policy: full", f"policy: {policy}") + MOE)
+    assert found.data["step"]["remat"] == kept  # type: ignore[index, call-overload]
+    assert not faults
+    assert cost_of(BASE.replace("policy: full", f"policy: {policy}") + MOE, DECODER | EXPERTS)
+
+
+def test_a_policy_that_cannot_be_said_is_named_in_the_spec() -> None:
+    text = BASE.replace("policy: full", "policy: minimal_offloaded")
+    found, (fault,) = imported(text)
+    assert found.data["step"]["remat"] == [*QKV, "residual", "hidden"]  # type: ignore[index, call-overload]
+    assert found.comments["step", "remat"].before == (fault,)
+    assert "upper bound" in fault
+    custom = "policy: custom\nquery_proj: device\ncontext: offload\nmlpwo: remat"
+    found, (fault,) = imported(BASE.replace("policy: full", custom))
+    assert found.data["step"]["remat"] == ["query", "context"]  # type: ignore[index, call-overload]
+    assert "`context` in the host's memory" in fault
+    found, (fault,) = imported(BASE.replace("policy: full", "policy: newest"))
+    assert found.data["step"]["remat"] == "full"  # type: ignore[index, call-overload]
+    assert "`remat_policy: newest` is not known" in fault
+
+
+@pytest.mark.parametrize(
+    ("more", "experts"),
+    [
+        ("", "top 2 dropless"),
+        ("sparse_matmul: false\n", "top 2 capacity 2"),
+        ("sparse_matmul: false\ncapacity_factor: 1.5\n", "top 2 capacity 1.5"),
+    ],
+)
+def test_how_many_tokens_experts_take(more: str, experts: str) -> None:
+    text = BASE + MOE.replace("capacity_factor: -1.0\n", "") + more
+    assert imported(text)[0].data["step"]["experts"] == experts  # type: ignore[index, call-overload]
+
+
+def cost_of(text: str, arrays: dict[str, str]) -> Stated:
+    """Return the step of an import over arrays."""
+    sizes = tuple((name, size) for name, _, size in (each.partition("=") for each in MESH.split()))
+    params = tuple(param(*each) for each in (arrays | LOGITS).items())
+    source = SourceFile("base.yml", text)
+    options = Options(mesh=sizes, params=params, hardware="tpu v5e 2x4")
+    found, _ = maxtext.read([source], options)
+    assert found is not None
+    written, faults = spec_text(found, options, [source], "spec.yaml")
+    assert written is not None, faults
+    spec, _ = pipeline.load_text(written, "spec.yaml")
+    assert spec is not None
+    step = stated_step(pipeline.compile_plans(spec, params)[0])
+    assert step is not None
+    return step
+
+
+def test_what_experts_get_is_split_by_its_width_as_in_maxtext() -> None:
+    made = cost_of(BASE + MOE, DECODER | EXPERTS).step
+    splits = {
+        (op.result.name, len(op.result.shape)): str(op.result.split)
+        for op in made.ops
+        if op.phase == "forward"
+    }
+    assert splits["residual", 3] == "P(('fsdp', 'expert'), None, 'tensor')"
+    assert splits["leaving", 4] == "P(None, ('fsdp', 'expert'), None, 'tensor')"
+    assert splits["inside", 4] == "P('expert', 'fsdp', None, 'tensor')"
+    sums = {
+        each.carries.name: each.kind
+        for each in made.collectives
+        if each.mesh_axes == ("tensor",) and each.phase == "forward"
+    }
+    assert sums["made"] is CollectiveKind.REDUCE_SCATTER
+    assert sums["arrived"] is CollectiveKind.ALL_GATHER
+
+
+def test_tokens_that_are_sorted_cost_as_many_flops_as_their_products() -> None:
+    """Six FLOPs a token and parameter that it goes through; attention and the lookup beside it."""
+    text = BASE.replace("policy: full", "policy: minimal_with_context") + MOE
+    step = cost_of(text, DECODER | EXPERTS)
+    tokens, layers, width, mlp = 16 * 32, 3, 64, 128
+    through = layers * width * (2 * 8 * 16 + 2 * 4 * 16 + 4 + 2 * 3 * mlp) + width * 512
+    products = [op for op in step.step.ops if op.kind == "einsum" and op.phase != "remat"]
+    flops = sum(op.flops * op.count for op in products) * 8
+    assert flops == pytest.approx(6 * through * tokens, rel=1e-6)

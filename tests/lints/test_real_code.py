@@ -828,6 +828,32 @@ def _stated(r: Any) -> Any:
     return step, (args[0], args[2])
 
 
+def offloaded(r: Any, *, returned_to: str, given_in: str = "pinned_host") -> Any:
+    """Moments that are kept in one memory between steps, and moved to the device in them."""
+    p = weights()
+    placed = jax.tree.map(lambda each: each.with_memory_kind(given_in), r.shardings(p))
+    moments = jax.tree.map(lambda w, s: struct(*w.shape, sharding=s), p, placed)
+    put = lambda tree, kind: jax.tree.map(  # noqa: E731
+        lambda x, s: jax.device_put(x, s.with_memory_kind(kind)), tree, placed
+    )
+
+    def step(p: Tree, moments: Tree, tokens: Any) -> Any:
+        grads = jax.grad(loss)(p, tokens, constrained(r))
+        moments = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, put(moments, "device"), grads)
+        return sgd(p, moments), put(moments, returned_to)
+
+    return jax.jit(step, donate_argnums=(0, 1)), (p, moments, struct(64, 1024, dtype=jnp.int32))
+
+
+def test_state_that_comes_back_in_another_memory() -> None:
+    _, found = told(SPEC, partial(offloaded, returned_to="device"))
+    assert "with_memory_kind('pinned_host')" in (found["SHD517"].help or "")
+    assert any("bfloat16 in the host's memory, then bf16" in n for n in found["SHD517"].notes)
+    _, found = told(SPEC, partial(offloaded, returned_to="pinned_host", given_in="device"))
+    assert "with_memory_kind('device')" in (found["SHD517"].help or "")
+    assert "SHD517" not in told(SPEC, partial(offloaded, returned_to="pinned_host"))[1]
+
+
 @pytest.mark.parametrize(
     ("text", "build"),
     [

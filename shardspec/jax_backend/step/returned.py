@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 
 from shardspec.diagnostics.words import by_key
-from shardspec.ir.step import Returned, StepArgument
+from shardspec.ir.step import ON_HOST, Returned, StepArgument
 from shardspec.jax_backend.step.graph import Graph, Value
 
 #: How many values are looked at between new state and old.
@@ -46,7 +46,7 @@ def fed_of(lowered: Any, told: Mapping[str, int], numbers: set[int], is_wrapped:
     """
     given = _leaves(lowered.args_info, 2)
     avals = getattr(getattr(lowered, "_lowering", None), "compile_args", {})
-    weak = [bool(each.weak_type) for each in avals.get("global_out_avals", ())]
+    told_of = avals.get("global_out_avals", ())
     results = [leaf for found in _leaves(lowered.out_info, 0).values() for leaf in found]
     groups = [*_leaves(lowered.out_info, 2 if is_wrapped else 1).items()]
     groups += [] if is_wrapped else [*_leaves(lowered.out_info, 0).items()]
@@ -65,9 +65,9 @@ def fed_of(lowered: Any, told: Mapping[str, int], numbers: set[int], is_wrapped:
         key = next((key for key in same if _is_donated(free[key])), same[0])
         for (path, before, _), (_, after, at) in zip(free.pop(key), leaves, strict=True):
             number = told.get(key + path)
-            if number is not None and len(weak) == len(results):
-                was = getattr(getattr(before, "_aval", None), "weak_type", False)
-                kinds = (_kind(before, was, number in numbers), _kind(after, weak[at]))
+            if number is not None and len(told_of) == len(results):
+                was = getattr(before, "_aval", None)
+                kinds = (_kind(before, was, number in numbers), _kind(after, told_of[at]))
                 fed.append(Fed(len(free), number, at, kinds))
     return fed
 
@@ -85,10 +85,14 @@ def _leaves(tree: Any, depth: int) -> dict[str, list[tuple[str, Any, int]]]:
     )
 
 
-def _kind(info: Any, is_weak: bool, is_number: bool = False) -> str:
+def _kind(info: Any, aval: Any, is_number: bool = False) -> str:
+    """Return what a type and a layout do not show: a weak type, or the memory of the host."""
     if is_number:
         return "a Python number"
-    return f"weakly typed {info.dtype}" if is_weak else ""
+    is_weak = getattr(aval, "weak_type", False)
+    is_on_host = getattr(getattr(aval, "memory_space", None), "name", "") == "Host"
+    kind = f"weakly typed {info.dtype}" if is_weak else ""
+    return f"{kind or info.dtype} {ON_HOST}" if is_on_host else kind
 
 
 def returned(graph: Graph, fed: Sequence[Fed], given: Sequence[StepArgument]) -> Iterator[Returned]:

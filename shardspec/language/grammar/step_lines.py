@@ -28,7 +28,8 @@ _COUNT = re.compile(r"\s*+(?P<number>[0-9]{1,18}(?:\.[0-9]{1,6})?)\s*+(?P<unit>[
 _MOST_TOKENS = 10**18
 
 _EXPERTS = re.compile(
-    r"\s*top\s+(?P<choices>[0-9]{1,6})(?:\s+capacity\s+(?P<share>[0-9]{1,6}(?:\.[0-9]{1,6})?))?\s*"
+    r"\s*top\s+(?P<choices>[0-9]{1,6})"
+    r"(?:\s+(?P<how>dropless)|\s+capacity\s+(?P<share>[0-9]{1,6}(?:\.[0-9]{1,6})?))?\s*"
 )
 
 _NAME = r"(?!(?:as|flops|none|per|x[0-9]*)\b)[A-Za-z][A-Za-z0-9_]*"
@@ -213,14 +214,15 @@ def parse_experts(text: str) -> Experts | SyntaxFault:
     """Return how tokens go to experts.
 
     >>> parse_experts("top 2 capacity 1.25")
-    Experts(choices=2, capacity=1.25)
+    Experts(choices=2, capacity=1.25, is_dropless=False)
     """
     found = _EXPERTS.fullmatch(text)
     if found is None or not int(found["choices"]) or (found["share"] and not float(found["share"])):
         message = f"`{text.strip()[:40]}` does not say how tokens go to experts"
-        help = "as in `top 2 capacity 1.25`: two of them, and room for 1.25 times the even share"
+        help = "as in `top 2 capacity 1.25`: two of them, and room for 1.25 times the even share;"
+        help += " or `top 2 dropless`: tokens are sorted by expert"
         return SyntaxFault(message, 0, len(text), help)
-    return Experts(int(found["choices"]), float(found["share"] or 1))
+    return Experts(int(found["choices"]), float(found["share"] or 1), bool(found["how"]))
 
 
 def parse_count(text: str) -> int | SyntaxFault:

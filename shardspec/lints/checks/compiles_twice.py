@@ -3,8 +3,9 @@
 JAX compiles a function for the types and the shardings of its arguments. What the first call
 returns is what the second is given: where a parameter comes back in f32 that went in as bf16, a
 number of Python comes back as an array, or the optimizer's state comes back sharded that went in
-replicated, JAX compiles the step a second time, which for a large model takes minutes. Memory that
-was donated is not reused, either, where sizes differ.
+replicated, JAX compiles the step a second time, which for a large model takes minutes. So it does
+where state that went in from the memory of the host comes back in that of the device, which has to
+hold it from then on. Memory that was donated is not reused, either, where sizes differ.
 
 Bad:
     # def step(params):
@@ -44,7 +45,7 @@ from collections.abc import Iterator, Sequence
 from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import binary_bytes, counted, described, grouped
-from shardspec.ir.step import Returned
+from shardspec.ir.step import ON_HOST, Returned
 from shardspec.lints.context import Context
 
 _SHOWN = 5
@@ -95,6 +96,10 @@ def _change(each: Returned) -> str:
 
 def _way_out(each: Returned) -> str:
     dtype = each.before.dtype
+    was_on_host, is_on_host = (kind.endswith(ON_HOST) for kind in each.kinds)
+    if was_on_host != is_on_host:
+        kind = "pinned_host" if was_on_host else "device"
+        return f"return it by `jax.device_put(x, sharding.with_memory_kind('{kind}'))`"
     if dtype != each.after.dtype:
         return f"cast it back to {dtype} before it is returned"
     if each.kinds[0]:

@@ -52,7 +52,6 @@ from collections.abc import Iterator, Sequence
 from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import binary_bytes, counted, grouped, percent
-from shardspec.ir.plan import alike
 from shardspec.ir.step import Step
 from shardspec.lints.context import Context
 from shardspec.lints.evidence import steps
@@ -106,5 +105,7 @@ def _help(idle: IdleGather, more: str) -> str:
 
 def _more(cost: Cost, paths: Sequence[str], ways: int) -> int:
     """Return what a device would hold more if a mesh axis did not split these arrays."""
-    groups = alike(cost.plan[path] for path in paths)
-    return sum(group.device_bytes for group in groups) * (ways - 1)
+    given = cost.step.arguments if cost.step else ()
+    sizes = {each.path: each.array.bytes for each in given if each.role == "parameter"}
+    sizes |= {each.path: each.per_device_bytes for each in cost.plan.arrays}
+    return sum(sizes.get(path, 0) for path in {*paths}) * (ways - 1)
