@@ -54,7 +54,9 @@ def test_one_fewer_is_fixed(found: list[Diagnostic]) -> None:
     assert not baseline.compared("spec.yaml", found[1:], ("--target pod",)).fixed
 
 
-@pytest.mark.parametrize("code", [c for c in codes.ALL if c.name not in NOT_ONE_TEXT], ids=str)
+@pytest.mark.parametrize(
+    "code", [c for c in codes.ALL if c.name not in NOT_ONE_TEXT], ids=lambda code: code.id
+)
 def test_every_finding_outlives_moved_lines(code: Code) -> None:
     text = example(code, "Bad")
     found = found_in(text)

@@ -33,7 +33,9 @@ def found_in(text: str, name: str = "spec.yaml") -> tuple[Diagnostic, ...]:
     return pipeline.checked(spec, diagnostics, pipeline.compile_plans(spec)).shown
 
 
-@pytest.mark.parametrize("code", [c for c in codes.ALL if c.name not in NOT_ONE_TEXT], ids=str)
+@pytest.mark.parametrize(
+    "code", [c for c in codes.ALL if c.name not in NOT_ONE_TEXT], ids=lambda code: code.id
+)
 def test_every_finding_is_valid(code: object, validator: Draft4Validator) -> None:
     found = found_in(example(code, "Bad"))  # type: ignore[arg-type]
     log = json.loads(sarif_text(found))
