@@ -78,7 +78,8 @@ def _checked(*stages: Stage) -> tuple[Code, ...]:
 
 
 def _module(code: Code) -> ModuleType:
-    return import_module(f"shardspec.lints.checks.{code.name.replace('-', '_')}")
+    name = code.name.replace("-", "_")
+    return import_module(f"shardspec.lints.checks.{name}")
 
 
 def page(code: Code) -> str:

@@ -76,9 +76,7 @@ NAMED = {
         "proj_out.weight": "channels embed",
     },
     "wav2vec2-base": {
-        "wav2vec2.feature_extractor.conv_layers.0.conv.weight": (
-            "conv_layers_embed conv_layers_channels _"
-        ),
+        "wav2vec2.feature_extractor.conv_layers.0.conv.weight": ("conv_layers_embed _ _"),
         "wav2vec2.feature_projection.projection.weight": "embed conv_layers_embed",
         "wav2vec2.encoder.pos_conv_embed.conv.weight_v": "embed channels _",
         "wav2vec2.encoder.layers.3.feed_forward.output_dense.weight": "embed mlp",
