@@ -157,7 +157,7 @@ class Report:
 
         Whoever decides by the code of a finding asks this: what to show is another matter.
         """
-        return tuple(self.spec.levels.heard(self._unsilenced))
+        return _as_spelt(self.spec, self.spec.levels.heard(self._unsilenced))
 
     @property
     def shown(self) -> tuple[Diagnostic, ...]:
@@ -167,7 +167,7 @@ class Report:
             from shardspec.lints.follow_on import families_as_one
 
             found = tuple(families_as_one(found))
-        return _as_spelt(self.spec, found)
+        return found
 
     @property
     def errors(self) -> tuple[Diagnostic, ...]:
@@ -177,8 +177,10 @@ class Report:
     @property
     def hidden(self) -> tuple[Diagnostic, ...]:
         """Return the errors that only whoever loaded the spec does not want to hear of."""
+        if self.spec.call_levels == NOTHING_ASKED:
+            return ()
         heard = {replace(each, level=None) for each in self.loud if each.is_error}
-        others = replace(self.spec, call_levels=NOTHING_ASKED).levels.heard(self._unsilenced)
+        others = replace(self, spec=replace(self.spec, call_levels=NOTHING_ASKED)).loud
         errors = (each for each in _chosen(others) if each.is_error)
         return tuple(each for each in errors if replace(each, level=None) not in heard)
 
@@ -187,9 +189,8 @@ class Report:
         return (*suppressed(self.found)[0], *self.of_comments)
 
 
-def _chosen(heard: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+def _chosen(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
     """Return findings once each, in reading order, without those that others of them explain."""
-    found = tuple(heard)
     if not found:
         return ()
     from shardspec.lints.follow_on import without_follow_ons
@@ -235,7 +236,7 @@ def uncounted(plan: ShardingPlan) -> tuple[Diagnostic, ...]:
     """Return the error that a stated step leaves out much of the model, for verbs that price it."""
     from shardspec.lints.checks.unread_arrays import in_figures
 
-    return _as_spelt(plan.spec, tuple(in_figures(plan.spec, plan.arrays)))
+    return _as_spelt(plan.spec, in_figures(plan.spec, plan.arrays))
 
 
 def without_uncounted(found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
@@ -363,7 +364,7 @@ def checked(
     return Report(spec, found, tuple(of_comments))
 
 
-def _as_spelt(spec: Spec, found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
+def _as_spelt(spec: Spec, found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     """Return findings with what they quote in the spelling of the spec."""
     return tuple(each.spelt(is_dsl=is_dsl(spec.source)) for each in found)
 

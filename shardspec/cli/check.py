@@ -87,11 +87,8 @@ def command(
         streams.fail(f"--step for {len(files)} specs", "name the one spec that it runs under")
     if diff:
         raise SystemExit(_diff(files, request, is_unsafe=unsafe_fixes))
-    if new_baseline:
-        request.require_place(new_baseline, "baseline")
     notes: tuple[str, ...] = ()
-    named = None if new_baseline else baseline or project_path("baseline", is_needed=False)
-    old = _read_baseline(named) if named else None
+    old = _old_baseline(baseline, new_baseline, request)
     if fix:
         checked, notes = _fix(files, request, is_unsafe=unsafe_fixes)
     else:
@@ -154,6 +151,15 @@ def _diff(files: tuple[str, ...], request: Request, *, is_unsafe: bool) -> int:
 
 
 # a baseline
+
+
+def _old_baseline(name: str | None, new: str | None, request: Request) -> Baseline | None:
+    """Return the baseline to compare with; None where there is none, or a new one is written."""
+    if new:
+        request.require_place(new, "baseline")
+        return None
+    name = name or project_path("baseline", is_needed=False)
+    return _read_baseline(name) if name else None
 
 
 def _read_baseline(name: str) -> Baseline:

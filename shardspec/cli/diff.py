@@ -189,8 +189,7 @@ def _two_sides(file: str, names: tuple[str, str], request: Request) -> tuple[Sid
         raise SystemExit(FAILED)
     for plan in pair:
         request.require_sound(plan.target, diagnostics)
-    found = pipeline.findings(spec, list(dict.fromkeys(pair))).shown
-    errors = tuple(diagnostic for diagnostic in found if diagnostic.is_error)
+    errors = pipeline.findings(spec, list(dict.fromkeys(pair))).errors
     first, second = (
         Side(plan.name, layout_of(plan.spec, [plan]), reasons_of([plan]), (plan,)) for plan in pair
     )
@@ -253,8 +252,7 @@ def side_of(name: str, request: Request) -> Side:
     spec, plans, diagnostics = _plans(name, request)
     for plan in plans:
         request.require_sound(plan.target, diagnostics)
-    found = pipeline.findings(spec, plans).shown
-    errors = tuple(diagnostic for diagnostic in found if diagnostic.is_error)
+    errors = pipeline.findings(spec, plans).errors
     return Side(name, layout_of(spec, plans), reasons_of(plans), plans, errors)
 
 

@@ -190,7 +190,6 @@ def command(
     """
     if (confirm or verify) and step_name is None:
         fail("--confirm and --verify need code to trace", "name it: `--step train:step`")
-    request.require_place()
     wanted = Wanted(fits, max_chips, per_device_batch, prices)
     question = _question(request, Choice(over, keep, machines, most, by), wanted)
     if measured is not None:
@@ -214,7 +213,8 @@ def command(
 
 
 def _question(request: Request, choice: Choice, wanted: Wanted) -> Question:
-    """Return what is searched; exit where it cannot be understood."""
+    """Return what is searched; exit where that is not clear, or the answer has no place."""
+    request.require_place()
     spec, diagnostics = request.load()
     target = request.choose_target(spec, diagnostics)
     told = pipeline.about(diagnostics, target.name)

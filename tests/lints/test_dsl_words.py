@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 
 from shardspec import pipeline
-from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.diagnostics import Diagnostic, SourceFile, codes, quote
 from shardspec.diagnostics.diagnostic import apply
 from shardspec.language.formatting import formatted
 from tests.lints.test_help_works import found_in, specs
@@ -94,3 +94,14 @@ def test_fixes_write_the_dsl(name: str) -> None:
         for text in texts.values():
             after = {d.code.id for d in pipeline.load_text(text, "spec.shard")[1]}
             assert after <= before, (each.fix, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "word"), [("shardspec: 1\n", "`axes`"), ("shardspec 1\n", "`axis`")]
+)
+def test_what_decides_and_what_is_shown_have_one_spelling(text: str, word: str) -> None:
+    spec, _ = pipeline.load_text(text)
+    assert spec is not None
+    found = Diagnostic(codes.INDIVISIBLE, f"no place for {quote.section('axes')}")
+    told = pipeline.report(spec, [found])
+    assert told.loud[0].message == told.shown[0].message == f"no place for {word}"

@@ -13,8 +13,8 @@ this finding. `shardspec import` asks who reads a list of Flax. For Linen, it wr
 `lints: {nnx-differs: allow}`.
 
 Compared are the readings of the list, whatever the sizes of arrays; a mesh axis of size 1 splits
-nothing, and counts only where it would stand twice. Names without a rule differ as well, and
-have findings of their own (SHD202, SHD203).
+nothing, and counts only where a partition would name it twice. Names without a rule differ as
+well, and have findings of their own (SHD202, SHD203).
 
 Bad:
     shardspec: 1
