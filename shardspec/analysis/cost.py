@@ -8,15 +8,40 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import NamedTuple, Self
 
-from shardspec.analysis.step_memory import StepMemory, step_memory
+from shardspec.analysis.step_memory import Basis, StepMemory, step_memory
 from shardspec.analysis.step_time import Scale, StepTime, scaled, step_time
-from shardspec.diagnostics.words import seconds_text, three_figures
+from shardspec.diagnostics.words import binary_bytes, seconds_text, three_figures
 from shardspec.ir.calibration import Calibration
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Target
 from shardspec.ir.step import Figure, Step, Unknown
+
+
+class Compiler(NamedTuple):
+    """Which compiler made a program, and what that took.
+
+    Attributes:
+      name: with its version: `libtpu 0.0.52`.
+      held_bytes: the most memory of this machine that it held; 0 where that is not known.
+      kept_from: the day of the compile, where the program was not made anew.
+      flags: that it had, by the variable that they are in.
+    """
+
+    name: str
+    seconds: float = 0.0
+    held_bytes: int = 0
+    kept_from: str = ""
+    flags: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        """Return `compiled by libtpu 0.0.52 in 2.9 s and 1.10 GiB of memory`."""
+        held = f" and {binary_bytes(self.held_bytes)} of memory" if self.held_bytes else ""
+        made = f"in {self.seconds:.1f} s{held}"
+        when = f"kept from {self.kept_from}" if self.kept_from else made
+        flags = "".join(f", {name} {value}" for name, value in self.flags)
+        return f"compiled by {self.name}, {when}{flags}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +52,9 @@ class Cost:
       step: None where only a plan is known: then only what the spec's state takes is.
       time: None without a step, and for machines whose speeds the catalogue does not state.
       tokens: what one step goes through, on all devices; None where that is not clear.
+      compiler: that whose program the figures are of; None where they are a model's.
+      predicted: the model's cost of the same step, beside a compiler's.
+      why_modelled: why the figures are a model's, where a compiler was asked.
     """
 
     plan: ShardingPlan = field(repr=False)
@@ -34,6 +62,21 @@ class Cost:
     memory: StepMemory
     time: StepTime | None = None
     tokens: int | None = None
+    compiler: Compiler | None = field(default=None, compare=False)
+    predicted: Cost | None = field(default=None, repr=False, compare=False)
+    why_modelled: str = field(default="", compare=False)
+
+    @property
+    def basis(self) -> Basis:
+        """Return how well it is known what the step computes and sends."""
+        return "modelled" if self.compiler is None else "compiled"
+
+    @property
+    def for_checks(self) -> Cost:
+        """Return what findings read: the traced step, which knows why, with the best memory."""
+        if self.predicted is None:
+            return self
+        return replace(self.predicted, memory=self.memory)
 
     @property
     def target(self) -> Target:

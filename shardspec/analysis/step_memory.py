@@ -78,6 +78,7 @@ class StepMemory:
       peak: what is alive at the peak, the largest first.
       peak_at: the tick of the peak.
       is_partial: whether the step holds more, which could not be counted.
+      is_refused: whether the compiler gave up for lack of memory.
 
     Invariants:
       sum: `total` is the sum of the parts; its basis is that of the part that is known worst.
@@ -97,6 +98,7 @@ class StepMemory:
     peak: tuple[StepTensor, ...] = ()
     peak_at: int = 0
     is_partial: bool = False
+    is_refused: bool = False
 
     @property
     def parts(self) -> dict[str, Amount]:
@@ -121,6 +123,8 @@ class StepMemory:
 
         Where the total is a floor, only a no is certain. Nothing counted says nothing.
         """
+        if self.is_refused:
+            return False
         if self.is_empty:
             return None
         return has_room(self.total.bytes, self.hbm_bytes, is_partial=self.is_partial)
@@ -197,6 +201,7 @@ def _by_step(target: Target, step: Step) -> StepMemory:
         peak=tuple(each for each, _ in sorted(alive, key=lambda pair: -pair[1])),
         peak_at=at,
         is_partial=bool(step.uncounted("memory")),
+        is_refused=False,
         **made,
     )
 

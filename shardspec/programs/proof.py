@@ -18,7 +18,7 @@ from shardspec.diagnostics.words import binary_bytes, counted, grouped, percent,
 from shardspec.ir import step as steps
 from shardspec.ir.plan import ParamSharding
 from shardspec.programs.estimates import Estimate, by_line, step_cycles
-from shardspec.programs.memory import CompiledMemory
+from shardspec.programs.memory import NO_ROOM, CompiledMemory
 
 #: The share of all bytes that may go over mesh axes without a prediction.
 UNPREDICTED_SHARE = 0.01
@@ -30,9 +30,6 @@ _MOST_OPERATIONS = 5
 #: Below this share of all compiled bytes, mesh axes have no row, and nothing is told of what goes
 #: over them unpredicted; JSON has all of it.
 _LEAST_SHARE = 0.0005
-
-#: How XLA begins to say that there is not enough memory.
-_NO_ROOM = "RESOURCE_EXHAUSTED"
 
 Row = tuple[str, str, str, str]
 
@@ -141,7 +138,7 @@ class Proof:
     @property
     def fits(self) -> bool | None:
         """Say whether a device has room, None where its memory is not known."""
-        if _NO_ROOM in self.refusal:
+        if NO_ROOM in self.refusal:
             return False
         if self.memory is None:
             return None
@@ -177,7 +174,7 @@ class Proof:
             yield f"{counted(missing, 'operation')} {'is' if missing == 1 else 'are'} unknown"
         if self.fits is False:
             yield "it does not fit"
-        if self.refusal and _NO_ROOM not in self.refusal:
+        if self.refusal and NO_ROOM not in self.refusal:
             yield f"{self.compiler} refuses it"
         if self.difference > self.tolerance:
             shares = percent(self.difference, 1), percent(self.tolerance, 1)

@@ -33,6 +33,8 @@ from shardspec.programs.products import einsum_of, flops_of, kind_of
 #: How libtpu marks the parts of a collective that goes on while others compute; -1 is its start.
 _CONTINUES = '"async_collective_fusion_config":{"flag_end":"'
 _STARTS = f'{_CONTINUES}-1"'
+#: What only hands on what others make.
+_CARRIES = frozenset(("while", "conditional", "parameter", "tuple", "get-tuple-element"))
 #: What libtpu calls a fusion of an all-reduce with the slice that each device keeps of it.
 _FUSED_SCATTER = "all-reduce-scatter"
 #: What a send to other slices and its receive have in common.
@@ -58,16 +60,15 @@ class ReadProgram:
     step: Step
     _reader: _Reader = field(repr=False)
 
-    def places(self, names: Collection[str]) -> dict[str, Place]:
-        """Return the user's lines of some instructions, by name, where they are known."""
-        program = self._reader.program
+    def makers(self, names: Collection[str]) -> dict[str, tuple[Place, ir.Phase]]:
+        """Return the user's lines of some instructions, by name, and their phases; not of loops."""
         found = {
-            each.name: place_of(program.frames_of(each), each.op_name)
-            for computation in program.computations.values()
+            each.name: self._reader.made(Ref(computation.name, each.name))
+            for computation in self._reader.program.computations.values()
             for each in computation.instructions.values()
-            if each.name in names
+            if each.name in names and each.operation not in _CARRIES
         }
-        return {name: place for name, place in found.items() if place.is_known}
+        return {name: made for name, made in found.items() if made[0].is_known}
 
     def estimates(self) -> tuple[Estimate, ...]:
         """Return what operations take by the compiler's own estimate; none where it states none."""
@@ -361,6 +362,10 @@ class _Reader:
         place = self._place(ref)
         last = split_name(each.op_name)[-1]
         return einsum_in(place) or last or each.operation, place, self._phase(ref)
+
+    def made(self, ref: Ref) -> tuple[Place, ir.Phase]:
+        """Return the user's line of an instruction, and its phase."""
+        return self._place(ref), self._phase(ref)
 
     def _place(self, ref: Ref) -> Place:
         """Return the user's line: of an instruction, of what it is in, or of its neighbours."""

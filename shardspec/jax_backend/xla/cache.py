@@ -40,6 +40,7 @@ class Compiled:
       was_kept: whether it was compiled on another day.
       date: of the compile.
       flags: that it was compiled with, by the variable that has them.
+      held_bytes: the most memory that the compiler's process was seen to hold; 0 where unknown.
     """
 
     text: str
@@ -52,6 +53,7 @@ class Compiled:
     was_kept: bool = False
     date: str = ""
     flags: Flags = ()
+    held_bytes: int = 0
 
 
 def key_of(module: bytes, job: dict[str, Any], compiler: str, *, is_whole: bool) -> str:

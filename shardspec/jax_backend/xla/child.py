@@ -2,9 +2,10 @@
 
     python -P -m shardspec.jax_backend.xla.child FOLDER
 
-The folder holds `job.json` and `module.mlirbc`, which is all that is read: no code of the user's
-runs here. What comes of it is written beside them: `stage.txt`, a line for each that begins; the
-dumps of the compiler in `dump`; `final.txt` and `memory.json` where the compile came to its end,
+The folder holds `job.json` and, once the step is traced, `module.mlirbc`, which is all that is
+read: no code of the user's runs here. Until the module is there, the machine is described and
+waits. What comes of it is written beside them: `stage.txt`, a line for each that begins; the dumps
+of the compiler in `dump`; `final.txt` and `memory.json` where the compile came to its end,
 `error.json` where it did not. A job that lists matmuls has no module: each is compiled by itself,
 and `cycles.txt` gets a line for each, of how long the compiler takes it to be.
 
@@ -25,6 +26,8 @@ from typing import Any
 
 from shardspec.programs.estimates import cycles_in
 
+#: How often it is looked whether the module is there.
+_POLL_S = 0.02
 #: Fields of XLA's memory statistics that are kept.
 MEMORY = ("argument", "output", "alias", "temp")
 
@@ -56,11 +59,14 @@ def main(folder: Path) -> int:
 def _compiled(folder: Path, job: dict[str, Any]) -> Any:
     _tell(folder, "describing the machine")
     devices = _devices(job)
+    module = folder / "module.mlirbc"
+    while not module.exists():
+        time.sleep(_POLL_S)
     _tell(folder, "compiling")
-    return _compile((folder / "module.mlirbc").read_bytes(), devices, folder, dumps=job["dumps"])
+    return _compile(module.read_bytes(), devices, folder)
 
 
-def _compile(text: bytes | str, devices: list[Any], folder: Path, *, dumps: bool) -> Any:
+def _compile(text: bytes | str, devices: list[Any], folder: Path) -> Any:
     """Compile a module, its text or bytecode, for devices."""
     from jax.interpreters import mlir
     from jaxlib import xla_client
@@ -71,8 +77,8 @@ def _compile(text: bytes | str, devices: list[Any], folder: Path, *, dumps: bool
     options.executable_build_options.use_spmd_partitioning = True
     options.executable_build_options.use_shardy_partitioner = True
     options.device_assignment = xla_client.DeviceAssignment.create(_ids(devices))
-    overrides = [("xla_dump_to", str(folder / "dump")), ("xla_dump_hlo_as_text", True)]
-    options.env_option_overrides = overrides if dumps else []
+    dumps = [("xla_dump_to", str(folder / "dump")), ("xla_dump_hlo_as_text", True)]
+    options.env_option_overrides = dumps
     with mlir.make_ir_context():
         module = ir.Module.parse(text)
     return devices[0].client.compile(
@@ -102,7 +108,7 @@ def _estimate(folder: Path, job: dict[str, Any]) -> None:
             right=f"tensor<{k}x{n}x{dtype}>",
             result=f"tensor<{m}x{n}x{result}>",
         )
-        _compile(text, devices, folder, dumps=True)
+        _compile(text, devices, folder)
         programs = sorted(dumps.glob("*after_codegen.txt"), key=lambda path: path.stat().st_size)
         cycles = cycles_in(programs[-1].read_text("utf-8")) if programs else None
         with (folder / "cycles.txt").open("a", encoding="utf-8") as file:

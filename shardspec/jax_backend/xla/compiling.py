@@ -26,7 +26,7 @@ from importlib.metadata import Distribution, distributions
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.source import printable
@@ -34,7 +34,7 @@ from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.spec import Hardware, Target, shape_text
 from shardspec.jax_backend.xla.cache import Compiled, keep, kept, key_of
 from shardspec.jax_backend.xla.surroundings import FALLBACK, flags_here, stated_flags, surroundings
-from shardspec.programs.memory import memory_of_assignment, memory_of_stats
+from shardspec.programs.memory import NO_ROOM, memory_of_assignment, memory_of_stats
 from shardspec.topology.placement import Order, place
 
 #: Called with the stage that a compile is in.
@@ -52,17 +52,20 @@ TPU_ENVIRONMENT = {
     "TPU_ACCELERATOR_TYPE": "v5e-8",
     "TPU_WORKER_ID": "0",
 }
-_POLL_S = 0.2
+_POLL_S = 0.1
 #: For how long nothing may be written to a dump that is taken as whole.
-_QUIET_S = 1.0
+_QUIET_S = 0.3
 #: How long a child that was told to end may take.
 _GRACE_S = 5.0
+#: Of this machine's memory, what the compiler's process may hold.
+_MOST_SHARE = 0.75
 #: Bytes that have to be free where the compiler writes; with less, what it writes is cut off.
 _LEAST_FREE = 2**20
 _PROGRAM = "*after_optimizations.txt"
 #: The same, once there is code for it: operations say how long they take.
 _WITH_ESTIMATES = "*after_codegen.txt"
 _ASSIGNMENT = "*after_optimizations-buffer-assignment.txt"
+_LIVES = "*after_optimizations-live-range.txt"
 #: Written after the others, so that they are whole once it is.
 _REPORT = "*after_optimizations-memory-usage-report.txt"
 
@@ -76,12 +79,139 @@ class Compiling:
       is_whole: let the compiler generate code, too.
       is_cached: take what was compiled of the same before, and keep what is compiled now.
       flags: of the compiler, beside those of the environment.
+      most_bytes: of memory that its process may hold; None for three quarters of this machine's.
     """
 
     timeout_s: float = 600.0
     is_whole: bool = False
     is_cached: bool = True
     flags: str = ""
+    most_bytes: int | None = None
+
+
+class Compile:
+    """A compile for a machine that is not here, in a process of its own.
+
+    The process starts at once and gets ready while the step is still traced; `give` hands it the
+    module, and `result` waits for the program. Leaving the `with` block ends it and removes its
+    folder, whatever it was doing.
+
+        with Compile(target, how) as compile:
+            compile.give(module)
+            made = compile.result()
+
+    Raises:
+      ShardspecError: there is no compiler for the target here, or no room to work in.
+    """
+
+    def __init__(self, target: Target, how: Compiling, order: Order = "t5x") -> None:
+        """Describe the machine.
+
+        Args:
+          order: that of the resolver, by which devices stand on the mesh.
+        """
+        hardware = _hardware(target)
+        self._how = how
+        self._compiler = compiler_of(hardware)
+        self._job = _job(target, hardware, order)
+        packages = ("jax", "jaxlib", *_PACKAGES[hardware.chip.platform][0])
+        around = surroundings((*TPU_ENVIRONMENT, *_GIVEN), map(_distribution, packages))
+        self._around = {**self._job, "around": around, "flags": how.flags.split()}
+        self._module, self._key, self._since = b"", "", time.monotonic()
+        self._stack = contextlib.ExitStack()
+        self._found: Compiled | None = None
+
+    def __enter__(self) -> Self:
+        """Start the process."""
+        with _in_folder():
+            self._start(self._how.flags)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End the process, and remove its folder."""
+        self._stack.close()
+
+    def _start(self, flags: str) -> None:
+        name = tempfile.TemporaryDirectory(prefix="shardspec-compile-", ignore_cleanup_errors=True)
+        self._folder = Path(self._stack.enter_context(name))
+        (self._folder / "dump").mkdir()
+        (self._folder / "job.json").write_text(json.dumps(self._job), encoding="utf-8")
+        variable = _FLAGS_IN[self._job["platform"]]
+        given = {variable: flags} if flags else {}
+        self._child = self._stack.enter_context(child_in(self._folder, given))
+
+    def give(self, module: bytes) -> None:
+        """Hand over the bytecode of StableHLO, lowered for the platform of the target.
+
+        What was compiled of the same before is taken, and the process ended.
+        """
+        self._module, self._since = module, time.monotonic()
+        key = key_of(module, self._around, self._compiler, is_whole=self._how.is_whole)
+        self._key = key if self._how.is_cached else ""
+        self._found = kept(key) if self._key else None
+        if self._found is not None:
+            self._stack.close()
+            return
+        with _in_folder():
+            part = self._folder / "module.part"
+            part.write_bytes(module)
+            part.rename(self._folder / "module.mlirbc")
+
+    def result(self, tell: Tell = lambda stage: None) -> Compiled:
+        """Return the program, once it is there.
+
+        Args:
+          tell: hears of each stage.
+
+        Raises:
+          ShardspecError: the compiler refuses the program or the machine, or was not done in time.
+        """
+        if self._found is None:
+            with _in_folder():
+                self._found = self._made(self._how.flags, tell)
+            if self._key:
+                keep(self._key, self._found)
+        return self._found
+
+    def _made(self, flags: str, tell: Tell) -> Compiled:
+        """Return what the compiler makes of the module; where Triton is in the way, without it."""
+        try:
+            return self._watch(tell)
+        except ShardspecError as error:
+            if _NO_TILES not in error.diagnostics[0].message or _NO_TRITON in flags:
+                raise
+            why = error.diagnostics[0].message.partition(", metadata=")[0]
+        tell(f"compiling again, {_NO_TRITON}")
+        self._stack.close()
+        self._start(f"{flags} {_NO_TRITON}".strip())
+        self._since = time.monotonic()
+        (self._folder / "module.mlirbc").write_bytes(self._module)
+        made = self._watch(tell)
+        note = f"compiled with {_NO_TRITON}: {why}"
+        told = (*made.flags, (FALLBACK, _NO_TRITON))
+        return replace(made, warnings=(note, *made.warnings), flags=told)
+
+    def _watch(self, tell: Tell) -> Compiled:
+        """Return what the process makes of the module."""
+        folder, how, compiler = self._folder, self._how, self._compiler
+        end = _watched(self._child, folder, self._since + how.timeout_s, how, tell)
+        crashed = end.status is not None and end.status < 0
+        text = "" if end.why in ("late", "full", "large") else _final(folder, how.is_whole)
+        if not text or (crashed and (how.is_whole or not _is_written(folder))):
+            raise ShardspecError((no_answer(folder, end, compiler, self._job["hardware"], how),))
+        seconds = time.monotonic() - self._since
+        made = _answer(folder, text, compiler, seconds, how.is_whole)
+        date, held = time.strftime("%Y-%m-%d"), end.held_bytes
+        return replace(made, date=date, flags=flags_here(), held_bytes=held)
+
+
+@contextlib.contextmanager
+def _in_folder() -> Iterator[None]:
+    """Say in a finding that the folder of a compile cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise ShardspecError((no_room(error),)) from error
 
 
 def compiled(
@@ -92,77 +222,16 @@ def compiled(
     order: Order = "t5x",
     tell: Tell = lambda stage: None,
 ) -> Compiled:
-    """Return what the compiler of a target's chips makes of a lowered module.
-
-    Args:
-      module: the bytecode of StableHLO, lowered for the platform of the target.
-      order: that of the resolver, by which devices stand on the mesh.
-      tell: hears of each stage.
-
-    Raises:
-      ShardspecError: there is no compiler for it here, it refuses the program or the machine, or
-        it was not done in time.
-    """
-    hardware = _hardware(target)
-    compiler = compiler_of(hardware)
-    job = _job(target, hardware, order)
-    packages = map(_distribution, ("jax", "jaxlib", *_PACKAGES[hardware.chip.platform][0]))
-    around = surroundings((*TPU_ENVIRONMENT, *_GIVEN), packages)
-    depends_on = {**job, "around": around, "flags": how.flags.split()}
-    key = key_of(module, depends_on, compiler, is_whole=how.is_whole)
-    found = kept(key) if how.is_cached else None
-    if found is not None:
-        return found
-    try:
-        made = _made(module, job, compiler, how, tell)
-    except ShardspecError as error:
-        if _NO_TILES not in error.diagnostics[0].message or _NO_TRITON in how.flags:
-            raise
-        tell(f"compiling again, {_NO_TRITON}")
-        flags = f"{how.flags} {_NO_TRITON}".strip()
-        made = _made(module, job, compiler, replace(how, flags=flags), tell)
-        why = error.diagnostics[0].message.partition(", metadata=")[0]
-        note = f"compiled with {_NO_TRITON}: {why}"
-        told = (*made.flags, (FALLBACK, _NO_TRITON))
-        made = replace(made, warnings=(note, *made.warnings), flags=told)
-    if how.is_cached:
-        keep(key, made)
-    return made
+    """Return what the compiler of a target's chips makes of a lowered module; see `Compile`."""
+    with Compile(target, how, order) as compile:
+        compile.give(module)
+        return compile.result(tell)
 
 
 #: What XLA:GPU says where its Triton kernels have no tiles for the sizes of a matmul, and the way
 #: around it: cuBLAS, which sends the same and holds within a few percent the same.
 _NO_TILES = "Couldn't find output tile sizes"
 _NO_TRITON = "--xla_gpu_enable_triton_gemm=false"
-
-
-def _made(
-    module: bytes, job: dict[str, Any], compiler: str, how: Compiling, tell: Tell
-) -> Compiled:
-    """Return what the compiler makes of a module, in a folder of its own."""
-    try:
-        with tempfile.TemporaryDirectory(prefix="shardspec-compile-") as name:
-            return _made_in(Path(name), module, job, compiler, how, tell)
-    except OSError as error:
-        raise ShardspecError((no_room(error),)) from error
-
-
-def _made_in(
-    folder: Path, module: bytes, job: dict[str, Any], compiler: str, how: Compiling, tell: Tell
-) -> Compiled:
-    started = time.monotonic()
-    (folder / "dump").mkdir()
-    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    (folder / "module.mlirbc").write_bytes(module)
-    variable = _FLAGS_IN[job["platform"]]
-    with child_in(folder, {variable: how.flags} if how.flags else {}) as child:
-        end = _watched(child, folder, started + how.timeout_s, how.is_whole, tell)
-    crashed = end.status is not None and end.status < 0
-    text = "" if end.why in ("late", "full") else _final(folder, how.is_whole)
-    if not text or (crashed and (how.is_whole or not _is_written(folder))):
-        raise ShardspecError((no_answer(folder, end, compiler, job["hardware"], how.timeout_s),))
-    made = _answer(folder, text, compiler, time.monotonic() - started, how.is_whole)
-    return replace(made, date=time.strftime("%Y-%m-%d"), flags=flags_here())
 
 
 def need_compiler(target: Target) -> None:
@@ -261,14 +330,14 @@ def described(hardware: Hardware) -> dict[str, Any]:
     if chip.platform == "gpu":
         name = f"1x{hardware.slice_count}x{hardware.topology[0]}"
         told = {"topology": name, "target_config": _target_config(dict(chip.compiler))}
-        return {"platform": "cuda", "topology": name, "described": told, "dumps": False}
+        return {"platform": "cuda", "topology": name, "described": told}
     options: dict[str, Any] = {}
     if hardware.slice_count > 1:
         options["num_slices"] = hardware.slice_count
     if chip.name in _MEGACORE:
         options["chip_config_name"] = "megacore"
     name = f"{_LIBTPU_NAMES.get(chip.name, chip.name)}:{shape}"
-    return {"platform": "tpu", "topology": name, "described": options, "dumps": True}
+    return {"platform": "tpu", "topology": name, "described": options}
 
 
 def _target_config(properties: dict[str, str]) -> str:
@@ -352,23 +421,26 @@ class End(NamedTuple):
     """Why nobody waits for a compile any longer.
 
     Attributes:
-      why: its dumps are whole, it ended by itself, its time is over, the disk is full.
+      why: its dumps are whole, it ended by itself, its time is over, the disk is full, it holds
+        more memory than it may.
       status: of the process, where it ended by itself; of a signal the negative number.
       held_bytes: the most memory that the process was seen to hold; 0 where that is not known.
     """
 
-    why: Literal["whole", "ended", "late", "full"]
+    why: Literal["whole", "ended", "late", "full", "large"]
     status: int | None = None
     held_bytes: int = 0
 
 
 def _watched(
-    child: subprocess.Popen[bytes], folder: Path, until: float, is_whole: bool, tell: Tell
+    child: subprocess.Popen[bytes], folder: Path, until: float, how: Compiling, tell: Tell
 ) -> End:
     """Wait until the child has ended, its dumps are whole, or it cannot go on; say which."""
-    told, held = 0, 0
+    told, held, most = 0, 0, how.most_bytes or _MOST_SHARE * _machine_bytes()
     while time.monotonic() < until:
         held = max(held, _held_bytes(child.pid))
+        if held > most:
+            return End("large", None, held)
         status = child.poll()
         stages = _text(folder / "stage.txt").split("\n")[:-1]
         for stage in stages[told:]:
@@ -378,8 +450,8 @@ def _watched(
             return End("full", status)
         if status is not None:
             return End("ended", status, held)
-        if not is_whole and _dumps_are_whole(folder):
-            return End("whole")
+        if not how.is_whole and _dumps_are_whole(folder):
+            return End("whole", None, held)
         time.sleep(_POLL_S)
     return End("late")
 
@@ -391,6 +463,11 @@ def _held_bytes(process: int) -> int:
         return int(pages[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def _machine_bytes() -> int:
+    """Return the memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _free_bytes(folder: Path) -> int:
@@ -424,6 +501,11 @@ def _largest(paths: list[Path]) -> Path:
 # the answer
 
 
+def _text_of_largest(folder: Path, pattern: str) -> str:
+    found = list((folder / "dump").glob(pattern))
+    return _text(_largest(found)) if found else ""
+
+
 def _final(folder: Path, is_whole: bool) -> str:
     """Return the final program, with estimates where there is code; nothing where it is cut off."""
     dumps = folder / "dump"
@@ -434,13 +516,15 @@ def _final(folder: Path, is_whole: bool) -> str:
 
 
 def _answer(folder: Path, text: str, compiler: str, seconds: float, is_whole: bool) -> Compiled:
-    assignments = list((folder / "dump").glob(_ASSIGNMENT))
-    memory = memory_of_assignment(_text(_largest(assignments))) if assignments else None
+    assignment, lives = (_text_of_largest(folder, each) for each in (_ASSIGNMENT, _LIVES))
+    memory = memory_of_assignment(assignment, lives)
     stats = json.loads(_text(folder / "memory.json") or "null")
     if memory is None and stats is not None:
         memory = memory_of_stats(stats)
     error = _error(folder)
     refusal = error["text"] if error else ""
+    if not is_whole and NO_ROOM not in refusal:
+        refusal = ""  # of the code, which nobody asked for
     warnings = _warnings(_text(folder / "log.txt"))
     return Compiled(text, memory, compiler, seconds, is_whole, refusal, warnings)
 
@@ -468,15 +552,19 @@ def no_answer(
     end: End,
     compiler: str,
     hardware: str,
-    timeout_s: float,
+    how: Compiling,
     what: str = "the step",
 ) -> Diagnostic:
     """Return why there is no program: the compiler's own words, its end, the disk, or the time."""
     if end.why == "full":
         return no_room(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)))
     if end.why == "late":
-        message = f"no program for {hardware} after {timeout_s:g} s"
+        message = f"no program for {hardware} after {how.timeout_s:g} s"
         return Diagnostic(codes.NOT_COMPILED, message, help="give it more time: `--timeout`")
+    if end.why == "large":
+        held, whole = binary_bytes(end.held_bytes), binary_bytes(_machine_bytes())
+        message = f"{compiler} was ended: it held {held} of this machine's {whole}"
+        return Diagnostic(codes.NOT_COMPILED, message, help=_WAYS_OUT[signal.SIGKILL])
     error = _error(folder)
     if error is not None:
         first = error["text"].strip().partition("\n")[0][:_LONGEST]
@@ -490,8 +578,8 @@ def no_answer(
         return Diagnostic(codes.NOT_COMPILED, message)
     held, is_memory = "", -status == signal.SIGKILL or bool(_NO_MEMORY.search(words))
     if end.held_bytes and is_memory:
-        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        held = f", holding {binary_bytes(end.held_bytes)} of this machine's {binary_bytes(whole)}"
+        whole = binary_bytes(_machine_bytes())
+        held = f", holding {binary_bytes(end.held_bytes)} of this machine's {whole}"
     message = f"{compiler} crashed, by {_signal(-status)}{held}{said}"
     number = signal.SIGKILL if is_memory else -status
     return Diagnostic(codes.NOT_COMPILED, message, help=_WAYS_OUT.get(number, _A_FAULT_OF_ITS_OWN))

@@ -20,6 +20,7 @@ from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.ir.calibration import Calibration, MatmulTable, Sizes
 from shardspec.ir.spec import Chip, Hardware
 from shardspec.jax_backend.xla.compiling import (
+    Compiling,
     End,
     child_in,
     compiler_of,
@@ -152,7 +153,7 @@ def _cycles(
     if len(found) != len(asked):
         _, *sizes = asked[len(found)]
         what = "a matmul of {} x {} x {}".format(*sizes)
-        fault = no_answer(folder, end, compiler, str(hardware), _MOST_S, what)
+        fault = no_answer(folder, end, compiler, str(hardware), Compiling(_MOST_S), what)
         raise ShardspecError((fault,))
     if "-" in found:
         message = f"{compiler} does not say how long operations take on {hardware.chip.title}"

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardspec import pipeline
-from shardspec.analysis.cost import Cost, cost_of
+from shardspec.analysis.cost import Compiler, Cost, cost_of
 from shardspec.diagnostics import Diagnostic, ShardspecError
-from shardspec.ir.step import wire_bytes
+from shardspec.ir.step import Place, wire_bytes
 from shardspec.jax_backend.mesh import need_devices
 from shardspec.jax_backend.step.passes import bytecode_of
 from shardspec.jax_backend.step.reading import step_of_traced
@@ -19,13 +19,64 @@ from shardspec.jax_backend.step.trace import Resolving, lowered_here, traced
 from shardspec.jax_backend.xla.cache import Compiled
 from shardspec.jax_backend.xla.compiling import Compiling, Tell, compiled
 from shardspec.jax_backend.xla.surroundings import flags_here
-from shardspec.programs.memory import memory_of_stats
+from shardspec.programs.costs import compiled_cost
+from shardspec.programs.memory import HeldValue, memory_of_stats
 from shardspec.programs.proof import Proof, WhatIf, with_causes
-from shardspec.programs.reading import read_program
+from shardspec.programs.reading import ReadProgram, read_program
 from shardspec.topology.placement import Order
 
 #: Ten minutes, no code, what was compiled before is taken.
 ANY_WAY = Compiling()
+
+
+class Predicted(NamedTuple):
+    """A step that was traced once: the model's cost of it, and the module for a compiler."""
+
+    cost: Cost
+    module: bytes
+
+
+def predicted(
+    resolver: Resolving,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+) -> Predicted:
+    """Return what is predicted of a step, and its lowered module.
+
+    Raises:
+      ShardspecError: the step cannot be traced.
+    """
+    found = traced(resolver, function, args, dict(kwargs or {}))
+    module = bytecode_of(found.module)
+    step = step_of_traced(resolver, found)
+    (plan,) = pipeline.compile_plans(resolver._arrays.spec, None, [resolver.target])
+    return Predicted(cost_of(plan, step), module)
+
+
+def cost_by(cost: Cost, made: Compiled) -> Cost:
+    """Return what a step costs by its compiled program.
+
+    Args:
+      cost: the model's.
+
+    Raises:
+      ShardspecError: the program cannot be read.
+    """
+    kept_from = made.date if made.was_kept else ""
+    by = Compiler(made.compiler, made.seconds, made.held_bytes, kept_from, made.flags)
+    program = _read(made, cost)
+    return compiled_cost(
+        cost, program, made.memory, by, refusal=made.refusal, warnings=made.warnings
+    )
+
+
+def _read(made: Compiled, cost: Cost) -> ReadProgram:
+    arguments = () if cost.step is None else cost.step.arguments
+    program = read_program(made.text, cost.target.mesh, arguments)
+    if isinstance(program, Diagnostic):
+        raise ShardspecError((program,))
+    return program
 
 
 def verify_step(
@@ -53,12 +104,8 @@ def verify_step(
     if is_here:
         need_devices(resolver.mesh, "a compile for the devices that are here")
     tell("tracing")
-    found = traced(resolver, function, args, dict(kwargs or {}))
-    module = bytecode_of(found.module)
-    step = step_of_traced(resolver, found)
+    cost, module = predicted(resolver, function, args, kwargs)
     spec, target = resolver._arrays.spec, resolver.target
-    (plan,) = pipeline.compile_plans(spec, None, [target])
-    cost = cost_of(plan, step)
     if is_here:
         tell("compiling")
         made = _compiled_here(resolver, function, args, dict(kwargs or {}))
@@ -89,10 +136,7 @@ def _proof(made: Compiled, cost: Cost, tolerance: float, *, has_estimates: bool)
     Args:
       has_estimates: whether the compiler was asked how long operations take.
     """
-    arguments = () if cost.step is None else cost.step.arguments
-    program = read_program(made.text, cost.target.mesh, arguments)
-    if isinstance(program, Diagnostic):
-        raise ShardspecError((program,))
+    program = _read(made, cost)
     held = () if made.memory is None else made.memory.largest
     estimates = program.estimates() if has_estimates else ()
     notes = (*program.step.notes, *made.warnings)
@@ -106,11 +150,18 @@ def _proof(made: Compiled, cost: Cost, tolerance: float, *, has_estimates: bool)
         made.seconds,
         made.refusal,
         tolerance,
-        program.places({each.name for each in held}),
+        _places(program, held),
         estimates,
         made.date if made.was_kept else "",
         made.flags,
     )
+
+
+def _places(program: ReadProgram, held: Sequence[HeldValue]) -> dict[str, Place]:
+    """Return the user's lines of values, by name, where they are known."""
+    made = program.makers({name for each in held for name in each.names})
+    lines = ((each.name, [made[name][0] for name in each.names if name in made]) for each in held)
+    return {name: places[0] for name, places in lines if places}
 
 
 def _compiled_here(
