@@ -228,7 +228,8 @@ def step_findings(costs: Sequence[Cost]) -> tuple[Diagnostic, ...]:
     spec = plans[0].spec if plans else None
     stated = [cost.plan for cost in costs if cost.step and cost.step.source == "spec"]
     left = uncounted(stated[0]) if stated else ()
-    found = run_on_steps(Context(spec, plans, tuple(costs))) if spec else ()
+    read = tuple(cost.for_checks for cost in costs)
+    found = run_on_steps(Context(spec, plans, read)) if spec else ()
     return (*left, *report(spec, found).shown) if spec else ()
 
 
@@ -380,7 +381,7 @@ def _found(
     from shardspec.lints.registry import run
 
     if not phases and all(plan.spec.phase == spec.phase for plan in plans):
-        return run(Context(spec, tuple(plans), tuple(costs)))
+        return run(Context(spec, tuple(plans), tuple(cost.for_checks for cost in costs)))
     from shardspec.lints.phases import together
 
     asked = {plan.spec.phase for plan in plans} | {phase.phase for phase in phases}

@@ -15,6 +15,9 @@ if _FLAG not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}".strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+# Tests are of the model, in seconds, unless they ask for a compiler.
+os.environ.setdefault("SHARDSPEC_BASIS", "model")
+
 # `make test` installs the compiler for GPUs beside the environment, and not into it.
 _COMPILER = Path(__file__).parent.parent / ".venv" / "gpu-compiler"
 if any(_COMPILER.glob("jax_cuda12_plugin*")):

@@ -16,7 +16,7 @@ from shardspec.diagnostics.words import binary_bytes, seconds_text, three_figure
 from shardspec.ir.calibration import Calibration
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Target
-from shardspec.ir.step import Figure, Step, Unknown
+from shardspec.ir.step import Figure, Phase, Place, Step, Unknown
 
 
 class Compiler(NamedTuple):
@@ -44,6 +44,29 @@ class Compiler(NamedTuple):
         return f"compiled by {self.name}, {when}{flags}"
 
 
+class Added(NamedTuple):
+    """Something that a compiler added to a step, and nobody asked for.
+
+    Attributes:
+      what: `copy` into another layout, or `computed again` to save memory.
+      array: on one device, `bf16[4, 4096, 8192]`.
+      bytes: of it, each time.
+      runs: how often in a step.
+    """
+
+    what: str
+    array: str
+    bytes: int
+    runs: float
+    place: Place
+    phase: Phase
+
+    @property
+    def step_bytes(self) -> float:
+        """Return the bytes in a step."""
+        return self.bytes * self.runs
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """What a plan costs on its target, and what one step of it does.
@@ -53,6 +76,7 @@ class Cost:
       time: None without a step, and for machines whose speeds the catalogue does not state.
       tokens: what one step goes through, on all devices; None where that is not clear.
       compiler: that whose program the figures are of; None where they are a model's.
+      added: what that added to the step, the most bytes first.
       predicted: the model's cost of the same step, beside a compiler's.
       why_modelled: why the figures are a model's, where a compiler was asked.
     """
@@ -63,6 +87,7 @@ class Cost:
     time: StepTime | None = None
     tokens: int | None = None
     compiler: Compiler | None = field(default=None, compare=False)
+    added: tuple[Added, ...] = field(default=(), repr=False)
     predicted: Cost | None = field(default=None, repr=False, compare=False)
     why_modelled: str = field(default="", compare=False)
 

@@ -7,9 +7,11 @@ new on the other. What several rules send together is one row, as in the table o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from shardspec.analysis.cost import Cost
+from shardspec.analysis.step_memory import MARKS
 from shardspec.analysis.traffic import TrafficRow, askers, group
 from shardspec.diagnostics.words import by_key
 from shardspec.ir.step import Unknown
@@ -50,6 +52,23 @@ class CostDiff:
     target: str
     before: Cost
     after: Cost
+
+    @classmethod
+    def of(cls, target: str, before: Cost, after: Cost) -> Self:
+        """Return both sides on one basis: the model's, unless a compiler answered for both."""
+        diff = cls(target, before, after)
+        return diff if before.basis == after.basis else diff.by_model
+
+    @property
+    def by_model(self) -> Self:
+        """Return both sides by the model, which says the same wherever it is asked."""
+        before, after = self.before.predicted or self.before, self.after.predicted or self.after
+        return replace(self, before=before, after=after)
+
+    @property
+    def mark(self) -> str:
+        """Return how well both sides are known, `x` by a compiler and `~` by the model."""
+        return MARKS[self.after.basis]
 
     @property
     def memory(self) -> Change:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shardspec import fixing, pipeline
 from shardspec.cli import options, streams
+from shardspec.cli.basis import BASIS, step_costs
 from shardspec.cli.discovery import project_path
 from shardspec.cli.edits import diff_text, write
 from shardspec.cli.request import MOST_IN_FULL, Request, has_errors
@@ -40,6 +41,7 @@ _NO_JOB = (codes.UNREADABLE, codes.UNKNOWN_TARGET)
     options.TARGET,
     options.PHASE,
     STEP,
+    *BASIS,
     options.ARRAYS,
     options.SET,
     options.COST,
@@ -434,8 +436,6 @@ def _checked(
     if step_name is not None and told.errors:
         request.undone(f"no step is traced: {spec.source.name} has errors")
     elif step_name is not None:
-        from shardspec.cli.steps import step_costs
-
         name = request.target
         targets = [each for each in spec.targets if name is None or each.is_called(name)]
         costs = step_costs(step_name, pipeline.compile_plans(spec, params, targets), request)

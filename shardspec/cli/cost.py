@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace as changed
 
 import click
@@ -12,10 +13,11 @@ from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.spec_step import stated_step
 from shardspec.analysis.traffic import BY, By, names_in
 from shardspec.cli import options
+from shardspec.cli.basis import BASIS, step_costs
 from shardspec.cli.measured import MEASURED, Measured, held_to
 from shardspec.cli.request import Request, has_errors, matching, select, unknown_path
-from shardspec.cli.steps import STEP, plan_on_target, traced_step
-from shardspec.cli.streams import FINDINGS, FINE, echo, fail, show, width_of
+from shardspec.cli.steps import STEP, plan_on_target
+from shardspec.cli.streams import FINDINGS, FINE, echo, fail, rows_of_terminal, show, width_of
 from shardspec.ir.step import Step
 from shardspec.language.grammar.step_lines import parse_count
 
@@ -56,6 +58,7 @@ def _tokens(ctx: click.Context, param: click.Parameter, text: str | None) -> int
         callback=_tokens,
         help="Tokens of a step, on all devices: `4M`; else read off the batch.",
     ),
+    *BASIS,
     MEASURED,
     options.flag(
         "--write-step",
@@ -82,7 +85,8 @@ def command(
     A step is what one call of a function does: `--step train:step` imports `train` and calls
     `step(resolver)`, which returns the function and its arguments, arrays or `ShapeDtypeStruct`s:
     `function, args` or `function, args, kwargs`. It is traced for the target, which need not be
-    here. Without `--step` it is the step that the spec's own `step:` states; without either, the
+    here, and compiled by the target's compiler where that is installed (`--basis`). Without
+    `--step` it is the step that the spec's own `step:` states; without either, the
     memory of parameters and of `state:`. -o saves it as JSON, for `explain --cost`.
 
     --write-step writes the lines of `step:` that say what was traced, so that the spec can do
@@ -94,9 +98,11 @@ def command(
         write_step_of(step_name, request, is_diff=diff, is_asked=write_step, is_replacing=replace)
         return
     request.require_place()
-    found = _found(request, step_name, tokens)
+    draft = _Draft(request, by, top, is_shown=measured is None)
+    found = _found(request, step_name, tokens, draft.show)
     if measured is not None:
-        found = held_to(measured, found, request, lambda at: _found(at, step_name, tokens, False))
+        found = held_to(measured, found, request, lambda at: _found(at, step_name, tokens, None))
+    draft.take_away()
     _print(found, request, by, top)
     if found.step is None:
         told = "what a step adds: activations, temporaries, time, and what is sent and why"
@@ -108,18 +114,27 @@ def command(
 
 
 def _found(
-    request: Request, step_name: str | None, tokens: int | None, is_told: bool = True
+    request: Request,
+    step_name: str | None,
+    tokens: int | None,
+    shown: Callable[[Cost], None] | None,
 ) -> Cost:
-    """Return the cost on the target that is meant, with the step where there is one."""
+    """Return the cost on the target that is meant, with the step where there is one.
+
+    Args:
+      shown: gets what the model says while a compiler works; None where nothing is told.
+    """
     plan = plan_on_target(
         request,
         "no cost is worked out",
-        is_told=is_told,
+        is_told=shown is not None,
         has_code=step_name is not None,
         is_priced=step_name is None,
     )
     if step_name is not None:
-        return cost_of(plan, traced_step(step_name, plan, request), tokens=tokens)
+        show = shown or (lambda cost: None)
+        (found,) = step_costs(step_name, (plan,), request, tokens=tokens, shown=show)
+        return found
     stated = stated_step(plan)
     if stated is not None:
         return cost_of(plan, stated.step, tokens=tokens or stated.tokens)
@@ -129,6 +144,31 @@ def _found(
 
 
 # what is printed
+
+
+class _Draft:
+    """The model's table on a terminal, until the compiler's takes its place."""
+
+    def __init__(self, request: Request, by: By, top: int, *, is_shown: bool) -> None:
+        self.request, self.by, self.top = request, by, top
+        is_text = request.form == "text" and not request.output
+        self.rows_most = rows_of_terminal() if is_shown and is_text else 0
+        self.rows = 0
+
+    def show(self, cost: Cost) -> None:
+        """Print what the model says, where all of it can be taken away again."""
+        from shardspec.diagnostics.lines import fitted
+        from shardspec.report.cost import cost_lines
+
+        lines = list(fitted(cost_lines(cost, self.by, top=self.top), width_of()))
+        if self.request.only is None and len(lines) < self.rows_most:
+            show(lines)
+            self.rows = len(lines)
+
+    def take_away(self) -> None:
+        """Remove what was printed."""
+        if self.rows:
+            echo(f"\x1b[{self.rows}F\x1b[J", is_painted=True, end="")
 
 
 def _print(cost: Cost, request: Request, by: By, top: int) -> None:

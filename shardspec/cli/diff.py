@@ -15,6 +15,7 @@ from shardspec import pipeline
 from shardspec.analysis.layout_diff import Mark, Reasons, TargetDiff, diff_layouts, reasons_of
 from shardspec.analysis.layouts import Layout, held_by, layout_of
 from shardspec.cli import completion, options
+from shardspec.cli.basis import BASIS, step_costs
 from shardspec.cli.discovery import find_spec
 from shardspec.cli.request import Request, matching, unknown_path
 from shardspec.cli.steps import STEP
@@ -41,6 +42,7 @@ _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40
     options.NAMED,
     options.TARGET,
     STEP,
+    *BASIS,
     options.ARRAYS,
     options.ONLY,
     *options.FINDINGS,
@@ -79,7 +81,9 @@ def command(
     one to the other, as from a trainer to what serves.
 
     With `--step`, also what the change does to a step of your own code, which is traced under both
-    specs: memory, time, what is sent over each mesh axis, and the rules that did it.
+    specs: memory, time, what is sent over each mesh axis, and the rules that did it. The exit code
+    is by the model's figures, so that it is the same on every machine; `--basis compiler` has it
+    judged by the compiler's.
     """
     parsed = [_limit(text, has_step=step_name is not None) for text in limits]
     if between:
@@ -100,7 +104,8 @@ def command(
         request.undone("no step is traced under a spec with errors")
     elif step_name is not None:
         costs = _cost_diffs(step_name, plans, diffs, request)
-    tripped = (_tripped(limit, diffs, costs) for limit in parsed or [_limit("change")])
+    judged = costs if request.basis == "compiler" else [each.by_model for each in costs]
+    tripped = (_tripped(limit, diffs, judged) for limit in parsed or [_limit("change")])
     failed = [said for said in tripped if said is not None]
     if after.errors:
         failed.append(f"errors: {after.name} has {counted(len(after.errors), 'error')}")
@@ -138,7 +143,6 @@ def _cost_diffs(
 ) -> tuple[CostDiff, ...]:
     """Return what a step costs on both sides of each target that both have."""
     from shardspec.analysis.cost_diff import CostDiff
-    from shardspec.cli.steps import step_costs
 
     if not all(sides):
         fail("--step runs under two specs, and a lock is none", "name the specs, or `git:REV`")
@@ -150,7 +154,7 @@ def _cost_diffs(
                 next(plan for plan in plans if plan.name == target)
                 for plans, target in zip(sides, names, strict=True)
             )
-            found.append(CostDiff(diff.name, *step_costs(name, pair, request)))
+            found.append(CostDiff.of(diff.name, *step_costs(name, pair, request)))
     return tuple(found)
 
 

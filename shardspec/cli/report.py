@@ -16,9 +16,10 @@ from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.spec_step import stated_step
 from shardspec.cli import completion, options
+from shardspec.cli.basis import BASIS, step_costs
 from shardspec.cli.discovery import find_spec
 from shardspec.cli.request import Request, has_errors
-from shardspec.cli.steps import STEP, traced_step
+from shardspec.cli.steps import STEP
 from shardspec.cli.streams import FINDINGS, FINE, fail
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.plan import ShardingPlan
@@ -42,6 +43,7 @@ _NAME = "report.html"
     options.TARGETS,
     options.PHASE,
     STEP,
+    *BASIS,
     options.COST,
     options.ARRAYS,
     options.SET,
@@ -180,17 +182,20 @@ def _cost(
         stale = stale_because(saved, plan.spec, plan.target)
         if saved.cost.target == plan.target.name:
             return saved.cost, f"from {saved.title}{f', which is STALE: {stale}' if stale else ''}"
-    return cost_record(_step_cost(plan, step_name, request)), ""
+    return cost_record(_step_costs((plan,), step_name, request)[0]), ""
 
 
-def _step_cost(plan: ShardingPlan, step_name: str | None, request: Request) -> Cost:
-    """Return the cost of a target, of the step that is named or that the spec states."""
+def _step_costs(
+    plans: Sequence[ShardingPlan], step_name: str | None, request: Request
+) -> tuple[Cost, ...]:
+    """Return the costs of targets, of the step that is named or that the spec states."""
     if step_name is not None:
-        return cost_of(plan, traced_step(step_name, plan, request))
-    stated = stated_step(plan)
-    if stated is None:
-        return cost_of(plan)
-    return cost_of(plan, stated.step, tokens=stated.tokens)
+        return step_costs(step_name, plans, request)
+    pairs = ((plan, stated_step(plan)) for plan in plans)
+    return tuple(
+        cost_of(plan) if stated is None else cost_of(plan, stated.step, tokens=stated.tokens)
+        for plan, stated in pairs
+    )
 
 
 # what changed
@@ -237,9 +242,9 @@ def _step_changes(
             continue
         ends = zip((diff.before.name, diff.after.name), sides, strict=True)
         pair = [next(plan for plan in plans if plan.name == name) for name, plans in ends]
-        costs = [_step_cost(plan, step_name, request) for plan in pair]
+        costs = _step_costs(pair, step_name, request)
         if all(cost.step is not None for cost in costs):
-            yield CostDiff(diff.name, *costs)
+            yield CostDiff.of(diff.name, *costs)
 
 
 def _finish(path: str, request: Request, *, is_opened: bool) -> None:

@@ -50,6 +50,8 @@ class Request:
       output: the file to write; None where none is named.
       cost: the file of a saved cost; None where none is named.
       is_forced: whether files that were read, or are specs, may be written over.
+      basis: whom to ask what a step costs: `auto`, `compiler` or `model`.
+      wait_s: seconds that `auto` waits for the compiler.
     """
 
     named: tuple[str, ...] = ()
@@ -65,6 +67,8 @@ class Request:
     color: str = "auto"
     is_quiet: bool = False
     is_forced: bool = False
+    basis: str = "model"
+    wait_s: float = 30.0
 
     # which specs
 

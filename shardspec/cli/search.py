@@ -15,9 +15,10 @@ import click
 from shardspec import pipeline
 from shardspec.analysis.cost import cost_of
 from shardspec.cli import completion, edits, options
+from shardspec.cli.basis import traced_step
 from shardspec.cli.measured import MEASURED, Measured, as_it_is, scale_of
 from shardspec.cli.request import Request, has_errors
-from shardspec.cli.steps import STEP, plan_on_target, print_proof, proof_of, traced_step
+from shardspec.cli.steps import STEP, plan_on_target, print_proof, proof_of
 from shardspec.cli.streams import FINDINGS, FINE, echo, fail, progress, show, width_of
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.lines import fitted

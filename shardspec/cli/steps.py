@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -19,10 +19,8 @@ from shardspec.cli.streams import FAILED, FINDINGS, fail, progress, show, width_
 from shardspec.diagnostics import ShardspecError, codes
 
 if TYPE_CHECKING:
-    from shardspec.analysis.cost import Cost
     from shardspec.ir.plan import ShardingPlan
     from shardspec.ir.spec import Spec
-    from shardspec.ir.step import Step
     from shardspec.jax_backend.entry_point import Call
     from shardspec.jax_backend.resolver import Resolver
     from shardspec.programs.proof import Proof
@@ -125,25 +123,6 @@ def with_step(
     request.report(asked)
     request.remark(f"{name}: {done} in {time.monotonic() - started:.1f} s")
     return made
-
-
-def traced_step(name: str, plan: ShardingPlan, request: Request) -> Step:
-    """Return the step that `--step` names, traced for the target of a plan; exit on its faults."""
-
-    def traced(resolver: Resolver, call: Call, tell: Tell) -> Step:
-        from shardspec.jax_backend.step.reading import step_of
-
-        return step_of(resolver, call.function, *call.args, **call.kwargs)
-
-    return with_step(name, plan.spec, plan.target.name, request, traced)
-
-
-def step_costs(name: str, plans: Iterable[ShardingPlan], request: Request) -> tuple[Cost, ...]:
-    """Return what the step that `--step` names costs under each plan that has a mesh."""
-    from shardspec.analysis.cost import cost_of
-
-    sound = (plan for plan in plans if plan.target.is_sound)
-    return tuple(cost_of(plan, traced_step(name, plan, request)) for plan in sound)
 
 
 def step_and_folder(name: str) -> tuple[str, str]:

@@ -106,6 +106,15 @@ def width_of(stream: int = 1) -> int | None:
     return None
 
 
+def rows_of_terminal() -> int:
+    """Return how many lines the terminal behind stdout shows; 0 where there is none to write on."""
+    if os.environ.get("TERM") == "dumb" or not sys.stdout.isatty():
+        return 0
+    with suppress(OSError, ValueError):
+        return os.get_terminal_size(sys.stdout.fileno()).lines
+    return 0
+
+
 @contextmanager
 def progress(*, is_quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """Yield what says on a terminal what is being done, and for how long; elsewhere it is silent.
@@ -212,7 +221,7 @@ def has_reader() -> bool:
     return not getattr(raw, "has_no_reader", False)
 
 
-def echo(text: str, *, err: bool = False, is_painted: bool = False) -> None:
+def echo(text: str, *, err: bool = False, is_painted: bool = False, end: str = "\n") -> None:
     """Print text, in ASCII where the stream cannot hold more.
 
     Args:
@@ -228,7 +237,7 @@ def echo(text: str, *, err: bool = False, is_painted: bool = False) -> None:
     except UnicodeEncodeError:
         text = text.encode(encoding, "backslashreplace").decode(encoding)
     try:
-        stream.write(text + "\n")
+        stream.write(text + end)
     except OSError:
         if not err:
             raise

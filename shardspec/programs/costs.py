@@ -18,7 +18,7 @@ from shardspec.ir.step import Role, Step, StepArray, StepTensor
 from shardspec.programs.hlo import arrays_of
 from shardspec.programs.memory import NO_ROOM, CompiledMemory
 from shardspec.programs.proof import with_causes
-from shardspec.programs.reading import ReadProgram
+from shardspec.programs.reading import UNKNOWN_MAKER, ReadProgram
 
 #: Where `StepMemory` holds arguments of a role.
 _PARTS: Mapping[Role, str] = {
@@ -52,7 +52,8 @@ def compiled_cost(
     place = program.step.place if predicted.step is None else predicted.step.place
     step = replace(with_causes(program.step, predicted), notes=notes, place=place)
     held = _memory(predicted, program, memory, is_refused=NO_ROOM in refusal)
-    return replace(predicted, step=step, memory=held, compiler=by, predicted=predicted)
+    added = program.added()
+    return replace(predicted, step=step, memory=held, compiler=by, added=added, predicted=predicted)
 
 
 def _memory(
@@ -86,13 +87,13 @@ def _arguments(step: Step, memory: CompiledMemory) -> Iterator[tuple[Role, int]]
 
 
 def _peak(program: ReadProgram, memory: CompiledMemory) -> Iterator[StepTensor]:
-    """Yield the largest values that are alive at the peak, each with its line."""
+    """Yield the largest values that are alive at the peak, each with its line or its argument."""
     made = program.makers({name for each in memory.largest for name in each.names})
     for each in memory.largest:
-        where = next((made[name] for name in each.names if name in made), None)
+        found = [made[name] for name in each.names if name in made]
+        where = min(found, key=lambda maker: not maker.place.is_known, default=UNKNOWN_MAKER)
         array = next(arrays_of(each.shape), None)
-        if where is None or array is None:
-            continue
-        whole = PartitionSpec(((),) * len(array.shape))
-        held = StepArray(array.dtype, array.shape, whole, array.shape)
-        yield StepTensor(held, each.bytes, 0, 0, *where)
+        if array is not None:
+            whole = PartitionSpec(((),) * len(array.shape))
+            held = StepArray(array.dtype, array.shape, whole, array.shape, where.argument)
+            yield StepTensor(held, each.bytes, 0, 0, where.place, where.phase)

@@ -36,7 +36,7 @@ class HeldValue:
     Attributes:
       name: of the instruction that makes it.
       shape: on one device, `bf16[16,4096]`.
-      names: all that have this place in memory and this shape, in the order of the program.
+      names: all that ever have this place in memory, those of the peak first.
     """
 
     name: str
@@ -168,8 +168,9 @@ def _alive(
     for named in values.values():
         alive = [value for name, value in named if _lives_at(lives.get(name), at)]
         if alive:
-            same = (value.name for _, value in named if value.shape == alive[0].shape)
-            found.append(replace(alive[0], names=tuple(dict.fromkeys(same))))
+            every = (value for _, value in named)
+            names = dict.fromkeys(value.name for value in (*alive, *every))
+            found.append(replace(alive[0], names=tuple(names)))
     return found
 
 

@@ -14,13 +14,16 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, takewhile
+from typing import NamedTuple
 
+from shardspec.analysis.cost import Added
 from shardspec.diagnostics import Diagnostic, codes
 from shardspec.diagnostics.words import grouped
 from shardspec.ir import step as ir
 from shardspec.ir.collectives import IN_HLO, SUMS, CollectiveKind
 from shardspec.ir.spec import Mesh, PartitionSpec
 from shardspec.ir.step import Collective, Place, Step
+from shardspec.programs.added import added_by
 from shardspec.programs.calls import Calls, Ref, called_by, calls_of
 from shardspec.programs.census import ALL, base, is_local, uncounted
 from shardspec.programs.estimates import Estimate, estimates_of
@@ -53,6 +56,17 @@ _MOST_SHOWN = 60
 _NEAR = 12
 
 
+class Maker(NamedTuple):
+    """Who makes a value: a line of the user's; or the argument that it is another form of."""
+
+    place: Place
+    phase: ir.Phase
+    argument: str = ""
+
+
+UNKNOWN_MAKER = Maker(Place(), "forward")
+
+
 @dataclass(frozen=True, slots=True)
 class ReadProgram:
     """A compiled program that was read once, and what can be asked of it."""
@@ -60,15 +74,21 @@ class ReadProgram:
     step: Step
     _reader: _Reader = field(repr=False)
 
-    def makers(self, names: Collection[str]) -> dict[str, tuple[Place, ir.Phase]]:
-        """Return the user's lines of some instructions, by name, and their phases; not of loops."""
-        found = {
-            each.name: self._reader.made(Ref(computation.name, each.name))
-            for computation in self._reader.program.computations.values()
+    def makers(self, names: Collection[str]) -> dict[str, Maker]:
+        """Return who makes some values, by name; of what only hands on others, what it hands on."""
+        program = self._reader.program
+        refs = (
+            Ref(computation.name, each.name)
+            for computation in program.computations.values()
             for each in computation.instructions.values()
-            if each.name in names and each.operation not in _CARRIES
-        }
-        return {name: made for name, made in found.items() if made[0].is_known}
+            if each.name in names
+        )
+        found = ((ref.name, self._reader.maker(ref)) for ref in refs)
+        return {name: made for name, made in found if made is not None}
+
+    def added(self) -> tuple[Added, ...]:
+        """Return what the compiler added to the step."""
+        return added_by(self._reader.calls, self._reader.made)
 
     def estimates(self) -> tuple[Estimate, ...]:
         """Return what operations take by the compiler's own estimate; none where it states none."""
@@ -362,6 +382,17 @@ class _Reader:
         place = self._place(ref)
         last = split_name(each.op_name)[-1]
         return einsum_in(place) or last or each.operation, place, self._phase(ref)
+
+    def maker(self, ref: Ref) -> Maker | None:
+        """Return who makes a value; None where that is not known."""
+        found = self.calls.instruction(ref)
+        if found is None or found.operation not in _CARRIES:
+            place, phase = self.made(ref)
+            return Maker(place, phase) if place.is_known else None
+        number = self.origins.origin(ref).parameter
+        if number is None or number >= len(self.arguments):
+            return None
+        return Maker(Place(), self._phase(ref), self.arguments[number].path)
 
     def made(self, ref: Ref) -> tuple[Place, ir.Phase]:
         """Return the user's line of an instruction, and its phase."""

@@ -11,14 +11,14 @@ from dataclasses import dataclass, fields
 
 from shardspec.analysis import cost as figures
 from shardspec.analysis.room import room_lines
-from shardspec.analysis.step_memory import StepMemory
+from shardspec.analysis.step_memory import MARKS, StepMemory
 from shardspec.analysis.traffic import Asker, By, TrafficRow, group, of_arrays
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.lines import columns, fitted
 from shardspec.diagnostics.words import binary_bytes, counted, element_count, grouped, percent
 from shardspec.diagnostics.words import flops_text as flops_text
 from shardspec.diagnostics.words import seconds_text as seconds_text
-from shardspec.ir.step import Collective, Step, StepTensor, Unknown
+from shardspec.ir.step import Collective, StepTensor, Unknown
 from shardspec.pipeline import step_findings
 from shardspec.report.cost_json import room_said
 from shardspec.report.table import target_title
@@ -84,7 +84,7 @@ class Cost(figures.Cost):
         total = str(self.memory.total)
         sent = sum(each.wire_bytes for each in self.collectives)
         least = f"{AT_LEAST} " if self.uncounted("sends") else ""
-        sent_text = f"{least}~ {binary_bytes(sent)} sent by a device a step"
+        sent_text = f"{least}{MARKS[self.basis]} {binary_bytes(sent)} sent by a device a step"
         step = "no step" if self.step is None else sent_text
         return f"Cost(target {self.target.name}, {total}, {step})"
 
@@ -109,16 +109,27 @@ def cost_lines(
         heading.append(f"step at {cost.step.place}")
     yield "   ".join(heading)
     yield ""
+    if cost.step is not None:
+        yield from _basis(cost)
     yield from _memory(cost.memory)
     yield from (f"        {line}" for line in room_lines(cost.plan, cost.memory))
     if cost.step is None:
         return
     yield from _time(cost)
     yield ""
-    yield from _sends(cost.step, by, top, arrays)
+    yield from _sends(cost, by, top, arrays)
+    yield from _added(cost)
     yield from unknown_lines(cost.step.unknown)
     for note in (*cost.step.notes, *(() if cost.time is None else cost.time.notes)):
         yield f"note    {note}"
+
+
+def _basis(cost: figures.Cost) -> Iterator[str]:
+    """Yield who gave the figures, where a compiler did, or was asked."""
+    if cost.compiler is not None:
+        yield f"basis   x {cost.compiler}"
+    elif cost.why_modelled:
+        yield f"basis   ~ modelled: {cost.why_modelled}"
 
 
 # memory
@@ -134,16 +145,17 @@ def _memory(memory: StepMemory) -> Iterator[str]:
         yield f"        {memory.host} in host memory, for each device"
     alike = grouped(memory.peak, lambda each: (str(each.array), each.phase, each.place))
     largest = sorted(alike.values(), key=lambda group: -sum(each.bytes for each in group))
-    rows = (_tensors(group) for group in largest[:_LARGEST])
+    mark = memory.total.mark
+    rows = (_tensors(group, mark) for group in largest[:_LARGEST])
     yield from columns(rows, right=(1,), indent=8, paths=3)
 
 
-def _tensors(group: Sequence[StepTensor]) -> Cells:
+def _tensors(group: Sequence[StepTensor], mark: str) -> Cells:
     """Return what tensors that are alike take, and the line that makes them."""
     first = group[0]
     named = f"{first.array.name} " if first.array.name else ""
     times = f" x{len(group)}" if len(group) > 1 else ""
-    size = f"~ {binary_bytes(sum(each.bytes for each in group))}"
+    size = f"{mark} {binary_bytes(sum(each.bytes for each in group))}"
     return f"{named}{first.array}{times}", size, first.phase, str(first.place)
 
 
@@ -174,7 +186,8 @@ def _time(cost: figures.Cost) -> Iterator[str]:
 
 def _rates(cost: figures.Cost) -> list[str]:
     """Return MFU and tokens where they are known, and always the FLOPs of the step."""
-    found = [] if cost.flops is None else [f"= {flops_text(cost.flops)}"]
+    mark = "=" if cost.compiler is None else "x"
+    found = [] if cost.flops is None else [f"{mark} {flops_text(cost.flops)}"]
     if cost.uncounted("flops"):
         found = [f"{AT_LEAST} {each}" for each in found]
     if cost.mfu is not None:
@@ -190,12 +203,14 @@ def _rates(cost: figures.Cost) -> list[str]:
 _OF = {"axis": "mesh axis", "line": "line", "rule": "rule", "array": "array"}
 
 
-def _sends(step: Step, by: By, top: int, arrays: Collection[str] | None) -> Iterator[str]:
+def _sends(cost: figures.Cost, by: By, top: int, arrays: Collection[str] | None) -> Iterator[str]:
+    step, mark = cost.step, MARKS[cost.basis]
+    assert step is not None, "only a step sends"
     collectives = step.collectives
     chosen = of_arrays(collectives, arrays)
     total = sum(each.wire_bytes for each in chosen)
     of_all = sum(each.wire_bytes for each in collectives)
-    share = "" if arrays is None else f" of ~ {binary_bytes(of_all)}"
+    share = "" if arrays is None else f" of {mark} {binary_bytes(of_all)}"
     least = f"{AT_LEAST} " if step.uncounted("sends") else ""
     if not chosen:
         yield f"sends   {'unknown' if least else 'nothing'}{share}"
@@ -203,7 +218,8 @@ def _sends(step: Step, by: By, top: int, arrays: Collection[str] | None) -> Iter
     count = round(sum(each.count for each in chosen))
     times = f"{count:,} collective{'' if count == 1 else 's'}"
     order = "" if by == "op" else f", by {_OF[by]}"
-    yield f"sends   {least}~ {binary_bytes(total)}{share} per device and step, in {times}{order}"
+    size = f"{least}{mark} {binary_bytes(total)}{share}"
+    yield f"sends   {size} per device and step, in {times}{order}"
     rows = group(chosen, by)
     lines = (_cells(row, by, total) for row in rows[:top])
     if by == "op":
@@ -213,7 +229,27 @@ def _sends(step: Step, by: By, top: int, arrays: Collection[str] | None) -> Iter
     rest = rows[top:]
     if rest:
         left = binary_bytes(sum(row.wire_bytes for row in rest))
-        yield f"  and {counted(len(rest), 'row')} more, ~ {left}: --top {len(rows)} shows all"
+        yield f"  and {counted(len(rest), 'row')} more, {mark} {left}: --top {len(rows)} shows all"
+
+
+def _added(cost: figures.Cost) -> Iterator[str]:
+    """Yield what the compiler added, the largest of it with its line."""
+    if not cost.added:
+        return
+    kinds = grouped(cost.added, lambda each: each.what)
+    sizes = {what: round(sum(each.step_bytes for each in same)) for what, same in kinds.items()}
+    told = ", ".join(f"x {binary_bytes(size)} {_ADDED[what]}" for what, size in sizes.items())
+    yield f"adds    {told}: the compiler's own, which no code asks for"
+    rows = (
+        (each.what, f"{each.array} x{each.runs:.6g}", f"x {size}", each.phase, str(each.place))
+        for each in cost.added[:_LARGEST]
+        for size in (binary_bytes(round(each.step_bytes)),)
+    )
+    yield from columns(rows, right=(2,), indent=8, paths=4)
+
+
+#: What the compiler added, in a sentence.
+_ADDED = {"copy": "copied into other layouts", "computed again": "computed again to save memory"}
 
 
 def unknown_lines(unknown: Sequence[Unknown]) -> Iterator[str]:

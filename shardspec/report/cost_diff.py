@@ -23,12 +23,12 @@ def cost_diff_lines(diff: CostDiff) -> Iterator[str]:
         yield f"step on target {diff.target}: costs what it did"
         return
     yield f"step on target {diff.target}, per device"
-    yield f"  memory  ~ {change_text(diff.memory, binary_bytes)}{_fits(diff)}"
+    yield f"  memory  {diff.mark} {change_text(diff.memory, binary_bytes)}{_fits(diff)}"
     yield from _rows(diff.parts)
     if diff.seconds is not None:
         yield f"  time    ~ {change_text(diff.seconds, seconds_text)}"
     yield f"  FLOPs   {change_text(diff.flops, lambda flops: flops_text(round(flops)))}"
-    yield f"  sends   ~ {change_text(diff.sent, binary_bytes)}"
+    yield f"  sends   {diff.mark} {change_text(diff.sent, binary_bytes)}"
     yield from _rows(diff.axes)
     if diff.rules:
         yield "  by rule"
@@ -115,6 +115,7 @@ def cost_diff_data(diff: CostDiff) -> Data:
     """Return one target as JSON data: bytes and FLOPs as whole numbers, times in seconds."""
     return {
         "same": diff.is_same,
+        "basis": diff.after.basis,
         "memory": _sides(diff.memory),
         "parts": {each.name: _sides(each) for each in diff.parts},
         "step_s": diff.seconds and picked(diff.seconds, "before after"),

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple
 
-from shardspec.analysis.cost import Cost
+from shardspec.analysis.cost import Compiler, Cost
 from shardspec.analysis.layouts import inputs
 from shardspec.analysis.memory import room_text
 from shardspec.analysis.step_memory import Amount, StepMemory
@@ -193,6 +193,25 @@ class Group:
     count: float
 
 
+class CompiledBy(NamedTuple):
+    """The compiler whose program the figures are of, as `Compiler` has it."""
+
+    name: str
+    kept_from: str | None
+    flags: dict[str, str]
+
+
+class AddedRow(NamedTuple):
+    """Something that the compiler added, as `Added` has it."""
+
+    what: str
+    array: str
+    bytes: int
+    runs: float
+    phase: str
+    place: Line | None
+
+
 class About(NamedTuple):
     """Where a step is defined, and what was assumed of it."""
 
@@ -213,6 +232,9 @@ class CostRecord:
     hardware: str | None
     mesh: dict[str, Whole]
     source: str | None
+    basis: Literal["modelled", "compiled"] = "modelled"
+    compiled_by: Annotated[CompiledBy | None, OMITTED] = None
+    why_modelled: Annotated[str, OMITTED] = ""
     step: About | None
     memory: Memory
     time: Time | None
@@ -221,6 +243,7 @@ class CostRecord:
     tokens: int | None
     tokens_per_s: float | None
     unknown: tuple[Uncounted, ...] = ()
+    added: Annotated[tuple[AddedRow, ...], OMITTED] = ()
     groups: Annotated[tuple[Group, ...] | None, OMITTED] = None
     collectives: tuple[Sent, ...]
 
@@ -278,6 +301,9 @@ def cost_record(
         hardware=None if target.hardware is None else str(target.hardware),
         mesh=target.mesh.sizes,
         source=None if step is None else step.source,
+        basis="modelled" if cost.compiler is None else "compiled",
+        compiled_by=None if cost.compiler is None else _compiled_by(cost.compiler),
+        why_modelled=cost.why_modelled,
         step=None if step is None else About(_line(step.place), step.notes),
         memory=_memory(cost.memory),
         time=None if cost.time is None else _time(cost.time, cost),
@@ -286,9 +312,18 @@ def cost_record(
         tokens=cost.tokens,
         tokens_per_s=cost.tokens_per_s,
         unknown=() if step is None else tuple(map(uncounted, step.unknown)),
+        added=tuple(
+            AddedRow(each.what, each.array, each.bytes, _n(each.runs), each.phase, at)
+            for each in cost.added
+            for at in (_line(each.place),)
+        ),
         groups=None if by == "op" else tuple(rows),
         collectives=_collectives(sent),
     )
+
+
+def _compiled_by(made: Compiler) -> CompiledBy:
+    return CompiledBy(made.name, made.kept_from or None, dict(made.flags))
 
 
 def _n(count: float) -> float:

@@ -537,6 +537,9 @@ def test_explain_says_what_it_costs(saved: Path, subject: str, said: str) -> Non
     assert ask("explain", subject, *EXPLAIN, "--porcelain").stdout.count("cost.json") == 0
 
 
+KEPT = ("schema", "spec", "target", "mesh", "basis", "memory", "time")
+
+
 def test_what_a_file_says_cannot_steer_the_terminal(saved: Path) -> None:
     def evil(value: Any) -> Any:
         if isinstance(value, dict):
@@ -546,7 +549,7 @@ def test_what_a_file_says_cannot_steer_the_terminal(saved: Path) -> None:
         return f"{value}\x1b[2J\u202e" if isinstance(value, str) else value
 
     data = json.loads(saved.read_text())
-    kept = {name: data[name] for name in ("schema", "spec", "target", "mesh", "memory", "time")}
+    kept = {name: data[name] for name in KEPT}
     saved.write_text(json.dumps(evil(data) | kept))
     for subject in ("axis:fsdp", "spec.yaml:8", "layers_1/wi", f"own_step.py:{OUT}"):
         result = ask("explain", subject, *EXPLAIN)

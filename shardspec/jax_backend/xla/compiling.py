@@ -37,6 +37,8 @@ from shardspec.jax_backend.xla.surroundings import FALLBACK, flags_here, stated_
 from shardspec.programs.memory import NO_ROOM, memory_of_assignment, memory_of_stats
 from shardspec.topology.placement import Order, place
 
+#: The way out of a compile that took too long.
+MORE_TIME = "give it more time: `--timeout`"
 #: Called with the stage that a compile is in.
 Tell = Callable[[str], None]
 
@@ -560,7 +562,7 @@ def no_answer(
         return no_room(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)))
     if end.why == "late":
         message = f"no program for {hardware} after {how.timeout_s:g} s"
-        return Diagnostic(codes.NOT_COMPILED, message, help="give it more time: `--timeout`")
+        return Diagnostic(codes.NOT_COMPILED, message, help=MORE_TIME)
     if end.why == "large":
         held, whole = binary_bytes(end.held_bytes), binary_bytes(_machine_bytes())
         message = f"{compiler} was ended: it held {held} of this machine's {whole}"

@@ -160,8 +160,10 @@ def _proof(made: Compiled, cost: Cost, tolerance: float, *, has_estimates: bool)
 def _places(program: ReadProgram, held: Sequence[HeldValue]) -> dict[str, Place]:
     """Return the user's lines of values, by name, where they are known."""
     made = program.makers({name for each in held for name in each.names})
-    lines = ((each.name, [made[name][0] for name in each.names if name in made]) for each in held)
-    return {name: places[0] for name, places in lines if places}
+    lines = (
+        (each.name, [made[name].place for name in each.names if name in made]) for each in held
+    )
+    return {name: places[0] for name, places in lines if places and places[0].is_known}
 
 
 def _compiled_here(

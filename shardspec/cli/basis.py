@@ -1,0 +1,180 @@
+"""`--basis`: what a step costs by the highest authority that answers, the compiler first.
+
+The compiler starts while the code is still traced. Where it has no answer, the model's figures
+stand, marked `~`, with the reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from shardspec.analysis.cost import Cost, cost_of
+from shardspec.cli import options
+from shardspec.cli.request import Request
+from shardspec.cli.steps import Tell, with_step
+from shardspec.cli.streams import FAILED, progress
+from shardspec.diagnostics import ShardspecError
+
+if TYPE_CHECKING:
+    from shardspec.ir.plan import ShardingPlan
+    from shardspec.ir.step import Step
+    from shardspec.jax_backend.entry_point import Call
+    from shardspec.jax_backend.resolver import Resolver
+    from shardspec.jax_backend.xla.compiling import Compile
+    from shardspec.jax_backend.xla.verifying import Predicted
+
+#: Where figures of a step come from, for verbs that show one.
+BASIS = (
+    options.option(
+        "--basis",
+        type=click.Choice(["auto", "compiler", "model"]),
+        default="auto",
+        show_default=True,
+        envvar="SHARDSPEC_BASIS",
+        show_envvar=True,
+        help="With --step: figures of the target's compiler, which needs no chips, of the model,"
+        " or the compiler's where it answers in time.",
+    ),
+    options.option(
+        "--wait",
+        "wait_s",
+        type=click.FloatRange(min=0, max=86400),
+        default=30.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long `--basis auto` waits for the compiler.",
+    ),
+)
+
+
+def traced_step(name: str, plan: ShardingPlan, request: Request) -> Step:
+    """Return the step that `--step` names, traced for the target of a plan; exit on its faults."""
+    (cost,) = step_costs(name, (plan,), replace(request, basis="model"))
+    assert cost.step is not None, "a traced step is one"
+    return cost.step
+
+
+def step_costs(
+    name: str,
+    plans: Iterable[ShardingPlan],
+    request: Request,
+    *,
+    tokens: int | None = None,
+    shown: Callable[[Cost], None] = lambda cost: None,
+) -> tuple[Cost, ...]:
+    """Return what the step that `--step` names costs under each plan that has a mesh.
+
+    The code runs for one target after the other; compilers work meanwhile, as many at once as
+    there are processors. Where one has no answer, it exits under `--basis compiler`; else the cost
+    is the model's, and says why.
+
+    Args:
+      shown: gets what the model says as soon as it is known, where a compiler is still at work.
+    """
+    sound = tuple(plan for plan in plans if plan.target.is_sound)
+    asked = [_Pending(plan, name, request, tokens) for plan in sound]
+    with contextlib.ExitStack() as stack:
+        for at, each in enumerate(asked):
+            if at >= _AT_ONCE:
+                asked[at - _AT_ONCE].settle()
+            stack.enter_context(each)
+            each.trace()
+            if not each.is_settled:
+                shown(each.cost)
+        return tuple(each.settle() for each in asked)
+
+
+#: How many compilers work at once.
+_AT_ONCE = os.cpu_count() or 1
+
+
+class _Pending:
+    """What a step costs on one target, while its compiler is at work."""
+
+    cost: Cost
+
+    def __init__(self, plan: ShardingPlan, name: str, request: Request, tokens: int | None) -> None:
+        self.plan, self.name, self.request = plan, name, request
+        self.tokens = tokens
+        self.why: str | None = None
+        self.compile: Compile | None = None
+
+    def __enter__(self) -> _Pending:
+        """Start the compiler, if one is asked."""
+        if self.request.basis == "model":
+            return self
+        from shardspec.jax_backend.xla.compiling import Compile, Compiling
+
+        is_patient = self.request.basis == "compiler"
+        how = Compiling() if is_patient else Compiling(self.request.wait_s)
+        try:
+            order = self.plan.spec.policy.order
+            self.compile = Compile(self.plan.target, how, order).__enter__()
+        except ShardspecError as error:
+            self._give_up(error)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End the compiler."""
+        if self.compile is not None:
+            self.compile.__exit__(*error)
+
+    @property
+    def is_settled(self) -> bool:
+        """Say whether the cost is there as it will be."""
+        return self.compile is None
+
+    def trace(self) -> None:
+        """Have the model's cost, and hand the module to the compiler."""
+
+        def traced(resolver: Resolver, call: Call, tell: Tell) -> Predicted:
+            from shardspec.jax_backend.xla.verifying import predicted
+
+            return predicted(resolver, *call)
+
+        target = self.plan.target.name
+        made = with_step(self.name, self.plan.spec, target, self.request, traced)
+        self.cost = cost_of(self.plan, made.cost.step, tokens=self.tokens)
+        if self.compile is not None:
+            self._try(lambda compile: compile.give(made.module))
+
+    def settle(self) -> Cost:
+        """Return the cost by the highest authority that answers, once it is there."""
+        if self.compile is not None:
+            self._try(self._by_compiler)
+        return self.cost if self.why is None else replace(self.cost, why_modelled=self.why)
+
+    def _by_compiler(self, compile: Compile) -> None:
+        from shardspec.jax_backend.xla.verifying import cost_by
+
+        with progress(is_quiet=self.request.is_quiet) as tell:
+            made = compile.result(lambda stage: tell(f"{self.plan.target.name}: {stage}"))
+            self.cost = cost_by(self.cost, made)
+        compile.__exit__()
+        self.compile = None
+
+    def _try(self, work: Callable[[Compile], None]) -> None:
+        assert self.compile is not None, "nobody asks without one"
+        try:
+            work(self.compile)
+        except ShardspecError as error:
+            self.compile.__exit__()
+            self.compile = None
+            self._give_up(error)
+
+    def _give_up(self, error: ShardspecError) -> None:
+        """Note why there is no program; exit where nothing else is asked for."""
+        if self.request.basis == "compiler":
+            self.request.report(error.diagnostics)
+            raise SystemExit(FAILED) from None
+        from shardspec.jax_backend.xla.compiling import MORE_TIME
+
+        first = error.diagnostics[0]
+        is_late = first.help == MORE_TIME
+        self.why = first.message + ("; `--basis compiler` waits for it" if is_late else "")
