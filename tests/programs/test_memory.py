@@ -74,3 +74,61 @@ def test_a_text_without_allocations_says_nothing() -> None:
 def test_any_text_gives_figures_or_none(text: str) -> None:
     memory = memory_of_assignment(f"BufferAssignment:\n{text}")
     assert memory is None or isinstance(memory, CompiledMemory)
+
+
+LIVES = """\
+HloLiveRange (max 9):
+  InstructionSequence:
+    0:loop
+  BufferLiveRange:
+    loop{}:0-3
+    loop{1}:2-6
+    small{}:5-9
+    other{}:7-9
+  Live ranges at 5 (peak):
+    loop{1}: 8192 bytes (cumulative: 8192 bytes)
+"""
+
+
+def test_what_is_alive_at_the_peak_is_told_and_what_lies_between() -> None:
+    memory = memory_of_assignment(BLOCK, LIVES)
+    assert memory is not None
+    assert [(each.name, each.bytes) for each in memory.largest] == [("loop", 8192), ("small", 4096)]
+    assert (memory.alive_bytes, memory.gap_bytes) == (12288, 0)
+    apart = memory_of_assignment(BLOCK, LIVES.replace("small{}:5-9", "small{}:7-9"))
+    assert apart is not None
+    assert [each.name for each in apart.largest] == ["loop"], "they are never alive together"
+    assert (apart.alive_bytes, apart.gap_bytes) == (8192, 4096)
+
+
+def test_a_place_that_two_names_have_counts_once() -> None:
+    both = LIVES.replace("loop{}:0-3", "loop{}:2-6")
+    memory = memory_of_assignment(BLOCK, both)
+    assert memory is not None
+    assert memory.alive_bytes == 12288
+
+
+lives = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20), st.integers(0, 20)), max_size=8)
+
+
+@given(lives)
+def test_the_peak_is_that_of_the_worst_moment(ranges: list[tuple[int, int, int]]) -> None:
+    """Beside a count of every moment; ranges that end before they begin are alive at none."""
+    names = ("loop{}", "loop{1}", "small{}", "unknown{}")
+    text = "".join(f"    {names[which]}:{born}-{dies}\n" for which, born, dies in ranges)
+    memory = memory_of_assignment(BLOCK, text)
+    assert memory is not None
+    last = {names[which]: (born, dies) for which, born, dies in ranges}
+    seats = {8192: ("loop{}", "loop{1}"), 4096: ("small{}",)}
+    moments = [
+        sum(
+            size
+            for size, held in seats.items()
+            if any(last[name][0] <= at <= last[name][1] for name in held if name in last)
+        )
+        for at in range(21)
+    ]
+    if any(name in last for held in seats.values() for name in held):
+        assert memory.alive_bytes == max(moments)
+    else:
+        assert memory.alive_bytes is None

@@ -10,6 +10,7 @@ import re
 import signal
 import tempfile
 import threading
+import time
 from dataclasses import replace
 from importlib.metadata import Distribution
 from pathlib import Path
@@ -376,3 +377,41 @@ def test_whoever_interrupts_leaves_nothing(made: Any, monkeypatch: pytest.Monkey
 def test_the_names_of_signals() -> None:
     assert compiling._signal(11) == "SIGSEGV"
     assert compiling._signal(200) == "signal 200"
+
+
+def test_it_gets_ready_before_there_is_a_module(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = (
+        "(folder / 'ready').write_text('')\n"
+        "while not (folder / 'module.mlirbc').exists(): time.sleep(0.01)\n"
+        "all_dumps(PROGRAM)\ntime.sleep(60)\n"
+    )
+    known = f"PROGRAM, ASSIGNMENT = {PROGRAM!r}, {ASSIGNMENT!r}\n"
+    monkeypatch.setattr(compiling, "_CHILD", ("-c", known + BEGIN + script))
+    with compiling.Compile(target(), Compiling(20.0, is_cached=False)) as compile:
+        until = time.monotonic() + 20
+        while not list(folders.glob("*/ready")):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        compile.give(b"module")
+        assert compile.result().text == PROGRAM
+    assert list(folders.iterdir()) == []
+
+
+def test_a_compile_that_nobody_wants_any_longer_leaves_nothing(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling, "_CHILD", ("-c", "import time; time.sleep(60)"))
+    with compiling.Compile(target(), Compiling()) as compile:
+        child = compile._child
+    assert child.poll() is not None
+    assert list(folders.iterdir()) == []
+
+
+def test_a_compiler_that_takes_too_much_memory_is_ended(made: Any) -> None:
+    message, help = refused(made, "time.sleep(60)", most_bytes=2**20, timeout_s=30.0)
+    assert re.fullmatch(
+        r"libtpu 1 was ended: it held [\d.]+ MiB of this machine's [\d.]+ GiB", message
+    )
+    assert "fewer devices" in help

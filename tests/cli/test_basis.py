@@ -1,0 +1,220 @@
+"""`--basis`: whom `cost` and the others ask what a step costs, and what they say of it.
+
+In place of the compiler stands one that gives the program of `test_verify.py`, or none; two tests
+ask libtpu itself.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from click.testing import CliRunner, Result
+
+from shardspec.cli import cost as cost_verb
+from shardspec.cli.main import cli
+from shardspec.diagnostics import Diagnostic, ShardspecError, codes
+from shardspec.jax_backend.xla import compiling
+from shardspec.jax_backend.xla.cache import Compiled
+from shardspec.jax_backend.xla.compiling import MORE_TIME, Compiling
+from shardspec.programs.memory import CompiledMemory, HeldValue
+from tests.cli.test_verify import PROGRAM, SPEC, STEP
+
+COMMAND = ["--step", "basis_step:step", "-q"]
+MEMORY = CompiledMemory(
+    {0: 4 << 20, 1: 4 << 20, 2: 2 << 20},
+    output_bytes=2 << 20,
+    temporary_bytes=64 << 20,
+    largest=(HeldValue("h", "bf16[1024,2048]", 4 << 20, ("h",)),),
+    alive_bytes=60 << 20,
+)
+REAL = compiling.Compile
+ANSWER = Compiled(PROGRAM, MEMORY, "libtpu 1", 2.5, False, held_bytes=1 << 30)
+
+
+class Fake:
+    """A compiler that has its answer, or none."""
+
+    answer: Compiled | Diagnostic = ANSWER
+    asked: list[tuple[str, float]] = []
+    open: int = 0
+
+    def __init__(self, target: Any, how: Compiling, order: str) -> None:
+        self.target = target
+        Fake.asked.append((target.name, how.timeout_s))
+
+    def __enter__(self) -> Self:
+        if isinstance(Fake.answer, Diagnostic) and Fake.answer.help != MORE_TIME:
+            raise ShardspecError((Fake.answer,))
+        Fake.open += 1
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        Fake.open -= 1
+
+    def give(self, module: bytes) -> None:
+        assert module[:4] == b"ML\xefR", "bytecode of MLIR"
+
+    def result(self, tell: Any) -> Compiled:
+        if isinstance(Fake.answer, Diagnostic):
+            raise ShardspecError((Fake.answer,))
+        return Fake.answer
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SHARDSPEC_BASIS")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(compiling, "Compile", Fake)
+    monkeypatch.setattr(Fake, "answer", ANSWER)
+    monkeypatch.setattr(Fake, "asked", [])
+    monkeypatch.setattr(Fake, "open", 0)
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    (tmp_path / "new.yaml").write_text(SPEC.replace("mlp -> tensor", "mlp -> none"))
+    (tmp_path / "basis_step.py").write_text(STEP)
+    yield tmp_path
+    sys.modules.pop("basis_step", None)
+    assert Fake.open == 0, "a compiler was left at work"
+
+
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(cli, [*arguments, *COMMAND])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def no_program(help: str | None = None, message: str = "there is none") -> Diagnostic:
+    return Diagnostic(codes.NOT_COMPILED, message, help=help)
+
+
+def words(found: Result) -> str:
+    return " ".join(found.stdout.split())
+
+
+def test_the_compiler_is_asked_first() -> None:
+    text = words(run("cost", "spec.yaml", "-t", "pod"))
+    assert "basis x compiled by libtpu 1, in 2.5 s and 1.00 GiB of memory" in text
+    assert "memory x 76.0 MiB of 15.8 GiB per device, fits" in text
+    assert "temporaries x 64.0 MiB" in text
+    assert "bf16[1024, 2048] x 4.00 MiB" in text or "unknown" in text
+    assert "sends x 8.00 MiB per device and step, in 3 collectives" in text
+    assert Fake.asked == [("pod", 30.0)]
+
+
+def test_json_says_the_basis_and_the_compiler() -> None:
+    data = json.loads(run("cost", "spec.yaml", "-t", "pod", "--format", "json").stdout)
+    assert (data["basis"], data["source"]) == ("compiled", "compiler")
+    assert data["compiled_by"] == {"name": "libtpu 1", "kept_from": None, "flags": {}}
+    assert data["memory"]["total"] == {"bytes": 76 << 20, "basis": "compiled"}
+    assert data["memory"]["activations"] is None, "a compiler does not tell them from the rest"
+    model = run("cost", "spec.yaml", "-t", "pod", "--format", "json", "--basis", "model")
+    data = json.loads(model.stdout)
+    assert data["basis"] == "modelled"
+    assert not {"compiled_by", "why_modelled", "added"} & set(data)
+
+
+def test_the_model_asks_no_compiler() -> None:
+    text = words(run("cost", "spec.yaml", "-t", "pod", "--basis", "model"))
+    assert Fake.asked == []
+    assert "sends ~" in text
+    assert "basis ~" not in text
+    assert "basis x" not in text
+
+
+def test_a_variable_says_whom_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDSPEC_BASIS", "model")
+    run("cost", "spec.yaml", "-t", "pod")
+    assert Fake.asked == []
+
+
+def test_without_a_compiler_the_model_answers_and_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Fake, "answer", no_program("pip install it", "libtpu is not installed"))
+    text = words(run("cost", "spec.yaml", "-t", "pod"))
+    assert "basis ~ modelled: libtpu is not installed" in text
+    assert "sends ~" in text
+    data = json.loads(run("cost", "spec.yaml", "-t", "pod", "--format", "json").stdout)
+    assert (data["basis"], data["why_modelled"]) == ("modelled", "libtpu is not installed")
+    found = run("cost", "spec.yaml", "-t", "pod", "--basis", "compiler")
+    assert found.exit_code == 2
+    assert "libtpu is not installed" in found.stderr
+    assert "pip install it" in found.stderr
+
+
+def test_time_that_is_over_names_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Fake, "answer", no_program(MORE_TIME, "no program after 2 s"))
+    text = words(run("cost", "spec.yaml", "-t", "pod", "--wait", "2"))
+    assert "~ modelled: no program after 2 s; `--basis compiler` waits for it" in text
+    assert Fake.asked == [("pod", 2.0)]
+    assert run("cost", "spec.yaml", "-t", "pod", "--basis", "compiler").exit_code == 2
+    assert Fake.asked[1:] == [("pod", 600.0)]
+
+
+def test_a_target_without_a_machine_is_modelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "Compile", REAL)
+    text = words(run("cost", "spec.yaml", "-t", "bare"))
+    assert "~ modelled: target `bare` names no hardware" in text
+
+
+def test_diff_compares_what_is_of_one_basis(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = run("diff", "spec.yaml", "new.yaml", "-t", "pod")
+    assert "sends x 8.00 MiB, as before" in words(both)
+    assert both.exit_code == 1, "by the model it sends less"
+    compiled = run("diff", "spec.yaml", "new.yaml", "-t", "pod", "--basis", "compiler")
+    assert compiled.exit_code == 1, "a rule did change"
+    asked = iter([ANSWER, no_program(MORE_TIME)])
+    monkeypatch.setattr(Fake, "__init__", lambda self, *given: setattr(Fake, "answer", next(asked)))
+    one = words(run("diff", "spec.yaml", "new.yaml", "-t", "pod"))
+    assert "sends ~" in one
+    assert "x 8.00 MiB" not in one
+
+
+def test_limits_are_judged_by_the_model_unless_the_compiler_is_asked() -> None:
+    limit = ("diff", "spec.yaml", "new.yaml", "-t", "pod", "--fail-on", "memory+1%")
+    command = [*limit, "--fail-on", "traffic+1%"]
+    model = run(*command, "--basis", "model").exit_code
+    assert run(*command).exit_code == model
+    assert run("diff", "new.yaml", "spec.yaml", *command[3:], "--basis", "compiler").exit_code == 0
+
+
+def test_check_holds_compiled_memory_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "SHD508" not in run("check", "spec.yaml", "-t", "pod", "--pedantic").stdout
+    large = CompiledMemory({0: 4 << 20, 1: 4 << 20, 2: 2 << 20}, 0, 20 << 30)
+    monkeypatch.setattr(Fake, "answer", Compiled(PROGRAM, large, "libtpu 1", 1.0, False))
+    found = run("check", "spec.yaml", "-t", "pod")
+    assert found.exit_code == 1
+    assert "20.0 GiB" in found.stdout
+
+
+def test_two_targets_are_asked_at_once() -> None:
+    run("check", "spec.yaml")
+    assert {name for name, _ in Fake.asked} == {"pod", "other", "bare"}
+
+
+def test_the_draft_gives_way_to_the_compiled_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost_verb, "rows_of_terminal", lambda: 50)
+    found = run("cost", "spec.yaml", "-t", "pod").stdout
+    draft, _, table = found.partition("\x1b[")
+    rows, _, table = table.partition("F\x1b[J")
+    assert "sends   ~" in draft
+    assert int(rows) == draft.count("\n")
+    assert "sends   x" in table
+    monkeypatch.setattr(cost_verb, "rows_of_terminal", lambda: 5)
+    assert "\x1b[" not in run("cost", "spec.yaml", "-t", "pod").stdout, "it would not go away"
+
+
+def test_libtpu_answers_and_what_it_said_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("libtpu")
+    monkeypatch.setattr(compiling, "Compile", REAL)
+    asked = (("--basis", "compiler"), ("--wait", "0"))
+    # in one line, which is in the program: who calls is in its locations
+    made, again = [words(run("cost", "spec.yaml", "-t", "pod", *each)) for each in asked]
+    assert "basis x compiled by libtpu" in made
+    assert "kept from" in again
+    assert made.partition("memory x")[2] == again.partition("memory x")[2]
