@@ -3,6 +3,10 @@
 Bytes come from the collectives of the final program, memory from the buffer assignment. The model's
 cost stays beside it: findings read what only a traced step knows, such as which reshard a
 constraint forces.
+
+What the compiler added has no line in the code: copies that lay an array out anew, since two
+readers want different tiles, and operations that XLA does again to save memory. Full
+rematerializations of a reshard are in its log, and become notes.
 """
 
 from __future__ import annotations
@@ -10,13 +14,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from shardspec.analysis.cost import Compiler, Cost
+from shardspec.analysis.cost import Added, Compiler, Cost
 from shardspec.analysis.memory import limit, share_of
 from shardspec.analysis.step_memory import Amount, StepMemory
+from shardspec.diagnostics.words import grouped
 from shardspec.ir.spec import PartitionSpec
 from shardspec.ir.step import Role, Step, StepArray, StepTensor
-from shardspec.programs.hlo import arrays_of
+from shardspec.programs.calls import Ref
+from shardspec.programs.hlo import Instruction, arrays_of
 from shardspec.programs.memory import NO_ROOM, CompiledMemory
+from shardspec.programs.op_names import split_name
+from shardspec.programs.products import kind_of
 from shardspec.programs.proof import with_causes
 from shardspec.programs.reading import UNKNOWN_MAKER, ReadProgram
 
@@ -28,6 +36,15 @@ _PARTS: Mapping[Role, str] = {
     "cache": "caches",
     "other": "other",
 }
+
+#: How XLA names what it does again to save memory.
+_AGAIN = ".remat"
+#: Where libtpu lays what is not in the memory of the device but on the chip.
+_ON_CHIP = "S("
+_MOVES = frozenset(("copy", "transpose"))
+_VIEWS = frozenset(("parameter", "bitcast", "reshape", "tuple", "get-tuple-element"))
+#: Of one device in a step, what is too little to be told of.
+_LEAST_BYTES = 2**20
 
 
 def compiled_cost(
@@ -52,7 +69,7 @@ def compiled_cost(
     place = program.step.place if predicted.step is None else predicted.step.place
     step = replace(with_causes(program.step, predicted), notes=notes, place=place)
     held = _memory(predicted, program, memory, is_refused=NO_ROOM in refusal)
-    added = program.added()
+    added = added_by(program)
     return replace(predicted, step=step, memory=held, compiler=by, added=added, predicted=predicted)
 
 
@@ -97,3 +114,51 @@ def _peak(program: ReadProgram, memory: CompiledMemory) -> Iterator[StepTensor]:
             whole = PartitionSpec(((),) * len(array.shape))
             held = StepArray(array.dtype, array.shape, whole, array.shape, where.argument)
             yield StepTensor(held, each.bytes, 0, 0, where.place, where.phase)
+
+
+def added_by(program: ReadProgram) -> tuple[Added, ...]:
+    """Return what a compiler added to a program, alike ones as one, the most bytes first."""
+    found = grouped(_added(program), lambda each: each._replace(runs=0))
+    rows = (same[0]._replace(runs=sum(each.runs for each in same)) for same in found.values())
+    large = (each for each in rows if each.step_bytes >= _LEAST_BYTES)
+    return tuple(sorted(large, key=lambda each: (-each.step_bytes, each.array, str(each.place))))
+
+
+def _added(program: ReadProgram) -> Iterator[Added]:
+    calls = program.calls
+    fused = {
+        name
+        for computation in calls.program.computations.values()
+        for each in computation.instructions.values()
+        if each.operation == "fusion"
+        for name in each.called
+    }
+    for name, times in calls.times.items():
+        body = calls.program.computations.get(name)
+        if body is None or name in fused:
+            continue
+        for each in body.instructions.values():
+            what = _what(each, program)
+            array = each.arrays[0] if each.arrays else None
+            if what and array is not None and _ON_CHIP not in each.type:
+                shape = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
+                yield Added(what, shape, array.bytes, times, *program.made(Ref(name, each.name)))
+
+
+def _what(each: Instruction, program: ReadProgram) -> str:
+    """Return what an instruction is, where the compiler added it."""
+    if each.operation in ("copy", "transpose", "fusion") and _only_moves(each, program):
+        return "" if split_name(each.op_name)[-1:] == ["transpose"] else "copy"
+    is_again = _AGAIN in each.name and (kind_of(each) is not None or each.operation == "fusion")
+    return "computed again" if is_again else ""
+
+
+def _only_moves(each: Instruction, program: ReadProgram) -> bool:
+    """Say whether an instruction does no more than lay its operand out anew."""
+    if each.operation != "fusion":
+        return True
+    bodies = (program.calls.program.computations.get(name) for name in each.called)
+    inner = [
+        op.operation for body in bodies if body is not None for op in body.instructions.values()
+    ]
+    return not _MOVES.isdisjoint(inner) and set(inner) <= _MOVES | _VIEWS

@@ -16,14 +16,12 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, takewhile
 from typing import NamedTuple
 
-from shardspec.analysis.cost import Added
 from shardspec.diagnostics import Diagnostic, codes
 from shardspec.diagnostics.words import grouped
 from shardspec.ir import step as ir
 from shardspec.ir.collectives import IN_HLO, SUMS, CollectiveKind
 from shardspec.ir.spec import Mesh, PartitionSpec
 from shardspec.ir.step import Collective, Place, Step
-from shardspec.programs.added import added_by
 from shardspec.programs.calls import Calls, Ref, called_by, calls_of
 from shardspec.programs.census import ALL, base, is_local, uncounted
 from shardspec.programs.estimates import Estimate, estimates_of
@@ -86,9 +84,14 @@ class ReadProgram:
         found = ((ref.name, self._reader.maker(ref)) for ref in refs)
         return {name: made for name, made in found if made is not None}
 
-    def added(self) -> tuple[Added, ...]:
-        """Return what the compiler added to the step."""
-        return added_by(self._reader.calls, self._reader.made)
+    @property
+    def calls(self) -> Calls:
+        """Return what calls what, and how often."""
+        return self._reader.calls
+
+    def made(self, ref: Ref) -> tuple[Place, ir.Phase]:
+        """Return the user's line of an instruction, and its phase."""
+        return self._reader.made(ref)
 
     def estimates(self) -> tuple[Estimate, ...]:
         """Return what operations take by the compiler's own estimate; none where it states none."""

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from shardspec.analysis.cost import Compiler, Cost
 from shardspec.analysis.layouts import inputs
 from shardspec.analysis.memory import room_text
-from shardspec.analysis.step_memory import Amount, StepMemory
+from shardspec.analysis.step_memory import MARKS, Amount, StepMemory
 from shardspec.analysis.step_time import StepTime
 from shardspec.analysis.traffic import OTHERS, By, group, of_arrays
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
@@ -246,6 +246,11 @@ class CostRecord:
     added: Annotated[tuple[AddedRow, ...], OMITTED] = ()
     groups: Annotated[tuple[Group, ...] | None, OMITTED] = None
     collectives: tuple[Sent, ...]
+
+    @property
+    def mark(self) -> str:
+        """Return how well it is known what is sent: `x` by a compiler, else `~`."""
+        return MARKS[self.basis]
 
     def at_least(self, *figures: Figure) -> str:
         """Return `at least `, to stand before a figure that is a lower bound."""

@@ -136,8 +136,8 @@ def time_piece(cost: CostRecord) -> Html:
 
 
 def _rates(cost: CostRecord) -> str:
-    least = cost.at_least("flops")
-    said = [] if cost.flops is None else [f"{least}= {words.flops_text(cost.flops)}"]
+    least, mark = cost.at_least("flops"), "=" if cost.compiled_by is None else cost.mark
+    said = [] if cost.flops is None else [f"{least}{mark} {words.flops_text(cost.flops)}"]
     if cost.mfu is not None:
         said.append(f"MFU ~ {words.percent(cost.mfu, 1)}")
     if cost.tokens_per_s is not None:
@@ -163,7 +163,11 @@ def sent_piece(cost: CostRecord) -> Html:
         title = f"sends {'unknown' if least else 'nothing'}"
         return joined((tag("p", title, class_="figure"), unknown))
     times = f"{round(sum(each.count for each in sent)):,} collectives"
-    title = f"sends {least}~ {words.binary_bytes(total)} per device and step, in {times}"
+    title = f"sends {least}{cost.mark} {words.binary_bytes(total)} per device and step, in {times}"
+    if cost.compiled_by is not None:
+        title += f" · compiled by {cost.compiled_by.name}"
+    elif cost.why_modelled:
+        title += f" · modelled: {cost.why_modelled}"
     tables = (
         tag("div", tag("h4", heading), *_sent_rows(sent, by, total), class_="sent", data_by=by)
         for by, (heading, _) in _TABLES.items()

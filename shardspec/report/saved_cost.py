@@ -149,7 +149,7 @@ def line_lines(saved: SavedCost, file: str, line: int, plan: ShardingPlan) -> It
     if found:
         yield from _lines(saved, found, "this line sends", plan)
     if shared:
-        yield f"  ~ {words.binary_bytes(shared)} of it together with other lines"
+        yield f"  {saved.cost.mark} {words.binary_bytes(shared)} of it together with other lines"
 
 
 def place_lines(saved: SavedCost, file: str, line: int, plan: ShardingPlan) -> Iterator[str]:
@@ -159,7 +159,8 @@ def place_lines(saved: SavedCost, file: str, line: int, plan: ShardingPlan) -> I
     rules = words.grouped(found, lambda each: tuple(sorted(saved.lines_of(each))))
     for lines, sent in sorted(rules.items(), key=lambda item: -bytes_of(item[1])):
         said = " and ".join(f"{name}:{number}" for name, number in lines)
-        yield f"  ~ {words.binary_bytes(bytes_of(sent))} of it for {said or 'no line of the spec'}"
+        size = f"{saved.cost.mark} {words.binary_bytes(bytes_of(sent))}"
+        yield f"  {size} of it for {said or 'no line of the spec'}"
 
 
 def array_lines(saved: SavedCost, paths: Sequence[str], plan: ShardingPlan) -> Iterator[str]:
@@ -179,10 +180,11 @@ def _lines(saved: SavedCost, found: list[Sent], what: str, plan: ShardingPlan) -
     if target != plan.target.name:
         yield f"{saved.title} is of target {target}: --target {target} shows what it says"
         return
-    part = f"~ {words.binary_bytes(bytes_of(found))}" if found else "nothing"
+    mark = saved.cost.mark
+    part = f"{mark} {words.binary_bytes(bytes_of(found))}" if found else "nothing"
     least = saved.cost.at_least("sends")
     part = "unknown" if least and not found else f"{least}{part}"
-    whole = f"{least}~ {words.binary_bytes(bytes_of(saved.cost.collectives))}"
+    whole = f"{least}{mark} {words.binary_bytes(bytes_of(saved.cost.collectives))}"
     yield f"{saved.title}: {what} {part} of {whole} a device and step"
     stale = stale_because(saved, plan.spec, plan.target)
     if stale is not None:
@@ -227,7 +229,9 @@ def with_cost(found: Diagnostic, saved: SavedCost, spec: Spec) -> Diagnostic:
     for what, sent in by:
         size = bytes_of(sent())
         if size:
-            sent_text = f"{saved.cost.at_least('sends')}~ {words.binary_bytes(size)} sent"
+            sent_text = (
+                f"{saved.cost.at_least('sends')}{saved.cost.mark} {words.binary_bytes(size)} sent"
+            )
             told = f"{what}: {sent_text} per device and step, by {saved.title}"
             return replace(found, notes=(*found.notes, told))
     return found
