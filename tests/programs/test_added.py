@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shardspec.ir.spec import Mesh
+from shardspec.programs.costs import added_by
 from shardspec.programs.reading import ReadProgram, read_program
 
 PROGRAM = """\
