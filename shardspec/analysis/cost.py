@@ -10,7 +10,8 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
-from shardspec.analysis.step_memory import Basis, StepMemory, step_memory
+from shardspec.analysis.accuracy import Interval, interval
+from shardspec.analysis.step_memory import Basis, StepMemory, mode_of, step_memory
 from shardspec.analysis.step_time import Scale, StepTime, scaled, step_time
 from shardspec.diagnostics.words import binary_bytes, seconds_text, three_figures
 from shardspec.ir.calibration import Calibration
@@ -95,6 +96,15 @@ class Cost:
     def basis(self) -> Basis:
         """Return how well it is known what the step computes and sends."""
         return "modelled" if self.compiler is None else "compiled"
+
+    @property
+    def sends_interval(self) -> Interval | None:
+        """Return where what a compiler sends is in nine of ten traced steps; None of others."""
+        hardware = self.target.hardware
+        if self.step is None or self.step.source != "code" or hardware is None:
+            return None
+        sent = sum(each.wire_bytes for each in self.step.collectives)
+        return interval(sent, hardware.chip.platform, mode_of(self.step), "sends")
 
     @property
     def for_checks(self) -> Cost:

@@ -12,9 +12,10 @@ activations.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from shardspec.analysis.accuracy import SURE, Interval, Mode, fits_probability, interval
 from shardspec.analysis.memory import (
     Figure,
     Held,
@@ -79,6 +80,9 @@ class StepMemory:
       peak_at: the tick of the peak.
       is_partial: whether the step holds more, which could not be counted.
       is_refused: whether the compiler gave up for lack of memory.
+      interval: where a compiler's total is in nine of ten steps; None where it is known, or nothing
+        was learned of the target's devices.
+      fits_probability: how likely a device has room, by the same rows.
 
     Invariants:
       sum: `total` is the sum of the parts; its basis is that of the part that is known worst.
@@ -99,6 +103,8 @@ class StepMemory:
     peak_at: int = 0
     is_partial: bool = False
     is_refused: bool = False
+    interval: Interval | None = None
+    fits_probability: float | None = None
 
     @property
     def parts(self) -> dict[str, Amount]:
@@ -118,16 +124,25 @@ class StepMemory:
         return not self.total.bytes and self.host is None
 
     @property
-    def fits(self) -> bool | None:
-        """Say whether a device has room for what is counted here; None where that is unknown.
+    def is_too_large(self) -> bool:
+        """Say whether what is counted here is more than a device has room for."""
+        return self.is_refused or has_room(self.total.bytes, self.hbm_bytes) is False
 
-        Where the total is a floor, only a no is certain. Nothing counted says nothing.
+    @property
+    def fits(self) -> bool | None:
+        """Say whether a device has room for the step; None where that is unknown.
+
+        What is more than there is room for does not fit. Else it is decided where nine in ten steps
+        alike would go the same way, by `fits_probability`. Nothing counted says nothing.
         """
-        if self.is_refused:
+        if self.is_too_large:
             return False
-        if self.is_empty:
+        if self.is_empty or self.is_partial or self.hbm_bytes is None:
             return None
-        return has_room(self.total.bytes, self.hbm_bytes, is_partial=self.is_partial)
+        likely = self.fits_probability
+        if likely is None or likely >= SURE:
+            return True
+        return False if likely <= 1 - SURE else None
 
 
 def step_memory(plan: ShardingPlan, step: Step | None = None) -> StepMemory:
@@ -189,7 +204,7 @@ def _by_step(target: Target, step: Step) -> StepMemory:
         parts[kinds.of(tensor)] += size
     is_told = step.tensors or step.source != "compiler"
     made = {name: Amount(size, "floor") for name, size in parts.items()} if is_told else {}
-    return StepMemory(
+    found = StepMemory(
         parameters=_sum(roles.get("parameter", ())),
         optimizer=_sum(roles.get("optimizer", ())),
         batch=_sum(roles.get("batch", ())),
@@ -202,8 +217,28 @@ def _by_step(target: Target, step: Step) -> StepMemory:
         peak_at=at,
         is_partial=bool(step.uncounted("memory")),
         is_refused=False,
+        interval=None,
+        fits_probability=None,
         **made,
     )
+    return _likely(found, step, target) if step.source == "code" else found
+
+
+def _likely(held: StepMemory, step: Step, target: Target) -> StepMemory:
+    """Return what a traced step holds, with how well such a figure is known."""
+    if target.hardware is None:
+        return held
+    platform, total, mode = target.hardware.chip.platform, held.total.bytes, mode_of(step)
+    return replace(
+        held,
+        interval=interval(total, platform, mode, "memory"),
+        fits_probability=fits_probability(total, held.hbm_bytes, platform, mode),
+    )
+
+
+def mode_of(step: Step) -> Mode:
+    """Return whether a step trains or serves: whether it has a backward pass."""
+    return "train" if any(op.phase == "backward" for op in step.ops) else "serve"
 
 
 def _argument_amount(argument: StepArgument, target: Target) -> Amount:

@@ -92,6 +92,8 @@ def _memory(
         peak_at=0,
         is_partial=memory is None or bool(step.uncounted("memory")),
         is_refused=is_refused,
+        interval=None,
+        fits_probability=None,
         **{name: Amount(size, "compiled") for name, size in parts.items()},
     )
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 
 from shardspec.analysis import cost as figures
+from shardspec.analysis.accuracy import Interval
 from shardspec.analysis.room import room_lines
 from shardspec.analysis.step_memory import MARKS, StepMemory
 from shardspec.analysis.traffic import Asker, By, TrafficRow, group, of_arrays
@@ -140,7 +141,8 @@ def _memory(memory: StepMemory) -> Iterator[str]:
         yield "memory  nothing to count: there are no arrays"
         return
     parts = (f"   {name} {part}" for name, part in memory.parts.items() if part.bytes)
-    yield f"memory  {memory.total}{room_said(memory)}{''.join(parts)}"
+    within = _within(memory.interval)
+    yield f"memory  {memory.total}{within}{room_said(memory)}{''.join(parts)}"
     if memory.host is not None:
         yield f"        {memory.host} in host memory, for each device"
     alike = grouped(memory.peak, lambda each: (str(each.array), each.phase, each.place))
@@ -148,6 +150,14 @@ def _memory(memory: StepMemory) -> Iterator[str]:
     mark = memory.total.mark
     rows = (_tensors(group, mark) for group in largest[:_LARGEST])
     yield from columns(rows, right=(1,), indent=8, paths=3)
+
+
+def _within(found: Interval | None) -> str:
+    """Return where a figure is in nine of ten steps: ` (9.90 to 14.2 GiB)`."""
+    if found is None:
+        return ""
+    low, high = binary_bytes(found.low), binary_bytes(found.high)
+    return f" ({low.removesuffix(high[-4:])} to {high})"
 
 
 def _tensors(group: Sequence[StepTensor], mark: str) -> Cells:
@@ -218,7 +228,8 @@ def _sends(cost: figures.Cost, by: By, top: int, arrays: Collection[str] | None)
     count = round(sum(each.count for each in chosen))
     times = f"{count:,} collective{'' if count == 1 else 's'}"
     order = "" if by == "op" else f", by {_OF[by]}"
-    size = f"{least}{mark} {binary_bytes(total)}{share}"
+    within = _within(cost.sends_interval) if arrays is None else ""
+    size = f"{least}{mark} {binary_bytes(total)}{within}{share}"
     yield f"sends   {size} per device and step, in {times}{order}"
     rows = group(chosen, by)
     lines = (_cells(row, by, total) for row in rows[:top])

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple
 
+from shardspec.analysis.accuracy import SURE, Interval
 from shardspec.analysis.cost import Compiler, Cost
 from shardspec.analysis.layouts import inputs
 from shardspec.analysis.memory import room_text
@@ -22,7 +23,7 @@ from shardspec.analysis.step_time import StepTime
 from shardspec.analysis.traffic import OTHERS, By, group, of_arrays
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
 from shardspec.diagnostics.codes import BAD_COST
-from shardspec.diagnostics.words import grouped, natural, template
+from shardspec.diagnostics.words import grouped, natural, percent, template
 from shardspec.ir.step import Cause, CauseKind, Collective, Figure, Place, StepTensor, Unknown
 from shardspec.records import OMITTED, RecordError, data_of, record_of
 from shardspec.report.findings_forms import relative
@@ -132,6 +133,8 @@ class Memory:
     total: Amount
     hbm_bytes: int | None
     fits: bool | None
+    fits_probability: Annotated[float | None, OMITTED] = None
+    interval: Annotated[Interval | None, OMITTED] = None
     hbm_share: Annotated[float | None, OMITTED] = None
     host: Annotated[Amount | None, OMITTED] = None
     largest: tuple[Alive, ...]
@@ -244,6 +247,7 @@ class CostRecord:
     tokens_per_s: float | None
     unknown: tuple[Uncounted, ...] = ()
     added: Annotated[tuple[AddedRow, ...], OMITTED] = ()
+    sends_interval: Annotated[Interval | None, OMITTED] = None
     groups: Annotated[tuple[Group, ...] | None, OMITTED] = None
     collectives: tuple[Sent, ...]
 
@@ -322,6 +326,7 @@ def cost_record(
             for each in cost.added
             for at in (_line(each.place),)
         ),
+        sends_interval=cost.sends_interval,
         groups=None if by == "op" else tuple(rows),
         collectives=_collectives(sent),
     )
@@ -345,6 +350,8 @@ def _memory(memory: StepMemory) -> Memory:
         total=memory.total,
         hbm_bytes=memory.hbm_bytes,
         fits=memory.fits,
+        fits_probability=memory.fits_probability,
+        interval=memory.interval,
         hbm_share=memory.hbm_share,
         host=memory.host,
         largest=tuple(map(_alive, memory.peak[:_MOST_LARGEST])),
@@ -356,10 +363,15 @@ def room_said(memory: StepMemory | Memory) -> str:
     if memory.hbm_bytes is None:
         return " per device"
     room = f" of {room_text(memory.hbm_bytes, memory.hbm_share)} per device"
+    likely = memory.fits_probability
+    if memory.fits is False:
+        is_sure = likely is None or memory.total.bytes > memory.hbm_bytes
+        how = "" if likely is None or is_sure else f", {percent(1 - likely, 1)} likely"
+        return f"{room}, DOES NOT FIT{how}"
+    if likely is not None and (memory.fits or 1 - SURE < likely < SURE):
+        return f"{room}, {'fits' if memory.fits else 'may fit'}, {percent(likely, 1)} likely"
     if memory.fits is None:
         return f"{room}, whether it fits is unknown"
-    if not memory.fits:
-        return f"{room}, DOES NOT FIT"
     return f"{room}, {'may fit' if memory.total.basis == 'floor' else 'fits'}"
 
 

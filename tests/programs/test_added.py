@@ -37,9 +37,8 @@ ENTRY %main (a: bf16[1024,1024]) -> bf16[1024,1024] {
 def test_copies_and_what_is_done_again() -> None:
     program = read_program(PROGRAM, Mesh(()))
     assert isinstance(program, ReadProgram)
-    found = [
-        (each.what, each.array, each.bytes, each.runs, each.place.line) for each in program.added()
-    ]
+    added = added_by(program)
+    found = [(each.what, each.array, each.bytes, each.runs, each.place.line) for each in added]
     size = 2 << 20
     assert found == [
         ("copy", "bf16[1024, 1024]", size, 1, 3),

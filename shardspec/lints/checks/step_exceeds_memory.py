@@ -66,7 +66,7 @@ _SHOWN = 5
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each target whose devices have too little memory for the step."""
     for cost in context.costs:
-        if cost.step and cost.memory.fits is False and memory(cost.plan).fits:
+        if cost.step and cost.memory.is_too_large and memory(cost.plan).fits:
             yield _finding(cost)
 
 
@@ -79,10 +79,11 @@ def _finding(cost: Cost) -> Diagnostic:
         for name, part in held.parts.items()
         if part.bytes
     ]
+    least = " at the least" if held.total.basis == "floor" else ""
     return point(
         codes.STEP_EXCEEDS_MEMORY,
         f"the step holds {binary_bytes(held.total.bytes)} per device of target"
-        f" `{cost.target.name}` at the least; a device of {hardware.chip.title} has"
+        f" `{cost.target.name}`{least}; a device of {hardware.chip.title} has"
         f" {room_text(held.hbm_bytes, held.hbm_share)}",
         hardware.span or cost.target.span,
         f"{binary_bytes(held.hbm_bytes)} per device",

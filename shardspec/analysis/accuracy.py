@@ -1,0 +1,115 @@
+"""How far the model of a traced step is off, learned from steps that it was not fitted to.
+
+Random steps were predicted, and compiled by the compilers of their targets. What a compiler held
+and sent, over what was predicted, is a distribution for each kind of device, of training and of
+serving. An interval holds nine in ten of it, and the share of it that a device has room for is how
+likely the step fits. The steps have layers scanned and unrolled, several kinds of attention and of
+experts, optimizers, caches, with and without constraints.
+
+Source: benchmarks/data/generated_steps.json, by `python -m tests.generated --accuracy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+#: What is off: the bytes that a device holds, or sends.
+Off = Literal["memory", "sends"]
+Mode = Literal["train", "serve"]
+#: How likely a step has to fit, or not to, for that to be said without a compiler.
+SURE = 0.9
+#: The shares of all steps that are at or below each ratio of `Rows`.
+LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
+
+
+class Rows(NamedTuple):
+    """What rows say: compiled over predicted, at `LEVELS`.
+
+    Attributes:
+      size: how many rows; more of them say more about what is rare.
+    """
+
+    size: int
+    ratios: tuple[float, ...]
+
+
+LEARNED: dict[tuple[str, Mode, Off], Rows] = {
+    ("tpu", "train", "memory"): Rows(35, (0.89, 0.983, 1.03, 1.29, 1.7, 2.32, 2.95)),
+    ("tpu", "train", "sends"): Rows(35, (0.812, 0.856, 1.0, 1.01, 1.41, 1.71, 2.84)),
+    ("tpu", "serve", "memory"): Rows(16, (0.739, 0.895, 0.998, 1.15, 1.68, 3.24, 3.7)),
+    ("tpu", "serve", "sends"): Rows(15, (1.0, 1.0, 1.0, 1.35, 18.8, 36.1, 54.5)),
+    ("gpu", "train", "memory"): Rows(19, (1.04, 1.12, 1.21, 1.32, 1.58, 3.44, 3.48)),
+    ("gpu", "train", "sends"): Rows(19, (0.622, 0.999, 1.0, 1.0, 1.7, 3.33, 10.0)),
+    ("gpu", "serve", "memory"): Rows(10, (1.24, 1.26, 1.57, 1.68, 1.86, 3.15, 3.29)),
+    ("gpu", "serve", "sends"): Rows(10, (1.0, 1.0, 1.01, 1.15, 16.5, 91.0, 98.5)),
+}
+
+
+class Interval(NamedTuple):
+    """Bytes between which a figure is in nine of ten steps."""
+
+    low: int
+    high: int
+
+
+def learned(ratios: Sequence[float]) -> Rows:
+    """Return what ratios of compiled over predicted figures say.
+
+    The k-th smallest of n is at the level k / (n + 1): n rows do not say how rare is what none of
+    them is. Beyond the first and the last, levels have their ratio.
+
+    >>> learned([1.0, 1.5, 2.0])
+    Rows(size=3, ratios=(1.0, 1.0, 1.0, 1.5, 2.0, 2.0, 2.0))
+    """
+    ordered, count = sorted(ratios), len(ratios)
+    known = [(rank / (count + 1), ratio) for rank, ratio in enumerate(ordered, 1)]
+    return Rows(count, tuple(float(f"{_at(known, level):.3g}") for level in LEVELS))
+
+
+def interval(predicted: int, platform: str, mode: Mode, off: Off) -> Interval | None:
+    """Return where a compiler's figure is in nine of ten steps; None where nothing was learned.
+
+    Invariants:
+      order: low <= high.
+    """
+    rows = LEARNED.get((platform, mode, off))
+    if rows is None:
+        return None
+    return Interval(round(predicted * rows.ratios[0]), round(predicted * rows.ratios[-1]))
+
+
+def fits_probability(predicted: int, limit: int | None, platform: str, mode: Mode) -> float | None:
+    """Return how likely a step fits a device; None where nothing was learned, or no limit is known.
+
+    It is never 0 or 1: a step may be unlike all rows.
+
+    Invariants:
+      order: more room is never less likely to be enough.
+    """
+    rows = LEARNED.get((platform, mode, "memory"))
+    if rows is None or limit is None or not predicted:
+        return None
+    least = 1 / (rows.size + 1)
+    found = _at(list(zip(rows.ratios, LEVELS, strict=True)), limit / predicted)
+    if limit / predicted < rows.ratios[0]:
+        found = least
+    elif limit / predicted > 2 * rows.ratios[-1]:
+        found = 1 - least
+    return min(max(found, least), 1 - least)
+
+
+def _at(points: Sequence[tuple[float, float]], where: float) -> float:
+    """Return the height of a line through points; beyond them, of the nearest.
+
+    >>> _at([(1.0, 10.0), (2.0, 20.0)], 1.5), _at([(1.0, 10.0), (2.0, 20.0)], 0.0)
+    (15.0, 10.0)
+    """
+    return next(_between(points, where), points[-1][1] if where > points[0][0] else points[0][1])
+
+
+def _between(points: Sequence[tuple[float, float]], where: float) -> Iterator[float]:
+    for (left, low), (right, high) in pairwise(points):
+        if left < where <= right:
+            yield low + (high - low) * (where - left) / (right - left)

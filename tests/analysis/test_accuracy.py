@@ -1,0 +1,81 @@
+"""How well the model is known: laws of intervals and of how likely a step fits."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardspec.analysis import accuracy
+from shardspec.analysis.accuracy import LEARNED, LEVELS, SURE, fits_probability, interval, learned
+from shardspec.analysis.step_memory import Amount, StepMemory
+
+ratios = st.lists(st.floats(0.01, 100.0), min_size=1, max_size=60)
+sizes = st.integers(0, 2**40)
+platforms = st.sampled_from(("tpu", "gpu"))
+modes: st.SearchStrategy[accuracy.Mode] = st.sampled_from(("train", "serve"))
+
+
+@given(ratios)
+def test_what_is_learned_rises_and_stays_within_the_rows(found: list[float]) -> None:
+    rows = learned(found)
+    assert rows.size == len(found)
+    assert list(rows.ratios) == sorted(rows.ratios)
+    assert min(found) * 0.995 <= rows.ratios[0]
+    assert rows.ratios[-1] <= max(found) * 1.005
+
+
+@given(ratios.filter(lambda found: len(found) >= 20))
+def test_nine_in_ten_rows_are_within_the_interval(found: list[float]) -> None:
+    rows = learned(found)
+    low, high = rows.ratios[0] * 0.99, rows.ratios[-1] * 1.01
+    assert sum(low <= each <= high for each in found) >= 0.88 * len(found)
+
+
+@given(sizes, platforms, modes)
+def test_an_interval_is_in_order(predicted: int, platform: str, mode: accuracy.Mode) -> None:
+    for off in ("memory", "sends"):
+        found = interval(predicted, platform, mode, off)  # type: ignore[arg-type]
+        assert found is not None
+        assert 0 <= found.low <= found.high
+
+
+@given(sizes.filter(bool), st.lists(sizes, min_size=2), platforms, modes)
+def test_more_room_is_never_less_likely_enough(
+    predicted: int, limits: list[int], platform: str, mode: accuracy.Mode
+) -> None:
+    likely = [fits_probability(predicted, each, platform, mode) for each in sorted(limits)]
+    assert all(each is not None and 0 < each < 1 for each in likely)
+    assert all(a <= b for a, b in itertools.pairwise(likely) if a is not None and b is not None)
+
+
+def test_few_rows_are_never_sure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LEARNED, ("tpu", "train", "memory"), learned([1.0, 1.1, 1.2]))
+    assert fits_probability(1, 1000, "tpu", "train") == 0.75
+    assert fits_probability(1000, 1, "tpu", "train") == 0.25
+
+
+def test_nothing_is_learned_of_cpus_and_of_nothing() -> None:
+    assert interval(1, "cpu", "train", "memory") is None
+    assert fits_probability(1, 2, "cpu", "train") is None
+    assert fits_probability(0, 2, "tpu", "train") is None
+    assert fits_probability(1, None, "tpu", "train") is None
+    assert len(LEVELS) == len(next(iter(LEARNED.values())).ratios)
+
+
+HELD = StepMemory(Amount(10), temporaries=Amount(10, "floor"), hbm_bytes=30)
+
+
+@pytest.mark.parametrize(
+    ("likely", "fits"), [(0.95, True), (SURE, True), (0.6, None), (0.05, False), (None, True)]
+)
+def test_whether_it_fits_is_said_where_it_is_sure(likely: float | None, fits: bool | None) -> None:
+    assert replace(HELD, fits_probability=likely).fits is fits
+    too_large = replace(HELD, hbm_bytes=19, fits_probability=likely)
+    assert too_large.fits is False
+    assert too_large.is_too_large
+    partial = replace(HELD, is_partial=True, fits_probability=likely)
+    assert partial.fits is None, "more is held than is counted"
