@@ -8,6 +8,7 @@ import pytest
 
 import shardspec
 from shardspec import pipeline
+from shardspec.analysis import accuracy
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.step_time import AxisTime, StepTime
 from shardspec.analysis.traffic import BY, By
@@ -111,6 +112,31 @@ def cost(time: StepTime | None = TIME) -> Cost:
 
 def text(found: Cost, by: By = "op", width: int = 100, top: int = 10) -> str:
     return "\n".join(fitted(cost_lines(found, by, top=top), width))
+
+
+@pytest.fixture(autouse=True)
+def rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing be learned of the model: what rows say changes with them."""
+    monkeypatch.setattr(accuracy, "LEARNED", {})
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"),
+    [
+        (1.5, "(4.00 to 6.00 MiB) of 95.7 GiB per device, fits, 95 % likely"),
+        (30000.0, "(4.00 MiB to 117 GiB) of 95.7 GiB per device, may fit, 70 % likely"),
+    ],
+)
+def test_how_well_it_is_known_is_printed(
+    monkeypatch: pytest.MonkeyPatch, ratio: float, said: str
+) -> None:
+    found = accuracy.Rows(19, (1.0,) * 4 + (ratio,) * 3)
+    known = {("tpu", "serve", off): found for off in ("memory", "sends")}
+    monkeypatch.setattr(accuracy, "LEARNED", known)
+    printed = " ".join(text(cost()).split())
+    assert f"memory ~ 4.00 MiB {said}" in printed
+    sends = "10.6 to 15.9 GiB" if ratio < 2 else "10.6 GiB to 311 TiB"
+    assert f"sends ~ 10.6 GiB ({sends}) per device and step" in printed
 
 
 def test_what_is_printed() -> None:
