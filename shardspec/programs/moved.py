@@ -140,7 +140,8 @@ class Traffic:
         if kind == "scatter":
             return sizes[len(names) // 2 + 1 :]
         whole = [float(math.prod(array.shape)) for array in found.arrays]
-        return whole[:1] if kind == "copy-start" else whole
+        has_scratch = kind == "copy-start" or target_of(found).startswith("__cu")
+        return whole[:1] if has_scratch else whole
 
     def _element(self, body: Computation, name: str) -> list[float]:
         found = _named(body, name)

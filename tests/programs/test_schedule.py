@@ -246,6 +246,16 @@ def test_a_product_takes_its_flops_and_its_mfu_is_what_is_useful() -> None:
     assert found.mfu == pytest.approx(share / 2)
 
 
+def test_a_call_of_cublas_is_a_product_and_its_workspace_is_no_traffic() -> None:
+    stated = '"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"]}'
+    call = f'custom_call_target="__cublas$gemm", backend_config={{{stated}}}'
+    line = f"%d = (bf16[4096,16], s8[1073741824]) custom-call(%p, %w), {call}"
+    plan = plan_of("2 * h100", "data: 2 @ dcn, model: 8")
+    found = timed(program("%w = bf16[8192,16] constant({...})", line), plan)
+    moved = BYTES + 2 * (8192 + 4096) * 16
+    assert found.compute_seconds == pytest.approx(moved / (3.35e12 * 0.79))
+
+
 FROM = f"channel_id=7, replica_groups={GROUPS['data']}, dimensions={{0}}"
 FLAGS = 'backend_config={"async_collective_fusion_config":{"flag_end":"'
 START, REST = f'{FLAGS}-1","flag_start":"-1"}}}}', f'{FLAGS}8","flag_start":"2"}}}}'
