@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
 
 from shardspec.diagnostics.words import seconds_text
 from shardspec.ir.calibration import Calibration, MatmulTable
@@ -26,8 +26,8 @@ from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Chip, Target, array_bytes
 from shardspec.ir.step import CollectiveKind, Step, StepOp, idle_ways
 from shardspec.topology.explanation import slices_of
-from shardspec.topology.placement import Placement, place
-from shardspec.topology.walk import legs, walk_seconds
+from shardspec.topology.placement import Placement, placed
+from shardspec.topology.walk import Leg, legs, walk_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +85,15 @@ class AxisTime:
 
     def __str__(self) -> str:
         """Return `tensor ~ 2.29 s, all exposed`."""
+        return self.text("~")
+
+    def text(self, mark: str) -> str:
+        """Return `tensor x~ 2.29 s, all exposed`, with the mark of its basis."""
         exposed = seconds_text(self.exposed_seconds)
         if self.exposed_seconds >= self.seconds:
             exposed = "all"
         said = f", {exposed} exposed" if self.exposed_seconds else ", hidden"
-        return f"{self.mesh_axis} ~ {seconds_text(self.seconds)}{said}"
+        return f"{self.mesh_axis} {mark} {seconds_text(self.seconds)}{said}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,7 @@ class StepTime:
         or by several devices alike.
       notes: what could not be counted as it is.
       scale: by what all seconds are multiplied, so that a step that was measured takes what it did.
+      basis: `compiled` where the seconds were read from the schedule of a compiled program.
 
     Invariants:
       sum: step_seconds is compute_seconds and what the axes expose.
@@ -117,6 +122,12 @@ class StepTime:
     mfu: float
     notes: tuple[str, ...] = ()
     scale: float = 1.0
+    basis: Literal["modelled", "compiled"] = "modelled"
+
+    @property
+    def mark(self) -> str:
+        """Return `x~` where a compiler made the schedule, else `~`: no time is exact."""
+        return "x~" if self.basis == "compiled" else "~"
 
     @property
     def step_seconds(self) -> float:
@@ -130,6 +141,53 @@ class StepTime:
         shares["memory"] = self.hbm_seconds
         shares["compute"] = self.compute_seconds - self.hbm_seconds
         return max(reversed(shares), key=lambda name: shares[name])
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The links between devices, and how long a collective takes over them.
+
+    Attributes:
+      measured: the calibration of this machine and mesh, where there is one.
+    """
+
+    placement: Placement
+    target: Target
+    measured: Calibration | None
+    _walks: dict[tuple[str, ...], tuple[Leg, ...] | None] = field(default_factory=dict, repr=False)
+
+    def legs(self, axes: tuple[str, ...]) -> tuple[Leg, ...] | None:
+        """Return the legs of a collective over mesh axes; None where a speed is not known."""
+        if axes not in self._walks:
+            self._walks[axes] = legs(self.placement, axes)
+        return self._walks[axes]
+
+    def seconds(
+        self, kind: CollectiveKind, axes: tuple[str, ...], payload_bytes: int
+    ) -> float | None:
+        """Return how long a collective takes, measured or by the links; None where neither is."""
+        curve = self.measured.curve(kind, axes) if self.measured else None
+        if curve is not None:
+            return curve.at(payload_bytes)
+        stretch = self.legs(axes)
+        return None if stretch is None else walk_seconds(kind, payload_bytes, stretch)
+
+    def notes(self, step: Step) -> Iterator[str]:
+        """Yield that a step goes over DCN, whose losses are not modelled, or unmeasured links."""
+        names = {name for each in step.collectives for name in each.mesh_axes}
+        for axis in self.placement.axes:
+            if axis.axis.name in names and slices_of(axis, self.placement) > 1:
+                yield (
+                    f"`{axis.axis.name}` goes over DCN, at the bandwidth of the hosts: how steps"
+                    " lose over more slices or nodes is not modelled"
+                )
+        yield from _unmeasured(self.target, step)
+
+
+def links_of(plan: ShardingPlan) -> Links | None:
+    """Return the links under the mesh of a plan; None where it cannot lie on its machine."""
+    found = placed(plan.target, plan.spec.policy.order)
+    return None if found is None else Links(found, plan.target, _curves(plan.target))
 
 
 class Scale(NamedTuple):
@@ -179,19 +237,19 @@ class Work(NamedTuple):
 
 def step_work(step: Step, chip: Chip, constants: Constants = FITTED) -> Work | None:
     """Return what a step takes of a device of a chip; None where the catalogue has no speeds."""
-    if not _is_timed(chip):
+    if not is_timed(chip):
         return None
     times = [(op_seconds(op, chip, constants), op.count) for op in step.ops]
     moved = update_bytes(step) + constants.passes * sum(map(made_bytes, step.ops))
-    beside = moved / _per_device(chip.hbm_bytes_per_s, chip)
+    beside = moved / per_device(chip.hbm_bytes_per_s, chip)
     compute = beside + sum(max(pair) * count for pair, count in times)
     memory = beside + sum(hbm * count for (flops, hbm), count in times if hbm > flops)
-    own = sum(_own_seconds(op, step, chip) for op in step.ops)
+    own = sum(own_seconds(op, step, chip) for op in step.ops)
     sends: dict[tuple[CollectiveKind, tuple[str, ...], int], float] = {}
     for each in step.collectives:
         key = each.kind, each.mesh_axes, each.payload_bytes
         sends[key] = sends.get(key, 0) + each.count
-    return Work(compute, memory, own, sends, tuple(_uncounted(step)))
+    return Work(compute, memory, own, sends, tuple(silent_kernels(step)))
 
 
 def step_time(
@@ -209,21 +267,19 @@ def step_time(
     work = work or step_work(step, hardware.chip, constants)
     if work is None:
         return None
-    placement = place(plan.target, plan.spec.policy.order)
-    if not isinstance(placement, Placement):
-        return None
-    sent = _sent(placement, work.sends, _curves(plan.target))
-    if sent is None:
+    links = links_of(plan)
+    sent = None if links is None else _sent(links, work.sends)
+    if links is None or sent is None:
         return None
     compute, memory = work.compute_seconds, work.hbm_seconds
     axes = tuple(_axis_times(sent, compute, constants.shown))
     whole = compute + sum(axis.exposed_seconds for axis in axes)
-    notes = (*work.notes, *_over_dcn(placement, step), *_unmeasured(plan.target, step))
+    notes = (*work.notes, *links.notes(step))
     mfu = work.own_seconds / whole if whole else 0.0
     return StepTime(compute, memory, axes, SPREAD[hardware.chip.platform], mfu, notes)
 
 
-def _own_seconds(op: StepOp, step: Step, chip: Chip) -> float:
+def own_seconds(op: StepOp, step: Step, chip: Chip) -> float:
     """Return what the model's own FLOPs in an operation take at the peak.
 
     Work that is done again is none of them, and what several devices all do counts once.
@@ -233,7 +289,8 @@ def _own_seconds(op: StepOp, step: Step, chip: Chip) -> float:
     return op.flops * op.count * op.useful / idle_ways(op, step.mesh) / peak(op.dtype, chip)
 
 
-def _is_timed(chip: Chip) -> bool:
+def is_timed(chip: Chip) -> bool:
+    """Say whether the catalogue has the speeds of a chip."""
     return None not in (chip.bf16_flops_per_s, chip.hbm_bytes_per_s, chip.matmul_efficiency)
 
 
@@ -252,7 +309,7 @@ def peak(dtype: str, chip: Chip) -> float:
         1: chip.fp8_flops_per_s if dtype.startswith("f8") else chip.int8_ops_per_s,
         4: (chip.bf16_flops_per_s or 0.0) / (2 if chip.platform == "gpu" else 1),
     }.get(array_bytes((1,), dtype))
-    return _per_device(per_s or chip.bf16_flops_per_s, chip)
+    return per_device(per_s or chip.bf16_flops_per_s, chip)
 
 
 def efficiency(chip: Chip, dtype: str, m: float, k: float, n: float) -> float:
@@ -294,7 +351,7 @@ def matmul_seconds(chip: Chip, dtype: str, m: float, k: float, n: float) -> floa
     """Return the roofline of a matmul on one device: the longer of its FLOPs and its bytes."""
     read, written = (array_bytes((8,), each) / 8 for each in (dtype, result_dtype(dtype)))
     moved = read * (m * k + k * n) + written * m * n
-    return max(2 * m * k * n / peak(dtype, chip), moved / _per_device(chip.hbm_bytes_per_s, chip))
+    return max(2 * m * k * n / peak(dtype, chip), moved / per_device(chip.hbm_bytes_per_s, chip))
 
 
 def result_dtype(dtype: str) -> str:
@@ -324,7 +381,7 @@ def op_seconds(op: StepOp, chip: Chip, constants: Constants = FITTED) -> tuple[f
 
     Source: NVIDIA Transformer Engine and Google's Qwix quantise the products with weights.
     """
-    hbm = op_bytes(op) / _per_device(chip.hbm_bytes_per_s, chip)
+    hbm = op_bytes(op) / per_device(chip.hbm_bytes_per_s, chip)
     if op.kind == "kernel":
         return constants.kernel * op.flops / peak("bf16", chip), hbm
     cost = constants.narrow if array_bytes((8,), op.dtype) <= 8 else 1.0
@@ -375,7 +432,8 @@ def update_bytes(step: Step) -> int:
     return 3 * (held["donated"] or held["parameter"]) + 2 * held["optimizer"]
 
 
-def _per_device(per_chip: float | None, chip: Chip) -> float:
+def per_device(per_chip: float | None, chip: Chip) -> float:
+    """Return what one device has of a speed of its chip."""
     assert per_chip is not None, "only a chip that has its speeds is timed"
     return per_chip / chip.devices_per_chip
 
@@ -402,24 +460,16 @@ def _unmeasured(target: Target, step: Step) -> Iterator[str]:
 
 
 def _sent(
-    placement: Placement,
-    sends: Mapping[tuple[CollectiveKind, tuple[str, ...], int], float],
-    measured: Calibration | None,
+    links: Links, sends: Mapping[tuple[CollectiveKind, tuple[str, ...], int], float]
 ) -> dict[str, float] | None:
-    """Return how long all collectives take, measured or by the links; None where none is known."""
-    walks = {axes: legs(placement, axes) for axes in {axes for _, axes, _ in sends}}
+    """Return how long all collectives take; None where that of one is not known."""
     sent: dict[str, float] = {}
     for (kind, axes, payload_bytes), count in sends.items():
-        stretch = walks[axes]
-        curve = measured.curve(kind, axes) if measured else None
-        if curve is not None:
-            seconds = count * curve.at(payload_bytes)
-        elif stretch is not None:
-            seconds = count * walk_seconds(kind, payload_bytes, stretch)
-        else:
+        seconds = links.seconds(kind, axes, payload_bytes)
+        if seconds is None:
             return None
         name = "+".join(sorted(axes))
-        sent[name] = sent.get(name, 0.0) + seconds
+        sent[name] = sent.get(name, 0.0) + count * seconds
     return sent
 
 
@@ -431,19 +481,8 @@ def _axis_times(sent: dict[str, float], compute_seconds: float, shown: float) ->
         yield AxisTime(name, seconds, seconds * shown)
 
 
-def _uncounted(step: Step) -> Iterator[str]:
+def silent_kernels(step: Step) -> Iterator[str]:
     """Yield the kernels that do not say what they compute."""
     silent = {str(op.place) for op in step.ops if op.kind == "kernel" and not op.flops}
     for at in sorted(silent):
         yield f"the kernel at {at} does not state its FLOPs: it counts by its bytes"
-
-
-def _over_dcn(placement: Placement, step: Step) -> Iterator[str]:
-    """Yield that a step goes over DCN, whose losses are not modelled."""
-    names = {name for each in step.collectives for name in each.mesh_axes}
-    for placed in placement.axes:
-        if placed.axis.name in names and slices_of(placed, placement) > 1:
-            yield (
-                f"`{placed.axis.name}` goes over DCN, at the bandwidth of the hosts: how steps lose"
-                " over more slices or nodes is not modelled"
-            )

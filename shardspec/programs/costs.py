@@ -27,6 +27,7 @@ from shardspec.programs.op_names import split_name
 from shardspec.programs.products import kind_of
 from shardspec.programs.proof import with_causes
 from shardspec.programs.reading import UNKNOWN_MAKER, ReadProgram
+from shardspec.programs.schedule import schedule_time
 
 #: Where `StepMemory` holds arguments of a role.
 _PARTS: Mapping[Role, str] = {
@@ -69,8 +70,15 @@ def compiled_cost(
     place = program.step.place if predicted.step is None else predicted.step.place
     step = replace(with_causes(program.step, predicted), notes=notes, place=place)
     held = _memory(predicted, program, memory, is_refused=NO_ROOM in refusal)
-    added = added_by(program)
-    return replace(predicted, step=step, memory=held, compiler=by, added=added, predicted=predicted)
+    return replace(
+        predicted,
+        step=step,
+        memory=held,
+        time=schedule_time(program, predicted.plan) or predicted.time,
+        compiler=by,
+        added=added_by(program),
+        predicted=predicted,
+    )
 
 
 def _memory(

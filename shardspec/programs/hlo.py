@@ -21,7 +21,8 @@ _INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (.*)$")
 _OPERATION = re.compile(r"([a-z][\w\-]*)\(")
 _COMMENT = re.compile(r"/\*[^*]*\*/")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?$)')
-_ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,<=]*)\]")
+_ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,<=]*)\](\{[^{}]*+\})?")
+_SPACE = re.compile(r"S\((\d+)\)")
 _PARENTHESIS = re.compile(r"[()]")
 _CALLED = re.compile(
     r"\b(?:calls|to_apply|body|condition|called_computations|branch_computations"
@@ -49,10 +50,15 @@ _MOST_DIMS = 64
 
 @dataclass(frozen=True, slots=True)
 class HloArray:
-    """One array of a type, as it lies on one device."""
+    """One array of a type, as it lies on one device.
+
+    Attributes:
+      space: the memory that it lies in, by XLA's number; 0 is that of the device.
+    """
 
     dtype: str
     shape: Shape
+    space: int = 0
 
     @property
     def bytes(self) -> int:
@@ -327,11 +333,12 @@ def arrays_of(kind: str) -> Iterator[HloArray]:
     >>> [str(each.shape) for each in arrays_of("(f32[2,<=3]{1,0:T(8,128)}, (u32[], token[]))")]
     ['(2, 3)', '()']
     """
-    for dtype, sizes in _ARRAY.findall(kind):
+    for dtype, sizes, layout in _ARRAY.findall(kind):
         known = _dtype(dtype)
         if known:
             found = (size.removeprefix("<=") for size in sizes.split(",")[:_MOST_DIMS] if size)
-            yield HloArray(known, tuple(map(number, found)))
+            space = _SPACE.search(layout)
+            yield HloArray(known, tuple(map(number, found)), number(space[1]) if space else 0)
 
 
 def _dtype(name: str) -> str | None:

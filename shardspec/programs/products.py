@@ -1,6 +1,7 @@
 """What a compiled program computes: FLOPs and einsums of products, as each compiler prints them.
 
-XLA prints products as `dot` for GPUs and CPUs. For TPUs they are convolutions, in which a dimension
+XLA prints products as `dot` for GPUs and CPUs, or as calls of cuBLAS. For TPUs they are
+convolutions, in which a dimension
 of a batch is one of space that the window does not mix; only taps on elements that are there count.
 """
 
@@ -20,6 +21,8 @@ from shardspec.programs.hlo import Instruction, number
 
 #: How the targets of custom calls begin that are kernels; the others are marks, or move memory.
 _KERNELS = ("tpu_custom_call", "__cu", "__onednn", "__triton", "triton", "mosaic", "__gpu$")
+#: What a call of cuBLAS contracts of its first operand.
+_CONTRACTED = re.compile(r'"lhs_contracting_dimensions":\[([\d",\s]*+)\]')
 _WINDOW = re.compile(r"\bwindow=\{([^{}]*+)\}")
 _LABELS = re.compile(r"\bdim_labels=([a-z\d?]+)_([a-z\d?]+)->([a-z\d?]+)")
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -30,6 +33,8 @@ _MOST_TAPS = 1 << 14
 def kind_of(each: Instruction) -> OpKind | None:
     """Return what an instruction computes, None for one that a compiler fuses away."""
     if each.operation == "custom-call":
+        if _gemm(each) is not None:
+            return "einsum"
         return "kernel" if target_of(each).startswith(_KERNELS) else None
     return op_info(each.operation).kind
 
@@ -38,11 +43,20 @@ def flops_of(each: Instruction, operands: Sequence[Shape], result: Shape) -> int
     """Return the FLOPs each time a product runs; 0 of what is none."""
     if len(operands) < 2:
         return 0
-    if each.operation == "dot":
-        contracted = each.numbers("lhs_contracting_dims")
+    gemm = _gemm(each)
+    if each.operation == "dot" or gemm is not None:
+        contracted = each.numbers("lhs_contracting_dims") if gemm is None else gemm
         sizes = (operands[0][at] for at in contracted if at < len(operands[0]))
         return 2 * math.prod(result) * math.prod(sizes)
     return _convolution_flops(each, operands, result) if each.operation == "convolution" else 0
+
+
+def _gemm(each: Instruction) -> tuple[int, ...] | None:
+    """Return what a call of cuBLAS contracts of its first operand; None of anything else."""
+    if each.operation != "custom-call" or not target_of(each).startswith("__cublas$"):
+        return None
+    stated = _CONTRACTED.search(each.attributes)
+    return None if stated is None else tuple(map(number, re.findall(r"\d+", stated.group(1))))
 
 
 def einsum_of(each: Instruction, ranks: Sequence[int]) -> str:

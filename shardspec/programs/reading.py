@@ -11,7 +11,7 @@ compute meanwhile; it is told here as if it had done neither.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, takewhile
 from typing import NamedTuple
@@ -33,7 +33,7 @@ from shardspec.programs.products import einsum_of, flops_of, kind_of
 
 #: How libtpu marks the parts of a collective that goes on while others compute; -1 is its start.
 _CONTINUES = '"async_collective_fusion_config":{"flag_end":"'
-_STARTS = f'{_CONTINUES}-1"'
+STARTS = f'{_CONTINUES}-1"'
 #: What only hands on what others make.
 _CARRIES = frozenset(("while", "conditional", "parameter", "tuple", "get-tuple-element"))
 #: What libtpu calls a fusion of an all-reduce with the slice that each device keeps of it.
@@ -96,6 +96,26 @@ class ReadProgram:
     def estimates(self) -> tuple[Estimate, ...]:
         """Return what operations take by the compiler's own estimate; none where it states none."""
         return tuple(estimates_of(self._reader.calls, self._reader.told))
+
+    def parts(self) -> Parts:
+        """Return the program, and what each of its instructions computes and sends."""
+        sends: dict[Ref, list[Collective]] = {}
+        for ref, sent in self._reader.collectives:
+            sends.setdefault(ref, []).append(sent)
+        return Parts(self._reader.calls, dict(self._reader.ops), sends, self._reader.other_end)
+
+
+class Parts(NamedTuple):
+    """A compiled program, instruction by instruction.
+
+    Attributes:
+      other_end: of a receive from other slices the send, and the other way around.
+    """
+
+    calls: Calls
+    ops: Mapping[Ref, ir.StepOp]
+    sends: Mapping[Ref, Sequence[Collective]]
+    other_end: Callable[[Ref, Instruction], Ref]
 
 
 def read_program(
@@ -168,8 +188,8 @@ class _Reader:
     mesh: Mesh
     slices: Slices
     given: tuple[ir.StepArgument | None, ...]
-    collectives: list[tuple[str, Collective]] = field(default_factory=list)
-    ops: list[tuple[str, ir.StepOp]] = field(default_factory=list)
+    collectives: list[tuple[Ref, Collective]] = field(default_factory=list)
+    ops: list[tuple[Ref, ir.StepOp]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     unknown: list[tuple[str, ir.Unknown]] = field(default_factory=list)
     clock: int = 0
@@ -194,8 +214,8 @@ class _Reader:
         return Step(
             "compiler",
             self.mesh,
-            tuple(op for name, op in self.ops if name not in unused),
-            tuple(sent for name, sent in self.collectives if name not in unused),
+            tuple(op for ref, op in self.ops if ref.computation not in unused),
+            tuple(sent for ref, sent in self.collectives if ref.computation not in unused),
             arguments=self.arguments,
             end=self.clock,
             notes=tuple(dict.fromkeys(self.notes)),
@@ -226,17 +246,15 @@ class _Reader:
         crossing = crossing_of(each, self.slices) if operation == "send" else None
         self.was_backward = self.was_backward or phase_of(each.op_name) == "backward"
         if operation in IN_HLO:
-            if _CONTINUES not in each.attributes or _STARTS in each.attributes:
+            if _CONTINUES not in each.attributes or STARTS in each.attributes:
                 members = members_of(each, self.slices)
                 rows = self._rows(ref, each, IN_HLO[operation], members)
-                self.collectives += ((ref.computation, row) for row in rows)
+                self.collectives += ((ref, row) for row in rows)
         elif crossing is not None:
             alone = replace(each, operands=each.operands[:1])  # without its token
-            self.collectives += (
-                (ref.computation, row) for row in self._rows(ref, alone, *crossing)
-            )
+            self.collectives += ((ref, row) for row in self._rows(ref, alone, *crossing))
         elif kind_of(each) is not None:
-            self.ops.append((ref.computation, self._op(ref, each)))
+            self.ops.append((ref, self._op(ref, each)))
         missing = uncounted(each, crosses=crossing is not None)
         if missing is not None and not self._goes_on(ref, each):
             self._miss(ref, *missing)
@@ -261,7 +279,8 @@ class _Reader:
                     ref = Ref(computation.name, each.name)
                     if not is_local(each):
                         self._miss(ref, base(each.operation), _NOT_RUN, ALL)
-        sending = self.calls.callers(name for name, _ in (*self.collectives, *self.unknown))
+        sent = (ref.computation for ref, _ in self.collectives)
+        sending = self.calls.callers((*sent, *(name for name, _ in self.unknown)))
         for ref in self.calls.endless:
             found = self.calls.instruction(ref)
             sends = found is not None and not sending.isdisjoint(called_by(found))
@@ -294,12 +313,12 @@ class _Reader:
     def _result(self, ref: Ref, each: Instruction, at: int) -> Element:
         """Return what a collective gives for one array; across slices, what is received."""
         if each.operation == "send":
-            return self._other_end(ref, each), (0,)
+            return self.other_end(ref, each), (0,)
         kind = IN_HLO.get(base(each.operation))
         are_parts = kind is not None and kind.traits.takes_parts
         return ref, (at,) if len(each.operands) > 1 and not are_parts else ()
 
-    def _other_end(self, ref: Ref, each: Instruction) -> Ref:
+    def other_end(self, ref: Ref, each: Instruction) -> Ref:
         """Return what is received for what is sent to other slices, and the other way around."""
         key = _RENDEZVOUS.search(each.attributes)
         if key is not None and not self.ends:
@@ -426,7 +445,7 @@ class _Reader:
         for _ in range(_NEAR):
             found = self.calls.instruction(ref)
             if found is not None and found.operation == "recv":
-                ref = self._other_end(ref, found)
+                ref = self.other_end(ref, found)
                 found = self.calls.instruction(ref)
             if found is None or not found.operands:
                 return
@@ -439,7 +458,7 @@ class _Reader:
     def _readers(self, ref: Ref) -> Iterator[Instruction]:
         found = self.calls.instruction(ref)
         if found is not None and found.operation == "send":
-            ref = self._other_end(ref, found)
+            ref = self.other_end(ref, found)
         for at, _ in self.origins.readers(ref, _NEAR * _NEAR):
             yield from self._outward(at)
 
@@ -484,8 +503,8 @@ class _Reader:
         return frozenset(unused)
 
     def _cost(self, names: frozenset[str]) -> tuple[int, float]:
-        wire = sum(sent.wire_bytes for name, sent in self.collectives if name in names)
-        return wire, sum(op.flops * op.count for name, op in self.ops if name in names)
+        wire = sum(sent.wire_bytes for ref, sent in self.collectives if ref.computation in names)
+        return wire, sum(op.flops * op.count for ref, op in self.ops if ref.computation in names)
 
 
 _CARRIED: dict[ir.Role, ir.CarriedKind] = {

@@ -182,12 +182,13 @@ def _time(cost: figures.Cost) -> Iterator[str]:
             why = f"the calibration has no collectives of this mesh, but of {made.mesh}"
         yield f"time    not known: {why}   {rates}"
         return
-    step = f"~ {seconds_text(time.step_seconds)} +- {percent(time.spread, 1)}"
+    mark = time.mark
+    step = f"{mark} {seconds_text(time.step_seconds)} +- {percent(time.spread, 1)}"
     step = f"{AT_LEAST} {step}" if cost.uncounted("time") else f"{step}, bound by {time.bound}"
-    compute = f"compute ~ {seconds_text(time.compute_seconds)}"
+    compute = f"compute {mark} {seconds_text(time.compute_seconds)}"
     if time.hbm_seconds:
         compute += f", {seconds_text(time.hbm_seconds)} of it memory"
-    axes = map(str, time.axes)
+    axes = (axis.text(mark) for axis in time.axes)
     yield "   ".join((f"time    {step}", compute, *axes, rates))
     made = cost.calibration
     if made is not None:
@@ -197,13 +198,14 @@ def _time(cost: figures.Cost) -> Iterator[str]:
 def _rates(cost: figures.Cost) -> list[str]:
     """Return MFU and tokens where they are known, and always the FLOPs of the step."""
     mark = "=" if cost.compiler is None else "x"
+    timed = "" if cost.time is None else cost.time.mark
     found = [] if cost.flops is None else [f"{mark} {flops_text(cost.flops)}"]
     if cost.uncounted("flops"):
         found = [f"{AT_LEAST} {each}" for each in found]
     if cost.mfu is not None:
-        found.append(f"MFU ~ {percent(cost.mfu, 1)}")
+        found.append(f"MFU {timed} {percent(cost.mfu, 1)}")
     if cost.tokens_per_s is not None:
-        found.append(f"~ {element_count(round(cost.tokens_per_s))} tokens/s")
+        found.append(f"{timed} {element_count(round(cost.tokens_per_s))} tokens/s")
     return found
 
 

@@ -383,7 +383,7 @@ def _alive(tensor: StepTensor) -> Alive:
 def _time(time: StepTime, cost: Cost) -> Time:
     made = cost.calibration
     return Time(
-        "modelled",
+        time.basis,
         time.step_seconds,
         time.compute_seconds,
         time.hbm_seconds,

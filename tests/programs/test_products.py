@@ -40,6 +40,19 @@ def test_dots(attributes: str, left: Shape, right: Shape, result: Shape, einsum:
     assert einsum_of(dot, [len(left), len(right)]) == einsum
 
 
+#: As XLA:GPU prints it.
+GEMM = (
+    'custom_call_target="__cublas$lt$matmul", backend_config={"gemm_backend_config":{"beta":0,'
+    '"dot_dimension_numbers":{"lhs_contracting_dimensions":["0","2"],'
+    '"rhs_contracting_dimensions":["0","1"],"lhs_batch_dimensions":[]}}}'
+)
+
+
+def test_calls_of_cublas() -> None:
+    gemm = product("custom-call", GEMM)
+    assert flops_of(gemm, [(3, 8, 4), (3, 4, 6)], (8, 6)) == 2 * 8 * 6 * 12
+
+
 @pytest.mark.parametrize(
     ("attributes", "left", "right", "result", "flops"),
     [
@@ -130,6 +143,8 @@ def test_a_large_batch_in_space_counts_once(batch: int, inner: int, is_padded: b
         ("add", "", None),
         ("custom-call", 'custom_call_target="tpu_custom_call"', "kernel"),
         ("custom-call", 'custom_call_target="__cublas$gemm"', "kernel"),
+        ("custom-call", GEMM, "einsum"),
+        ("custom-call", 'custom_call_target="__cudnn$fmhaSoftmax"', "kernel"),
         ("custom-call", 'custom_call_target="AllocateBuffer"', None),
     ],
 )

@@ -1,0 +1,177 @@
+"""The bytes that each operation of a compiled program reads from memory and writes to it.
+
+An operand is read as far as the result needs it: a fusion that slices one layer out of a stack
+reads that layer, a lookup reads its rows, and an update in place writes only the update. What
+libtpu keeps on the chip (`S(1)` in a layout) moves nothing, nor does another name for an array.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from shardspec.ir.collectives import IN_HLO
+from shardspec.ir.operations import op_info
+from shardspec.programs.calls import Calls
+from shardspec.programs.census import base, target_of
+from shardspec.programs.hlo import Computation, HloArray, Instruction
+
+#: The memory of the host, by XLA's number of it; 0 is that of the device.
+HOST = 5
+#: Operations that move nothing, or whose computations do.
+_SILENT_NAMES = """
+add-dependency after-all bitcast call conditional constant domain get-dimension-size
+get-tuple-element iota opt-barrier parameter partition-id recv recv-done replica-id send send-done
+tuple while
+"""
+_SILENT = frozenset(_SILENT_NAMES.split())
+#: Custom calls that mark, allocate or rename.
+_MARK_NAMES = """
+AllocateBuffer AssumeGatherIndicesInBound AsyncCollectiveDone AsyncCollectiveStart ConcatBitcast
+CreateBuffer GatherScatterIndicesBitpacked LayoutConstraint Pin SPMDFullToShardShape
+SPMDShardToFullShape Sharding Unpin annotate_device_placement
+"""
+_MARKS = frozenset(_MARK_NAMES.split())
+#: Operations that read of their first operand what they give.
+_PICKS = frozenset(("slice", "dynamic-slice", "gather"))
+#: How many names of one array are followed.
+_FAR = 50
+
+
+class _Inside(NamedTuple):
+    """What a fusion reads of its parameters, and what it writes of its results, in elements."""
+
+    read: dict[int, float]
+    written: list[float]
+
+
+@dataclass(slots=True)
+class Traffic:
+    """The traffic between a device and its memory, by operation.
+
+    Attributes:
+      is_tpu: whether layouts name memory on the chip; on GPUs other numbers are HBM, too.
+      to_host: whether something was moved to the memory of the host or from it.
+    """
+
+    calls: Calls
+    is_tpu: bool
+    to_host: bool = False
+    _inside: dict[str, _Inside] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in reversed(self.calls.times):  # what is called comes first
+            site, body = self.calls.sites.get(name), self.calls.program.computations.get(name)
+            if site is not None and body is not None and site.caller.operation == "fusion":
+                self._inside[name] = self._opened(body)
+
+    def of(self, body: Computation, each: Instruction) -> float:
+        """Return the bytes that an instruction of a computation moves each time it runs."""
+        if _is_silent(each):
+            return 0.0
+        read: dict[str, float] = {}
+        for name, count in self._asked(body, each, _size(each)):
+            read[name] = read.get(name, 0.0) + count
+        found = ((body.instructions.get(name), count) for name, count in read.items())
+        moved = sum(self._bytes(one.arrays[:1], [count]) for one, count in found if one)
+        return moved + self._bytes(each.arrays, self._written(body, each))
+
+    def _bytes(self, arrays: tuple[HloArray, ...], counts: list[float]) -> float:
+        """Return the bytes in memory of so many elements of some arrays."""
+        moved = 0.0
+        for array, count in zip(arrays, counts, strict=False):
+            self.to_host |= array.space == HOST and count > 0
+            if array.space == 0 or not (self.is_tpu or array.space == HOST):
+                moved += array.bytes * min(1.0, count / max(1, math.prod(array.shape)))
+        return moved
+
+    def _opened(self, body: Computation) -> _Inside:
+        root = body.root
+        if root is None:
+            return _Inside({}, [])
+        needed = {root.name: _size(root)}
+        for each in reversed(body.instructions.values()):
+            if each.name in needed and not _is_sent(each):
+                for name, count in self._asked(body, each, needed[each.name]):
+                    whole = _size(body.instructions.get(name))
+                    needed[name] = min(whole, needed.get(name, 0.0) + count)
+        read = {at: needed.get(each.name, 0.0) for at, each in body.parameters.items()}
+        return _Inside(read, self._written(body, root))
+
+    def _asked(
+        self, body: Computation, each: Instruction, needed: float
+    ) -> Iterator[tuple[str, float]]:
+        """Yield how many elements of its operands an instruction reads to give so many."""
+        kind, names = each.operation, each.operands
+        sizes = [_size(body.instructions.get(name)) for name in names]
+        if kind == "fusion" and each.called:
+            read = self._inside.get(each.called[0], _Inside({}, [])).read
+            sizes = [read.get(at, 0.0) for at in range(len(names))]
+        elif kind in _PICKS:
+            sizes[:1] = [needed]
+        elif kind == "dynamic-update-slice":
+            sizes[:1] = [0.0]
+        elif kind == "scatter":
+            sizes[: len(names) // 2] = sizes[len(names) // 2 + 1 :]
+        elif kind == "tuple":
+            given = (_named(body, name) for name in names)
+            pairs = zip(given, sizes, strict=False)
+            sizes = [0.0 if one is None or one.operation == "parameter" else n for one, n in pairs]
+        elif op_info(kind).is_elementwise or op_info(base(kind)).view == "whole":
+            whole = _size(each)
+            sizes = [needed if size == whole else size for size in sizes]
+        yield from zip(names, sizes, strict=False)
+
+    def _written(self, body: Computation, each: Instruction) -> list[float]:
+        """Return how many elements of each of its results an instruction writes."""
+        found = _named(body, each.name) or each
+        kind, names = found.operation, found.operands
+        sizes = [_size(body.instructions.get(name)) for name in names]
+        if kind == "fusion" and found.called:
+            return self._inside.get(found.called[0], _Inside({}, [])).written
+        if kind == "tuple":
+            return [n for name in names for n in self._element(body, name)]
+        if kind == "parameter" or _is_sent(found):
+            return [0.0] * len(found.arrays)
+        if kind == "dynamic-update-slice":
+            return sizes[1:2]
+        if kind == "scatter":
+            return sizes[len(names) // 2 + 1 :]
+        whole = [float(math.prod(array.shape)) for array in found.arrays]
+        has_scratch = kind == "copy-start" or target_of(found).startswith("__cu")
+        return whole[:1] if has_scratch else whole
+
+    def _element(self, body: Computation, name: str) -> list[float]:
+        found = _named(body, name)
+        if found is None or found.operation == "get-tuple-element":
+            return [_size(found)]
+        return [_size(found)] if found.operation == "tuple" else self._written(body, found)
+
+
+def _named(body: Computation, name: str) -> Instruction | None:
+    """Return the instruction that a name stands for, other names of one array looked through."""
+    found = body.instructions.get(name)
+    for _ in range(_FAR):
+        if found is None or found.operation != "bitcast" or not found.operands:
+            break
+        found = body.instructions.get(found.operands[0])
+    return found
+
+
+def _size(each: Instruction | None) -> float:
+    return 0.0 if each is None or not each.arrays else float(math.prod(each.arrays[0].shape))
+
+
+def _is_sent(each: Instruction) -> bool:
+    """Say whether an instruction only sends, marks or allocates."""
+    return base(each.operation) in IN_HLO or (
+        each.operation == "custom-call" and target_of(each) in _MARKS
+    )
+
+
+def _is_silent(each: Instruction) -> bool:
+    return (
+        each.operation in _SILENT or _is_sent(each) or each.operation.endswith(("-done", "-update"))
+    )
