@@ -17,6 +17,7 @@ from dataclasses import replace
 from shardspec.analysis.cost import Added, Compiler, Cost
 from shardspec.analysis.memory import limit, share_of
 from shardspec.analysis.step_memory import Amount, StepMemory
+from shardspec.analysis.step_time import StepTime
 from shardspec.diagnostics.words import grouped
 from shardspec.ir.spec import PartitionSpec
 from shardspec.ir.step import Role, Step, StepArray, StepTensor
@@ -74,11 +75,22 @@ def compiled_cost(
         predicted,
         step=step,
         memory=held,
-        time=schedule_time(program, predicted.plan) or predicted.time,
+        time=_time(predicted, program),
         compiler=by,
         added=added_by(program),
         predicted=predicted,
     )
+
+
+def _time(predicted: Cost, program: ReadProgram) -> StepTime | None:
+    """Return what the schedule takes; the MFU counts what several devices do alike once.
+
+    A program does not say what that is. The traced step does, and has the same FLOPs of its own.
+    """
+    found, model = schedule_time(program, predicted.plan), predicted.time
+    if found is None or model is None or not found.step_seconds:
+        return found or model
+    return replace(found, mfu=model.mfu * model.step_seconds / found.step_seconds)
 
 
 def _memory(
