@@ -11,7 +11,7 @@ from typing import Any
 from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.diagnostics import Diagnostic, ShardspecError
-from shardspec.ir.step import wire_bytes
+from shardspec.ir.step import StepArgument, wire_bytes
 from shardspec.jax_backend.mesh import need_devices
 from shardspec.jax_backend.step.passes import bytecode_of
 from shardspec.jax_backend.step.reading import step_of_traced
@@ -34,6 +34,7 @@ def verify_step(
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None = None,
     *,
+    cost: Cost | None = None,
     tolerance: float = 0.1,
     is_here: bool = False,
     how: Compiling = ANY_WAY,
@@ -42,6 +43,7 @@ def verify_step(
     """Return what was predicted of a step, and what the compiler of the target made of it.
 
     Args:
+      cost: what was predicted; None for what the trace says.
       tolerance: the share of all compiled bytes by which the prediction may differ.
       is_here: compile for the devices of the resolver, whole and in this process.
       how: otherwise.
@@ -57,15 +59,16 @@ def verify_step(
     module = bytecode_of(found.module)
     step = step_of_traced(resolver, found)
     spec, target = resolver._arrays.spec, resolver.target
-    (plan,) = pipeline.compile_plans(spec, None, [target])
-    cost = cost_of(plan, step)
+    if cost is None:
+        (plan,) = pipeline.compile_plans(spec, None, [target])
+        cost = cost_of(plan, step)
     if is_here:
         tell("compiling")
         made = _compiled_here(resolver, function, args, dict(kwargs or {}))
     else:
         plain = replace(how, flags="")
         made = compiled(module, target, plain, order=spec.policy.order, tell=tell)
-    proof = _proof(made, cost, tolerance, has_estimates=how.is_whole)
+    proof = _proof(made, cost, tolerance, step.arguments, has_estimates=how.is_whole)
     if is_here or not how.flags.strip():
         return proof
     return replace(proof, what_if=_what_if(module, cost, how, spec.policy.order, tell))
@@ -76,20 +79,26 @@ def _what_if(module: bytes, cost: Cost, how: Compiling, order: Order, tell: Tell
     tell(f"compiling with {how.flags}")
     try:
         made = compiled(module, cost.target, how, order=order, tell=tell)
-        proof = _proof(made, cost, 1.0, has_estimates=False)
+        proof = _proof(made, cost, 1.0, has_estimates=False)  # of which no array is named
     except ShardspecError as error:
         return WhatIf(how.flags, refusal=error.diagnostics[0].message)
     held = None if proof.memory is None else proof.memory.bytes
     return WhatIf(how.flags, wire_bytes(proof.step.collectives), held, proof.refusal)
 
 
-def _proof(made: Compiled, cost: Cost, tolerance: float, *, has_estimates: bool) -> Proof:
+def _proof(
+    made: Compiled,
+    cost: Cost,
+    tolerance: float,
+    arguments: Sequence[StepArgument] = (),
+    *,
+    has_estimates: bool,
+) -> Proof:
     """Return a program beside the prediction.
 
     Args:
       has_estimates: whether the compiler was asked how long operations take.
     """
-    arguments = () if cost.step is None else cost.step.arguments
     program = read_program(made.text, cost.target.mesh, arguments)
     if isinstance(program, Diagnostic):
         raise ShardspecError((program,))
