@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardspec.analysis.cost import Cost, cost_of
+from shardspec.analysis.spec_step import stated_step
 from shardspec.cli import options
 from shardspec.cli.request import Request
 from shardspec.cli.steps import Tell, with_step
@@ -23,7 +24,7 @@ from shardspec.diagnostics import ShardspecError
 
 if TYPE_CHECKING:
     from shardspec.ir.plan import ShardingPlan
-    from shardspec.ir.step import Step
+    from shardspec.ir.step import Step, StepArgument
     from shardspec.jax_backend.entry_point import Call
     from shardspec.jax_backend.resolver import Resolver
     from shardspec.jax_backend.xla.compiling import Compile
@@ -61,7 +62,7 @@ def traced_step(name: str, plan: ShardingPlan, request: Request) -> Step:
 
 
 def step_costs(
-    name: str,
+    name: str | None,
     plans: Iterable[ShardingPlan],
     request: Request,
     *,
@@ -75,6 +76,7 @@ def step_costs(
     is the model's, and says why.
 
     Args:
+      name: None for the step that the spec states.
       shown: gets what the model says as soon as it is known, where a compiler is still at work.
     """
     sound = tuple(plan for plan in plans if plan.target.is_sound)
@@ -98,8 +100,11 @@ class _Pending:
     """What a step costs on one target, while its compiler is at work."""
 
     cost: Cost
+    arguments: tuple[StepArgument, ...] = ()
 
-    def __init__(self, plan: ShardingPlan, name: str, request: Request, tokens: int | None) -> None:
+    def __init__(
+        self, plan: ShardingPlan, name: str | None, request: Request, tokens: int | None
+    ) -> None:
         self.plan, self.name, self.request = plan, name, request
         self.tokens = tokens
         self.why: str | None = None
@@ -140,7 +145,12 @@ class _Pending:
 
         target = self.plan.target.name
         made = with_step(self.name, self.plan.spec, target, self.request, traced)
-        self.cost = cost_of(self.plan, made.cost.step, tokens=self.tokens)
+        step = made.cost.step
+        self.arguments = () if step is None else step.arguments
+        stated = stated_step(self.plan) if self.name is None else None
+        if stated is not None:
+            step, self.tokens = stated.step, self.tokens or stated.tokens
+        self.cost = cost_of(self.plan, step, tokens=self.tokens)
         if self.compile is not None:
             self._try(lambda compile: compile.give(made.module))
 
@@ -155,7 +165,7 @@ class _Pending:
 
         with progress(is_quiet=self.request.is_quiet) as tell:
             made = compile.result(lambda stage: tell(f"{self.plan.target.name}: {stage}"))
-            self.cost = cost_by(self.cost, made)
+            self.cost = cost_by(self.cost, made, self.arguments)
         compile.__exit__()
         self.compile = None
 

@@ -136,6 +136,9 @@ def _found(
         (found,) = step_costs(step_name, (plan,), request, tokens=tokens, shown=show)
         return found
     stated = stated_step(plan)
+    if stated is not None and request.basis == "compiler":
+        (found,) = step_costs(None, (plan,), request, tokens=tokens)
+        return found
     if stated is not None:
         return cost_of(plan, stated.step, tokens=tokens or stated.tokens)
     if request.only is not None:

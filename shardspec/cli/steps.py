@@ -79,7 +79,7 @@ PROOF = (
 
 
 def with_step(
-    name: str,
+    name: str | None,
     spec: Spec,
     target: str,
     request: Request,
@@ -91,14 +91,16 @@ def with_step(
     """Return what is worked out of a step; exit where its code, or the spec under it, has faults.
 
     Args:
-      name: as `--step` gave it.
+      name: as `--step` gave it; None for the step that the spec states.
       work: gets a resolver of the target, which need not be here, and what the step is called
         with.
       done: what was done, for the remark of how long it took.
       is_here: whether the resolver is to have the devices that are here.
     """
-    name, folder = step_and_folder(name)
-    request.remark(f"{name}: importing it, which runs its code")
+    folder = ""
+    if name is not None:
+        name, folder = step_and_folder(name)
+        request.remark(f"{name}: importing it, which runs its code")
     started = time.monotonic()
     found = None
     try:
@@ -114,14 +116,21 @@ def with_step(
                     meant = pipeline.sound_target(pipeline.find_target(spec, target))
                     found = stack.enter_context(on_target(meant, spec, has_imports=True))
                 resolver = Resolver(spec, target, agree_within_s=None)
-                made = with_call(name, folder, resolver, tell, lambda c: work(resolver, c, tell))
+                if name is None:
+                    from shardspec.jax_backend.stated import call_of_step
+
+                    made = work(resolver, call_of_step(resolver), tell)
+                else:
+                    made = with_call(
+                        name, folder, resolver, tell, lambda c: work(resolver, c, tell)
+                    )
         asked = () if found is None else pipeline.report(spec, questions_of(found)).shown
     except ShardspecError as error:
         asked = () if found is None else pipeline.report(spec, questions_of(found)).shown
         request.report((*asked, *error.diagnostics))
         raise SystemExit(FAILED) from None
     request.report(asked)
-    request.remark(f"{name}: {done} in {time.monotonic() - started:.1f} s")
+    request.remark(f"{name or 'step:'}: {done} in {time.monotonic() - started:.1f} s")
     return made
 
 
@@ -144,7 +153,7 @@ def step_and_folder(name: str) -> tuple[str, str]:
 
 
 def proof_of(
-    name: str,
+    name: str | None,
     plan: ShardingPlan,
     request: Request,
     asked: dict[str, Any],
@@ -155,16 +164,21 @@ def proof_of(
     """Return the step that `--step` names, predicted and compiled for the target of a plan.
 
     Args:
+      name: None for the step that the spec states, whose prediction needs no trace.
       asked: how it is compiled, as `Compiling` takes it.
     """
+    from shardspec.analysis.cost import cost_of
+    from shardspec.analysis.spec_step import stated_step
 
     def proved(resolver: Resolver, call: Call, tell: Tell) -> Proof:
         from shardspec.jax_backend.xla.compiling import Compiling
         from shardspec.jax_backend.xla.verifying import verify_step
 
         how = Compiling(**asked)
+        stated = stated_step(plan) if name is None else None
+        cost = None if stated is None else cost_of(plan, stated.step, tokens=stated.tokens)
         return verify_step(
-            resolver, *call, tolerance=tolerance, is_here=is_here, how=how, tell=tell
+            resolver, *call, cost=cost, tolerance=tolerance, is_here=is_here, how=how, tell=tell
         )
 
     target = plan.target.name

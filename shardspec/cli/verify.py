@@ -16,6 +16,8 @@ from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, show, widt
 if TYPE_CHECKING:
     from shardspec.programs.proof import Proof
 
+_NAME_ONE = "name one: `--step train:step`"
+
 
 @options.verb(
     "verify",
@@ -69,8 +71,6 @@ def command(
     if nothing goes over mesh axes that were not; 1 if one of these is not so. Several targets are
     compiled one after the other; one without a program keeps no other from its own.
     """
-    if step_name is None:
-        fail("there is no step to compile", "name one: `--step train:step`")
     request.require_place()
     asked = {"timeout_s": timeout_s, "is_whole": whole, "is_cached": not no_cache, "flags": flags}
     if flags and backend == "here":
@@ -78,7 +78,11 @@ def command(
     is_shown = request.form == "text" and not request.output
 
     def proved(name: str | None) -> Proof:
-        plan = plan_on_target(replace(request, target=name), "nothing is compiled", has_code=True)
+        on_target = replace(request, target=name)
+        has_code = step_name is not None
+        plan = plan_on_target(on_target, "nothing is compiled", has_code=has_code)
+        if not has_code and plan.spec.step is None:
+            fail("there is no step to compile", f"{_NAME_ONE}, or state one: `step:` in the spec")
         is_here = backend == "here"
         return proof_of(step_name, plan, request, asked, tolerance=tolerance, is_here=is_here)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from shardspec import pipeline
 from shardspec.analysis.cost import Compiler, Cost, cost_of
 from shardspec.diagnostics import Diagnostic, ShardspecError
-from shardspec.ir.step import Place, wire_bytes
+from shardspec.ir.step import Place, StepArgument, wire_bytes
 from shardspec.jax_backend.mesh import need_devices
 from shardspec.jax_backend.step.passes import bytecode_of
 from shardspec.jax_backend.step.reading import step_of_traced
@@ -54,25 +54,25 @@ def predicted(
     return Predicted(cost_of(plan, step), module)
 
 
-def cost_by(cost: Cost, made: Compiled) -> Cost:
+def cost_by(cost: Cost, made: Compiled, arguments: Sequence[StepArgument]) -> Cost:
     """Return what a step costs by its compiled program.
 
     Args:
       cost: the model's.
+      arguments: of the function that was compiled.
 
     Raises:
       ShardspecError: the program cannot be read.
     """
     kept_from = made.date if made.was_kept else ""
     by = Compiler(made.compiler, made.seconds, made.held_bytes, kept_from, made.flags)
-    program = _read(made, cost)
+    program = _read(made, cost, arguments)
     return compiled_cost(
         cost, program, made.memory, by, refusal=made.refusal, warnings=made.warnings
     )
 
 
-def _read(made: Compiled, cost: Cost) -> ReadProgram:
-    arguments = () if cost.step is None else cost.step.arguments
+def _read(made: Compiled, cost: Cost, arguments: Sequence[StepArgument]) -> ReadProgram:
     program = read_program(made.text, cost.target.mesh, arguments)
     if isinstance(program, Diagnostic):
         raise ShardspecError((program,))
@@ -85,6 +85,7 @@ def verify_step(
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None = None,
     *,
+    cost: Cost | None = None,
     tolerance: float = 0.1,
     is_here: bool = False,
     how: Compiling = ANY_WAY,
@@ -93,6 +94,7 @@ def verify_step(
     """Return what was predicted of a step, and what the compiler of the target made of it.
 
     Args:
+      cost: what was predicted; None for what the trace says.
       tolerance: the share of all compiled bytes by which the prediction may differ.
       is_here: compile for the devices of the resolver, whole and in this process.
       how: otherwise.
@@ -104,7 +106,9 @@ def verify_step(
     if is_here:
         need_devices(resolver.mesh, "a compile for the devices that are here")
     tell("tracing")
-    cost, module = predicted(resolver, function, args, kwargs)
+    own, module = predicted(resolver, function, args, kwargs)
+    cost = cost or own
+    arguments = () if own.step is None else own.step.arguments
     spec, target = resolver._arrays.spec, resolver.target
     if is_here:
         tell("compiling")
@@ -112,7 +116,7 @@ def verify_step(
     else:
         plain = replace(how, flags="")
         made = compiled(module, target, plain, order=spec.policy.order, tell=tell)
-    proof = _proof(made, cost, tolerance, has_estimates=how.is_whole)
+    proof = _proof(made, cost, tolerance, arguments, has_estimates=how.is_whole)
     if is_here or not how.flags.strip():
         return proof
     return replace(proof, what_if=_what_if(module, cost, how, spec.policy.order, tell))
@@ -123,20 +127,27 @@ def _what_if(module: bytes, cost: Cost, how: Compiling, order: Order, tell: Tell
     tell(f"compiling with {how.flags}")
     try:
         made = compiled(module, cost.target, how, order=order, tell=tell)
-        proof = _proof(made, cost, 1.0, has_estimates=False)
+        proof = _proof(made, cost, 1.0, has_estimates=False)  # of which no array is named
     except ShardspecError as error:
         return WhatIf(how.flags, refusal=error.diagnostics[0].message)
     held = None if proof.memory is None else proof.memory.bytes
     return WhatIf(how.flags, wire_bytes(proof.step.collectives), held, proof.refusal)
 
 
-def _proof(made: Compiled, cost: Cost, tolerance: float, *, has_estimates: bool) -> Proof:
+def _proof(
+    made: Compiled,
+    cost: Cost,
+    tolerance: float,
+    arguments: Sequence[StepArgument] = (),
+    *,
+    has_estimates: bool,
+) -> Proof:
     """Return a program beside the prediction.
 
     Args:
       has_estimates: whether the compiler was asked how long operations take.
     """
-    program = _read(made, cost)
+    program = _read(made, cost, arguments)
     held = () if made.memory is None else made.memory.largest
     estimates = program.estimates() if has_estimates else ()
     notes = (*program.step.notes, *made.warnings)

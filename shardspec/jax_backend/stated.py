@@ -1,0 +1,406 @@
+"""`step:` of a spec as a function of JAX, so that a compiler can be asked without any code.
+
+It is what somebody would write: parameters by path, cast where they are used, activations
+constrained by the names that the spec has for them, layers in a scan where arrays are stacked and
+in a loop of Python where each has arrays of its own, `jax.checkpoint` around a layer, microbatches
+in a scan that adds up gradients, and an optimizer like Adam with as many moments as `state:` says.
+The loss is the mean square of what no line reads, since all else a loss needs is not stated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+
+from shardspec import pipeline
+from shardspec.analysis.gradients import gradients_of
+from shardspec.analysis.step_flow import flow_of
+from shardspec.analysis.step_values import APART, Flow, Loop, Op, Value, Weight
+from shardspec.diagnostics import ShardspecError, codes, point, quote
+from shardspec.diagnostics.words import numbers_in
+from shardspec.ir.plan import Dims, ParamSharding, ShardingPlan
+from shardspec.ir.program import StepSpec
+from shardspec.jax_backend.constrain import constrained
+from shardspec.jax_backend.entry_point import Call
+from shardspec.jax_backend.stated_lines import Lines, dtype_called
+from shardspec.jax_backend.step.trace import Resolving
+from shardspec.programs.op_names import constraint_scope
+
+Values = dict[Value, Any]
+Arrays = Mapping[str, Any]
+
+_RATE, _DECAY, _LEAST = 1e-3, 0.9, 1e-8
+
+
+def call_of_step(resolver: Resolving, plan: ShardingPlan | None = None) -> Call:
+    """Return the function that `step:` states, and what it is called with: shapes, placed.
+
+    Args:
+      plan: of the target of the resolver, where its arrays are not those that the spec lists.
+
+    Raises:
+      ShardspecError: a line does not go with the arrays, or has no function.
+    """
+    spec, target = resolver._arrays.spec, resolver.target
+    if plan is None:
+        (plan,) = pipeline.compile_plans(spec, None, [target])
+    flow = flow_of(spec, plan.arrays)
+    step = flow.step
+    reason = _refused(plan, step)
+    if reason:
+        found = point(codes.NOT_COMPILED, reason, step.span, help=_BY_CODE)
+        raise ShardspecError((found,))
+    if flow.faults:
+        raise ShardspecError(flow.faults)
+    program = _Program(resolver, plan, flow)
+    return program.serving() if step.mode == "serve" else program.training()
+
+
+_BY_CODE = "trace the code that does: `--step MODULE:FUNCTION`"
+
+
+def _refused(plan: ShardingPlan, step: StepSpec) -> str:
+    """Return why a step has no function; empty where it has one."""
+    section = quote.section("step:")
+    if not step.program:
+        return "the spec states no step"
+    if step.pipeline is not None:
+        return f"a pipeline of {section} has no function of JAX yet"
+    if any(each.memory_kind is not None for each in plan.arrays):
+        return f"{section} does not say when arrays leave the host's memory"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """A flow on a mesh."""
+
+    resolver: Resolving
+    plan: ShardingPlan
+    flow: Flow
+
+    # what it is given
+
+    def _named(self, dims: Dims) -> Any:
+        return self.resolver._placer.named(dims)
+
+    def _sharding(self, value: Value) -> Any:
+        return self._named(self.resolver._arrays.dims(value.shape, value.names))
+
+    @property
+    def _params(self) -> list[ParamSharding]:
+        return [each for each in self.plan.arrays if not (each.is_state or each.param.is_cache)]
+
+    def _structs(self, arrays: Sequence[ParamSharding], lies: Callable[[Dims], Dims] = lambda d: d,
+                 dtype: str | None = None) -> dict[str, Any]:  # fmt: skip
+        struct: Any = jax.ShapeDtypeStruct
+        return {
+            each.path: struct(
+                each.param.shape,
+                dtype_called(dtype or each.param.dtype),
+                sharding=self._named(lies(each.dims)),
+            )
+            for each in arrays
+        }
+
+    def _input(self, value: Value, passes: int = 1) -> Any:
+        """Return an input of all microbatches, or of all layers: one after the other."""
+        count = value.rounds if passes == 1 else passes
+        lies = self._sharding(value)
+        dtype = jnp.dtype("int32") if self.flow.is_index(value) else dtype_called(value.dtype)
+        shape = value.shape
+        if count > 1:
+            spec = jax.sharding.PartitionSpec(None, *lies.spec)
+            shape, lies = (count, *shape), jax.sharding.NamedSharding(lies.mesh, spec)
+        struct: Any = jax.ShapeDtypeStruct
+        return struct(shape, dtype, sharding=lies)
+
+    def training(self) -> Call:
+        """Return one step that trains: it takes the state and a batch, and gives the state."""
+        plan, flow, step = self.plan, self.flow, self.flow.step
+        trained = [each for each in self._params if each.is_trained]
+        kept = [each for each in plan.arrays if each.is_state]
+        held = gradients_of(plan.spec, plan.mesh)
+        policy = plan.spec.state
+        moments = 0 if policy is None or kept else policy.moments
+        dtype = "f32" if policy is None else policy.dtype
+        params = self._structs(self._params)
+        state = {
+            "params": params,
+            "opt_state": {
+                **{f"m{n}": self._structs(trained, held.updated, dtype) for n in range(moments)},
+                **({"kept": self._structs(kept)} if kept else {}),
+            },
+        }
+        batch = {each.name: self._input(each, flow.passes) for each in flow.inputs}
+        sums = {each.path: self._named(held.held(each.dims)) for each in trained}
+        updated = {each.path: self._named(held.updated(each.dims)) for each in trained}
+        total = dtype_called(step.gradients or "f32")
+        names = frozenset(sums)
+
+        def loss(some: Arrays, others: Arrays, batch: Arrays) -> Any:
+            ends = self._run({**others, **some}, batch)[0]
+            return sum(jnp.mean(x.astype(jnp.float32) ** 2) for x in ends)
+
+        def gradients(params: Arrays, batch: Arrays) -> dict[str, Any]:
+            some = {name: x for name, x in params.items() if name in names}
+            others = {name: x for name, x in params.items() if name not in names}
+            found: dict[str, Any] = jax.grad(loss)(some, others, batch)
+            return {name: constrained(x, sums[name]) for name, x in found.items()}
+
+        def all_gradients(params: Arrays, batch: Arrays) -> dict[str, Any]:
+            if flow.passes == 1:
+                return gradients(params, batch)
+
+            def add(before: dict[str, Any], batch: Arrays) -> tuple[dict[str, Any], None]:
+                more = gradients(params, batch)
+                return {
+                    n: constrained(x + more[n].astype(total), sums[n]) for n, x in before.items()
+                }, None
+
+            start = {n: constrained(jnp.zeros(params[n].shape, total), sums[n]) for n in sums}
+            return jax.lax.scan(add, start, batch)[0]
+
+        shardings = jax.tree.map(lambda x: x.sharding, state)
+
+        @partial(jax.jit, donate_argnums=0, out_shardings=shardings)
+        def train(state: Any, batch: Any) -> Any:
+            params, kept = dict(state["params"]), dict(state["opt_state"])
+            found = all_gradients(params, batch)
+            made: dict[str, dict[str, Any]] = {f"m{n}": {} for n in range(moments)}
+            for name, gradient in found.items():
+                with jax.named_scope("update"):
+                    g = constrained(gradient.astype(jnp.float32), updated[name])
+                    old = [kept[key][name].astype(jnp.float32) for key in made]
+                    new = [_DECAY * m + (1 - _DECAY) * g ** (n + 1) for n, m in enumerate(old)]
+                    move = new[0] / (jnp.sqrt(new[1]) + _LEAST) if moments > 1 else (new or [g])[0]
+                    p = constrained(params[name], updated[name])
+                    params[name] = (p.astype(jnp.float32) - _RATE * move).astype(p.dtype)
+                    for key, m in zip(made, new, strict=True):
+                        made[key][name] = m.astype(kept[key][name].dtype)
+            return {"params": params, "opt_state": {**kept, **made}}
+
+        return Call(train, (state, batch), {})
+
+    def serving(self) -> Call:
+        """Return one step that serves: it takes parameters, caches and a batch."""
+        flow = self.flow
+        is_cache = {
+            each: each.rounds > 1
+            or flow.is_one_of(self.plan.spec.caches, each)
+            or not flow.is_index(each)
+            for each in flow.inputs
+        }
+        cache = {each.name: self._input(each) for each in flow.inputs if is_cache[each]}
+        batch = {each.name: self._input(each) for each in flow.inputs if not is_cache[each]}
+        places = {name: x.sharding for name, x in cache.items()}
+
+        @partial(jax.jit, donate_argnums=1, out_shardings=(places, None))
+        def serve(params: Any, cache: Any, batch: Any) -> Any:
+            ends, given = self._run(params, {**cache, **batch})
+            return {name: given[name] for name in cache}, ends
+
+        return Call(serve, (self._structs(self._params), cache, batch), {})
+
+    # what it runs
+
+    def _run(self, params: Arrays, batch: Arrays) -> tuple[list[Any], dict[str, Any]]:
+        """Return what no line reads, and the inputs, of which caches were written."""
+        run = _Run(self.flow, self.plan, params, self._place, self._ways)
+        values: Values = {each: batch[each.name] for each in self.flow.inputs}
+        ends = run.ends
+        for loop, group in groupby(self.flow.ops, key=lambda op: op.loop):
+            run.segment(loop, list(group), values)
+        return [values[each] for each in ends], {e.name: values[e] for e in self.flow.inputs}
+
+    def _place(self, value: Value, x: Any, whole: frozenset[int] = frozenset()) -> Any:
+        lies = self._sharding(value)
+        if whole:
+            entries = [None if at in whole else each for at, each in enumerate(lies.spec)]
+            spec = jax.sharding.PartitionSpec(*entries)
+            lies = jax.sharding.NamedSharding(lies.mesh, spec)
+        with jax.named_scope(constraint_scope(value.name)):
+            return constrained(x, lies)
+
+    def _ways(self, value: Value, dim: int) -> int:
+        dims = self.resolver._arrays.dims(value.shape, value.names)
+        return self.plan.mesh.ways(dims[dim].mesh_axes)
+
+
+class _Run:
+    """One pass of a flow over a batch."""
+
+    def __init__(
+        self, flow: Flow, plan: ShardingPlan, params: Arrays, place: Any, ways: Any
+    ) -> None:
+        self.flow, self.plan, self.params, self.place = flow, plan, params, place
+        self.lines = Lines(flow, place, ways)
+        self.caches = dict(_caches(flow, self.lines)) if flow.step.mode == "serve" else {}
+        self.ends = self._ends()
+
+    def _ends(self) -> list[Value]:
+        lines = self.lines
+        made = [op.result for op in self.flow.ops]
+        lone = [
+            v for v in made if v not in lines.read and v not in lines.bases and v not in self.caches
+        ]
+        if self.flow.step.mode == "serve":
+            return lone
+        trained = [value for value in lone if value.is_trained]
+        outer = [
+            value for value in trained if value.loop is None or _root(value).loop is not value.loop
+        ]
+        return outer or trained or lone
+
+    def segment(self, loop: Loop | None, ops: Sequence[Op], values: Values) -> None:
+        """Run lines that stand together: once, or round by round."""
+        if loop is None:
+            self._body(ops, values, [self._weights(op, None) for op in ops], 0)
+            return
+        made = {op.result: op for op in ops}
+        carried: dict[Value, Value] = {}  # what comes into a round -> what it is then
+        for value in made:
+            if value.base is not None and (root := _root_in(value, made)) not in made:
+                carried[root] = value
+        own = set(ops)
+        outer = {r.source for op in self.flow.ops if op not in own for r in op.reads}
+        outer |= {op.result.base for op in self.flow.ops if op not in own}
+        late = [v for v in made if (v in outer or v in self.ends) and v not in carried.values()]
+        caches = [each for each in self.flow.inputs if each.rounds > 1]
+
+        def body(carry: Any, weights: Any, number: Any) -> Any:
+            inside = {**values, **dict(zip(carried, carry[0], strict=True))}
+            inside |= dict(zip(caches, carry[2], strict=True))
+            self._body(ops, inside, weights, number)
+            ends = [inside[value] for value in carried.values()]
+            return ends, [inside[value] for value in late], [inside[each] for each in caches]
+
+        body = self._kept(body, ops)
+        zeros = [jnp.zeros(value.shape, dtype_called(value.dtype)) for value in late]
+        carry: Any = ([values[v] for v in carried], zeros, [values[v] for v in caches])
+        carry = self._rounds(loop, ops, body, carry)
+        values |= dict(zip(carried.values(), carry[0], strict=True))
+        values |= dict(zip(late, carry[1], strict=True))
+        values |= dict(zip(caches, carry[2], strict=True))
+
+    def _rounds(self, loop: Loop, ops: Sequence[Op], body: Any, carry: Any) -> Any:
+        """Run the rounds of a loop: as a scan where an array holds all of them."""
+        count, uses = loop.rounds // loop.uses, loop.uses
+        weighty = [op for op in ops if op.weight is not None]
+        if weighty and not any(op.weight and op.weight.is_stacked for op in weighty):
+            for at in range(count):
+                weights = [self._weights(op, at) for op in ops]
+                for use in range(uses):
+                    carry = body(carry, weights, at * uses + use)
+            return carry
+        stacks = [self._stack(op, count) for op in ops]
+
+        def layer(carry: Any, given: Any) -> Any:
+            number, weights = given
+            if uses == 1:
+                return body(carry, weights, number), None
+            each = lambda carry, use: (body(carry, weights, number * uses + use), None)  # noqa: E731
+            return jax.lax.scan(each, carry, jnp.arange(uses))
+
+        return jax.lax.scan(layer, carry, (jnp.arange(count), stacks))[0]
+
+    def _stack(self, op: Op, count: int) -> list[Any]:
+        """Return the arrays of all rounds, those of a round side by side."""
+        weight = op.weight
+        if weight is None:
+            return []
+        if not weight.is_stacked:
+            rounds = [self._weights(op, at) for at in range(count)]
+            return [jnp.stack(each) for each in zip(*rounds, strict=True)]
+        return [self._turned(weight, each.path, count) for each in weight.arrays]
+
+    def _turned(self, weight: Weight, path: str, count: int) -> Any:
+        array = self.params[path]
+        stacked = [at for at in range(array.ndim) if at not in weight.kept]
+        return jnp.moveaxis(array, stacked, range(len(stacked))).reshape(count, *weight.shape)
+
+    def _weights(self, op: Op, at: int | None) -> list[Any]:
+        """Return the arrays that a round uses."""
+        weight = op.weight
+        if weight is None:
+            return []
+        if weight.is_stacked:
+            return [self._turned(weight, each.path, 1)[0] for each in weight.arrays]
+        paths = [each.path for each in weight.arrays]
+        if at is not None:
+            numbers = [numbers_in(APART.sub("", path))[0] for path in paths]
+            own = [*dict.fromkeys(numbers)][at]
+            paths = [path for path, number in zip(paths, numbers, strict=True) if number == own]
+        return [self.params[path] for path in paths]
+
+    def _kept(self, body: Any, ops: Sequence[Op]) -> Any:
+        """Return a round that keeps for the backward pass what `remat` says."""
+        step = self.flow.step
+        if step.mode == "serve" or step.remat == ("none",):
+            return body
+        names = [op.result.name for op in ops if self.flow.keeps(op.result)]
+        policy = jax.checkpoint_policies.save_only_these_names(*names)
+        return jax.checkpoint(body, policy=policy)
+
+    def _body(self, ops: Sequence[Op], values: Values, weights: Any, number: Any) -> None:
+        """Run lines once, in order."""
+        step = self.flow.step
+        for op, given in zip(ops, weights, strict=True):
+            own = [x.astype(dtype_called(step.dtype)) for x in given]
+            caches = {r.source: values[r.source][number] for r in op.reads
+                      if isinstance(r.source, Value) and r.source.rounds > 1}  # fmt: skip
+            x = self.lines.made(op, {**values, **caches}, own)
+            x = self.place(op.result, x)
+            values[op.result] = (
+                checkpoint_name(x, op.result.name) if self.flow.keeps(op.result) else x
+            )
+            cache = self.caches.get(op.result)
+            if cache is not None:
+                values[cache] = _written(values[cache], x, cache, number)
+
+
+def _caches(flow: Flow, lines: Lines) -> Iterator[tuple[Value, Value]]:
+    """Yield what goes into a cache, and the cache: results that nothing reads, by their order."""
+    caches = [each for each in flow.inputs if flow.is_one_of((), each) or not flow.is_index(each)]
+    for op in flow.ops:
+        value = op.result
+        if value in lines.read or value in lines.bases:
+            continue
+        fits = (each for each in caches if math.prod(each.shape) % math.prod(value.shape) == 0
+                and each.shape[0] == value.shape[0] and op.loop is not None)  # fmt: skip
+        cache = next(fits, None)
+        if cache is not None:
+            caches.remove(cache)
+            yield value, cache
+
+
+def _written(held: Any, new: Any, cache: Value, number: Any) -> Any:
+    """Return a cache with a token in it, in place."""
+    length = math.prod(cache.shape) // new.size
+    at = next((d for d, size in enumerate(cache.shape) if d and size == length), None)
+    if at is None:
+        return held
+    new = new.reshape([1 if d == at else size for d, size in enumerate(cache.shape)])
+    if cache.rounds == 1:
+        return jax.lax.dynamic_update_slice(held, new, (0,) * held.ndim)
+    return jax.lax.dynamic_update_slice(held, new[None], (number, *(0,) * new.ndim))
+
+
+def _root(value: Value) -> Value:
+    while value.base is not None:
+        value = value.base
+    return value
+
+
+def _root_in(value: Value, made: Mapping[Value, Op]) -> Value:
+    while value.base is not None and value in made:
+        value = value.base
+    return value
