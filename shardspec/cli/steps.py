@@ -130,7 +130,7 @@ def with_step(
         request.report((*asked, *error.diagnostics))
         raise SystemExit(FAILED) from None
     request.report(asked)
-    request.remark(f"{name or 'step:'}: {done} in {time.monotonic() - started:.1f} s")
+    request.remark(f"{name or spec.source.name}: {done} in {time.monotonic() - started:.1f} s")
     return made
 
 

@@ -30,7 +30,7 @@ from shardspec.ir.plan import Dims, ParamSharding, ShardingPlan
 from shardspec.ir.program import StepSpec
 from shardspec.jax_backend.constrain import constrained
 from shardspec.jax_backend.entry_point import Call
-from shardspec.jax_backend.stated_lines import Lines, dtype_called
+from shardspec.jax_backend.stated_lines import Lines, dtype_called, told
 from shardspec.jax_backend.step.trace import Resolving
 from shardspec.programs.op_names import constraint_scope
 
@@ -162,19 +162,17 @@ class _Program:
 
             def add(before: dict[str, Any], batch: Arrays) -> tuple[dict[str, Any], None]:
                 more = gradients(params, batch)
-                return {
-                    n: constrained(x + more[n].astype(total), sums[n]) for n, x in before.items()
-                }, None
+                both = {n: x + more[n].astype(total) for n, x in before.items()}
+                return {n: constrained(x, sums[n]) for n, x in both.items()}, None
 
             start = {n: constrained(jnp.zeros(params[n].shape, total), sums[n]) for n in sums}
             return jax.lax.scan(add, start, batch)[0]
 
         shardings = jax.tree.map(lambda x: x.sharding, state)
 
-        @partial(jax.jit, donate_argnums=0, out_shardings=shardings)
         def train(state: Any, batch: Any) -> Any:
             params, kept = dict(state["params"]), dict(state["opt_state"])
-            found = all_gradients(params, batch)
+            found = told(step.span, lambda: all_gradients(params, batch))
             made: dict[str, dict[str, Any]] = {f"m{n}": {} for n in range(moments)}
             for name, gradient in found.items():
                 with jax.named_scope("update"):
@@ -188,19 +186,16 @@ class _Program:
                         made[key][name] = m.astype(kept[key][name].dtype)
             return {"params": params, "opt_state": {**kept, **made}}
 
-        return Call(train, (state, batch), {})
+        jitted = jax.jit(train, donate_argnums=0, out_shardings=shardings)
+        return Call(jitted, (state, batch), {})
 
     def serving(self) -> Call:
         """Return one step that serves: it takes parameters, caches and a batch."""
         flow = self.flow
-        is_cache = {
-            each: each.rounds > 1
-            or flow.is_one_of(self.plan.spec.caches, each)
-            or not flow.is_index(each)
-            for each in flow.inputs
-        }
-        cache = {each.name: self._input(each) for each in flow.inputs if is_cache[each]}
-        batch = {each.name: self._input(each) for each in flow.inputs if not is_cache[each]}
+        inputs = {each.name: self._input(each) for each in flow.inputs}
+        tokens = {each.name for each in flow.inputs if flow.is_index(each)}
+        batch = {name: x for name, x in inputs.items() if name in tokens}
+        cache = {name: x for name, x in inputs.items() if name not in tokens}
         places = {name: x.sharding for name, x in cache.items()}
 
         @partial(jax.jit, donate_argnums=1, out_shardings=(places, None))
@@ -214,7 +209,7 @@ class _Program:
 
     def _run(self, params: Arrays, batch: Arrays) -> tuple[list[Any], dict[str, Any]]:
         """Return what no line reads, and the inputs, of which caches were written."""
-        run = _Run(self.flow, self.plan, params, self._place, self._ways)
+        run = _Run(self.flow, params, self._place, self._ways)
         values: Values = {each: batch[each.name] for each in self.flow.inputs}
         ends = run.ends
         for loop, group in groupby(self.flow.ops, key=lambda op: op.loop):
@@ -238,10 +233,8 @@ class _Program:
 class _Run:
     """One pass of a flow over a batch."""
 
-    def __init__(
-        self, flow: Flow, plan: ShardingPlan, params: Arrays, place: Any, ways: Any
-    ) -> None:
-        self.flow, self.plan, self.params, self.place = flow, plan, params, place
+    def __init__(self, flow: Flow, params: Arrays, place: Any, ways: Any) -> None:
+        self.flow, self.params, self.place = flow, params, place
         self.lines = Lines(flow, place, ways)
         self.caches = dict(_caches(flow, self.lines)) if flow.step.mode == "serve" else {}
         self.ends = self._ends()
@@ -249,15 +242,12 @@ class _Run:
     def _ends(self) -> list[Value]:
         lines = self.lines
         made = [op.result for op in self.flow.ops]
-        lone = [
-            v for v in made if v not in lines.read and v not in lines.bases and v not in self.caches
-        ]
+        used = {*lines.read, *lines.bases, *self.caches}
+        lone = [value for value in made if value not in used]
         if self.flow.step.mode == "serve":
             return lone
         trained = [value for value in lone if value.is_trained]
-        outer = [
-            value for value in trained if value.loop is None or _root(value).loop is not value.loop
-        ]
+        outer = [v for v in trained if v.loop is None or _root(v).loop is not v.loop]
         return outer or trained or lone
 
     def segment(self, loop: Loop | None, ops: Sequence[Op], values: Values) -> None:
@@ -271,8 +261,9 @@ class _Run:
             if value.base is not None and (root := _root_in(value, made)) not in made:
                 carried[root] = value
         own = set(ops)
-        outer = {r.source for op in self.flow.ops if op not in own for r in op.reads}
-        outer |= {op.result.base for op in self.flow.ops if op not in own}
+        others = [op for op in self.flow.ops if op not in own]
+        outer: set[Value | Weight | None] = {r.source for op in others for r in op.reads}
+        outer |= {op.result.base for op in others}
         late = [v for v in made if (v in outer or v in self.ends) and v not in carried.values()]
         caches = [each for each in self.flow.inputs if each.rounds > 1]
 
@@ -350,18 +341,30 @@ class _Run:
         policy = jax.checkpoint_policies.save_only_these_names(*names)
         return jax.checkpoint(body, policy=policy)
 
+    def _line(self, op: Op, values: Values, weights: Sequence[Any]) -> Any:
+        return self.place(op.result, self.lines.made(op, values, weights))
+
+    def _norm(self, value: Value, x: Any) -> Any:
+        """Return what products read of a value that others are added to, as of a norm."""
+        wide = x.astype(jnp.float32)
+        scale = jax.lax.rsqrt(jnp.mean(wide**2, axis=-1, keepdims=True) + _LEAST)
+        return self.place(value, (wide * scale).astype(x.dtype))
+
     def _body(self, ops: Sequence[Op], values: Values, weights: Any, number: Any) -> None:
         """Run lines once, in order."""
         step = self.flow.step
+        norms: Values = {}
         for op, given in zip(ops, weights, strict=True):
             own = [x.astype(dtype_called(step.dtype)) for x in given]
             caches = {r.source: values[r.source][number] for r in op.reads
                       if isinstance(r.source, Value) and r.source.rounds > 1}  # fmt: skip
-            x = self.lines.made(op, {**values, **caches}, own)
-            x = self.place(op.result, x)
-            values[op.result] = (
-                checkpoint_name(x, op.result.name) if self.flow.keeps(op.result) else x
-            )
+            for source in self.lines.normed(op):
+                values_of = partial(self._norm, source, values[source])
+                norms[source] = norms[source] if source in norms else told(op.line.span, values_of)
+                caches[source] = norms[source]
+            x = told(op.line.span, partial(self._line, op, {**values, **caches}, own))
+            is_kept = self.flow.keeps(op.result)
+            values[op.result] = checkpoint_name(x, op.result.name) if is_kept else x
             cache = self.caches.get(op.result)
             if cache is not None:
                 values[cache] = _written(values[cache], x, cache, number)

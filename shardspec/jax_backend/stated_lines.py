@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 
 from shardspec.analysis.step_attention import is_position
 from shardspec.analysis.step_values import Flow, Index, Op, Read, Value, Weight
-from shardspec.diagnostics import ShardspecError, codes, point
+from shardspec.diagnostics import ShardspecError, Span, codes, point
 from shardspec.ir.spec import DTYPE_ALIASES
 
 #: The scores of one head and one sequence that a block of attention makes at most.
@@ -24,6 +25,17 @@ _MOST_SCORES = 1 << 20
 _FEWEST_ROWS = 64
 #: How an array is laid out, by dimension; the second says which of them are to be whole.
 Place = Callable[[Value, Any, frozenset[int]], Any]
+
+
+def told(span: Span | None, run: Callable[[], Any]) -> Any:
+    """Return what a function makes, in a frame that JAX takes for the line of the spec."""
+    if span is None:
+        return run()
+    code = _CALLED.__code__.replace(co_filename=span.source.name, co_firstlineno=span.line)
+    return FunctionType(code, {})(run)
+
+
+_CALLED: Any = lambda run: run()  # noqa: E731
 
 
 def no_function(message: str, op: Op) -> ShardspecError:
@@ -46,8 +58,16 @@ class Lines:
         self.flow, self.place, self.ways = flow, place, ways
         self.read = {read.source for op in flow.ops for read in op.reads}
         self.bases = {op.result.base for op in flow.ops}
+        added = [op for op in flow.ops if op.result.base and not _is_branch(op, op.result.base)]
+        self.sums = {value for op in added for value in (op.result, op.result.base)}
         self.masks: dict[Value | Weight, tuple[Any, Any]] = {}  # by scores, and by their masks
         self._is_dropless = bool(flow.step.experts and flow.step.experts.is_dropless)
+
+    def normed(self, op: Op) -> list[Value]:
+        """Return what an operation reads by way of a norm: all that others are added to."""
+        if op.kind != "einsum":
+            return []
+        return [r.source for r in op.reads if isinstance(r.source, Value) and r.source in self.sums]
 
     def made(self, op: Op, values: Mapping[Value, Any], weights: Sequence[Any]) -> Any:
         """Return the result of an operation, with what it is added to.
@@ -206,15 +226,10 @@ class Lines:
         if rest:
             v, vs = _grouped(wholes[2], rest[0].indices, {})
         else:  # keys and values side by side in each head
-            width = (
-                math.prod(op.result.shape) * dict(asked)[summed] // math.prod(i.size for i in asked)
-            )
-            at = ks.index(summed)
-            k, v, vs = (
-                _first(k, at, k.shape[at] - width, q.shape[qs.index(summed)]),
-                _last(k, at, width),
-                ks,
-            )
+            at, wanted = ks.index(summed), q.shape[qs.index(summed)]
+            width = math.prod(op.result.shape) * wanted // q.size
+            v, vs = jax.lax.slice_in_dim(k, k.shape[at] - width, k.shape[at], axis=at), ks
+            k = _first(k, at, k.shape[at] - width, wanted)
         own = [at for at, name in enumerate(qs) if name not in held and "/" not in name[-6:]]
         rows = next((at for at in own if is_position(qs[at])), own[0] if own else None)
         numbers = {name: at for at, name in enumerate(dict.fromkeys((*qs, *ks, *vs)))}
