@@ -16,17 +16,21 @@ from pathlib import Path
 
 from tests.generated.recipe import Recipe, drawn, parsed
 from tests.generated.rows import Row
-from tests.generated.running import Rows, run
+from tests.generated.running import ROOT, Rows, run
 from tests.generated.shrinking import shrunk
 from tests.generated.table import bytes_error, ranked, table, worst
 
 
 def main() -> int:
     """Run what was asked for."""
-    asked = _asked()
+    parser = _parser()
+    asked = parser.parse_args()
     rows = Rows(asked.out)
     if asked.recipe is not None:
-        recipe = parsed(asked.recipe)
+        try:
+            recipe = parsed(asked.recipe)
+        except ValueError as error:
+            parser.error(str(error))
         if asked.write is not None:
             return _write(recipe, asked.write)
         for row in run([(None, recipe)], Rows(), timeout_s=asked.timeout):
@@ -37,7 +41,7 @@ def main() -> int:
     if asked.table:
         done = list(rows.found.values())
     else:
-        done = list(run(cases, rows, jobs=asked.jobs, timeout_s=asked.timeout, tell=_tell))
+        done = run(cases, rows, jobs=asked.jobs, timeout_s=asked.timeout, tell=_tell)
     print("\n".join(table(done)))
     print("\n".join(("", *worst(done), *_failures(done))))
     for row in ranked(done, bytes_error)[: asked.shrink]:
@@ -91,11 +95,11 @@ def _write(recipe: Recipe, folder: Path) -> int:
         f"    return step_of_recipe(parsed({recipe.text!r}), resolver)\n"
     )
     (folder / "step.py").write_text(text, "utf-8")
-    print(f"shardspec verify {folder}/spec.yaml --step {folder}/step.py:step")
+    print(f"cd {folder} && PYTHONPATH={ROOT} shardspec verify spec.yaml --step step:step")
     return 0
 
 
-def _asked() -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--count", type=int, default=300, help="how many cases")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
@@ -107,7 +111,7 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--shrink", type=int, default=0, help="shrink so many of the worst")
     parser.add_argument("--recipe", help="run this case alone")
     parser.add_argument("--write", type=Path, help="write its spec and step to a folder instead")
-    return parser.parse_args()
+    return parser
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,6 +88,7 @@ class Rows:
 
     path: Path | None = None
     found: dict[str, Row] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         if self.path is not None and self.path.exists():
@@ -95,11 +97,12 @@ class Rows:
 
     def add(self, row: Row) -> None:
         """Keep a row; the file is never seen half written."""
-        self.found[row["recipe"]] = row
-        if self.path is not None:
-            part = self.path.with_suffix(".part")
-            part.write_text(text_of(self.found.values()), "utf-8")
-            part.replace(self.path)
+        with self.lock:
+            self.found[row["recipe"]] = row
+            if self.path is not None:
+                part = self.path.with_suffix(".part")
+                part.write_text(text_of(self.found.values()), "utf-8")
+                part.replace(self.path)
 
 
 def text_of(rows: Iterable[Row]) -> str:
@@ -129,28 +132,23 @@ def run(
     jobs: int = 1,
     timeout_s: float = 120.0,
     tell: Callable[[Row], Any] = lambda row: None,
-) -> Iterator[Row]:
-    """Yield the row of each case, in the order of the cases; those that `rows` has are not run."""
+) -> list[Row]:
+    """Return the row of each case, in the order of the cases; those that `rows` has are not run."""
     cases = list(cases)
     new = {recipe.text: (seed, recipe) for seed, recipe in cases if recipe.text not in rows.found}
     waiting = iter(list(new.values()))
     workers = [Worker(timeout_s) for _ in range(jobs)]
 
-    def work(worker: Worker) -> Iterator[Row]:
+    def work(worker: Worker) -> None:
         for seed, recipe in waiting:
             row = worker.row(recipe, seed)
             rows.add(row)
             tell(row)
-        worker.end()
-        return iter(())
 
     try:
-        if jobs == 1:
-            work(workers[0])
-        else:
-            with ThreadPoolExecutor(jobs) as pool:
-                list(pool.map(work, workers))
+        with ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(work, workers))
     finally:
         for worker in workers:
             worker.end()
-    return (rows.found[recipe.text] for _, recipe in cases)
+    return [rows.found[recipe.text] for _, recipe in cases]

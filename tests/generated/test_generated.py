@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ from shardspec.jax_backend.xla.compiling import GPU_COMPILER
 from tests.generated.arrays import spec_of
 from tests.generated.recipe import OPTIONS, Recipe, complexity, drawn, parsed, settled, simpler
 from tests.generated.rows import FIGURES, Row, broken, row_of
-from tests.generated.running import Rows, run
+from tests.generated.running import ROOT, Rows, run
 from tests.generated.shrinking import shrunk
 from tests.generated.steps import resolver_of, step_of_recipe
 from tests.generated.table import quantile, table
@@ -22,8 +25,8 @@ from tests.generated.table import quantile, table
 #: Seeds after which every option has occurred.
 ALL_SEEN = 400
 #: The kept rows of one long run.
-KEPT = Path(__file__).parents[2] / "benchmarks" / "data" / "generated_steps.json"
-PAGE = Path(__file__).parents[2] / "docs" / "verify.md"
+KEPT = ROOT / "benchmarks" / "data" / "generated_steps.json"
+PAGE = ROOT / "docs" / "verify.md"
 #: Of the nightly sample.
 COUNT, TIMEOUT_S = 300, 120.0
 
@@ -79,6 +82,19 @@ def test_every_option_builds(recipe: Recipe) -> None:
     assert step.collectives or recipe.mode == "serve" or len(recipe.batch_axes) == 0
 
 
+def test_a_case_is_written_for_the_command_line(tmp_path: Path) -> None:
+    ours = [sys.executable, "-m", "tests.generated", "--recipe"]
+    run_ = partial(subprocess.run, cwd=ROOT, capture_output=True, text=True, check=True)
+    recipe = "mode=train,layers=scan,depth=2,placed=fsdp"
+    assert "shardspec verify spec.yaml" in run_([*ours, recipe, "--write", str(tmp_path)]).stdout
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    cost = [sys.executable, "-m", "shardspec", "cost", "spec.yaml", "--step", "step:step"]
+    assert "fsdp" in run_(cost, cwd=tmp_path, env=env).stdout
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        run_([*ours, "layers=what"])
+    assert raised.value.stderr.endswith("the options of `layers` are unrolled, scan, pipeline\n")
+
+
 def test_simpler_recipes_are_simpler() -> None:
     for recipe in list(seen.values())[:50]:
         for new in simpler(recipe):
@@ -124,7 +140,7 @@ def test_rows_are_gone_on_from(tmp_path: Path) -> None:
     rows = Rows(path)
     kept = {**_row("kept"), "recipe": "", "seed": 7}
     rows.add(kept)
-    assert list(run([(7, Recipe())], Rows(path), timeout_s=0.0)) == [kept]
+    assert run([(7, Recipe())], Rows(path), timeout_s=0.0) == [kept]
 
 
 def test_a_case_that_does_not_end_is_a_row() -> None:
@@ -202,7 +218,7 @@ def test_many_random_steps() -> None:
     platforms = [each for each in ("tpu", "gpu") if _has(each)]
     cases = [(seed, drawn(seed)) for seed in range(1000, 1000 + COUNT)]
     cases = [each for each in cases if each[1].platform in platforms]
-    rows = list(run(cases, Rows(), jobs=2, timeout_s=TIMEOUT_S))
+    rows = run(cases, Rows(), jobs=2, timeout_s=TIMEOUT_S)
     print("\n".join(table(rows)))
     assert_no_fault(rows)
     good = [row for row in rows if row["error"] is None]
