@@ -22,8 +22,8 @@ FIGURES = (
     *("unknown_compiled", "reshards", "flops", "flops_compiled", "compiler", "broken"),
 )
 
-#: What libtpu says where a case needs more memory than a worker may have.
-_NO_ROOM_HERE = "Failed to allocate buffer"
+#: What is said where it is the runner that gives a case too little: memory of a worker, time.
+_OURS = {"room": "Failed to allocate buffer", "late": "no program for"}
 
 
 def row_of(text: str, seed: int | None, timeout_s: float) -> Row:
@@ -41,7 +41,7 @@ def row_of(text: str, seed: int | None, timeout_s: float) -> Row:
         row |= figures(verify_step(resolver, step, args, how=how))
     except ShardspecError as error:
         first = error.diagnostics[0]
-        fault = "room" if _NO_ROOM_HERE in first.message else "refused"
+        fault = next((name for name, said in _OURS.items() if said in first.message), "refused")
         row |= {"error": f"{first.code.name}: {first.message}"[:400], "fault": fault}
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
