@@ -90,6 +90,7 @@ TESTS_OF_THE_WHOLE = {
     "fuzz": "random input to every entrance",
     "golden": "whole plans",
     "models": "models that tests train",
+    "generated": "random steps, predicted and compiled",
     "mutations": "mistakes put into sound specs",
     "properties": "laws of several stages",
     "specs": "the files of specs/, which is no package",

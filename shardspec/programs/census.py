@@ -32,8 +32,8 @@ Cholesky CompactWyHelper ConcatBitcast CreateBuffer Eigh EighTpu GatherScatterIn
 InvertDiagBlocksLowerTriangular InvertDiagBlocksUpperTriangular LayoutConstraint LuDecomposition
 LuRealDecompositionBlock MoveToDevice MoveToHost PadToStatic PartialReduce Pin
 ProductOfElementaryHouseholderReflectors Qr QrDecompositionBlock ResizeBilinear ResizeBilinearGrad
-ResizeNearest ResizeNearestGrad SPMDFullToShardShape SPMDShardToFullShape Sharding SliceToDynamic
-TODO(b/522284627) TopK Unpin X64Combine X64SplitHigh X64SplitLow __gpu$TopK
+ResizeNearest ResizeNearestGrad SPMDFullToShardShape SPMDShardToFullShape Sharding SliceId
+SliceToDynamic TODO(b/522284627) TopK Unpin X64Combine X64SplitHigh X64SplitLow ZeroCrop __gpu$TopK
 annotate_device_placement cu_lu_pivots_to_permutation cu_threefry2x32 cu_threefry2x32_ffi
 """
 _OWN_CALLS = frozenset(_OWN_CALL_NAMES.split())

@@ -113,6 +113,8 @@ def test_tokens_that_are_exchanged_raggedly_are_unknown() -> None:
         ("Sharding", "", True),
         ("AllocateBuffer", "", True),
         ("AllocateBuffers", "", False),
+        ("SliceId", "", True),  # which slice this is, on several
+        ("ZeroCrop", "", True),  # fills what an uneven shard has too much, in place
         ("tpu_custom_call", "", False),
         ("tpu_custom_call", 'backend_config={"custom_call_config":{"body":"TUzv"}}', True),
         (

@@ -174,7 +174,7 @@ def _respell(block: Any) -> None:
         if op.name.startswith("chlo.") and _is_by_element(op):
             _become(op, *_by_element(op))
             continue
-        if op.name in _RULES:
+        if op.name in _RULELESS:
             op.attributes["sdy.sharding_rule"] = ir.Attribute.parse(_rule(op))
         for region in op.regions:
             for inner in region:
@@ -190,11 +190,19 @@ def _has_as_many(op: Any) -> bool:
     return bool(before) and math.prod(before) == math.prod(after)
 
 
-#: Dimensions of operands and results, by letters: those of one letter are sharded alike.
-_RULES = {
-    "chlo.top_k": (("*x",), ("*y", "*y")),
-    "chlo.ragged_dot": (("ab", "cde", "f"), ("ge",)),
-}
+#: Operations that Shardy has no rule for.
+_RULELESS = frozenset(("chlo.top_k", "chlo.ragged_dot"))
+
+
+def _letters(op: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the dimensions of operands and results: those of one letter are sharded alike."""
+    if op.name == "chlo.top_k":
+        return ("*x",), ("*y", "*y")
+    if len(op.operands[1].type.shape) == 2:  # a product of each group's rows
+        return ("ab", "ce", "f"), ("gbe",)
+    numbers = str(op.attributes["ragged_dot_dimension_numbers"])
+    kept = "d" if "rhs_contracting_dimensions = [2]" in numbers else "e"
+    return ("ab", "cde", "f"), (f"g{kept}",)
 
 
 def _rule(op: Any) -> str:
@@ -202,7 +210,7 @@ def _rule(op: Any) -> str:
     letters: dict[str, str] = {}
     sizes: dict[str, int] = {}
     sides = []
-    for values, dims in zip((op.operands, op.results), _RULES[op.name], strict=True):
+    for values, dims in zip((op.operands, op.results), _letters(op), strict=True):
         told = []
         for value, each in zip(values, dims, strict=True):
             shape = list(value.type.shape)

@@ -131,6 +131,25 @@ def test_what_a_constraint_asks_for_is_known() -> None:
     assert (step.wire_bytes, step.unknown) == ({("x",): 7 * 1024 * 128 * 4 // 64}, ())
 
 
+def test_the_gradient_of_a_ragged_product_has_a_rule() -> None:
+    """Both of its products have other dimensions than that of the forward pass."""
+    own = resolver()
+
+    def loss(x: Any, w: Any, sizes: Any) -> Any:
+        return (jax.lax.ragged_dot(x, w, sizes) ** 2).sum()
+
+    def given(shape: tuple[int, ...], dtype: Any, *split: Any) -> Any:
+        place = NamedSharding(own.mesh, PartitionSpec(*split))
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=place)
+
+    x, sizes = given((4096, 512), jnp.float32), given((8,), jnp.int32)
+    whole, inner = (given((8, 512, 256), jnp.float32, None, each) for each in (None, "x"))
+    gradient = jax.grad(loss, (0, 1))
+    assert step_of(own, gradient, x, whole, sizes).collectives == ()
+    step = step_of(own, gradient, x, inner, sizes)
+    assert {each.what for each in step.unknown} == {"ragged-dot"}
+
+
 def test_what_cannot_matter_is_left_out() -> None:
     own = resolver()
     rows, columns = (NamedSharding(own.mesh, PartitionSpec(*each)) for each in ("x", (None, "x")))
