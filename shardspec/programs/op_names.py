@@ -33,6 +33,8 @@ _MACHINERY = re.compile(
 )
 #: What `Resolver.constrain` calls the scope of a constraint, before the names that it was given.
 CONSTRAINED = "shardspec:"
+#: What a lowered `step:` calls the scope of operations that are one kernel on a device.
+KERNEL = "shardspec.kernel"
 _WRAPPED = re.compile(r"^(?:transpose|jvp|vmap)\((.*)\)$")
 
 

@@ -1,8 +1,8 @@
 """What a compiled program computes: FLOPs and einsums of products, as each compiler prints them.
 
 XLA prints products as `dot` for GPUs and CPUs, or as calls of cuBLAS. For TPUs they are
-convolutions, in which a dimension
-of a batch is one of space that the window does not mix; only taps on elements that are there count.
+convolutions, in which a dimension of a batch is one of space that the window does not mix; only
+taps on elements that are there count.
 """
 
 from __future__ import annotations

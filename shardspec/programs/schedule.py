@@ -36,6 +36,7 @@ from shardspec.programs.calls import Ref, Site, called_by, rounds_of
 from shardspec.programs.census import target_of
 from shardspec.programs.hlo import Computation, Instruction
 from shardspec.programs.moved import Traffic
+from shardspec.programs.op_names import KERNEL
 from shardspec.programs.reading import STARTS, Parts, ReadProgram
 
 #: A matmul that reads weights and computes little: the share of the roofline that it reaches is
@@ -48,18 +49,23 @@ OTHERS = 0.54
 
 
 def schedule_time(
-    program: ReadProgram, plan: ShardingPlan, constants: Constants = FITTED
+    program: ReadProgram,
+    plan: ShardingPlan,
+    constants: Constants = FITTED,
+    kernel_flops: float | None = None,
 ) -> StepTime | None:
     """Return how long a compiled step takes; None where a speed it needs is not known.
 
     Args:
       plan: of the machine that the program was compiled for.
       constants: of them only those of matmuls and kernels count.
+      kernel_flops: of all kernels in a step, where operations in a scope `KERNEL` stand for them;
+        None counts the FLOPs of these.
     """
     hardware, links = plan.target.hardware, links_of(plan)
     if hardware is None or links is None or not is_timed(hardware.chip):
         return None
-    timer = _Timer(program, links, hardware.chip, constants)
+    timer = _Timer(program, links, hardware.chip, constants, kernel_flops)
     spent = timer.spent()
     if spent is None:
         return None
@@ -243,6 +249,8 @@ class _Timer:
     links: Links
     chip: Chip
     constants: Constants
+    kernel_flops: float | None = None
+    kernel_share: float | None = None
     parts: Parts = field(init=False)
     traffic: Traffic = field(init=False)
     rounds: dict[str, _Spent] = field(default_factory=dict)
@@ -307,7 +315,7 @@ class _Timer:
                 run.take(one, 1)
             found = self.parts.ops.get(ref)
             ops = () if found is None or inner else (found,)
-            run.compute(*self._seconds(ops, self.traffic.of(body, each)))
+            run.compute(*self._seconds(each, ops, self.traffic.of(body, each)))
 
     def _finish(self, run: _Run, body: Computation, each: Instruction) -> None:
         """Wait at the end of what was started, and pass its name on before that."""
@@ -328,7 +336,7 @@ class _Timer:
             run.wait(channel)
         for channel, ref in fused.starts:
             self._send(run, channel or each.name, ref)
-        run.compute(*self._seconds(fused.ops, self.traffic.of(body, each)))
+        run.compute(*self._seconds(each, fused.ops, self.traffic.of(body, each)))
         run.wait(each.name)
 
     def _fused(self, body: Computation) -> _Fused:
@@ -373,11 +381,31 @@ class _Timer:
         is_torus = "ici" in links or not links
         return frozenset((*(links - {"ici"}), *(names if is_torus else ())))
 
-    def _seconds(self, ops: Sequence[StepOp], moved: float) -> tuple[float, float]:
-        """Return what the FLOPs of an instruction take, and its traffic with memory."""
+    def _seconds(
+        self, each: Instruction, ops: Sequence[StepOp], moved: float
+    ) -> tuple[float, float]:
+        """Return what the FLOPs of an instruction take, and its traffic with memory.
+
+        What stands for a kernel takes what that does, which keeps on the chip what it makes.
+        """
+        if KERNEL in each.op_name:
+            kernels = (replace(op, kind="kernel") for op in ops)
+            seconds = sum(op_seconds(op, self.chip, self.constants)[0] for op in kernels)
+            return seconds * self._kernel_share(), 0.0
         products = (replace(op, kind="einsum") if op.kind == "convolution" else op for op in ops)
         flops = sum(op_seconds(op, self.chip, self.constants)[0] for op in products)
         return flops, self._memory(moved, is_product=flops > 0)
+
+    def _kernel_share(self) -> float:
+        """Return the FLOPs of kernels by those of the operations that stand for them."""
+        if self.kernel_flops is None:
+            return 1.0
+        if self.kernel_share is None:
+            instruction = self.parts.calls.instruction
+            found = ((instruction(ref), op) for ref, op in self.parts.ops.items())
+            made = sum(op.flops * op.count for at, op in found if at and KERNEL in at.op_name)
+            self.kernel_share = self.kernel_flops / made if made else 1.0
+        return self.kernel_share
 
     def _memory(self, moved: float, *, is_product: bool = False) -> float:
         full = per_device(self.chip.hbm_bytes_per_s, self.chip)

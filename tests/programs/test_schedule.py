@@ -13,6 +13,7 @@ from shardspec.analysis.step_time import FITTED, StepTime, efficiency, links_of
 from shardspec.ir.collectives import CollectiveKind
 from shardspec.ir.plan import ShardingPlan
 from shardspec.language.catalogue import catalogue_entry
+from shardspec.programs.op_names import KERNEL
 from shardspec.programs.reading import ReadProgram, read_program
 from shardspec.programs.schedule import OTHERS, STREAMED, schedule_time
 
@@ -254,6 +255,23 @@ def test_a_call_of_cublas_is_a_product_and_its_workspace_is_no_traffic() -> None
     found = timed(program("%w = bf16[8192,16] constant({...})", line), plan)
     moved = BYTES + 2 * (8192 + 4096) * 16
     assert found.compute_seconds == pytest.approx(moved / (3.35e12 * 0.79))
+
+
+def test_operations_that_stand_for_a_kernel_take_its_flops() -> None:
+    stated = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    names = f'metadata={{op_name="jit(f)/jvp({KERNEL})/dot_general"}}'
+    text = program(
+        "%w = bf16[8192,16] constant({...})",
+        f"%d = bf16[4096,16] dot(%p, %w), {stated}, {names}",
+        f"%n = bf16[4096,16] negate(%d), {names}",
+    )
+    flops = 2 * 4096 * 8192 * 16
+    assert timed(text).compute_seconds == pytest.approx(FITTED.kernel * flops / 197e12)
+    read = read_program(text, PLAN.target.mesh)
+    assert isinstance(read, ReadProgram)
+    half = schedule_time(read, PLAN, kernel_flops=flops / 2)
+    assert half is not None
+    assert half.compute_seconds == pytest.approx(FITTED.kernel * flops / 2 / 197e12)
 
 
 FROM = f"channel_id=7, replica_groups={GROUPS['data']}, dimensions={{0}}"
