@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 from shardspec.analysis import accuracy
 from shardspec.analysis.accuracy import LEARNED, LEVELS, SURE, fits_probability, interval, learned
 from shardspec.analysis.step_memory import Amount, StepMemory
+from tests.generated.table import ratios as ratios_of
 
 ratios = st.lists(st.floats(0.01, 100.0), min_size=1, max_size=60)
 sizes = st.integers(0, 2**40)
@@ -79,3 +83,46 @@ def test_whether_it_fits_is_said_where_it_is_sure(likely: float | None, fits: bo
     assert too_large.is_too_large
     partial = replace(HELD, is_partial=True, fits_probability=likely)
     assert partial.fits is None, "more is held than is counted"
+
+
+# on rows
+
+DATA = Path(__file__).parents[2] / "benchmarks" / "data" / "generated_steps.json"
+
+
+def rows() -> list[dict[str, Any]]:
+    """Return the rows of generated steps that have figures."""
+    found = json.loads(DATA.read_text("utf-8"))
+    return [row for row in found["rows"] if row["error"] is None]
+
+
+def test_what_is_learned_is_what_the_rows_say() -> None:
+    assert {key: learned(found) for key, found in ratios_of(rows()).items()} == LEARNED
+
+
+def test_intervals_hold_for_rows_that_they_were_not_learned_from() -> None:
+    """Five folds: each row beside what the other four say."""
+    inside = []
+    for fold in range(5):
+        known = ratios_of([row for at, row in enumerate(rows()) if at % 5 != fold])
+        tried = ratios_of([row for at, row in enumerate(rows()) if at % 5 == fold])
+        for key, found in tried.items():
+            low, *_, high = learned(known[key]).ratios
+            inside += [low <= ratio <= high for ratio in found]
+    share = sum(inside) / len(inside)
+    assert share >= 0.88, f"{share:.3f} of {len(inside)} figures are within"
+
+
+def test_no_step_that_a_compiler_refuses_was_said_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row beside what all the others say."""
+    every = rows()
+    refused = [row for row in every if row["compiled_fits"] is False]
+    assert refused
+    for row in refused:
+        others = [other for other in every if other is not row]
+        known = {key: learned(found) for key, found in ratios_of(others).items()}
+        monkeypatch.setattr(accuracy, "LEARNED", known)
+        asked = row["predicted_memory"], row["limit"], row["platform"], row["mode"]
+        likely = fits_probability(*asked)
+        assert likely is not None
+        assert likely < SURE, row["recipe"]

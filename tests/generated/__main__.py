@@ -5,6 +5,7 @@ python -m tests.generated --recipe 'layers=scan,depth=2,placed=fsdp'
 python -m tests.generated --recipe ... --write FOLDER   # a spec and a step for the command line
 python -m tests.generated --out rows.json --table        # of the rows that are there
 python -m tests.generated --out rows.json --table --shrink 3
+python -m tests.generated --out rows.json --accuracy     # what shardspec/analysis/accuracy.py holds
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tests.generated.recipe import Recipe, drawn, parsed
 from tests.generated.rows import Row
 from tests.generated.running import ROOT, Rows, run
 from tests.generated.shrinking import shrunk
-from tests.generated.table import bytes_error, ranked, table, worst
+from tests.generated.table import accuracy, bytes_error, ranked, table, worst
 
 
 def main() -> int:
@@ -38,6 +39,9 @@ def main() -> int:
         return 0
     seeds = range(asked.seed, asked.seed + asked.count)
     cases = [(seed, drawn(seed, asked.target)) for seed in seeds]
+    if asked.accuracy:
+        print("\n".join(accuracy(rows.found.values())))
+        return 0
     if asked.table:
         done = list(rows.found.values())
     else:
@@ -108,6 +112,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--target", choices=("tpu", "gpu", "all"), default="all")
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds of a compile")
     parser.add_argument("--table", action="store_true", help="run nothing: print what --out has")
+    parser.add_argument(
+        "--accuracy", action="store_true", help="print what --out says of the model"
+    )
     parser.add_argument("--shrink", type=int, default=0, help="shrink so many of the worst")
     parser.add_argument("--recipe", help="run this case alone")
     parser.add_argument("--write", type=Path, help="write its spec and step to a folder instead")

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from shardspec.analysis.accuracy import Mode, Off, learned
 from tests.generated.rows import Row
 
 #: Classes with fewer rows have no line.
@@ -116,3 +117,26 @@ def _percent(share: float) -> str:
     if math.isnan(share):
         return "-"
     return f"{share * 100:.0f} %" if share >= 0.0995 else f"{share * 100:.1f} %"
+
+
+def ratios(rows: Iterable[Row]) -> dict[tuple[str, Mode, Off], list[float]]:
+    """Return compiled over predicted, by platform, mode and figure."""
+    found: dict[tuple[str, Mode, Off], list[float]] = {}
+    figures: tuple[tuple[Off, str], ...] = (("memory", "memory"), ("sends", "bytes"))
+    for row in rows:
+        for off, name in figures:
+            predicted, compiled = row[f"predicted_{name}"], row[f"compiled_{name}"]
+            if row["error"] is None and predicted and compiled is not None:
+                key = row["platform"], row["mode"], off
+                found.setdefault(key, []).append(compiled / predicted)
+    return found
+
+
+def accuracy(rows: Iterable[Row]) -> Iterator[str]:
+    """Yield the lines of `LEARNED` in shardspec/analysis/accuracy.py that rows give."""
+    yield "LEARNED: dict[tuple[str, Mode, Off], Rows] = {"
+    for key, found in sorted(ratios(rows).items()):
+        size, known = learned(found)
+        names = ", ".join(f'"{name}"' for name in key)
+        yield f"    ({names}): Rows({size}, {known}),"
+    yield "}"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from shardspec.analysis.accuracy import SURE, fits_probability, interval
 from shardspec.jax_backend.step.reading import step_of
 from shardspec.jax_backend.xla.compiling import GPU_COMPILER
 from tests.generated.arrays import spec_of
@@ -214,7 +215,7 @@ def test_the_page_has_the_table_of_the_kept_rows() -> None:
 
 @pytest.mark.nightly
 def test_many_random_steps() -> None:
-    """Run the sample; the hook for verdicts is `rows`."""
+    """Run the sample; what the model is sure of holds on steps that it was not learned from."""
     platforms = [each for each in ("tpu", "gpu") if _has(each)]
     cases = [(seed, drawn(seed)) for seed in range(1000, 1000 + COUNT)]
     cases = [each for each in cases if each[1].platform in platforms]
@@ -223,3 +224,15 @@ def test_many_random_steps() -> None:
     assert_no_fault(rows)
     good = [row for row in rows if row["error"] is None]
     assert len(good) >= 0.8 * len(rows)
+    for row in good:
+        asked = row["predicted_memory"], row["limit"], row["platform"], row["mode"]
+        if row["compiled_fits"] is False:
+            assert (fits_probability(*asked) or 0) < SURE, row
+    inside = [
+        known.low <= row[f"compiled_{name}"] <= known.high
+        for row in good
+        for off, name in (("memory", "memory"), ("sends", "bytes"))
+        if (predicted := row[f"predicted_{name}"])
+        and (known := interval(predicted, row["platform"], row["mode"], off))  # type: ignore[arg-type]
+    ]
+    assert sum(inside) >= 0.85 * len(inside)
