@@ -39,8 +39,8 @@ BASIS = (
         show_default=True,
         envvar="SHARDSPEC_BASIS",
         show_envvar=True,
-        help="With --step: figures of the target's compiler, which needs no chips, of the model,"
-        " or the compiler's where it answers in time.",
+        help="Whose figures of a step: those of the target's compiler, which needs no chips, the"
+        " model's, or with `auto` the compiler's of --step where it answers in time.",
     ),
     options.option(
         "--wait",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -82,8 +82,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert Fake.open == 0, "a compiler was left at work"
 
 
-def run(*arguments: str) -> Result:
-    result = CliRunner().invoke(cli, [*arguments, *COMMAND])
+def run(*arguments: str, asked: Sequence[str] = COMMAND) -> Result:
+    result = CliRunner().invoke(cli, [*arguments, *asked])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
 
@@ -162,9 +162,32 @@ def test_a_target_without_a_machine_is_modelled(monkeypatch: pytest.MonkeyPatch)
     assert "~ modelled: target `bare` names no hardware" in text
 
 
+STATED = """\
+shardspec: 1
+axes: {batch: 64, length: 128, embed: 256, mlp: 1024}
+hardware: tpu v5e 2x4
+mesh: {fsdp: 4, tensor: 2}
+rules: [batch -> fsdp, mlp -> tensor, embed -> fsdp, length -> none]
+params: {up: embed mlp, down: mlp embed}
+arrays: {up: "f32[256, 1024]", down: "f32[1024, 256]"}
+activations: {residual: batch length embed, hidden: batch length mlp}
+state: {moments: 0}
+step: {program: ['residual, "up" -> hidden', 'hidden, "down" -> residual']}
+"""
+
+
+def test_the_step_of_a_spec_is_compiled_where_that_is_asked_for(folder: Path) -> None:
+    (folder / "stated.yaml").write_text(STATED)
+    assert "sends ~" in words(run("cost", "stated.yaml", asked=["-q"]))
+    assert Fake.asked == [], "it is priced in milliseconds"
+    compiled = words(run("cost", "stated.yaml", "--basis", "compiler", asked=["-q"]))
+    assert "basis x compiled by libtpu 1" in compiled
+    assert "sends x 8.00 MiB" in compiled
+
+
 def test_diff_compares_what_is_of_one_basis(monkeypatch: pytest.MonkeyPatch) -> None:
     both = run("diff", "spec.yaml", "new.yaml", "-t", "pod")
-    assert "sends x 8.00 MiB, as before" in words(both)
+    assert "step on target pod: costs what it did" in words(both), "both are one program"
     assert both.exit_code == 1, "by the model it sends less"
     compiled = run("diff", "spec.yaml", "new.yaml", "-t", "pod", "--basis", "compiler")
     assert compiled.exit_code == 1, "a rule did change"
