@@ -30,6 +30,7 @@ IMPORT_CEILING = 0.085
 
 #: Modules that one other of their folder uses and nothing else does, each with the reason.
 FOR_ONE_SIBLING = {
+    "jax_backend.stated_lines": "what one line computes; `stated` runs them in loops and trains",
     "analysis.step_arguments": "what a step is given, apart from what it does",
     "analysis.step_attention": "what attention calls its dimensions, apart from programs",
     "analysis.step_lives": "when values are alive, apart from what makes them",

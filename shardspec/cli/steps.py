@@ -106,7 +106,7 @@ def with_step(
     try:
         with progress(is_quiet=request.is_quiet) as tell:
             tell("loading jax")
-            from shardspec.jax_backend.entry_point import questions_of, with_call
+            from shardspec.jax_backend.entry_point import questions_of
             from shardspec.jax_backend.on_target import on_target, start_on_cpu
             from shardspec.jax_backend.resolver import Resolver
 
@@ -116,14 +116,7 @@ def with_step(
                     meant = pipeline.sound_target(pipeline.find_target(spec, target))
                     found = stack.enter_context(on_target(meant, spec, has_imports=True))
                 resolver = Resolver(spec, target, agree_within_s=None)
-                if name is None:
-                    from shardspec.jax_backend.stated import call_of_step
-
-                    made = work(resolver, call_of_step(resolver), tell)
-                else:
-                    made = with_call(
-                        name, folder, resolver, tell, lambda c: work(resolver, c, tell)
-                    )
+                made = _worked(name, folder, resolver, work, tell)
         asked = () if found is None else pipeline.report(spec, questions_of(found)).shown
     except ShardspecError as error:
         asked = () if found is None else pipeline.report(spec, questions_of(found)).shown
@@ -132,6 +125,23 @@ def with_step(
     request.report(asked)
     request.remark(f"{name or spec.source.name}: {done} in {time.monotonic() - started:.1f} s")
     return made
+
+
+def _worked(
+    name: str | None,
+    folder: str,
+    resolver: Resolver,
+    work: Callable[[Resolver, Call, Tell], Made],
+    tell: Tell,
+) -> Made:
+    """Return what is worked out of the step of some code, or of the one that the spec states."""
+    if name is None:
+        from shardspec.jax_backend.stated import call_of_step
+
+        return work(resolver, call_of_step(resolver), tell)
+    from shardspec.jax_backend.entry_point import with_call
+
+    return with_call(name, folder, resolver, tell, lambda call: work(resolver, call, tell))
 
 
 def step_and_folder(name: str) -> tuple[str, str]:

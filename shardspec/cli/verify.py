@@ -66,10 +66,12 @@ def command(
 ) -> None:
     """Have the real compiler compile a step for machines that are not here.
 
-    It is libtpu for TPU slices, stopped once the final program is there, and XLA's CUDA plugin for
-    GPUs; neither needs the chips. Exit 0 if the program fits, if it sends what was predicted, and
-    if nothing goes over mesh axes that were not; 1 if one of these is not so. Several targets are
-    compiled one after the other; one without a program keeps no other from its own.
+    Without --step it is the one that `step:` of the spec states, written in JAX from its lines: no
+    code is needed. It is libtpu for TPU slices, stopped once the final program is there, and XLA's
+    CUDA plugin for GPUs; neither needs the chips. Exit 0 if the program fits, if it sends what was
+    predicted, and if nothing goes over mesh axes that were not; 1 if one of these is not so.
+    Several targets are compiled one after the other; one without a program keeps no other from its
+    own.
     """
     request.require_place()
     asked = {"timeout_s": timeout_s, "is_whole": whole, "is_cached": not no_cache, "flags": flags}

@@ -24,13 +24,13 @@ from shardspec import pipeline
 from shardspec.analysis.gradients import gradients_of
 from shardspec.analysis.step_flow import flow_of
 from shardspec.analysis.step_values import APART, Flow, Loop, Op, Value, Weight
-from shardspec.diagnostics import ShardspecError, codes, point, quote
+from shardspec.diagnostics import ShardspecError, quote
 from shardspec.diagnostics.words import numbers_in
 from shardspec.ir.plan import Dims, ParamSharding, ShardingPlan
 from shardspec.ir.program import StepSpec
 from shardspec.jax_backend.constrain import constrained
 from shardspec.jax_backend.entry_point import Call
-from shardspec.jax_backend.stated_lines import Lines, dtype_called, told
+from shardspec.jax_backend.stated_lines import Lines, dtype_called, no_function, told
 from shardspec.jax_backend.step.trace import Resolving
 from shardspec.programs.op_names import constraint_scope
 
@@ -56,15 +56,11 @@ def call_of_step(resolver: Resolving, plan: ShardingPlan | None = None) -> Call:
     step = flow.step
     reason = _refused(plan, step)
     if reason:
-        found = point(codes.NOT_COMPILED, reason, step.span, help=_BY_CODE)
-        raise ShardspecError((found,))
+        raise no_function(reason, step.span)
     if flow.faults:
         raise ShardspecError(flow.faults)
     program = _Program(resolver, plan, flow)
     return program.serving() if step.mode == "serve" else program.training()
-
-
-_BY_CODE = "trace the code that does: `--step MODULE:FUNCTION`"
 
 
 def _refused(plan: ShardingPlan, step: StepSpec) -> str:
@@ -200,7 +196,7 @@ class _Program:
 
         @partial(jax.jit, donate_argnums=1, out_shardings=(places, None))
         def serve(params: Any, cache: Any, batch: Any) -> Any:
-            ends, given = self._run(params, {**cache, **batch})
+            ends, given = told(flow.step.span, lambda: self._run(params, {**cache, **batch}))
             return {name: given[name] for name in cache}, ends
 
         return Call(serve, (self._structs(self._params), cache, batch), {})
@@ -342,7 +338,17 @@ class _Run:
         return jax.checkpoint(body, policy=policy)
 
     def _line(self, op: Op, values: Values, weights: Sequence[Any]) -> Any:
-        return self.place(op.result, self.lines.made(op, values, weights))
+        """Return a result where it lies, marked where the backward pass has it as it is."""
+        value = op.result
+        x, is_kept = self.lines.made(op, values, weights), self.flow.keeps(value)
+        if is_kept or value.base is None:
+            x = self.place(value, x)
+        x = checkpoint_name(x, value.name) if is_kept else x
+        if value.base is None:
+            return x
+        x = self.place(value, self.lines.added(op, values[value.base], x))
+        is_product = self.flow.step.remat == ("dots",)
+        return checkpoint_name(x, value.name) if is_kept and not is_product else x
 
     def _norm(self, value: Value, x: Any) -> Any:
         """Return what products read of a value that others are added to, as of a norm."""
@@ -363,8 +369,7 @@ class _Run:
                 norms[source] = norms[source] if source in norms else told(op.line.span, values_of)
                 caches[source] = norms[source]
             x = told(op.line.span, partial(self._line, op, {**values, **caches}, own))
-            is_kept = self.flow.keeps(op.result)
-            values[op.result] = checkpoint_name(x, op.result.name) if is_kept else x
+            values[op.result] = x
             cache = self.caches.get(op.result)
             if cache is not None:
                 values[cache] = _written(values[cache], x, cache, number)

@@ -28,21 +28,30 @@ Place = Callable[[Value, Any, frozenset[int]], Any]
 
 
 def told(span: Span | None, run: Callable[[], Any]) -> Any:
-    """Return what a function makes, in a frame that JAX takes for the line of the spec."""
-    if span is None:
-        return run()
-    code = _CALLED.__code__.replace(co_filename=span.source.name, co_firstlineno=span.line)
-    return FunctionType(code, {})(run)
+    """Return what a function makes, in a frame that JAX takes for the line of the spec.
+
+    Raises:
+      ShardspecError: JAX refuses it.
+    """
+    code = _CALLED.__code__
+    if span is not None:
+        code = code.replace(co_filename=span.source.name, co_firstlineno=span.line)
+    try:
+        return FunctionType(code, {})(run)
+    except ShardspecError:
+        raise
+    except Exception as error:  # of many kinds: what is traced is for the spec to say
+        first = str(error).partition("\n")[0].rstrip(".")
+        raise no_function(f"JAX refuses what this says: {first}", span) from error
 
 
 _CALLED: Any = lambda run: run()  # noqa: E731
 
 
-def no_function(message: str, op: Op) -> ShardspecError:
+def no_function(message: str, span: Span | None) -> ShardspecError:
     """Return what is raised for a line that is no function of JAX."""
     help = "trace the code that does: `--step MODULE:FUNCTION`"
-    found = point(codes.NOT_COMPILED, message, op.line.span, help=help)
-    return ShardspecError((found,))
+    return ShardspecError((point(codes.NOT_COMPILED, message, span, help=help),))
 
 
 class Lines:
@@ -70,7 +79,7 @@ class Lines:
         return [r.source for r in op.reads if isinstance(r.source, Value) and r.source in self.sums]
 
     def made(self, op: Op, values: Mapping[Value, Any], weights: Sequence[Any]) -> Any:
-        """Return the result of an operation, with what it is added to.
+        """Return the result of an operation, but for what it is added to.
 
         Args:
           weights: those that this round uses, in the dtype of products.
@@ -85,12 +94,15 @@ class Lines:
         made = runs[0]
         for other in runs[1:]:
             made = jax.nn.silu(made) * other
-        made = made.astype(dtype_called(op.result.dtype))
-        base = op.result.base
-        if base is None:
-            return made
-        is_gated = _is_branch(op, base) and {op.kind, base.maker and base.maker.kind} == {"einsum"}
-        return jax.nn.silu(values[base]) * made if is_gated else values[base] + made
+        return made.astype(dtype_called(op.result.dtype))
+
+    def added(self, op: Op, base: Any, made: Any) -> Any:
+        """Return a result added to what was there, or gated by it: one of two products."""
+        before = op.result.base
+        assert before is not None
+        kinds = {op.kind, before.maker.kind if before.maker else None}
+        is_gated = _is_branch(op, before) and kinds == {"einsum"}
+        return jax.nn.silu(base) * made if is_gated else base + made
 
     def _each(self, op: Op, weights: Sequence[Any]) -> list[Any]:
         """Return what each copy of an operation multiplies: an array, or all experts in one."""
@@ -216,7 +228,9 @@ class Lines:
         summed = next((name for name in op.whole if name in names), "")
         keys = [name for name in held if name not in names]
         if not summed or len(keys) != 1:
-            raise no_function("attention without one width of heads, and one of positions", op)
+            raise no_function(
+                "attention without one width of heads, and one of positions", op.line.span
+            )
         wholes = [
             self._whole(read, x, op.whole - {summed})
             for read, x in zip(op.reads, given, strict=True)
@@ -351,7 +365,7 @@ def _lookup(op: Op, given: list[Any]) -> Any:
     at = next((d for d, dim in enumerate(table.view) if made.isdisjoint(i.name for i in dim)), 0)
     index = given[0]
     if not jnp.issubdtype(index.dtype, jnp.integer):
-        raise no_function("what is looked up by is computed", op)
+        raise no_function("what is looked up by is computed", op.line.span)
     return jnp.take(given[-1], index, axis=at).reshape(op.result.shape)
 
 
@@ -389,7 +403,7 @@ def _parts(source: Value | Weight, parts: Sequence[Op], array: Any) -> list[Any]
         (d for d, dim in enumerate(source.view) if made.isdisjoint(i.name for i in dim)), None
     )
     if at is None:
-        raise no_function("which dimension is taken apart is not plain", parts[0])
+        raise no_function("which dimension is taken apart is not plain", parts[0].line.span)
     outer = array.size // array.shape[at]
     widths = [math.prod(op.result.shape) // outer for op in parts]
     groups, offset, found = 1, 0, []

@@ -304,3 +304,41 @@ def test_a_text_that_is_no_program(run: Callable[..., Result]) -> None:
     result = run("-t", "pod", text="HloModule jit_forward, num_partitions=8")
     assert result.exit_code == 2
     assert "error[SHD905]" in result.stderr
+
+
+#: Two layers of an MLP, and what a step computes.
+STATED = """\
+shardspec: 1
+axes: {batch: 64, length: 512, embed: 1024, mlp: 4096, layers: 2}
+targets: {pod: {hardware: tpu v5e 2x4, mesh: {fsdp: 4, tensor: 2}}}
+rules: [batch -> fsdp, mlp -> tensor, embed -> fsdp, "length, layers -> none"]
+params: {layers/up: embed mlp, layers/down: mlp embed}
+scan: {"layers/**": layers@0}
+arrays: {layers/up: "f32[2, 1024, 4096]", layers/down: "f32[2, 4096, 1024]"}
+activations: {residual: batch length embed, hidden: batch length mlp}
+step:
+  remat: full
+  program: ['residual, "layers/up" -> hidden', 'hidden, "layers/down" -> residual']
+"""
+
+
+def test_what_a_spec_states_needs_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("libtpu")
+    monkeypatch.chdir(tmp_path)
+    Path("spec.yaml").write_text(STATED)
+    result = CliRunner().invoke(cli, ["verify", "spec.yaml", "--no-cache"])
+    assert result.exit_code == 0, result.output
+    tensor, fsdp, _, told = result.stdout.splitlines()[1:]
+    assert (tensor.split()[-1], tensor.split()[0]) == ("%", "tensor")
+    assert fsdp.startswith("fsdp")
+    assert told.startswith("proved: it fits")
+
+
+def test_a_pipeline_has_no_function_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("spec.yaml").write_text(
+        STATED.replace("remat: full", "pipeline: gpipe\n  microbatches: 2")
+    )
+    result = CliRunner().invoke(cli, ["verify", "spec.yaml"])
+    assert result.exit_code == 2
+    assert "SHD906" in result.stderr
