@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from shardspec.analysis.step_time import (
     FITTED,
@@ -162,7 +163,7 @@ class _Run:
 
     now: float = 0.0
     spent: _Spent = field(default_factory=_Spent)
-    flights: dict[str, _Flight] = field(default_factory=dict)
+    flights: dict[str, tuple[_Flight, ...]] = field(default_factory=dict)
     last: dict[str, _Flight] = field(default_factory=dict)
     queued: float = 0.0
     served: float = 0.0
@@ -186,7 +187,8 @@ class _Run:
         ahead = (self.last[lane] for lane in sorted(lanes) if lane in self.last)
         behind = max(ahead, key=lambda each: each.end, default=None)
         begin = self.now if behind is None else max(self.now, behind.end)
-        flight = self.flights[name] = _Flight(axes, lanes, seconds, begin, behind)
+        flight = _Flight(axes, lanes, seconds, begin, behind)
+        self.flights[name] = (*self.flights.get(name, ()), flight)
         self.last.update(dict.fromkeys(lanes, flight))
         _add(self.spent.sent, {axes: seconds}, 1)
         _add(self.spent.busy, dict.fromkeys(lanes, seconds), 1)
@@ -202,8 +204,12 @@ class _Run:
         if left > 0:
             self.served += left
             self.compute(0.0, left)
+        for flight in self.flights.pop(name, ()):
+            self._land(flight)
+
+    def _land(self, last: _Flight) -> None:
         waited: list[_Flight] = []
-        flight = self.flights.pop(name, None)
+        flight: _Flight | None = last
         while flight is not None and flight.end > self.now:
             waited.append(flight)
             flight = flight.behind
@@ -218,7 +224,7 @@ class _Run:
         before, self.now = self.now, self.now + inner.elapsed * times
         self.spent.add(inner, times)
         self._serve(max(0.0, inner.elapsed - inner.moved) * times)
-        for each in self.flights.values():
+        for each in chain.from_iterable(self.flights.values()):
             if each.end > before:
                 each.begin += times * max(
                     (inner.busy.get(lane, 0.0) for lane in each.lanes), default=0.0
