@@ -77,6 +77,7 @@ class Cost:
       time: None without a step, and for machines whose speeds the catalogue does not state.
       tokens: what one step goes through, on all devices; None where that is not clear.
       compiler: that whose program the figures are of; None where they are a model's.
+      schedule: what the order of instructions takes that the compiler chose.
       added: what that added to the step, the most bytes first.
       predicted: the model's cost of the same step, beside a compiler's.
       why_modelled: why the figures are a model's, where a compiler was asked.
@@ -88,6 +89,7 @@ class Cost:
     time: StepTime | None = None
     tokens: int | None = None
     compiler: Compiler | None = field(default=None, compare=False)
+    schedule: StepTime | None = field(default=None, repr=False)
     added: tuple[Added, ...] = field(default=(), repr=False)
     predicted: Cost | None = field(default=None, repr=False, compare=False)
     why_modelled: str = field(default="", compare=False)

@@ -75,21 +75,23 @@ def compiled_cost(
         predicted,
         step=step,
         memory=held,
-        time=_time(predicted, program),
+        schedule=_schedule(predicted, program),
         compiler=by,
         added=added_by(program),
         predicted=predicted,
     )
 
 
-def _time(predicted: Cost, program: ReadProgram) -> StepTime | None:
+def _schedule(predicted: Cost, program: ReadProgram) -> StepTime | None:
     """Return what the schedule takes; the MFU counts what several devices do alike once.
 
     A program does not say what that is. The traced step does, and has the same FLOPs of its own.
+    Of a step that a spec states, attention is compiled as another program than a kernel is.
     """
     found, model = schedule_time(program, predicted.plan), predicted.time
-    if found is None or model is None or not found.step_seconds:
-        return found or model
+    is_stated = predicted.step is not None and predicted.step.source == "spec"
+    if found is None or model is None or not found.step_seconds or is_stated:
+        return None
     return replace(found, mfu=model.mfu * model.step_seconds / found.step_seconds)
 
 

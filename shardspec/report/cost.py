@@ -13,6 +13,7 @@ from shardspec.analysis import cost as figures
 from shardspec.analysis.accuracy import Interval
 from shardspec.analysis.room import room_lines
 from shardspec.analysis.step_memory import MARKS, StepMemory
+from shardspec.analysis.step_time import StepTime
 from shardspec.analysis.traffic import Asker, By, TrafficRow, group, of_arrays
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.lines import columns, fitted
@@ -182,30 +183,36 @@ def _time(cost: figures.Cost) -> Iterator[str]:
             why = f"the calibration has no collectives of this mesh, but of {made.mesh}"
         yield f"time    not known: {why}   {rates}"
         return
-    mark = time.mark
-    step = f"{mark} {seconds_text(time.step_seconds)} +- {percent(time.spread, 1)}"
+    step = f"~ {seconds_text(time.step_seconds)} +- {percent(time.spread, 1)}"
     step = f"{AT_LEAST} {step}" if cost.uncounted("time") else f"{step}, bound by {time.bound}"
-    compute = f"compute {mark} {seconds_text(time.compute_seconds)}"
-    if time.hbm_seconds:
-        compute += f", {seconds_text(time.hbm_seconds)} of it memory"
-    axes = (axis.text(mark) for axis in time.axes)
-    yield "   ".join((f"time    {step}", compute, *axes, rates))
+    yield "   ".join((f"time    {step}", *_parts(time), rates))
+    if cost.schedule is not None:
+        whole = f"{cost.schedule.mark} {seconds_text(cost.schedule.step_seconds)}"
+        yield "   ".join((f"        by the compiled schedule {whole}", *_parts(cost.schedule)))
     made = cost.calibration
     if made is not None:
         yield f"        calibrated {made.date} by {made.how}"
 
 
+def _parts(time: StepTime) -> Iterator[str]:
+    """Yield what of a step is computation, and what each mesh axis takes."""
+    compute = f"compute {time.mark} {seconds_text(time.compute_seconds)}"
+    if time.hbm_seconds:
+        compute += f", {seconds_text(time.hbm_seconds)} of it memory"
+    yield compute
+    yield from (axis.text(time.mark) for axis in time.axes)
+
+
 def _rates(cost: figures.Cost) -> list[str]:
     """Return MFU and tokens where they are known, and always the FLOPs of the step."""
     mark = "=" if cost.compiler is None else "x"
-    timed = "" if cost.time is None else cost.time.mark
     found = [] if cost.flops is None else [f"{mark} {flops_text(cost.flops)}"]
     if cost.uncounted("flops"):
         found = [f"{AT_LEAST} {each}" for each in found]
     if cost.mfu is not None:
-        found.append(f"MFU {timed} {percent(cost.mfu, 1)}")
+        found.append(f"MFU ~ {percent(cost.mfu, 1)}")
     if cost.tokens_per_s is not None:
-        found.append(f"{timed} {element_count(round(cost.tokens_per_s))} tokens/s")
+        found.append(f"~ {element_count(round(cost.tokens_per_s))} tokens/s")
     return found
 
 

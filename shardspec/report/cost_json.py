@@ -241,6 +241,7 @@ class CostRecord:
     step: About | None
     memory: Memory
     time: Time | None
+    schedule: Annotated[Time | None, OMITTED] = None
     flops: int | None
     mfu: float | None
     tokens: int | None
@@ -316,6 +317,7 @@ def cost_record(
         step=None if step is None else About(_line(step.place), step.notes),
         memory=_memory(cost.memory),
         time=None if cost.time is None else _time(cost.time, cost),
+        schedule=None if cost.schedule is None else _time(cost.schedule, cost),
         flops=cost.flops,
         mfu=cost.mfu,
         tokens=cost.tokens,

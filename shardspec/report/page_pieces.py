@@ -115,15 +115,14 @@ def time_piece(cost: CostRecord) -> Html:
     if time is None:
         said = "not known: the catalogue has no speeds of this target"
         return tag("p", f"time {said}{_rates(cost)}", class_="figure")
-    mark = "x~" if time.basis == "compiled" else "~"
-    step = f"{cost.at_least('sends', 'flops', 'time')}{mark} {words.seconds_text(time.step_s)}"
+    step = f"{cost.at_least('sends', 'flops', 'time')}~ {words.seconds_text(time.step_s)}"
     title = f"{step} +- {words.percent(time.spread, 1)}, bound by {time.bound}{_rates(cost)}"
-    compute = f"compute {mark} {words.seconds_text(time.compute_s)}"
+    compute = f"compute ~ {words.seconds_text(time.compute_s)}"
     rows = [("part-compute", compute, time.compute_s - time.hbm_s)]
     if time.hbm_s:
         rows.append(("part-memory", f"{words.seconds_text(time.hbm_s)} of it memory", time.hbm_s))
     for at, (name, axis) in enumerate(time.axes.items()):
-        said = AxisTime(name, *axis).text(mark)
+        said = str(AxisTime(name, *axis))
         rows.append((f"part-sent-{at % 5}", said, axis.exposed_s))
     parts = ((kind, said, taken) for kind, said, taken in rows)
     keys = [tag("span", swatch(kind), said, class_="key") for kind, said, _ in rows]
