@@ -37,6 +37,8 @@ FOR_ONE_SIBLING = {
     "analysis.step_partition": "one operation on a mesh, apart from whole steps",
     "analysis.step_record": "how operations and what is sent are noted, apart from the passes",
     "analysis.step_routing": "what two words of a program stand for",
+    "programs.moved": "what an instruction reads and writes of the memory",
+    "programs.schedule": "the order of instructions, and what of it waits",
     "lints.checks.unnamed_array": "a finding, whose small arrays are another one",
     "analysis.step_sizes": "sizes of dimensions and their agreement, apart from lines",
     "arrays.orbax": "a format",

@@ -139,8 +139,32 @@ class _Program:
         batch = {each.name: self._input(each, flow.passes) for each in flow.inputs}
         sums = {each.path: self._named(held.held(each.dims)) for each in trained}
         updated = {each.path: self._named(held.updated(each.dims)) for each in trained}
-        total = dtype_called(step.gradients or "f32")
-        names = frozenset(sums)
+        all_gradients = self._gradients(sums)
+        shardings = jax.tree.map(lambda x: x.sharding, state)
+
+        def train(state: Any, batch: Any) -> Any:
+            params, kept = dict(state["params"]), dict(state["opt_state"])
+            found = told(step.span, lambda: all_gradients(params, batch))
+            made: dict[str, dict[str, Any]] = {f"m{n}": {} for n in range(moments)}
+            for name, gradient in found.items():
+                with jax.named_scope("update"):
+                    g = constrained(gradient.astype(jnp.float32), updated[name])
+                    old = [kept[key][name].astype(jnp.float32) for key in made]
+                    new = [_DECAY * m + (1 - _DECAY) * g ** (n + 1) for n, m in enumerate(old)]
+                    move = new[0] / (jnp.sqrt(new[1]) + _LEAST) if moments > 1 else (new or [g])[0]
+                    p = constrained(params[name], updated[name])
+                    params[name] = (p.astype(jnp.float32) - _RATE * move).astype(p.dtype)
+                    for key, m in zip(made, new, strict=True):
+                        made[key][name] = m.astype(kept[key][name].dtype)
+            return {"params": params, "opt_state": {**kept, **made}}
+
+        jitted = jax.jit(train, donate_argnums=0, out_shardings=shardings)
+        return Call(jitted, (state, batch), {})
+
+    def _gradients(self, sums: Mapping[str, Any]) -> Callable[[Arrays, Arrays], dict[str, Any]]:
+        """Return what makes the gradients of a batch, each held as `sums` says."""
+        flow = self.flow
+        names, total = frozenset(sums), dtype_called(flow.step.gradients or "f32")
 
         def loss(some: Arrays, others: Arrays, batch: Arrays) -> Any:
             ends = self._run({**others, **some}, batch)[0]
@@ -164,26 +188,7 @@ class _Program:
             start = {n: constrained(jnp.zeros(params[n].shape, total), sums[n]) for n in sums}
             return jax.lax.scan(add, start, batch)[0]
 
-        shardings = jax.tree.map(lambda x: x.sharding, state)
-
-        def train(state: Any, batch: Any) -> Any:
-            params, kept = dict(state["params"]), dict(state["opt_state"])
-            found = told(step.span, lambda: all_gradients(params, batch))
-            made: dict[str, dict[str, Any]] = {f"m{n}": {} for n in range(moments)}
-            for name, gradient in found.items():
-                with jax.named_scope("update"):
-                    g = constrained(gradient.astype(jnp.float32), updated[name])
-                    old = [kept[key][name].astype(jnp.float32) for key in made]
-                    new = [_DECAY * m + (1 - _DECAY) * g ** (n + 1) for n, m in enumerate(old)]
-                    move = new[0] / (jnp.sqrt(new[1]) + _LEAST) if moments > 1 else (new or [g])[0]
-                    p = constrained(params[name], updated[name])
-                    params[name] = (p.astype(jnp.float32) - _RATE * move).astype(p.dtype)
-                    for key, m in zip(made, new, strict=True):
-                        made[key][name] = m.astype(kept[key][name].dtype)
-            return {"params": params, "opt_state": {**kept, **made}}
-
-        jitted = jax.jit(train, donate_argnums=0, out_shardings=shardings)
-        return Call(jitted, (state, batch), {})
+        return all_gradients
 
     def serving(self) -> Call:
         """Return one step that serves: it takes parameters, caches and a batch."""

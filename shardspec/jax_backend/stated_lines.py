@@ -246,22 +246,7 @@ class Lines:
             k = _first(k, at, k.shape[at] - width, wanted)
         own = [at for at, name in enumerate(qs) if name not in held and "/" not in name[-6:]]
         rows = next((at for at in own if is_position(qs[at])), own[0] if own else None)
-        numbers = {name: at for at, name in enumerate(dict.fromkeys((*qs, *ks, *vs)))}
-        numbers[""] = len(numbers)
-        new = [name for name in vs if name not in ks]  # values of another width
-        wide = [numbers[n] for n in qs if n != summed]
-        out = [numbers[(new[0] if new else summed) if n == summed else n] for n in qs]
-
-        @jax.checkpoint
-        def block(q: Any, k: Any, v: Any) -> Any:
-            to = [*wide, numbers[keys[0]]]
-            scores = jnp.einsum(
-                q, [numbers[n] for n in qs], k, [numbers[n] for n in ks], to,
-                preferred_element_type=jnp.float32,
-            )  # fmt: skip
-            shares = jax.nn.softmax(scores * q.shape[qs.index(summed)] ** -0.5, axis=-1)
-            return jnp.einsum(shares.astype(v.dtype), to, v, [numbers[n] for n in vs], out)
-
+        block = _block(qs, ks, vs, summed, keys[0])
         if rows is None:
             return block(q, k, v).reshape(op.result.shape)
         assert isinstance(query.source, Value)
@@ -274,6 +259,25 @@ class Lines:
         dims = {at for at, dim in enumerate(read.view) if whole & {index.name for index in dim}}
         assert isinstance(read.source, Value)
         return self.place(read.source, array, frozenset(dims)) if dims else array
+
+
+def _block(
+    qs: Sequence[str], ks: Sequence[str], vs: Sequence[str], summed: str, position: str
+) -> Callable[..., Any]:
+    """Return attention of a block of queries, by the indices of queries, keys and values."""
+    numbers = {name: at for at, name in enumerate(dict.fromkeys((*qs, *ks, *vs)))}
+    width = next((name for name in vs if name not in ks), summed)  # values of another width
+    to = [numbers[name] for name in (*(n for n in qs if n != summed), position)]
+    out = [numbers[width if name == summed else name] for name in qs]
+    q_at, k_at, v_at = ([numbers[name] for name in names] for names in (qs, ks, vs))
+
+    @jax.checkpoint
+    def block(q: Any, k: Any, v: Any) -> Any:
+        scores = jnp.einsum(q, q_at, k, k_at, to, preferred_element_type=jnp.float32)
+        shares = jax.nn.softmax(scores * q.shape[qs.index(summed)] ** -0.5, axis=-1)
+        return jnp.einsum(shares.astype(v.dtype), to, v, v_at, out)
+
+    return block
 
 
 def _sorted(op: Op, x: Any, chosen: Any, weights: Any) -> Any:

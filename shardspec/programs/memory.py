@@ -150,7 +150,8 @@ def _alive(
             lives[life.group(1)] = int(life.group(2)), int(life.group(3))
     changes: dict[int, list[tuple[int, _Seat]]] = {}
     for seat, named in values.items():
-        for born, dies in {lives[name] for name, _ in named if name in lives}:
+        known = {lives[name] for name, _ in named if name in lives}
+        for born, dies in (life for life in known if life[0] <= life[1]):
             changes.setdefault(born, []).append((1, seat))
             changes.setdefault(dies + 1, []).append((-1, seat))
     if not changes:

@@ -187,7 +187,7 @@ def test_the_step_of_a_spec_is_compiled_where_that_is_asked_for(folder: Path) ->
 
 def test_diff_compares_what_is_of_one_basis(monkeypatch: pytest.MonkeyPatch) -> None:
     both = run("diff", "spec.yaml", "new.yaml", "-t", "pod")
-    assert "step on target pod: costs what it did" in words(both), "both are one program"
+    assert "sends x 8.00 MiB, as before" in words(both), "both are one program"
     assert both.exit_code == 1, "by the model it sends less"
     compiled = run("diff", "spec.yaml", "new.yaml", "-t", "pod", "--basis", "compiler")
     assert compiled.exit_code == 1, "a rule did change"
