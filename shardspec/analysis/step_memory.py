@@ -229,11 +229,17 @@ def _likely(held: StepMemory, step: Step, target: Target) -> StepMemory:
     if target.hardware is None:
         return held
     platform, total, mode = target.hardware.chip.platform, held.total.bytes, mode_of(step)
+    within = interval(total, platform, mode, "memory")
+    given = total - sum(held.parts[name].bytes for name in _MADE if name in held.parts)
     return replace(
         held,
-        interval=interval(total, platform, mode, "memory"),
+        interval=within and within._replace(low=max(within.low, given)),
         fits_probability=fits_probability(total, held.hbm_bytes, platform, mode),
     )
+
+
+#: Parts that a model works out; what a step is given is known.
+_MADE = ("gradients", "activations", "temporaries")
 
 
 def mode_of(step: Step) -> Mode:
