@@ -1,5 +1,6 @@
 """What `import shardspec` offers: the one list of public names, which `__init__` reads."""
 
+from shardspec.analysis.accuracy import Interval as Interval
 from shardspec.analysis.memory import Figure as Figure
 from shardspec.analysis.memory import Held as Held
 from shardspec.analysis.memory import Memory as Memory

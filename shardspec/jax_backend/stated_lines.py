@@ -21,7 +21,7 @@ from shardspec.diagnostics import ShardspecError, Span, codes, point
 from shardspec.ir.spec import DTYPE_ALIASES
 
 #: The scores of one head and one sequence that a block of attention makes at most.
-_MOST_SCORES = 1 << 20
+_MOST_SCORES = 1_048_576
 _FEWEST_ROWS = 64
 #: How an array is laid out, by dimension; the second says which of them are to be whole.
 Place = Callable[[Value, Any, frozenset[int]], Any]
