@@ -34,8 +34,8 @@ PYTHON = {
     "findings": ("What is wrong", "ShardspecError Diagnostic Severity Label Span"),
     "cost": (
         "Memory and cost",
-        "Cost Memory Figure Held StepMemory Amount StepTime AxisTime Scale TrafficRow Asker "
-        "Calibration Curve",
+        "Cost Memory Figure Held StepMemory Amount Interval StepTime AxisTime Scale "
+        "TrafficRow Asker Calibration Curve",
     ),
     "step": (
         "A traced step",
