@@ -46,7 +46,7 @@ class Compiler(NamedTuple):
 
 
 class Added(NamedTuple):
-    """Something that a compiler added to a step, and nobody asked for.
+    """Work that a compiler added to a step, which neither the code nor the sharding asks for.
 
     Attributes:
       what: `copy` into another layout, or `computed again` to save memory.

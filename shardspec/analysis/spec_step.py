@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple, cast
 
+from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.step_arguments import arguments, notes, parameters_of, unknown
 from shardspec.analysis.step_flow import flow_of
 from shardspec.analysis.step_layout import StepLayout, place_of
@@ -58,6 +59,18 @@ class Stated(NamedTuple):
 
     step: Step
     tokens: int | None
+
+
+def stated_cost(plan: ShardingPlan, *, tokens: int | None = None) -> Cost:
+    """Return what a plan costs, with the step that its spec states where it states one.
+
+    Args:
+      tokens: of a step on all devices; else those that the spec says.
+    """
+    stated = stated_step(plan)
+    if stated is None:
+        return cost_of(plan)
+    return cost_of(plan, stated.step, tokens=tokens or stated.tokens)
 
 
 def stated_step(plan: ShardingPlan, layout: StepLayout | None = None) -> Stated | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardspec.analysis.cost import Cost, cost_of
-from shardspec.analysis.spec_step import stated_step
+from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli import options
 from shardspec.cli.request import Request
 from shardspec.cli.steps import Tell, with_step
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from shardspec.jax_backend.entry_point import Call
     from shardspec.jax_backend.resolver import Resolver
     from shardspec.jax_backend.xla.compiling import Compile
-    from shardspec.jax_backend.xla.verifying import Predicted
+    from shardspec.jax_backend.xla.verifying import Lowered
 
 #: Where figures of a step come from, for verbs that show one.
 BASIS = (
@@ -126,9 +126,10 @@ class _Pending:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End the compiler."""
+        """End the compiler, if it is at work."""
         if self.compile is not None:
-            self.compile.__exit__(*error)
+            self.compile.__exit__()
+            self.compile = None
 
     @property
     def is_settled(self) -> bool:
@@ -138,21 +139,20 @@ class _Pending:
     def trace(self) -> None:
         """Have the model's cost, and hand the module to the compiler."""
 
-        def traced(resolver: Resolver, call: Call, tell: Tell) -> Predicted:
-            from shardspec.jax_backend.xla.verifying import predicted
+        def traced(resolver: Resolver, call: Call, tell: Tell) -> Lowered:
+            from shardspec.jax_backend.xla.verifying import lowered
 
-            return predicted(resolver, *call)
+            return lowered(resolver, *call)
 
         target = self.plan.target.name
-        made = with_step(self.name, self.plan.spec, target, self.request, traced)
-        step = made.cost.step
-        self.arguments = () if step is None else step.arguments
-        stated = stated_step(self.plan) if self.name is None else None
-        if stated is not None:
-            step, self.tokens = stated.step, self.tokens or stated.tokens
-        self.cost = cost_of(self.plan, step, tokens=self.tokens)
+        step, module = with_step(self.name, self.plan.spec, target, self.request, traced)
+        self.arguments = step.arguments
+        if self.name is None:
+            self.cost = stated_cost(self.plan, tokens=self.tokens)
+        else:
+            self.cost = cost_of(self.plan, step, tokens=self.tokens)
         if self.compile is not None:
-            self._try(lambda compile: compile.give(made.module))
+            self._try(lambda compile: compile.give(module))
 
     def settle(self) -> Cost:
         """Return the cost by the highest authority that answers, once it is there."""
@@ -166,16 +166,14 @@ class _Pending:
         with progress(is_quiet=self.request.is_quiet) as tell:
             made = compile.result(lambda stage: tell(f"{self.plan.target.name}: {stage}"))
             self.cost = cost_by(self.cost, made, self.arguments)
-        compile.__exit__()
-        self.compile = None
+        self.__exit__()
 
     def _try(self, work: Callable[[Compile], None]) -> None:
         assert self.compile is not None, "nobody asks without one"
         try:
             work(self.compile)
         except ShardspecError as error:
-            self.compile.__exit__()
-            self.compile = None
+            self.__exit__()
             self._give_up(error)
 
     def _give_up(self, error: ShardspecError) -> None:

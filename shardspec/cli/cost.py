@@ -10,7 +10,7 @@ import click
 
 from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
-from shardspec.analysis.spec_step import stated_step
+from shardspec.analysis.spec_step import stated_cost
 from shardspec.analysis.traffic import BY, By, names_in
 from shardspec.cli import options
 from shardspec.cli.basis import BASIS, step_costs
@@ -122,7 +122,7 @@ def _found(
     """Return the cost on the target that is meant, with the step where there is one.
 
     Args:
-      shown: gets what the model says while a compiler works; None where nothing is told.
+      shown: gets the model's cost while a compiler works; None prints neither that nor findings.
     """
     plan = plan_on_target(
         request,
@@ -135,15 +135,12 @@ def _found(
         show = shown or (lambda cost: None)
         (found,) = step_costs(step_name, (plan,), request, tokens=tokens, shown=show)
         return found
-    stated = stated_step(plan)
-    if stated is not None and request.basis == "compiler":
+    found = stated_cost(plan, tokens=tokens)
+    if found.step is not None and request.basis == "compiler":
         (found,) = step_costs(None, (plan,), request, tokens=tokens)
-        return found
-    if stated is not None:
-        return cost_of(plan, stated.step, tokens=tokens or stated.tokens)
-    if request.only is not None:
-        plan = changed(plan, arrays=tuple(select(request.only, plan)))
-    return cost_of(plan)
+    elif found.step is None and request.only is not None:
+        found = cost_of(changed(plan, arrays=tuple(select(request.only, plan))))
+    return found
 
 
 # what is printed

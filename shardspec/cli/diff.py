@@ -105,8 +105,7 @@ def command(
     elif step_name is not None:
         costs = _cost_diffs(step_name, plans, diffs, request)
     judged = costs if request.basis == "compiler" else [each.by_model for each in costs]
-    tripped = (_tripped(limit, diffs, judged) for limit in parsed or [_limit("change")])
-    failed = [said for said in tripped if said is not None]
+    failed = list(_failed(parsed or [_limit("change")], diffs, judged))
     if after.errors:
         failed.append(f"errors: {after.name} has {counted(len(after.errors), 'error')}")
     _print(diffs, costs, before, after, request.form, failed, "reshard" if between else "restore")
@@ -363,6 +362,14 @@ def _limit(text: str, *, has_step: bool = False) -> Limit:
     if found["unit"] == "%":
         return Limit(kind, text, share=number / 100)
     return Limit(kind, text, bytes=number * _UNITS[found["unit"]])
+
+
+def _failed(
+    limits: Sequence[Limit], diffs: Sequence[TargetDiff], costs: Sequence[CostDiff]
+) -> Iterator[str]:
+    """Yield what moved beyond each limit that something did move beyond."""
+    tripped = (_tripped(limit, diffs, costs) for limit in limits)
+    yield from (said for said in tripped if said is not None)
 
 
 def _tripped(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
-from shardspec.analysis.spec_step import stated_step
+from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli import completion, options
 from shardspec.cli.basis import BASIS, step_costs
 from shardspec.cli.discovery import find_spec
@@ -191,11 +191,7 @@ def _step_costs(
     """Return the costs of targets, of the step that is named or that the spec states."""
     if step_name is not None:
         return step_costs(step_name, plans, request)
-    pairs = ((plan, stated_step(plan)) for plan in plans)
-    return tuple(
-        cost_of(plan) if stated is None else cost_of(plan, stated.step, tokens=stated.tokens)
-        for plan, stated in pairs
-    )
+    return tuple(map(stated_cost, plans))
 
 
 # what changed

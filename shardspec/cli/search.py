@@ -14,6 +14,7 @@ import click
 
 from shardspec import pipeline
 from shardspec.analysis.cost import cost_of
+from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli import completion, edits, options
 from shardspec.cli.basis import traced_step
 from shardspec.cli.measured import MEASURED, Measured, as_it_is, scale_of
@@ -36,7 +37,7 @@ from shardspec.report.search import (
 )
 from shardspec.search.ranking import By, SearchRow, Wanted
 from shardspec.search.rewriting import differs, rewritten
-from shardspec.search.searching import MOST, Choice, Found, Question, asked, search, stated_cost
+from shardspec.search.searching import MOST, Choice, Found, Question, asked, search
 from shardspec.search.variants import Refusal
 
 _NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,6})?"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
-from shardspec.analysis.spec_step import stated_step
+from shardspec.analysis.spec_step import stated_cost
 from shardspec.analysis.step_time import SPREAD
 from shardspec.cli.request import NO_ARRAYS, Request, has_errors
 from shardspec.cli.steps import Tell, plan_on_target, with_step
@@ -112,12 +112,12 @@ def _stated(request: Request, plan: ShardingPlan, file: str, text: str) -> Cost:
     (again,) = pipeline.compile_plans(spec, request.params(spec), targets)
     found = pipeline.about(pipeline.findings(spec, [again]).shown, plan.target.name)
     odd = tuple(each for each in found if each.code.id == "SHD240")
-    stated = stated_step(again)
+    stated = stated_cost(again)
     request.report(odd)
-    if stated is None or has_errors(odd):
+    if stated.step is None or has_errors(odd):
         request.undone(f"{file} is left as it is: names do not say what the code does")
         raise SystemExit(FINDINGS)
-    return cost_of(again, stated.step, tokens=stated.tokens)
+    return stated
 
 
 def _compare(request: Request, traced: Cost, stated: Cost, file: str) -> None:

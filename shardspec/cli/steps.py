@@ -177,16 +177,14 @@ def proof_of(
       name: None for the step that the spec states, whose prediction needs no trace.
       asked: how it is compiled, as `Compiling` takes it.
     """
-    from shardspec.analysis.cost import cost_of
-    from shardspec.analysis.spec_step import stated_step
+    from shardspec.analysis.spec_step import stated_cost
 
     def proved(resolver: Resolver, call: Call, tell: Tell) -> Proof:
         from shardspec.jax_backend.xla.compiling import Compiling
         from shardspec.jax_backend.xla.verifying import verify_step
 
         how = Compiling(**asked)
-        stated = stated_step(plan) if name is None else None
-        cost = None if stated is None else cost_of(plan, stated.step, tokens=stated.tokens)
+        cost = stated_cost(plan) if name is None else None
         return verify_step(
             resolver, *call, cost=cost, tolerance=tolerance, is_here=is_here, how=how, tell=tell
         )

@@ -101,18 +101,21 @@ def wants_color(when: str, stream: int = 1) -> bool:
 
 def width_of(stream: int = 1) -> int | None:
     """Return how wide the terminal behind stdout (1) or stderr (2) is; None where there is none."""
+    size = _size_of(stream)
+    return None if size is None else size.columns
+
+
+def _size_of(stream: int) -> os.terminal_size | None:
     with suppress(OSError, ValueError):
-        return os.get_terminal_size((sys.stdout if stream == 1 else sys.stderr).fileno()).columns
+        return os.get_terminal_size((sys.stdout if stream == 1 else sys.stderr).fileno())
     return None
 
 
 def rows_of_terminal() -> int:
     """Return how many lines the terminal behind stdout shows; 0 where there is none to write on."""
-    if os.environ.get("TERM") == "dumb" or not sys.stdout.isatty():
-        return 0
-    with suppress(OSError, ValueError):
-        return os.get_terminal_size(sys.stdout.fileno()).lines
-    return 0
+    is_plain = os.environ.get("TERM") == "dumb" or not sys.stdout.isatty()
+    size = None if is_plain else _size_of(1)
+    return 0 if size is None else size.lines
 
 
 @contextmanager

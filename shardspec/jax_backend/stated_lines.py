@@ -150,7 +150,7 @@ class Lines:
         return next(own).result
 
     def _sum(self, op: Op, given: list[Any]) -> Any:
-        """Return what stands for an operation of which FLOPs alone are known."""
+        """Return a stand-in for an operation whose FLOPs are stated and nothing else."""
         pairs = zip(op.reads, given, strict=True)
         return jnp.tanh(sum(_viewed(read, array, op.result, op.view) for read, array in pairs))
 

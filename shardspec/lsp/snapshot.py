@@ -15,8 +15,7 @@ from lsprotocol import types
 from pygls import uris
 
 from shardspec import assets, pipeline
-from shardspec.analysis.cost import cost_of
-from shardspec.analysis.spec_step import stated_step
+from shardspec.analysis.spec_step import stated_cost
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes
 from shardspec.diagnostics.budget import SpentError, limited
 from shardspec.ir.plan import ShardingPlan
@@ -135,10 +134,9 @@ class Snapshot:
 
     def _cost(self, plan: ShardingPlan) -> SavedCost | None:
         is_sound = plan.spec.step is not None and not any(each.is_error for each in self.found)
-        stated = stated_step(plan) if is_sound else None
-        if stated is None:
+        cost = stated_cost(plan) if is_sound else None
+        if cost is None or cost.step is None:
             return None
-        cost = cost_of(plan, stated.step, tokens=stated.tokens)
         return SavedCost("`step`", cost_record(cost))
 
     def is_own(self, span: Span) -> bool:

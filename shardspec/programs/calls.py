@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
@@ -60,6 +60,19 @@ class Calls:
         """Return an instruction; None where there is none of that name."""
         found = self.program.computations.get(ref.computation)
         return None if found is None else found.instructions.get(ref.name)
+
+    def unfused(self) -> Iterator[tuple[Computation, int]]:
+        """Yield the computations that run by themselves and not inside a fusion, and how often."""
+        fused = {
+            name
+            for computation in self.program.computations.values()
+            for each in computation.instructions.values()
+            if each.operation == "fusion"
+            for name in each.called
+        }
+        for name, times in self.times.items():
+            if name not in fused and name in self.program.computations:
+                yield self.program.computations[name], times
 
     def callers(self, names: Iterable[str]) -> frozenset[str]:
         """Return some computations, and all that call them."""

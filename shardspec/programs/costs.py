@@ -27,7 +27,7 @@ from shardspec.programs.memory import NO_ROOM, CompiledMemory
 from shardspec.programs.op_names import split_name
 from shardspec.programs.products import kind_of
 from shardspec.programs.proof import with_causes
-from shardspec.programs.reading import UNKNOWN_MAKER, ReadProgram
+from shardspec.programs.reading import ReadProgram
 from shardspec.programs.schedule import schedule_time
 
 #: Where `StepMemory` holds arguments of a role.
@@ -41,11 +41,11 @@ _PARTS: Mapping[Role, str] = {
 
 #: How XLA names what it does again to save memory.
 _AGAIN = ".remat"
-#: Where libtpu lays what is not in the memory of the device but on the chip.
+#: How libtpu marks an array in on-chip memory.
 _ON_CHIP = "S("
 _MOVES = frozenset(("copy", "transpose"))
 _VIEWS = frozenset(("parameter", "bitcast", "reshape", "tuple", "get-tuple-element"))
-#: Of one device in a step, what is too little to be told of.
+#: Additions smaller than this, on one device in a step, are not reported.
 _LEAST_BYTES = 2**20
 
 
@@ -88,9 +88,11 @@ def _schedule(predicted: Cost, program: ReadProgram) -> StepTime | None:
     A program does not say what that is. The traced step does, and has the same FLOPs of its own.
     Of a step that a spec states, attention is compiled as another program than a kernel is.
     """
-    found, model = schedule_time(program, predicted.plan), predicted.time
-    is_stated = predicted.step is not None and predicted.step.source == "spec"
-    if found is None or model is None or not found.step_seconds or is_stated:
+    model = predicted.time
+    if model is None or predicted.step is None or predicted.step.source == "spec":
+        return None
+    found = schedule_time(program, predicted.plan)
+    if found is None or not found.step_seconds:
         return None
     return replace(found, mfu=model.mfu * model.step_seconds / found.step_seconds)
 
@@ -129,10 +131,7 @@ def _arguments(step: Step, memory: CompiledMemory) -> Iterator[tuple[Role, int]]
 
 def _peak(program: ReadProgram, memory: CompiledMemory) -> Iterator[StepTensor]:
     """Yield the largest values that are alive at the peak, each with its line or its argument."""
-    made = program.makers({name for each in memory.largest for name in each.names})
-    for each in memory.largest:
-        found = [made[name] for name in each.names if name in made]
-        where = min(found, key=lambda maker: not maker.place.is_known, default=UNKNOWN_MAKER)
+    for each, where in zip(memory.largest, program.makers(memory.largest), strict=True):
         array = next(arrays_of(each.shape), None)
         if array is not None:
             whole = PartitionSpec(((),) * len(array.shape))
@@ -149,24 +148,15 @@ def added_by(program: ReadProgram) -> tuple[Added, ...]:
 
 
 def _added(program: ReadProgram) -> Iterator[Added]:
-    calls = program.calls
-    fused = {
-        name
-        for computation in calls.program.computations.values()
-        for each in computation.instructions.values()
-        if each.operation == "fusion"
-        for name in each.called
-    }
-    for name, times in calls.times.items():
-        body = calls.program.computations.get(name)
-        if body is None or name in fused:
-            continue
+    for body, times in program.calls.unfused():
         for each in body.instructions.values():
             what = _what(each, program)
             array = each.arrays[0] if each.arrays else None
             if what and array is not None and _ON_CHIP not in each.type:
                 shape = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
-                yield Added(what, shape, array.bytes, times, *program.made(Ref(name, each.name)))
+                yield Added(
+                    what, shape, array.bytes, times, *program.made(Ref(body.name, each.name))
+                )
 
 
 def _what(each: Instruction, program: ReadProgram) -> str:

@@ -51,20 +51,13 @@ def estimates_of(
     Args:
       told: says of an instruction what it is, its place and its phase.
     """
-    inside = {
-        name
-        for computation in calls.program.computations.values()
-        for each in computation.instructions.values()
-        if each.operation == "fusion"
-        for name in each.called
-    }
-    for name, times in calls.times.items():
-        if name in inside or name not in calls.program.computations:
-            continue
-        for each in calls.program.computations[name].instructions.values():
+    for body, times in calls.unfused():
+        for each in body.instructions.values():
             cycles = _CYCLES.search(each.attributes)
             if cycles and each.operation not in _CALLS:
-                yield Estimate(*told(Ref(name, each.name), each), number(cycles.group(1)), times)
+                yield Estimate(
+                    *told(Ref(body.name, each.name), each), number(cycles.group(1)), times
+                )
 
 
 def cycles_in(text: str) -> int | None:

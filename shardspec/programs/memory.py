@@ -5,8 +5,8 @@ of another color than the first lie in other memory (the chip's own vector memor
 What a computation that is called beside others (a copy on the sparse cores of v7x) is given and
 gives, `thread-local`, is its caller's memory once more: it takes none.
 
-The report of live ranges says when each value is alive. What is alive at the moment that holds most
-is told by name; the block of temporaries is larger by the gaps that values leave between them.
+The report of live ranges says when each value is alive. The values alive at the peak are returned
+by name. The block of temporaries is larger than their sum, by the gaps between them.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ compute meanwhile; it is told here as if it had done neither.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, takewhile
 from typing import NamedTuple
@@ -27,6 +27,7 @@ from shardspec.programs.census import ALL, base, is_local, uncounted
 from shardspec.programs.estimates import Estimate, estimates_of
 from shardspec.programs.groups import Members, Slices, crossing_of, members_of, slices_of
 from shardspec.programs.hlo import Computation, HloArray, Instruction, Program, program_of
+from shardspec.programs.memory import HeldValue
 from shardspec.programs.op_names import einsum_in, phase_of, place_of, split_name
 from shardspec.programs.origins import Element, Origin, Origins
 from shardspec.programs.products import einsum_of, flops_of, kind_of
@@ -72,8 +73,9 @@ class ReadProgram:
     step: Step
     _reader: _Reader = field(repr=False)
 
-    def makers(self, names: Collection[str]) -> dict[str, Maker]:
-        """Return who makes some values, by name; of what only hands on others, what it hands on."""
+    def makers(self, values: Sequence[HeldValue]) -> list[Maker]:
+        """Return who makes each of some values: a line of the user's, else an argument."""
+        names = {name for each in values for name in each.names}
         program = self._reader.program
         refs = (
             Ref(computation.name, each.name)
@@ -81,8 +83,13 @@ class ReadProgram:
             for each in computation.instructions.values()
             if each.name in names
         )
-        found = ((ref.name, self._reader.maker(ref)) for ref in refs)
-        return {name: made for name, made in found if made is not None}
+        pairs = ((ref.name, self._reader.maker(ref)) for ref in refs)
+        found = {name: maker for name, maker in pairs if maker is not None}
+        known = ([found[name] for name in each.names if name in found] for each in values)
+        return [
+            min(makers, key=lambda each: not each.place.is_known, default=UNKNOWN_MAKER)
+            for makers in known
+        ]
 
     @property
     def calls(self) -> Calls:

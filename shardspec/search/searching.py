@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from shardspec.analysis.cost import Cost, cost_of
-from shardspec.analysis.spec_step import stated_step
+from shardspec.analysis.cost import Cost
+from shardspec.analysis.spec_step import stated_cost
 from shardspec.analysis.step_time import scaled
 from shardspec.diagnostics.words import counted, listed
 from shardspec.ir.plan import ShardingPlan
@@ -171,12 +171,6 @@ def held_to(question: Question, plan: ShardingPlan, seconds: float) -> Question:
     """
     scale = stated_cost(plan).scale(seconds)
     return replace(question, wanted=question.wanted._replace(scale=scale))
-
-
-def stated_cost(plan: ShardingPlan) -> Cost:
-    """Return what a plan costs, with the step that its spec states."""
-    stated = stated_step(plan)
-    return cost_of(plan) if stated is None else cost_of(plan, stated.step, tokens=stated.tokens)
 
 
 @dataclass(frozen=True, slots=True)

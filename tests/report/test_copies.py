@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardspec
+from shardspec.analysis.spec_step import stated_cost
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Param, Spec
 from shardspec.lints.context import Context
@@ -22,7 +23,6 @@ from shardspec.report.explain_line import explain_line
 from shardspec.report.plan import Plan
 from shardspec.report.search_json import search_text
 from shardspec.resolve.resolver import resolve
-from shardspec.search.searching import stated_cost
 from tests.search.specs import TEXT
 from tests.strategies import params, specs
 

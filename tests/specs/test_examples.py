@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from shardspec import pipeline
+from shardspec.analysis.spec_step import stated_cost
 from shardspec.diagnostics import SourceFile
 from shardspec.foreign.json_plan import plan_text
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
 from shardspec.language.formatting import formatted
 from shardspec.report.table import table
-from shardspec.search.searching import stated_cost
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"

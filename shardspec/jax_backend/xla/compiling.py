@@ -155,9 +155,13 @@ class Compile:
             self._stack.close()
             return
         with _in_folder():
-            part = self._folder / "module.part"
-            part.write_bytes(module)
-            part.rename(self._folder / "module.mlirbc")
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Write the module, which the process takes as whole once it is there."""
+        part = self._folder / "module.part"
+        part.write_bytes(self._module)
+        part.rename(self._folder / "module.mlirbc")
 
     def result(self, tell: Tell = lambda stage: None) -> Compiled:
         """Return the program, once it is there.
@@ -187,7 +191,7 @@ class Compile:
         self._stack.close()
         self._start(f"{flags} {_NO_TRITON}".strip())
         self._since = time.monotonic()
-        (self._folder / "module.mlirbc").write_bytes(self._module)
+        self._hand_over()
         made = self._watch(tell)
         note = f"compiled with {_NO_TRITON}: {why}"
         told = (*made.flags, (FALLBACK, _NO_TRITON))
@@ -526,7 +530,7 @@ def _answer(folder: Path, text: str, compiler: str, seconds: float, is_whole: bo
     error = _error(folder)
     refusal = error["text"] if error else ""
     if not is_whole and NO_ROOM not in refusal:
-        refusal = ""  # of the code, which nobody asked for
+        refusal = ""  # it is of the generated code, which is not wanted here
     warnings = _warnings(_text(folder / "log.txt"))
     return Compiled(text, memory, compiler, seconds, is_whole, refusal, warnings)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from shardspec import pipeline
 from shardspec.analysis.cost import Compiler, Cost, cost_of
 from shardspec.diagnostics import Diagnostic, ShardspecError
-from shardspec.ir.step import Place, StepArgument, wire_bytes
+from shardspec.ir.step import Place, Step, StepArgument, wire_bytes
 from shardspec.jax_backend.mesh import need_devices
 from shardspec.jax_backend.step.passes import bytecode_of
 from shardspec.jax_backend.step.reading import step_of_traced
@@ -29,29 +29,27 @@ from shardspec.topology.placement import Order
 ANY_WAY = Compiling()
 
 
-class Predicted(NamedTuple):
-    """A step that was traced once: the model's cost of it, and the module for a compiler."""
+class Lowered(NamedTuple):
+    """A step that was traced once, and its lowered module for a compiler."""
 
-    cost: Cost
+    step: Step
     module: bytes
 
 
-def predicted(
+def lowered(
     resolver: Resolving,
     function: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None = None,
-) -> Predicted:
-    """Return what is predicted of a step, and its lowered module.
+) -> Lowered:
+    """Return a step, and its lowered module.
 
     Raises:
       ShardspecError: the step cannot be traced.
     """
     found = traced(resolver, function, args, dict(kwargs or {}))
     module = bytecode_of(found.module)
-    step = step_of_traced(resolver, found)
-    (plan,) = pipeline.compile_plans(resolver._arrays.spec, None, [resolver.target])
-    return Predicted(cost_of(plan, step), module)
+    return Lowered(step_of_traced(resolver, found), module)
 
 
 def cost_by(cost: Cost, made: Compiled, arguments: Sequence[StepArgument]) -> Cost:
@@ -106,17 +104,18 @@ def verify_step(
     if is_here:
         need_devices(resolver.mesh, "a compile for the devices that are here")
     tell("tracing")
-    own, module = predicted(resolver, function, args, kwargs)
-    cost = cost or own
-    arguments = () if own.step is None else own.step.arguments
+    step, module = lowered(resolver, function, args, kwargs)
     spec, target = resolver._arrays.spec, resolver.target
+    if cost is None:
+        (plan,) = pipeline.compile_plans(spec, None, [target])
+        cost = cost_of(plan, step)
     if is_here:
         tell("compiling")
         made = _compiled_here(resolver, function, args, dict(kwargs or {}))
     else:
         plain = replace(how, flags="")
         made = compiled(module, target, plain, order=spec.policy.order, tell=tell)
-    proof = _proof(made, cost, tolerance, arguments, has_estimates=how.is_whole)
+    proof = _proof(made, cost, tolerance, step.arguments, has_estimates=how.is_whole)
     if is_here or not how.flags.strip():
         return proof
     return replace(proof, what_if=_what_if(module, cost, how, spec.policy.order, tell))
@@ -170,11 +169,8 @@ def _proof(
 
 def _places(program: ReadProgram, held: Sequence[HeldValue]) -> dict[str, Place]:
     """Return the user's lines of values, by name, where they are known."""
-    made = program.makers({name for each in held for name in each.names})
-    lines = (
-        (each.name, [made[name].place for name in each.names if name in made]) for each in held
-    )
-    return {name: places[0] for name, places in lines if places and places[0].is_known}
+    pairs = zip(held, program.makers(held), strict=True)
+    return {each.name: maker.place for each, maker in pairs if maker.place.is_known}
 
 
 def _compiled_here(
