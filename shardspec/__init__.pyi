@@ -46,6 +46,9 @@ from shardspec.jax_backend.state import Accumulation as Accumulation
 from shardspec.lock.lock_file import LockWarning as LockWarning
 from shardspec.programs.memory import CompiledMemory as CompiledMemory
 from shardspec.programs.memory import HeldValue as HeldValue
+from shardspec.programs.numbers import FirstDifference as FirstDifference
+from shardspec.programs.numbers import Numbers as Numbers
+from shardspec.programs.numbers import OutputDifference as OutputDifference
 from shardspec.programs.proof import AxisProof as AxisProof
 from shardspec.programs.proof import Proof as Proof
 from shardspec.public import Spec as Spec

@@ -29,6 +29,7 @@ DIFF_JSON = "shardspec.diff/1"
 MESH_JSON = "shardspec.mesh/1"
 SEARCH_JSON = "shardspec.search/1"
 VERIFY_JSON = "shardspec.verify/1"
+NUMBERS_JSON = "shardspec.numbers/1"
 
 
 def version_lines() -> Iterator[str]:
@@ -46,6 +47,8 @@ def version_lines() -> Iterator[str]:
         name, _, version = schema.partition("/")
         verb = name.removeprefix("shardspec.")
         yield f"{name:<20} {version:<5} `shardspec {verb} --format json`"
+    name, _, version = NUMBERS_JSON.partition("/")
+    yield f"{name:<20} {version:<5} `shardspec verify --numbers --format json`"
 
 
 def renamed(old: str, new: str) -> None:

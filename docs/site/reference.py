@@ -44,6 +44,7 @@ PYTHON = {
     ),
     "search": ("Search", "Search SearchRow"),
     "proof": ("Proof by a compiler", "Proof AxisProof CompiledMemory HeldValue"),
+    "numbers": ("Same numbers", "Numbers OutputDifference FirstDifference"),
 }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardspec.cli import options
+from shardspec.cli.numbers import NUMBERS, compare_numbers
 from shardspec.cli.request import Request
 from shardspec.cli.steps import PROOF, STEP, plan_on_target, print_proof, proof_of
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, show, width_of
@@ -50,6 +51,7 @@ _NAME_ONE = "name one: `--step train:step`"
         help="Compile once more with these flags of the compiler, and show what they change:"
         " `--flags '--xla_tpu_enable_latency_hiding_scheduler=true'`.",
     ),
+    *NUMBERS,
     *options.OUTPUT,
 )
 def command(
@@ -63,6 +65,10 @@ def command(
     whole: bool,
     no_cache: bool,
     flags: str,
+    numbers: bool,
+    kept: tuple[str, ...],
+    inputs_name: str | None,
+    f64: bool,
 ) -> None:
     """Have the real compiler compile a step for machines that are not here.
 
@@ -72,8 +78,17 @@ def command(
     predicted, and if nothing goes over mesh axes that were not; 1 if one of these is not so.
     Several targets are compiled one after the other; one without a program keeps no other from its
     own.
+
+    With --numbers nothing is compiled for the target. The step runs on CPU devices, with small
+    sizes on a small mesh and on one device: exit 0 if both return the same, 1 if not, 2 if that
+    could not be tried.
     """
     request.require_place()
+    if numbers:
+        code = compare_numbers(
+            request, target_names, step_name, kept=kept, inputs_name=inputs_name, is_wide=f64
+        )
+        raise SystemExit(code)
     asked = {"timeout_s": timeout_s, "is_whole": whole, "is_cached": not no_cache, "flags": flags}
     if flags and backend == "here":
         fail("--flags are for the compiler of the target", "leave out `--backend here`")

@@ -29,6 +29,7 @@ from shardspec.jax_backend.shardings import Walk, tree_placer
 from shardspec.jax_backend.state import Accumulation, StatePlacer
 from shardspec.jax_backend.tree_plan import plan_faults, plan_of, raise_errors
 from shardspec.jax_backend.trees import SCALARS, Place, shape_of, unboxed
+from shardspec.programs.numbers import Numbers
 from shardspec.programs.proof import Proof
 from shardspec.report.cost import Cost
 from shardspec.report.drawing import Drawing, drawing, drawing_of
@@ -241,6 +242,26 @@ class Resolver:
         Sizes count where the spec's `axes` state them.
         """
         return self.sharding(names).spec
+
+    def size(self, axis: str) -> int:
+        """Return the size that the spec states of a logical axis.
+
+        Code that takes its sizes from here can be run with small ones, by `same_numbers` and
+        `shardspec verify --numbers`.
+
+        Raises:
+          ShardspecError: the spec has no such axis, or states no size of it.
+        """
+        sizes = {each.name: each.size for each in self._arrays.spec.logical_axes}
+        size = sizes.get(axis)
+        if size is None:
+            known = ", ".join(f"`{name}`" for name, each in sizes.items() if each is not None)
+            help = (
+                f"the spec states sizes of {known}" if known else "state it: `axes: {embed: 4096}`"
+            )
+            message = f"the spec states no size of `{axis}`"
+            raise ShardspecError([Diagnostic(codes.UNKNOWN_LOGICAL_AXIS, message, help=help)])
+        return size
 
     def spec(self, names: Names) -> jax.sharding.PartitionSpec:
         """Return what `partition_spec` does, by the word of the version before."""
@@ -568,6 +589,31 @@ class Resolver:
         from shardspec.jax_backend.xla.verifying import verify_step
 
         return verify_step(self, function, args, kwargs)
+
+    def same_numbers(self, function: Callable[..., Any], *args: Any, seeds: int = 2) -> Numbers:
+        """Return whether a step computes the same on a small mesh as on one device.
+
+        For tests: `assert resolver.same_numbers(step, params, batch).verdict == "same"`. The step
+        runs twice in a row in float32 on a mesh of 2 or 4 devices along each axis that it uses, and
+        on one device. `print` of the answer says what differs, over which axis and from which line.
+
+        Args:
+          function: as for `cost`; or, without `args`, `def make(resolver): return step, args`,
+            which a step needs that holds the mesh of its resolver, as under `jax.shard_map`.
+          args: arrays, or `ShapeDtypeStruct`s for which random values will do.
+          seeds: how many sets of random values are tried.
+
+        Raises:
+          ShardspecError: as `cost`, and where this process has fewer than 8 devices.
+        """
+        from shardspec.jax_backend.numbers.functions import StepFunction
+        from shardspec.jax_backend.numbers.same import Asked, same_function
+
+        def on(spec: Spec, target: str, devices: Any) -> Resolver:
+            return Resolver(spec, target, devices, agree_within_s=None)
+
+        step = StepFunction(self, function, args or None, on)
+        return same_function(step, Asked(seeds=seeds))
 
     def visualize(self, what: Any) -> Drawing:
         """Return who holds which part of an array: text in a terminal, tables in a notebook.

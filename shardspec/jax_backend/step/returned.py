@@ -44,14 +44,45 @@ def fed_of(lowered: Any, told: Mapping[str, int], numbers: set[int], is_wrapped:
       numbers: the places of those that are numbers of Python.
       is_wrapped: whether results stand where the arguments do that they replace, as in `nnx.jit`.
     """
-    given = _leaves(lowered.args_info, 2)
     avals = getattr(getattr(lowered, "_lowering", None), "compile_args", {})
     told_of = avals.get("global_out_avals", ())
-    results = [leaf for found in _leaves(lowered.out_info, 0).values() for leaf in found]
-    groups = [*_leaves(lowered.out_info, 2 if is_wrapped else 1).items()]
-    groups += [] if is_wrapped else [*_leaves(lowered.out_info, 0).items()]
-    free = dict(given)
     fed = []
+    for each in passed_on(lowered.args_info, lowered.out_info, is_wrapped=is_wrapped):
+        number = told.get(each.path)
+        if number is not None and len(told_of) == each.results:
+            was = getattr(each.before, "_aval", None)
+            kinds = (
+                _kind(each.before, was, number in numbers),
+                _kind(each.after, told_of[each.at]),
+            )
+            fed.append(Fed(each.tree, number, each.at, kinds))
+    return fed
+
+
+class PassedOn(NamedTuple):
+    """A result that has the place of an argument in a tree of the same paths and shapes.
+
+    Attributes:
+      tree: a number that those of one tree share.
+      path: of the argument, as JAX writes it.
+      before: what JAX says of the argument, and `after` of the result.
+      at: the place of the result among all of `results`.
+    """
+
+    tree: int
+    path: str
+    before: Any
+    after: Any
+    at: int
+    results: int
+
+
+def passed_on(args_info: Any, out_info: Any, *, is_wrapped: bool) -> Iterator[PassedOn]:
+    """Yield the arguments of a call and the results that the next call may be given for them."""
+    free = dict(_leaves(args_info, 2))
+    count = len(jax.tree_util.tree_leaves(out_info))
+    groups = [*_leaves(out_info, 2 if is_wrapped else 1).items()]
+    groups += [] if is_wrapped else [*_leaves(out_info, 0).items()]
     for head, leaves in groups:
         shown = [(path, info.shape) for path, info, _ in leaves]
         same = [
@@ -64,12 +95,7 @@ def fed_of(lowered: Any, told: Mapping[str, int], numbers: set[int], is_wrapped:
             continue
         key = next((key for key in same if _is_donated(free[key])), same[0])
         for (path, before, _), (_, after, at) in zip(free.pop(key), leaves, strict=True):
-            number = told.get(key + path)
-            if number is not None and len(told_of) == len(results):
-                was = getattr(before, "_aval", None)
-                kinds = (_kind(before, was, number in numbers), _kind(after, told_of[at]))
-                fed.append(Fed(len(free), number, at, kinds))
-    return fed
+            yield PassedOn(len(free), key + path, before, after, at, count)
 
 
 def _is_donated(leaves: Sequence[tuple[str, Any, int]]) -> bool:

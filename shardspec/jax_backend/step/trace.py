@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Any, Protocol, get_args
+from typing import Any, NamedTuple, Protocol, get_args
 
 import jax
 
@@ -27,7 +28,7 @@ from shardspec.jax_backend.mesh import has_target_devices, is_abstract
 from shardspec.jax_backend.on_target import asked_at_import, mesh_in_context, on_target
 from shardspec.jax_backend.shardings import TreePlacer
 from shardspec.jax_backend.step.graph import Split, functions_of
-from shardspec.jax_backend.step.returned import Fed, fed_of
+from shardspec.jax_backend.step.returned import Fed, fed_of, passed_on
 from shardspec.jax_backend.train_state import contents_of
 from shardspec.jax_backend.trees import box_test, is_box, leaves_of, path_of, shape_of
 from shardspec.programs.op_names import is_library, shown
@@ -231,7 +232,14 @@ def traced(
         jitted, arrays, named, given = _arranged(resolver, function, args, kwargs)
         with _passed_on(jitted) as leaves:
             is_plain = not hasattr(function, "trace")
-            outer, notes = _lowered(resolver, jitted, (arrays, named), is_plain)
+            platforms = (_LOWERED_FOR[platform_of(resolver.target)],)
+            outer, notes = _traced_in_context(
+                resolver,
+                jitted,
+                (arrays, named),
+                lambda found: found.lower(lowering_platforms=platforms),
+                is_plain=is_plain,
+            )
         if here is not None:
             here.machine.add(asked_at_import(function, here))
             notes += tuple(each.note for each in here.machine.questions)
@@ -256,10 +264,82 @@ def traced(
     )
 
 
-def _lowered(
-    resolver: Resolving, jitted: Any, given: tuple[list[Any], dict[str, Any]], is_plain: bool
+class Program(NamedTuple):
+    """A traced function, not lowered.
+
+    Attributes:
+      jaxpr: JAX's program, closed over its constants.
+      leaves: what it is called with, with shardings: arrays that are not there.
+      given: what each of the leaves is.
+      results: the paths of what it returns.
+      passed_on: the places of results that the next call may be given, and of those leaves.
+    """
+
+    jaxpr: Any
+    leaves: tuple[Any, ...]
+    given: tuple[Given, ...]
+    results: tuple[str, ...]
+    passed_on: tuple[tuple[int, int], ...]
+
+
+def program_of(
+    resolver: Resolving, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> Program:
+    """Return a function as JAX's program, its arguments placed as `traced` places them.
+
+    Raises:
+      ShardspecError: an argument cannot be laid out by the spec.
+    """
+    function, args, kwargs = _unbound(function, args, kwargs)
+    jitted, arrays, named, given = _arranged(resolver, function, args, kwargs)
+    with _passed_on(jitted) as passed:
+        outer, _ = _traced_in_context(resolver, jitted, (arrays, named), lambda found: found)
+    found = getattr(outer, "traced", outer)  # `nnx.jit` has its own around that of JAX
+    own = jax.tree_util.tree_leaves([*arrays, *named.values()])
+    given = _in_order(given, own, passed) if passed else given
+    count = len(found.jaxpr.jaxpr.invars)
+    leaves = [
+        each for each in passed or own if shape_of(each) is not None and hasattr(each, "dtype")
+    ]
+    given = [each for each in given if not each.is_number]
+    infos = [jax.tree_util.keystr(keys) for keys, _ in _flat(found.args_info)]
+    assert len(leaves) == len(given) == len(infos) == count, "a static argument"
+    pairs = [*passed_on(found.args_info, found.out_info, is_wrapped=found is not outer)]
+    sizes = Counter(each.tree for each in pairs)
+    return Program(
+        found.jaxpr,
+        tuple(leaves),
+        tuple(given),
+        tuple(path_of(keys) for keys, _ in _flat(found.out_info)),
+        tuple(
+            (each.at, at)
+            for each in pairs
+            for at in (infos.index(each.path),)
+            if each.before.dtype == each.after.dtype
+            and (sizes[each.tree] > 1 or _is_state(given[at], each.before))
+        ),
+    )
+
+
+def _is_state(given: Given, info: Any) -> bool:
+    """Say whether a lone array is what the next call is given back, and not a loss of its shape."""
+    is_meant = given.role in ("parameter", "optimizer", "cache")
+    return is_meant or info.donated or jax.numpy.issubdtype(info.dtype, jax.dtypes.prng_key)
+
+
+def _flat(tree: Any) -> list[tuple[Any, Any]]:
+    return list(jax.tree_util.tree_flatten_with_path(tree)[0])
+
+
+def _traced_in_context(
+    resolver: Resolving,
+    jitted: Any,
+    given: tuple[list[Any], dict[str, Any]],
+    work: Callable[[Any], Any],
+    *,
+    is_plain: bool = False,
 ) -> tuple[Any, tuple[str, ...]]:
-    """Return a function traced and lowered for the target, under the target's mesh if it can be.
+    """Return what is made of a traced function, under the target's mesh if that can be.
 
     Code that names logical axes where JAX reads mesh axes runs under no mesh, and so is traced.
     Code with a mesh of its own may have its devices in another order than the resolver's: then the
@@ -267,17 +347,17 @@ def _lowered(
 
     Args:
       given: the arguments, by place and by name.
+      work: makes something of what was traced, under the same mesh: it lowers it.
       is_plain: whether the function of the user is not jitted itself.
     """
-    platforms = (_LOWERED_FOR[platform_of(resolver.target)],)
 
-    def lowered(given: tuple[list[Any], dict[str, Any]]) -> Any:
+    def made(given: tuple[list[Any], dict[str, Any]]) -> Any:
         found = jitted.trace(*given[0], **given[1])
         donated = _donated_inside(found, given[0]) if is_plain else []
         if donated:
             again = jax.jit(jitted.__wrapped__, donate_argnums=donated)
             found = again.trace(*given[0], **given[1])
-        return found.lower(lowering_platforms=platforms)
+        return work(found)
 
     order = resolver._arrays.spec.policy.order
     mesh = _mesh_of_code(given, resolver.mesh)
@@ -288,18 +368,18 @@ def _lowered(
         told = (_OTHER_LINKS,) if is_other else ()
     with mesh_in_context(mesh, order) as is_set:
         try:
-            return lowered(given), told
+            return made(given), told
         except Exception as error:
             is_other_order = _OTHER_ORDER in str(error) and has_target_devices(mesh)
             if not is_set and not is_other_order:
                 raise
             raised = error
         if is_other_order:
-            return lowered(_on_mesh(given, mesh, mesh.abstract_mesh)), (_ON_OWN_MESH,)
+            return made(_on_mesh(given, mesh, mesh.abstract_mesh)), (_ON_OWN_MESH,)
     first = f"{type(raised).__name__}: {raised}".partition("\n")[0][:200]
     note = f"traced without a mesh in context: under the target's, it raises {first}"
     try:
-        return lowered(given), (note,)
+        return made(given), (note,)
     except Exception as error:
         if any(each in str(error) for each in _NEEDS_MESH):
             raise raised from None

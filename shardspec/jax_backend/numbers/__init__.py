@@ -1,0 +1,1 @@
+"""Whether a sharded step computes what the same step computes on one device."""

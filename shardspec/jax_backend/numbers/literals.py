@@ -1,0 +1,197 @@
+"""Import a user's modules with smaller numbers written in them.
+
+Most code has its sizes written in it: `EMBED = 4096`. A step that is run small needs small ones. A
+module is read as ever, and in its syntax tree an integer that is a size of the step gets the small
+size. Nothing is written, and Python's own cache of compiled modules is neither read nor filled.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from shardspec.jax_backend.numbers.sizes import SmallSizes
+from shardspec.programs.op_names import is_library, shown
+
+#: What code counts with, and what a number is called that stands in it.
+_RANGE = "range"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A size that is written in code, and what it became.
+
+    Attributes:
+      name: of what it is assigned to, where it is.
+    """
+
+    file: str
+    line: int
+    name: str
+    size: int
+    small: int
+
+    def __str__(self) -> str:
+        """Return `train.py:8 EMBED = 4096 (64)`."""
+        name = f"{self.name} = " if self.name else ""
+        return f"{shown(self.file)}:{self.line} {name}{self.size} ({self.small})"
+
+
+@dataclass
+class SmallerCode(importlib.abc.MetaPathFinder):
+    """An importer of the user's modules.
+
+    Attributes:
+      sizes: the small size for each.
+      written: what was replaced, in the order of imports.
+    """
+
+    sizes: SmallSizes
+    written: list[Written] = field(default_factory=list)
+
+    def find_spec(
+        self, name: str, path: Any = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return how a module of the user's is imported; None of all others."""
+        found = importlib.machinery.PathFinder.find_spec(name, path, target)
+        file = None if found is None else found.origin
+        if found is None or file is None or not is_users(file):
+            return None
+        return importlib.util.spec_from_file_location(
+            name,
+            file,
+            loader=_Loader(name, file, self),
+            submodule_search_locations=found.submodule_search_locations,
+        )
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    def __init__(self, name: str, file: str, finder: SmallerCode) -> None:
+        super().__init__(name, file)
+        self._finder = finder
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code with its numbers replaced."""
+        tree = ast.parse(Path(self.path).read_bytes(), self.path)
+        smaller = _Smaller(self.path, self._finder.sizes)
+        code: CodeType = compile(smaller.visit(tree), self.path, "exec", dont_inherit=True)
+        self._finder.written += smaller.written
+        return code
+
+
+class _Smaller(ast.NodeTransformer):
+    """Replaces sizes in a tree, and notes each with the name it is assigned to."""
+
+    def __init__(self, file: str, sizes: SmallSizes) -> None:
+        self.file = file
+        self.sizes = sizes
+        self.written: list[Written] = []
+        self._names: dict[int, str] = {}
+
+    def visit(self, node: ast.AST) -> Any:
+        """Return the tree with its sizes replaced."""
+        if isinstance(node, ast.Module):
+            self._names = dict(pair for each in ast.walk(node) for pair in _named(each))
+        return super().visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        """Return the small size for a size."""
+        name, size = self._names.get(id(node), ""), node.value
+        small = self.sizes.named(size, name) if type(size) is int else None
+        if small is None or type(size) is not int:
+            return node
+        self.written.append(Written(self.file, node.lineno, name, size, small))
+        return ast.copy_location(ast.Constant(small), node)
+
+
+def loops_written() -> Iterator[str]:
+    """Yield what the numbers are called that the user's modules count to: `for i in range(N)`."""
+    yield _RANGE
+    for tree in _trees():
+        for each in ast.walk(tree):
+            if isinstance(each, ast.Call) and getattr(each.func, "id", "") == _RANGE:
+                names = (getattr(arg, "id", getattr(arg, "attr", "")) for arg in each.args)
+                yield from filter(None, names)
+
+
+def _trees() -> Iterator[ast.AST]:
+    """Yield the syntax trees of the user's modules."""
+    for file in {getattr(each, "__file__", None) or "" for each in list(sys.modules.values())}:
+        if is_users(file):
+            with contextlib.suppress(OSError, SyntaxError, ValueError):
+                yield ast.parse(Path(file).read_bytes(), file)
+
+
+def _named(node: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the identity of each value that a node assigns or passes, and what it is called."""
+    pairs: list[tuple[Any, ast.AST | None]] = []
+    if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        target = node.targets[0]
+        pairs = [(target, node.value)]
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            pairs = list(zip(target.elts, node.value.elts, strict=False))
+    elif isinstance(node, ast.AnnAssign):
+        pairs = [(node.target, node.value)]
+    elif isinstance(node, ast.keyword):
+        pairs = [(node.arg, node.value)]
+    elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == _RANGE:
+        pairs = [(_RANGE, each) for each in node.args]
+    elif isinstance(node, ast.Dict):
+        keys = (getattr(each, "value", None) for each in node.keys)
+        pairs = list(zip(keys, node.values, strict=True))
+    elif isinstance(node, ast.arguments):
+        plain = [*node.posonlyargs, *node.args][-len(node.defaults) or None :]
+        pairs = [(each.arg, value) for each, value in zip(plain, node.defaults, strict=False)]
+        own = zip(node.kwonlyargs, node.kw_defaults, strict=True)
+        pairs += [(each.arg, value) for each, value in own]
+    for target, value in pairs:
+        name = getattr(target, "id", getattr(target, "attr", target))
+        if isinstance(name, str) and isinstance(value, ast.Constant):
+            yield id(value), name
+
+
+def is_users(file: str) -> bool:
+    """Say whether a file is source of the user's, and of no package that is installed."""
+    is_installed = "site-packages" in file or "dist-packages" in file
+    return file.endswith(".py") and not is_installed and not is_library(os.path.abspath(file))
+
+
+def numbers_written() -> Iterator[tuple[str, int]]:
+    """Yield the integers that are written in the user's modules, with what each is called."""
+    for tree in _trees():
+        names = dict(pair for each in ast.walk(tree) for pair in _named(each))
+        for each in ast.walk(tree):
+            if isinstance(each, ast.Constant) and type(each.value) is int:
+                yield names.get(id(each), ""), each.value
+
+
+@contextlib.contextmanager
+def smaller_code(sizes: SmallSizes) -> Iterator[SmallerCode]:
+    """Import the user's modules anew, with small sizes; afterwards they are as they were."""
+    kept = {
+        name: module
+        for name, module in list(sys.modules.items())
+        if name != "__main__" and is_users(getattr(module, "__file__", None) or "")
+    }
+    finder = SmallerCode(sizes)
+    for name in kept:
+        del sys.modules[name]
+    sys.meta_path.insert(0, finder)
+    try:
+        yield finder
+    finally:
+        sys.meta_path.remove(finder)
+        for name, module in list(sys.modules.items()):
+            if is_users(getattr(module, "__file__", None) or "") and name != "__main__":
+                del sys.modules[name]
+        sys.modules.update(kept)

@@ -1,0 +1,141 @@
+"""Run a traced step on the devices that are here, twice in a row, on values of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from shardspec.jax_backend.mesh import mesh_for
+from shardspec.jax_backend.numbers.compare import Result
+from shardspec.jax_backend.numbers.rerun import Mark, Rerun
+from shardspec.jax_backend.numbers.small import Trial
+from shardspec.jax_backend.numbers.values import uses_of, value_for
+
+#: How often a step is called, each call with the state that the one before returned.
+CALLS = 2
+#: A program that runs once is compiled in a hurry.
+_QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
+
+@dataclass
+class Runner:
+    """A step on one mesh, compiled.
+
+    Attributes:
+      width: of its floats.
+    """
+
+    trial: Trial
+    width: np.dtype[Any]
+    is_watched: bool = False
+    rerun: Rerun = field(init=False)
+    _jitted: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Choose the devices."""
+        target = self.trial.target
+        devices = jax.devices()[: target.mesh.device_count]
+        mesh = mesh_for(target, devices, self.trial.spec.policy.order)
+        self.rerun = Rerun(mesh, self.width, self.is_watched)
+        closed = self.trial.program.jaxpr
+        options: dict[str, Any] = dict(_QUICK)
+        self._jitted = jax.jit(lambda leaves: self.rerun(closed, leaves), compiler_options=options)
+
+    def __call__(self, values: Sequence[Any]) -> list[list[Result]]:
+        """Return what each call computes, as arrays of this host."""
+        found = []
+        given = list(values)
+        with jax.set_mesh(self.rerun.mesh):
+            for _ in range(CALLS):
+                outs, _ = self._jitted(self._placed(given))
+                found.append([_here(each) for each in outs])
+                for result, argument in self.trial.program.passed_on:
+                    given[argument] = outs[result]
+        return found
+
+    def watched(self, values: Sequence[Any], call: int) -> tuple[list[Mark], list[Any]]:
+        """Return the marks of a call, and their values.
+
+        Args:
+          call: 0 for the first.
+        """
+        given = list(values)
+        with jax.set_mesh(self.rerun.mesh):
+            for _ in range(call + 1):
+                outs, seen = self._jitted(self._placed(given))
+                for result, argument in self.trial.program.passed_on:
+                    given[argument] = outs[result]
+        return list(self.rerun.marks), [_here(each).value for each in seen]
+
+    def _placed(self, values: list[Any]) -> list[Any]:
+        return [
+            value if isinstance(value, jax.Array) and value.committed else self._put(value, leaf)
+            for value, leaf in zip(values, self.trial.program.leaves, strict=True)
+        ]
+
+    def _put(self, value: Any, leaf: Any) -> Any:
+        spec = getattr(getattr(leaf, "sharding", None), "spec", PartitionSpec())
+        return jax.device_put(value, NamedSharding(self.rerun.mesh, spec))
+
+
+def _here(value: Any) -> Result:
+    """Return an array of this host, and whether devices that should agree do not."""
+    if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        value = jax.random.key_data(value)
+    parts: dict[str, Any] = {}
+    apart = False
+    for shard in value.addressable_shards:
+        own = np.asarray(shard.data)
+        first = parts.setdefault(str(shard.index), own)
+        apart |= first is not own and not np.array_equal(first, own, equal_nan=_is_float(own))
+    return Result(np.asarray(value), apart)
+
+
+def _is_float(value: Any) -> bool:
+    return bool(np.issubdtype(value.dtype, np.inexact))
+
+
+def values_of(trial: Trial, seed: int, width: np.dtype[Any], scale: float) -> list[Any]:
+    """Return a value for each argument of a step.
+
+    Args:
+      scale: of random floats.
+    """
+    random = np.random.default_rng(seed)
+    uses = uses_of(trial.program.jaxpr)
+    program = trial.program
+    made = [
+        _scaled(value_for(leaf, use, random, width, is_zero=given.role == "optimizer"), scale)
+        for leaf, use, given in zip(program.leaves, uses, program.given, strict=True)
+    ]
+    stated = trial.stated or (None,) * len(made)
+    return [
+        own if told is None else np.asarray(told, own.dtype).reshape(own.shape)
+        for told, own in zip(stated, made, strict=True)
+    ]
+
+
+def _scaled(value: Any, scale: float) -> Any:
+    is_float = isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.floating)
+    return (value * scale).astype(value.dtype) if is_float else value
+
+
+def reordered(values: Sequence[Any], seed: int) -> list[Any]:
+    """Return values off by the rounding of their type, as sums in another order are."""
+    random = np.random.default_rng(seed)
+
+    def moved(value: Any) -> Any:
+        if not isinstance(value, np.ndarray | np.generic) or not np.issubdtype(
+            value.dtype, np.floating
+        ):
+            return value
+        step = np.finfo(value.dtype).eps * random.choice((-1.0, 0.0, 1.0), np.shape(value))
+        return (value * (1 + step)).astype(value.dtype)
+
+    return [moved(each) for each in values]

@@ -1,0 +1,63 @@
+"""Beyond rounding or not, and by which ratio."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardspec.jax_backend.numbers.compare import Result, difference, differences, ratio_of
+
+VALUES = np.random.default_rng(1).standard_normal((16, 8)).astype("float32")
+
+
+def noisy(values: Any, share: float) -> Any:
+    random = np.random.default_rng(2)
+    return (values * (1 + share * random.standard_normal(values.shape))).astype(values.dtype)
+
+
+@given(st.floats(1e-7, 1e-3))
+def test_what_is_as_far_as_rounding_is_no_difference(share: float) -> None:
+    one, other = noisy(VALUES, share), noisy(VALUES, share)
+    assert difference(VALUES, one, [other]) is None
+
+
+@given(st.floats(0.01, 100).filter(lambda ratio: abs(ratio - 1) > 0.01))
+def test_a_ratio_is_found(ratio: float) -> None:
+    found = noisy(VALUES * np.float32(ratio), 1e-6)
+    assert difference(VALUES, found, [noisy(VALUES, 1e-7)]) is not None
+    assert ratio_of(VALUES, found) == pytest.approx(ratio, rel=1e-3)
+
+
+def test_one_wrong_element_is_a_difference() -> None:
+    found = VALUES.copy()
+    found[3, 4] += 0.1
+    off, noise = difference(VALUES, found, [noisy(VALUES, 1e-7)]) or (0, 0)
+    assert off > 0.01 > noise
+    assert ratio_of(VALUES, found) is None
+
+
+def test_integers_may_flip_as_often_as_rounding_flips_them() -> None:
+    tokens = np.arange(100)
+    once, often = tokens.copy(), tokens.copy()
+    once[0], often[:50] = -1, -1
+    assert difference(tokens, once, [once]) is None
+    assert difference(tokens, often, [once]) is not None
+    assert difference(tokens, once, [tokens]) is not None
+
+
+def test_what_is_not_finite_must_be_so_in_both() -> None:
+    gone = VALUES.copy()
+    gone[0, 0] = np.nan
+    assert difference(gone, gone, []) is None
+    assert difference(gone, VALUES, []) is not None
+    assert difference(VALUES, gone, []) is not None
+
+
+def test_devices_that_disagree_are_a_difference() -> None:
+    same, apart = Result(VALUES), Result(VALUES, devices_differ=True)
+    found = list(differences(["a", "b"], [[same, same]], [[same, apart]], [[[same, same]]]))
+    assert [(each.path, each.call, each.devices_differ) for each in found] == [("b", 1, True)]

@@ -1,0 +1,58 @@
+"""Small sizes: one for each size, and relations between sizes stay."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardspec.jax_backend.numbers.sizes import ROOMY, TIGHT, Relations, Scale, small_sizes, smaller
+
+SIZES = st.integers(1, 200_000)
+
+
+@given(st.sets(SIZES, max_size=12), st.sets(SIZES, max_size=3), st.sampled_from([ROOMY, TIGHT]))
+def test_sizes_become_smaller_and_those_kept_do_not(
+    sizes: set[int], kept: set[int], scale: Scale
+) -> None:
+    found = smaller(sizes, Relations(), kept, scale)
+    assert found.keys() <= sizes - kept
+    assert all(size > scale.stays and small < size for size, small in found.items())
+
+
+@given(st.integers(2, 64), st.integers(2, 256), st.sets(SIZES, max_size=6))
+def test_a_product_stays_the_product(heads: int, width: int, others: set[int]) -> None:
+    whole = heads * width
+    relations = Relations(((whole, (heads, width)),))
+    found = smaller({heads, width, whole, *others}, relations)
+    small = [found.get(each, each) for each in (heads, width, whole)]
+    assert math.prod(small[:2]) == small[2]
+
+
+@given(st.lists(st.integers(17, 4096), min_size=2, max_size=4))
+def test_a_sum_stays_the_sum(parts: list[int]) -> None:
+    whole = sum(parts)
+    found = smaller({*parts, whole}, Relations((), ((whole, tuple(parts)),)))
+    near = any(0 < whole - each <= 4 for each in parts)
+    assert near or found.get(whole, whole) == sum(found.get(each, each) for each in parts)
+
+
+@given(st.integers(17, 8192))
+def test_one_more_than_another_stays_one_more(length: int) -> None:
+    found = smaller({length, length + 1}, Relations())
+    assert found.get(length + 1, length + 1) == found.get(length, length) + 1
+
+
+def test_small_units_still_divide() -> None:
+    found = smaller({12, 768, 3072}, Relations())
+    assert all(small % 12 == 0 for small in found.values())
+
+
+def test_layers_are_known_by_their_name_unless_something_else_has_their_number() -> None:
+    alone = small_sizes([("LAYERS", 80), ("HEADS", 64)], {64})
+    assert (alone.of(80), alone.named(80, "LAYERS")) == (4, 4)
+    shared = small_sizes([("LAYERS", 32), ("HEADS", 32)], {32})
+    assert (shared.of(32), shared.named(32, "num_layers"), shared.named(32, "HEADS")) == (16, 4, 16)
+    kept = small_sizes([("LAYERS", 80)], set(), Relations(), {80})
+    assert (kept.of(80), kept.named(80, "LAYERS")) == (80, None)
