@@ -18,6 +18,7 @@ from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.jax_backend.xla.cache import Compiled
 from shardspec.jax_backend.xla.compiling import Compiling
 from shardspec.programs.memory import CompiledMemory, HeldValue
+from tests.cli.compilers import answer
 
 SPEC = """\
 shardspec: 1
@@ -93,7 +94,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result
                 raise with_flags
             return with_flags if how.flags else replace(MADE, **parts)
 
-        monkeypatch.setattr("shardspec.jax_backend.xla.verifying.compiled", compiled)
+        answer(monkeypatch, compiled)
         step = [] if "--step" in arguments else ["--step", "verified_step:step"]
         result = CliRunner().invoke(cli, ["verify", "spec.yaml", *step, *arguments])
         assert result.exception is None or isinstance(result.exception, SystemExit), result
@@ -238,7 +239,7 @@ def test_a_target_without_a_program_keeps_no_other_from_its_own(
             raise ShardspecError((Diagnostic(codes.NOT_COMPILED, "no compiler"),))
         return found
 
-    monkeypatch.setattr("shardspec.jax_backend.xla.verifying.compiled", of_pod)
+    answer(monkeypatch, of_pod)
     verify = ["verify", "spec.yaml", "--step", "verified_step:step", "-t", "other", "-t", "pod"]
     result = CliRunner().invoke(cli, verify)
     assert result.exit_code == 2
