@@ -119,7 +119,7 @@ class _Assembly:
     _pending: dict[int, tuple[Value, _Sum]] = field(default_factory=dict)
     lives: Lives = field(init=False)
     _weights: dict[int, tuple[Weight, _Sum]] = field(default_factory=dict)
-    _outside: dict[str, list[tuple[Weight, _Sum]]] = field(default_factory=dict)
+    _outside: dict[tuple[str, bool], list[tuple[Weight, _Sum]]] = field(default_factory=dict)
     _left: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -340,7 +340,8 @@ class _Assembly:
         found = _Sum(dict(part.sums), along, self.record.at, op.line.span, op.loop)
         self.record.send_all(_of_result(part), op, source, "backward", 1, "gradient")
         if op.loop is None:
-            self._outside.setdefault(source.first.path, []).append((source, found))
+            by = source.first.path, op.kind == "gather"  # it adds rows to the sum of the others
+            self._outside.setdefault(by, []).append((source, found))
         else:
             self._sum_weight(source, found, self.layout.runs(op))
         self._weights.setdefault(id(source), (source, found))

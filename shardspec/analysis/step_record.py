@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from shardspec.analysis import compiled_sends
 from shardspec.analysis.step_layout import StepLayout, place_of
 from shardspec.analysis.step_partition import Move, Partition, Seat, legs_of, sent_bytes
 from shardspec.analysis.step_values import Loop, Op, Read, Value, View, Weight
@@ -39,6 +40,7 @@ class _Moved(NamedTuple):
     kind: CollectiveKind
     mesh_axes: frozenset[str]
     is_forward: bool
+    is_led: bool
     loop: Loop | None
 
 
@@ -105,7 +107,8 @@ class Record:
             is_gradient = of_gradient and move.of == 0
             is_first = phase == "forward" and self._is_gathered_again(op.loop)
             axes = frozenset(move.mesh_axes)
-            key = _Moved(id(source), is_gradient, move.kind, axes, is_first, op.loop)
+            is_led = op.kind == "einsum" and self._is_led(move, reads, part)
+            key = _Moved(id(source), is_gradient, move.kind, axes, is_first, is_led, op.loop)
             if key in self._moved:
                 continue
             self._moved.add(key)
@@ -118,6 +121,28 @@ class Record:
             if move.kind is CollectiveKind.ALL_GATHER:
                 array = self.layout.at_work(source, reads[move.of].view, part)
                 self.temporary(array, phase, op)
+
+    def _is_led(self, move: Move, reads: Sequence[Read], part: Partition) -> bool:
+        """Say whether XLA splits a product by what it gathers for it first.
+
+        Where both operands have a dimension that splits the result, XLA starts with that which
+        repeats fewer bytes, and gathers within groups of devices made for this product alone. No
+        other product of the value shares that.
+        """
+        if move.kind is not CollectiveKind.ALL_GATHER or len(reads) != 2:
+            return False
+        mesh, (own, others) = self.layout.plan.mesh, (reads[move.of], reads[1 - move.of])
+        hardware = self.layout.plan.target.hardware
+        ring = mesh.device_count if hardware is not None and hardware.chip.platform == "tpu" else 0
+        has_ring = compiled_sends.has_ring(len(move.mesh_axes), mesh.ways(move.mesh_axes), ring)
+        if has_ring and isinstance(reads[move.of].source, Weight):
+            return False
+        kept = [axis for axis in part.along if axis not in part.sums]
+        mine, theirs = ({i.name for i in read.indices} for read in (own, others))
+        ways = mesh.ways(axis for axis in kept if part.along[axis] in mine - theirs)
+        repeats = mesh.ways(axis for axis in kept if part.along[axis] in theirs - mine)
+        sent, other = part.held[move.of] // mesh.ways(move.mesh_axes), part.held[1 - move.of]
+        return ways > 1 < repeats and sent * repeats + move.of > other * ways
 
     def _is_gathered_again(self, loop: Loop | None) -> bool:
         """Say whether the backward pass of a loop gathers anew what its forward pass gathered.

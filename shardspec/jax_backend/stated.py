@@ -210,7 +210,7 @@ class _Program:
 
     def _run(self, params: Arrays, batch: Arrays) -> tuple[list[Any], dict[str, Any]]:
         """Return what no line reads, and the inputs, of which caches were written."""
-        run = _Run(self.flow, params, self._place, self._ways)
+        run = _Run(self.flow, params, self._place, self._ways, self._in_parts)
         values: Values = {each: batch[each.name] for each in self.flow.inputs}
         ends = run.ends
         for loop, group in groupby(self.flow.ops, key=lambda op: op.loop):
@@ -226,6 +226,26 @@ class _Program:
         with jax.named_scope(constraint_scope(value.name)):
             return constrained(x, lies)
 
+    def _in_parts(self, op: Op, x: Any) -> Any:
+        """Return a result split as what it is made from, where it is less split itself.
+
+        XLA would else gather what it is made from, which may be larger.
+        """
+        lies = self._sharding(op.result)
+        parts = [_axes_in(entry) for entry in lies.spec]
+        for read in op.reads:
+            if not isinstance(read.source, Value):
+                continue
+            for entry, dim in zip(self._sharding(read.source).spec, read.view, strict=True):
+                at = next((d for d, own in enumerate(op.view) if own[:1] == dim[:1] != ()), None)
+                more = [] if at is None else _axes_in(entry)[len(parts[at]) :]
+                if at is not None and [*parts[at], *more] == _axes_in(entry):
+                    taken = {axis for part in parts for axis in part}
+                    parts[at] += [] if taken & {*more} else more
+        spec = jax.sharding.PartitionSpec(*(tuple(part) or None for part in parts))
+        split = jax.sharding.NamedSharding(lies.mesh, spec)
+        return x if split.is_equivalent_to(lies, x.ndim) else constrained(x, split)
+
     def _ways(self, value: Value, dim: int) -> int:
         dims = self.resolver._arrays.dims(value.shape, value.names)
         return self.plan.mesh.ways(dims[dim].mesh_axes)
@@ -234,8 +254,8 @@ class _Program:
 class _Run:
     """One pass of a flow over a batch."""
 
-    def __init__(self, flow: Flow, params: Arrays, place: Any, ways: Any) -> None:
-        self.flow, self.params, self.place = flow, params, place
+    def __init__(self, flow: Flow, params: Arrays, place: Any, ways: Any, in_parts: Any) -> None:
+        self.flow, self.params, self.place, self.in_parts = flow, params, place, in_parts
         self.lines = Lines(flow, place, ways)
         self.caches = dict(_caches(flow, self.lines)) if flow.step.mode == "serve" else {}
         self.ends = self._ends()
@@ -347,6 +367,7 @@ class _Run:
         value = op.result
         x, is_kept = self.lines.made(op, values, weights), self.flow.keeps(value)
         if is_kept or value.base is None:
+            x = self.in_parts(op, x) if op.kind == "einsum" else x
             x = self.place(value, x)
         x = checkpoint_name(x, value.name) if is_kept else x
         if value.base is None:
@@ -405,6 +426,11 @@ def _written(held: Any, new: Any, cache: Value, number: Any) -> Any:
     if cache.rounds == 1:
         return jax.lax.dynamic_update_slice(held, new, (0,) * held.ndim)
     return jax.lax.dynamic_update_slice(held, new[None], (number, *(0,) * new.ndim))
+
+
+def _axes_in(entry: Any) -> list[str]:
+    """Return the mesh axes of one dimension."""
+    return [entry] if isinstance(entry, str) else [*(entry or ())]
 
 
 def _root(value: Value) -> Value:
