@@ -141,11 +141,13 @@ class Pending:
     def proof(self) -> Proof:
         """Return the proof once the program is there; exit where there is none."""
         try:
-            with self, progress(is_quiet=self._request.is_quiet) as tell:
+            with progress(is_quiet=self._request.is_quiet) as tell:
                 name = self._plan.target.name
                 return self._settle(lambda stage: tell(f"{name}: {stage}"))
         except ShardspecError as error:
             self._fail(error)
+        finally:
+            self._stack.close()
 
     def _fail(self, error: ShardspecError) -> NoReturn:
         self._request.report(error.diagnostics)

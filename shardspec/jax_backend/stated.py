@@ -210,14 +210,14 @@ class _Program:
 
     def _run(self, params: Arrays, batch: Arrays) -> tuple[list[Any], dict[str, Any]]:
         """Return what no line reads, and the inputs, of which caches were written."""
-        run = _Run(self.flow, params, self._place, self._ways, self._in_parts)
+        run = _Run(self, params)
         values: Values = {each: batch[each.name] for each in self.flow.inputs}
         ends = run.ends
         for loop, group in groupby(self.flow.ops, key=lambda op: op.loop):
             run.segment(loop, list(group), values)
         return [values[each] for each in ends], {e.name: values[e] for e in self.flow.inputs}
 
-    def _place(self, value: Value, x: Any, whole: frozenset[int] = frozenset()) -> Any:
+    def place(self, value: Value, x: Any, whole: frozenset[int] = frozenset()) -> Any:
         lies = self._sharding(value)
         if whole:
             entries = [None if at in whole else each for at, each in enumerate(lies.spec)]
@@ -226,7 +226,7 @@ class _Program:
         with jax.named_scope(constraint_scope(value.name)):
             return constrained(x, lies)
 
-    def _in_parts(self, op: Op, x: Any) -> Any:
+    def in_parts(self, op: Op, x: Any) -> Any:
         """Return a result split as what it is made from, where it is less split itself.
 
         XLA would else gather what it is made from, which may be larger.
@@ -246,7 +246,7 @@ class _Program:
         split = jax.sharding.NamedSharding(lies.mesh, spec)
         return x if split.is_equivalent_to(lies, x.ndim) else constrained(x, split)
 
-    def _ways(self, value: Value, dim: int) -> int:
+    def ways(self, value: Value, dim: int) -> int:
         dims = self.resolver._arrays.dims(value.shape, value.names)
         return self.plan.mesh.ways(dims[dim].mesh_axes)
 
@@ -254,9 +254,14 @@ class _Program:
 class _Run:
     """One pass of a flow over a batch."""
 
-    def __init__(self, flow: Flow, params: Arrays, place: Any, ways: Any, in_parts: Any) -> None:
-        self.flow, self.params, self.place, self.in_parts = flow, params, place, in_parts
-        self.lines = Lines(flow, place, ways)
+    def __init__(self, program: _Program, params: Arrays) -> None:
+        flow, hardware = program.flow, program.plan.target.hardware
+        self.flow, self.params, self.place = flow, params, program.place
+        self.in_parts = program.in_parts
+        self.lines = Lines(flow, program.place, program.ways)
+        is_kept = flow.step.mode == "serve" or flow.step.remat == ("none",)
+        is_gpu = hardware is not None and hardware.chip.platform == "gpu"
+        self.stacks = is_gpu and not is_kept
         self.caches = dict(_caches(flow, self.lines)) if flow.step.mode == "serve" else {}
         self.ends = self._ends()
 
@@ -304,10 +309,15 @@ class _Run:
         values |= dict(zip(caches, carry[2], strict=True))
 
     def _rounds(self, loop: Loop, ops: Sequence[Op], body: Any, carry: Any) -> Any:
-        """Run the rounds of a loop: as a scan where an array holds all of them."""
+        """Run the rounds of a loop: as a scan where an array holds all of them.
+
+        XLA:GPU makes again what many layers had made before it needs the first of them, unless
+        they are a scan: arrays of their own are stacked for it.
+        """
         count, uses = loop.rounds // loop.uses, loop.uses
         weighty = [op for op in ops if op.weight is not None]
-        if weighty and not any(op.weight and op.weight.is_stacked for op in weighty):
+        is_apart = not any(op.weight and op.weight.is_stacked for op in weighty)
+        if weighty and is_apart and not self.stacks:
             for at in range(count):
                 weights = [self._weights(op, at) for op in ops]
                 for use in range(uses):
