@@ -39,7 +39,6 @@ class _Moved(NamedTuple):
     kind: CollectiveKind
     mesh_axes: frozenset[str]
     is_forward: bool
-    is_apart: bool
     loop: Loop | None
 
 
@@ -106,8 +105,7 @@ class Record:
             is_gradient = of_gradient and move.of == 0
             is_first = phase == "forward" and self._is_gathered_again(op.loop)
             axes = frozenset(move.mesh_axes)
-            is_apart = self._is_apart(op, reads)
-            key = _Moved(id(source), is_gradient, move.kind, axes, is_first, is_apart, op.loop)
+            key = _Moved(id(source), is_gradient, move.kind, axes, is_first, op.loop)
             if key in self._moved:
                 continue
             self._moved.add(key)
@@ -120,18 +118,6 @@ class Record:
             if move.kind is CollectiveKind.ALL_GATHER:
                 array = self.layout.at_work(source, reads[move.of].view, part)
                 self.temporary(array, phase, op)
-
-    def _is_apart(self, op: Op, reads: Sequence[Read]) -> bool:
-        """Say whether libtpu gathers a value for the gradient of a weight alone.
-
-        Source: compiles with libtpu 0.0.52 for v5e 4x4 and v6e 2x4 of layers that Python repeats,
-        with a sequence that is split between them. In a scan, and by XLA:GPU, one gather is for
-        all products of a round.
-        """
-        hardware, loop = self.layout.plan.target.hardware, op.loop
-        is_tpu = hardware is not None and hardware.chip.platform == "tpu"
-        is_of_weight = op.weight is not None and all(isinstance(r.source, Value) for r in reads)
-        return is_tpu and is_of_weight and loop is not None and loop.is_unrolled
 
     def _is_gathered_again(self, loop: Loop | None) -> bool:
         """Say whether the backward pass of a loop gathers anew what its forward pass gathered.

@@ -72,7 +72,7 @@ def step_costs(
     """Return what the step that `--step` names costs under each plan that has a mesh.
 
     The code runs for one target after the other; compilers work meanwhile, as many at once as
-    there is memory and are processors for. Where one has no answer, it exits under `--basis compiler`; else the cost
+    `most_at_once` says. Where one has no answer, it exits under `--basis compiler`; else the cost
     is the model's, and says why.
 
     Args:

@@ -116,6 +116,7 @@ class Pending:
         cost = stated_cost(plan) if self._name is None else None
 
         def traced(resolver: Resolver, call: Call, tell: Tell) -> Callable[[Tell], Proof]:
+            from shardspec.jax_backend.stated import unlike
             from shardspec.jax_backend.xla.verifying import given, verify_step
 
             if compile is None:
@@ -130,7 +131,8 @@ class Pending:
                 )
                 return lambda tell: found
             tell("tracing")
-            asked = given(compile, resolver, *call, cost=cost)
+            notes = unlike(plan) if self._name is None else ()
+            asked = given(compile, resolver, *call, cost=cost, notes=notes)
             return lambda tell: asked.proof(how, tolerance, tell)
 
         spec, target = plan.spec, plan.target.name

@@ -25,7 +25,7 @@ from shardspec.analysis.gradients import gradients_of
 from shardspec.analysis.step_flow import flow_of
 from shardspec.analysis.step_values import APART, Flow, Loop, Op, Value, Weight
 from shardspec.diagnostics import ShardspecError, quote
-from shardspec.diagnostics.words import numbers_in
+from shardspec.diagnostics.words import counted, listed, numbers_in
 from shardspec.ir.plan import Dims, ParamSharding, ShardingPlan
 from shardspec.ir.program import StepSpec
 from shardspec.jax_backend.constrain import constrained
@@ -61,6 +61,19 @@ def call_of_step(resolver: Resolving, plan: ShardingPlan | None = None) -> Call:
         raise ShardspecError(flow.faults)
     program = _Program(resolver, plan, flow)
     return program.serving() if step.mode == "serve" else program.training()
+
+
+def unlike(plan: ShardingPlan) -> tuple[str, ...]:
+    """Return what compiles otherwise than the spec states it, in a line; nothing where all is."""
+    ops = flow_of(plan.spec, plan.arrays).ops
+    lines = dict.fromkeys(
+        op.line for op in ops if op.kind == "op" or (op.line.call == "flash" and op.line.flops)
+    )
+    if not lines:
+        return ()
+    places = listed(line.span.place for line in lines if line.span is not None)
+    what = f"the FLOPs that {counted(len(lines), 'line')} of {quote.section('step:')} state"
+    return (f"{what} are not those of the compiled program: {places}",)
 
 
 def _refused(plan: ShardingPlan, step: StepSpec) -> str:
@@ -255,13 +268,11 @@ class _Run:
     """One pass of a flow over a batch."""
 
     def __init__(self, program: _Program, params: Arrays) -> None:
-        flow, hardware = program.flow, program.plan.target.hardware
+        flow = program.flow
         self.flow, self.params, self.place = flow, params, program.place
         self.in_parts = program.in_parts
         self.lines = Lines(flow, program.place, program.ways)
-        is_kept = flow.step.mode == "serve" or flow.step.remat == ("none",)
-        is_gpu = hardware is not None and hardware.chip.platform == "gpu"
-        self.stacks = is_gpu and not is_kept
+        self.is_redone = flow.step.mode == "train" and flow.step.remat != ("none",)
         self.caches = dict(_caches(flow, self.lines)) if flow.step.mode == "serve" else {}
         self.ends = self._ends()
 
@@ -309,15 +320,15 @@ class _Run:
         values |= dict(zip(caches, carry[2], strict=True))
 
     def _rounds(self, loop: Loop, ops: Sequence[Op], body: Any, carry: Any) -> Any:
-        """Run the rounds of a loop: as a scan where an array holds all of them.
+        """Run the rounds of a loop as a scan, for which arrays of their own are stacked.
 
-        XLA:GPU makes again what many layers had made before it needs the first of them, unless
-        they are a scan: arrays of their own are stacked for it.
+        XLA makes again what many layers had made before it needs the first of them, unless they
+        are a scan. Where nothing is made again, Python repeats layers with arrays of their own.
         """
         count, uses = loop.rounds // loop.uses, loop.uses
         weighty = [op for op in ops if op.weight is not None]
         is_apart = not any(op.weight and op.weight.is_stacked for op in weighty)
-        if weighty and is_apart and not self.stacks:
+        if weighty and is_apart and not self.is_redone:
             for at in range(count):
                 weights = [self._weights(op, at) for op in ops]
                 for use in range(uses):
@@ -365,8 +376,7 @@ class _Run:
 
     def _kept(self, body: Any, ops: Sequence[Op]) -> Any:
         """Return a round that keeps for the backward pass what `remat` says."""
-        step = self.flow.step
-        if step.mode == "serve" or step.remat == ("none",):
+        if not self.is_redone:
             return body
         names = [op.result.name for op in ops if self.flow.keeps(op.result)]
         policy = jax.checkpoint_policies.save_only_these_names(*names)

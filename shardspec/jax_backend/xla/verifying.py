@@ -125,12 +125,18 @@ def given(
     kwargs: Mapping[str, Any] | None = None,
     *,
     cost: Cost | None = None,
+    notes: tuple[str, ...] = (),
 ) -> Asked:
-    """Trace a step for a compile that has begun; see `verify_step`."""
+    """Trace a step for a compile that has begun; see `verify_step`.
+
+    Args:
+      notes: on what is compiled, for the proof.
+    """
     step, module = lowered(resolver, function, args, kwargs)
     compile.give(module)
     order = resolver._arrays.spec.policy.order
-    return Asked(compile, module, cost or _cost_of(resolver, step), step.arguments, order)
+    cost = cost or _cost_of(resolver, step)
+    return Asked(compile, module, cost, step.arguments, order, notes)
 
 
 def _cost_of(resolver: Resolving, step: Step) -> Cost:
@@ -146,11 +152,14 @@ class Asked(NamedTuple):
     cost: Cost
     arguments: tuple[StepArgument, ...]
     order: Order
+    notes: tuple[str, ...]
 
     def proof(self, how: Compiling, tolerance: float, tell: Tell) -> Proof:
         """Wait for the program, and return it beside the prediction."""
         made, has_estimates = self.compile.result(tell), how.is_whole
         proof = _proof(made, self.cost, tolerance, self.arguments, has_estimates=has_estimates)
+        notes = (*self.notes, *proof.step.notes)
+        proof = replace(proof, step=replace(proof.step, notes=notes))
         if not how.flags.strip():
             return proof
         return replace(proof, what_if=_what_if(self.module, self.cost, how, self.order, tell))
