@@ -327,8 +327,8 @@ def sent_bytes(move: Move, target: Target, *, is_turned: bool, is_whole: bool = 
         if compiled_sends.is_summed_whole(move.kind, ways, move.payload_bytes, hardware):
             return ring_bytes(CollectiveKind.ALL_REDUCE, move.payload_bytes, ways)
         is_small = move.kind is CollectiveKind.ALL_GATHER and ways == compiled_sends.SMALL_RING
-        axes, devices = len(move.mesh_axes), target.mesh.device_count
-        if is_turned and not is_small and compiled_sends.has_ring(axes, ways, devices):
+        axes, longest = len(move.mesh_axes), compiled_sends.longest_row(hardware)
+        if is_turned and not is_small and compiled_sends.has_ring(axes, ways, longest):
             return compiled_sends.windowed_bytes(move.payload_bytes, ways)
         if is_whole:
             return ring_bytes(CollectiveKind.ALL_REDUCE, move.payload_bytes, ways)
