@@ -25,7 +25,7 @@ from shardspec.analysis.gradients import gradients_of
 from shardspec.analysis.step_flow import flow_of
 from shardspec.analysis.step_values import APART, Flow, Loop, Op, Value, Weight
 from shardspec.diagnostics import ShardspecError, quote
-from shardspec.diagnostics.words import counted, listed, numbers_in
+from shardspec.diagnostics.words import counted, numbers_in
 from shardspec.ir.plan import Dims, ParamSharding, ShardingPlan
 from shardspec.ir.program import StepSpec
 from shardspec.jax_backend.constrain import constrained
@@ -71,8 +71,8 @@ def unlike(plan: ShardingPlan) -> tuple[str, ...]:
     )
     if not lines:
         return ()
-    places = listed(line.span.place for line in lines if line.span is not None)
-    what = f"the FLOPs that {counted(len(lines), 'line')} of {quote.section('step:')} state"
+    places = ", ".join(str(line.span.place) for line in lines if line.span is not None)
+    what = f"the FLOPs that {counted(len(lines), 'line')} of `step` state"
     return (f"{what} are not those of the compiled program: {places}",)
 
 
