@@ -12,11 +12,11 @@ from shardspec.ir.collectives import CollectiveKind
 from shardspec.ir.spec import DTYPE_BITS, Hardware, Shape, Target
 
 #: Sizes of an axis over which libtpu splits a product into turns of a ring: it does not for 2, 64,
-#: 128 and 512; for 4 only where there are 16 devices. Source: compiles of one decoder with
-#: libtpu 0.0.52 for v4, v5e, v5p, v6e and v7x (`tests/data/final_programs.json`).
+#: 128 and 512; for 4 only where so many chips are in a row. Source: compiles of one decoder with
+#: libtpu 0.0.52 for v4, v5e, v5p, v6e and v7x (`tests/data/final_programs.json`), and of two layers
+#: of an MLP with 8 devices: in turns for v5e and v6e 2x4, not for v4 and v5p 2x2x2.
 _WINDOWED_WAYS = range(8, 33)
 SMALL_RING = 4
-_LEAST_DEVICES = 16
 #: From how many devices on, and up to how many bytes on two dimensions, libtpu gathers over all
 #: devices by summing; chips that scatter all the same. Source: compiles of one product and of one
 #: decoder with libtpu 0.0.52 for v4 4x4x4, v5e 8x8, 8x16 and 16x16, v5p 4x4x4, 4x4x8, 4x8x8 and
@@ -60,16 +60,22 @@ def across_slices(
             assert_never(kind)
 
 
-def has_ring(axes: int, ways: int, devices: int) -> bool:
+def has_ring(axes: int, ways: int, longest: int) -> bool:
     """Say whether a product may be split into turns of a ring.
 
     Args:
       axes: how many mesh axes a collective goes over.
-      devices: how many there are in all; 0 where no product is computed so, as on GPUs.
+      longest: as `longest_row` gives it.
     """
-    if not devices or axes != 1:
+    if not longest or axes != 1:
         return False
-    return (ways == SMALL_RING and devices >= _LEAST_DEVICES) or ways in _WINDOWED_WAYS
+    return (ways == SMALL_RING and longest >= SMALL_RING) or ways in _WINDOWED_WAYS
+
+
+def longest_row(hardware: Hardware | None) -> int:
+    """Return how many chips of a TPU are in a row; 0 where no product is computed in turns."""
+    is_tpu = hardware is not None and hardware.chip.platform == "tpu"
+    return max(hardware.topology) if hardware is not None and is_tpu else 0
 
 
 def windowed_bytes(payload_bytes: int, ways: int) -> int:

@@ -6,9 +6,9 @@ operations add to are summed over a mesh axis once. In a loop whose results are 
 backward pass needs is computed again first. A weight that is gathered is gathered once for the
 forward pass and once for the rest of its round.
 
-Gradients of weights are summed once a step where every device then has all of them, and in every
-microbatch and for every use where each has a part, since the whole would take the memory that
-splitting it saves.
+Gradients of weights are summed once a step where every device then has all of them, unless layers
+are a scan, and in every microbatch and for every use where each has a part, since the whole would
+take the memory that splitting it saves.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class _Assembly:
     _pending: dict[int, tuple[Value, _Sum]] = field(default_factory=dict)
     lives: Lives = field(init=False)
     _weights: dict[int, tuple[Weight, _Sum]] = field(default_factory=dict)
-    _outside: dict[str, list[tuple[Weight, _Sum]]] = field(default_factory=dict)
+    _outside: dict[tuple[str, bool], list[tuple[Weight, _Sum]]] = field(default_factory=dict)
     _left: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -340,7 +340,8 @@ class _Assembly:
         found = _Sum(dict(part.sums), along, self.record.at, op.line.span, op.loop)
         self.record.send_all(_of_result(part), op, source, "backward", 1, "gradient")
         if op.loop is None:
-            self._outside.setdefault(source.first.path, []).append((source, found))
+            by = source.first.path, op.kind == "gather"  # it adds rows to the sum of the others
+            self._outside.setdefault(by, []).append((source, found))
         else:
             self._sum_weight(source, found, self.layout.runs(op))
         self._weights.setdefault(id(source), (source, found))
@@ -370,6 +371,9 @@ class _Assembly:
         own = self.layout.lies(weight, _view(weight), "gradient")
         dtype, uses = weight.first.param.dtype, sums.loop.uses if sums.loop is not None else 1
         moves = list(self._summed(weight, sums.seats, sums.along))
+        if self._is_scanned(sums.loop):
+            held = summed(own, sums.seats, sums.along, self.plan.mesh)
+            moves = [(each, False) for each in held]
         for move, is_once in moves:
             place, is_turned, runs = place_of(sums.line), not is_once, count
             if is_turned:  # in every microbatch and use, ahead of what adds them up
@@ -381,13 +385,23 @@ class _Assembly:
             if is_turned or uses > 1:
                 bits = DTYPE_BITS.get(dtype, 32)
                 move = move._replace(payload_bytes=move.payload_bytes * bits // own.bits)
-            is_whole = is_turned and slices_lanes(move, own, weight.shape, dtype, self.plan.target)
+            is_cut = is_turned and move.kind is _SCATTER
+            is_whole = is_cut and slices_lanes(move, own, weight.shape, dtype, self.plan.target)
             self.record.send(
                 *(move, runs, weight, "backward", place, "gradient"),
-                is_turned=is_turned and len(moves) == 1,  # else it is one sum, sliced after
+                is_turned=is_cut and len(moves) == 1,  # else it is one sum, sliced after
                 is_whole=is_whole,
                 is_once=is_once,
             )
+
+    def _is_scanned(self, loop: Loop | None) -> bool:
+        """Say whether layers are a scan in that of microbatches, out of which XLA moves no sum.
+
+        So are layers that the backward pass makes again, in a program that somebody would write.
+        """
+        if loop is None or self.flow.passes == 1:
+            return False
+        return not loop.is_unrolled or self.flow.step.remat != ("none",)
 
     def _summed(
         self, weight: Weight, seats: dict[str, Seat], along: Iterable[str]

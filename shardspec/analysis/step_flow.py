@@ -44,7 +44,7 @@ from shardspec.ir.spec import LogicalAxes, Pattern, Spec
 from shardspec.resolve.match import path_matcher
 
 #: Arrays of experts, which are not for a line of dense layers; shared experts are dense.
-_EXPERTS = re.compile(r"(?<!shared)(?<!shared_)experts?[./]|experts?_[0-9]")
+_EXPERTS = re.compile(r"(?<!shared)(?<!shared_)experts?[./](?!router\b)|experts?_[0-9]")
 
 
 def flow_of(spec: Spec, arrays: Sequence[ParamSharding]) -> Flow:

@@ -4,8 +4,9 @@ Operands lie as rules place them, and so must the result. For each mesh axis an 
 shared along one of its indices, or not at all. An operand that the axis splits along another index
 has to be gathered or moved by an all-to-all; where the index is summed over, partial sums are
 reduced; where the result is to lie otherwise, it is moved. Where the operands that an axis splits
-agree on the index, it is that one; where they do not, the cheapest in bytes is taken, axis by axis;
-rows are looked up where their table lies.
+agree on the index, it is that one; where one of them agrees with the result, it is theirs, as in
+XLA's partitioner; else the cheapest in bytes is taken, axis by axis. Rows are looked up where their
+table lies.
 That is what makes FSDP gather its weights, and what makes a batch of one move its activations:
 neither is a rule here.
 """
@@ -174,7 +175,7 @@ def partition(
         if table is not None and axis in table.seats:
             found = {table.seats[axis].name}
         elif len(found) > 1:
-            found |= made
+            found = found & made or found | made
         options = sorted(found or made)
         if len(options) == 1:
             along[axis] = options[0]
@@ -326,8 +327,8 @@ def sent_bytes(move: Move, target: Target, *, is_turned: bool, is_whole: bool = 
         if compiled_sends.is_summed_whole(move.kind, ways, move.payload_bytes, hardware):
             return ring_bytes(CollectiveKind.ALL_REDUCE, move.payload_bytes, ways)
         is_small = move.kind is CollectiveKind.ALL_GATHER and ways == compiled_sends.SMALL_RING
-        axes, devices = len(move.mesh_axes), target.mesh.device_count
-        if is_turned and not is_small and compiled_sends.has_ring(axes, ways, devices):
+        axes, longest = len(move.mesh_axes), compiled_sends.longest_row(hardware)
+        if is_turned and not is_small and compiled_sends.has_ring(axes, ways, longest):
             return compiled_sends.windowed_bytes(move.payload_bytes, ways)
         if is_whole:
             return ring_bytes(CollectiveKind.ALL_REDUCE, move.payload_bytes, ways)

@@ -7,7 +7,6 @@ stand, marked `~`, with the reason.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ import click
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli import options
+from shardspec.cli.proving import most_at_once
 from shardspec.cli.request import Request
 from shardspec.cli.steps import Tell, with_step
 from shardspec.cli.streams import FAILED, progress
@@ -72,7 +72,7 @@ def step_costs(
     """Return what the step that `--step` names costs under each plan that has a mesh.
 
     The code runs for one target after the other; compilers work meanwhile, as many at once as
-    there are processors. Where one has no answer, it exits under `--basis compiler`; else the cost
+    `most_at_once` says. Where one has no answer, it exits under `--basis compiler`; else the cost
     is the model's, and says why.
 
     Args:
@@ -81,19 +81,16 @@ def step_costs(
     """
     sound = tuple(plan for plan in plans if plan.target.is_sound)
     asked = [_Pending(plan, name, request, tokens) for plan in sound]
+    most = 1 if request.basis == "model" else most_at_once()
     with contextlib.ExitStack() as stack:
         for at, each in enumerate(asked):
-            if at >= _AT_ONCE:
-                asked[at - _AT_ONCE].settle()
+            if at >= most:
+                asked[at - most].settle()
             stack.enter_context(each)
             each.trace()
             if not each.is_settled:
                 shown(each.cost)
         return tuple(each.settle() for each in asked)
-
-
-#: How many compilers work at once.
-_AT_ONCE = os.cpu_count() or 1
 
 
 class _Pending:

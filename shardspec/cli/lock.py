@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shardspec.analysis.layouts import Layout, ProofLayout, ProvedBytes, made_from
 from shardspec.cli import options
+from shardspec.cli.proving import PROOF, Pending, each_proof, print_proof
 from shardspec.cli.request import NO_ARRAYS, Request, for_each, has_errors, plans_and_findings
-from shardspec.cli.steps import PROOF, STEP, print_proof, proof_of, step_and_folder
+from shardspec.cli.steps import STEP, step_and_folder
 from shardspec.cli.streams import FINDINGS, FINE, echo, fail, show, write_file
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import counted, listed
@@ -186,14 +189,17 @@ def _prove(
 ) -> dict[str, ProofLayout] | None:
     """Return the proofs of the targets that are meant; None where a promise is broken."""
     made, broken = {}, False
-    for plan in _proved_plans(plans, request, proving.target_names):
-        proof = proof_of(
-            proving.step_name, plan, request, proving.asked, tolerance=proving.tolerance
-        )
-        if request.output != "-":
-            print_proof(proof)
-        broken = broken or bool(proof.faults)
-        made[plan.name] = _kept(proof, layout, lock_folder, proving.step_name)
+    name, asked, tolerance = proving.step_name, proving.asked, proving.tolerance
+    proved = _proved_plans(plans, request, proving.target_names)
+    begun = (partial(Pending, name, plan, request, asked, tolerance=tolerance) for plan in proved)
+    with contextlib.closing(each_proof(begun)) as proofs:
+        for plan, proof in zip(proved, proofs, strict=True):
+            if isinstance(proof, SystemExit):
+                raise proof
+            if request.output != "-":
+                print_proof(proof)
+            broken = broken or bool(proof.faults)
+            made[plan.name] = _kept(proof, layout, lock_folder, name)
     return None if broken else made
 
 

@@ -18,8 +18,9 @@ from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli import completion, edits, options
 from shardspec.cli.basis import traced_step
 from shardspec.cli.measured import MEASURED, Measured, as_it_is, scale_of
+from shardspec.cli.proving import Pending, print_proof
 from shardspec.cli.request import Request, has_errors
-from shardspec.cli.steps import STEP, plan_on_target, print_proof, proof_of
+from shardspec.cli.steps import STEP, plan_on_target
 from shardspec.cli.streams import FINDINGS, FINE, echo, fail, progress, show, width_of
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.lines import fitted
@@ -333,7 +334,8 @@ def _is_off(question: Question, step: str, request: Request, verify: int, each: 
     (plan,) = pipeline.compile_plans(each.row.candidate.spec, question.params)
     if each.rank <= verify:
         show(["", f"{each.rank}   {each.row.candidate}   compiled"], err=is_data)
-        proof = proof_of(step, plan, request, {}, tolerance=0.1)
+        with Pending(step, plan, request, {}, tolerance=0.1) as pending:
+            proof = pending.proof()
         print_proof(proof, err=is_data)
         return proof.fits is False and each.row.fits is not False
     traced = cost_of(plan, traced_step(step, plan, request), tokens=each.row.tokens)

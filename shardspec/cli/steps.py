@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import click
+from typing import TYPE_CHECKING, TypeVar
 
 from shardspec import pipeline
 from shardspec.cli import options
 from shardspec.cli.discovery import project_setting
 from shardspec.cli.request import Request, has_errors
-from shardspec.cli.streams import FAILED, FINDINGS, fail, progress, show, width_of
+from shardspec.cli.streams import FAILED, FINDINGS, fail, progress
 from shardspec.diagnostics import ShardspecError, codes
 
 if TYPE_CHECKING:
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
     from shardspec.ir.spec import Spec
     from shardspec.jax_backend.entry_point import Call
     from shardspec.jax_backend.resolver import Resolver
-    from shardspec.programs.proof import Proof
 
 Made = TypeVar("Made")
 #: Called with what is being done.
@@ -43,40 +39,6 @@ STEP = options.option(
     " alone, the one that `[tool.shardspec] step` of pyproject.toml names.",
 )
 
-_TOLERANCE = re.compile(r"(?P<number>\d{1,3}(?:\.\d{1,6})?)\s*(?P<percent>%?)")
-
-
-def _tolerance(ctx: click.Context, param: click.Parameter, text: str) -> float:
-    """Return the share that `10%` or `0.1` is."""
-    found = _TOLERANCE.fullmatch(text.strip())
-    share = -1.0 if found is None else float(found["number"]) / (100 if found["percent"] else 1)
-    if not 0 <= share <= 1:
-        fail(f"--tolerance {text} is no share", "as in `--tolerance 10%`, `--tolerance 0.1`")
-    return share
-
-
-#: How a step is compiled, and what is proof, for verbs that have it compiled.
-PROOF = (
-    options.option(
-        "--tolerance",
-        default="10%",
-        show_default=True,
-        metavar="SHARE",
-        callback=_tolerance,
-        help="By what share of all compiled bytes the prediction may differ.",
-    ),
-    options.option(
-        "--timeout",
-        "timeout_s",
-        type=click.FloatRange(min=0.1, max=86400),
-        default=600.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="For each compile.",
-    ),
-    options.flag("--no-cache", "Compile, also what was compiled of the same before; keep nothing."),
-)
-
 
 def with_step(
     name: str | None,
@@ -85,7 +47,6 @@ def with_step(
     request: Request,
     work: Callable[[Resolver, Call, Tell], Made],
     *,
-    done: str = "traced",
     is_here: bool = False,
 ) -> Made:
     """Return what is worked out of a step; exit where its code, or the spec under it, has faults.
@@ -94,7 +55,6 @@ def with_step(
       name: as `--step` gave it; None for the step that the spec states.
       work: gets a resolver of the target, which need not be here, and what the step is called
         with.
-      done: what was done, for the remark of how long it took.
       is_here: whether the resolver is to have the devices that are here.
     """
     folder = ""
@@ -123,7 +83,7 @@ def with_step(
         request.report((*asked, *error.diagnostics))
         raise SystemExit(FAILED) from None
     request.report(asked)
-    request.remark(f"{name or spec.source.name}: {done} in {time.monotonic() - started:.1f} s")
+    request.remark(f"{name or spec.source.name}: traced in {time.monotonic() - started:.1f} s")
     return made
 
 
@@ -160,53 +120,6 @@ def step_and_folder(name: str) -> tuple[str, str]:
     if not is_entry_point(name):
         fail(f"{where} is not MODULE:FUNCTION", _AS_IN)
     return name, folder
-
-
-def proof_of(
-    name: str | None,
-    plan: ShardingPlan,
-    request: Request,
-    asked: dict[str, Any],
-    *,
-    tolerance: float,
-    is_here: bool = False,
-) -> Proof:
-    """Return the step that `--step` names, predicted and compiled for the target of a plan.
-
-    Args:
-      name: None for the step that the spec states, whose prediction needs no trace.
-      asked: how it is compiled, as `Compiling` takes it.
-    """
-    from shardspec.analysis.spec_step import stated_cost
-
-    def proved(resolver: Resolver, call: Call, tell: Tell) -> Proof:
-        from shardspec.jax_backend.xla.compiling import Compiling
-        from shardspec.jax_backend.xla.verifying import verify_step
-
-        how = Compiling(**asked)
-        cost = stated_cost(plan) if name is None else None
-        return verify_step(
-            resolver, *call, cost=cost, tolerance=tolerance, is_here=is_here, how=how, tell=tell
-        )
-
-    target = plan.target.name
-    if not is_here:
-        from shardspec.jax_backend.xla.compiling import need_compiler
-
-        try:  # before the user's code runs
-            need_compiler(plan.target)
-        except ShardspecError as error:
-            request.report(error.diagnostics)
-            raise SystemExit(FAILED) from None
-    return with_step(name, plan.spec, target, request, proved, done="compiled", is_here=is_here)
-
-
-def print_proof(proof: Proof, *, err: bool = False) -> None:
-    """Print a prediction beside the program."""
-    from shardspec.diagnostics.lines import fitted
-    from shardspec.programs.proof import proof_lines
-
-    show(fitted(proof_lines(proof), width_of(2 if err else 1)), err=err)
 
 
 def plan_on_target(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from shardspec.cli import options
 from shardspec.cli.numbers import NUMBERS, compare_numbers
+from shardspec.cli.proving import PROOF, Pending, each_proof, print_proof
 from shardspec.cli.request import Request
-from shardspec.cli.steps import PROOF, STEP, plan_on_target, print_proof, proof_of
+from shardspec.cli.steps import STEP, plan_on_target
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, show, width_of
 
 if TYPE_CHECKING:
@@ -76,8 +79,8 @@ def command(
     code is needed. It is libtpu for TPU slices, stopped once the final program is there, and XLA's
     CUDA plugin for GPUs; neither needs the chips. Exit 0 if the program fits, if it sends what was
     predicted, and if nothing goes over mesh axes that were not; 1 if one of these is not so.
-    Several targets are compiled one after the other; one without a program keeps no other from its
-    own.
+    Several targets are compiled side by side, as many as there are processors and memory for; one
+    without a program keeps no other from its own.
 
     With --numbers nothing is compiled for the target. The step runs on CPU devices, with small
     sizes on a small mesh and on one device: exit 0 if both return the same, 1 if not, 2 if that
@@ -94,23 +97,24 @@ def command(
         fail("--flags are for the compiler of the target", "leave out `--backend here`")
     is_shown = request.form == "text" and not request.output
 
-    def proved(name: str | None) -> Proof:
+    def pending(name: str | None) -> Pending:
         on_target = replace(request, target=name)
         has_code = step_name is not None
         plan = plan_on_target(on_target, "nothing is compiled", has_code=has_code)
         if not has_code and plan.spec.step is None:
             fail("there is no step to compile", f"{_NAME_ONE}, or state one: `step:` in the spec")
         is_here = backend == "here"
-        return proof_of(step_name, plan, request, asked, tolerance=tolerance, is_here=is_here)
+        return Pending(step_name, plan, request, asked, tolerance=tolerance, is_here=is_here)
 
-    proofs, code = _each(tuple(dict.fromkeys(target_names)), proved, is_shown=is_shown)
+    names = tuple(dict.fromkeys(target_names))
+    proofs, code = _each(names, pending, is_shown=is_shown)
     _close(proofs, request, is_shown=is_shown)
     found = any(not isinstance(each, str) and each.faults for each in proofs)
     raise SystemExit(max(code, FINDINGS if found else FINE))
 
 
 def _each(
-    names: Sequence[str], proved: Callable[[str | None], Proof], *, is_shown: bool
+    names: Sequence[str], pending: Callable[[str | None], Pending], *, is_shown: bool
 ) -> tuple[list[Proof | str], int]:
     """Return each target's proof, or its name where it has no program; and the worst exit code.
 
@@ -118,20 +122,20 @@ def _each(
     """
     proofs: list[Proof | str] = []
     code = FINE
-    for name in names or (None,):
-        try:
-            made = proved(name)
-        except SystemExit as end:
-            if len(names) < 2:
-                raise
-            proofs.append(str(name))
-            code = max(code, FAILED if end.code is None else int(end.code))
-            continue
-        if is_shown:
-            if any(not isinstance(each, str) for each in proofs):
-                echo("")
-            print_proof(made)
-        proofs.append(made)
+    begun = (partial(pending, name) for name in names or (None,))
+    with contextlib.closing(each_proof(begun)) as made:
+        for at, each in enumerate(made):
+            if isinstance(each, SystemExit):
+                if len(names) < 2:
+                    raise each
+                proofs.append(names[at])
+                code = max(code, FAILED if each.code is None else int(each.code))
+                continue
+            if is_shown:
+                if any(not isinstance(proof, str) for proof in proofs):
+                    echo("")
+                print_proof(each)
+            proofs.append(each)
     return proofs, code
 
 

@@ -25,7 +25,7 @@ from shardspec.analysis.gradients import gradients_of
 from shardspec.analysis.step_flow import flow_of
 from shardspec.analysis.step_values import APART, Flow, Loop, Op, Value, Weight
 from shardspec.diagnostics import ShardspecError, quote
-from shardspec.diagnostics.words import numbers_in
+from shardspec.diagnostics.words import counted, numbers_in
 from shardspec.ir.plan import Dims, ParamSharding, ShardingPlan
 from shardspec.ir.program import StepSpec
 from shardspec.jax_backend.constrain import constrained
@@ -61,6 +61,19 @@ def call_of_step(resolver: Resolving, plan: ShardingPlan | None = None) -> Call:
         raise ShardspecError(flow.faults)
     program = _Program(resolver, plan, flow)
     return program.serving() if step.mode == "serve" else program.training()
+
+
+def unlike(plan: ShardingPlan) -> tuple[str, ...]:
+    """Return what compiles otherwise than the spec states it, in a line; nothing where all is."""
+    ops = flow_of(plan.spec, plan.arrays).ops
+    lines = dict.fromkeys(
+        op.line for op in ops if op.kind == "op" or (op.line.call == "flash" and op.line.flops)
+    )
+    if not lines:
+        return ()
+    places = ", ".join(str(line.span.place) for line in lines if line.span is not None)
+    what = f"the FLOPs that {counted(len(lines), 'line')} of `step` state"
+    return (f"{what} are not those of the compiled program: {places}",)
 
 
 def _refused(plan: ShardingPlan, step: StepSpec) -> str:
@@ -210,14 +223,14 @@ class _Program:
 
     def _run(self, params: Arrays, batch: Arrays) -> tuple[list[Any], dict[str, Any]]:
         """Return what no line reads, and the inputs, of which caches were written."""
-        run = _Run(self.flow, params, self._place, self._ways)
+        run = _Run(self, params)
         values: Values = {each: batch[each.name] for each in self.flow.inputs}
         ends = run.ends
         for loop, group in groupby(self.flow.ops, key=lambda op: op.loop):
             run.segment(loop, list(group), values)
         return [values[each] for each in ends], {e.name: values[e] for e in self.flow.inputs}
 
-    def _place(self, value: Value, x: Any, whole: frozenset[int] = frozenset()) -> Any:
+    def place(self, value: Value, x: Any, whole: frozenset[int] = frozenset()) -> Any:
         lies = self._sharding(value)
         if whole:
             entries = [None if at in whole else each for at, each in enumerate(lies.spec)]
@@ -226,7 +239,27 @@ class _Program:
         with jax.named_scope(constraint_scope(value.name)):
             return constrained(x, lies)
 
-    def _ways(self, value: Value, dim: int) -> int:
+    def in_parts(self, op: Op, x: Any) -> Any:
+        """Return a result split as what it is made from, where it is less split itself.
+
+        XLA would else gather what it is made from, which may be larger.
+        """
+        lies = self._sharding(op.result)
+        parts = [_axes_in(entry) for entry in lies.spec]
+        for read in op.reads:
+            if not isinstance(read.source, Value):
+                continue
+            for entry, dim in zip(self._sharding(read.source).spec, read.view, strict=True):
+                at = next((d for d, own in enumerate(op.view) if own[:1] == dim[:1] != ()), None)
+                more = [] if at is None else _axes_in(entry)[len(parts[at]) :]
+                if at is not None and [*parts[at], *more] == _axes_in(entry):
+                    taken = {axis for part in parts for axis in part}
+                    parts[at] += [] if taken & {*more} else more
+        spec = jax.sharding.PartitionSpec(*(tuple(part) or None for part in parts))
+        split = jax.sharding.NamedSharding(lies.mesh, spec)
+        return x if split.is_equivalent_to(lies, x.ndim) else constrained(x, split)
+
+    def ways(self, value: Value, dim: int) -> int:
         dims = self.resolver._arrays.dims(value.shape, value.names)
         return self.plan.mesh.ways(dims[dim].mesh_axes)
 
@@ -234,9 +267,12 @@ class _Program:
 class _Run:
     """One pass of a flow over a batch."""
 
-    def __init__(self, flow: Flow, params: Arrays, place: Any, ways: Any) -> None:
-        self.flow, self.params, self.place = flow, params, place
-        self.lines = Lines(flow, place, ways)
+    def __init__(self, program: _Program, params: Arrays) -> None:
+        flow = program.flow
+        self.flow, self.params, self.place = flow, params, program.place
+        self.in_parts = program.in_parts
+        self.lines = Lines(flow, program.place, program.ways)
+        self.is_redone = flow.step.mode == "train" and flow.step.remat != ("none",)
         self.caches = dict(_caches(flow, self.lines)) if flow.step.mode == "serve" else {}
         self.ends = self._ends()
 
@@ -284,10 +320,15 @@ class _Run:
         values |= dict(zip(caches, carry[2], strict=True))
 
     def _rounds(self, loop: Loop, ops: Sequence[Op], body: Any, carry: Any) -> Any:
-        """Run the rounds of a loop: as a scan where an array holds all of them."""
+        """Run the rounds of a loop as a scan, for which arrays of their own are stacked.
+
+        XLA makes again what many layers had made before it needs the first of them, unless they
+        are a scan. Where nothing is made again, Python repeats layers with arrays of their own.
+        """
         count, uses = loop.rounds // loop.uses, loop.uses
         weighty = [op for op in ops if op.weight is not None]
-        if weighty and not any(op.weight and op.weight.is_stacked for op in weighty):
+        is_apart = not any(op.weight and op.weight.is_stacked for op in weighty)
+        if weighty and is_apart and not self.is_redone:
             for at in range(count):
                 weights = [self._weights(op, at) for op in ops]
                 for use in range(uses):
@@ -335,8 +376,7 @@ class _Run:
 
     def _kept(self, body: Any, ops: Sequence[Op]) -> Any:
         """Return a round that keeps for the backward pass what `remat` says."""
-        step = self.flow.step
-        if step.mode == "serve" or step.remat == ("none",):
+        if not self.is_redone:
             return body
         names = [op.result.name for op in ops if self.flow.keeps(op.result)]
         policy = jax.checkpoint_policies.save_only_these_names(*names)
@@ -347,6 +387,7 @@ class _Run:
         value = op.result
         x, is_kept = self.lines.made(op, values, weights), self.flow.keeps(value)
         if is_kept or value.base is None:
+            x = self.in_parts(op, x) if op.kind == "einsum" else x
             x = self.place(value, x)
         x = checkpoint_name(x, value.name) if is_kept else x
         if value.base is None:
@@ -405,6 +446,11 @@ def _written(held: Any, new: Any, cache: Value, number: Any) -> Any:
     if cache.rounds == 1:
         return jax.lax.dynamic_update_slice(held, new, (0,) * held.ndim)
     return jax.lax.dynamic_update_slice(held, new[None], (number, *(0,) * new.ndim))
+
+
+def _axes_in(entry: Any) -> list[str]:
+    """Return the mesh axes of one dimension."""
+    return [entry] if isinstance(entry, str) else [*(entry or ())]
 
 
 def _root(value: Value) -> Value:

@@ -142,7 +142,10 @@ class Lines:
         kind = jnp.float32 if is_scores and op.result is not self._end(op) else None
         x = jnp.einsum(*parts, [numbers[n] for n in names], preferred_element_type=kind)
         x = x.reshape(op.result.shape)
-        return x if kind is None else jax.nn.softmax(x, axis=-1)
+        if kind is None:
+            return x
+        width = math.prod(least.get(name, 1) for name in numbers if name not in names)
+        return jax.nn.softmax(x * width**-0.5, axis=-1)
 
     def _end(self, op: Op) -> Value:
         """Return what the last operation of a line makes."""

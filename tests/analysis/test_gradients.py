@@ -49,15 +49,16 @@ def test_check_and_cost_hold_the_same_gradients(
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
-def test_zero1_over_microbatches_holds_whole_gradients_and_sums_them_once(dtype: str) -> None:
+def test_zero1_over_microbatches_holds_whole_gradients_and_sums_them_in_each(dtype: str) -> None:
     """In what they are added up in; `zero2` holds parts, and scatters in every microbatch."""
+    whole, parts = CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER
     text = text_of("zero1", dtype, None, "(data, fsdp)").replace("embed -> fsdp", "embed -> none")
-    for state, share, runs in (("zero1", 1, 2), ("zero2", 8, 8)):
+    for state, share, kind in (("zero1", 1, whole), ("zero2", 8, parts)):
         changes = {"axes__batch": "32", "step__microbatches": "4", "state__optimizer": state}
         step = stated(text, **changes).step
         tensors = [e for e in step.tensors if (e.array.name, e.phase) == ("layers/up", "backward")]
         (held,) = (each for each in tensors if each.born == 0)
         assert (held.array.dtype, held.bytes) == ("f32", 2 * 32 * 64 * 4 // 2 // share)
         sums = [e for e in step.collectives if str(e.carries) == "gradient of layers/up"]
-        assert {each.kind for each in sums} == {CollectiveKind.REDUCE_SCATTER}
-        assert sum(each.count for each in sums) == runs
+        assert {each.kind for each in sums} == {kind}
+        assert sum(each.count for each in sums) == 8

@@ -211,12 +211,13 @@ def test_gradients_of_all_uses_are_added_up_before_they_are_summed() -> None:
     assert payload(thrice) == 2 * payload(once) > 0
 
 
-def test_data_parallel_sums_gradients_once_a_step() -> None:
+def test_data_parallel_sums_gradients_of_a_scan_in_each_microbatch() -> None:
+    """As compiled by libtpu 0.0.52 for v5e 2x4 and by XLA:GPU of jax 0.10.2 for 8 H100."""
     text = TEXT.replace("embed -> fsdp", "embed -> none").replace("mlp -> tensor", "mlp -> none")
     key = CollectiveKind.ALL_REDUCE, "gradient of layers/up", "fsdp"
     for microbatches in ("1", "2"):
         found = sent(step_of(text, step__microbatches=microbatches))
-        assert found[key] == 2
+        assert found[key] == 2 * int(microbatches)
         assert not any("weight" in what for _, what, _ in found)
 
 

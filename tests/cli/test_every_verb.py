@@ -16,6 +16,7 @@ from shardspec.cli.main import VERBS, cli
 from shardspec.ir.calibration import Calibration
 from shardspec.jax_backend.xla.cache import Compiled
 from shardspec.programs.memory import CompiledMemory
+from tests.cli.compilers import answer
 
 SPEC = """\
 shardspec: 1
@@ -86,7 +87,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "arrays.yaml").write_text("a/kernel: bf16[64, 128]\n")
     (tmp_path / "rules.json").write_text('[["embed", "data"], ["mlp", "model"]]')
     (tmp_path / "idle_step.py").write_text(STEP)
-    monkeypatch.setattr("shardspec.jax_backend.xla.verifying.compiled", lambda *_, **__: COMPILED)
+    answer(monkeypatch, COMPILED)
     made = Calibration("v5e", "TPU v5 lite", "2026-11-22", "libtpu 1")
     monkeypatch.setattr("shardspec.jax_backend.xla.estimating.estimated", lambda *_: made)
     return tmp_path

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from shardspec.cli.main import cli
 from shardspec.jax_backend.xla import compiling
 from shardspec.jax_backend.xla.cache import Compiled
+from tests.cli.compilers import answer
 from tests.cli.test_verify import EXCHANGED, MEMORY, PROGRAM, SPEC, STEP
 
 ARRAYS = "arrays: {wi: 'bf16[1024, 4096]', wo: 'bf16[4096, 1024]'}\n"
@@ -30,7 +31,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result
 
     def of(*arguments: str, text: str = PROGRAM) -> Result:
         made = Compiled(text, MEMORY, "libtpu 1", 2.0, False)
-        monkeypatch.setattr("shardspec.jax_backend.xla.verifying.compiled", lambda *_, **__: made)
+        answer(monkeypatch, made)
         monkeypatch.setattr(compiling, "installed", {"libtpu": "1", "jax": "2"}.get)
         result = CliRunner().invoke(cli, ["lock", *arguments])
         assert result.exception is None or isinstance(result.exception, SystemExit), result

@@ -18,6 +18,7 @@ from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.jax_backend.xla.cache import Compiled
 from shardspec.jax_backend.xla.compiling import Compiling
 from shardspec.programs.memory import CompiledMemory, HeldValue
+from tests.cli.compilers import answer
 
 SPEC = """\
 shardspec: 1
@@ -93,7 +94,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result
                 raise with_flags
             return with_flags if how.flags else replace(MADE, **parts)
 
-        monkeypatch.setattr("shardspec.jax_backend.xla.verifying.compiled", compiled)
+        answer(monkeypatch, compiled)
         step = [] if "--step" in arguments else ["--step", "verified_step:step"]
         result = CliRunner().invoke(cli, ["verify", "spec.yaml", *step, *arguments])
         assert result.exception is None or isinstance(result.exception, SystemExit), result
@@ -238,7 +239,7 @@ def test_a_target_without_a_program_keeps_no_other_from_its_own(
             raise ShardspecError((Diagnostic(codes.NOT_COMPILED, "no compiler"),))
         return found
 
-    monkeypatch.setattr("shardspec.jax_backend.xla.verifying.compiled", of_pod)
+    answer(monkeypatch, of_pod)
     verify = ["verify", "spec.yaml", "--step", "verified_step:step", "-t", "other", "-t", "pod"]
     result = CliRunner().invoke(cli, verify)
     assert result.exit_code == 2
@@ -328,10 +329,22 @@ def test_what_a_spec_states_needs_no_code(tmp_path: Path, monkeypatch: pytest.Mo
     Path("spec.yaml").write_text(STATED)
     result = CliRunner().invoke(cli, ["verify", "spec.yaml", "--no-cache"])
     assert result.exit_code == 0, result.output
-    tensor, fsdp, _, told = result.stdout.splitlines()[1:]
-    assert (tensor.split()[-1], tensor.split()[0]) == ("%", "tensor")
-    assert fsdp.startswith("fsdp")
-    assert told.startswith("proved: it fits")
+    tensor, fsdp, *_, told = result.stdout.splitlines()[1:]
+    assert [line.split()[0] for line in (tensor, fsdp)] == ["tensor", "fsdp"]
+    assert told == "proved: it fits, and 0 % of the bytes differ"
+
+
+def test_what_compiles_otherwise_than_it_is_stated_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(monkeypatch, MADE)
+    monkeypatch.chdir(tmp_path)
+    line = "'op(residual) -> residual, flops 5 * batch * embed'"
+    Path("spec.yaml").write_text(STATED.replace("program: [", f"program: [{line}, "))
+    result = CliRunner().invoke(cli, ["verify", "spec.yaml", "--format", "json"])
+    (note,) = json.loads(result.stdout)["targets"][0]["notes"]
+    stated = "the FLOPs that 1 line of `step` state"
+    assert note == f"{stated} are not those of the compiled program: spec.yaml:11"
 
 
 def test_a_pipeline_has_no_function_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,20 +35,20 @@ _SUMS = frozenset(("stablehlo.add", "stablehlo.subtract"))
 
 def corrected(sends: list[Send], target: Target) -> list[Send]:
     """Return the collectives that are left when XLA has rewritten the program for a target."""
-    platform, device_count = platform_of(target), target.mesh.device_count
+    platform = platform_of(target)
     sends = rows_written_in_place(constants_made_in_place(sends))
-    ring_devices = device_count if platform == "tpu" else 0
+    longest = compiled_sends.longest_row(target.hardware)
     sends = lookups_exchanged(sends)
-    sends = equal_gathers_once(sends, ring_devices)
+    sends = equal_gathers_once(sends, longest)
     sends = narrow_gathers(sends, platform == "tpu")
     sends = partial_sums_once(sends)
     apart = {axis.name for axis in target.mesh.axes if axis.network == "dcn"}
     passed = _RESHAPES if platform == "gpu" else _PASSES
     sends = sliced_sums_scattered(sends, passed, apart if platform == "tpu" else set())
     sends = sums_after_loops(sends, platform == "gpu")
-    sends = windowed_products(sends, ring_devices)
+    sends = windowed_products(sends, longest)
     if platform == "tpu":
-        sends = sums_of_lanes_whole(sends, ring_devices)
+        sends = sums_of_lanes_whole(sends, longest)
         sends = whole_machine_summed(sends, target.hardware)
     return [leg for send in sends for leg in _legs(send, target)]
 
@@ -133,7 +133,7 @@ def _counts(value: Value) -> bool:
     return node is not None and node.name == "stablehlo.iota"
 
 
-def equal_gathers_once(sends: list[Send], ring_devices: int = 0) -> list[Send]:
+def equal_gathers_once(sends: list[Send], longest: int = 0) -> list[Send]:
     """Drop a gather of what has been gathered alike in the same body.
 
     Shardy gathers a weight for each operation that reads it; XLA merges those whose operands are
@@ -143,14 +143,14 @@ def equal_gathers_once(sends: list[Send], ring_devices: int = 0) -> list[Send]:
     pass the weight around a ring.
 
     Args:
-      ring_devices: as `windowed_products` takes them.
+      longest: as `windowed_products` takes them.
     """
     first: dict[tuple[object, ...], Send] = {}
     kept = []
     for send in sends:
         source = _same_array(send.source)
         left = frozenset(axis for axes in send.result.split for axis in axes)
-        led = _is_led_by_the_weight(send) and not _has_ring(send, ring_devices)
+        led = _is_led_by_the_weight(send) and not _has_ring(send, longest)
         key = (source, send.node.body, send.kind, frozenset(send.axes), left, led)
         if send.kind in SUMS or send.is_written or key not in first:
             kept.append(send)
@@ -444,7 +444,7 @@ def _is_part(value: Value, own: set[Value]) -> bool:
     return node.name == "sdy.all_reduce" and bool(own) and value not in own
 
 
-def windowed_products(sends: list[Send], ring_devices: int) -> list[Send]:
+def windowed_products(sends: list[Send], longest: int) -> list[Send]:
     """Count the turns of products that libtpu computes while it passes operands around a ring.
 
     A weight that one product reads is not gathered: its shards go around in both directions, each
@@ -454,16 +454,16 @@ def windowed_products(sends: list[Send], ring_devices: int) -> list[Send]:
     gathers as ever.
 
     Args:
-      ring_devices: how many devices there are; 0 where no product is computed so, as on GPUs.
+      longest: chips in a row; 0 where no product is computed so, as on GPUs.
     """
     for send in sends:
-        if _has_ring(send, ring_devices) and _is_windowed(send):
+        if _has_ring(send, longest) and _is_windowed(send):
             send.wire_bytes = compiled_sends.windowed_bytes(send.payload_bytes, send.ways)
     return sends
 
 
-def _has_ring(send: Send, ring_devices: int) -> bool:
-    return compiled_sends.has_ring(len(send.axes), send.ways, ring_devices)
+def _has_ring(send: Send, longest: int) -> bool:
+    return compiled_sends.has_ring(len(send.axes), send.ways, longest)
 
 
 def _is_windowed(send: Send) -> bool:
@@ -508,11 +508,11 @@ def _readers(value: Value) -> list[Node]:
     return found
 
 
-def sums_of_lanes_whole(sends: list[Send], ring_devices: int) -> list[Send]:
+def sums_of_lanes_whole(sends: list[Send], longest: int) -> list[Send]:
     """Count twice a sum along lanes that libtpu slices whole: `compiled_sends.is_sliced_whole`."""
     for send in sends:
         is_sum = send.kind is CollectiveKind.REDUCE_SCATTER and not send.is_written
-        is_turned = _has_ring(send, ring_devices) and _is_windowed(send)
+        is_turned = _has_ring(send, longest) and _is_windowed(send)
         if is_sum and not is_turned and _slices_lanes(send):
             send.wire_bytes = ring_bytes(CollectiveKind.ALL_REDUCE, send.payload_bytes, send.ways)
     return sends

@@ -61,6 +61,8 @@ _QUIET_S = 0.3
 _GRACE_S = 5.0
 #: Of this machine's memory, what the compiler's process may hold.
 _MOST_SHARE = 0.75
+#: Memory that a large compile holds.
+_USUAL_BYTES = 6 * 2**30
 #: Bytes that have to be free where the compiler writes; with less, what it writes is cut off.
 _LEAST_FREE = 2**20
 _PROGRAM = "*after_optimizations.txt"
@@ -209,6 +211,11 @@ class Compile:
         made = _answer(folder, text, compiler, seconds, how.is_whole)
         date, held = time.strftime("%Y-%m-%d"), end.held_bytes
         return replace(made, date=date, flags=flags_here(), held_bytes=held)
+
+
+def most_at_once() -> int:
+    """Return how many compiles this machine has processors and memory for."""
+    return max(1, min(os.cpu_count() or 1, _machine_bytes() // _USUAL_BYTES))
 
 
 @contextlib.contextmanager
@@ -443,7 +450,7 @@ def _watched(
 ) -> End:
     """Wait until the child has ended, its dumps are whole, or it cannot go on; say which."""
     told, held, most = 0, 0, how.most_bytes or _MOST_SHARE * _machine_bytes()
-    while time.monotonic() < until:
+    while True:
         held = max(held, _held_bytes(child.pid))
         if held > most:
             return End("large", None, held)
@@ -458,8 +465,9 @@ def _watched(
             return End("ended", status, held)
         if not how.is_whole and _dumps_are_whole(folder):
             return End("whole", None, held)
+        if time.monotonic() > until:
+            return End("late")
         time.sleep(_POLL_S)
-    return End("late")
 
 
 def _held_bytes(process: int) -> int:

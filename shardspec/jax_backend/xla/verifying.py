@@ -16,8 +16,9 @@ from shardspec.jax_backend.mesh import need_devices
 from shardspec.jax_backend.step.passes import bytecode_of
 from shardspec.jax_backend.step.reading import step_of_traced
 from shardspec.jax_backend.step.trace import Resolving, lowered_here, traced
+from shardspec.jax_backend.xla import compiling
 from shardspec.jax_backend.xla.cache import Compiled
-from shardspec.jax_backend.xla.compiling import Compiling, Tell, compiled
+from shardspec.jax_backend.xla.compiling import Compile, Compiling, Tell
 from shardspec.jax_backend.xla.surroundings import flags_here
 from shardspec.programs.costs import compiled_cost
 from shardspec.programs.memory import HeldValue, memory_of_stats
@@ -103,29 +104,72 @@ def verify_step(
     """
     if is_here:
         need_devices(resolver.mesh, "a compile for the devices that are here")
-    tell("tracing")
-    step, module = lowered(resolver, function, args, kwargs)
-    spec, target = resolver._arrays.spec, resolver.target
-    if cost is None:
-        (plan,) = pipeline.compile_plans(spec, None, [target])
-        cost = cost_of(plan, step)
-    if is_here:
+        tell("tracing")
+        step, _ = lowered(resolver, function, args, kwargs)
+        cost = cost or _cost_of(resolver, step)
         tell("compiling")
         made = _compiled_here(resolver, function, args, dict(kwargs or {}))
-    else:
-        plain = replace(how, flags="")
-        made = compiled(module, target, plain, order=spec.policy.order, tell=tell)
-    proof = _proof(made, cost, tolerance, step.arguments, has_estimates=how.is_whole)
-    if is_here or not how.flags.strip():
-        return proof
-    return replace(proof, what_if=_what_if(module, cost, how, spec.policy.order, tell))
+        return _proof(made, cost, tolerance, step.arguments, has_estimates=how.is_whole)
+    alone, order = replace(how, flags=""), resolver._arrays.spec.policy.order
+    with compiling.Compile(resolver.target, alone, order) as compile:
+        tell("tracing")
+        asked = given(compile, resolver, function, args, kwargs, cost=cost)
+        return asked.proof(how, tolerance, tell)
+
+
+def given(
+    compile: Compile,
+    resolver: Resolving,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    cost: Cost | None = None,
+    notes: tuple[str, ...] = (),
+) -> Asked:
+    """Trace a step for a compile that has begun; see `verify_step`.
+
+    Args:
+      notes: on what is compiled, for the proof.
+    """
+    step, module = lowered(resolver, function, args, kwargs)
+    compile.give(module)
+    order = resolver._arrays.spec.policy.order
+    cost = cost or _cost_of(resolver, step)
+    return Asked(compile, module, cost, step.arguments, order, notes)
+
+
+def _cost_of(resolver: Resolving, step: Step) -> Cost:
+    (plan,) = pipeline.compile_plans(resolver._arrays.spec, None, [resolver.target])
+    return cost_of(plan, step)
+
+
+class Asked(NamedTuple):
+    """A step that was predicted, and that a compiler is at work on."""
+
+    compile: Compile
+    module: bytes
+    cost: Cost
+    arguments: tuple[StepArgument, ...]
+    order: Order
+    notes: tuple[str, ...]
+
+    def proof(self, how: Compiling, tolerance: float, tell: Tell) -> Proof:
+        """Wait for the program, and return it beside the prediction."""
+        made, has_estimates = self.compile.result(tell), how.is_whole
+        proof = _proof(made, self.cost, tolerance, self.arguments, has_estimates=has_estimates)
+        notes = (*self.notes, *proof.step.notes)
+        proof = replace(proof, step=replace(proof.step, notes=notes))
+        if not how.flags.strip():
+            return proof
+        return replace(proof, what_if=_what_if(self.module, self.cost, how, self.order, tell))
 
 
 def _what_if(module: bytes, cost: Cost, how: Compiling, order: Order, tell: Tell) -> WhatIf:
     """Return what the compiler makes of the same module with more flags, or why it does not."""
     tell(f"compiling with {how.flags}")
     try:
-        made = compiled(module, cost.target, how, order=order, tell=tell)
+        made = compiling.compiled(module, cost.target, how, order=order, tell=tell)
         proof = _proof(made, cost, 1.0, has_estimates=False)  # of which no array is named
     except ShardspecError as error:
         return WhatIf(how.flags, refusal=error.diagnostics[0].message)
