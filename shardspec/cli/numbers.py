@@ -18,7 +18,7 @@ from shardspec.diagnostics import ShardspecError
 from shardspec.versions import NUMBERS_JSON, PACKAGE
 
 if TYPE_CHECKING:
-    from shardspec.jax_backend.numbers.same import Asked
+    from shardspec.jax_backend.numbers.comparing import Asked
     from shardspec.programs.numbers import Numbers
 
 #: What goes before jax is loaded: CPUs alone, and as many as a small mesh needs.
@@ -65,7 +65,7 @@ def compare_numbers(
     name, folder = step_and_folder(step_name)
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}".strip()
     os.environ["JAX_PLATFORMS"] = "cpu"
-    from shardspec.jax_backend.numbers.same import Asked
+    from shardspec.jax_backend.numbers.comparing import Asked
 
     asked = Asked(kept, "float64" if is_wide else "float32", inputs=inputs_name)
     found: list[Numbers | None] = []
@@ -104,8 +104,8 @@ def _of_child() -> int | None:
 
 
 def _numbers(request: Request, name: str, folder: str, asked: Asked) -> Numbers | None:
+    from shardspec.jax_backend.numbers.code import StepCode
     from shardspec.jax_backend.numbers.same import same_numbers
-    from shardspec.jax_backend.numbers.small import StepCode
 
     plan = plan_on_target(request, "nothing is run", has_code=True)
     request.remark(f"{name}: importing it, which runs its code")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +11,13 @@ import jax
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.ir.spec import Spec, Target
-from shardspec.jax_backend.numbers.facts import equations
+from shardspec.jax_backend.numbers.comparing import Asked, compared, need_devices
+from shardspec.jax_backend.numbers.facts import equations, facts_of
 from shardspec.jax_backend.numbers.sizes import SmallSizes
 from shardspec.jax_backend.numbers.small import Trial, small_spec
 from shardspec.jax_backend.step.trace import Program, Resolving, program_of
 from shardspec.jax_backend.trees import shape_of
+from shardspec.programs.numbers import Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +107,17 @@ def _refuse_other_mesh(program: Program, mesh: Any) -> None:
                 " `def make(resolver): return step, (params, batch)`"
             )
             raise ShardspecError([Diagnostic(codes.BAD_STEP, message, help=help)])
+
+
+def same_function(step: StepFunction, asked: Asked) -> Numbers:
+    """Return what a function computes on small meshes at its own sizes, compared with one device.
+
+    Raises:
+      ShardspecError: it cannot be traced, or there are too few devices.
+    """
+    started = time.monotonic()
+    need_devices()
+    one = step.small(SmallSizes(), {})
+    whole = step.small(SmallSizes(), {each.name: each.size for each in step.target.mesh.axes})
+    facts = facts_of(whole.program.jaxpr, whole.program.leaves)
+    return compared(step, SmallSizes(), one, facts, asked, lambda stage: None, started)

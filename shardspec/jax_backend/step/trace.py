@@ -13,6 +13,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol, get_args
 
@@ -232,13 +233,9 @@ def traced(
         jitted, arrays, named, given = _arranged(resolver, function, args, kwargs)
         with _passed_on(jitted) as leaves:
             is_plain = not hasattr(function, "trace")
-            platforms = (_LOWERED_FOR[platform_of(resolver.target)],)
+            lower = partial(_lowered, resolver.target)
             outer, notes = _traced_in_context(
-                resolver,
-                jitted,
-                (arrays, named),
-                lambda found: found.lower(lowering_platforms=platforms),
-                is_plain=is_plain,
+                resolver, jitted, (arrays, named), lower, is_plain=is_plain
             )
         if here is not None:
             here.machine.add(asked_at_import(function, here))
@@ -262,6 +259,10 @@ def traced(
         notes,
         tuple(fed_of(lowered, paths, numbers, is_wrapped)),
     )
+
+
+def _lowered(target: Target, found: Any) -> Any:
+    return found.lower(lowering_platforms=(_LOWERED_FOR[platform_of(target)],))
 
 
 class Program(NamedTuple):

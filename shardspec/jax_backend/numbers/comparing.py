@@ -1,0 +1,328 @@
+"""Compare a sharded step with the same step on one device: which meshes, which axis, which line."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+
+from shardspec.diagnostics import Diagnostic, ShardspecError, codes
+from shardspec.ir.spec import Target
+from shardspec.ir.step import Place
+from shardspec.jax_backend.numbers.compare import Result, differences
+from shardspec.jax_backend.numbers.facts import Facts, single_slices
+from shardspec.jax_backend.numbers.runs import Runner, reordered, values_of
+from shardspec.jax_backend.numbers.sizes import SmallSizes
+from shardspec.jax_backend.numbers.small import Trial
+from shardspec.jax_backend.numbers.where import Watched, first_difference
+from shardspec.programs.numbers import FirstDifference, Numbers, OutputDifference
+
+Sizes = dict[str, int]
+
+#: Devices that are there to be used.
+DEVICES = 8
+#: Characters of an exception that are shown.
+_LONGEST = 200
+#: How large random floats are, in the first set of values, the second, the first again: what is
+#: large reaches other branches, as that of gradients which are clipped.
+_SCALES = (1.0, 4.0)
+#: What differs has to differ with other values of the same size, too: two choices may tie.
+_AGAIN = 100 * len(_SCALES)
+_ONE_SLICE = (
+    "the code takes one slice for each device along it, so one device computes something else:"
+    " make that size of `resolver.mesh.shape`"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How numbers are compared.
+
+    Attributes:
+      kept: the logical axes whose sizes stay.
+      width: of all floats.
+      seeds: how many sets of values are tried.
+      inputs: `module:function` that gives values for arguments.
+    """
+
+    kept: tuple[str, ...] = ()
+    width: str = "float32"
+    seeds: int = 2
+    inputs: str | None = None
+
+
+class Code(Protocol):
+    """A step that can be traced on any small mesh."""
+
+    @property
+    def name(self) -> str:
+        """Return what it is called."""
+
+    @property
+    def target(self) -> Target:
+        """Return the target whose mesh axes it uses."""
+
+    def small(self, sizes: SmallSizes, mesh: Mapping[str, int]) -> Trial:
+        """Return the step on a small mesh."""
+
+
+class _UntriedError(Exception):
+    """The sharded step cannot be compared, and why."""
+
+
+#: What a trace, a compile or a run that cannot be raises.
+_FAILURES = (ShardspecError, RuntimeError, ValueError, TypeError, NotImplementedError)
+
+
+def compared(
+    code: Code,
+    sizes: SmallSizes,
+    one: Trial,
+    facts: Facts,
+    asked: Asked,
+    tell: Callable[[str], None],
+    started: float,
+) -> Numbers:
+    """Return what a step computes on meshes, compared with one device.
+
+    Args:
+      sizes: that became small.
+      one: the step on one device.
+      facts: of the step at its own sizes.
+      started: when all of it began.
+    """
+    comparison = _Comparison(code, sizes, one, asked, tell)
+    used = [
+        each.name for each in code.target.mesh.axes if each.size > 1 and each.name in facts.axes
+    ]
+    single = {axis for axes in single_slices(one.program.jaxpr) for axis in axes}
+    untried = {axis: _ONE_SLICE for axis in used if axis in single}
+    comparison.compare([axis for axis in used if axis not in untried], facts)
+    untried |= comparison.untried
+    return Numbers(
+        code.name,
+        code.target.name,
+        len(one.program.results),
+        asked.width,
+        asked.seeds,
+        tuple(
+            tuple((n, size) for n, size in each.items() if size > 1) for each in comparison.meshes
+        ),
+        tuple(sorted(comparison.found, key=lambda each: (each.call, -each.error))),
+        tuple(comparison.axes),
+        comparison.first,
+        tuple(untried.items()),
+        tuple(sorted(sizes.sizes.items())),
+        tuple(map(str, one.written)),
+        (),
+        tuple(comparison.device_random),
+        time.monotonic() - started,
+    )
+
+
+def need_devices() -> None:
+    """Raise a `ShardspecError` where JAX has too few CPU devices."""
+    found = len(jax.devices("cpu"))
+    if found < DEVICES:
+        message = f"JAX has {found} CPU devices, and {DEVICES} are needed to compare numbers"
+        help = f"set `XLA_FLAGS=--xla_force_host_platform_device_count={DEVICES}` before it starts"
+        raise ShardspecError([Diagnostic(codes.NOT_COMPILED, message, help=help)])
+
+
+class _Expected(NamedTuple):
+    """What one device computes of a set of values, call by call.
+
+    Attributes:
+      noisy: of the same values, off by rounding.
+    """
+
+    values: list[Any]
+    one: list[list[Result]]
+    noisy: list[list[Result]]
+
+
+@dataclass
+class _Comparison:
+    """A step on one device, and on meshes.
+
+    Attributes:
+      meshes: those that were compared.
+      found: what differs, on the first mesh where something does.
+      axes: the mesh axes at fault.
+      untried: why meshes could not be tried, by axis.
+      seed: of the values that showed what differs.
+    """
+
+    code: Code
+    sizes: SmallSizes
+    one: Trial
+    asked: Asked
+    tell: Callable[[str], None]
+    meshes: list[Sizes] = field(default_factory=list)
+    found: list[OutputDifference] = field(default_factory=list)
+    axes: list[tuple[str, ...]] = field(default_factory=list)
+    first: FirstDifference | None = None
+    untried: dict[str, str] = field(default_factory=dict)
+    device_random: dict[Place, None] = field(default_factory=dict)
+    seed: int = 0
+    _expected: dict[int, _Expected] = field(default_factory=dict)
+    _runner: Runner | None = None
+
+    @property
+    def width(self) -> np.dtype[Any]:
+        """Return the dtype of floats."""
+        return np.dtype(self.asked.width)
+
+    def compare(self, axes: Sequence[str], facts: Facts) -> None:
+        """Compare on meshes that have each of these axes once above 1."""
+        if not axes:
+            return
+        self.tell("running it on one device")
+        self._run_on_one()
+        for mesh in meshes_of(axes, facts.rings):
+            found = self._tried(mesh)
+            if found:
+                self.found = found
+                self._blame(mesh)
+                return
+
+    def _run_on_one(self) -> None:
+        self._runner = Runner(self.one, self.width)
+        for seed in range(self.asked.seeds):
+            self._expect(seed)
+        self.device_random |= self._runner.rerun.device_random
+
+    def _expect(self, seed: int) -> _Expected:
+        """Return what one device computes of a set of values, and of the same with rounding."""
+        if seed not in self._expected:
+            runner = self._runner
+            assert runner is not None, "one device runs first"
+            scale = _SCALES[seed % len(_SCALES)]
+            values = values_of(self.one, seed, self.width, scale)
+            noisy = runner(reordered(values, seed))
+            self._expected[seed] = _Expected(values, runner(values), noisy)
+        return self._expected[seed]
+
+    def _tried(self, mesh: Sizes) -> list[OutputDifference]:
+        """Return what differs on a mesh; note a mesh that cannot be tried."""
+        long = [name for name, size in mesh.items() if size > 1]
+        try:
+            found = self._differences(mesh)
+        except (*_FAILURES, _UntriedError) as error:
+            if len(long) > 1:
+                return next(filter(None, map(self._tried, self._alone(mesh))), [])
+            self.untried[long[0]] = _reason(error)
+            return []
+        self.meshes.append(mesh)
+        return found
+
+    def _alone(self, mesh: Sizes) -> Iterator[Sizes]:
+        for name, size in mesh.items():
+            if size > 1:
+                yield {name: size}
+
+    def _differences(self, mesh: Sizes) -> list[OutputDifference]:
+        text = " ".join(f"{name}={size}" for name, size in mesh.items() if size > 1)
+        self.tell(f"running it on {text}")
+        trial = self.code.small(self.sizes, mesh)
+        self._refuse_other_model(trial)
+        runner = Runner(trial, self.width)
+        for seed in range(self.asked.seeds):
+            found = self._of_seed(runner, trial, seed)
+            again = self._of_seed(runner, trial, seed + _AGAIN) if found else {}
+            both = [each for key, each in found.items() if key in again]
+            if both:
+                self.seed = seed
+                return both
+        return []
+
+    def _of_seed(
+        self, runner: Runner, trial: Trial, seed: int
+    ) -> dict[tuple[str, int], OutputDifference]:
+        expected = self._expect(seed)
+        found = runner(_shaped(expected.values, trial))
+        told = differences(self.one.program.results, expected.one, found, [expected.noisy])
+        return {(each.path, each.call): each for each in told}
+
+    def _refuse_other_model(self, trial: Trial) -> None:
+        pairs = zip(self.one.program.leaves, trial.program.leaves, strict=False)
+        same = all(math.prod(one.shape) == math.prod(other.shape) for one, other in pairs)
+        if not same or len(self.one.program.leaves) != len(trial.program.leaves):
+            raise _UntriedError("the step makes another model there: its arrays have other sizes")
+
+    def _blame(self, mesh: Sizes) -> None:
+        """Find the axes that differ alone, or the fewest that do together; then the first line."""
+        long = [name for name, size in mesh.items() if size > 1]
+        for count in range(1, len(long)):
+            for names in itertools.combinations(long, count):
+                part = {name: mesh[name] for name in names}
+                is_known = any(set(each) <= set(names) for each in self.axes)
+                if not is_known and self._differs(part):
+                    self.axes.append(names)
+            if self.axes:
+                break
+        self.axes = self.axes or [tuple(long)]
+        names = self.axes[0]
+        self.tell("looking for the first value that differs")
+        self._look(names, {name: mesh[name] for name in names})
+
+    def _differs(self, mesh: Sizes) -> bool:
+        try:
+            return bool(self._differences(mesh))
+        except (*_FAILURES, _UntriedError):
+            return False
+
+    def _look(self, names: Sequence[str], mesh: Sizes) -> None:
+        found = self.found if len(mesh) == len(self.meshes[0]) else self._differences(mesh)
+        call = min(each.call for each in found) - 1
+        places = {path: at for at, path in enumerate(self.one.program.results)}
+        wrong = [places[each.path] for each in found if each.call == call + 1]
+        trial = self.code.small(self.sizes, mesh)
+        one, many = (self._watched(each, call) for each in (self.one, trial))
+        self.first = first_difference(one, many, names, wrong)
+
+    def _watched(self, trial: Trial, call: int) -> Watched:
+        runner = Runner(trial, self.width, is_watched=True)
+        marks, values = runner.watched(_shaped(self._expect(self.seed).values, trial), call)
+        return Watched(marks, values, runner.rerun.results, runner.rerun.ends)
+
+
+def meshes_of(axes: Sequence[str], rings: Mapping[str, None]) -> Iterator[Sizes]:
+    """Yield sizes of mesh axes that fit the devices, each axis in one of them at least.
+
+    An axis is 2, and one that arrays move along is 4: on a ring of two both directions are one.
+
+    >>> list(meshes_of(["data", "seq", "tensor"], {"seq": None}))
+    [{'data': 2, 'seq': 4}, {'tensor': 2}]
+    """
+    now: Sizes = {}
+    for axis in axes:
+        size = 4 if axis in rings else 2
+        if math.prod(now.values()) * size > DEVICES:
+            yield now
+            now = {}
+        now[axis] = size
+    if now:
+        yield now
+
+
+def _shaped(values: Sequence[Any], trial: Trial) -> list[Any]:
+    """Return values in the shapes of a trial's arguments, which have as many elements."""
+    return [
+        value if value.shape == leaf.shape else value.reshape(leaf.shape)
+        for value, leaf in zip(values, trial.program.leaves, strict=True)
+    ]
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ShardspecError):
+        found = error.diagnostics[0]
+        where = f" at {found.labels[0].span.source.name}" if found.labels else ""
+        return f"{found.message}{where}"
+    return str(error).strip().partition("\n")[0][:_LONGEST]
