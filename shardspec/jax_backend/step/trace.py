@@ -20,7 +20,7 @@ import jax
 from shardspec.diagnostics import ShardspecError
 from shardspec.ir.plan import Attempt, DimSharding, Kind, Origin, Outcome, ParamSharding
 from shardspec.ir.spec import AxisRule, HostMemory, Spec, Target, host_memory, jax_entries
-from shardspec.ir.step import Place, Role
+from shardspec.ir.step import Place, Role, WrongSum
 from shardspec.jax_backend.batch import names_of
 from shardspec.jax_backend.constrain import ActivationResolver
 from shardspec.jax_backend.mesh import has_target_devices, is_abstract
@@ -28,6 +28,7 @@ from shardspec.jax_backend.on_target import asked_at_import, mesh_in_context, on
 from shardspec.jax_backend.shardings import TreePlacer
 from shardspec.jax_backend.step.graph import Split, functions_of
 from shardspec.jax_backend.step.returned import Fed, fed_of
+from shardspec.jax_backend.sums.walk import wrong_sums
 from shardspec.jax_backend.train_state import contents_of
 from shardspec.jax_backend.trees import box_test, is_box, leaves_of, path_of, shape_of
 from shardspec.programs.op_names import is_library, shown
@@ -116,6 +117,7 @@ class Traced:
       place: where the function is defined.
       notes: where it may be another program on the target.
       fed: the results that may be given to the next call in place of arguments.
+      wrong_sums: sums over devices that the code leaves out or takes too often.
     """
 
     module: Any
@@ -124,6 +126,7 @@ class Traced:
     place: Place
     notes: tuple[str, ...] = ()
     fed: tuple[Fed, ...] = ()
+    wrong_sums: tuple[WrongSum, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +234,7 @@ def traced(
         jitted, arrays, named, given = _arranged(resolver, function, args, kwargs)
         with _passed_on(jitted) as leaves:
             is_plain = not hasattr(function, "trace")
-            outer, notes = _lowered(resolver, jitted, (arrays, named), is_plain)
+            (outer, sums), notes = _lowered(resolver, jitted, (arrays, named), is_plain)
         if here is not None:
             here.machine.add(asked_at_import(function, here))
             notes += tuple(each.note for each in here.machine.questions)
@@ -253,13 +256,14 @@ def traced(
         _defined_at(function),
         notes,
         tuple(fed_of(lowered, paths, numbers, is_wrapped)),
+        sums,
     )
 
 
 def _lowered(
     resolver: Resolving, jitted: Any, given: tuple[list[Any], dict[str, Any]], is_plain: bool
 ) -> tuple[Any, tuple[str, ...]]:
-    """Return a function traced and lowered for the target, under the target's mesh if it can be.
+    """Return a function lowered for the target with its wrong sums, under its mesh if it can be.
 
     Code that names logical axes where JAX reads mesh axes runs under no mesh, and so is traced.
     Code with a mesh of its own may have its devices in another order than the resolver's: then the
@@ -277,7 +281,8 @@ def _lowered(
         if donated:
             again = jax.jit(jitted.__wrapped__, donate_argnums=donated)
             found = again.trace(*given[0], **given[1])
-        return found.lower(lowering_platforms=platforms)
+        sums = wrong_sums(getattr(found, "traced", found).jaxpr.jaxpr)
+        return found.lower(lowering_platforms=platforms), sums
 
     order = resolver._arrays.spec.policy.order
     mesh = _mesh_of_code(given, resolver.mesh)

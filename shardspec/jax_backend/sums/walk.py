@@ -1,0 +1,379 @@
+"""A program under `shard_map`, walked once for each mesh axis: what is known of each value along it.
+
+A finding is made only of what is proved. Code may do with a part of a sum what it likes, as long as
+a collective joins the devices again: a softmax in parts is computed so. A part is used as the whole
+where what was computed from it is returned by an `out_specs` that does not name the axis. JAX has
+checked that where `check_vma` is on. Of sums, those that JAX writes when it transposes a program
+are no fault of the user's: without `check_vma` it sums gradients too often, and a mean corrects it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.extend.core
+
+from shardspec.ir.step import Place, WrongSum
+from shardspec.jax_backend.sums.rules import computed, is_deterministic
+from shardspec.jax_backend.sums.states import (
+    SAME,
+    UNKNOWN,
+    ZERO,
+    Kind,
+    State,
+    all_joined,
+    joined,
+    split,
+)
+from shardspec.programs.op_names import place_of
+
+#: The parameter of a primitive that is a program it calls.
+_CALLS = {
+    **dict.fromkeys(("jit", "pjit", "checkpoint", "remat", "remat2", "shard_map"), "jaxpr"),
+    **dict.fromkeys(("closed_call", "core_call", "custom_jvp_call"), "call_jaxpr"),
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
+}
+_SUMS = frozenset(("psum", "psum_invariant"))
+_JOINS = frozenset((*_SUMS, "pmax", "pmin", "all_gather", "all_gather_invariant"))
+#: What does with the parts of a sum over another axis what it does with their total.
+_LINEAR = frozenset((*_SUMS, "all_gather", "all_gather_invariant", "reduce_scatter", "ppermute"))
+_COLLECTIVES = frozenset((*_JOINS, *_LINEAR, "all_to_all", "axis_index"))
+_VIEWS = frozenset(("neg", "convert_element_type", "reshape", "transpose", "broadcast_in_dim"))
+#: Rounds of a loop until what is known of its values no longer changes; then it is not known.
+_ROUNDS = 12
+
+
+def wrong_sums(program: Any) -> tuple[WrongSum, ...]:
+    """Return the sums that code under `shard_map` leaves out or takes too often.
+
+    Args:
+      program: a jaxpr.
+    """
+    found = (
+        each
+        for equation, is_backward in _mapped(program, is_backward=False)
+        for axis in sorted(equation.params["newly_manual_axes"])
+        if equation.params["mesh"].shape[axis] > 1
+        for each in Walk(equation, axis).wrong(is_backward=is_backward)
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def _mapped(program: Any, *, is_backward: bool) -> Iterator[tuple[Any, bool]]:
+    """Yield each `shard_map`, and whether it is part of a backward pass."""
+    for equation in program.eqns:
+        backward = is_backward or _is_backward(equation)
+        if equation.primitive.name == "shard_map":
+            yield equation, backward
+        for inner in jax.extend.core.jaxprs_in_params(equation.params):
+            yield from _mapped(getattr(inner, "jaxpr", inner), is_backward=backward)
+
+
+def _is_backward(equation: Any) -> bool:
+    return "transpose(" in str(equation.source_info.name_stack)
+
+
+def place_at(equation: Any) -> Place:
+    """Return the user's line of an equation."""
+    traceback = equation.source_info.traceback
+    frames = () if traceback is None else traceback.frames
+    stack = str(equation.source_info.name_stack)
+    return place_of(((each.file_name, each.line_num) for each in frames), f"{stack}/")
+
+
+def _names(entry: Any) -> tuple[Any, ...]:
+    return entry if isinstance(entry, tuple) else (entry,)
+
+
+class Known(NamedTuple):
+    """What is known of the results of a program, and what is wrong in it."""
+
+    states: tuple[State, ...]
+    wrong: tuple[WrongSum, ...] = ()
+
+
+class Walk:
+    """A walk over the program of one `shard_map`, along one mesh axis.
+
+    Attributes:
+      axis: the mesh axis.
+      states: what is known of each value of the outermost program, by its variable.
+    """
+
+    def __init__(self, mapped: Any, axis: str) -> None:
+        """Make a walk.
+
+        Args:
+          mapped: the equation that is the `shard_map`.
+        """
+        self.axis = axis
+        self.states: dict[Any, State] = {}
+        self._mapped = mapped
+        self._is_checked = bool(mapped.params["check_vma"])
+        self._ways = mapped.params["mesh"].shape[axis]
+        self._walked: dict[Any, tuple[Any, Known]] = {}
+        self._places: dict[int, tuple[Any, Place]] = {}
+
+    def wrong(self, *, is_backward: bool = False) -> Iterator[WrongSum]:
+        """Yield what is wrong along the axis.
+
+        Args:
+          is_backward: whether JAX made the program by transposing another. What it keeps for that
+            of the forward pass looks split along the first dimension, and is not.
+        """
+        params = self._mapped.params
+        given = [self._given(spec, is_backward=is_backward) for spec in params["in_specs"]]
+        body = params["jaxpr"]
+        known = self._run(body, given, is_backward=is_backward)
+        yield from known.wrong
+        if self._is_checked or is_backward:
+            return
+        paths = getattr(body.debug_info, "result_paths", None) or ()
+        for at, (state, spec) in enumerate(zip(known.states, params["out_specs"], strict=True)):
+            if state.is_partial and not self._is_named(spec):
+                path = str(paths[at]) if at < len(paths) else ""
+                place = self._place(self._mapped)
+                second = state.used or place
+                yield self._found("missing", state.born, second, part=state.part, result=path)
+
+    def _given(self, spec: Any, *, is_backward: bool) -> State:
+        if self.axis in (*(getattr(spec, "unreduced", None) or ()),):
+            return UNKNOWN
+        dims = [dim for dim, entry in enumerate(spec) if self.axis in _names(entry)]
+        if not dims:
+            return SAME
+        return UNKNOWN if is_backward else split(dims[0])
+
+    def _is_named(self, spec: Any) -> bool:
+        entries = [name for entry in spec for name in _names(entry)]
+        return self.axis in (*entries, *(getattr(spec, "unreduced", None) or ()))
+
+    def _found(self, fault: Any, first: Place, second: Place, **rest: Any) -> WrongSum:
+        mapped = self._place(self._mapped)
+        return WrongSum(fault, self.axis, self._ways, first, second, mapped, **rest)
+
+    def _place(self, equation: Any) -> Place:
+        kept = self._places.get(id(equation))
+        if kept is None:
+            kept = self._places[id(equation)] = equation, place_at(equation)
+        return kept[1]
+
+    def _run(self, program: Any, given: Sequence[State], *, is_backward: bool) -> Known:
+        """Return what is known of the results of a program, by what is known of its arguments."""
+        key = (id(program), tuple(given), is_backward)
+        if key not in self._walked:
+            self._walked[key] = program, self._walk(program, given, is_backward=is_backward)
+        return self._walked[key][1]
+
+    def _walk(self, program: Any, given: Sequence[State], *, is_backward: bool) -> Known:
+        inner = getattr(program, "jaxpr", program)  # a closed program has one inside
+        states: dict[Any, State] = dict.fromkeys(inner.constvars, SAME)
+        states.update(zip(inner.invars, given, strict=True))
+        wrong: list[WrongSum] = []
+        sums: list[tuple[Any, list[State]]] = []
+
+        def read(var: Any) -> State:
+            return _literal(var) if isinstance(var, jax.extend.core.Literal) else states[var]
+
+        readers: dict[Any, list[Any]] = {}
+        for equation in inner.eqns:
+            for var in equation.invars:
+                if not isinstance(var, jax.extend.core.Literal):
+                    readers.setdefault(var, []).append(equation)
+        for equation in inner.eqns:
+            backward = is_backward or _is_backward(equation)
+            own = [read(var) for var in equation.invars]
+            known = self._equation(equation, own, is_backward=backward)
+            wrong += known.wrong
+            states.update(zip(equation.outvars, known.states, strict=True))
+            if equation.primitive.name in _SUMS and self._is_over(equation) and not backward:
+                sums.append((equation, own))
+        for equation, own in sums:
+            for state, var in zip(own, equation.outvars, strict=True):
+                wrong += self._summed_again(equation, state, _is_averaged(var, readers, read))
+        if inner is self._mapped.params["jaxpr"]:
+            self.states = states
+        return Known(tuple(map(read, inner.outvars)), tuple(wrong))
+
+    def _equation(self, equation: Any, own: list[State], *, is_backward: bool) -> Known:
+        name = equation.primitive.name
+        if name in _COLLECTIVES:
+            return Known(tuple(self._collective(equation, own, is_backward=is_backward)))
+        if name in ("optimization_barrier", "device_put"):
+            return Known(tuple(own))
+        if name in _CALLS and _CALLS[name] in equation.params:
+            return self._run(equation.params[_CALLS[name]], own, is_backward=is_backward)
+        if name == "scan":
+            return self._scan(equation, own, is_backward=is_backward)
+        if name == "while":
+            return self._while(equation, own, is_backward=is_backward)
+        if name == "cond":
+            return self._cond(equation, own, is_backward=is_backward)
+        place = self._place(equation) if any(not each.is_same for each in own) else Place()
+        if is_deterministic(name):
+            return Known(tuple(computed(equation, own, place, is_backward=is_backward)))
+        return Known(tuple(map(self._stated, equation.outvars)))
+
+    def _stated(self, var: Any) -> State:
+        """Return what JAX's type says of a value that is made nobody knows how."""
+        varying = getattr(getattr(var.aval, "mat", var.aval), "varying", None)
+        is_stated = self._is_checked and varying is not None
+        return SAME if is_stated and self.axis not in varying else UNKNOWN
+
+    def _is_over(self, equation: Any) -> bool:
+        params = equation.params
+        return self.axis in _names(params.get("axes", params.get("axis_name")))
+
+    def _collective(
+        self, equation: Any, own: list[State], *, is_backward: bool
+    ) -> Iterator[State]:
+        name = equation.primitive.name
+        is_over = self._is_over(equation)
+        if name == "axis_index":
+            yield UNKNOWN if is_over else SAME
+        elif equation.params.get("axis_index_groups") is not None:
+            yield from (UNKNOWN for _ in equation.outvars)
+        elif is_over:
+            yield from (self._joined(equation, each, is_backward=is_backward) for each in own)
+        else:
+            yield from (self._beside(equation, each) for each in own)
+
+    def _joined(self, equation: Any, state: State, *, is_backward: bool) -> State:
+        """Return what is known behind a collective over the axis."""
+        name = equation.primitive.name
+        if name in _SUMS:
+            if state.is_same:
+                return state
+            implicit = self._is_checked and is_backward
+            return State(Kind.SAME, summed=self._place(equation), is_implicit=implicit)
+        if name in _JOINS:
+            return state if state.kind in (Kind.ZERO, Kind.CONSTANT) and "gather" not in name else SAME
+        params = equation.params
+        if name == "reduce_scatter" and state.is_sum and params["tiled"]:
+            return split(params["scatter_dimension"])
+        if name == "all_to_all" and params.get("tiled") and state == split(params["concat_axis"]):
+            return split(params["split_axis"])
+        return UNKNOWN
+
+    @staticmethod
+    def _beside(equation: Any, state: State) -> State:
+        """Return what is known behind a collective over other axes."""
+        name = equation.primitive.name
+        if name == "ppermute" or name in _SUMS:
+            return state
+        if state.is_same:
+            return ZERO if state.kind is Kind.ZERO else SAME
+        is_tiled = equation.params.get("tiled", True)
+        if state.kind is Kind.SPLIT:
+            return state if is_tiled and name != "all_to_all" else UNKNOWN
+        return state if state.is_sum and name in _LINEAR and is_tiled else UNKNOWN
+
+    def _summed_again(
+        self, equation: Any, state: State, is_averaged: bool
+    ) -> Iterator[WrongSum]:
+        """Yield what is wrong with a sum over the axis that the user wrote."""
+        place = self._place(equation)
+        if state.is_same and state.summed is not None:
+            implicit = state.is_implicit
+            if not is_averaged:
+                yield self._found("twice", state.summed, place, is_implicit=implicit)
+            elif implicit:
+                yield self._found("mean", state.summed, place, is_implicit=True)
+        if state.kind is Kind.PARTIAL and state.used and state.is_product and not is_averaged:
+            yield self._found("added", state.used, place)
+
+    def _scan(self, equation: Any, own: list[State], *, is_backward: bool) -> Known:
+        params = equation.params
+        consts, carried = params["num_consts"], params["num_carry"]
+        fixed, first = own[:consts], own[consts : consts + carried]
+        parts = [_shifted(each, -1) for each in own[consts + carried :]]
+
+        def turn(carry: Sequence[State]) -> Known:
+            return self._run(
+                params["jaxpr"], (*fixed, *carry, *parts), is_backward=is_backward
+            )
+
+        carry = _settled(first, lambda carry: turn(carry).states[:carried])
+        known = turn(carry)
+        stacked = (_shifted(each, 1) for each in known.states[carried:])
+        return Known((*known.states[:carried], *stacked), known.wrong)
+
+    def _while(self, equation: Any, own: list[State], *, is_backward: bool) -> Known:
+        params = equation.params
+        asks, works = params["cond_nconsts"], params["body_nconsts"]
+        first = own[asks + works :]
+
+        def turn(carry: Sequence[State]) -> Known:
+            given = (*own[asks : asks + works], *carry)
+            return self._run(params["body_jaxpr"], given, is_backward=is_backward)
+
+        carry = _settled(first, lambda carry: turn(carry).states)
+        goes_on = self._run(params["cond_jaxpr"], (*own[:asks], *carry), is_backward=is_backward)
+        if not goes_on.states[0].is_same:
+            return Known((UNKNOWN,) * len(carry))
+        return Known(tuple(carry), turn(carry).wrong)
+
+    def _cond(self, equation: Any, own: list[State], *, is_backward: bool) -> Known:
+        runs = [
+            self._run(branch, own[1:], is_backward=is_backward)
+            for branch in equation.params["branches"]
+        ]
+        wrong = tuple(each for run in runs for each in run.wrong)
+        if not own[0].is_same:
+            return Known((UNKNOWN,) * len(equation.outvars), wrong)
+        states = zip(*(run.states for run in runs), strict=True)
+        return Known(tuple(map(all_joined, states)), wrong)
+
+
+def _literal(var: Any) -> State:
+    try:
+        is_zero = not var.val
+    except ValueError:
+        is_zero = False
+    return ZERO if is_zero else State(Kind.CONSTANT)
+
+
+def _shifted(state: State, by: int) -> State:
+    """Return what is known of one element along a first dimension, or of all of them together."""
+    if state.kind is Kind.SPLIT:
+        return split(state.dim + by) if state.dim + by >= 0 else UNKNOWN
+    return replace(state, even=frozenset(dim + by for dim in state.even if dim + by >= 0))
+
+
+def _settled(first: Sequence[State], turn: Any) -> list[State]:
+    """Return what is known of the values of a loop in each of its rounds."""
+    carry = list(first)
+    for round_ in range(_ROUNDS * 2):
+        after = [joined(*pair) for pair in zip(carry, turn(carry), strict=True)]
+        if after == carry:
+            return carry
+        changed = zip(carry, after, strict=True)
+        carry = [new if new == old or round_ < _ROUNDS else UNKNOWN for old, new in changed]
+    return [UNKNOWN] * len(carry)
+
+
+def _is_averaged(var: Any, readers: dict[Any, list[Any]], read: Any) -> bool:
+    """Say whether a number multiplies or divides a sum: it may be that of the devices."""
+    for equation in readers.get(var, ()):
+        name = equation.primitive.name
+        others = [each for each in equation.invars if each is not var]
+        numbers = (Kind.CONSTANT, Kind.ZERO)
+        if name in ("mul", "div") and all(read(each).kind in numbers for each in others):
+            return True
+        if name in _VIEWS and _is_averaged(equation.outvars[0], readers, read):
+            return True
+    return False
+
+
+def states_of(mapped: Any, axes: Iterable[str]) -> dict[str, dict[Any, State]]:
+    """Return what is known of each value of a `shard_map`, by mesh axis and variable."""
+    found = {}
+    for axis in axes:
+        walk = Walk(mapped, axis)
+        list(walk.wrong())
+        found[axis] = walk.states
+    return found
