@@ -281,7 +281,9 @@ def _lowered(
         if donated:
             again = jax.jit(jitted.__wrapped__, donate_argnums=donated)
             found = again.trace(*given[0], **given[1])
-        sums = wrong_sums(getattr(found, "traced", found).jaxpr.jaxpr)
+        inner = getattr(found, "traced", found)  # `nnx.jit` has its own around that of JAX
+        results = jax.tree_util.tree_flatten_with_path(inner.out_info)[0]
+        sums = wrong_sums(inner.jaxpr.jaxpr, [path_of(keys) for keys, _ in results])
         return found.lower(lowering_platforms=platforms), sums
 
     order = resolver._arrays.spec.policy.order

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -21,44 +21,40 @@ from shardspec.jax_backend.sums.states import (
     stale,
 )
 
-#: What shows its first operand in another form.
-_VIEWS = frozenset(
-    """broadcast_in_dim conj convert_element_type copy copy_p dynamic_slice gather imag name pvary
-    real reduce_precision reshape rev sharding_constraint slice split squeeze stop_gradient
-    transpose""".split()
+_NAMES = {
+    # shows its first operand in another form
+    "views": """broadcast_in_dim conj convert_element_type copy copy_p dynamic_slice gather imag
+        name pvary real reduce_precision reshape rev sharding_constraint slice split squeeze
+        stop_gradient transpose""",
+    # puts elements of several operands beside each other
+    "puts": """concatenate dynamic_update_slice pad scatter scatter-add scatter_add select_n""",
+    # makes of several numbers the same one
+    "rounds": "sign floor ceil round",
+    # makes elements of different size of equal ones
+    "uneven": """iota rng_bit_generator pad concatenate cumsum cumprod cummax cummin cumlogsumexp
+        scatter scatter-add scatter_add dynamic_update_slice sort gather""",
+    # depends on its operands alone, and is not in `jax.lax`
+    "others": """add_any platform_index ragged_dot random_bits random_fold_in random_gamma
+        random_seed random_split random_unwrap random_wrap threefry2x32""",
+    # is in `jax.lax`, and does not depend on its operands alone
+    "elsewhere": """psum pmax pmin ppermute pbroadcast all_gather all_to_all reduce_scatter
+        axis_index ragged_all_to_all rng_uniform scan while cond after_all create_token""",
+}
+_VIEWS, _PUTS, _ROUNDS, _UNEVEN, _OTHERS, _ELSEWHERE = (
+    frozenset(names.split()) for names in _NAMES.values()
 )
 #: What is linear in its first operand.
 _LINEAR = _VIEWS | {"neg", "reduce_sum", "cumsum", "reduce_window_sum", "div"}
 _ADDS = frozenset(("add", "sub", "add_any"))
 _MULTIPLIES = frozenset(("mul", "dot_general", "conv_general_dilated"))
-#: What puts elements of several operands beside each other; the first of a choice is the question.
-_PUTS = frozenset(
-    """concatenate dynamic_update_slice pad scatter scatter-add scatter_add select_n""".split()
-)
-#: What makes of several numbers the same one.
-_ROUNDS = frozenset(("sign", "floor", "ceil", "round"))
-#: What makes elements of different size of equal ones.
-_UNEVEN = frozenset(
-    """iota rng_bit_generator pad concatenate cumsum cumprod cummax cummin cumlogsumexp scatter
-    scatter-add scatter_add dynamic_update_slice sort gather""".split()
-)
-_RANDOM = frozenset(
-    """random_bits random_fold_in random_gamma random_seed random_split random_unwrap random_wrap
-    threefry2x32""".split()
-)
-#: Operations of `jax.lax` whose result is not that of their operands alone.
-_ELSEWHERE = frozenset(
-    """psum pmax pmin ppermute pbroadcast all_gather all_to_all reduce_scatter axis_index
-    ragged_all_to_all rng_uniform scan while cond after_all create_token""".split()
-)
 
 
 @cache
-def _deterministic() -> frozenset[str]:
+def _deterministic() -> set[str]:
     modules = (jax.lax, jax.lax.linalg)
     found = (getattr(at, name) for at in modules for name in dir(at) if name.endswith("_p"))
-    names = {getattr(each, "name", "") for each in found}
-    return frozenset((*names, *_RANDOM, *_VIEWS, "add_any", "ragged_dot", "platform_index")) - _ELSEWHERE
+    names: set[str] = {getattr(each, "name", "") for each in found}
+    return (names | _OTHERS | _VIEWS) - _ELSEWHERE
 
 
 def is_deterministic(name: str) -> bool:
@@ -67,11 +63,15 @@ def is_deterministic(name: str) -> bool:
 
 
 def computed(
-    equation: Any, own: Sequence[State], place: Place, *, is_backward: bool
+    equation: Any, own: Sequence[State], at: Callable[[], Place], *, is_backward: bool
 ) -> Iterator[State]:
-    """Yield what is known of each result."""
+    """Yield what is known of each result.
+
+    Args:
+      at: returns the user's line of the operation.
+    """
     name = equation.primitive.name
-    state = _computed(equation, name, own, place, is_backward=is_backward)
+    state = _computed(equation, name, own, at, is_backward=is_backward)
     for var in equation.outvars:
         yield state if _is_kept(equation, name, own, state, var) else UNKNOWN
 
@@ -90,7 +90,7 @@ def _is_real(var: Any) -> bool:
 
 
 def _computed(
-    equation: Any, name: str, own: Sequence[State], place: Place, *, is_backward: bool
+    equation: Any, name: str, own: Sequence[State], at: Callable[[], Place], *, is_backward: bool
 ) -> State:
     zeros = [each.kind is Kind.ZERO for each in own]
     if name in _MULTIPLIES and any(zeros):
@@ -98,24 +98,22 @@ def _computed(
     if name in _ADDS and any(zeros) and _is_one_shape(equation) and (zeros[1] or name != "sub"):
         return own[0] if zeros[1] else own[1]
     if name == "select_n" and not own[0].is_same and all(each.is_partial for each in own[1:]):
-        return stale(own[1], place)
+        return stale(own[1], at())
     if any(each.kind is Kind.UNKNOWN for each in own):
         return UNKNOWN
     slots = slots_of(equation)
     if any(each.is_partial for each in own):
-        return _of_parts(equation, name, own, place)
+        return _of_parts(equation, name, own, at)
     if all(each.is_same for each in own):
         return _of_same(equation, name, own, slots)
-    return _of_split(equation, own, slots, place, is_backward=is_backward)
+    return _of_split(equation, own, slots, at, is_backward=is_backward)
 
 
 def _is_one_shape(equation: Any) -> bool:
     return len({each.aval.shape for each in equation.invars}) == 1
 
 
-def _of_same(
-    equation: Any, name: str, own: Sequence[State], slots: list[Slots] | None
-) -> State:
+def _of_same(equation: Any, name: str, own: Sequence[State], slots: list[Slots] | None) -> State:
     """Return what is known where all operands are the same on all devices."""
     put = _put(name, own) if name in _PUTS else own
     if put and all(each.kind is Kind.ZERO for each in put) and name in _LINEAR | _ADDS | _PUTS:
@@ -149,7 +147,9 @@ def _even(
     """Return the dimensions of a result along which all elements are equal."""
     shape = equation.outvars[0].aval.shape
     pairs = zip(equation.invars, own, strict=True)
-    is_even = all(len(each.even) == len(var.aval.shape) or each.kind is Kind.ZERO for var, each in pairs)
+    is_even = all(
+        len(each.even) == len(var.aval.shape) or each.kind is Kind.ZERO for var, each in pairs
+    )
     if own and is_even and name not in _UNEVEN:
         return frozenset(range(len(shape)))
     if slots is None:
@@ -169,7 +169,7 @@ def _of_split(
     equation: Any,
     own: Sequence[State],
     slots: list[Slots] | None,
-    place: Place,
+    at: Callable[[], Place],
     *,
     is_backward: bool,
 ) -> State:
@@ -195,24 +195,24 @@ def _of_split(
     if slot.part is None:
         return split(slot.at)
     is_product = equation.primitive.name == "dot_general" and not is_backward
-    return State(Kind.PARTIAL, part=slot.part, born=place, is_product=is_product)
+    return State(Kind.PARTIAL, part=slot.part, born=at(), is_product=is_product)
 
 
-def _of_parts(equation: Any, name: str, own: Sequence[State], place: Place) -> State:
+def _of_parts(equation: Any, name: str, own: Sequence[State], at: Callable[[], Place]) -> State:
     """Return what is known where a device has a part of some operands."""
     first = next(each for each in own if each.is_partial)
     if all(each.is_same or each.kind is Kind.PARTIAL for each in own):
         if name in _VIEWS and own[0] is first and all(each.is_same for each in own[1:]):
             return own[0]
         if all(each.part == "sum" for each in own if each.is_partial):
-            found = _of_sums(equation, name, own, place)
+            found = _of_sums(equation, name, own, at)
             if found is not None:
                 return found
-    return stale(first, place)
+    return stale(first, at())
 
 
 def _of_sums(
-    equation: Any, name: str, own: Sequence[State], place: Place
+    equation: Any, name: str, own: Sequence[State], at: Callable[[], Place]
 ) -> State | None:
     """Return what is known of what is linear in parts of sums; None where it is not linear."""
     parts = [each for each in own if each.is_partial]
@@ -220,10 +220,10 @@ def _of_sums(
     used = next((each.used for each in parts if each.used), None)
     if name in _ADDS:
         is_product = all(each.is_product for each in parts)
-        for at, each in enumerate(own):
+        for index, each in enumerate(own):
             if each.kind in (Kind.SAME, Kind.CONSTANT):
-                number = each.is_scaled or _is_number(equation, own, at)
-                is_product, used = is_product and not number, used or place
+                number = each.is_scaled or _is_number(equation, own, index)
+                is_product, used = is_product and not number, used or at()
         return replace(first, used=used, is_product=is_product)
     if name in _MULTIPLIES:
         return replace(first, is_product=False) if len(parts) == 1 else None

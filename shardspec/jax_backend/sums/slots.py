@@ -30,15 +30,15 @@ class Slot(NamedTuple):
 #: For each dimension of one operand.
 Slots = list[Slot | None]
 
-_ELEMENTWISE = frozenset(
-    """abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil
-    clamp clz complex conj convert_element_type copy copy_p cos cosh digamma div eq erf erf_inv erfc
-    exp exp2 expm1 floor ge gt igamma igammac imag integer_pow is_finite le lgamma log log1p
-    logistic lt max min mul name ne neg nextafter not or polygamma pow population_count pvary real
-    reduce_precision rem round rsqrt select_n sharding_constraint shift_left
+#: What makes an element of those in its place.
+_ELEMENTWISE = """abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e
+    cbrt ceil clamp clz complex conj convert_element_type copy copy_p cos cosh digamma div eq erf
+    erf_inv erfc exp exp2 expm1 floor ge gt igamma igammac imag integer_pow is_finite le lgamma log
+    log1p logistic lt max min mul name ne neg nextafter not or polygamma pow population_count pvary
+    real reduce_precision rem round rsqrt select_n sharding_constraint shift_left
     shift_right_arithmetic shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh
-    xor""".split()
-)
+    xor"""
+_IN_PLACE = frozenset(_ELEMENTWISE.split())
 _REDUCE: dict[str, Part | None] = {
     "reduce_sum": "sum",
     "reduce_max": "maximum",
@@ -51,7 +51,7 @@ def slots_of(equation: Any) -> list[Slots] | None:
     """Return the slots of each operand; None for an operation that is not known here."""
     name = equation.primitive.name
     shapes = [tuple(getattr(each.aval, "shape", ())) for each in equation.invars]
-    if name in _ELEMENTWISE:
+    if name in _IN_PLACE:
         return [[Slot(at) for at in range(len(shape))] for shape in shapes]
     if name in _REDUCE:
         axes = equation.params["axes"]
@@ -78,8 +78,7 @@ def _where(shape: tuple[int, ...], is_kept: Callable[[int], bool]) -> Slots:
 def _broadcast(params: Any, shapes: Any, _: Any) -> list[Slots]:
     onto, out = params["broadcast_dimensions"], params["shape"]
     first = [
-        Slot(int(at)) if out[at] == size else None
-        for at, size in zip(onto, shapes[0], strict=True)
+        Slot(int(at)) if out[at] == size else None for at, size in zip(onto, shapes[0], strict=True)
     ]
     return [first]
 
@@ -90,9 +89,8 @@ def _reshape(params: Any, shapes: Any, _: Any) -> list[Slots]:
     for old, new in _groups(before, after):
         large_old = [dim for dim in old if before[dim] != 1]
         large_new = [dim for dim in new if after[dim] != 1]
-        if not large_old or not large_new or min(len(large_old), len(large_new)) > 1:
-            continue
-        # A new dimension of 1 before it may be the one that is split.
+        if not large_old or len(large_new) != 1:
+            continue  # of several new dimensions, each may be the one that is split
         if len([dim for dim in new if dim < large_new[0]]) <= old.index(large_old[0]):
             found[large_old[0]] = Slot(large_new[0])
         for dim in large_old[1:]:
@@ -137,9 +135,7 @@ def _along(name: str) -> Callable[[Any, Any, Any], list[Slots]]:
     def found(params: Any, shapes: Any, _: Any) -> list[Slots]:
         told = params[name]
         moved = {told} if isinstance(told, int) else set(told)
-        return [
-            _where(shape, lambda dim, n=len(shape): not moved & {dim, dim - n}) for shape in shapes
-        ]
+        return [_where(shape, lambda dim: dim not in moved) for shape in shapes]
 
     return found
 

@@ -48,7 +48,7 @@ class State:
     dim: int = -1
     even: frozenset[int] = frozenset()
     part: Part = "sum"
-    born: Place = Place()
+    born: Place | None = None
     used: Place | None = None
     is_product: bool = False
     is_scaled: bool = False
@@ -85,7 +85,7 @@ def split(dim: int) -> State:
     return State(Kind.SPLIT, dim)
 
 
-def stale(of: State, at: Place) -> State:
+def stale(of: State, at: Place | None) -> State:
     """Return that of a value that was computed from a part as if it were the whole."""
     return State(Kind.STALE, part=of.part, born=of.born, used=of.used or at)
 
@@ -100,10 +100,11 @@ def joined(first: State, second: State) -> State:
         return _both_same(first, second)
     kinds = {first.kind, second.kind}
     if kinds == {Kind.PARTIAL} and first.part == second.part:
-        scaled, product = first.is_scaled or second.is_scaled, first.is_product and second.is_product
-        return replace(
-            first, used=first.used or second.used, is_scaled=scaled, is_product=product
+        scaled, product = (
+            first.is_scaled or second.is_scaled,
+            first.is_product and second.is_product,
         )
+        return replace(first, used=first.used or second.used, is_scaled=scaled, is_product=product)
     partial = first if first.is_partial else second
     other = second if partial is first else first
     if Kind.UNKNOWN not in kinds and partial.is_partial and partial.used is not None:

@@ -1,4 +1,4 @@
-"""A program under `shard_map`, walked once for each mesh axis: what is known of each value along it.
+"""A program under `shard_map`, walked once for each mesh axis: what is known of each value.
 
 A finding is made only of what is proved. Code may do with a part of a sum what it likes, as long as
 a collective joins the devices again: a softmax in parts is computed so. A part is used as the whole
@@ -9,8 +9,9 @@ are no fault of the user's: without `check_vma` it sums gradients too often, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -47,30 +48,38 @@ _VIEWS = frozenset(("neg", "convert_element_type", "reshape", "transpose", "broa
 _ROUNDS = 12
 
 
-def wrong_sums(program: Any) -> tuple[WrongSum, ...]:
+def wrong_sums(program: Any, paths: Sequence[str] = ()) -> tuple[WrongSum, ...]:
     """Return the sums that code under `shard_map` leaves out or takes too often.
 
     Args:
       program: a jaxpr.
+      paths: of its results.
     """
+    named = dict(zip(program.outvars, paths, strict=False))
     found = (
         each
-        for equation, is_backward in _mapped(program, is_backward=False)
+        for equation, names, is_backward in _mapped(program, named, is_backward=False)
         for axis in sorted(equation.params["newly_manual_axes"])
         if equation.params["mesh"].shape[axis] > 1
-        for each in Walk(equation, axis).wrong(is_backward=is_backward)
+        for each in Walk(equation, axis, names).wrong(is_backward=is_backward)
     )
     return tuple(dict.fromkeys(found))
 
 
-def _mapped(program: Any, *, is_backward: bool) -> Iterator[tuple[Any, bool]]:
-    """Yield each `shard_map`, and whether it is part of a backward pass."""
+def _mapped(
+    program: Any, named: Mapping[Any, str], *, is_backward: bool
+) -> Iterator[tuple[Any, list[str], bool]]:
+    """Yield each `shard_map`, the paths of its results, and whether it is of a backward pass."""
     for equation in program.eqns:
         backward = is_backward or _is_backward(equation)
+        names = [named.get(var, "") for var in equation.outvars]
         if equation.primitive.name == "shard_map":
-            yield equation, backward
-        for inner in jax.extend.core.jaxprs_in_params(equation.params):
-            yield from _mapped(getattr(inner, "jaxpr", inner), is_backward=backward)
+            yield equation, names, backward
+        is_call = equation.primitive.name in _CALLS
+        for each in jax.extend.core.jaxprs_in_params(equation.params):
+            inner = getattr(each, "jaxpr", each)
+            own = dict(zip(inner.outvars, names, strict=True)) if is_call else {}
+            yield from _mapped(inner, own, is_backward=backward)
 
 
 def _is_backward(equation: Any) -> bool:
@@ -104,15 +113,17 @@ class Walk:
       states: what is known of each value of the outermost program, by its variable.
     """
 
-    def __init__(self, mapped: Any, axis: str) -> None:
+    def __init__(self, mapped: Any, axis: str, names: Sequence[str] = ()) -> None:
         """Make a walk.
 
         Args:
           mapped: the equation that is the `shard_map`.
+          names: the paths of its results.
         """
         self.axis = axis
         self.states: dict[Any, State] = {}
         self._mapped = mapped
+        self._names = names or [""] * len(mapped.outvars)
         self._is_checked = bool(mapped.params["check_vma"])
         self._ways = mapped.params["mesh"].shape[axis]
         self._walked: dict[Any, tuple[Any, Known]] = {}
@@ -132,13 +143,19 @@ class Walk:
         yield from known.wrong
         if self._is_checked or is_backward:
             return
-        paths = getattr(body.debug_info, "result_paths", None) or ()
-        for at, (state, spec) in enumerate(zip(known.states, params["out_specs"], strict=True)):
+        place = self._where
+        returned = zip(known.states, params["out_specs"], self._names, strict=True)
+        for state, spec, path in returned:
             if state.is_partial and not self._is_named(spec):
-                path = str(paths[at]) if at < len(paths) else ""
-                place = self._place(self._mapped)
-                second = state.used or place
-                yield self._found("missing", state.born, second, part=state.part, result=path)
+                first, second = state.born or place, state.used or place
+                yield self._found("missing", first, second, part=state.part, result=path)
+
+    @property
+    def _where(self) -> Place:
+        """Return where the function is that is mapped, or else where it is called."""
+        told = self._mapped.params["jaxpr"].debug_info
+        place = place_of([(told.func_filename or "<", told.func_lineno or 0)], "")
+        return place if place.is_known else self._place(self._mapped)
 
     def _given(self, spec: Any, *, is_backward: bool) -> State:
         if self.axis in (*(getattr(spec, "unreduced", None) or ()),):
@@ -153,8 +170,7 @@ class Walk:
         return self.axis in (*entries, *(getattr(spec, "unreduced", None) or ()))
 
     def _found(self, fault: Any, first: Place, second: Place, **rest: Any) -> WrongSum:
-        mapped = self._place(self._mapped)
-        return WrongSum(fault, self.axis, self._ways, first, second, mapped, **rest)
+        return WrongSum(fault, self.axis, self._ways, first, second, self._where, **rest)
 
     def _place(self, equation: Any) -> Place:
         kept = self._places.get(id(equation))
@@ -213,24 +229,23 @@ class Walk:
             return self._while(equation, own, is_backward=is_backward)
         if name == "cond":
             return self._cond(equation, own, is_backward=is_backward)
-        place = self._place(equation) if any(not each.is_same for each in own) else Place()
         if is_deterministic(name):
+            place = partial(self._place, equation)
             return Known(tuple(computed(equation, own, place, is_backward=is_backward)))
         return Known(tuple(map(self._stated, equation.outvars)))
 
     def _stated(self, var: Any) -> State:
         """Return what JAX's type says of a value that is made nobody knows how."""
-        varying = getattr(getattr(var.aval, "mat", var.aval), "varying", None)
-        is_stated = self._is_checked and varying is not None
-        return SAME if is_stated and self.axis not in varying else UNKNOWN
+        told = getattr(var.aval, "mat", None)
+        varying = getattr(var.aval, "vma", None) if told is None else told.varying
+        is_stated = self._is_checked and isinstance(varying, frozenset)
+        return SAME if is_stated and self.axis not in (varying or ()) else UNKNOWN
 
     def _is_over(self, equation: Any) -> bool:
         params = equation.params
         return self.axis in _names(params.get("axes", params.get("axis_name")))
 
-    def _collective(
-        self, equation: Any, own: list[State], *, is_backward: bool
-    ) -> Iterator[State]:
+    def _collective(self, equation: Any, own: list[State], *, is_backward: bool) -> Iterator[State]:
         name = equation.primitive.name
         is_over = self._is_over(equation)
         if name == "axis_index":
@@ -251,7 +266,9 @@ class Walk:
             implicit = self._is_checked and is_backward
             return State(Kind.SAME, summed=self._place(equation), is_implicit=implicit)
         if name in _JOINS:
-            return state if state.kind in (Kind.ZERO, Kind.CONSTANT) and "gather" not in name else SAME
+            return (
+                state if state.kind in (Kind.ZERO, Kind.CONSTANT) and "gather" not in name else SAME
+            )
         params = equation.params
         if name == "reduce_scatter" and state.is_sum and params["tiled"]:
             return split(params["scatter_dimension"])
@@ -272,9 +289,7 @@ class Walk:
             return state if is_tiled and name != "all_to_all" else UNKNOWN
         return state if state.is_sum and name in _LINEAR and is_tiled else UNKNOWN
 
-    def _summed_again(
-        self, equation: Any, state: State, is_averaged: bool
-    ) -> Iterator[WrongSum]:
+    def _summed_again(self, equation: Any, state: State, is_averaged: bool) -> Iterator[WrongSum]:
         """Yield what is wrong with a sum over the axis that the user wrote."""
         place = self._place(equation)
         if state.is_same and state.summed is not None:
@@ -293,9 +308,7 @@ class Walk:
         parts = [_shifted(each, -1) for each in own[consts + carried :]]
 
         def turn(carry: Sequence[State]) -> Known:
-            return self._run(
-                params["jaxpr"], (*fixed, *carry, *parts), is_backward=is_backward
-            )
+            return self._run(params["jaxpr"], (*fixed, *carry, *parts), is_backward=is_backward)
 
         carry = _settled(first, lambda carry: turn(carry).states[:carried])
         known = turn(carry)
@@ -367,13 +380,3 @@ def _is_averaged(var: Any, readers: dict[Any, list[Any]], read: Any) -> bool:
         if name in _VIEWS and _is_averaged(equation.outvars[0], readers, read):
             return True
     return False
-
-
-def states_of(mapped: Any, axes: Iterable[str]) -> dict[str, dict[Any, State]]:
-    """Return what is known of each value of a `shard_map`, by mesh axis and variable."""
-    found = {}
-    for axis in axes:
-        walk = Walk(mapped, axis)
-        list(walk.wrong())
-        found[axis] = walk.states
-    return found
