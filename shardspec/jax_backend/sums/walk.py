@@ -14,8 +14,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
 import jax.extend.core
+from jax.extend.core import Literal
 
 from shardspec.ir.step import Place, WrongSum
 from shardspec.jax_backend.sums.rules import computed, is_deterministic
@@ -44,8 +44,26 @@ _JOINS = frozenset((*_SUMS, "pmax", "pmin", "all_gather", "all_gather_invariant"
 _LINEAR = frozenset((*_SUMS, "all_gather", "all_gather_invariant", "reduce_scatter", "ppermute"))
 _COLLECTIVES = frozenset((*_JOINS, *_LINEAR, "all_to_all", "axis_index"))
 _VIEWS = frozenset(("neg", "convert_element_type", "reshape", "transpose", "broadcast_in_dim"))
+_ADDS = frozenset(("add", "sub", "add_any"))
+#: What may make up for a sum too many: a number of the code, as in a mean; another value; whatever
+#: the caller does.
+_MEAN, _SCALED, _RETURNED = "mean", "scaled", "returned"
 #: Rounds of a loop until what is known of its values no longer changes; then it is not known.
 _ROUNDS = 12
+
+
+class Results(NamedTuple):
+    """What becomes of the results of a `shard_map`.
+
+    Attributes:
+      paths: those of the results of the step that they are.
+      are_scaled: whether a number may multiply them afterwards.
+      is_backward: whether JAX made the `shard_map` by transposing another.
+    """
+
+    paths: Sequence[str]
+    are_scaled: Sequence[bool]
+    is_backward: bool = False
 
 
 def wrong_sums(program: Any, paths: Sequence[str] = ()) -> tuple[WrongSum, ...]:
@@ -55,31 +73,36 @@ def wrong_sums(program: Any, paths: Sequence[str] = ()) -> tuple[WrongSum, ...]:
       program: a jaxpr.
       paths: of its results.
     """
-    named = dict(zip(program.outvars, paths, strict=False))
     found = (
         each
-        for equation, names, is_backward in _mapped(program, named, is_backward=False)
+        for equation, results in _mapped(program, paths)
         for axis in sorted(equation.params["newly_manual_axes"])
         if equation.params["mesh"].shape[axis] > 1
-        for each in Walk(equation, axis, names).wrong(is_backward=is_backward)
+        for each in Walk(equation, axis, results).wrong()
     )
     return tuple(dict.fromkeys(found))
 
 
 def _mapped(
-    program: Any, named: Mapping[Any, str], *, is_backward: bool
-) -> Iterator[tuple[Any, list[str], bool]]:
-    """Yield each `shard_map`, the paths of its results, and whether it is of a backward pass."""
+    program: Any, paths: Sequence[str], *, is_root: bool = True, is_backward: bool = False
+) -> Iterator[tuple[Any, Results]]:
+    """Yield each `shard_map` with what becomes of its results."""
+    pairs = zip(program.outvars, paths, strict=False)
+    named = {var: path for var, path in pairs if not isinstance(var, Literal)}
+    readers = _readers(program)
     for equation in program.eqns:
         backward = is_backward or _is_backward(equation)
         names = [named.get(var, "") for var in equation.outvars]
         if equation.primitive.name == "shard_map":
-            yield equation, names, backward
-        is_call = equation.primitive.name in _CALLS
+            scaled = [
+                bool(set(_ends(var, readers, _outside)) - ({_RETURNED} if is_root else set()))
+                for var in equation.outvars
+            ]
+            yield equation, Results(names, scaled, backward)
+        own = names if equation.primitive.name in _CALLS else ()
         for each in jax.extend.core.jaxprs_in_params(equation.params):
             inner = getattr(each, "jaxpr", each)
-            own = dict(zip(inner.outvars, names, strict=True)) if is_call else {}
-            yield from _mapped(inner, own, is_backward=backward)
+            yield from _mapped(inner, own, is_root=False, is_backward=backward)
 
 
 def _is_backward(equation: Any) -> bool:
@@ -113,38 +136,31 @@ class Walk:
       states: what is known of each value of the outermost program, by its variable.
     """
 
-    def __init__(self, mapped: Any, axis: str, names: Sequence[str] = ()) -> None:
+    def __init__(self, mapped: Any, axis: str, results: Results) -> None:
         """Make a walk.
 
         Args:
           mapped: the equation that is the `shard_map`.
-          names: the paths of its results.
         """
         self.axis = axis
         self.states: dict[Any, State] = {}
         self._mapped = mapped
-        self._names = names or [""] * len(mapped.outvars)
+        self._results = results
         self._is_checked = bool(mapped.params["check_vma"])
         self._ways = mapped.params["mesh"].shape[axis]
         self._walked: dict[Any, tuple[Any, Known]] = {}
         self._places: dict[int, tuple[Any, Place]] = {}
 
-    def wrong(self, *, is_backward: bool = False) -> Iterator[WrongSum]:
-        """Yield what is wrong along the axis.
-
-        Args:
-          is_backward: whether JAX made the program by transposing another. What it keeps for that
-            of the forward pass looks split along the first dimension, and is not.
-        """
-        params = self._mapped.params
-        given = [self._given(spec, is_backward=is_backward) for spec in params["in_specs"]]
-        body = params["jaxpr"]
-        known = self._run(body, given, is_backward=is_backward)
+    def wrong(self) -> Iterator[WrongSum]:
+        """Yield what is wrong along the axis."""
+        params, results = self._mapped.params, self._results
+        given = [self._given(spec) for spec in params["in_specs"]]
+        known = self._run(params["jaxpr"], given, is_backward=results.is_backward)
         yield from known.wrong
-        if self._is_checked or is_backward:
+        if self._is_checked or results.is_backward:
             return
         place = self._where
-        returned = zip(known.states, params["out_specs"], self._names, strict=True)
+        returned = zip(known.states, params["out_specs"], results.paths, strict=True)
         for state, spec, path in returned:
             if state.is_partial and not self._is_named(spec):
                 first, second = state.born or place, state.used or place
@@ -157,13 +173,15 @@ class Walk:
         place = place_of([(told.func_filename or "<", told.func_lineno or 0)], "")
         return place if place.is_known else self._place(self._mapped)
 
-    def _given(self, spec: Any, *, is_backward: bool) -> State:
-        if self.axis in (*(getattr(spec, "unreduced", None) or ()),):
-            return UNKNOWN
-        dims = [dim for dim, entry in enumerate(spec) if self.axis in _names(entry)]
-        if not dims:
+    def _given(self, spec: Any) -> State:
+        """Return what is known of an argument.
+
+        What a backward pass is given of the forward pass looks split along the first dimension.
+        """
+        if not self._is_named(spec):
             return SAME
-        return UNKNOWN if is_backward else split(dims[0])
+        dims = [dim for dim, entry in enumerate(spec) if self.axis in _names(entry)]
+        return split(dims[0]) if dims and not self._results.is_backward else UNKNOWN
 
     def _is_named(self, spec: Any) -> bool:
         entries = [name for entry in spec for name in _names(entry)]
@@ -190,16 +208,11 @@ class Walk:
         states: dict[Any, State] = dict.fromkeys(inner.constvars, SAME)
         states.update(zip(inner.invars, given, strict=True))
         wrong: list[WrongSum] = []
-        sums: list[tuple[Any, list[State]]] = []
+        sums: list[tuple[Any, tuple[State, Any]]] = []
 
         def read(var: Any) -> State:
-            return _literal(var) if isinstance(var, jax.extend.core.Literal) else states[var]
+            return _literal(var) if isinstance(var, Literal) else states[var]
 
-        readers: dict[Any, list[Any]] = {}
-        for equation in inner.eqns:
-            for var in equation.invars:
-                if not isinstance(var, jax.extend.core.Literal):
-                    readers.setdefault(var, []).append(equation)
         for equation in inner.eqns:
             backward = is_backward or _is_backward(equation)
             own = [read(var) for var in equation.invars]
@@ -207,10 +220,13 @@ class Walk:
             wrong += known.wrong
             states.update(zip(equation.outvars, known.states, strict=True))
             if equation.primitive.name in _SUMS and self._is_over(equation) and not backward:
-                sums.append((equation, own))
-        for equation, own in sums:
-            for state, var in zip(own, equation.outvars, strict=True):
-                wrong += self._summed_again(equation, state, _is_averaged(var, readers, read))
+                sums += ((equation, each) for each in zip(own, equation.outvars, strict=True))
+        readers = _readers(inner)
+        for equation, (state, var) in sums:
+            ends = set(_ends(var, readers, read))
+            if inner is self._mapped.params["jaxpr"] and not self._is_scaled_later(inner, var):
+                ends.discard(_RETURNED)
+            wrong += self._summed_again(equation, state, ends)
         if inner is self._mapped.params["jaxpr"]:
             self.states = states
         return Known(tuple(map(read, inner.outvars)), tuple(wrong))
@@ -289,16 +305,27 @@ class Walk:
             return state if is_tiled and name != "all_to_all" else UNKNOWN
         return state if state.is_sum and name in _LINEAR and is_tiled else UNKNOWN
 
-    def _summed_again(self, equation: Any, state: State, is_averaged: bool) -> Iterator[WrongSum]:
+    def _is_scaled_later(self, body: Any, sum_: Any) -> bool:
+        """Say whether a number may multiply a result of the `shard_map` that shows a sum."""
+        shown = {sum_}
+        for equation in body.eqns:
+            if equation.primitive.name in _VIEWS and not shown.isdisjoint(_variables(equation)):
+                shown.update(equation.outvars)
+        returned = zip(body.outvars, self._results.are_scaled, strict=True)
+        return any(
+            scaled for var, scaled in returned if not isinstance(var, Literal) and var in shown
+        )
+
+    def _summed_again(self, equation: Any, state: State, ends: set[str]) -> Iterator[WrongSum]:
         """Yield what is wrong with a sum over the axis that the user wrote."""
         place = self._place(equation)
         if state.is_same and state.summed is not None:
-            implicit = state.is_implicit
-            if not is_averaged:
+            if not ends:
+                implicit = state.is_implicit
                 yield self._found("twice", state.summed, place, is_implicit=implicit)
-            elif implicit:
+            elif state.is_implicit and _MEAN in ends:
                 yield self._found("mean", state.summed, place, is_implicit=True)
-        if state.kind is Kind.PARTIAL and state.used and state.is_product and not is_averaged:
+        if state.kind is Kind.PARTIAL and state.used and state.is_product and not ends:
             yield self._found("added", state.used, place)
 
     def _scan(self, equation: Any, own: list[State], *, is_backward: bool) -> Known:
@@ -342,6 +369,11 @@ class Walk:
         return Known(tuple(map(all_joined, states)), wrong)
 
 
+def _outside(var: Any) -> State:
+    """Return what is known of a value outside of the `shard_map`."""
+    return _literal(var) if isinstance(var, Literal) else UNKNOWN
+
+
 def _literal(var: Any) -> State:
     try:
         is_zero = not var.val
@@ -369,14 +401,44 @@ def _settled(first: Sequence[State], turn: Any) -> list[State]:
     return [UNKNOWN] * len(carry)
 
 
-def _is_averaged(var: Any, readers: dict[Any, list[Any]], read: Any) -> bool:
-    """Say whether a number multiplies or divides a sum: it may be that of the devices."""
+def _variables(equation: Any) -> list[Any]:
+    return [var for var in equation.invars if not isinstance(var, Literal)]
+
+
+def _readers(program: Any) -> dict[Any, list[Any]]:
+    """Return the equations that read each variable; None among them for the end of the program."""
+    found: dict[Any, list[Any]] = {}
+    for equation in program.eqns:
+        for var in _variables(equation):
+            found.setdefault(var, []).append(equation)
+    for var in program.outvars:
+        if not isinstance(var, Literal):
+            found.setdefault(var, []).append(None)
+    return found
+
+
+def _ends(
+    var: Any, readers: Mapping[Any, list[Any]], read: Any, *, is_alone: bool = True
+) -> Iterator[str]:
+    """Yield what may make up for a sum too many: a number that scales it, here or elsewhere.
+
+    Args:
+      is_alone: whether nothing was added to the sum on the way.
+    """
     for equation in readers.get(var, ()):
-        name = equation.primitive.name
+        name = "" if equation is None else equation.primitive.name
+        if equation is None or name in _CALLS:
+            if is_alone:
+                yield _RETURNED
+            continue
         others = [each for each in equation.invars if each is not var]
-        numbers = (Kind.CONSTANT, Kind.ZERO)
-        if name in ("mul", "div") and all(read(each).kind in numbers for each in others):
-            return True
-        if name in _VIEWS and _is_averaged(equation.outvars[0], readers, read):
-            return True
-    return False
+        if name == "mul" or (name == "div" and equation.invars[0] is var):
+            for each in others:
+                state = read(each)
+                if state.kind in (Kind.CONSTANT, Kind.ZERO):
+                    yield _MEAN
+                elif len(state.even) == len(each.aval.shape):
+                    yield _SCALED
+        if name in _VIEWS or name in _ADDS:
+            onward = is_alone and name in _VIEWS
+            yield from _ends(equation.outvars[0], readers, read, is_alone=onward)

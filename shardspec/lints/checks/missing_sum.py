@@ -35,7 +35,6 @@ Bad:
       w: bf16[1024, 1024]
     activations:
       x: batch embed
-    lints: {pinned-large: allow}
 
 Good:
     # def step(params, x):
@@ -59,7 +58,6 @@ Good:
       w: bf16[1024, 1024]
     activations:
       x: batch embed
-    lints: {pinned-large: allow}
 """
 
 from __future__ import annotations

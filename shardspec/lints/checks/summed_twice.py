@@ -7,8 +7,8 @@ for each device. Add it after the sum.
 With `check_vma`, the default of `shard_map`, JAX sums gradients by itself: what `in_specs`
 replicates has a gradient that is already the sum over devices. A `psum` of it is a second sum. A
 `pmean` of it changes nothing and costs an all-reduce: the gradient stays the sum of what devices
-computed. Where each device takes the mean of its own examples, that is too large by the number of
-devices.
+computed. Where each device takes the mean of its own examples, the gradient of the global mean is
+that sum divided by the number of devices.
 
 Not reported: a sum of a number of the code, which gives the number of devices; two sums with a
 division by a number after either; the sums that JAX adds when it transposes a program without
@@ -36,7 +36,6 @@ Bad:
       w: bf16[1024, 1024]
     activations:
       x: batch embed
-    lints: {pinned-large: allow}
 
 Good:
     # def step(params, x):
@@ -60,7 +59,6 @@ Good:
       w: bf16[1024, 1024]
     activations:
       x: batch embed
-    lints: {pinned-large: allow}
 """
 
 from __future__ import annotations
@@ -113,7 +111,7 @@ def _fact(found: WrongSum) -> str:
     who = "by JAX " if found.is_implicit else ""
     return (
         f"a value is summed over `{axis}` {who}({found.first}) and summed again ({found.second}),"
-        f" so it is {ways} times as large"
+        f" which multiplies it by {ways}"
     )
 
 

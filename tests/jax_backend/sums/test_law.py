@@ -20,7 +20,7 @@ from jax import lax
 from jax.sharding import AxisType, PartitionSpec
 
 from shardspec.jax_backend.sums.states import Kind, State
-from shardspec.jax_backend.sums.walk import Walk
+from shardspec.jax_backend.sums.walk import Results, Walk
 
 SIZE = 8
 SPECS = (
@@ -236,7 +236,8 @@ def test_states_are_what_two_devices_compute(chosen: list[Step], seed: int) -> N
     both = mapped(program(chosen, kept), 2)
     structs = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in arrays]
     (equation,) = both.trace(*structs).jaxpr.eqns
-    walk = Walk(equation, "x")
+    count = len(equation.outvars)
+    walk = Walk(equation, "x", Results([""] * count, [False] * count))
     list(walk.wrong())
     body = equation.params["jaxpr"]
     states = [walk.states[var] for var in body.outvars]

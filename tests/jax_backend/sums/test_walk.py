@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -259,7 +260,23 @@ def until_small(x: Any) -> Any:
     )
 
 
+@jax.jit
+def all_summed(x: Any) -> Any:
+    return lax.psum(x, "x")
+
+
+def by_a_function(x: Any, w: Any, b: Any) -> Any:
+    return all_summed(x @ w + b) / lax.axis_size("x")
+
+
+def weighted(x: Any, mask: Any) -> Any:
+    total = lax.psum(jnp.sum(x), "x")
+    return lax.psum(total, "x") / lax.psum(jnp.sum(mask), "x")
+
+
 RIGHT = {
+    "a sum in a function of its own": (by_a_function, (COLUMNS, ROWS, WHOLE)),
+    "a total and a count, both of all devices": (weighted, (ROWS, WHOLE)),
     "attention over a split cache": (decoded, (WHOLE, ROWS, ROWS)),
     "a ring by hand": (rung, (ROWS,)),
     "statistics of a global batch": (normed, (ROWS,)),
@@ -288,6 +305,24 @@ RIGHT = {
 def test_right_programs(name: str) -> None:
     function, specs = RIGHT[name]
     assert not found(function, *specs)
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_mean_outside_of_the_mapped_function(check: bool) -> None:
+    mesh = AbstractMesh((4,), ("x",), (AxisType.Auto,))
+
+    def row(x: Any, w: Any, b: Any) -> Any:
+        return lax.psum(x @ w + b, "x").T
+
+    def mean(*arrays: Any, by: float | None) -> Any:
+        specs = (COLUMNS, ROWS, WHOLE)
+        out = jax.shard_map(row, mesh=mesh, in_specs=specs, out_specs=WHOLE, check_vma=check)
+        return jax.jit(out)(*arrays) / by if by else jnp.tanh(out(*arrays))
+
+    arrays = [jax.ShapeDtypeStruct((32, 32), jnp.float32)] * 3
+    for by in (None, 4.0):
+        traced = jax.jit(partial(mean, by=by)).trace(*arrays)
+        assert [each.fault for each in wrong_sums(traced.jaxpr.jaxpr)] == ["added"] * (not by)
 
 
 def test_a_kernel_whose_type_is_stated() -> None:
