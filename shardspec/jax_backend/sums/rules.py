@@ -93,7 +93,7 @@ def _computed(
     equation: Any, name: str, own: Sequence[State], at: Callable[[], Place], *, is_backward: bool
 ) -> State:
     zeros = [each.kind is Kind.ZERO for each in own]
-    if name in _MULTIPLIES and any(zeros):
+    if name in _MULTIPLIES and any(zeros) and not any(each.kind is Kind.SPLIT for each in own):
         return ZERO
     if name in _ADDS and any(zeros) and _is_one_shape(equation) and (zeros[1] or name != "sub"):
         return own[0] if zeros[1] else own[1]
@@ -194,6 +194,8 @@ def _of_split(
                 return UNKNOWN
     if slot.part is None:
         return split(slot.at)
+    if equation.primitive.name in _MULTIPLIES and any(each.kind is Kind.ZERO for each in own):
+        return ZERO
     is_product = equation.primitive.name == "dot_general" and not is_backward
     return State(Kind.PARTIAL, part=slot.part, born=at(), is_product=is_product)
 
