@@ -146,6 +146,7 @@ class Walk:
         self.states: dict[Any, State] = {}
         self._mapped = mapped
         self._results = results
+        self._is_backward = results.is_backward
         self._is_checked = bool(mapped.params["check_vma"])
         self._ways = mapped.params["mesh"].shape[axis]
         self._walked: dict[Any, tuple[Any, Known]] = {}
@@ -155,7 +156,7 @@ class Walk:
         """Yield what is wrong along the axis."""
         params, results = self._mapped.params, self._results
         given = [self._given(spec) for spec in params["in_specs"]]
-        known = self._run(params["jaxpr"], given, is_backward=results.is_backward)
+        known = self._run(params["jaxpr"], given)
         yield from known.wrong
         if self._is_checked or results.is_backward:
             return
@@ -196,17 +197,20 @@ class Walk:
             kept = self._places[id(equation)] = equation, place_at(equation)
         return kept[1]
 
-    def _run(self, program: Any, given: Sequence[State], *, is_backward: bool) -> Known:
+    def _run(self, program: Any, given: Sequence[State]) -> Known:
         """Return what is known of the results of a program, by what is known of its arguments."""
-        key = (id(program), tuple(given), is_backward)
+        backward = self._is_backward
+        key = (id(program), tuple(given), backward)
         if key not in self._walked:
-            self._walked[key] = program, self._walk(program, given, is_backward=is_backward)
+            self._walked[key] = program, self._walk(program, given)
+            self._is_backward = backward
         return self._walked[key][1]
 
-    def _walk(self, program: Any, given: Sequence[State], *, is_backward: bool) -> Known:
+    def _walk(self, program: Any, given: Sequence[State]) -> Known:
         inner = getattr(program, "jaxpr", program)  # a closed program has one inside
         states: dict[Any, State] = dict.fromkeys(inner.constvars, SAME)
         states.update(zip(inner.invars, given, strict=True))
+        backward, is_outermost = self._is_backward, inner is self._mapped.params["jaxpr"]
         wrong: list[WrongSum] = []
         sums: list[tuple[Any, tuple[State, Any]]] = []
 
@@ -214,40 +218,41 @@ class Walk:
             return _literal(var) if isinstance(var, Literal) else states[var]
 
         for equation in inner.eqns:
-            backward = is_backward or _is_backward(equation)
+            self._is_backward = backward or _is_backward(equation)
             own = [read(var) for var in equation.invars]
-            known = self._equation(equation, own, is_backward=backward)
+            known = self._equation(equation, own)
             wrong += known.wrong
             states.update(zip(equation.outvars, known.states, strict=True))
-            if equation.primitive.name in _SUMS and self._is_over(equation) and not backward:
+            is_sum = equation.primitive.name in _SUMS and self._is_over(equation)
+            if is_sum and not self._is_backward:
                 sums += ((equation, each) for each in zip(own, equation.outvars, strict=True))
         readers = _readers(inner)
         for equation, (state, var) in sums:
             ends = set(_ends(var, readers, read))
-            if inner is self._mapped.params["jaxpr"] and not self._is_scaled_later(inner, var):
+            if is_outermost and not self._is_scaled_later(inner, var):
                 ends.discard(_RETURNED)
             wrong += self._summed_again(equation, state, ends)
-        if inner is self._mapped.params["jaxpr"]:
+        if is_outermost:
             self.states = states
         return Known(tuple(map(read, inner.outvars)), tuple(wrong))
 
-    def _equation(self, equation: Any, own: list[State], *, is_backward: bool) -> Known:
+    def _equation(self, equation: Any, own: list[State]) -> Known:
         name = equation.primitive.name
         if name in _COLLECTIVES:
-            return Known(tuple(self._collective(equation, own, is_backward=is_backward)))
+            return Known(tuple(self._collective(equation, own)))
         if name in ("optimization_barrier", "device_put"):
             return Known(tuple(own))
         if name in _CALLS and _CALLS[name] in equation.params:
-            return self._run(equation.params[_CALLS[name]], own, is_backward=is_backward)
+            return self._run(equation.params[_CALLS[name]], own)
         if name == "scan":
-            return self._scan(equation, own, is_backward=is_backward)
+            return self._scan(equation, own)
         if name == "while":
-            return self._while(equation, own, is_backward=is_backward)
+            return self._while(equation, own)
         if name == "cond":
-            return self._cond(equation, own, is_backward=is_backward)
+            return self._cond(equation, own)
         if is_deterministic(name):
             place = partial(self._place, equation)
-            return Known(tuple(computed(equation, own, place, is_backward=is_backward)))
+            return Known(tuple(computed(equation, own, place, is_backward=self._is_backward)))
         return Known(tuple(map(self._stated, equation.outvars)))
 
     def _stated(self, var: Any) -> State:
@@ -261,7 +266,7 @@ class Walk:
         params = equation.params
         return self.axis in _names(params.get("axes", params.get("axis_name")))
 
-    def _collective(self, equation: Any, own: list[State], *, is_backward: bool) -> Iterator[State]:
+    def _collective(self, equation: Any, own: list[State]) -> Iterator[State]:
         name = equation.primitive.name
         is_over = self._is_over(equation)
         if name == "axis_index":
@@ -269,22 +274,20 @@ class Walk:
         elif equation.params.get("axis_index_groups") is not None:
             yield from (UNKNOWN for _ in equation.outvars)
         elif is_over:
-            yield from (self._joined(equation, each, is_backward=is_backward) for each in own)
+            yield from (self._joined(equation, each) for each in own)
         else:
             yield from (self._beside(equation, each) for each in own)
 
-    def _joined(self, equation: Any, state: State, *, is_backward: bool) -> State:
+    def _joined(self, equation: Any, state: State) -> State:
         """Return what is known behind a collective over the axis."""
         name = equation.primitive.name
         if name in _SUMS:
             if state.is_same:
                 return state
-            implicit = self._is_checked and is_backward
+            implicit = self._is_checked and self._is_backward
             return State(Kind.SAME, summed=self._place(equation), is_implicit=implicit)
         if name in _JOINS:
-            return (
-                state if state.kind in (Kind.ZERO, Kind.CONSTANT) and "gather" not in name else SAME
-            )
+            return SAME
         params = equation.params
         if name == "reduce_scatter" and state.is_sum and params["tiled"]:
             return split(params["scatter_dimension"])
@@ -328,40 +331,37 @@ class Walk:
         if state.kind is Kind.PARTIAL and state.used and state.is_product and not ends:
             yield self._found("added", state.used, place)
 
-    def _scan(self, equation: Any, own: list[State], *, is_backward: bool) -> Known:
+    def _scan(self, equation: Any, own: list[State]) -> Known:
         params = equation.params
         consts, carried = params["num_consts"], params["num_carry"]
         fixed, first = own[:consts], own[consts : consts + carried]
         parts = [_shifted(each, -1) for each in own[consts + carried :]]
 
         def turn(carry: Sequence[State]) -> Known:
-            return self._run(params["jaxpr"], (*fixed, *carry, *parts), is_backward=is_backward)
+            return self._run(params["jaxpr"], (*fixed, *carry, *parts))
 
         carry = _settled(first, lambda carry: turn(carry).states[:carried])
         known = turn(carry)
         stacked = (_shifted(each, 1) for each in known.states[carried:])
         return Known((*known.states[:carried], *stacked), known.wrong)
 
-    def _while(self, equation: Any, own: list[State], *, is_backward: bool) -> Known:
+    def _while(self, equation: Any, own: list[State]) -> Known:
         params = equation.params
         asks, works = params["cond_nconsts"], params["body_nconsts"]
         first = own[asks + works :]
 
         def turn(carry: Sequence[State]) -> Known:
             given = (*own[asks : asks + works], *carry)
-            return self._run(params["body_jaxpr"], given, is_backward=is_backward)
+            return self._run(params["body_jaxpr"], given)
 
         carry = _settled(first, lambda carry: turn(carry).states)
-        goes_on = self._run(params["cond_jaxpr"], (*own[:asks], *carry), is_backward=is_backward)
+        goes_on = self._run(params["cond_jaxpr"], (*own[:asks], *carry))
         if not goes_on.states[0].is_same:
             return Known((UNKNOWN,) * len(carry))
         return Known(tuple(carry), turn(carry).wrong)
 
-    def _cond(self, equation: Any, own: list[State], *, is_backward: bool) -> Known:
-        runs = [
-            self._run(branch, own[1:], is_backward=is_backward)
-            for branch in equation.params["branches"]
-        ]
+    def _cond(self, equation: Any, own: list[State]) -> Known:
+        runs = [self._run(branch, own[1:]) for branch in equation.params["branches"]]
         wrong = tuple(each for run in runs for each in run.wrong)
         if not own[0].is_same:
             return Known((UNKNOWN,) * len(equation.outvars), wrong)
