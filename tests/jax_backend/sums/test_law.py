@@ -1,8 +1,7 @@
 """What the walk says of random small programs under `shard_map` is what two devices compute.
 
 A value that is called the same is the same on both devices. The parts of a partial sum add up to
-what one device computes of the whole arrays; split values put together are that, too. What is
-called stale differs between the devices.
+what one device computes of the whole arrays; split values put together are that, too.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from shardspec.jax_backend.sums.walk import Results, Walk
 
 SIZE = 8
 SUMS = ("psum", "psum_invariant")
+JOINS = (*SUMS, "pmax", "all_gather", "all_gather_invariant", "reduce_scatter", "all_to_all")
 SPECS = (
     PartitionSpec("x"),
     PartitionSpec(None, "x"),
@@ -206,13 +206,7 @@ def other_than_one_device(equations: Any, known: dict[Any, State]) -> set[Any]:
     for each in equations:
         given = [var for var in each.invars if not isinstance(var, jax.extend.core.Literal)]
         text = str(each.params)
-        joins = each.primitive.name in (
-            "psum",
-            "pmax",
-            "all_gather",
-            "reduce_scatter",
-            "all_to_all",
-        )
+        joins = each.primitive.name in JOINS
         is_right = all(_is_joined_right(each, known[var]) for var in given)
         hides = any(word in text for word in ("psum", "pmax", "all_gather", "axis_index"))
         literals = len(given) < len(each.invars) and joins
