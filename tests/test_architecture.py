@@ -64,6 +64,8 @@ FOR_ONE_SIBLING = {
     "jax_backend.step.carries": "a pass over steps",
     "jax_backend.step.reshards": "a pass over steps",
     "jax_backend.step.halos": "a pass over steps",
+    "jax_backend.sums.rules": "what one operation does, apart from whole programs",
+    "jax_backend.sums.slots": "where dimensions go, apart from what is known of values",
     "jax_backend.step_lines.rows": "what lines say, apart from how they are spelt",
     "jax_backend.step_lines.spelling": "how lines are spelt, apart from what they say",
     "language.derive_section": "a section whose entries are made from each other's paths",

@@ -287,6 +287,8 @@ TORN_BATCH = of_step(
 )
 COMPILES_TWICE = of_step("SHD517", "a step changes its state's type or layout, and compiles twice")
 GUESSED_PLACEMENT = of_step("SHD518", "nothing says how an argument is sharded, and it is guessed")
+MISSING_SUM = error("SHD519", "a partial sum is used as the complete one", runs="step")
+SUMMED_TWICE = of_step("SHD520", "a value is summed over devices twice")
 
 NOT_CARRIED_OVER = warning("SHD601", "another tool's file says what a spec cannot say, or back")
 IMPORT_DIFFERS = error("SHD602", "the imported spec and the other tool split an array otherwise")

@@ -386,6 +386,36 @@ class Returned:
         return self.argument.array
 
 
+#: What devices may have parts of.
+Part = Literal["sum", "maximum", "minimum"]
+#: A part is used as the whole; the whole is summed again; what all devices have is summed with the
+#: parts; a mean is taken of what JAX has summed.
+SumFault = Literal["missing", "twice", "added", "mean"]
+
+
+class WrongSum(NamedTuple):
+    """A sum over the devices of a mesh axis that code leaves out, or takes too often.
+
+    Attributes:
+      first: what left each device with a part, summed it, or added what all devices have.
+      second: what took the part for the whole, or summed again.
+      ways: the number of devices along the axis.
+      mapped: the `shard_map` that it is in.
+      result: what that returns, where it differs from device to device because of it.
+      is_implicit: whether JAX wrote the first sum.
+    """
+
+    fault: SumFault
+    mesh_axis: str
+    ways: int
+    first: Place
+    second: Place
+    mapped: Place
+    part: Part = "sum"
+    result: str = ""
+    is_implicit: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """What one step computes, sends and holds on one device of a mesh.
@@ -399,6 +429,7 @@ class Step:
       notes: what was assumed: a loop whose rounds are not known, the dearer branch of a `cond`.
       unknown: what could not be counted; the figures it touches are lower bounds.
       returned: state that comes back with another type or layout than it was given with.
+      wrong_sums: sums that code under `shard_map` leaves out or takes too often.
 
     Invariants:
       ticks: every `at`, `born` and `dies` is from 0 to `end`, and `born` <= `dies`.
@@ -416,6 +447,7 @@ class Step:
     notes: tuple[str, ...] = ()
     unknown: tuple[Unknown, ...] = ()
     returned: tuple[Returned, ...] = ()
+    wrong_sums: tuple[WrongSum, ...] = ()
     worked_out: dict[str, object] = field(
         init=False, compare=False, repr=False, default_factory=dict
     )

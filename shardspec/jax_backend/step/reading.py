@@ -107,6 +107,7 @@ def _read(
         tuple(dict.fromkeys(notes)),
         tuple(dict.fromkeys((*unknown, *transfers(given, found.place)))),
         tuple(returned(graph, found.fed, given)),
+        found.wrong_sums,
     )
 
 

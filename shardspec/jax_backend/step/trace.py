@@ -22,7 +22,7 @@ import jax
 from shardspec.diagnostics import ShardspecError
 from shardspec.ir.plan import Attempt, DimSharding, Kind, Origin, Outcome, ParamSharding
 from shardspec.ir.spec import AxisRule, HostMemory, Spec, Target, host_memory, jax_entries
-from shardspec.ir.step import Place, Role
+from shardspec.ir.step import Place, Role, WrongSum
 from shardspec.jax_backend.batch import names_of
 from shardspec.jax_backend.constrain import ActivationResolver
 from shardspec.jax_backend.mesh import has_target_devices, is_abstract
@@ -30,6 +30,7 @@ from shardspec.jax_backend.on_target import asked_at_import, mesh_in_context, on
 from shardspec.jax_backend.shardings import TreePlacer
 from shardspec.jax_backend.step.graph import Split, functions_of
 from shardspec.jax_backend.step.returned import Fed, fed_of, passed_on
+from shardspec.jax_backend.sums.walk import wrong_sums
 from shardspec.jax_backend.train_state import contents_of
 from shardspec.jax_backend.trees import box_test, is_box, leaves_of, path_of, shape_of
 from shardspec.programs.op_names import is_library, shown
@@ -118,6 +119,7 @@ class Traced:
       place: where the function is defined.
       notes: where it may be another program on the target.
       fed: the results that may be given to the next call in place of arguments.
+      wrong_sums: sums over devices that the code leaves out or takes too often.
     """
 
     module: Any
@@ -126,6 +128,7 @@ class Traced:
     place: Place
     notes: tuple[str, ...] = ()
     fed: tuple[Fed, ...] = ()
+    wrong_sums: tuple[WrongSum, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +237,7 @@ def traced(
         with _passed_on(jitted) as leaves:
             is_plain = not hasattr(function, "trace")
             lower = partial(_lowered, resolver.target)
-            outer, notes = _traced_in_context(
+            (outer, sums), notes = _traced_in_context(
                 resolver, jitted, (arrays, named), lower, is_plain=is_plain
             )
         if here is not None:
@@ -258,11 +261,15 @@ def traced(
         _defined_at(function),
         notes,
         tuple(fed_of(lowered, paths, numbers, is_wrapped)),
+        sums,
     )
 
 
-def _lowered(target: Target, found: Any) -> Any:
-    return found.lower(lowering_platforms=(_LOWERED_FOR[platform_of(target)],))
+def _lowered(target: Target, found: Any) -> tuple[Any, tuple[WrongSum, ...]]:
+    """Return a traced function lowered for a target, and its sums that are wrong."""
+    inner = getattr(found, "traced", found)  # `nnx.jit` has its own around that of JAX
+    sums = wrong_sums(inner.jaxpr.jaxpr, [path_of(keys) for keys, _ in _flat(inner.out_info)])
+    return found.lower(lowering_platforms=(_LOWERED_FOR[platform_of(target)],)), sums
 
 
 class Program(NamedTuple):

@@ -1,0 +1,251 @@
+"""What is known of the result of one operation of JAX, by what is known of its operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import jax
+
+from shardspec.ir.step import Place
+from shardspec.jax_backend.sums.slots import Slot, Slots, slots_of
+from shardspec.jax_backend.sums.states import (
+    UNKNOWN,
+    ZERO,
+    Kind,
+    State,
+    same_of,
+    split,
+    stale,
+)
+
+_NAMES = {
+    # shows its first operand in another form
+    "views": """broadcast_in_dim conj convert_element_type copy copy_p dynamic_slice gather imag
+        name pvary real reduce_precision reshape rev sharding_constraint slice split squeeze
+        stop_gradient transpose""",
+    # puts elements of several operands beside each other
+    "puts": """concatenate dynamic_update_slice pad scatter scatter-add scatter_add select_n""",
+    # makes of several numbers the same one
+    "rounds": "sign floor ceil round",
+    # makes elements of different size of equal ones
+    "uneven": """iota rng_bit_generator pad concatenate cumsum cumprod cummax cummin cumlogsumexp
+        scatter scatter-add scatter_add dynamic_update_slice sort gather""",
+    # depends on its operands alone, and is not in `jax.lax`
+    "others": """add_any platform_index ragged_dot random_bits random_fold_in random_gamma
+        random_seed random_split random_unwrap random_wrap threefry2x32""",
+    # is in `jax.lax`, and does not depend on its operands alone
+    "elsewhere": """psum pmax pmin ppermute pbroadcast all_gather all_to_all reduce_scatter
+        axis_index ragged_all_to_all rng_uniform scan while cond after_all create_token""",
+}
+_VIEWS, _PUTS, _ROUNDS, _UNEVEN, _OTHERS, _ELSEWHERE = (
+    frozenset(names.split()) for names in _NAMES.values()
+)
+#: What is linear in its first operand.
+_LINEAR = _VIEWS | {"neg", "reduce_sum", "cumsum", "reduce_window_sum", "div"}
+_ADDS = frozenset(("add", "sub", "add_any"))
+_MULTIPLIES = frozenset(("mul", "dot_general", "conv_general_dilated"))
+
+
+@cache
+def _deterministic() -> set[str]:
+    modules = (jax.lax, jax.lax.linalg)
+    found = (getattr(at, name) for at in modules for name in dir(at) if name.endswith("_p"))
+    names: set[str] = {getattr(each, "name", "") for each in found}
+    return (names | _OTHERS | _VIEWS) - _ELSEWHERE
+
+
+def is_deterministic(name: str) -> bool:
+    """Say whether the result of an operation depends on its operands alone."""
+    return name in _deterministic()
+
+
+def computed(
+    equation: Any, own: Sequence[State], at: Callable[[], Place], *, is_backward: bool
+) -> Iterator[State]:
+    """Yield what is known of each result.
+
+    Args:
+      at: returns the user's line of the operation.
+    """
+    name = equation.primitive.name
+    state = _computed(equation, name, own, at, is_backward=is_backward)
+    for var in equation.outvars:
+        yield state if _is_kept(equation, name, own, state, var) else UNKNOWN
+
+
+def _is_kept(equation: Any, name: str, own: Sequence[State], state: State, var: Any) -> bool:
+    """Say whether a result differs wherever the parts do: a truth value, for one, may not."""
+    if not state.is_partial or not any(each.is_partial for each in own):
+        return True
+    parts = (var for var, each in zip(equation.invars, own, strict=True) if each.is_partial)
+    is_whole = state.kind is Kind.PARTIAL and not any(map(_is_real, parts))
+    return name not in _ROUNDS and (_is_real(var) or (is_whole and var.aval.dtype != bool))
+
+
+def _is_real(var: Any) -> bool:
+    return bool(jax.numpy.issubdtype(var.aval.dtype, jax.numpy.inexact))
+
+
+def _computed(
+    equation: Any, name: str, own: Sequence[State], at: Callable[[], Place], *, is_backward: bool
+) -> State:
+    zeros = [each.kind is Kind.ZERO for each in own]
+    if name in _MULTIPLIES and any(zeros) and not any(each.kind is Kind.SPLIT for each in own):
+        return ZERO
+    if name in _ADDS and any(zeros) and _is_one_shape(equation) and (zeros[1] or name != "sub"):
+        return own[0] if zeros[1] else own[1]
+    if name == "select_n" and not own[0].is_same and all(each.is_partial for each in own[1:]):
+        return stale(own[1], at())
+    if any(each.kind is Kind.UNKNOWN for each in own):
+        return UNKNOWN
+    slots = slots_of(equation)
+    if any(each.is_partial for each in own):
+        return _of_parts(equation, name, own, at)
+    if all(each.is_same for each in own):
+        return _of_same(equation, name, own, slots)
+    return _of_split(equation, own, slots, at, is_backward=is_backward)
+
+
+def _is_one_shape(equation: Any) -> bool:
+    return len({each.aval.shape for each in equation.invars}) == 1
+
+
+def _of_same(equation: Any, name: str, own: Sequence[State], slots: list[Slots] | None) -> State:
+    """Return what is known where all operands are the same on all devices."""
+    put = _put(name, own) if name in _PUTS else own
+    if put and all(each.kind is Kind.ZERO for each in put) and name in _LINEAR | _ADDS | _PUTS:
+        return ZERO
+    if name == "div" and own[0].kind is Kind.ZERO:
+        return ZERO
+    scales = name == "div" and _is_number(equation, own, 1)
+    if name == "mul":
+        scales = _is_number(equation, own, 0) or _is_number(equation, own, 1)
+    state = same_of(own)
+    if state.kind is Kind.SAME:
+        summed = [each for each in own if each.summed is not None]
+        is_first = name in _LINEAR and own[0].summed is not None
+        is_one = name in _ADDS or (name in _MULTIPLIES and len(summed) == 1)
+        if summed and not scales and (is_first or is_one):
+            told = summed[0]
+            state = replace(state, summed=told.summed, is_implicit=told.is_implicit)
+        state = replace(state, is_scaled=scales or any(each.is_scaled for each in own))
+    return replace(state, even=_even(equation, name, own, slots))
+
+
+def _is_number(equation: Any, own: Sequence[State], at: int) -> bool:
+    """Say whether an operand is a number, or many of the same."""
+    rank = len(equation.invars[at].aval.shape)
+    return own[at].kind in (Kind.CONSTANT, Kind.ZERO) or len(own[at].even) == rank
+
+
+def _even(
+    equation: Any, name: str, own: Sequence[State], slots: list[Slots] | None
+) -> frozenset[int]:
+    """Return the dimensions of a result along which all elements are equal."""
+    shape = equation.outvars[0].aval.shape
+    pairs = zip(equation.invars, own, strict=True)
+    is_even = all(
+        len(each.even) == len(var.aval.shape) or each.kind is Kind.ZERO for var, each in pairs
+    )
+    if own and is_even and name not in _UNEVEN:
+        return frozenset(range(len(shape)))
+    if slots is None:
+        return frozenset()
+    held: dict[int, list[bool]] = {}
+    for state, dims in zip(own, slots, strict=True):
+        for dim, slot in enumerate(dims):
+            if slot is not None and slot.part is None:
+                held.setdefault(slot.at, []).append(state.is_even(dim))
+    found = {dim for dim, even in held.items() if all(even)}
+    if name == "broadcast_in_dim":
+        found |= set(range(len(shape))) - held.keys()
+    return frozenset(found)
+
+
+def _of_split(
+    equation: Any,
+    own: Sequence[State],
+    slots: list[Slots] | None,
+    at: Callable[[], Place],
+    *,
+    is_backward: bool,
+) -> State:
+    """Return what is known where some operands are split and the others are the same."""
+    if slots is None:
+        return UNKNOWN
+    found: set[Slot | None] = set()
+    for var, state, dims in zip(equation.invars, own, slots, strict=True):
+        if state.kind is Kind.SPLIT:
+            slot = dims[state.dim] if state.dim < len(dims) else None
+            is_part = slot is not None and slot.part is not None and var.aval.shape[state.dim] == 1
+            found.add(None if is_part or slot is None or slot.is_minor else slot)
+    slot = found.pop()
+    if slot is None or found:
+        return UNKNOWN
+    for state, dims in zip(own, slots, strict=True):
+        for dim, each in enumerate(dims):
+            is_there = each is not None and (each.at, each.part) == (slot.at, slot.part)
+            if is_there and state.is_same and not state.is_even(dim):
+                return UNKNOWN
+            if is_there and state.kind is Kind.SPLIT and state.dim != dim:
+                return UNKNOWN
+    if slot.part is None:
+        return split(slot.at)
+    if equation.primitive.name in _MULTIPLIES and any(each.kind is Kind.ZERO for each in own):
+        return ZERO
+    is_product = equation.primitive.name == "dot_general" and not is_backward
+    return State(Kind.PARTIAL, part=slot.part, born=at(), is_product=is_product)
+
+
+def _of_parts(equation: Any, name: str, own: Sequence[State], at: Callable[[], Place]) -> State:
+    """Return what is known where a device has a part of some operands."""
+    first = next(each for each in own if each.is_partial)
+    if all(each.is_same or each.kind is Kind.PARTIAL for each in own):
+        if name in _VIEWS and own[0] is first and all(each.is_same for each in own[1:]):
+            return own[0]
+        if all(each.part == "sum" for each in own if each.is_partial):
+            found = _of_sums(equation, name, own, at)
+            if found is not None:
+                return found
+    return stale(first, at())
+
+
+def _of_sums(
+    equation: Any, name: str, own: Sequence[State], at: Callable[[], Place]
+) -> State | None:
+    """Return what is known of what is linear in parts of sums; None where it is not linear."""
+    parts = [each for each in own if each.is_partial]
+    first = parts[0]
+    used = next((each.used for each in parts if each.used), None)
+    if name in _ADDS:
+        is_product = all(each.is_product for each in parts)
+        for index, each in enumerate(own):
+            if each.kind in (Kind.SAME, Kind.CONSTANT):
+                number = each.is_scaled or _is_number(equation, own, index)
+                is_product, used = is_product and not number, used or at()
+        return replace(first, used=used, is_product=is_product)
+    if name in _MULTIPLIES:
+        return replace(first, is_product=False) if len(parts) == 1 else None
+    if name in _LINEAR:
+        is_product = first.is_product and name not in ("div", "neg")
+        is_first = own[0] is first and len(parts) == 1
+        return replace(first, is_product=is_product) if is_first else None
+    if name in _PUTS:
+        put = _put(name, own)
+        is_whole = all(each.is_partial or each.kind is Kind.ZERO for each in put)
+        if is_whole and len(parts) == len([each for each in put if each.is_partial]):
+            return replace(first, used=used, is_product=False)
+        return UNKNOWN
+    return None
+
+
+def _put(name: str, own: Sequence[State]) -> Sequence[State]:
+    """Return the operands whose elements an operation puts beside each other."""
+    if name == "select_n":
+        return own[1:]
+    if name == "dynamic_update_slice":
+        return own[:2]
+    return (own[0], own[2]) if "scatter" in name else own
