@@ -81,13 +81,21 @@ def programs(jaxpr: Any) -> Iterator[Any]:
 
 
 def _elements(jaxpr: Any) -> int:
-    """Return how many elements a program computes; the bodies of loops as often as they run."""
+    """Return how many elements a program computes, on all devices and in all iterations."""
     count = 0
     for eqn in jaxpr.eqns:
         inner = [getattr(each, "jaxpr", each) for each in _inside(eqn)]
         own = sum(math.prod(getattr(var.aval, "shape", ())) for var in eqn.outvars)
-        count += eqn.params.get("length", 1) * sum(map(_elements, inner)) if inner else own
+        count += _times(eqn) * sum(map(_elements, inner)) if inner else own
     return count
+
+
+def _times(eqn: Any) -> int:
+    """Return how often the programs in an equation run: by iterations, or by devices."""
+    if eqn.primitive.name != "shard_map":
+        return int(eqn.params.get("length", 1))
+    sizes = dict(eqn.params["mesh"].shape)
+    return math.prod(sizes[axis] for axis in eqn.params["newly_manual_axes"])
 
 
 def _inside(eqn: Any) -> Iterator[Any]:
