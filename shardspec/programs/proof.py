@@ -19,6 +19,7 @@ from shardspec.ir import step as steps
 from shardspec.ir.plan import ParamSharding
 from shardspec.programs.estimates import Estimate, by_line, step_cycles
 from shardspec.programs.memory import NO_ROOM, CompiledMemory
+from shardspec.programs.miscompiled import Miscompiled
 
 #: The share of all bytes that may go over mesh axes without a prediction.
 UNPREDICTED_SHARE = 0.01
@@ -79,6 +80,7 @@ class Proof:
       kept_from: the day of the compile, where it was not made anew.
       flags: that the compiler had, by the variable that they are in.
       what_if: what more flags change, where that was asked for.
+      miscompiled: known faults of compilers that the program has.
 
     Invariants:
       each: the rows hold every byte of both programs once.
@@ -96,6 +98,7 @@ class Proof:
     kept_from: str = ""
     flags: tuple[tuple[str, str], ...] = ()
     what_if: WhatIf | None = None
+    miscompiled: tuple[Miscompiled, ...] = ()
 
     @property
     def rows(self) -> tuple[AxisProof, ...]:
@@ -176,6 +179,8 @@ class Proof:
             yield "it does not fit"
         if self.refusal and NO_ROOM not in self.refusal:
             yield f"{self.compiler} refuses it"
+        if self.miscompiled:
+            yield "the compiler made a wrong program of it"
         if self.difference > self.tolerance:
             shares = percent(self.difference, 1), percent(self.tolerance, 1)
             yield f"{shares[0]} of the bytes differ, and {shares[1]} may"
@@ -326,6 +331,8 @@ def _more(proof: Proof) -> Iterator[str]:
         yield f"{proof.compiler}: {first}"
     if proof.estimated_seconds is not None:
         yield from _longest(proof)
+    for fault in proof.miscompiled:
+        yield f"wrong program: {fault}"
     for note in proof.step.notes:
         yield f"note: {note}"
 

@@ -81,6 +81,7 @@ def _data(proof: Proof) -> Data:
         "unknown": [data_of(uncounted(each)) for each in proof.unknown],
         "refusal": proof.refusal or None,
         "notes": list(proof.step.notes),
+        "miscompiled": [data_of(each) for each in proof.miscompiled],
         "what_if": None if proof.what_if is None else _what_if(proof.what_if),
     }
 

@@ -13,6 +13,7 @@ from typing import Any
 from jax.extend import core
 from jax.sharding import NamedSharding, PartitionSpec
 
+from shardspec.ir.spec import jax_entries
 from shardspec.jax_backend.batch import names_of
 from shardspec.jax_backend.numbers.sizes import TIGHT, Relations
 
@@ -185,7 +186,7 @@ def _axes(value: Any) -> tuple[str, ...]:
 
 def _use(facts: Facts, spec: Any) -> None:
     if isinstance(spec, PartitionSpec):
-        for entry in spec:
+        for entry in (*jax_entries(spec), *((each,) for each in spec.unreduced | spec.reduced)):
             if entry is not PartitionSpec.UNCONSTRAINED:
                 facts.axes.update(dict.fromkeys(names_of(entry)))
 
@@ -200,7 +201,7 @@ def single_slices(closed: Any) -> Iterator[tuple[str, ...]]:
             continue
         body = eqn.params["jaxpr"]
         for var, spec in zip(body.invars, eqn.params["in_specs"], strict=True):
-            for dim, entry in enumerate(spec):
+            for dim, entry in enumerate(jax_entries(spec)):
                 axes = names_of(entry)
                 if axes and var.aval.shape[dim] > 1 and _is_first_alone(body, var, dim):
                     yield axes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -62,13 +63,14 @@ class StepFunction:
         spec, target = small_spec(self.spec, self.target, sizes, mesh)
         devices = jax.devices()[: target.mesh.device_count]
         other = self.on(spec, target.name, devices)
-        if self.args is None:
-            made = self.function(other)
-            function, args = made[0], tuple(made[1])
-            program = program_of(other, function, list(args), {})
-        else:
-            args = self.args
-            program = self._as(other)
+        with _in_context(other.mesh):
+            if self.args is None:
+                made = self.function(other)
+                function, args = made[0], tuple(made[1])
+                program = program_of(other, function, list(args), {})
+            else:
+                args = self.args
+                program = self._as(other)
         _refuse_other_mesh(program, other.mesh)
         values = jax.tree_util.tree_leaves(args)
         stated = tuple(each if hasattr(each, "__array__") else None for each in values)
@@ -86,6 +88,13 @@ class StepFunction:
         finally:
             own.update(kept)
             jax.clear_caches()
+
+
+def _in_context(mesh: Any) -> contextlib.AbstractContextManager[Any]:
+    """Return the mesh as that of the context, where the caller has one or types are explicit."""
+    around: Any = jax.sharding.get_abstract_mesh()
+    is_explicit = jax.sharding.AxisType.Explicit in mesh.axis_types
+    return contextlib.nullcontext() if around.empty and not is_explicit else jax.set_mesh(mesh)
 
 
 def _without_place(leaf: Any) -> Any:

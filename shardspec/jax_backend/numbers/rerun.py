@@ -22,6 +22,7 @@ import numpy as np
 from jax.extend import core
 from jax.sharding import NamedSharding, PartitionSpec
 
+from shardspec.ir.spec import jax_entries
 from shardspec.ir.step import Place
 from shardspec.jax_backend.batch import names_of
 from shardspec.programs.op_names import is_library, shown
@@ -43,7 +44,7 @@ _AS_IS = frozenset(("reduce_precision", "optimization_barrier", "pvary", "copy",
 #: What only gives an array another form: not watched.
 _FORMS = frozenset(
     (
-        *("broadcast_in_dim", "reshape", "transpose", "squeeze", "expand_dims", "iota", "copy"),
+        *("broadcast_in_dim", "reshape", "transpose", "squeeze", "expand_dims", "copy"),
         *("convert_element_type", "stop_gradient", "neg", "pvary", "axis_index"),
         *("sharding_constraint", "reshard"),
     )
@@ -442,7 +443,7 @@ class Rerun:
         )(*(each.value for each in given))
         watched += seen
         for each, spec in zip(about, params["out_specs"], strict=True):
-            split = frozenset(name for entry in spec for name in names_of(entry))
+            split = frozenset(name for entry in jax_entries(spec) for name in names_of(entry))
             self.ends.append(End(each.marks, split, scope.at(eqn)))
         return [_Known(value, each.marks) for value, each in zip(made, about, strict=True)]
 
@@ -492,6 +493,8 @@ def _with_open(sharding: Any, dims: Any, rank: int) -> PartitionSpec | None:
     spec = getattr(sharding, "spec", None)
     if spec is None:
         return None
-    entries = [*spec, *(None,) * (rank - len(spec))]
+    stated = jax_entries(spec)
+    entries = [*stated, *(None,) * (rank - len(stated))]
     opened = PartitionSpec.UNCONSTRAINED
-    return PartitionSpec(*(opened if at in dims else each for at, each in enumerate(entries)))
+    made = (opened if at in dims else each for at, each in enumerate(entries))
+    return PartitionSpec(*made, unreduced=spec.unreduced, reduced=spec.reduced)

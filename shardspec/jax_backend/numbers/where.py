@@ -177,17 +177,32 @@ def _sources(many: Watched, states: Sequence[State], at: int) -> list[int]:
 def _what(many: Watched, states: Sequence[State], at: int, axes: Sequence[str]) -> str:
     mark = many.marks[at]
     over = " and ".join(f"`{axis}`" for axis in axes)
-    kinds = {states[each] for each in _sources(many, states, at)}
+    sources = _sources(many, states, at)
+    kinds = {states[each] for each in sources}
     if mark.primitive == "random_bits":
         return f"every device along {over} draws the same random numbers for other data"
     if mark.primitive in _SUMS and "same" in kinds:
         return f"sums over {over} a value that is already the same on every device"
     if mark.primitive in _MOVES:
         return f"does not give the array of one device in its order along {over}"
-    pending = next((_PENDING[each] for each in kinds if each in _PENDING), None)
+    pending = next((each for each in sources if states[each] in _PENDING), None)
     if pending is not None:
-        return f"uses {pending} over {over} as if it were complete"
+        made = many.marks[_origin(many, states, pending)].place
+        where = f" (of {made})" if made.is_known and made != mark.place else ""
+        return f"uses {_PENDING[states[pending]]} over {over}{where} as if it were complete"
     return f"is the first value that differs when {over} is larger than 1"
+
+
+def _origin(many: Watched, states: Sequence[State], at: int) -> int:
+    """Return where a value began to be a part: what it is made of is not one."""
+    seen = {at}
+    while True:
+        before = (each for each in _sources(many, states, at) if states[each] in _PENDING)
+        found = next((each for each in before if each not in seen), None)
+        if found is None:
+            return at
+        seen.add(found)
+        at = found
 
 
 def _at_end(many: Watched, states: Sequence[State], axes: Sequence[str]) -> FirstDifference | None:

@@ -22,6 +22,7 @@ from shardspec.jax_backend.xla.compiling import Compile, Compiling, Tell
 from shardspec.jax_backend.xla.surroundings import flags_here
 from shardspec.programs.costs import compiled_cost
 from shardspec.programs.memory import HeldValue, memory_of_stats
+from shardspec.programs.miscompiled import miscompiled
 from shardspec.programs.proof import Proof, WhatIf, with_causes
 from shardspec.programs.reading import ReadProgram, read_program
 from shardspec.topology.placement import Order
@@ -208,6 +209,7 @@ def _proof(
         estimates,
         made.date if made.was_kept else "",
         made.flags,
+        miscompiled=miscompiled(program, cost.target.mesh),
     )
 
 

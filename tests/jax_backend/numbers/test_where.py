@@ -1,0 +1,81 @@
+"""How values of devices stand for that of one, and where the first wrong one is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shardspec.ir.step import Place
+from shardspec.jax_backend.numbers.rerun import End, Mark
+from shardspec.jax_backend.numbers.where import Watched, _state, first_difference
+
+ONE = np.random.default_rng(0).standard_normal((4, 6)).astype("float32")
+PART = ONE * 0.25
+
+
+@pytest.mark.parametrize(
+    ("many", "state"),
+    [
+        (np.stack([ONE, ONE]), "same"),
+        (np.stack([ONE[:2], ONE[2:]]), "split"),
+        (np.stack([ONE[:, :3], ONE[:, 3:]]), "split"),
+        (np.stack([PART, ONE - PART]), "sum"),
+        (np.stack([2 * PART, 2 * ONE - 2 * PART]), "mean"),
+        (np.stack([ONE, ONE - 1]), "largest"),
+        (np.stack([ONE[2:], ONE[:2]]), "wrong"),
+        (np.stack([ONE, 2 * ONE]), "wrong"),
+    ],
+)
+def test_how_two_devices_stand_for_one(many: np.ndarray, state: str) -> None:
+    assert _state(ONE[None], many) == state
+
+
+def mark(primitive: str, line: int, *sources: int) -> Mark:
+    return Mark(primitive, Place("step.py", line), ("devices",), sources, (4, 6), 0)
+
+
+def test_a_part_used_as_whole_is_named_with_the_line_that_made_it() -> None:
+    marks = [mark("dot_general", 3), mark("mul", 4, 0), mark("exp", 5, 1)]
+    one = Watched(marks, [ONE[None], 2 * ONE[None], np.exp(2 * ONE)[None]], [(2,)], [])
+    parts = np.stack([PART, ONE - PART])
+    many = Watched(marks, [parts, 2 * parts, np.exp(2 * parts)], [(2,)], [])
+    found = first_difference(one, many, ["tensor"], [0])
+    assert found is not None
+    assert (found.place.line, found.operation) == (5, "exp")
+    assert found.what == "uses a partial sum over `tensor` (of step.py:3) as if it were complete"
+
+
+def test_a_part_that_is_returned_as_whole_is_found_at_the_end() -> None:
+    marks = [mark("dot_general", 3)]
+    parts = np.stack([PART, ONE - PART])
+    end = End((0,), frozenset(), Place("step.py", 9))
+    one, many = (Watched(marks, [each], [(0,)], [end]) for each in (ONE[None], parts))
+    found = first_difference(one, many, ["data"], [0])
+    assert found is not None
+    assert found.what == "is a partial sum over `data`, and `shard_map` returns it as complete"
+
+
+def test_what_comes_right_again_is_passed_over() -> None:
+    marks = [mark("exp", 2), mark("add", 3, 0), mark("sin", 4, 1), mark("cos", 5, 2)]
+    odd = np.stack([ONE + 1, ONE - 2])
+    one = Watched(marks, [ONE[None]] * 4, [(3,)], [])
+    same = np.stack([ONE, ONE])
+    found = first_difference(one, Watched(marks, [odd, same, same, odd], [(3,)], []), ["data"], [0])
+    assert found is not None
+    assert found.place.line == 5
+
+
+def test_the_first_iteration_that_is_wrong_decides() -> None:
+    """What one iteration makes wrong is wrong in all that follow, from their first line on."""
+    wraps = ("iterations",)
+    carry, out = (
+        Mark(name, Place("step.py", line), wraps, sources, (6,), -1)
+        for name, line, sources in (("carry", 1, (1,)), ("sin", 2, (0,)))
+    )
+    wrong = ONE.copy()
+    wrong[1:] += 1
+    one = Watched([carry, out], [ONE, ONE], [(1,)], [])
+    many = Watched([carry, out], [wrong, ONE + 1], [(1,)], [])
+    found = first_difference(one, many, ["data"], [0])
+    assert found is not None
+    assert found.place.line == 2
