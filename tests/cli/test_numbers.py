@@ -139,6 +139,17 @@ def test_one_slice_for_each_device_is_said(folder: Path) -> None:
     assert "takes one slice for each device" in result.output
 
 
+def test_what_cpus_cannot_run_exits_2(folder: Path) -> None:
+    text = STEP.replace("WHAT", "pmean").replace(
+        "out = jnp.tanh", "x = jax.ffi.ffi_call('not_there', x)(x)\n        out = jnp.tanh"
+    )
+    Path("counted.py").write_text(text)
+    result = run("-t", "pod")
+    assert result.exit_code == 2, result.output
+    assert "does not run on one device" in result.output
+    assert "Traceback" not in result.output
+
+
 def test_numbers_needs_a_step(folder: Path) -> None:
     result = CliRunner().invoke(cli, ["verify", "spec.yaml", "--numbers"])
     assert result.exit_code == 2

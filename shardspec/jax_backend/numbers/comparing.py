@@ -184,7 +184,11 @@ class _Comparison:
         if not axes:
             return
         self.tell("running it on one device")
-        self._run_on_one()
+        try:
+            self._run_on_one()
+        except _FAILURES as error:
+            self.untried = dict.fromkeys(axes, f"it does not run on one device: {_reason(error)}")
+            return
         for mesh in meshes_of(axes, facts.rings):
             found = self._tried(mesh)
             if found:

@@ -275,13 +275,20 @@ class Rerun:
                 return values
             target = spec if scope.axes else NamedSharding(self.mesh, spec)
             return [jax.lax.with_sharding_constraint(values[0], target)]
-        changed = {key: self._param(value) for key, value in params.items()}
         if name == "pallas_call":
-            changed["interpret"] = True
+            return self._kernel(eqn, values)
+        changed = {key: self._param(value) for key, value in params.items()}
         found: Any = eqn.primitive.get_bind_params(changed)
         functions, bound = found if isinstance(found, tuple) else ((), found)
         made = eqn.primitive.bind(*functions, *values, **bound)
         return list(made) if eqn.primitive.multiple_results else [made]
+
+    def _kernel(self, eqn: Any, values: list[Any]) -> list[Any]:
+        """Return what a kernel computes, interpreted, at the widths that its program states."""
+        pairs = zip(eqn.invars, values, strict=True)
+        own = [jnp.asarray(value).astype(var.aval.dtype) for var, value in pairs]
+        made = eqn.primitive.bind(*own, **(eqn.params | {"interpret": True}))
+        return [self._widened(each) for each in made]
 
     def _param(self, value: Any) -> Any:
         if isinstance(value, np.dtype) and jnp.issubdtype(value, jnp.floating):

@@ -27,6 +27,8 @@ State = Literal["same", "split", "sum", "mean", "largest", "wrong", "unknown"]
 
 #: A difference up to this share of the largest value is rounding.
 _ROUNDING = 1e-4
+#: What is larger stands for a score that is masked, and says nothing of the size of others.
+_MASKED = 1e9
 _PENDING: dict[State, str] = {
     "sum": "a partial sum",
     "mean": "a mean over a part",
@@ -118,11 +120,12 @@ def _by_device(value: Any, mark: Mark, is_whole: bool) -> Any:
 
 def _state(one: Any, many: Any) -> State:
     expected = one[0]
-    scale = float(np.abs(expected).max(initial=0.0)) * _ROUNDING
+    sizes = np.abs(expected[np.abs(expected) < _MASKED])
+    scale = float(sizes.max(initial=0.0)) * _ROUNDING
 
     def equal(value: Any) -> bool:
         return value.shape == expected.shape and bool(
-            np.isclose(value, expected, rtol=0, atol=scale, equal_nan=True).all()
+            np.isclose(value, expected, rtol=_ROUNDING, atol=scale, equal_nan=True).all()
         )
 
     if all(map(equal, many)):

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import pallas as pl
 from jax.sharding import PartitionSpec as P
 
 from shardspec.jax_backend.numbers.rerun import Rerun
@@ -91,6 +92,20 @@ def test_every_float_has_one_width() -> None:
     outs, _ = ran(Rerun(mesh_of(1), F32), closed)
     assert {out.dtype for out in outs} == {F32}
     np.testing.assert_allclose(outs[0], X @ X.T, rtol=1e-5, atol=1e-5)
+
+
+def test_a_kernel_is_interpreted() -> None:
+    def kernel(x_ref: Any, y_ref: Any) -> None:
+        y_ref[...] = jnp.sin(x_ref[...])
+
+    def step(x: Any) -> Any:
+        shape = jax.ShapeDtypeStruct(x.shape, jnp.bfloat16)
+        return pl.pallas_call(kernel, out_shape=shape)(x.astype(jnp.bfloat16)) * 2
+
+    closed = jax.make_jaxpr(step)(X)
+    (out,), _ = ran(Rerun(mesh_of(1), F32), closed)
+    assert out.dtype == F32
+    np.testing.assert_allclose(out, 2 * np.sin(X), atol=0.02)
 
 
 def sharded(mesh: Any, *, check_vma: bool) -> Callable[[Any], Any]:

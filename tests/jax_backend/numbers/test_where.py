@@ -30,6 +30,15 @@ def test_how_two_devices_stand_for_one(many: np.ndarray, state: str) -> None:
     assert _state(ONE[None], many) == state
 
 
+def test_a_masked_score_says_nothing_of_the_size_of_others() -> None:
+    masked = ONE.copy()
+    masked[:, 0] = np.finfo("float32").min
+    other = masked.copy()
+    other[:, 1] += 1
+    assert _state(masked[None], np.stack([masked, masked])) == "same"
+    assert _state(masked[None], np.stack([other, other])) == "wrong"
+
+
 def mark(primitive: str, line: int, *sources: int) -> Mark:
     return Mark(primitive, Place("step.py", line), ("devices",), sources, (4, 6), 0)
 
