@@ -66,7 +66,7 @@ class Numbers:
       first: None where it is not known.
       untried: why the sharded step could not be run, by mesh axis.
       sizes: that became small, with the small ones; `written` are those in code.
-      unstable: outputs that are not finite, or differ by rounding alone.
+      unstable: outputs without a finite number on one device, which are not compared.
       device_random: lines whose random numbers depend on the device; both runs used constants.
     """
 
@@ -92,10 +92,10 @@ class Numbers:
 
     @property
     def verdict(self) -> Verdict:
-        """Return `untried` also where some mesh axis that the step uses was not tried."""
+        """Return `untried` also where an axis in use, or an output, was not compared."""
         if self.differences:
             return "different"
-        return "untried" if self.untried or not self.meshes else "same"
+        return "untried" if self.untried or self.unstable or not self.meshes else "same"
 
 
 def numbers_lines(numbers: Numbers) -> list[str]:
@@ -114,9 +114,12 @@ def _headline(numbers: Numbers) -> str:
         return f"DIFFERENT: {len(paths)} of {count} differ from one device"
     if not numbers.meshes:
         return "NOT COMPARED with one device"
-    if numbers.verdict == "untried":
+    if numbers.untried:
         axes = listed([axis for axis, _ in numbers.untried])
         return f"the same in all of {count} where it could be tried; NOT COMPARED over {axes}"
+    if numbers.unstable:
+        some = f"{len(numbers.unstable)} of {count}"
+        return f"NOT COMPARED in {some}: no finite number on one device; the same in the others"
     return f"the same: all of {count} equal those of one device"
 
 
@@ -133,7 +136,7 @@ def _facts(numbers: Numbers) -> Iterator[tuple[str, str]]:
     for axis, why in numbers.untried:
         yield "untried", f"{axis}: {why}"
     if numbers.unstable:
-        yield "unstable", f"{listed(numbers.unstable)}: not finite on one device, not compared"
+        yield "unstable", f"{listed(numbers.unstable)}: give values by `--inputs MODULE:FUNCTION`"
     for place in numbers.device_random:
         yield "random", f"{place} depends on the device: replaced by a constant in both runs"
     if numbers.sizes:

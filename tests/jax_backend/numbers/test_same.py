@@ -193,6 +193,13 @@ def test_a_size_may_stay(run) -> None:
         run(kept=("nothing",))
 
 
+def test_what_is_not_finite_is_not_called_the_same(run) -> None:
+    numbers, _ = run('jax.lax.psum(loss, "data")', 'jax.lax.psum(loss, "data") * jnp.nan')
+    assert numbers.verdict == "untried"
+    assert numbers.unstable == ("2",)
+    assert "NOT COMPARED in 1 of" in str(numbers)
+
+
 def test_each_axis_is_tried_once_at_least() -> None:
     axes = ["a", "b", "c", "d", "e"]
     found = list(meshes_of(axes, {"c": None}))
