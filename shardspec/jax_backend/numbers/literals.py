@@ -23,6 +23,7 @@ from typing import Any
 from shardspec.jax_backend.numbers.sizes import SmallSizes
 from shardspec.programs.op_names import is_library, shown
 
+_MOST_MODULES = 1000
 #: What code counts with, and what a number is called that stands in it.
 _RANGE = "range"
 
@@ -84,7 +85,8 @@ class _Loader(importlib.machinery.SourceFileLoader):
         """Return the code with its numbers replaced."""
         tree = ast.parse(Path(self.path).read_bytes(), self.path)
         smaller = _Smaller(self.path, self._finder.sizes)
-        code: CodeType = compile(smaller.visit(tree), self.path, "exec", dont_inherit=True)
+        made: Any = smaller.visit(tree)
+        code = self.source_to_code(made, self.path)
         self._finder.written += smaller.written
         return code
 
@@ -114,22 +116,41 @@ class _Smaller(ast.NodeTransformer):
         return ast.copy_location(ast.Constant(small), node)
 
 
-def loops_written() -> Iterator[str]:
-    """Yield what the numbers are called that the user's modules count to: `for i in range(N)`."""
+def loops_written(module: str) -> Iterator[str]:
+    """Yield what the numbers are called that a module counts to: `for i in range(N)`.
+
+    Args:
+      module: its name; those of the user's that it is made of are read, too.
+    """
     yield _RANGE
-    for tree in _trees():
+    for tree in _trees(module):
         for each in ast.walk(tree):
             if isinstance(each, ast.Call) and getattr(each.func, "id", "") == _RANGE:
                 names = (getattr(arg, "id", getattr(arg, "attr", "")) for arg in each.args)
                 yield from filter(None, names)
 
 
-def _trees() -> Iterator[ast.AST]:
-    """Yield the syntax trees of the user's modules."""
-    for file in {getattr(each, "__file__", None) or "" for each in list(sys.modules.values())}:
-        if is_users(file):
-            with contextlib.suppress(OSError, SyntaxError, ValueError):
-                yield ast.parse(Path(file).read_bytes(), file)
+def _trees(module: str) -> Iterator[ast.AST]:
+    """Yield the syntax trees of a module and of those of the user's that its names come from."""
+    waiting, seen = [module], set[str]()
+    while waiting and len(seen) < _MOST_MODULES:
+        name = waiting.pop()
+        found = sys.modules.get(name) if name not in seen else None
+        seen.add(name)
+        file = getattr(found, "__file__", None) or ""
+        if found is None or not is_users(file):
+            continue
+        with contextlib.suppress(OSError, SyntaxError, ValueError):
+            yield ast.parse(Path(file).read_bytes(), file)
+        for value in list(vars(found).values()):
+            owner = value.__name__ if isinstance(value, ModuleType) else _owner(value)
+            waiting += [owner] if isinstance(owner, str) else []
+
+
+def _owner(value: Any) -> Any:
+    with contextlib.suppress(Exception):  # any object may stand in a module
+        return getattr(value, "__module__", None)
+    return None
 
 
 def _named(node: ast.AST) -> Iterator[tuple[int, str]]:
@@ -166,9 +187,12 @@ def is_users(file: str) -> bool:
     return file.endswith(".py") and not is_installed and not is_library(os.path.abspath(file))
 
 
-def numbers_written() -> Iterator[tuple[str, int]]:
-    """Yield the integers that are written in the user's modules, with what each is called."""
-    for tree in _trees():
+def numbers_written(module: str) -> Iterator[tuple[str, int]]:
+    """Yield the integers that are written in a module and those of the user's that it is made of.
+
+    Each with what it is called.
+    """
+    for tree in _trees(module):
         names = dict(pair for each in ast.walk(tree) for pair in _named(each))
         for each in ast.walk(tree):
             if isinstance(each, ast.Constant) and type(each.value) is int:

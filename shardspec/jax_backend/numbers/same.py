@@ -74,6 +74,7 @@ def _ways(code: StepCode, facts: Facts, asked: Asked) -> Iterator[tuple[StepCode
     make the width of a head of two other sizes. And arrays may have sizes that the spec does not
     state, or not be made by the code.
     """
+    module = code.name.partition(":")[0]
     own = {axis.name: axis.size for axis in code.spec.logical_axes if axis.size is not None}
     unknown = [name for name in asked.kept if name not in own]
     if unknown:
@@ -82,11 +83,11 @@ def _ways(code: StepCode, facts: Facts, asked: Asked) -> Iterator[tuple[StepCode
     if facts.elements <= _SMALL_STEP:
         yield code, SmallSizes()
         return
-    named = [*numbers_written(), *own.items()]
+    named = [*numbers_written(module), *own.items()]
     in_code = {size for _, size in named} & facts.sizes
     arguments = {size for shape in code.shapes for size in shape}
     wanted = in_code | arguments | {*own.values()}
-    kept, loops = [own[name] for name in asked.kept], [*loops_written()]
+    kept, loops = [own[name] for name in asked.kept], [*loops_written(module)]
     sizes = small_sizes(named, wanted, facts.relations, kept, loops)
     yield code, sizes
     yield code, small_sizes(named, wanted, facts.relations, kept, loops, TIGHT)
