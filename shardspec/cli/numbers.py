@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from shardspec.cli import options
 from shardspec.cli.request import Request
 from shardspec.cli.steps import plan_on_target, step_and_folder
-from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, progress, show, width_of
+from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail, progress, width_of
 from shardspec.diagnostics import ShardspecError
 from shardspec.versions import NUMBERS_JSON, PACKAGE
 
@@ -127,19 +127,13 @@ def _print(request: Request, found: Sequence[Numbers]) -> None:
     from shardspec.diagnostics.lines import fitted
     from shardspec.programs.numbers import numbers_data, numbers_lines
 
-    lines = [line for each in found for line in (*numbers_lines(each), "")][:-1]
     if request.form == "json":
         data = {
             "schema": NUMBERS_JSON,
             "made_by": f"shardspec {PACKAGE}",
             "targets": [numbers_data(each) for each in found],
         }
-        text = json.dumps(data, indent=2)
-    else:
-        text = "\n".join(map(str, lines))
-    if request.output:
-        request.write_to(request.output, f"{text}\n")
-    elif request.form == "json":
-        echo(text)
-    else:
-        show(fitted(lines, width_of()))
+        request.write(f"{json.dumps(data, indent=2)}\n")
+        return
+    lines = [line for each in found for line in (*numbers_lines(each), "")][:-1]
+    request.show(lines if request.output else fitted(lines, width_of()))

@@ -147,6 +147,18 @@ class _Expected(NamedTuple):
     noisy: list[list[Result]]
 
 
+class _Compared(NamedTuple):
+    """The step on a mesh, and what differs there.
+
+    Attributes:
+      seed: of the values that showed it.
+    """
+
+    trial: Trial
+    found: list[OutputDifference]
+    seed: int = 0
+
+
 @dataclass
 class _Comparison:
     """A step on one device, and on meshes.
@@ -156,7 +168,6 @@ class _Comparison:
       found: what differs, on the first mesh where something does.
       axes: the mesh axes at fault.
       untried: why meshes could not be tried, by axis.
-      seed: of the values that showed what differs.
     """
 
     code: Code
@@ -170,8 +181,8 @@ class _Comparison:
     first: FirstDifference | None = None
     untried: dict[str, str] = field(default_factory=dict)
     device_random: dict[Place, None] = field(default_factory=dict)
-    seed: int = 0
     _expected: dict[int, _Expected] = field(default_factory=dict)
+    _compared: dict[tuple[tuple[str, int], ...], _Compared] = field(default_factory=dict)
     _runner: Runner | None = None
 
     @property
@@ -228,7 +239,7 @@ class _Comparison:
         """Return what differs on a mesh; note a mesh that cannot be tried."""
         long = [name for name, size in mesh.items() if size > 1]
         try:
-            found = self._differences(mesh)
+            found = self._on(mesh).found
         except (*_FAILURES, _UntriedError) as error:
             if len(long) > 1:
                 return next(filter(None, map(self._tried, self._alone(mesh))), [])
@@ -242,7 +253,14 @@ class _Comparison:
             if size > 1:
                 yield {name: size}
 
-    def _differences(self, mesh: Sizes) -> list[OutputDifference]:
+    def _on(self, mesh: Sizes) -> _Compared:
+        """Return what differs on a mesh; each mesh is run once."""
+        key = tuple(mesh.items())
+        if key not in self._compared:
+            self._compared[key] = self._run_on(mesh)
+        return self._compared[key]
+
+    def _run_on(self, mesh: Sizes) -> _Compared:
         text = " ".join(f"{name}={size}" for name, size in mesh.items() if size > 1)
         self.tell(f"running it on {text}")
         trial = self.code.small(self.sizes, mesh)
@@ -253,9 +271,8 @@ class _Comparison:
             again = self._of_seed(runner, trial, seed + _AGAIN) if found else {}
             both = [each for key, each in found.items() if key in again]
             if both:
-                self.seed = seed
-                return both
-        return []
+                return _Compared(trial, both, seed)
+        return _Compared(trial, [])
 
     def _of_seed(
         self, runner: Runner, trial: Trial, seed: int
@@ -289,22 +306,21 @@ class _Comparison:
 
     def _differs(self, mesh: Sizes) -> bool:
         try:
-            return bool(self._differences(mesh))
+            return bool(self._on(mesh).found)
         except (*_FAILURES, _UntriedError):
             return False
 
     def _look(self, names: Sequence[str], mesh: Sizes) -> None:
-        found = self.found if len(mesh) == len(self.meshes[0]) else self._differences(mesh)
+        trial, found, seed = self._on(mesh)
         call = min(each.call for each in found) - 1
         places = {path: at for at, path in enumerate(self.one.program.results)}
         wrong = [places[each.path] for each in found if each.call == call + 1]
-        trial = self.code.small(self.sizes, mesh)
-        one, many = (self._watched(each, call) for each in (self.one, trial))
+        one, many = (self._watched(each, call, seed) for each in (self.one, trial))
         self.first = first_difference(one, many, names, wrong)
 
-    def _watched(self, trial: Trial, call: int) -> Watched:
+    def _watched(self, trial: Trial, call: int, seed: int) -> Watched:
         runner = Runner(trial, self.width, is_watched=True)
-        marks, values = runner.watched(_shaped(self._expect(self.seed).values, trial), call)
+        marks, values = runner.watched(_shaped(self._expect(seed).values, trial), call)
         return Watched(marks, values, runner.rerun.results, runner.rerun.ends)
 
 
@@ -338,6 +354,6 @@ def _shaped(values: Sequence[Any], trial: Trial) -> list[Any]:
 def _reason(error: Exception) -> str:
     if isinstance(error, ShardspecError):
         found = error.diagnostics[0]
-        where = f" at {found.labels[0].span.source.name}" if found.labels else ""
+        where = f" at {found.labels[0].span.place}" if found.labels else ""
         return f"{found.message}{where}"
     return str(error).strip().partition("\n")[0][:_LONGEST]

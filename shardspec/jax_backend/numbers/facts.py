@@ -126,7 +126,7 @@ def _groups(
     left, right = [each for each in before if each != 1], [each for each in after if each != 1]
     while left and right:
         mine, yours = [left.pop(0)], [right.pop(0)]
-        while (a := _product(mine)) != (b := _product(yours)):
+        while (a := math.prod(mine)) != (b := math.prod(yours)):
             side, rest = (mine, left) if a < b else (yours, right)
             if not rest:
                 return
@@ -135,13 +135,6 @@ def _groups(
             yield tuple(yours), mine[0]
         elif len(yours) == 1 < len(mine):
             yield tuple(mine), yours[0]
-
-
-def _product(sizes: list[int]) -> int:
-    found = 1
-    for each in sizes:
-        found *= each
-    return found
 
 
 def _sliced(facts: Facts, jaxpr: Any) -> None:

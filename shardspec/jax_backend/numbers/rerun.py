@@ -40,7 +40,7 @@ _CALLS = frozenset(
 )
 _PROGRAMS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 #: What only says something about an array, prints it, or rounds it to a narrower type.
-_AS_IS = frozenset(("reduce_precision", "optimization_barrier", "pvary", "copy", "copy_p"))
+_AS_IS = frozenset(("reduce_precision", "optimization_barrier", "copy", "copy_p"))
 #: What only gives an array another form: not watched.
 _FORMS = frozenset(
     (
@@ -61,16 +61,12 @@ class Mark:
       place: the user's line.
       wraps: what the value is wrapped in, outermost first.
       sources: the marks of the values that it is computed from.
-      shape: of the value, without wraps.
-      region: the `shard_map` that it is in, by number; -1 outside.
     """
 
     primitive: str
     place: Place
     wraps: tuple[Wrap, ...]
     sources: tuple[int, ...]
-    shape: tuple[int, ...]
-    region: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +93,6 @@ class _Scope:
 
     wraps: tuple[Wrap, ...] = ()
     axes: tuple[str, ...] = ()
-    region: int = -1
     is_watched: bool = False
     place: Place = field(default_factory=Place)
 
@@ -136,7 +131,6 @@ class Rerun:
     device_random: dict[Place, None] = field(default_factory=dict)
     ends: list[End] = field(default_factory=list)
     results: list[tuple[int, ...]] = field(default_factory=list)
-    _regions: int = 0
 
     def __call__(self, closed: core.ClosedJaxpr, leaves: Sequence[Any]) -> tuple[list[Any], Any]:
         """Return what a program computes, and its watched values by their marks.
@@ -145,7 +139,6 @@ class Rerun:
         """
         self.marks.clear()
         self.ends.clear()
-        self._regions = 0
         given = [_Known(self._widened(each)) for each in leaves]
         scope = _Scope(is_watched=self.is_watched)
         outs, watched = self._program(closed.jaxpr, closed.consts, given, scope)
@@ -217,7 +210,7 @@ class Rerun:
         if name == "random_bits" and is_of_device:
             self.device_random.setdefault(scope.at(eqn))
             outs = [_middle_bits(eqn)]
-        elif name in _AS_IS and name != "pvary":
+        elif name in _AS_IS:
             outs = values
         else:
             outs = self._bound(eqn, values, scope)
@@ -252,8 +245,7 @@ class Rerun:
         """Mark a value where this is a watched run."""
         if not scope.is_watched or not _is_number(known.value):
             return
-        shape = tuple(known.value.shape)
-        mark = Mark(name, scope.at(eqn), scope.wraps, known.marks, shape, scope.region)
+        mark = Mark(name, scope.at(eqn), scope.wraps, known.marks)
         known.marks = (len(self.marks),)
         self.marks.append(mark)
         watched.append(known.value)
@@ -335,12 +327,11 @@ class Rerun:
         closed, fixed, carried = params["jaxpr"], params["num_consts"], params["num_carry"]
         wrap: Wrap = "reversed" if params["reverse"] else "iterations"
         inner = replace(scope, wraps=(*scope.wraps, wrap), place=scope.at(eqn))
-        start, regions, ends = len(self.marks), self._regions, len(self.ends)
+        start, ends = len(self.marks), len(self.ends)
         about: list[_Known] = []
 
         def body(carry: Any, xs: Any) -> Any:
             del self.marks[start:], self.ends[ends:]
-            self._regions = regions
             now = (*(each.value for each in given[:fixed]), *carry, *xs)
             whole = [
                 _Known(value, each.marks, each.is_of_device)
@@ -420,17 +411,15 @@ class Rerun:
     ) -> list[_Known]:
         params = eqn.params
         axes = tuple(each for each in self.mesh.axis_names if each in params["newly_manual_axes"])
-        number, is_checked = self._regions, params["check_vma"]
-        self._regions += 1
+        is_checked = params["check_vma"]
         wraps: tuple[Wrap, ...] = (*scope.wraps, "devices")
         axes_inside = (*scope.axes, *axes)
-        inner = replace(scope, wraps=wraps, axes=axes_inside, region=number, place=scope.at(eqn))
+        inner = replace(scope, wraps=wraps, axes=axes_inside, place=scope.at(eqn))
         about: list[_Known] = []
-        start, ends, regions = len(self.marks), len(self.ends), self._regions
+        start, ends = len(self.marks), len(self.ends)
 
         def body(*values: Any) -> Any:
             del self.marks[start:], self.ends[ends:]
-            self._regions = regions
             whole = [
                 _Known(value, each.marks, each.is_of_device)
                 for value, each in zip(values, given, strict=True)

@@ -8,7 +8,7 @@ not negative. Keys of random numbers are keys. What nothing tells apart is a mas
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -30,7 +30,7 @@ _SCALES = frozenset(
     (
         *("mul", "div", "add", "add_any", "max", "convert_element_type", "broadcast_in_dim"),
         *("reshape", "squeeze", "select_n", "sharding_constraint", "pvary", "transpose", "copy"),
-        *("reshard", "reduce_sum", "slice", "integer_pow_1"),
+        *("reshard", "reduce_sum", "slice"),
     )
 )
 _ROOTS = frozenset(("sqrt", "rsqrt", "log", "pow"))
@@ -45,13 +45,12 @@ class Use:
       limit: an integer is below this; None where nothing says.
       is_key: whether random numbers are made of it.
       is_rooted: whether a root is taken of it.
-      is_length: whether it is compared with positions, and indexes nothing.
+      is_index: whether it indexes a dimension; what is only compared with positions does not.
     """
 
     limit: int | None = None
     is_key: bool = False
     is_rooted: bool = False
-    is_compared: bool = False
     is_index: bool = False
 
     def below(self, limit: int) -> None:
@@ -64,7 +63,6 @@ class _Uses:
     """A walk over a program that carries, for each variable, the arguments that it comes from."""
 
     uses: list[Use]
-    positions: dict[Any, int] = field(default_factory=dict)
 
     def walk(self, jaxpr: Any, given: Sequence[frozenset[int]], sizes: Sequence[int | None]) -> Any:
         """Return the arguments that each result comes from, and of which positions it is made."""
@@ -155,9 +153,7 @@ def _programs(eqn: Any) -> Iterator[tuple[Any, int]]:
     """Yield the programs inside an equation, and how many of its operands are not theirs."""
     params, name = eqn.params, eqn.primitive.name
     if name == "while":
-        tests, fixed = params["cond_nconsts"], params["body_nconsts"]
-        del fixed
-        yield params["body_jaxpr"].jaxpr, tests
+        yield params["body_jaxpr"].jaxpr, params["cond_nconsts"]
         return
     if name == "cond":
         for each in params["branches"]:

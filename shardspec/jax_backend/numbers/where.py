@@ -99,7 +99,7 @@ def _states(one: Watched, many: Watched, *, is_whole: bool) -> Iterator[State]:
 
 
 def _key(mark: Mark) -> object:
-    return mark.primitive, mark.place, mark.wraps, mark.region >= 0
+    return mark.primitive, mark.place, mark.wraps
 
 
 def _by_device(value: Any, mark: Mark, is_whole: bool) -> Any:

@@ -40,7 +40,7 @@ def test_a_masked_score_says_nothing_of_the_size_of_others() -> None:
 
 
 def mark(primitive: str, line: int, *sources: int) -> Mark:
-    return Mark(primitive, Place("step.py", line), ("devices",), sources, (4, 6), 0)
+    return Mark(primitive, Place("step.py", line), ("devices",), sources)
 
 
 def test_a_part_used_as_whole_is_named_with_the_line_that_made_it() -> None:
@@ -78,7 +78,7 @@ def test_the_first_iteration_that_is_wrong_decides() -> None:
     """What one iteration makes wrong is wrong in all that follow, from their first line on."""
     wraps = ("iterations",)
     carry, out = (
-        Mark(name, Place("step.py", line), wraps, sources, (6,), -1)
+        Mark(name, Place("step.py", line), wraps, sources)
         for name, line, sources in (("carry", 1, (1,)), ("sin", 2, (0,)))
     )
     wrong = ONE.copy()
