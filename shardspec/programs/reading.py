@@ -139,7 +139,13 @@ def read_program(
     Invariants:
       total: any text gives a step or a diagnostic.
     """
-    program = program_of(text)
+    return read(program_of(text), mesh, arguments)
+
+
+def read(
+    program: Program, mesh: Mesh, arguments: Sequence[ir.StepArgument | None] = ()
+) -> ReadProgram | Diagnostic:
+    """Return a program, read, as `read_program` does a text."""
     calls = calls_of(program)
     if program.entry is None:
         return _bad("the text names no `ENTRY` computation", _OF_XLA)

@@ -1,0 +1,317 @@
+"""What TPU and GPU compilers do to a program once XLA has partitioned it.
+
+XLA's partitioner says where devices need what others have. The compilers then rewrite some of it:
+sums that are added up become one, a sum that is only sliced is scattered, a loop's totals are
+summed behind it. Each pass here is one of these, from program to program.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from shardspec.ir.operations import op_info
+from shardspec.ir.collectives import MOVES, CollectiveKind
+from shardspec.ir.spec import Target, array_bytes
+from shardspec.programs.calls import calls_of
+from shardspec.programs.groups import Slices, members_of
+from shardspec.programs.hlo import Computation, HloArray, Instruction, Program, number
+
+#: Operations that pass a partial sum on as it is, so that it can be summed over devices later.
+_PASSES = frozenset(("convert", "reshape", "transpose", "negate", "copy", "bitcast"))
+_RESHAPES = frozenset(("reshape", "bitcast", "copy"))
+_FORMS = frozenset(("reshape", "bitcast", "copy", "transpose"))
+_MOVES = frozenset(str(kind) for kind in MOVES)
+_GATHERS = frozenset((str(CollectiveKind.ALL_GATHER),))
+_ADDS = frozenset(("add", "subtract"))
+_SUM = "all-reduce"
+#: How many operations a value is followed through.
+_FAR = 64
+
+
+def rewritten(program: Program, target: Target) -> Program:
+    """Return a partitioned program as the compiler of a target leaves it."""
+    calls = calls_of(program)
+    if calls is None:
+        return program
+    is_gpu = target.hardware is not None and target.hardware.chip.platform == "gpu"
+    edits = {name: _Edit(body, program.partitions) for name, body in program.computations.items()}
+    for name in reversed(calls.times):
+        edit, site = edits[name], calls.sites.get(name)
+        outer = None if site is None else edits[site.ref.computation]
+        if is_gpu:
+            sums_once(edit)
+        if site is not None and outer is not None and site.caller.attribute("body") == name:
+            sums_after_loop(edit, outer, site.caller.name, is_gpu=is_gpu)
+        if not is_gpu:
+            sums_once(edit)
+        moves_narrowed(edit, is_tpu=not is_gpu)
+        sums_scattered(edit, _RESHAPES if is_gpu else _PASSES)
+    bodies = {name: edit.body for name, edit in edits.items()}
+    entry = None if program.entry is None else bodies[program.entry.name]
+    return replace(program, computations=bodies, entry=entry)
+
+
+@dataclass(slots=True)
+class _Edit:
+    """A computation while it is rewritten."""
+
+    body: Computation
+    devices: int
+
+    def __post_init__(self) -> None:
+        self.body = Computation(self.body.name, dict(self.body.instructions))
+
+    @property
+    def instructions(self) -> dict[str, Instruction]:
+        return self.body.instructions
+
+    def users(self, name: str) -> list[Instruction]:
+        return self.body.users.get(name, [])
+
+    def put(self, each: Instruction) -> None:
+        """Put an instruction in place of the one of its name."""
+        self.body.instructions[each.name] = each
+        vars(self.body).pop("users", None)
+
+    def insert(self, name: str, behind: Sequence[Instruction]) -> None:
+        """Put instructions behind one; what read it reads the last of them."""
+        found: dict[str, Instruction] = {}
+        for each in self.instructions.values():
+            if name in each.operands:
+                read = tuple(behind[-1].name if one == name else one for one in each.operands)
+                each = replace(each, operands=read)
+            found[each.name] = each
+            if each.name == name:
+                found[name] = replace(each, is_root=False)
+                found |= {one.name: one for one in behind}
+        self.body = Computation(self.body.name, found)
+
+
+def _groups(each: Instruction) -> str:
+    """Return who takes part in a collective, as it is printed."""
+    found = _STATED.search(each.bare)
+    return found.group() if found else ""
+
+
+import re
+
+_STATED = re.compile(r"replica_groups=.*?(?=, (?!device_ids)\w+=|$)", re.DOTALL)
+
+
+def _ways(each: Instruction, devices: int) -> int:
+    """Return how many devices are in a group of a collective; 0 where that cannot be read."""
+    found = members_of(each, Slices(tuple(range(devices)), (0,)))
+    return 0 if found is None else found.ways
+
+
+def _size(each: Instruction) -> int:
+    return math.prod(each.arrays[0].shape) if len(each.arrays) == 1 else -1
+
+
+def sums_once(edit: _Edit) -> None:
+    """Sum once what is added up before anything else reads it."""
+    pending: dict[str, tuple[str, ...]] = {}
+    whole: dict[tuple[str, ...], str] = {}
+    for name, each in edit.instructions.items():
+        if each.operation == _SUM and len(each.operands) == 1:
+            pending[name] = (name,)
+        elif each.operation in _PASSES or each.operation in _ADDS:
+            group = _carried_on(edit, each, pending)
+            if group:
+                pending[name] = group
+            if group and each.operation in _ADDS:
+                for one in each.operands:
+                    whole.pop(pending[one], None)
+                whole[group] = name
+    for group, name in whole.items():
+        _merge(edit, name, group)
+
+
+def _carried_on(
+    edit: _Edit, each: Instruction, pending: dict[str, tuple[str, ...]]
+) -> tuple[str, ...]:
+    groups = [pending.get(name, ()) for name in each.operands]
+    once = all(len(edit.users(name)) == 1 for name in each.operands)
+    if not groups or not all(groups) or not once:
+        return ()
+    if each.operation in _PASSES:
+        return groups[0]
+    sums = [edit.instructions[name] for group in groups for name in group]
+    if len(set(each.operands)) < 2 or len({_groups(sum) for sum in sums}) > 1:
+        return ()
+    return tuple(name for group in groups for name in group)
+
+
+def _merge(edit: _Edit, name: str, group: tuple[str, ...]) -> None:
+    """Sum the value of a name over devices, in place of the sums that it is made of."""
+    whole, last = edit.instructions[name], edit.instructions[group[-1]]
+    for one in group:
+        edit.put(replace(edit.instructions[one], operation="copy", attributes=""))
+    made = replace(last, name=f"{name}.sum", type=whole.type, operands=(name,))
+    edit.insert(name, (replace(made, is_root=whole.is_root),))
+
+
+def sums_after_loop(edit: _Edit, outer: _Edit, loop: str, *, is_gpu: bool) -> None:
+    """Sum behind a loop what each round only adds to a total.
+
+    XLA:GPU sends the total as narrow as it is summed in each round, libtpu as wide as it is kept.
+    """
+    root = edit.body.root
+    if root is None or root.operation != "tuple":
+        return
+    for each in [*edit.instructions.values()]:
+        at = _total(edit, each, root) if each.operation == _SUM else None
+        if at is not None:
+            edit.put(replace(each, operation="copy", attributes=""))
+            _sum_element(outer, loop, at, each, is_gpu=is_gpu)
+
+
+def _total(edit: _Edit, sum: Instruction, root: Instruction) -> int | None:
+    """Return the element of a loop's tuple to which alone a value is added in each round."""
+    each = sum
+    for _ in range(_FAR):
+        users = edit.users(each.name)
+        if len(users) != 1 or each.is_root or len(sum.operands) != 1:
+            return None
+        value, each = each, users[0]
+        if each.operation == "add":
+            (other,) = (name for name in each.operands if name != value.name) or ("",)
+            return _element(edit, each, other, root)
+        if each.operation not in _PASSES:
+            return None
+    return None
+
+
+def _element(edit: _Edit, add: Instruction, other: str, root: Instruction) -> int | None:
+    """Return which element a loop gives back as itself with something added to it."""
+    kept = edit.instructions.get(other)
+    if kept is None or kept.operation != "get-tuple-element" or edit.users(add.name) != [root]:
+        return None
+    at = number(kept.attribute("index"))
+    given = edit.instructions.get(kept.operands[0])
+    is_given = given is not None and given.operation == "parameter"
+    is_back = root.operands.count(add.name) == 1 and root.operands[at] == add.name
+    return at if is_given and is_back and len(edit.users(other)) == 1 else None
+
+
+def _sum_element(outer: _Edit, loop: str, at: int, sum: Instruction, *, is_gpu: bool) -> None:
+    """Sum over devices an element of what a loop gives."""
+    for each in [*outer.users(loop)]:
+        if each.operation == "get-tuple-element" and number(each.attribute("index")) == at:
+            narrow = f"{each.name}.own"
+            own = sum.arrays[0].dtype if is_gpu else each.arrays[0].dtype
+            kind = f"{own}[{','.join(map(str, each.arrays[0].shape))}]"
+            convert = replace(each, name=narrow, type=kind, operation="convert", operands=(each.name,), attributes="", is_root=False)
+            made = replace(sum, name=f"{each.name}.sum", type=kind, operands=(narrow,), is_root=each.is_root)
+            outer.insert(each.name, (convert, made))
+
+
+def moves_narrowed(edit: _Edit, *, is_tpu: bool) -> None:
+    """Move in the narrower dtype what is made narrower as soon as it has come.
+
+    XLA:GPU gathers so what all readers make narrower; libtpu moves so whatever it moves.
+    """
+    for each in [*edit.instructions.values()]:
+        kinds = _MOVES if is_tpu else _GATHERS
+        if each.operation in kinds and len(each.arrays) == 1 == len(each.operands):
+            dtypes = {user.arrays[0].dtype for user in _converts(edit, each)}
+            own = each.arrays[0].dtype
+            if len(dtypes) == 1 and _bits(*dtypes) < _bits(own):
+                _narrow(edit, each, *dtypes)
+
+
+def _bits(dtype: str) -> int:
+    return array_bytes((8,), dtype)
+
+
+def _converts(edit: _Edit, each: Instruction) -> list[Instruction]:
+    """Return the conversions that alone read a value, through other forms of it."""
+    found: list[Instruction] = []
+    for user in edit.users(each.name):
+        if user.operation == "convert":
+            found.append(user)
+        elif user.operation in _FORMS and edit.users(user.name) and not user.is_root:
+            inner = _converts(edit, user)
+            if not inner:
+                return []
+            found += inner
+        else:
+            return []
+    return [] if each.is_root else found
+
+
+def _narrow(edit: _Edit, each: Instruction, dtype: str) -> None:
+    before = edit.instructions[each.operands[0]]
+    made = f"{each.name}.narrow"
+    kind = f"{dtype}[{','.join(map(str, before.arrays[0].shape))}]"
+    convert = Instruction(made, kind, "convert", (before.name,), "", "")
+    found: dict[str, Instruction] = {}
+    for one in edit.instructions.values():
+        if one.name == each.name:
+            found[made] = convert
+            shape = ",".join(map(str, each.arrays[0].shape))
+            one = replace(each, operands=(made,), type=f"{dtype}[{shape}]")
+        found[one.name] = one
+    edit.body = Computation(edit.body.name, found)
+
+
+def sums_scattered(edit: _Edit, passed: frozenset[str]) -> None:
+    """Make an all-reduce of which each device keeps its own slice a reduce-scatter.
+
+    XLA does where one slice alone reads the sum, cuts one dimension into as many parts as there are
+    devices in a group, and begins at a place that it finds in a table by the device's number.
+    """
+    for each in [*edit.instructions.values()]:
+        if each.operation == _SUM and len(each.operands) == 1 and not each.is_root:
+            slice = _only_slice(edit, each, passed)
+            if slice is not None and _is_own(edit, each, slice):
+                edit.put(replace(each, operation="reduce-scatter"))
+
+
+def _only_slice(edit: _Edit, sum: Instruction, passed: frozenset[str]) -> Instruction | None:
+    """Return the slice that alone reads a sum, through other forms of it."""
+    each = sum
+    for _ in range(_FAR):
+        users = edit.users(each.name)
+        if len(users) != 1 or each.is_root:
+            return None
+        each = users[0]
+        if each.operation == "dynamic-slice":
+            return each
+        if each.operation not in passed:
+            return None
+    return None
+
+
+def _is_own(edit: _Edit, sum: Instruction, slice: Instruction) -> bool:
+    """Say whether a slice is what each device keeps of a sum that is scattered."""
+    before = edit.instructions[slice.operands[0]].arrays[0].shape
+    after = slice.arrays[0].shape
+    cut = [at for at, (whole, part) in enumerate(zip(before, after, strict=True)) if whole != part]
+    if len(cut) != 1 or before[cut[0]] != after[cut[0]] * _ways(sum, edit.devices):
+        return False
+    return _is_table(edit, slice.operands[1 + cut[0]])
+
+
+def _is_table(edit: _Edit, name: str) -> bool:
+    """Say whether a number is found in a table by the number of the device."""
+    for _ in range(_FAR):
+        each = edit.instructions.get(name)
+        if each is None:
+            return False
+        if each.operation == "partition-id":
+            return True
+        if each.operation == "dynamic-slice":
+            name = each.operands[1]
+        elif each.operation in ("reshape", "convert", "bitcast", "copy", "clamp"):
+            name = each.operands[1 if each.operation == "clamp" else 0]
+        elif each.operation == "multiply":
+            left, right = (edit.instructions.get(one) for one in each.operands)
+            if left is None or right is None or "constant" not in (left.operation, right.operation):
+                return False
+            name = each.operands[left.operation == "constant"]
+        else:
+            return False
+    return False
