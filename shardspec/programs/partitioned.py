@@ -7,12 +7,15 @@ summed behind it. Each pass here is one of these, from program to program.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from shardspec.ir.operations import op_info
-from shardspec.ir.collectives import MOVES, CollectiveKind
+from shardspec.analysis import compiled_sends
+from shardspec.ir.collectives import IN_HLO, MOVES, CollectiveKind
 from shardspec.ir.spec import Target, array_bytes
 from shardspec.programs.calls import calls_of
 from shardspec.programs.groups import Slices, members_of
@@ -25,6 +28,10 @@ _FORMS = frozenset(("reshape", "bitcast", "copy", "transpose"))
 _MOVES = frozenset(str(kind) for kind in MOVES)
 _GATHERS = frozenset((str(CollectiveKind.ALL_GATHER),))
 _ADDS = frozenset(("add", "subtract"))
+_SCATTER = "reduce-scatter"
+_GROUPS = re.compile(
+    r"(?:, )?(?:replica_groups|source_target_pairs)=.*?(?=, (?!device_ids)\w+=|$)", re.DOTALL
+)
 _SUM = "all-reduce"
 #: How many operations a value is followed through.
 _FAR = 64
@@ -36,7 +43,9 @@ def rewritten(program: Program, target: Target) -> Program:
     if calls is None:
         return program
     is_gpu = target.hardware is not None and target.hardware.chip.platform == "gpu"
-    edits = {name: _Edit(body, program.partitions) for name, body in program.computations.items()}
+    edits = {
+        name: _Edit(body, target, program.partitions) for name, body in program.computations.items()
+    }
     for name in reversed(calls.times):
         edit, site = edits[name], calls.sites.get(name)
         outer = None if site is None else edits[site.ref.computation]
@@ -48,6 +57,7 @@ def rewritten(program: Program, target: Target) -> Program:
             sums_once(edit)
         moves_narrowed(edit, is_tpu=not is_gpu)
         sums_scattered(edit, _RESHAPES if is_gpu else _PASSES)
+        legs_apart(edit)
     bodies = {name: edit.body for name, edit in edits.items()}
     entry = None if program.entry is None else bodies[program.entry.name]
     return replace(program, computations=bodies, entry=entry)
@@ -58,6 +68,7 @@ class _Edit:
     """A computation while it is rewritten."""
 
     body: Computation
+    target: Target
     devices: int
 
     def __post_init__(self) -> None:
@@ -69,6 +80,17 @@ class _Edit:
 
     def users(self, name: str) -> list[Instruction]:
         return self.body.users.get(name, [])
+
+    def axes(self, each: Instruction) -> tuple[str, ...]:
+        """Return the mesh axes that a collective goes over."""
+        members = members_of(each, Slices(tuple(range(self.devices)), (0,)))
+        return () if members is None else members.axes(self.target.mesh)
+
+    def over(self, each: Instruction, axes: tuple[str, ...], **changed: Any) -> Instruction:
+        """Return a collective that goes over mesh axes."""
+        sizes = ",".join(f"'{name}'={size}" for name, size in self.target.mesh.sizes.items())
+        groups = f"replica_groups=mesh[{sizes}] {{{','.join(repr(axis) for axis in axes)}}}"
+        return replace(each, attributes=f", {groups}{_GROUPS.sub('', each.attributes)}", **changed)
 
     def put(self, each: Instruction) -> None:
         """Put an instruction in place of the one of its name."""
@@ -91,23 +113,17 @@ class _Edit:
 
 def _groups(each: Instruction) -> str:
     """Return who takes part in a collective, as it is printed."""
-    found = _STATED.search(each.bare)
+    found = _GROUPS.search(each.bare)
     return found.group() if found else ""
 
 
-import re
-
-_STATED = re.compile(r"replica_groups=.*?(?=, (?!device_ids)\w+=|$)", re.DOTALL)
-
-
-def _ways(each: Instruction, devices: int) -> int:
-    """Return how many devices are in a group of a collective; 0 where that cannot be read."""
-    found = members_of(each, Slices(tuple(range(devices)), (0,)))
-    return 0 if found is None else found.ways
+def _kind(dtype: str, shape: Sequence[int]) -> str:
+    """Return the type of an array, as it is printed."""
+    return f"{dtype}[{','.join(map(str, shape))}]"
 
 
-def _size(each: Instruction) -> int:
-    return math.prod(each.arrays[0].shape) if len(each.arrays) == 1 else -1
+def _count(array: HloArray) -> int:
+    return math.prod(array.shape)
 
 
 def sums_once(edit: _Edit) -> None:
@@ -203,8 +219,18 @@ def _sum_element(outer: _Edit, loop: str, at: int, sum: Instruction, *, is_gpu: 
             narrow = f"{each.name}.own"
             own = sum.arrays[0].dtype if is_gpu else each.arrays[0].dtype
             kind = f"{own}[{','.join(map(str, each.arrays[0].shape))}]"
-            convert = replace(each, name=narrow, type=kind, operation="convert", operands=(each.name,), attributes="", is_root=False)
-            made = replace(sum, name=f"{each.name}.sum", type=kind, operands=(narrow,), is_root=each.is_root)
+            convert = replace(
+                each,
+                name=narrow,
+                type=kind,
+                operation="convert",
+                operands=(each.name,),
+                attributes="",
+                is_root=False,
+            )
+            made = replace(
+                sum, name=f"{each.name}.sum", type=kind, operands=(narrow,), is_root=each.is_root
+            )
             outer.insert(each.name, (convert, made))
 
 
@@ -257,6 +283,54 @@ def _narrow(edit: _Edit, each: Instruction, dtype: str) -> None:
     edit.body = Computation(edit.body.name, found)
 
 
+def legs_apart(edit: _Edit) -> None:
+    """Send within slices and between them apart: `compiled_sends.across_slices`."""
+    for each in [*edit.instructions.values()]:
+        kind = IN_HLO.get(each.operation)
+        if kind is None or len(each.operands) != 1 or len(each.arrays) != 1:
+            continue
+        given = edit.instructions[each.operands[0]].arrays[0]
+        payload = kind.payload(given.bytes, each.arrays[0].bytes)
+        legs = compiled_sends.across_slices(kind, edit.axes(each), payload, edit.target)
+        if len(legs) < 2:
+            continue
+        name = each.operands[0]
+        behind = []
+        for at, (leg, axes, size) in enumerate(legs):
+            ways = edit.target.mesh.ways(axes)
+            made, sent = f"{each.name}.leg{at}", f"{each.name}.sent{at}"
+            taken = size // ways if leg.traits.grows else size
+            bits = _bits(given.dtype)
+            part = Instruction(
+                made, _kind(given.dtype, (taken * 8 // bits,)), "reshape", (name,), "", ""
+            )
+            grown = size if leg.traits.grows else taken
+            moved = edit.over(
+                each,
+                axes,
+                name=sent,
+                type=_kind(given.dtype, (grown * 8 // bits,)),
+                operation=str(leg),
+                operands=(made,),
+                is_root=False,
+            )
+            behind += [part, moved]
+            name = sent
+        back = Instruction(
+            f"{each.name}.whole", each.type, "reshape", (name,), "", "", each.is_root
+        )
+        edit.put(
+            replace(
+                each,
+                operation="copy",
+                attributes="",
+                type=edit.instructions[each.operands[0]].type,
+                is_root=False,
+            )
+        )
+        edit.insert(each.name, (*behind, back))
+
+
 def sums_scattered(edit: _Edit, passed: frozenset[str]) -> None:
     """Make an all-reduce of which each device keeps its own slice a reduce-scatter.
 
@@ -266,8 +340,38 @@ def sums_scattered(edit: _Edit, passed: frozenset[str]) -> None:
     for each in [*edit.instructions.values()]:
         if each.operation == _SUM and len(each.operands) == 1 and not each.is_root:
             slice = _only_slice(edit, each, passed)
-            if slice is not None and _is_own(edit, each, slice):
-                edit.put(replace(each, operation="reduce-scatter"))
+            parts = 0 if slice is None else _parts(edit, slice)
+            axes = edit.axes(each) if parts > 1 else ()
+            kept = _making(edit.target.mesh.sizes, axes, parts)
+            if kept:
+                _scatter(edit, each, axes, kept)
+
+
+def _scatter(edit: _Edit, sum: Instruction, axes: tuple[str, ...], kept: tuple[str, ...]) -> None:
+    """Scatter a sum along some of its mesh axes, and sum what is kept along the others."""
+    others = tuple(axis for axis in axes if axis not in kept)
+    if not others:
+        edit.put(replace(sum, operation=_SCATTER))
+        return
+    array, ways = sum.arrays[0], edit.target.mesh.ways(kept)
+    made, again = f"{sum.name}.kept", f"{sum.name}.again"
+    first = edit.over(sum, kept, name=sum.name, operation=_SCATTER)
+    part = Instruction(
+        made, _kind(array.dtype, (_count(array) // ways,)), "slice", (sum.name,), "", ""
+    )
+    second = edit.over(sum, others, name=again, type=part.type, operands=(made,))
+    back = Instruction(f"{again}.whole", sum.type, "reshape", (again,), "", "")
+    edit.put(first)
+    edit.insert(sum.name, (part, second, back))
+
+
+def _making(sizes: dict[str, int], axes: tuple[str, ...], ways: int) -> tuple[str, ...]:
+    """Return the mesh axes that together have so many devices; none where no axes do."""
+    for count in range(len(axes), 0, -1) if ways > 1 else ():
+        for chosen in itertools.combinations(axes, count):
+            if math.prod(sizes[axis] for axis in chosen) == ways:
+                return chosen
+    return ()
 
 
 def _only_slice(edit: _Edit, sum: Instruction, passed: frozenset[str]) -> Instruction | None:
@@ -285,14 +389,15 @@ def _only_slice(edit: _Edit, sum: Instruction, passed: frozenset[str]) -> Instru
     return None
 
 
-def _is_own(edit: _Edit, sum: Instruction, slice: Instruction) -> bool:
-    """Say whether a slice is what each device keeps of a sum that is scattered."""
+def _parts(edit: _Edit, slice: Instruction) -> int:
+    """Return of how many parts each device keeps its own; 0 where it is another slice."""
     before = edit.instructions[slice.operands[0]].arrays[0].shape
     after = slice.arrays[0].shape
     cut = [at for at, (whole, part) in enumerate(zip(before, after, strict=True)) if whole != part]
-    if len(cut) != 1 or before[cut[0]] != after[cut[0]] * _ways(sum, edit.devices):
-        return False
-    return _is_table(edit, slice.operands[1 + cut[0]])
+    if len(cut) != 1 or before[cut[0]] % after[cut[0]]:
+        return 0
+    is_own = _is_table(edit, slice.operands[1 + cut[0]])
+    return before[cut[0]] // after[cut[0]] if is_own else 0
 
 
 def _is_table(edit: _Edit, name: str) -> bool:
