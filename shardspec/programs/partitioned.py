@@ -7,11 +7,10 @@ summed behind it. Each pass here is one of these, from program to program.
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardspec.analysis import compiled_sends
@@ -39,6 +38,7 @@ _FAR = 64
 
 def rewritten(program: Program, target: Target) -> Program:
     """Return a partitioned program as the compiler of a target leaves it."""
+    program = inlined(program)
     calls = calls_of(program)
     if calls is None:
         return program
@@ -55,8 +55,12 @@ def rewritten(program: Program, target: Target) -> Program:
             sums_after_loop(edit, outer, site.caller.name, is_gpu=is_gpu)
         if not is_gpu:
             sums_once(edit)
+        if site is not None and outer is not None and site.caller.attribute("body") == name:
+            moves_hoisted(edit, outer, site.caller)
         moves_narrowed(edit, is_tpu=not is_gpu)
         sums_scattered(edit, _RESHAPES if is_gpu else _PASSES)
+        if not is_gpu:
+            products_in_turns(edit)
         legs_apart(edit)
     bodies = {name: edit.body for name, edit in edits.items()}
     entry = None if program.entry is None else bodies[program.entry.name]
@@ -86,6 +90,11 @@ class _Edit:
         members = members_of(each, Slices(tuple(range(self.devices)), (0,)))
         return () if members is None else members.axes(self.target.mesh)
 
+    def ways(self, each: Instruction) -> int:
+        """Return how many devices are in a group of a collective; 0 where that is not known."""
+        members = members_of(each, Slices(tuple(range(self.devices)), (0,)))
+        return 0 if members is None else members.ways
+
     def over(self, each: Instruction, axes: tuple[str, ...], **changed: Any) -> Instruction:
         """Return a collective that goes over mesh axes."""
         sizes = ",".join(f"'{name}'={size}" for name, size in self.target.mesh.sizes.items())
@@ -96,6 +105,18 @@ class _Edit:
         """Put an instruction in place of the one of its name."""
         self.body.instructions[each.name] = each
         vars(self.body).pop("users", None)
+
+    def ahead(self, name: str, made: Sequence[Instruction]) -> None:
+        """Put instructions before one."""
+        found: dict[str, Instruction] = {}
+        for each in self.instructions.values():
+            if each.name == name:
+                found |= {one.name: one for one in made}
+            found[each.name] = each
+        self.body = Computation(self.body.name, found)
+
+    def before(self, name: str, *made: Instruction) -> None:
+        self.ahead(name, made)
 
     def insert(self, name: str, behind: Sequence[Instruction]) -> None:
         """Put instructions behind one; what read it reads the last of them."""
@@ -193,7 +214,7 @@ def _total(edit: _Edit, sum: Instruction, root: Instruction) -> int | None:
             return None
         value, each = each, users[0]
         if each.operation == "add":
-            (other,) = (name for name in each.operands if name != value.name) or ("",)
+            other = next((name for name in each.operands if name != value.name), "")
             return _element(edit, each, other, root)
         if each.operation not in _PASSES:
             return None
@@ -242,30 +263,40 @@ def moves_narrowed(edit: _Edit, *, is_tpu: bool) -> None:
     for each in [*edit.instructions.values()]:
         kinds = _MOVES if is_tpu else _GATHERS
         if each.operation in kinds and len(each.arrays) == 1 == len(each.operands):
-            dtypes = {user.arrays[0].dtype for user in _converts(edit, each)}
-            own = each.arrays[0].dtype
-            if len(dtypes) == 1 and _bits(*dtypes) < _bits(own):
-                _narrow(edit, each, *dtypes)
+            dtypes = _read_as(edit, each, is_tpu=is_tpu)
+            widest = max(dtypes, key=_bits, default="")
+            if widest and _bits(widest) < _bits(each.arrays[0].dtype):
+                _narrow(edit, each, widest)
 
 
 def _bits(dtype: str) -> int:
     return array_bytes((8,), dtype)
 
 
-def _converts(edit: _Edit, each: Instruction) -> list[Instruction]:
-    """Return the conversions that alone read a value, through other forms of it."""
-    found: list[Instruction] = []
+def _read_as(edit: _Edit, each: Instruction, *, is_tpu: bool) -> set[str]:
+    """Return the dtypes that all readers of a value make of it first; none where one does not.
+
+    A product on a TPU takes f32 as bf16 unless it asks for more.
+    """
+    found: set[str] = set()
     for user in edit.users(each.name):
+        moves = user.operation in _FORMS or (is_tpu and user.operation in _MOVES)
         if user.operation == "convert":
-            found.append(user)
-        elif user.operation in _FORMS and edit.users(user.name) and not user.is_root:
-            inner = _converts(edit, user)
+            found.add(user.arrays[0].dtype)
+        elif moves and not user.is_root and len(user.operands) == 1:
+            inner = _read_as(edit, user, is_tpu=is_tpu)
             if not inner:
-                return []
-            found += inner
+                return set()
+            found |= inner
+        elif is_tpu and user.operation == "dot" and "high" not in user.bare:
+            found.add(_QUICK if each.arrays[0].dtype == "f32" else each.arrays[0].dtype)
         else:
-            return []
-    return [] if each.is_root else found
+            return set()
+    return set() if each.is_root else found
+
+
+#: What a TPU multiplies f32 as.
+_QUICK = "bf16"
 
 
 def _narrow(edit: _Edit, each: Instruction, dtype: str) -> None:
@@ -281,6 +312,171 @@ def _narrow(edit: _Edit, each: Instruction, dtype: str) -> None:
             one = replace(each, operands=(made,), type=f"{dtype}[{shape}]")
         found[one.name] = one
     edit.body = Computation(edit.body.name, found)
+
+
+def moves_hoisted(edit: _Edit, outer: _Edit, loop: Instruction) -> None:
+    """Move ahead of a loop what each round moves alike, unless that makes it larger."""
+    root, given = edit.body.root, edit.body.parameters.get(0)
+    if root is None or root.operation != "tuple" or given is None or not loop.operands:
+        return
+    fixed = _Fixed(edit, root, given.name)
+    for each in [*edit.instructions.values()]:
+        if each.operation in _HOISTED and len(each.operands) == 1 and fixed.holds(each.name):
+            names = fixed.chain(each.name)
+            copies = {given.name: loop.operands[0]}
+            made: list[Instruction] = []
+            for name in names:
+                old = edit.instructions[name]
+                copies[name] = f"{name}.ahead.{loop.name}"
+                operands = tuple(copies[one] for one in old.operands)
+                made.append(replace(old, name=copies[name], operands=operands, is_root=False))
+            outer.ahead(loop.name, made)
+            edit.put(replace(each, operation="copy", attributes=""))
+
+
+_HOISTED = frozenset(str(kind) for kind in CollectiveKind if not kind.traits.grows)
+
+
+@dataclass(slots=True)
+class _Fixed:
+    """What is the same in every round of a loop."""
+
+    edit: _Edit
+    root: Instruction
+    given: str
+    known: dict[str, bool] = field(default_factory=dict)
+
+    def holds(self, name: str) -> bool:
+        """Say whether a value is the same in every round."""
+        if name not in self.known:
+            self.known[name] = False
+            self.known[name] = self._holds(self.edit.instructions.get(name))
+        return self.known[name]
+
+    def _holds(self, each: Instruction | None) -> bool:
+        if each is None or each.operation in _NEVER:
+            return False
+        if each.operation == "get-tuple-element" and each.operands[0] == self.given:
+            at = number(each.attribute("index"))
+            back = self.root.operands[at : at + 1]
+            return bool(back) and back[0] == each.name
+        return all(self.holds(name) for name in each.operands)
+
+    def chain(self, name: str) -> list[str]:
+        """Return the names that a value is made of, each behind what it reads; not the tuple."""
+        found: dict[str, None] = {}
+        waiting = [(name, False)]
+        while waiting:
+            at, is_ready = waiting.pop()
+            if is_ready:
+                found[at] = None
+            elif at not in found and at != self.given:
+                waiting.append((at, True))
+                waiting += [(one, False) for one in self.edit.instructions[at].operands]
+        return [*found]
+
+
+_NEVER = frozenset(
+    ("parameter", "while", "conditional", "custom-call", "rng", "rng-bit-generator", "opt-barrier")
+)
+
+
+def products_in_turns(edit: _Edit) -> None:
+    """Pass operands of products around a ring: `compiled_sends.windowed_bytes`."""
+    longest = compiled_sends.longest_row(edit.target.hardware)
+    for each in [*edit.instructions.values()]:
+        if each.operation not in (_SCATTER, "all-gather") or len(each.operands) != 1:
+            continue
+        axes, ways = edit.axes(each), edit.ways(each)
+        if not compiled_sends.has_ring(len(axes), ways, longest):
+            continue
+        is_gather = each.operation != _SCATTER
+        given = edit.instructions[each.operands[0]]
+        if is_gather and (ways == compiled_sends.SMALL_RING or not _is_of_product(edit, each)):
+            continue
+        if not is_gather and given.operation != "dot":
+            continue
+        whole = each.arrays[0] if is_gather else given.arrays[0]
+        turns = f"{each.name}.turns"
+        shape = (ways + 1, _count(whole) // ways)
+        part = Instruction(turns, _kind(whole.dtype, shape), "reshape", (given.name,), "", "")
+        edit.before(each.name, part)
+        edit.put(replace(each, operation="collective-permute", operands=(turns,)))
+
+
+def _is_of_product(edit: _Edit, each: Instruction) -> bool:
+    """Say whether one product alone reads a value, and makes no partial sum of it."""
+    users = _readers(edit, each)
+    if len(users) != 1 or users[0].operation != "dot":
+        return False
+    return not any(user.operation in (_SUM, _SCATTER) for user in edit.users(users[0].name))
+
+
+def _readers(edit: _Edit, each: Instruction) -> list[Instruction]:
+    found: list[Instruction] = []
+    for user in edit.users(each.name):
+        found += _readers(edit, user) if user.operation in _PASSES else [user]
+    return found
+
+
+def inlined(program: Program) -> Program:
+    """Put what is called in place of the calls."""
+    bodies = dict(program.computations)
+    calls = calls_of(program)
+    for name in reversed(calls.times) if calls is not None else ():
+        bodies[name] = _inlined(bodies[name], bodies)
+    entry = None if program.entry is None else bodies[program.entry.name]
+    return replace(program, computations=bodies, entry=entry)
+
+
+def _inlined(body: Computation, bodies: dict[str, Computation]) -> Computation:
+    found: dict[str, Instruction] = {}
+    renamed: dict[str, str] = {}
+    for each in body.instructions.values():
+        operands = tuple(renamed.get(one, one) for one in each.operands)
+        inner = bodies.get(each.called[0]) if each.operation == "call" and each.called else None
+        if inner is None or inner.root is None:
+            found[each.name] = (
+                replace(each, operands=operands) if operands != each.operands else each
+            )
+            continue
+        own = {one.name: operands[at] for at, one in inner.parameters.items()}
+        for one in inner.instructions.values():
+            if one.operation != "parameter":
+                own[one.name] = f"{each.name}.{one.name}"
+                read = tuple(own[name] for name in one.operands)
+                is_root = each.is_root and one.is_root
+                found[own[one.name]] = replace(
+                    one, name=own[one.name], operands=read, is_root=is_root
+                )
+        renamed[each.name] = own[inner.root.name]
+    bodies_root = body.root
+    if bodies_root is not None and bodies_root.name in renamed:
+        last = renamed[bodies_root.name]
+        if last in found:
+            found[last] = replace(found[last], is_root=True)
+    return _picked(Computation(body.name, found))
+
+
+def _picked(body: Computation) -> Computation:
+    """Read the elements of tuples that stand in the same computation from what makes them."""
+    same: dict[str, str] = {}
+    found: dict[str, Instruction] = {}
+    for each in body.instructions.values():
+        operands = tuple(same.get(one, one) for one in each.operands)
+        each = replace(each, operands=operands) if operands != each.operands else each
+        source = found.get(operands[0]) if each.operation == "get-tuple-element" else None
+        if source is not None and source.operation == "tuple" and not each.is_root:
+            same[each.name] = source.operands[number(each.attribute("index"))]
+        else:
+            found[each.name] = each
+    read = {name for each in found.values() for name in each.operands}
+    left = {
+        name: each
+        for name, each in found.items()
+        if each.operation != "tuple" or each.is_root or name in read
+    }
+    return Computation(body.name, left)
 
 
 def legs_apart(edit: _Edit) -> None:
@@ -341,37 +537,8 @@ def sums_scattered(edit: _Edit, passed: frozenset[str]) -> None:
         if each.operation == _SUM and len(each.operands) == 1 and not each.is_root:
             slice = _only_slice(edit, each, passed)
             parts = 0 if slice is None else _parts(edit, slice)
-            axes = edit.axes(each) if parts > 1 else ()
-            kept = _making(edit.target.mesh.sizes, axes, parts)
-            if kept:
-                _scatter(edit, each, axes, kept)
-
-
-def _scatter(edit: _Edit, sum: Instruction, axes: tuple[str, ...], kept: tuple[str, ...]) -> None:
-    """Scatter a sum along some of its mesh axes, and sum what is kept along the others."""
-    others = tuple(axis for axis in axes if axis not in kept)
-    if not others:
-        edit.put(replace(sum, operation=_SCATTER))
-        return
-    array, ways = sum.arrays[0], edit.target.mesh.ways(kept)
-    made, again = f"{sum.name}.kept", f"{sum.name}.again"
-    first = edit.over(sum, kept, name=sum.name, operation=_SCATTER)
-    part = Instruction(
-        made, _kind(array.dtype, (_count(array) // ways,)), "slice", (sum.name,), "", ""
-    )
-    second = edit.over(sum, others, name=again, type=part.type, operands=(made,))
-    back = Instruction(f"{again}.whole", sum.type, "reshape", (again,), "", "")
-    edit.put(first)
-    edit.insert(sum.name, (part, second, back))
-
-
-def _making(sizes: dict[str, int], axes: tuple[str, ...], ways: int) -> tuple[str, ...]:
-    """Return the mesh axes that together have so many devices; none where no axes do."""
-    for count in range(len(axes), 0, -1) if ways > 1 else ():
-        for chosen in itertools.combinations(axes, count):
-            if math.prod(sizes[axis] for axis in chosen) == ways:
-                return chosen
-    return ()
+            if parts > 1 and parts == edit.ways(each):
+                edit.put(replace(each, operation=_SCATTER))
 
 
 def _only_slice(edit: _Edit, sum: Instruction, passed: frozenset[str]) -> Instruction | None:
