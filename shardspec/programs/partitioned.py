@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardspec.analysis import compiled_sends
 from shardspec.ir.collectives import IN_HLO, MOVES, CollectiveKind
 from shardspec.ir.spec import Target, array_bytes
-from shardspec.programs.calls import calls_of
+from shardspec.ir.step import StepArgument
+from shardspec.programs.calls import Ref, calls_of
 from shardspec.programs.groups import Slices, members_of
 from shardspec.programs.hlo import Computation, HloArray, Instruction, Program, number
+from shardspec.programs.varying import varying
 
 #: Operations that pass a partial sum on as it is, so that it can be summed over devices later.
 _PASSES = frozenset(("convert", "reshape", "transpose", "negate", "copy", "bitcast"))
@@ -36,13 +38,14 @@ _SUM = "all-reduce"
 _FAR = 64
 
 
-def rewritten(program: Program, target: Target) -> Program:
+def rewritten(program: Program, target: Target, arguments: Sequence[StepArgument] = ()) -> Program:
     """Return a partitioned program as the compiler of a target leaves it."""
     program = inlined(program)
     calls = calls_of(program)
     if calls is None:
         return program
     is_gpu = target.hardware is not None and target.hardware.chip.platform == "gpu"
+    differs = _differing(program, target, arguments)
     edits = {
         name: _Edit(body, target, program.partitions) for name, body in program.computations.items()
     }
@@ -58,9 +61,10 @@ def rewritten(program: Program, target: Target) -> Program:
         if site is not None and outer is not None and site.caller.attribute("body") == name:
             moves_hoisted(edit, outer, site.caller)
         moves_narrowed(edit, is_tpu=not is_gpu)
+        moves_once(edit)
         sums_scattered(edit, _RESHAPES if is_gpu else _PASSES)
         if not is_gpu:
-            products_in_turns(edit)
+            products_in_turns(edit, differs)
         legs_apart(edit)
     bodies = {name: edit.body for name, edit in edits.items()}
     entry = None if program.entry is None else bodies[program.entry.name]
@@ -381,7 +385,21 @@ _NEVER = frozenset(
 )
 
 
-def products_in_turns(edit: _Edit) -> None:
+def _differing(
+    program: Program, target: Target, arguments: Sequence[StepArgument]
+) -> dict[Ref, frozenset[str]]:
+    """Return along which mesh axes values differ from device to device."""
+    every, slices = frozenset(target.mesh.sizes), Slices(tuple(range(program.partitions)), (0,))
+    given = [frozenset(each.array.split.mesh_axes) for each in arguments]
+
+    def over(each: Instruction) -> frozenset[str]:
+        members = members_of(each, slices)
+        return every if members is None else frozenset(members.axes(target.mesh))
+
+    return varying(program, given, over, every)
+
+
+def products_in_turns(edit: _Edit, differs: Mapping[Ref, frozenset[str]]) -> None:
     """Pass operands of products around a ring: `compiled_sends.windowed_bytes`."""
     longest = compiled_sends.longest_row(edit.target.hardware)
     for each in [*edit.instructions.values()]:
@@ -392,7 +410,9 @@ def products_in_turns(edit: _Edit) -> None:
             continue
         is_gather = each.operation != _SCATTER
         given = edit.instructions[each.operands[0]]
-        if is_gather and (ways == compiled_sends.SMALL_RING or not _is_of_product(edit, each)):
+        if is_gather and (
+            ways == compiled_sends.SMALL_RING or not _is_of_product(edit, each, set(axes), differs)
+        ):
             continue
         if not is_gather and given.operation != "dot":
             continue
@@ -404,10 +424,16 @@ def products_in_turns(edit: _Edit) -> None:
         edit.put(replace(each, operation="collective-permute", operands=(turns,)))
 
 
-def _is_of_product(edit: _Edit, each: Instruction) -> bool:
+def _is_of_product(
+    edit: _Edit, each: Instruction, axes: set[str], differs: Mapping[Ref, frozenset[str]]
+) -> bool:
     """Say whether one product alone reads a value, and makes no partial sum of it."""
     users = _readers(edit, each)
     if len(users) != 1 or users[0].operation != "dot":
+        return False
+    if each.op_name != users[0].op_name:  # XLA does so where it partitions a product
+        return False
+    if not axes <= differs.get(Ref(edit.body.name, users[0].name), axes):
         return False
     return not any(user.operation in (_SUM, _SCATTER) for user in edit.users(users[0].name))
 
@@ -527,6 +553,28 @@ def legs_apart(edit: _Edit) -> None:
         edit.insert(each.name, (*behind, back))
 
 
+def moves_once(edit: _Edit) -> None:
+    """Move once what is moved alike, and only read with its dimensions in another order."""
+    first: dict[tuple[object, ...], str] = {}
+    for each in [*edit.instructions.values()]:
+        if each.operation in _MOVES and len(each.operands) == 1 == len(each.arrays):
+            source = _same(edit, each.operands[0])
+            whole = tuple(sorted(each.arrays[0].shape))
+            key = (source, each.operation, _groups(each), whole, each.arrays[0].dtype)
+            if first.setdefault(key, each.name) != each.name:
+                edit.put(replace(each, operation="reshape", operands=(first[key],), attributes=""))
+
+
+def _same(edit: _Edit, name: str) -> str:
+    """Return what a value is, but for the order of its dimensions."""
+    for _ in range(_FAR):
+        each = edit.instructions.get(name)
+        if each is None or each.operation not in ("transpose", "copy", "convert"):
+            return name
+        name = each.operands[0]
+    return name
+
+
 def sums_scattered(edit: _Edit, passed: frozenset[str]) -> None:
     """Make an all-reduce of which each device keeps its own slice a reduce-scatter.
 
@@ -567,6 +615,11 @@ def _parts(edit: _Edit, slice: Instruction) -> int:
     return before[cut[0]] // after[cut[0]] if is_own else 0
 
 
+def _is_zero(edit: _Edit, name: str) -> bool:
+    each = edit.instructions.get(name)
+    return each is not None and each.operation == "constant" and each.stated.strip() == "0"
+
+
 def _is_table(edit: _Edit, name: str) -> bool:
     """Say whether a number is found in a table by the number of the device."""
     for _ in range(_FAR):
@@ -579,6 +632,8 @@ def _is_table(edit: _Edit, name: str) -> bool:
             name = each.operands[1]
         elif each.operation in ("reshape", "convert", "bitcast", "copy", "clamp"):
             name = each.operands[1 if each.operation == "clamp" else 0]
+        elif each.operation == "subtract" and _is_zero(edit, each.operands[1]):
+            name = each.operands[0]
         elif each.operation == "multiply":
             left, right = (edit.instructions.get(one) for one in each.operands)
             if left is None or right is None or "constant" not in (left.operation, right.operation):
