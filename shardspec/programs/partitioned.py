@@ -20,6 +20,7 @@ from shardspec.ir.step import StepArgument
 from shardspec.programs.calls import Ref, calls_of
 from shardspec.programs.groups import Slices, members_of
 from shardspec.programs.hlo import Computation, HloArray, Instruction, Program, number
+from shardspec.programs.products import flops_of
 from shardspec.programs.varying import varying
 
 #: Operations that pass a partial sum on as it is, so that it can be summed over devices later.
@@ -61,7 +62,8 @@ def rewritten(program: Program, target: Target, arguments: Sequence[StepArgument
         if site is not None and outer is not None and site.caller.attribute("body") == name:
             moves_hoisted(edit, outer, site.caller)
         moves_narrowed(edit, is_tpu=not is_gpu)
-        moves_once(edit)
+        if not is_gpu:
+            gathers_once(edit)
         sums_scattered(edit, _RESHAPES if is_gpu else _PASSES)
         if not is_gpu:
             products_in_turns(edit, differs)
@@ -417,11 +419,29 @@ def products_in_turns(edit: _Edit, differs: Mapping[Ref, frozenset[str]]) -> Non
         if not is_gather and given.operation != "dot":
             continue
         whole = each.arrays[0] if is_gather else given.arrays[0]
+        product = _readers(edit, each)[0] if is_gather else given
+        if not _hides(edit, product, whole.bytes):
+            continue
         turns = f"{each.name}.turns"
         shape = (ways + 1, _count(whole) // ways)
         part = Instruction(turns, _kind(whole.dtype, shape), "reshape", (given.name,), "", "")
         edit.before(each.name, part)
         edit.put(replace(each, operation="collective-permute", operands=(turns,)))
+
+
+def _hides(edit: _Edit, product: Instruction, moved_bytes: int) -> bool:
+    """Say whether a product takes longer than a ring that passes bytes along both directions.
+
+    Source: XLA's spmd/dot_handler.cc, which computes whole what would wait for its ring.
+    """
+    hardware = edit.target.hardware
+    chip = None if hardware is None else hardware.chip
+    if chip is None or not chip.bf16_flops_per_s or not chip.link_bytes_per_s:
+        return False
+    shapes = [edit.instructions[name].arrays[0].shape for name in product.operands]
+    flops = flops_of(product, shapes, product.arrays[0].shape)
+    seconds = flops * chip.devices_per_chip / chip.bf16_flops_per_s
+    return seconds > moved_bytes / (2 * chip.link_bytes_per_s)
 
 
 def _is_of_product(
@@ -553,11 +573,11 @@ def legs_apart(edit: _Edit) -> None:
         edit.insert(each.name, (*behind, back))
 
 
-def moves_once(edit: _Edit) -> None:
-    """Move once what is moved alike, and only read with its dimensions in another order."""
+def gathers_once(edit: _Edit) -> None:
+    """Gather once what is gathered alike, and only read with its dimensions in another order."""
     first: dict[tuple[object, ...], str] = {}
     for each in [*edit.instructions.values()]:
-        if each.operation in _MOVES and len(each.operands) == 1 == len(each.arrays):
+        if each.operation in _GATHERS and len(each.operands) == 1 == len(each.arrays):
             source = _same(edit, each.operands[0])
             whole = tuple(sorted(each.arrays[0].shape))
             key = (source, each.operation, _groups(each), whole, each.arrays[0].dtype)
