@@ -67,6 +67,8 @@ def rewritten(program: Program, target: Target, arguments: Sequence[StepArgument
         sums_scattered(edit, _RESHAPES if is_gpu else _PASSES)
         if not is_gpu:
             products_in_turns(edit, differs)
+            sums_of_lanes_whole(edit)
+            whole_machine_summed(edit)
         legs_apart(edit)
     bodies = {name: edit.body for name, edit in edits.items()}
     entry = None if program.entry is None else bodies[program.entry.name]
@@ -416,7 +418,7 @@ def products_in_turns(edit: _Edit, differs: Mapping[Ref, frozenset[str]]) -> Non
             ways == compiled_sends.SMALL_RING or not _is_of_product(edit, each, set(axes), differs)
         ):
             continue
-        if not is_gather and given.operation != "dot":
+        if not is_gather and not _is_of_sum(edit, each, given):
             continue
         whole = each.arrays[0] if is_gather else given.arrays[0]
         product = _readers(edit, each)[0] if is_gather else given
@@ -427,6 +429,50 @@ def products_in_turns(edit: _Edit, differs: Mapping[Ref, frozenset[str]]) -> Non
         part = Instruction(turns, _kind(whole.dtype, shape), "reshape", (given.name,), "", "")
         edit.before(each.name, part)
         edit.put(replace(each, operation="collective-permute", operands=(turns,)))
+
+
+def sums_of_lanes_whole(edit: _Edit) -> None:
+    """Sum whole what is scattered along lanes: `compiled_sends.is_sliced_whole`."""
+    for each in [*edit.instructions.values()]:
+        if each.operation == _SCATTER and len(each.operands) == 1:
+            slice = _only_slice(edit, each, _PASSES)
+            if slice is None:
+                continue
+            before = edit.instructions[slice.operands[0]].arrays[0].shape
+            after = slice.arrays[0].shape
+            last = _laid(slice)
+            is_last = bool(after) and before[last] != after[last]
+            dtype = each.arrays[0].dtype
+            if is_last and compiled_sends.is_sliced_whole(after, dtype):
+                edit.put(replace(each, operation=_SUM))
+
+
+def _laid(each: Instruction) -> int:
+    return len(each.arrays[0].shape) - 1
+
+
+def whole_machine_summed(edit: _Edit) -> None:
+    """Sum what libtpu moves as a sum over all devices: `compiled_sends.is_summed_whole`."""
+    for each in [*edit.instructions.values()]:
+        kind = IN_HLO.get(each.operation)
+        if kind is None or len(each.operands) != 1 or len(each.arrays) != 1:
+            continue
+        given = edit.instructions[each.operands[0]].arrays[0]
+        size = kind.payload(given.bytes, each.arrays[0].bytes)
+        if not compiled_sends.is_summed_whole(kind, edit.ways(each), size, edit.target.hardware):
+            continue
+        if kind.traits.grows:
+            name = f"{each.name}.zeros"
+            edit.before(each.name, Instruction(name, each.type, "pad", each.operands, "", ""))
+            each = replace(each, operands=(name,))
+        edit.put(replace(each, operation=_SUM))
+
+
+def _is_of_sum(edit: _Edit, sum: Instruction, product: Instruction) -> bool:
+    """Say whether a product's partial sum is scattered because the product is partitioned so."""
+    slice = _only_slice(edit, sum, _PASSES)
+    is_own = slice is not None and slice.op_name == product.op_name
+    return product.operation == "dot" and is_own
 
 
 def _hides(edit: _Edit, product: Instruction, moved_bytes: int) -> bool:
@@ -582,9 +628,24 @@ def gathers_once(edit: _Edit) -> None:
         if each.operation in _GATHERS and len(each.operands) == 1 == len(each.arrays):
             source = _same(edit, each.operands[0])
             whole = tuple(sorted(each.arrays[0].shape))
-            key = (source, each.operation, _groups(each), whole, each.arrays[0].dtype)
+            key = (source, _joined(edit, each), whole, each.arrays[0].dtype)
             if first.setdefault(key, each.name) != each.name:
                 edit.put(replace(each, operation="reshape", operands=(first[key],), attributes=""))
+
+
+def _joined(edit: _Edit, each: Instruction) -> object:
+    """Return what has to be alike of the devices that two equal gathers join.
+
+    XLA orders them by the dimension that it splits a product by first. libtpu does not mind where
+    it could pass the operand around a ring.
+    """
+    members = members_of(each, Slices(tuple(range(edit.devices)), (0,)))
+    if members is None:
+        return each.name
+    longest = compiled_sends.longest_row(edit.target.hardware)
+    if compiled_sends.has_ring(len(members.axes(edit.target.mesh)), members.ways, longest):
+        return frozenset(map(frozenset, members.groups))
+    return tuple(members.groups)
 
 
 def _same(edit: _Edit, name: str) -> str:
