@@ -8,8 +8,7 @@ waits. What comes of it is written beside them: `stage.txt`, a line for each tha
 of the compiler in `dump`; `final.txt` and `memory.json` where the compile came to its end,
 `error.json` where it did not. A job that lists matmuls has no module: each is compiled by itself,
 and `cycles.txt` gets a line for each, of how long the compiler takes it to be. A job that states
-`partitions` describes no machine: XLA's partitioner, which every compiler runs first, is the one of
-the CPU here, and `partitioned.txt` is all that is kept.
+`partitions` describes no machine: it runs XLA's partitioner alone, for that number of devices.
 
 Whoever started this process may end it as soon as the dumps hold what it wants, and where he is
 gone it ends itself.
@@ -108,16 +107,17 @@ def _options(devices: list[Any], folder: Path) -> Any:
     return options
 
 
-#: The pass of XLA that makes the program of one device out of that of all.
+#: The pass of XLA that turns the program of all devices into that of one.
 _PARTITIONING = "spmd-partitioning"
 
 
 def _partition(folder: Path, count: int) -> None:
-    """Partition the module, for so many devices; this process ends as soon as that is done.
+    """Partition the module for a number of devices, and end this process.
 
-    One device of the CPU plays all of them, so that the CPU's limit of 2,048 does not count. Some
-    versions of XLA find that out when they are done with the program, and crash: nobody waits for
-    it by then. The interpreter of JAX is not needed, and takes a second to load.
+    One CPU device stands for all of them: the CPU client has 2,048 at most, and the partitioner
+    does not ask how many there are. XLA may notice when it loads the finished program, and then
+    ends this process; the partitioned program is on disk by then. JAX is not imported, which would
+    take a second.
     """
     from jaxlib import xla_client
 
@@ -128,25 +128,27 @@ def _partition(folder: Path, count: int) -> None:
     module = _module(folder)
     threading.Thread(target=_end_once_partitioned, args=(folder,), daemon=True).start()
     client.compile_and_load(module, xla_client.DeviceList((device,)), options)
-    _keep_partitioned(folder)
 
 
 def _end_once_partitioned(folder: Path) -> None:
-    """End this process once there is a partitioned program: the code for a CPU is of no use."""
-    while not _keep_partitioned(folder):
+    """End this process once the partitioned program is written: nobody needs code for a CPU."""
+    while not partitioned_text(folder):
         time.sleep(_POLL_S)
     os._exit(0)
 
 
-def _keep_partitioned(folder: Path) -> bool:
-    """Give the partitioned program its name where it is there and whole; say whether it is."""
+def partitioned_text(folder: Path) -> str:
+    """Return the partitioned program; nothing as long as it is not written to its end.
+
+    The entry computation is the last one, and only the last line of a computation is a `}` that is
+    not indented.
+    """
     for path in (folder / "dump").glob(f"*after_{_PARTITIONING}*"):
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8", errors="replace")
         _, entry, rest = text.rpartition("\nENTRY ")
         if entry and rest.rstrip().endswith("\n}"):
-            path.replace(folder / "partitioned.txt")
-            return True
-    return False
+            return text
+    return ""
 
 
 #: A matmul alone in a program, for one device.

@@ -18,6 +18,7 @@ from typing import Self
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.jax_backend.xla import compiling
 from shardspec.jax_backend.xla.cache import Compiled
+from shardspec.jax_backend.xla.child import partitioned_text
 from shardspec.jax_backend.xla.compiling import Compiling, Process
 from shardspec.jax_backend.xla.surroundings import Flags, flags_here
 
@@ -92,7 +93,7 @@ class Partitioning(Process):
         compiler = f"the partitioner of jaxlib {compiling.installed('jaxlib')}"
         try:
             end = self._end()
-            text = compiling.text_of(self._folder / "partitioned.txt")
+            text = partitioned_text(self._folder)
             log = compiling.text_of(self._folder / "log.txt")
         except OSError as error:
             return compiling.no_room(error)
