@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import signal
@@ -39,6 +40,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.setattr(partitioning, "_MADE", {})
+    importlib.import_module("jax")  # which sets variables
     before = environment()
     yield folder
     assert list(folder.iterdir()) == []
