@@ -57,6 +57,7 @@ FOR_ONE_SIBLING = {
     "foreign.maxtext_config": "MaxText's files, apart from what their rules mean",
     "foreign.maxtext_step": "what MaxText's models compute, apart from its rules",
     "jax_backend.live": "what is asked of arrays that are there, apart from plans",
+    "jax_backend.xla.child": "a process of its own, apart from those that start it",
     "jax_backend.moving": "what a move of live arrays says of itself",
     "jax_backend.owners": "whose state an array is, apart from how it lies",
     "jax_backend.step_lines.attention": "a pass over rows",

@@ -7,7 +7,8 @@ read: no code of the user's runs here. Until the module is there, the machine is
 waits. What comes of it is written beside them: `stage.txt`, a line for each that begins; the dumps
 of the compiler in `dump`; `final.txt` and `memory.json` where the compile came to its end,
 `error.json` where it did not. A job that lists matmuls has no module: each is compiled by itself,
-and `cycles.txt` gets a line for each, of how long the compiler takes it to be.
+and `cycles.txt` gets a line for each, of how long the compiler takes it to be. A job that states
+`partitions` describes no machine: it runs XLA's partitioner alone, for that number of devices.
 
 Whoever started this process may end it as soon as the dumps hold what it wants, and where he is
 gone it ends itself.
@@ -37,6 +38,9 @@ def main(folder: Path) -> int:
     threading.Thread(target=_end_with, args=(os.getppid(), folder), daemon=True).start()
     try:
         job = json.loads((folder / "job.json").read_text("utf-8"))
+        if "partitions" in job:
+            _partition(folder, job["partitions"])
+            return 0
         if "matmuls" in job:
             _estimate(folder, job)
             return 0
@@ -59,11 +63,17 @@ def main(folder: Path) -> int:
 def _compiled(folder: Path, job: dict[str, Any]) -> Any:
     _tell(folder, "describing the machine")
     devices = _devices(job)
+    module = _module(folder)
+    _tell(folder, "compiling")
+    return _compile(module, devices, folder)
+
+
+def _module(folder: Path) -> bytes:
+    """Return the module, once it is there."""
     module = folder / "module.mlirbc"
     while not module.exists():
         time.sleep(_POLL_S)
-    _tell(folder, "compiling")
-    return _compile(module.read_bytes(), devices, folder)
+    return module.read_bytes()
 
 
 def _compile(text: bytes | str, devices: list[Any], folder: Path) -> Any:
@@ -72,20 +82,73 @@ def _compile(text: bytes | str, devices: list[Any], folder: Path) -> Any:
     from jaxlib import xla_client
     from jaxlib.mlir import ir
 
-    options = xla_client.CompileOptions()
-    options.num_replicas, options.num_partitions = 1, len(devices)
-    options.executable_build_options.use_spmd_partitioning = True
-    options.executable_build_options.use_shardy_partitioner = True
-    options.device_assignment = xla_client.DeviceAssignment.create(_ids(devices))
-    dumps = [("xla_dump_to", str(folder / "dump")), ("xla_dump_hlo_as_text", True)]
-    options.env_option_overrides = dumps
     with mlir.make_ir_context():
         module = ir.Module.parse(text)
     return devices[0].client.compile(
         module,
         executable_devices=xla_client.DeviceList(tuple(devices)),
-        compile_options=options,
+        compile_options=_options(devices, folder),
     )
+
+
+def _options(devices: list[Any], folder: Path) -> Any:
+    """Return how a program is compiled: partitioned over devices, and what is dumped of it."""
+    import numpy as np
+    from jaxlib import xla_client
+
+    options = xla_client.CompileOptions()
+    options.num_replicas, options.num_partitions = 1, len(devices)
+    options.executable_build_options.use_spmd_partitioning = True
+    options.executable_build_options.use_shardy_partitioner = True
+    ids = np.array([[device.id for device in devices]])
+    options.device_assignment = xla_client.DeviceAssignment.create(ids)
+    dumps = [("xla_dump_to", str(folder / "dump")), ("xla_dump_hlo_as_text", True)]
+    options.env_option_overrides = dumps
+    return options
+
+
+#: The pass of XLA that turns the program of all devices into that of one.
+_PARTITIONING = "spmd-partitioning"
+
+
+def _partition(folder: Path, count: int) -> None:
+    """Partition the module for a number of devices, and end this process.
+
+    One CPU device stands for all of them: the CPU client has 2,048 at most, and the partitioner
+    does not ask how many there are. XLA may notice when it loads the finished program, and then
+    ends this process; the partitioned program is on disk by then. JAX is not imported, which would
+    take a second.
+    """
+    from jaxlib import xla_client
+
+    client: Any = xla_client.make_cpu_client()
+    device, *_ = client.local_devices()
+    options = _options([device] * count, folder)
+    options.env_option_overrides += [("xla_dump_hlo_pass_re", _PARTITIONING)]
+    module = _module(folder)
+    threading.Thread(target=_end_once_partitioned, args=(folder,), daemon=True).start()
+    client.compile_and_load(module, xla_client.DeviceList((device,)), options)
+
+
+def _end_once_partitioned(folder: Path) -> None:
+    """End this process once the partitioned program is written: nobody needs code for a CPU."""
+    while not partitioned_text(folder):
+        time.sleep(_POLL_S)
+    os._exit(0)
+
+
+def partitioned_text(folder: Path) -> str:
+    """Return the partitioned program; nothing as long as it is not written to its end.
+
+    The entry computation is the last one, and only the last line of a computation is a `}` that is
+    not indented.
+    """
+    for path in (folder / "dump").glob(f"*after_{_PARTITIONING}*"):
+        text = path.read_text("utf-8", errors="replace")
+        _, entry, rest = text.rpartition("\nENTRY ")
+        if entry and rest.rstrip().endswith("\n}"):
+            return text
+    return ""
 
 
 #: A matmul alone in a program, for one device.
@@ -114,12 +177,6 @@ def _estimate(folder: Path, job: dict[str, Any]) -> None:
         with (folder / "cycles.txt").open("a", encoding="utf-8") as file:
             file.write(f"{cycles or '-'}\n")
         shutil.rmtree(dumps, ignore_errors=True)
-
-
-def _ids(devices: list[Any]) -> Any:
-    import numpy as np
-
-    return np.array([[device.id for device in devices]])
 
 
 def _devices(job: dict[str, Any]) -> list[Any]:

@@ -93,12 +93,52 @@ class Compiling:
     most_bytes: int | None = None
 
 
-class Compile:
+class Process:
+    """A process with a folder of its own, which gets ready while the step is still traced.
+
+    Leaving the `with` block ends it and removes its folder, whatever it was doing.
+    """
+
+    def __init__(self, job: dict[str, Any], how: Compiling) -> None:
+        """Note what the process is asked, and what it may take."""
+        self._job, self._how = job, how
+        self._flags: dict[str, str] = {}
+        self._module, self._since = b"", time.monotonic()
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        """Start the process."""
+        with _in_folder():
+            self._start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End the process, and remove its folder."""
+        self._stack.close()
+
+    def _start(self) -> None:
+        name = tempfile.TemporaryDirectory(prefix="shardspec-compile-", ignore_cleanup_errors=True)
+        self._folder = Path(self._stack.enter_context(name))
+        (self._folder / "dump").mkdir()
+        (self._folder / "job.json").write_text(json.dumps(self._job), encoding="utf-8")
+        self._child = self._stack.enter_context(child_in(self._folder, self._flags))
+
+    def _hand_over(self) -> None:
+        """Write the module, which the process takes as whole once it is there."""
+        part = self._folder / "module.part"
+        part.write_bytes(self._module)
+        part.rename(self._folder / "module.mlirbc")
+
+    def _end(self, tell: Tell = lambda stage: None) -> End:
+        """Wait for the process, as long as it may take from the time it got the module."""
+        until = self._since + self._how.timeout_s
+        return _watched(self._child, self._folder, until, self._how, tell)
+
+
+class Compile(Process):
     """A compile for a machine that is not here, in a process of its own.
 
-    The process starts at once and gets ready while the step is still traced; `give` hands it the
-    module, and `result` waits for the program. Leaving the `with` block ends it and removes its
-    folder, whatever it was doing.
+    The process starts at once; `give` hands it the module, and `result` waits for the program.
 
         with Compile(target, how) as compile:
             compile.give(module)
@@ -115,34 +155,18 @@ class Compile:
           order: that of the resolver, by which devices stand on the mesh.
         """
         hardware = _hardware(target)
-        self._how = how
         self._compiler = compiler_of(hardware)
-        self._job = _job(target, hardware, order)
+        super().__init__(_job(target, hardware, order), how)
+        self._flags = self._variable(how.flags)
         packages = ("jax", "jaxlib", *_PACKAGES[hardware.chip.platform][0])
         around = surroundings((*TPU_ENVIRONMENT, *_GIVEN), map(_distribution, packages))
         self._around = {**self._job, "around": around, "flags": how.flags.split()}
-        self._module, self._key, self._since = b"", "", time.monotonic()
-        self._stack = contextlib.ExitStack()
+        self._key = ""
         self._found: Compiled | None = None
 
-    def __enter__(self) -> Self:
-        """Start the process."""
-        with _in_folder():
-            self._start(self._how.flags)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """End the process, and remove its folder."""
-        self._stack.close()
-
-    def _start(self, flags: str) -> None:
-        name = tempfile.TemporaryDirectory(prefix="shardspec-compile-", ignore_cleanup_errors=True)
-        self._folder = Path(self._stack.enter_context(name))
-        (self._folder / "dump").mkdir()
-        (self._folder / "job.json").write_text(json.dumps(self._job), encoding="utf-8")
-        variable = _FLAGS_IN[self._job["platform"]]
-        given = {variable: flags} if flags else {}
-        self._child = self._stack.enter_context(child_in(self._folder, given))
+    def _variable(self, flags: str) -> dict[str, str]:
+        """Return flags by the variable that the compiler takes them from."""
+        return {_FLAGS_IN[self._job["platform"]]: flags} if flags else {}
 
     def give(self, module: bytes) -> None:
         """Hand over the bytecode of StableHLO, lowered for the platform of the target.
@@ -158,12 +182,6 @@ class Compile:
             return
         with _in_folder():
             self._hand_over()
-
-    def _hand_over(self) -> None:
-        """Write the module, which the process takes as whole once it is there."""
-        part = self._folder / "module.part"
-        part.write_bytes(self._module)
-        part.rename(self._folder / "module.mlirbc")
 
     def result(self, tell: Tell = lambda stage: None) -> Compiled:
         """Return the program, once it is there.
@@ -191,7 +209,8 @@ class Compile:
             why = error.diagnostics[0].message.partition(", metadata=")[0]
         tell(f"compiling again, {_NO_TRITON}")
         self._stack.close()
-        self._start(f"{flags} {_NO_TRITON}".strip())
+        self._flags = self._variable(f"{flags} {_NO_TRITON}".strip())
+        self._start()
         self._since = time.monotonic()
         self._hand_over()
         made = self._watch(tell)
@@ -202,7 +221,7 @@ class Compile:
     def _watch(self, tell: Tell) -> Compiled:
         """Return what the process makes of the module."""
         folder, how, compiler = self._folder, self._how, self._compiler
-        end = _watched(self._child, folder, self._since + how.timeout_s, how, tell)
+        end = self._end(tell)
         crashed = end.status is not None and end.status < 0
         text = "" if end.why in ("late", "full", "large") else _final(folder, how.is_whole)
         if not text or (crashed and (how.is_whole or not _is_written(folder))):
@@ -455,7 +474,7 @@ def _watched(
         if held > most:
             return End("large", None, held)
         status = child.poll()
-        stages = _text(folder / "stage.txt").split("\n")[:-1]
+        stages = text_of(folder / "stage.txt").split("\n")[:-1]
         for stage in stages[told:]:
             tell(stage)
         told = len(stages)
@@ -467,7 +486,8 @@ def _watched(
             return End("whole", None, held)
         if time.monotonic() > until:
             return End("late")
-        time.sleep(_POLL_S)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(_POLL_S)
 
 
 def _held_bytes(process: int) -> int:
@@ -499,7 +519,7 @@ def _dumps_are_whole(folder: Path) -> bool:
     if not reports or not programs:
         return False
     quiet = time.time() - max(path.stat().st_mtime for path in (*programs, *reports)) > _QUIET_S
-    return quiet and _is_program(_text(_largest(programs)))
+    return quiet and _is_program(text_of(_largest(programs)))
 
 
 def _is_program(text: str) -> bool:
@@ -517,7 +537,7 @@ def _largest(paths: list[Path]) -> Path:
 
 def _text_of_largest(folder: Path, pattern: str) -> str:
     found = list((folder / "dump").glob(pattern))
-    return _text(_largest(found)) if found else ""
+    return text_of(_largest(found)) if found else ""
 
 
 def _final(folder: Path, is_whole: bool) -> str:
@@ -525,25 +545,25 @@ def _final(folder: Path, is_whole: bool) -> str:
     dumps = folder / "dump"
     programs = list(dumps.glob(_WITH_ESTIMATES)) if is_whole else []
     programs = programs or [*dumps.glob(_PROGRAM), *folder.glob("final.txt")]
-    text = _text(_largest(programs)) if programs else ""
+    text = text_of(_largest(programs)) if programs else ""
     return text if _is_program(text) else ""
 
 
 def _answer(folder: Path, text: str, compiler: str, seconds: float, is_whole: bool) -> Compiled:
     assignment, lives = (_text_of_largest(folder, each) for each in (_ASSIGNMENT, _LIVES))
     memory = memory_of_assignment(assignment, lives)
-    stats = json.loads(_text(folder / "memory.json") or "null")
+    stats = json.loads(text_of(folder / "memory.json") or "null")
     if memory is None and stats is not None:
         memory = memory_of_stats(stats)
     error = _error(folder)
     refusal = error["text"] if error else ""
     if not is_whole and NO_ROOM not in refusal:
         refusal = ""  # it is of the generated code, which is not wanted here
-    warnings = _warnings(_text(folder / "log.txt"))
+    warnings = warnings_in(text_of(folder / "log.txt"))
     return Compiled(text, memory, compiler, seconds, is_whole, refusal, warnings)
 
 
-def _warnings(log: str) -> tuple[str, ...]:
+def warnings_in(log: str) -> tuple[str, ...]:
     """Return what XLA warns of in its log: arrays that it makes whole to lay them out anew."""
     found = (
         f"XLA could not move {each.group(3)} from {each.group(1)} to {each.group(2)} but by making"
@@ -584,7 +604,7 @@ def no_answer(
         first = error["text"].strip().partition("\n")[0][:_LONGEST]
         message = f"the compiler refuses {what} for {hardware}: {first}"
         return Diagnostic(codes.NOT_COMPILED, message)
-    words = _last_words(_text(folder / "log.txt"))
+    words = _last_words(text_of(folder / "log.txt"))
     said = f": {words}" if words else ""
     status = end.status or 0
     if status >= 0:
@@ -647,12 +667,13 @@ _LONGEST = 400
 
 
 def _error(folder: Path) -> dict[str, str] | None:
-    text = _text(folder / "error.json")
+    text = text_of(folder / "error.json")
     found: dict[str, str] | None = json.loads(text) if text else None
     return found
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """Return what a file holds; nothing where there is none."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
