@@ -1,0 +1,177 @@
+"""Sums over devices that compilers join, move behind loops, and scatter."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import replace
+
+from shardspec.programs.hlo import Instruction, number
+from shardspec.programs.rewrites.edit import (
+    FAR,
+    PASSES,
+    SCATTER,
+    SUM,
+    Edit,
+    devices_of,
+    form,
+    typed,
+)
+
+_ADDS = frozenset(("add", "subtract"))
+#: Through these a number of the device stays what it is.
+_SAME_NUMBER = frozenset(("bitcast", "convert", "copy", "reshape"))
+
+
+def sums_once(edit: Edit) -> None:
+    """Sum once what is added up before anything else reads it.
+
+    The gradients of one activation through several weights are each a partial sum on every device:
+    XLA adds them up on the device and sums the total.
+    """
+    pending: dict[str, tuple[str, ...]] = {}
+    totals: dict[tuple[str, ...], str] = {}
+    for each in edit:
+        if each.operation == SUM and len(each.operands) == 1:
+            pending[each.name] = (each.name,)
+            continue
+        group = _carried_on(edit, each, pending)
+        if group:
+            pending[each.name] = group
+        if group and each.operation in _ADDS:
+            for name in each.operands:
+                totals.pop(pending[name], None)
+            totals[group] = each.name
+    for group, name in totals.items():
+        last = edit.by_name[group[-1]]
+        for one in group:
+            edit.stop(edit.by_name[one])
+        kind = edit.by_name[name].type
+        edit.behind(name, (replace(last, name=f"{name}.sum", type=kind, operands=(name,)),))
+
+
+def _carried_on(
+    edit: Edit, each: Instruction, pending: dict[str, tuple[str, ...]]
+) -> tuple[str, ...]:
+    """Return the sums whose total an instruction passes on, read by nothing else."""
+    if each.operation not in PASSES and each.operation not in _ADDS:
+        return ()
+    groups = [pending.get(name, ()) for name in each.operands]
+    is_only = all(edit.only_reader(edit.by_name[name]) for name in each.operands)
+    if not groups or not all(groups) or not is_only:
+        return ()
+    if each.operation in PASSES:
+        return groups[0]
+    names = [name for group in groups for name in group]
+    are_alike = len({devices_of(edit.by_name[name]) for name in names}) == 1
+    return tuple(names) if are_alike and len(set(each.operands)) == 2 else ()
+
+
+def sums_after_loop(edit: Edit, outer: Edit, loop: Instruction, *, are_narrow: bool) -> None:
+    """Sum behind a loop what each round only adds to a total.
+
+    So it is with gradients of microbatches where every device holds all of a weight.
+
+    Args:
+      are_narrow: whether the total is sent as narrow as what a round adds, as XLA:GPU does; libtpu
+        sends it as it is kept.
+    """
+    for each in [*edit]:
+        at = _total(edit, each) if each.operation == SUM and len(each.operands) == 1 else None
+        if at is None:
+            continue
+        edit.stop(each)
+        for made in outer.readers(loop.name):
+            if made.operation == "get-tuple-element" and number(made.attribute("index")) == at:
+                whole = made.arrays[0]
+                dtype = each.arrays[0].dtype if are_narrow else whole.dtype
+                kind = typed(dtype, whole.shape)
+                own = form(f"{made.name}.own", kind, made.name, "convert")
+                summed = replace(each, name=f"{made.name}.sum", type=kind, operands=(own.name,))
+                outer.behind(made.name, (own, summed))
+
+
+def _total(edit: Edit, sum: Instruction) -> int | None:
+    """Return the element of the loop's tuple to which alone a sum is added in each round."""
+    value, user = sum, edit.only_reader(sum)
+    for _ in range(FAR):
+        if user is None or user.operation not in PASSES:
+            break
+        value, user = user, edit.only_reader(user)
+    if user is None or user.operation != "add" or len(set(user.operands)) < 2:
+        return None
+    root = edit.only_reader(user)
+    kept = edit.by_name[next(name for name in user.operands if name != value.name)]
+    is_element = kept.operation == "get-tuple-element" and edit.only_reader(kept) is not None
+    if not is_element or root is None or not root.is_root or root.operation != "tuple":
+        return None
+    at = number(kept.attribute("index"))
+    is_given = edit.source(kept).operation == "parameter"
+    back = root.operands[at : at + 1]
+    return at if is_given and root.operands.count(user.name) == 1 and back == (user.name,) else None
+
+
+def sums_scattered(edit: Edit, passed: Container[str]) -> None:
+    """Make an all-reduce of which each device keeps its own slice a reduce-scatter.
+
+    XLA does where one slice alone reads the sum, cuts one dimension into as many parts as there are
+    devices in a group, and begins at a place that a table has for the number of the device.
+
+    Args:
+      passed: operations that may stand between the sum and its slice.
+    """
+    for each in [*edit]:
+        if each.operation == SUM and len(each.operands) == 1:
+            slice = only_slice(edit, each, passed)
+            if slice is not None and 1 < _parts(edit, slice) == edit.ways(each):
+                edit.put(replace(each, operation=SCATTER))
+
+
+def only_slice(edit: Edit, sum: Instruction, passed: Container[str] = PASSES) -> Instruction | None:
+    """Return the slice that alone reads a sum, through other forms of it."""
+    user = edit.only_reader(sum)
+    for _ in range(FAR):
+        if user is None or user.operation not in passed:
+            break
+        user = edit.only_reader(user)
+    return user if user is not None and user.operation == "dynamic-slice" else None
+
+
+def cut_dims(edit: Edit, slice: Instruction) -> list[int]:
+    """Return the dimensions that a slice cuts."""
+    before, after = edit.source(slice).arrays[0].shape, slice.arrays[0].shape
+    return [at for at, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+
+
+def _parts(edit: Edit, slice: Instruction) -> int:
+    """Return of how many parts a slice is each device's own; 0 where it is another slice."""
+    cut = cut_dims(edit, slice)
+    if len(cut) != 1 or not _is_in_table(edit, slice.operands[1 + cut[0]]):
+        return 0
+    before, after = edit.source(slice).arrays[0].shape, slice.arrays[0].shape
+    return before[cut[0]] // after[cut[0]] if before[cut[0]] % after[cut[0]] == 0 else 0
+
+
+def _is_in_table(edit: Edit, name: str) -> bool:
+    """Say whether a number is found in a table by the number of the device."""
+    for _ in range(FAR):
+        each = edit.by_name[name]
+        match each.operation:
+            case "partition-id":
+                return True
+            case "dynamic-slice" | "clamp":
+                name = each.operands[1]
+            case "subtract" if _constant(edit, each.operands[1]) == "0":
+                name = each.operands[0]
+            case "multiply" if any(_constant(edit, one) for one in each.operands):
+                name = each.operands[bool(_constant(edit, each.operands[0]))]
+            case operation if operation in _SAME_NUMBER:
+                name = each.operands[0]
+            case _:
+                return False
+    return False
+
+
+def _constant(edit: Edit, name: str) -> str:
+    """Return the value of a constant as it is printed; empty where a value is none."""
+    each = edit.by_name[name]
+    return each.stated.strip() if each.operation == "constant" else ""

@@ -1,0 +1,164 @@
+"""What libtpu alone does to collectives: turns of a ring, whole sums, slices apart.
+
+The rules are those of `analysis.compiled_sends`, which says how each was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from shardspec.analysis import compiled_sends
+from shardspec.ir.collectives import IN_HLO, CollectiveKind
+from shardspec.ir.spec import array_bytes
+from shardspec.programs.calls import Ref
+from shardspec.programs.hlo import HloArray, Instruction
+from shardspec.programs.products import flops_of
+from shardspec.programs.rewrites.edit import (
+    GATHER,
+    PASSES,
+    SCATTER,
+    SUM,
+    Edit,
+    elements,
+    form,
+    is_alone,
+    typed,
+)
+from shardspec.programs.rewrites.sums import cut_dims, only_slice
+
+#: The share of a ring's time that a product has to take. Source: compiles with libtpu 0.0.52, which
+#: computes in turns products of 0.06 and more, and whole those of 0.01 and less.
+_LEAST_HIDDEN = 0.03
+
+
+def products_in_turns(edit: Edit, differs: Mapping[Ref, frozenset[str]]) -> None:
+    """Pass operands and sums of products around a ring: `compiled_sends.windowed_bytes`.
+
+    Args:
+      differs: the mesh axes along which each value differs from device to device.
+    """
+    longest = compiled_sends.longest_row(edit.target.hardware)
+    for each in [*edit]:
+        if each.operation not in (SCATTER, GATHER) or not is_alone(each):
+            continue
+        members = edit.members(each)
+        axes = () if members is None else members.axes(edit.target.mesh)
+        if members is None or not compiled_sends.has_ring(len(axes), members.ways, longest):
+            continue
+        if each.operation == SCATTER:
+            product, whole = _summed(edit, each), edit.source(each).arrays[0]
+        else:
+            is_small = members.ways == compiled_sends.SMALL_RING
+            product = None if is_small else _product(edit, each, {*axes}, differs)
+            whole = each.arrays[0]
+        if product is not None and _is_long(edit, product, whole.bytes):
+            shape = (members.ways + 1, elements(whole) // members.ways)
+            turns = form(f"{each.name}.turns", typed(whole.dtype, shape), each.operands[0])
+            edit.ahead(each.name, (turns,))
+            edit.put(replace(each, operation=_PERMUTE, operands=(turns.name,)))
+
+
+_PERMUTE = str(CollectiveKind.COLLECTIVE_PERMUTE)
+
+
+def _summed(edit: Edit, scatter: Instruction) -> Instruction | None:
+    """Return the product whose partial sum is scattered because it is partitioned so."""
+    product, slice = edit.source(scatter), only_slice(edit, scatter)
+    is_own = slice is not None and slice.op_name == product.op_name
+    return product if product.operation == "dot" and is_own else None
+
+
+def _product(
+    edit: Edit, gather: Instruction, axes: set[str], differs: Mapping[Ref, frozenset[str]]
+) -> Instruction | None:
+    """Return the product that a gather is made for, where it makes no partial sum."""
+    readers = _readers(edit, gather)
+    if len(readers) != 1 or readers[0].operation != "dot":
+        return None
+    product = readers[0]
+    is_own = gather.op_name == product.op_name
+    is_split = axes <= differs.get(Ref(edit.name, product.name), frozenset(axes))
+    is_sum = any(user.operation in (SUM, SCATTER) for user in edit.readers(product.name))
+    return product if is_own and is_split and not is_sum else None
+
+
+def _readers(edit: Edit, each: Instruction) -> list[Instruction]:
+    """Return what reads a value in whatever form."""
+    found: list[Instruction] = []
+    waiting = [each]
+    while waiting:
+        for user in edit.readers(waiting.pop().name):
+            (waiting if user.operation in PASSES else found).append(user)
+    return found
+
+
+def _is_long(edit: Edit, product: Instruction, moved_bytes: int) -> bool:
+    """Say whether a product takes long enough to be computed while a ring passes bytes."""
+    hardware = edit.target.hardware
+    chip = None if hardware is None else hardware.chip
+    if chip is None or not chip.bf16_flops_per_s or not chip.link_bytes_per_s:
+        return False
+    shapes = [edit.by_name[name].arrays[0].shape for name in product.operands]
+    flops = flops_of(product, shapes, product.arrays[0].shape)
+    seconds = flops * chip.devices_per_chip / chip.bf16_flops_per_s
+    return seconds > _LEAST_HIDDEN * moved_bytes / (2 * chip.link_bytes_per_s)
+
+
+def sums_of_lanes_whole(edit: Edit) -> None:
+    """Sum whole what is scattered along lanes: `compiled_sends.is_sliced_whole`."""
+    for each in [*edit]:
+        slice = only_slice(edit, each) if each.operation == SCATTER and is_alone(each) else None
+        if slice is not None:
+            shape = slice.arrays[0].shape
+            is_last = cut_dims(edit, slice) == [len(shape) - 1]
+            if is_last and compiled_sends.is_sliced_whole(shape, each.arrays[0].dtype):
+                edit.put(replace(each, operation=SUM))
+
+
+def whole_machine_summed(edit: Edit) -> None:
+    """Sum what goes over all devices of a slice: `compiled_sends.is_summed_whole`."""
+    for each in [*edit]:
+        kind = IN_HLO.get(each.operation)
+        if kind is None or not is_alone(each):
+            continue
+        size = kind.payload(edit.source(each).arrays[0].bytes, each.arrays[0].bytes)
+        if compiled_sends.is_summed_whole(kind, edit.ways(each), size, edit.target.hardware):
+            given = form(f"{each.name}.whole", each.type, each.operands[0], "pad")
+            if kind.traits.grows:
+                edit.ahead(each.name, (given,))
+                each = replace(each, operands=(given.name,))
+            edit.put(replace(each, operation=SUM))
+
+
+def legs_apart(edit: Edit) -> None:
+    """Send within slices and between them apart: `compiled_sends.across_slices`."""
+    for each in [*edit]:
+        kind = IN_HLO.get(each.operation)
+        if kind is None or not is_alone(each):
+            continue
+        given, axes = edit.source(each).arrays[0], edit.axes(each)
+        payload = kind.payload(given.bytes, each.arrays[0].bytes)
+        legs = compiled_sends.across_slices(kind, axes, payload, edit.target)
+        if len(legs) > 1:
+            edit.put(form(each.name, each.type, each.operands[0]))
+            edit.behind(each.name, _legs(edit, each, given, legs))
+
+
+def _legs(
+    edit: Edit, each: Instruction, given: HloArray, legs: list[compiled_sends.Leg]
+) -> list[Instruction]:
+    """Return a collective as several, one behind the other."""
+    made: list[Instruction] = []
+    name = each.name
+    for at, (kind, axes, payload) in enumerate(legs):
+        ways = edit.target.mesh.ways(axes)
+        sizes = (payload // ways if kind.traits.grows else payload, payload)
+        own, sent = (
+            typed(given.dtype, (size * 8 // array_bytes((8,), given.dtype),)) for size in sizes
+        )
+        part = form(f"{each.name}.part{at}", own, name)
+        name = f"{each.name}.leg{at}"
+        leg = replace(each, name=name, type=sent, operation=str(kind), operands=(part.name,))
+        made += [part, edit.over(leg, axes)]
+    return [*made, form(f"{each.name}.whole", each.type, name)]
