@@ -94,7 +94,7 @@ class Blame:
         if send.is_written:
             return Cause(axis, CauseKind.WRITTEN, place=send.node.where.place)
         causes = [self.of_value(each, axis) for each in _carriers(send, axis)]
-        return min(causes, key=_plainness, default=Cause(axis, CauseKind.UNKNOWN))
+        return min(causes, key=plainness, default=Cause(axis, CauseKind.UNKNOWN))
 
     def of_value(self, value: Value, axis: str) -> Cause:
         """Return why a mesh axis splits a value."""
@@ -219,7 +219,8 @@ def _propagated(cause: Cause, value: Value) -> Cause:
 _PLAIN = tuple(CauseKind)
 
 
-def _plainness(cause: Cause) -> tuple[bool, int]:
+def plainness(cause: Cause) -> tuple[bool, int]:
+    """Return a key by which the cause that says most of what the user wrote comes first."""
     return cause.attempt is None, _PLAIN.index(cause.kind)
 
 

@@ -1,7 +1,7 @@
 """What devices send each other in a propagated program.
 
 Shardy inserts a collective wherever an operation needs an array otherwise than it lies; code under
-`shard_map` has those that the user wrote. What XLA does to them afterwards is in `step/rewrites`.
+`shard_map` has those that the user wrote. These are what Shardy asks for; what XLA sends instead is in its partitioned program.
 """
 
 from __future__ import annotations
