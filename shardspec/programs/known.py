@@ -50,12 +50,14 @@ class Known:
         """Return a collective with a cause for each mesh axis, and the reshard it belongs to."""
         causes = tuple(self._cause(sent, axis) for axis in sent.mesh_axes)
         like = self._like(sent, sent.mesh_axes[0])
-        carries = like.carries if like is not None and not sent.carries.name else sent.carries
+        is_told = bool(sent.carries.name) or like is None
+        carries = sent.carries if is_told or like is None else like.carries
         sent = replace(sent, because=causes, carries=carries)
         if like is None or not _are_same(like, sent):
             return sent
         return replace(
             sent,
+            array=like.array if like.carries == sent.carries else sent.array,
             forced_by=like.forced_by,
             is_written=like.is_written,
             reshard=like.reshard,
