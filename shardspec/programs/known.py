@@ -48,11 +48,16 @@ class Known:
 
     def explained(self, sent: Collective) -> Collective:
         """Return a collective with a cause for each mesh axis, and the reshard it belongs to."""
-        causes = tuple(self._cause(sent, axis) for axis in sent.mesh_axes)
         like = self._like(sent, sent.mesh_axes[0])
-        is_told = bool(sent.carries.name) or like is None
-        carries = sent.carries if is_told or like is None else like.carries
-        sent = replace(sent, because=causes, carries=carries)
+        if like is not None and sent.carries.kind in ("einsum", "unknown"):
+            sent = replace(sent, carries=like.carries)
+        causes = [self._cause(sent, axis) for axis in sent.mesh_axes]
+        known = next((each for each in causes if each.kind is not CauseKind.UNKNOWN), None)
+        because = tuple(
+            replace(known, mesh_axis=axis) if known and each.kind is CauseKind.UNKNOWN else each
+            for axis, each in zip(sent.mesh_axes, causes, strict=True)
+        )
+        sent = replace(sent, because=because)
         if like is None or not _are_same(like, sent):
             return sent
         return replace(

@@ -27,7 +27,8 @@ from shardspec.programs.op_names import constraint_names
 _INPUT = re.compile(r"^input: (\d+)$")
 _OUTPUT = re.compile(r"^output: (\d+)$")
 _CONSTRAINT = re.compile(r"^constraint_\d+$")
-_LOOKUPS = ("gather", "scatter")
+#: What reads or writes rows of a table.
+LOOKUPS = ("gather", "scatter")
 _REGION = re.compile(r"^(mc_\d+)_(input|output): (\d+)$")
 #: How far a value is followed through operations that only show it otherwise.
 _FAR = 64
@@ -237,7 +238,7 @@ def _carriers(send: Send, axis: str) -> list[Value]:
     for node in nodes:
         own = node.operands[0] if node is not None and node.operands and not node.bodies else None
         is_other = node is send.node and own is not send.source  # that XLA sends instead
-        if node and own and axis in own.axes and (is_other or node.info.kind in _LOOKUPS):
+        if node and own and axis in own.axes and (is_other or node.info.kind in LOOKUPS):
             return [own]
     if axis in send.source.axes:
         return [send.source]

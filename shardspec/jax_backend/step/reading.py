@@ -27,7 +27,14 @@ from shardspec.ir.step import (
     Unknown,
 )
 from shardspec.jax_backend.step.added import total_of
-from shardspec.jax_backend.step.blame import Blame, Constraint, constraints_of, plainness, root_of
+from shardspec.jax_backend.step.blame import (
+    LOOKUPS,
+    Blame,
+    Constraint,
+    constraints_of,
+    plainness,
+    root_of,
+)
 from shardspec.jax_backend.step.carries import Carries
 from shardspec.jax_backend.step.graph import (
     Body,
@@ -154,25 +161,25 @@ class _Lines:
 
     def __init__(self, blame: Blame) -> None:
         self.blame = blame
-        self.values = by_key(
-            ((node.where.place.file, node.where.place.line), value)
-            for node in blame.graph.nodes()
-            for value in (*node.operands, *node.results)
-        )
-        self.paths = {
-            given.path: number for number, given in enumerate(blame.arguments) if given is not None
-        }
+        places = ((node.where.place, node) for node in blame.graph.nodes())
+        self.nodes = by_key(((place.file, place.line), node) for place, node in places)
+        arguments = enumerate(blame.arguments)
+        self.numbers = {given.path: number for number, given in arguments if given is not None}
 
     def of_array(self, carried: Carried, axis: str) -> Cause | None:
         """Return why an argument, or the one that a gradient is of, lies along an axis."""
-        number = self.paths.get(carried.name)
+        number = self.numbers.get(carried.name)
         value = None if number is None else self.blame.graph.main.arguments[number]
-        has = value is not None and axis in value.axes
-        return self.blame.of_value(value, axis) if value is not None and has else None
+        return None if value is None else self._least([value], axis)
 
     def at(self, place: Place, axis: str) -> Cause | None:
-        """Return why an axis is on a value at a line, as plainly as one says it."""
-        values = self.values.get((place.file, place.line), ()) if place.is_known else ()
+        """Return why an axis is on a value at a line; what a lookup sends is for its table."""
+        nodes = self.nodes.get((place.file, place.line), []) if place.is_known else []
+        tables = [node.operands[0] for node in nodes if node.info.kind in LOOKUPS]
+        values = [value for node in nodes for value in (*node.operands, *node.results)]
+        return self._least(tables, axis) or self._least(values, axis)
+
+    def _least(self, values: Iterable[Value], axis: str) -> Cause | None:
         causes = (self.blame.of_value(value, axis) for value in values if axis in value.axes)
         return min(causes, key=plainness, default=None)
 
