@@ -216,6 +216,7 @@ class Reshard:
       shared_over: the mesh axes that share the work of these; None where that is not known.
       has_parts: whether parts of mesh axes split it, which `before` and `after` do not show.
       tear: the reshape that cut its first dimension, which these mesh axes split; None for none.
+      array: as it lay; XLA may gather what makes it instead. None where that is not known.
     """
 
     at: int
@@ -228,6 +229,7 @@ class Reshard:
     shared_over: tuple[str, ...] | None = None
     has_parts: bool = False
     tear: Tear | None = None
+    array: StepArray | None = None
 
 
 @dataclass(frozen=True, slots=True)

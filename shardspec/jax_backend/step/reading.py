@@ -120,6 +120,7 @@ def step_of_traced(
 
 def _with_sends(step: Step, blame: Blame, target: Target, made: Compiled | Diagnostic) -> Step:
     """Return a propagated step with what the partitioned program sends."""
+    warnings = made.warnings if isinstance(made, Compiled) else ()
     sent = _partitioned(made, step, target) if isinstance(made, Compiled) else made
     if isinstance(sent, Diagnostic):
         why = f"XLA's partitioner gave no program: {sent.message}"
@@ -134,7 +135,7 @@ def _with_sends(step: Step, blame: Blame, target: Target, made: Compiled | Diagn
     return replace(
         step,
         collectives=tuple(sorted(sends, key=lambda each: each.at)),
-        notes=tuple(dict.fromkeys((*step.notes, *sent.notes))),
+        notes=tuple(dict.fromkeys((*step.notes, *sent.notes, *warnings))),
         unknown=tuple(dict.fromkeys((*sent.unknown, *step.unknown))),
     )
 
@@ -264,7 +265,7 @@ def _collective(send: Send, blame: Blame, carries: Carries, fed: Mapping[int, in
         loop is not None and _is_fixed(send.source, loop),
         send.is_written,
         send.node.at,
-        reshard_of(send, blame.graph),
+        reshard_of(send, blame.graph, name),
         1 if loop is None else loop.rounds,
         *total_of(send, fed),
     )

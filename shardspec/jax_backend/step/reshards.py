@@ -30,7 +30,7 @@ def _is_form(node: Node) -> bool:
     return bool(node.info.view) and node.name != _SLICE
 
 
-def reshard_of(send: Send, graph: Graph) -> Reshard | None:
+def reshard_of(send: Send, graph: Graph, name: str = "") -> Reshard | None:
     """Return the reshard that a collective is a part of; None where it is a part of none.
 
     None as well where XLA sends something else, and under `shard_map`, where an array is one of
@@ -56,6 +56,7 @@ def reshard_of(send: Send, graph: Graph) -> Reshard | None:
         None if works is None else _shared_over(works),
         any(axis.size != graph.sizes[axis.name] for axis in _axes(before, *ends)),
         _tear(before, after, send.names),
+        before.array(name),
     )
 
 

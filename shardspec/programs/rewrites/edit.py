@@ -188,6 +188,8 @@ def inlined(program: Program) -> Program:
         body = bodies[name]
         if any(each.operation == "call" for each in body.instructions.values()):
             bodies[name] = _picked(_inlined(body, bodies))
+    left = {name for name, site in calls.sites.items() if site.caller.operation == "call"}
+    bodies = {name: body for name, body in bodies.items() if name not in left}
     return replace(program, computations=bodies, entry=bodies[program.entry.name])
 
 
