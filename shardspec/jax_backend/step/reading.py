@@ -48,8 +48,8 @@ from shardspec.jax_backend.step.graph import (
 from shardspec.jax_backend.step.ops import flops_of, ops_of, set_phases, tensors_of
 from shardspec.jax_backend.step.passes import (
     NAMED_AFTER,
-    bytecode_of,
     copy_of,
+    partitionable,
     prepared,
     propagated,
 )
@@ -61,7 +61,7 @@ from shardspec.jax_backend.xla.cache import Compiled
 from shardspec.jax_backend.xla.partitioning import Partitioning, partitioned
 from shardspec.programs.hlo import program_of
 from shardspec.programs.known import Known
-from shardspec.programs.partitioned import rewritten
+from shardspec.programs.partitioned import expanded_first, rewritten
 from shardspec.programs.reading import read
 
 _BRANCHES = frozenset(("stablehlo.case", "stablehlo.if"))
@@ -84,7 +84,7 @@ def step_of(
     """
     with Partitioning(resolver.target.mesh.device_count) as partitioning:
         found = traced(resolver, function, args, kwargs)
-        partitioning.give(bytecode_of(found.module))
+        partitioning.give(partitionable(found.module))
         return step_of_traced(resolver, found, partitioning)
 
 
@@ -112,7 +112,7 @@ def step_of_traced(
         return replace(step, collectives=())
     if partitioning is None:
         count = resolver.target.mesh.device_count
-        made = partitioned(bytecode_of(found.module), count)
+        made = partitioned(partitionable(found.module), count)
     else:
         made = partitioning.result()
     return _with_sends(step, blame, resolver.target, made)
@@ -144,7 +144,9 @@ def _partitioned(made: Compiled, step: Step, target: Target) -> Step | Diagnosti
     """Return the partitioned program of a step as its target's compiler leaves it."""
     program = rewritten(program_of(made.text), target, step.arguments)
     found = read(program, target.mesh, step.arguments)
-    return found if isinstance(found, Diagnostic) else found.step
+    if isinstance(found, Diagnostic):
+        return found
+    return replace(found.step, unknown=(*found.step.unknown, *expanded_first(found)))
 
 
 def _tick(known: Known, sent: Collective, step: Step, made: Step) -> int:
