@@ -1,0 +1,376 @@
+"""Peak memory of a partitioned program on one device: what is alive in which order.
+
+`peak_kernels` says which values are in memory. Here each has a first and a last tick, in the order
+of the program, in post-order, and in that of a greedy list scheduler; the least peak counts, as in
+XLA. What a loop carries keeps its buffer, an update is in place, an elementwise kernel writes over
+an operand that nobody reads any more, and results take the memory of donated parameters.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from shardspec.analysis.memory import tiled_bytes
+from shardspec.programs.hlo import Instruction, Program
+from shardspec.programs.peak_graph import BARRIER, LOOP, Body, Node, Value, graph_of
+from shardspec.programs.peak_kernels import (
+    UPDATE,
+    Kernels,
+    Platform,
+    is_elementwise,
+    is_product,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A value that takes memory.
+
+    Attributes:
+      born: the first tick at which it is in memory, of one clock for the whole program.
+      dies: the last.
+      why: why it is in memory and not inside a kernel.
+    """
+
+    instruction: Instruction | None
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+    born: int
+    dies: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """What a program holds.
+
+    Attributes:
+      given_bytes: of the parameters, which are there throughout.
+      values: all that take memory of their own, parameters excepted.
+      at: the tick at which most is alive.
+    """
+
+    given_bytes: int
+    made_bytes: int
+    values: tuple[Held, ...]
+    at: int
+    end: int
+
+    @property
+    def bytes(self) -> int:
+        return self.given_bytes + self.made_bytes
+
+    @property
+    def alive(self) -> tuple[Held, ...]:
+        """Return what is alive at the peak, the largest first."""
+        found = (each for each in self.values if each.born <= self.at <= each.dies)
+        return tuple(sorted(found, key=lambda each: -each.bytes))
+
+
+def peak_of(program: Program, platform: Platform, donated: Collection[int] = ()) -> Peak:
+    """Return what a partitioned program holds on one device.
+
+    Args:
+      donated: the numbers of the parameters whose memory results may take.
+    """
+    main = graph_of(program)
+    if main is None:
+        return Peak(0, 0, (), 0, 0)
+    kernels = Kernels(platform)
+    kernels.decide(main)
+    sizes = _Sizes(platform, kernels)
+    schedule = _Schedule(kernels, sizes, frozenset(donated))
+    schedule.plan(main)
+    lives: list[tuple[Value, int, int]] = []
+    end = schedule.emit(main, 0, lives)
+    values = tuple(
+        Held(
+            value.maker.instruction if value.maker else None,
+            value.dtype,
+            value.shape,
+            sizes.of(value),
+            born,
+            dies,
+            kernels.stored.get(value, ""),
+        )
+        for value, born, dies in lives
+    )
+    at, made = _highest((each.born, each.dies, each.bytes) for each in values)
+    given = sum(map(sizes.of, main.arguments))
+    return Peak(given, made, values, at, end)
+
+
+def _highest(lives: Iterable[tuple[int, int, int]]) -> tuple[int, int]:
+    changes: dict[int, int] = defaultdict(int)
+    for born, dies, size in lives:
+        changes[born] += size
+        changes[dies + 1] -= size
+    best = held = at = 0
+    for tick in sorted(changes):
+        held += changes[tick]
+        if held > best:
+            best, at = held, tick
+    return at, best
+
+
+@dataclass(slots=True)
+class _Sizes:
+    """The bytes of each value as it is stored."""
+
+    platform: Platform
+    kernels: Kernels
+    known: dict[Value, int] = field(default_factory=dict)
+
+    def of(self, value: Value) -> int:
+        found = self.known.get(value)
+        if found is None:
+            found = self.known[value] = self._size(value)
+        return found
+
+    def _size(self, value: Value) -> int:
+        if self.platform != "tpu" or value.bytes == 0:
+            return value.bytes
+        dtype = value.dtype
+        readers = self.kernels.of.get(value, frozenset())
+        maker = value.maker
+        if dtype == "f32" and maker is not None and is_elementwise(maker) and readers and all(map(is_product, readers)):
+            dtype = "bf16"
+        return tiled_bytes(value.shape, dtype) or value.bytes
+
+
+@dataclass(slots=True)
+class _Unit:
+    """An operation that writes memory, or a loop."""
+
+    node: Node
+    reads: frozenset[Value]
+    made: list[Value]
+    inner: int = 0
+
+
+@dataclass(slots=True)
+class _Plan:
+    """The order of a body and what is alive in it."""
+
+    units: list[_Unit]
+    lives: list[tuple[Value, int, int]]
+    peak: int
+
+
+class _Schedule:
+    """Orders the operations of each body."""
+
+    def __init__(self, kernels: Kernels, sizes: _Sizes, donated: frozenset[int]) -> None:
+        self.kernels, self.sizes, self.donated = kernels, sizes, donated
+        self.plans: dict[int, _Plan] = {}
+        self.takes: dict[Value, Value] = {}
+
+    def plan(self, body: Body) -> int:
+        """Choose the order of a body; return the most bytes that it holds beside the outside."""
+        units = self._units(body)
+        outs = [self.kernels.roots.get(value, frozenset()) for value in body.yields]
+        makers = {value: at for at, unit in enumerate(units) for value in unit.made}
+        orders: list[list[int]] = [list(range(len(units)))]
+        if len(units) > 2:
+            held = frozenset().union(*outs)
+            orders += [self._greedy(units, makers, held), _post(units, makers)]
+        best: _Plan | None = None
+        for order in orders:
+            found = self._measured(body, [units[at] for at in order], outs)
+            if best is None or found.peak < best.peak:
+                best = found
+        assert best is not None
+        self.plans[id(body)] = best
+        return best.peak
+
+    def emit(self, body: Body, start: int, lives: list[tuple[Value, int, int]]) -> int:
+        """Add the lives of a body's values by one clock; return the tick after it."""
+        plan = self.plans[id(body)]
+        begins, ends = [], []
+        tick = start
+        for unit in plan.units:
+            begins.append(tick)
+            for inner in unit.node.bodies:
+                tick = self.emit(inner, tick, lives)
+            ends.append(tick)
+            tick += 1
+        begins.append(tick)
+        ends.append(tick)
+        for value, born, dies in plan.lives:
+            lives.append((value, begins[born] if born >= 0 else start, ends[dies]))
+        return tick + 1
+
+    def _units(self, body: Body) -> list[_Unit]:
+        units = []
+        for node in body.nodes:
+            if node.operation == BARRIER:
+                continue
+            inner = max((self.plan(each) for each in node.bodies), default=0)
+            roots = self.kernels.roots
+            made = [value for value in node.results if value in roots.get(value, ())]
+            if made or node.operation == UPDATE or node.bodies:
+                reads = self.kernels.reads(node)
+                units.append(_Unit(node, reads, made, inner))
+                self._note_takes(node, reads, made)
+        return units
+
+    def _note_takes(self, node: Node, reads: frozenset[Value], made: list[Value]) -> None:
+        """Note in whose buffer a value can be written, where nobody reads that any more."""
+        if node.operation == LOOP:
+            for operand, value in zip(node.operands, node.results, strict=False):
+                roots = self.kernels.roots.get(operand, frozenset())
+                if len(roots) == 1:
+                    self.takes[value] = next(iter(roots))
+            return
+        if is_elementwise(node) or node.operation == "all-reduce":
+            for value in made:
+                same = [each for each in reads if self.sizes.of(each) == self.sizes.of(value)]
+                if same:
+                    self.takes[value] = same[0]
+
+    def _measured(
+        self, body: Body, units: list[_Unit], outs: list[frozenset[Value]]
+    ) -> _Plan:
+        born: dict[Value, int] = {}
+        last: dict[Value, int] = {}
+        for at, unit in enumerate(units):
+            for value in unit.reads:
+                last[value] = at
+            for value in unit.made:
+                born[value] = at
+        end = len(units)
+        for out in outs:
+            for value in out:
+                last[value] = end
+        free = self._taken_over(body, born, last, outs)
+        self._follow(born, last, free)
+        lives = []
+        for value, at in born.items():
+            if value not in free:
+                is_out = body.node is None and last.get(value, at) == end
+                lives.append((value, 0 if is_out else at, max(last.get(value, at), at)))
+        changes: dict[int, int] = defaultdict(int)
+        for value, at, dies in lives:
+            changes[at] += self.sizes.of(value)
+            changes[dies + 1] -= self.sizes.of(value)
+        held = peak = 0
+        for at in range(end + 1):
+            held += changes.get(at, 0)
+            peak = max(peak, held + (units[at].inner if at < end else 0))
+        return _Plan(units, lives, peak)
+
+    def _taken_over(
+        self,
+        body: Body,
+        born: dict[Value, int],
+        last: dict[Value, int],
+        outs: list[frozenset[Value]],
+    ) -> set[Value]:
+        """Return the values that lie in the buffer of a carry or of a donated parameter."""
+        free: set[Value] = set()
+        if body.is_loop:
+            for argument, out in zip(body.arguments, outs, strict=False):
+                for value in out:
+                    if value in born and last.get(argument, -1) <= born[value]:
+                        free.add(value)
+        elif body.node is None:
+            pool: dict[tuple[str, tuple[int, ...]], list[Value]] = defaultdict(list)
+            for at, argument in enumerate(body.arguments):
+                if at in self.donated:
+                    pool[argument.dtype, argument.shape].append(argument)
+            for value, out in zip(body.yields, outs, strict=False):
+                found = pool.get((value.dtype, value.shape))
+                argument = found.pop(0) if found else None
+                for each in out:
+                    if argument is not None and each in born and last.get(argument, -1) <= born[each]:
+                        free.add(each)
+        return free
+
+    def _follow(self, born: dict[Value, int], last: dict[Value, int], free: set[Value]) -> None:
+        """Give a value the buffer of one that dies as it is made."""
+        for value in sorted(self.takes.keys() & born.keys(), key=lambda each: -born[each]):
+            source = self.takes[value]
+            if value in free or source not in born or source is value:
+                continue
+            if last.get(source) == born[value]:
+                free.add(value)
+                last[source] = max(last.get(value, born[value]), born[value])
+
+    def _greedy(
+        self, units: Sequence[_Unit], makers: dict[Value, int], held: frozenset[Value]
+    ) -> list[int]:
+        """Return the order of a list scheduler: what frees most for what it makes comes first."""
+        left: dict[Value, int] = defaultdict(int)
+        readers: dict[Value, list[int]] = defaultdict(list)
+        need = [0] * len(units)
+        for at, unit in enumerate(units):
+            for value in unit.reads:
+                if value in makers and makers[value] != at:
+                    left[value] += 1
+                    readers[value].append(at)
+                    need[at] += 1
+
+        def gain(at: int) -> int:
+            unit = units[at]
+            freed = sum(
+                self.sizes.of(value)
+                for value in unit.reads
+                if left.get(value) == 1 and value not in held
+            )
+            return freed - sum(map(self.sizes.of, unit.made))
+
+        ready = [(-gain(at), at) for at, count in enumerate(need) if count == 0]
+        heapq.heapify(ready)
+        waiting = {at for _, at in ready}
+        order: list[int] = []
+        while ready:
+            score, at = heapq.heappop(ready)
+            if at not in waiting:
+                continue
+            waiting.discard(at)
+            order.append(at)
+            for value in units[at].reads:
+                if value in left:
+                    left[value] -= 1
+                    if left[value] == 1:
+                        for other in readers[value]:
+                            if other in waiting:
+                                heapq.heappush(ready, (-gain(other), other))
+            for value in units[at].made:
+                for other in readers.get(value, ()):
+                    need[other] -= 1
+                    if need[other] == 0:
+                        waiting.add(other)
+                        heapq.heappush(ready, (-gain(other), other))
+        return order if len(order) == len(units) else list(range(len(units)))
+
+
+def _post(units: Sequence[_Unit], makers: dict[Value, int]) -> list[int]:
+    """Return the order in which each operation comes right after what it needs."""
+    order: list[int] = []
+    seen: set[int] = set()
+
+    def needs(at: int) -> list[int]:
+        found = {makers[value] for value in units[at].reads if value in makers}
+        return sorted(found - {at})
+
+    for first in sorted(range(len(units)), key=lambda at: bool(units[at].made)):
+        if first in seen:
+            continue
+        seen.add(first)
+        stack = [(first, iter(needs(first)))]
+        while stack:
+            at, waiting = stack[-1]
+            for other in waiting:
+                if other not in seen:
+                    seen.add(other)
+                    stack.append((other, iter(needs(other))))
+                    break
+            else:
+                order.append(at)
+                stack.pop()
+    return order

@@ -1,0 +1,166 @@
+"""Which values of a partitioned program are in memory: a model of XLA's fusion.
+
+A chain of elementwise operations is one kernel, and what is inside a kernel takes no memory. Going
+backwards over a body, each value has the kernels that would compute it: those of its readers. A
+value is in memory where a reader cannot compute it itself, where two products read it, or where it
+is expensive and more than one kernel would compute it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shardspec.programs.census import base
+from shardspec.programs.peak_graph import BARRIER, LOOP, Body, Node, Value
+
+Platform = Literal["tpu", "gpu"]
+
+_CHEAP = frozenset(
+    """abs add and broadcast ceil clamp compare complex concatenate constant convert
+    dynamic-slice floor imag iota is-finite maximum minimum multiply negate not or pad
+    partition-id popcnt real reduce-precision replica-id reverse round-nearest-afz
+    round-nearest-even select shift-left shift-right-arithmetic shift-right-logical sign slice
+    subtract xor""".split()
+)
+_COSTLY = frozenset(
+    """atan2 cbrt cosine divide erf exponential exponential-minus-one log log-plus-one logistic
+    power remainder rsqrt sine sqrt tan tanh""".split()
+)
+_CONSTANT = frozenset(("constant", "iota", "partition-id", "replica-id"))
+UPDATE = "dynamic-update-slice"
+_PRODUCTS = frozenset(("dot", "convolution", "ragged-dot"))
+_REDUCES = frozenset(("reduce",))
+
+
+def is_elementwise(node: Node) -> bool:
+    """Say whether a kernel that reads the result can compute the operation itself."""
+    return node.operation in _CHEAP or node.operation in _COSTLY
+
+
+def is_product(node: Node) -> bool:
+    """Say whether an operation is a product of matrices or a convolution."""
+    return node.operation in _PRODUCTS
+
+
+@dataclass(slots=True)
+class Kernels:
+    """What is decided of each value.
+
+    Attributes:
+      stored: why a value is in memory; a value that is not in it has no entry.
+      of: the kernels that compute a value: those of its readers where it is not in memory.
+      roots: what is in memory so that a reader of a value can run: the value, or what a kernel
+        computes it from.
+    """
+
+    platform: Platform
+    stored: dict[Value, str] = field(default_factory=dict)
+    of: dict[Value, frozenset[Node]] = field(default_factory=dict)
+    roots: dict[Value, frozenset[Value]] = field(default_factory=dict)
+    constant: set[Value] = field(default_factory=set)
+
+    def decide(self, main: Body) -> None:
+        """Decide on all values of a program."""
+        self._find_constants(main)
+        self._judge(main)
+        self._find_roots(main)
+
+    def _find_constants(self, body: Body) -> None:
+        for node in body.nodes:
+            if node.operation in _CONSTANT or (
+                node.operands and is_elementwise(node) and all(v in self.constant for v in node.operands)
+            ):
+                self.constant.update(node.results)
+            for inner in node.bodies:
+                self._find_constants(inner)
+
+    def _judge(self, body: Body) -> None:
+        for node in reversed(body.nodes):
+            for inner in node.bodies:
+                self._judge(inner)
+            for value in node.results:
+                self.of[value], why = self._why(node, value)
+                if why:
+                    self.stored[value] = why
+
+    def _why(self, node: Node, value: Value) -> tuple[frozenset[Node], str]:
+        """Return the kernels that compute a value, and why it is in memory."""
+        found: set[Node] = set()
+        forced = "is a result" if value.is_yielded else ""
+        for user in value.users:
+            if user.body is not value.body:
+                found.add(user)
+                forced = forced or "is read inside a loop"
+            elif user.operation == UPDATE:
+                found.add(user)
+            elif user.operation in _REDUCES:
+                found.add(user)
+            elif is_elementwise(user):
+                result = user.results[0]
+                found |= {user} if result in self.stored else self.of[result]
+            elif is_product(user):
+                found.add(user)
+                if self.platform == "gpu":
+                    forced = forced or "is read by a product"
+            elif user.operation in ("gather", "scatter"):
+                found.add(user)
+                if value is user.operands[0]:
+                    forced = forced or f"is read by a {user.operation}"
+            else:
+                found.add(user)
+                forced = forced or f"is read by {_named(user)}"
+        return frozenset(found), self._reason(node, value, frozenset(found), forced)
+
+    def _reason(self, node: Node, value: Value, found: frozenset[Node], forced: str) -> str:
+        if value in self.constant and node.body.depth >= 0 and not (value.is_yielded and node.body.node is None):
+            return ""
+        if node.operation in (BARRIER, UPDATE):
+            return ""
+        if is_product(node):
+            only = next(iter(found)) if len(found) == 1 else None
+            is_one = self.platform == "tpu" and only is not None and not forced and (
+                is_elementwise(only) or only.operation == UPDATE
+            )
+            return "" if is_one else "product"
+        if not is_elementwise(node):
+            return _named(node)
+        if forced:
+            return forced
+        if sum(map(is_product, found)) >= 2:
+            return f"is read by {sum(map(is_product, found))} products"
+        if node.operation in _COSTLY and len(found) > 1:
+            return f"{node.operation}, read by {len(found)} kernels"
+        return ""
+
+    def _find_roots(self, body: Body) -> None:
+        for value in body.arguments:
+            self.roots[value] = frozenset((value,))
+        for node in body.nodes:
+            for inner in node.bodies:
+                self._find_roots(inner)
+            if node.operation == BARRIER:
+                for operand, value in zip(node.operands, node.results, strict=False):
+                    self.roots[value] = self.roots.get(operand, frozenset())
+                continue
+            reads: frozenset[Value] | None = None
+            for value in node.results:
+                if value in self.constant and value not in self.stored:
+                    self.roots[value] = frozenset()
+                elif node.operation == UPDATE:
+                    into = self.roots[node.operands[0]]
+                    self.roots[value] = into if len(into) == 1 else frozenset((value,))
+                elif value in self.stored:
+                    self.roots[value] = frozenset((value,))
+                else:
+                    reads = reads if reads is not None else self.reads(node)
+                    self.roots[value] = reads
+
+    def reads(self, node: Node) -> frozenset[Value]:
+        """Return what has to be in memory for an operation to run."""
+        given = [self.roots.get(v, frozenset()) for v in (*node.operands, *node.captures)]
+        return frozenset().union(*given)
+
+
+def _named(node: Node) -> str:
+    return {LOOP: "a loop", BARRIER: "a barrier"}.get(node.operation, base(node.operation))
