@@ -83,7 +83,7 @@ def peak_of(program: Program, platform: Platform, donated: Collection[int] = ())
     kernels = Kernels(platform)
     kernels.decide(main)
     sizes = _Sizes(platform, kernels)
-    schedule = _Schedule(kernels, sizes, frozenset(donated))
+    schedule = _Schedule(kernels, sizes, program.aliases, frozenset(donated))
     schedule.plan(main)
     lives: list[tuple[Value, int, int]] = []
     end = schedule.emit(main, 0, lives)
@@ -164,8 +164,10 @@ class _Plan:
 class _Schedule:
     """Orders the operations of each body."""
 
-    def __init__(self, kernels: Kernels, sizes: _Sizes, donated: frozenset[int]) -> None:
-        self.kernels, self.sizes, self.donated = kernels, sizes, donated
+    def __init__(
+        self, kernels: Kernels, sizes: _Sizes, aliases: dict[int, int], donated: frozenset[int]
+    ) -> None:
+        self.kernels, self.sizes, self.aliases, self.donated = kernels, sizes, aliases, donated
         self.plans: dict[int, _Plan] = {}
         self.takes: dict[Value, Value] = {}
 
@@ -226,7 +228,11 @@ class _Schedule:
                 if len(roots) == 1:
                     self.takes[value] = next(iter(roots))
             return
-        if is_elementwise(node) or node.operation == "all-reduce":
+        if node.operation == "scatter" and made:
+            into = self.kernels.roots.get(node.operands[0], frozenset())
+            if len(into) == 1:
+                self.takes[made[0]] = next(iter(into))
+        elif is_elementwise(node) or node.operation == "all-reduce":
             for value in made:
                 same = [each for each in reads if self.sizes.of(each) == self.sizes.of(value)]
                 if same:
@@ -278,17 +284,28 @@ class _Schedule:
                     if value in born and last.get(argument, -1) <= born[value]:
                         free.add(value)
         elif body.node is None:
-            pool: dict[tuple[str, tuple[int, ...]], list[Value]] = defaultdict(list)
-            for at, argument in enumerate(body.arguments):
-                if at in self.donated:
-                    pool[argument.dtype, argument.shape].append(argument)
-            for value, out in zip(body.yields, outs, strict=False):
-                found = pool.get((value.dtype, value.shape))
-                argument = found.pop(0) if found else None
-                for each in out:
-                    if argument is not None and each in born and last.get(argument, -1) <= born[each]:
-                        free.add(each)
+            for argument, out in zip(self._given_up(body), outs, strict=False):
+                for value in out if argument is not None else ():
+                    if value in born and last.get(argument, -1) <= born[value]:
+                        free.add(value)
         return free
+
+    def _given_up(self, body: Body) -> list[Value | None]:
+        """Return for each result of the program the parameter whose memory it takes."""
+        taken = {number for at, number in self.aliases.items() if at < len(body.yields)}
+        pool: dict[tuple[str, tuple[int, ...]], list[Value]] = defaultdict(list)
+        for at, argument in enumerate(body.arguments):
+            if at in self.donated and at not in taken:
+                pool[argument.dtype, argument.shape].append(argument)
+        found: list[Value | None] = []
+        for at, value in enumerate(body.yields):
+            number = self.aliases.get(at)
+            if number is not None and number < len(body.arguments):
+                found.append(body.arguments[number])
+            else:
+                same = pool.get((value.dtype, value.shape))
+                found.append(same.pop(0) if same else None)
+        return found
 
     def _follow(self, born: dict[Value, int], last: dict[Value, int], free: set[Value]) -> None:
         """Give a value the buffer of one that dies as it is made."""
