@@ -281,12 +281,12 @@ class _Schedule:
         if body.is_loop:
             for argument, out in zip(body.arguments, outs, strict=False):
                 for value in out:
-                    if value in born and last.get(argument, -1) <= born[value]:
+                    if value in born and last.get(argument, -1) < born[value] + _in_place(value):
                         free.add(value)
         elif body.node is None:
             for argument, out in zip(self._given_up(body), outs, strict=False):
                 for value in out if argument is not None else ():
-                    if value in born and last.get(argument, -1) <= born[value]:
+                    if value in born and last.get(argument, -1) < born[value] + _in_place(value):
                         free.add(value)
         return free
 
@@ -364,6 +364,14 @@ class _Schedule:
                         waiting.add(other)
                         heapq.heappush(ready, (-gain(other), other))
         return order if len(order) == len(units) else list(range(len(units)))
+
+
+def _in_place(value: Value) -> bool:
+    """Say whether a value can be written where an operand of the same kernel is."""
+    return value.maker is None or is_elementwise(value.maker) or value.maker.operation in _WRITES
+
+
+_WRITES = frozenset(("all-reduce", "scatter", UPDATE))
 
 
 def _post(units: Sequence[_Unit], makers: dict[Value, int]) -> list[int]:

@@ -8,6 +8,7 @@ is expensive and more than one kernel would compute it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -96,7 +97,7 @@ class Kernels:
                 found.add(user)
             elif user.operation in _REDUCES:
                 found.add(user)
-            elif is_elementwise(user):
+            elif self.fuses(user):
                 result = user.results[0]
                 found |= {user} if result in self.stored else self.of[result]
             elif is_product(user):
@@ -123,15 +124,49 @@ class Kernels:
                 is_elementwise(only) or only.operation == UPDATE
             )
             return "" if is_one else "product"
-        if not is_elementwise(node):
+        if not self.fuses(node):
             return _named(node)
         if forced:
             return forced
-        if sum(map(is_product, found)) >= 2:
-            return f"is read by {sum(map(is_product, found))} products"
-        if node.operation in _COSTLY and len(found) > 1:
+        products = sum(map(is_product, found))
+        if products >= 2 and not self._is_narrower_before(node, value):
+            return f"is read by {products} products"
+        is_costly = self.platform == "tpu" and node.operation in _COSTLY
+        if is_costly and len(found) > 1 and not self._is_narrower_before(node, value):
             return f"{node.operation}, read by {len(found)} kernels"
         return ""
+
+    def fuses(self, node: Node) -> bool:
+        """Say whether a kernel that reads the result can compute the operation itself.
+
+        On a TPU the scatter of single elements into zeros, the backward of `take_along_axis`, is
+        a comparison with the index.
+        """
+        if node.operation == "scatter" and self.platform == "tpu":
+            is_single = "update_window_dims={}" in node.instruction.bare
+            return is_single and len(node.results) == 1 and node.operands[0] in self.constant
+        return is_elementwise(node)
+
+    def _is_narrower_before(self, node: Node, value: Value) -> bool:
+        """Say whether all that a value is made of, element by element, takes fewer bytes.
+
+        Computing it again then reads less than storing it would.
+        """
+        seen: set[Value] = set()
+        waiting = list(node.operands)
+        while waiting:
+            each = waiting.pop()
+            if each in seen or each in self.constant:
+                continue
+            seen.add(each)
+            size = _elements(each)
+            if size < _elements(value):
+                continue
+            if each.maker is not None and each.body is value.body and self.fuses(each.maker):
+                waiting += each.maker.operands
+            elif each.bytes >= value.bytes:
+                return False
+        return True
 
     def _find_roots(self, body: Body) -> None:
         for value in body.arguments:
@@ -160,6 +195,10 @@ class Kernels:
         """Return what has to be in memory for an operation to run."""
         given = [self.roots.get(v, frozenset()) for v in (*node.operands, *node.captures)]
         return frozenset().union(*given)
+
+
+def _elements(value: Value) -> int:
+    return math.prod(value.shape)
 
 
 def _named(node: Node) -> str:
