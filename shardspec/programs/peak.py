@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from shardspec.analysis.memory import tiled_bytes
 from shardspec.programs.hlo import Instruction, Program
 from shardspec.programs.peak_graph import BARRIER, LOOP, Body, Node, Value, graph_of
+from shardspec.programs.peak_narrow import narrow
 from shardspec.programs.peak_kernels import (
     UPDATE,
     Kernels,
@@ -80,6 +81,7 @@ def peak_of(program: Program, platform: Platform, donated: Collection[int] = ())
     main = graph_of(program)
     if main is None:
         return Peak(0, 0, (), 0, 0)
+    narrow(main, is_tpu=platform == "tpu")
     kernels = Kernels(platform)
     kernels.decide(main)
     sizes = _Sizes(platform, kernels)
@@ -179,7 +181,8 @@ class _Schedule:
         orders: list[list[int]] = [list(range(len(units)))]
         if len(units) > 2:
             held = frozenset().union(*outs)
-            orders += [self._greedy(units, makers, held), _post(units, makers)]
+            orders += [self._greedy(units, makers, held), _post(units, makers, outs)]
+            orders.append(self._deep(units, makers, outs))
         best: _Plan | None = None
         for order in orders:
             found = self._measured(body, [units[at] for at in order], outs)
@@ -234,9 +237,17 @@ class _Schedule:
                 self.takes[made[0]] = next(iter(into))
         elif is_elementwise(node) or node.operation == "all-reduce":
             for value in made:
+                if not self._can_overwrite(value):
+                    continue
                 same = [each for each in reads if self.sizes.of(each) == self.sizes.of(value)]
                 if same:
                     self.takes[value] = same[0]
+
+    def _can_overwrite(self, value: Value) -> bool:
+        """Say whether a kernel reads only the element that it writes: it sums nothing up."""
+        readers = self.kernels.of.get(value, frozenset())
+        is_tpu = self.kernels.platform == "tpu"
+        return not any(each.operation == "reduce" or (is_tpu and is_product(each)) for each in readers)
 
     def _measured(
         self, body: Body, units: list[_Unit], outs: list[frozenset[Value]]
@@ -317,6 +328,28 @@ class _Schedule:
                 free.add(value)
                 last[source] = max(last.get(value, born[value]), born[value])
 
+    def _deep(
+        self, units: Sequence[_Unit], makers: dict[Value, int], outs: list[frozenset[Value]]
+    ) -> list[int]:
+        """Return XLA's depth-first order: what has more readers and is larger comes first."""
+        readers: dict[int, int] = defaultdict(int)
+        for unit in units:
+            for maker in {makers[value] for value in unit.reads if value in makers}:
+                readers[maker] += 1
+        extra = [0] * len(units)
+        total = [0] * len(units)
+        sum_total = 0
+        for at, unit in enumerate(units):
+            own = sum(map(self.sizes.of, unit.made))
+            sum_total += own
+            needs = {makers[value] for value in unit.reads if value in makers} - {at}
+            extra[at] = max(0, readers[at] - 1) + sum(extra[each] for each in needs if each < at)
+            total[at] = own + sum(total[each] for each in needs if each < at)
+            extra[at], total[at] = min(extra[at], len(units)), min(total[at], sum_total)
+        return _visited(
+            units, makers, outs, lambda found: sorted(found, key=lambda at: (-extra[at], -total[at]))
+        )
+
     def _greedy(
         self, units: Sequence[_Unit], makers: dict[Value, int], held: frozenset[Value]
     ) -> list[int]:
@@ -374,16 +407,27 @@ def _in_place(value: Value) -> bool:
 _WRITES = frozenset(("all-reduce", "scatter", UPDATE))
 
 
-def _post(units: Sequence[_Unit], makers: dict[Value, int]) -> list[int]:
+def _post(units: Sequence[_Unit], makers: dict[Value, int], outs: list[frozenset[Value]]) -> list[int]:
     """Return the order in which each operation comes right after what it needs."""
+    return _visited(units, makers, outs, lambda found: sorted(found))
+
+
+def _visited(
+    units: Sequence[_Unit],
+    makers: dict[Value, int],
+    outs: list[frozenset[Value]],
+    ordered: Callable[[set[int]], list[int]],
+) -> list[int]:
     order: list[int] = []
     seen: set[int] = set()
 
     def needs(at: int) -> list[int]:
         found = {makers[value] for value in units[at].reads if value in makers}
-        return sorted(found - {at})
+        return ordered(found - {at})
 
-    for first in sorted(range(len(units)), key=lambda at: bool(units[at].made)):
+    firsts = [makers[value] for out in outs for value in out if value in makers]
+    effects = [at for at, unit in enumerate(units) if not unit.made]
+    for first in dict.fromkeys((*effects, *ordered(set(firsts)), *range(len(units)))):
         if first in seen:
             continue
         seen.add(first)

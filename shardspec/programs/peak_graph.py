@@ -292,7 +292,7 @@ def _drop_unused(main: Body) -> None:
                 for given in inner.yields:
                     need(given)
     _keep(main, used, needed)
-    _note_users(main)
+    note_users(main)
 
 
 def _keep(body: Body, used: set[int], needed: set[int]) -> None:
@@ -312,12 +312,13 @@ def _keep(body: Body, used: set[int], needed: set[int]) -> None:
                     value.at = at
 
 
-def _note_users(body: Body) -> None:
+def note_users(body: Body) -> None:
+    """Note on each value what reads it, and on each operation what it reads from outside."""
     for node in body.nodes:
         for value in dict.fromkeys(node.operands):
             value.users.append(node)
         for inner in node.bodies:
-            _note_users(inner)
+            note_users(inner)
         node.captures = [*_captured(node)]
     for value in body.yields:
         value.is_yielded = True

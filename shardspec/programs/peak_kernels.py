@@ -88,6 +88,7 @@ class Kernels:
     def _why(self, node: Node, value: Value) -> tuple[frozenset[Node], str]:
         """Return the kernels that compute a value, and why it is in memory."""
         found: set[Node] = set()
+        reductions: list[Node] = []
         forced = "is a result" if value.is_yielded else ""
         for user in value.users:
             if user.body is not value.body:
@@ -96,7 +97,7 @@ class Kernels:
             elif user.operation == UPDATE:
                 found.add(user)
             elif user.operation in _REDUCES:
-                found.add(user)
+                reductions.append(user)
             elif self.fuses(user):
                 result = user.results[0]
                 found |= {user} if result in self.stored else self.of[result]
@@ -111,11 +112,17 @@ class Kernels:
             else:
                 found.add(user)
                 forced = forced or f"is read by {_named(user)}"
+        for user in reductions:
+            readers = frozenset().union(*(self.of[each] for each in user.results))
+            is_yielded = any(each.is_yielded for each in user.results)
+            is_inside = self.platform == "tpu" and len(readers) == 1 and readers <= found
+            found |= readers if is_inside and not is_yielded else {user}
         return frozenset(found), self._reason(node, value, frozenset(found), forced)
 
     def _reason(self, node: Node, value: Value, found: frozenset[Node], forced: str) -> str:
-        if value in self.constant and node.body.depth >= 0 and not (value.is_yielded and node.body.node is None):
-            return ""
+        if value in self.constant:
+            is_kept = value.is_yielded or (forced and self.platform == "gpu")
+            return forced if is_kept and node.operation != "constant" else ""
         if node.operation in (BARRIER, UPDATE):
             return ""
         if is_product(node):
