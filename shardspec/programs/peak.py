@@ -9,6 +9,8 @@ an operand that nobody reads any more, and results take the memory of donated pa
 from __future__ import annotations
 
 import heapq
+import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -146,7 +148,11 @@ class _Sizes:
 
 @dataclass(slots=True)
 class _Unit:
-    """An operation that writes memory, or a loop."""
+    """An operation that writes memory, or a loop.
+
+    Attributes:
+      inner: the most bytes that its bodies hold, or that it needs itself while it runs.
+    """
 
     node: Node
     reads: frozenset[Value]
@@ -219,9 +225,20 @@ class _Schedule:
             made = [value for value in node.results if value in roots.get(value, ())]
             if made or node.operation == UPDATE or node.bodies:
                 reads = self.kernels.reads(node)
+                inner = max(inner, self._masked_bytes(node))
                 units.append(_Unit(node, reads, made, inner))
                 self._note_takes(node, reads, made)
-        return units
+        return combined(units) if self.kernels.platform == "gpu" else units
+
+    def _masked_bytes(self, node: Node) -> int:
+        """Return what a ragged product takes on a GPU: XLA repeats rows for each group, masked."""
+        if node.operation != "ragged-dot" or self.kernels.platform != "gpu":
+            return 0
+        rows, weights, groups = (each.shape for each in node.operands[:3])
+        count = math.prod(groups)
+        if len(weights) > len(rows):
+            return count * node.operands[0].bytes
+        return count * (node.operands[0].bytes + node.operands[1].bytes)
 
     def _note_takes(self, node: Node, reads: frozenset[Value], made: list[Value]) -> None:
         """Note in whose buffer a value can be written, where nobody reads that any more."""
@@ -239,7 +256,12 @@ class _Schedule:
             for value in made:
                 if not self._can_overwrite(value):
                     continue
-                same = [each for each in reads if self.sizes.of(each) == self.sizes.of(value)]
+                same = [
+                    each
+                    for each in reads
+                    if self.sizes.of(each) == self.sizes.of(value)
+                    and each not in self.kernels.summed
+                ]
                 if same:
                     self.takes[value] = same[0]
 
@@ -399,11 +421,61 @@ class _Schedule:
         return order if len(order) == len(units) else list(range(len(units)))
 
 
+#: XLA puts collectives of a GPU together up to so many bytes (`kDefaultCollectiveCombineThreshold`).
+_COMBINED_BYTES = 30 << 20
+_GROUPS = re.compile(r"replica_groups=(.*?), (?:dimensions|use_global|to_apply|channel)")
+
+
+def combined(units: list[_Unit]) -> list[_Unit]:
+    """Put gathers and sums over the same devices together, where none needs another."""
+    makers = {value: at for at, unit in enumerate(units) for value in unit.made}
+    before = [0] * len(units)
+    for at, unit in enumerate(units):
+        for value in unit.reads:
+            maker = makers.get(value)
+            if maker is not None and maker < at:
+                before[at] |= before[maker] | 1 << maker
+    sets: dict[object, list[list[int]]] = defaultdict(list)
+    for at, unit in enumerate(units):
+        size = sum(value.bytes for value in unit.made)
+        if unit.node.operation not in _COMBINES or not 0 < size <= _COMBINED_BYTES:
+            continue
+        found = _GROUPS.search(unit.node.instruction.attributes)
+        dtype = unit.made[0].dtype
+        key = unit.node.operation, found.group(1) if found else "", dtype
+        for each in sets[key][-1:]:
+            total = sum(value.bytes for one in each for value in units[one].made)
+            if total + size <= _COMBINED_BYTES and not any(before[at] >> one & 1 for one in each):
+                each.append(at)
+                break
+        else:
+            sets[key].append([at])
+    return _joined(units, [each for found in sets.values() for each in found if len(each) > 1])
+
+
+def _joined(units: list[_Unit], sets: list[list[int]]) -> list[_Unit]:
+    """Return units with those of each set as one, in an order in which all can run."""
+    first = {at: each[0] for each in sets for at in each}
+    whole: dict[int, _Unit] = {}
+    for at, unit in enumerate(units):
+        key = first.get(at, at)
+        if key in whole:
+            one = whole[key]
+            one.reads |= unit.reads
+            one.made += unit.made
+        else:
+            whole[key] = _Unit(unit.node, unit.reads, [*unit.made], unit.inner)
+    found = list(whole.values())
+    makers = {value: at for at, unit in enumerate(found) for value in unit.made}
+    return [found[at] for at in _visited(found, makers, [], sorted)]
+
+
 def _in_place(value: Value) -> bool:
     """Say whether a value can be written where an operand of the same kernel is."""
     return value.maker is None or is_elementwise(value.maker) or value.maker.operation in _WRITES
 
 
+_COMBINES = frozenset(("all-gather", "all-reduce", "reduce-scatter"))
 _WRITES = frozenset(("all-reduce", "scatter", UPDATE))
 
 

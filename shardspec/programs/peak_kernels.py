@@ -51,6 +51,7 @@ class Kernels:
     Attributes:
       stored: why a value is in memory; a value that is not in it has no entry.
       of: the kernels that compute a value: those of its readers where it is not in memory.
+      summed: values that a sum over a dimension reads, in the kernel that makes the sum.
       roots: what is in memory so that a reader of a value can run: the value, or what a kernel
         computes it from.
     """
@@ -60,6 +61,7 @@ class Kernels:
     of: dict[Value, frozenset[Node]] = field(default_factory=dict)
     roots: dict[Value, frozenset[Value]] = field(default_factory=dict)
     constant: set[Value] = field(default_factory=set)
+    summed: set[Value] = field(default_factory=set)
 
     def decide(self, main: Body) -> None:
         """Decide on all values of a program."""
@@ -100,6 +102,8 @@ class Kernels:
                 reductions.append(user)
             elif self.fuses(user):
                 result = user.results[0]
+                if result in self.summed and result not in self.stored:
+                    self.summed.add(value)
                 found |= {user} if result in self.stored else self.of[result]
             elif is_product(user):
                 found.add(user)
@@ -112,6 +116,8 @@ class Kernels:
             else:
                 found.add(user)
                 forced = forced or f"is read by {_named(user)}"
+        if reductions:
+            self.summed.add(value)
         for user in reductions:
             readers = frozenset().union(*(self.of[each] for each in user.results))
             is_yielded = any(each.is_yielded for each in user.results)
