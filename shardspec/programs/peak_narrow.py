@@ -8,12 +8,15 @@ until the last loop that reads it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import re
 
 from shardspec.ir.spec import array_bytes
 from shardspec.programs.hlo import Instruction
 from shardspec.programs.peak_graph import Body, Node, Value, every_node, note_users
 
+_DIMENSION = re.compile(r"\bdimensions=\{(\d{1,3})\}")
+_THROUGH = frozenset(("convert", "dynamic-slice", "slice"))
 _MOVES = frozenset(("all-gather", "all-to-all", "collective-permute"))
 _FLOATS = frozenset(("f32", "bf16", "f16", "f64"))
 
@@ -41,8 +44,37 @@ def narrow(main: Body, *, is_tpu: bool) -> None:
             _moved(node, source, stack, dtype)
         else:
             _moved(node, source, _converted(source, dtype, node), dtype)
+    if not is_tpu:
+        _turn(main)
     _forget(main)
     note_users(main)
+
+
+def _turn(main: Body) -> None:
+    """Write out transposed, on a GPU, what a gather in a loop reads slice by slice.
+
+    NCCL gathers along the dimension that is outermost in memory. Where that is another one, XLA
+    changes the layout of what the slices are cut from, and so copies it before the loop.
+    """
+    turned: dict[Value, Value] = {}
+    for node in [*every_node(main)]:
+        found = _DIMENSION.search(node.instruction.bare)
+        if node.operation != "all-gather" or found is None or not node.instruction.arrays:
+            continue
+        if math.prod(node.instruction.arrays[0].shape[: int(found.group(1))]) <= 1:
+            continue
+        reader, source = node, node.operands[0]
+        while source.maker is not None and source.maker.operation in _THROUGH:
+            reader, source = source.maker, source.maker.operands[0]
+        if source.maker is not None and source.body is reader.body:
+            continue
+        if source.body.is_loop or (source.body is reader.body and reader is not node):
+            continue
+        copy = turned.get(source)
+        if copy is None:
+            first = _outermost(node, source)
+            copy = turned[source] = _converted(source, source.dtype, first, "transpose")
+        reader.operands = [copy if each is source else each for each in reader.operands]
 
 
 def _narrower(value: Value) -> str | None:
@@ -57,11 +89,11 @@ def _narrower(value: Value) -> str | None:
     return dtype if dtype in _FLOATS and is_less else None
 
 
-def _converted(source: Value, dtype: str, before: Node) -> Value:
-    """Return a conversion of a value, made right before an operation."""
+def _converted(source: Value, dtype: str, before: Node, operation: str = "convert") -> Value:
+    """Return another form of a value, made right before an operation."""
     body = before.body
-    about = Instruction("", "", "convert", (), "", before.instruction.attributes)
-    node = Node("convert", about, body, [source])
+    about = Instruction("", "", operation, (), "", before.instruction.attributes)
+    node = Node(operation, about, body, [source])
     made = Value(dtype, source.shape, array_bytes(source.shape, dtype), body, node, 0)
     node.results.append(made)
     body.nodes.insert(body.nodes.index(before), node)
