@@ -142,10 +142,10 @@ class Kernels:
         if forced:
             return forced
         products = sum(map(is_product, found))
-        if products >= 2 and not self._is_narrower_before(node, value):
+        if products >= 2 and self._source_bytes(node, value) > value.bytes:
             return f"is read by {products} products"
         is_costly = self.platform == "tpu" and node.operation in _COSTLY
-        if is_costly and len(found) > 1 and not self._is_narrower_before(node, value):
+        if is_costly and len(found) > 1 and self._source_bytes(node, value) >= value.bytes:
             return f"{node.operation}, read by {len(found)} kernels"
         return ""
 
@@ -160,26 +160,21 @@ class Kernels:
             return is_single and len(node.results) == 1 and node.operands[0] in self.constant
         return is_elementwise(node)
 
-    def _is_narrower_before(self, node: Node, value: Value) -> bool:
-        """Say whether all that a value is made of, element by element, takes fewer bytes.
-
-        Computing it again then reads less than storing it would.
-        """
+    def _source_bytes(self, node: Node, value: Value) -> int:
+        """Return the bytes of all that a value is made of, element by element."""
         seen: set[Value] = set()
         waiting = list(node.operands)
+        found = 0
         while waiting:
             each = waiting.pop()
-            if each in seen or each in self.constant:
+            if each in seen or each in self.constant or _elements(each) < _elements(value):
                 continue
             seen.add(each)
-            size = _elements(each)
-            if size < _elements(value):
-                continue
             if each.maker is not None and each.body is value.body and self.fuses(each.maker):
                 waiting += each.maker.operands
-            elif each.bytes >= value.bytes:
-                return False
-        return True
+            else:
+                found += each.bytes
+        return found
 
     def _find_roots(self, body: Body) -> None:
         for value in body.arguments:
