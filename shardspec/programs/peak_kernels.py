@@ -51,6 +51,8 @@ class Kernels:
     Attributes:
       stored: why a value is in memory; a value that is not in it has no entry.
       of: the kernels that compute a value: those of its readers where it is not in memory.
+      again: of a value that is in memory for readers that cannot compute it, the kernels that
+        compute it again all the same, since what it is made of is smaller.
       summed: values that a sum over a dimension reads, in the kernel that makes the sum.
       roots: what is in memory so that a reader of a value can run: the value, or what a kernel
         computes it from.
@@ -61,6 +63,7 @@ class Kernels:
     of: dict[Value, frozenset[Node]] = field(default_factory=dict)
     roots: dict[Value, frozenset[Value]] = field(default_factory=dict)
     constant: set[Value] = field(default_factory=set)
+    again: dict[Value, frozenset[Node]] = field(default_factory=dict)
     summed: set[Value] = field(default_factory=set)
 
     def decide(self, main: Body) -> None:
@@ -90,32 +93,24 @@ class Kernels:
     def _why(self, node: Node, value: Value) -> tuple[frozenset[Node], str]:
         """Return the kernels that compute a value, and why it is in memory."""
         found: set[Node] = set()
+        refusing: set[Node] = set()
         reductions: list[Node] = []
         forced = "is a result" if value.is_yielded else ""
         for user in value.users:
-            if user.body is not value.body:
-                found.add(user)
-                forced = forced or "is read inside a loop"
-            elif user.operation == UPDATE:
-                found.add(user)
+            refusal = self._refusal(user, value)
+            if refusal:
+                refusing.add(user)
+                forced = forced or refusal
             elif user.operation in _REDUCES:
                 reductions.append(user)
             elif self.fuses(user):
                 result = user.results[0]
-                if result in self.summed and result not in self.stored:
+                is_stored = result in self.stored
+                if result in self.summed and not is_stored:
                     self.summed.add(value)
-                found |= {user} if result in self.stored else self.of[result]
-            elif is_product(user):
-                found.add(user)
-                if self.platform == "gpu":
-                    forced = forced or "is read by a product"
-            elif user.operation in ("gather", "scatter"):
-                found.add(user)
-                if value is user.operands[0]:
-                    forced = forced or f"is read by a {user.operation}"
+                found |= {user, *self.again.get(result, ())} if is_stored else self.of[result]
             else:
                 found.add(user)
-                forced = forced or f"is read by {_named(user)}"
         if reductions:
             self.summed.add(value)
         for user in reductions:
@@ -123,7 +118,22 @@ class Kernels:
             is_yielded = any(each.is_yielded for each in user.results)
             is_inside = self.platform == "tpu" and len(readers) == 1 and readers <= found
             found |= readers if is_inside and not is_yielded else {user}
-        return frozenset(found), self._reason(node, value, frozenset(found), forced)
+        is_cheap = self.fuses(node) and node.operation not in _COSTLY and node.operands
+        if forced and found and is_cheap and self._source_bytes(node, value) < value.bytes:
+            self.again[value] = frozenset(found)
+        return frozenset(found | refusing), self._reason(node, value, frozenset(found | refusing), forced)
+
+    def _refusal(self, user: Node, value: Value) -> str:
+        """Return why a reader cannot compute a value itself; nothing where it can."""
+        if user.body is not value.body:
+            return "is read inside a loop"
+        if user.operation == UPDATE or user.operation in _REDUCES or self.fuses(user):
+            return ""
+        if is_product(user):
+            return "is read by a product" if self.platform == "gpu" else ""
+        if user.operation in ("gather", "scatter") and value is not user.operands[0]:
+            return ""
+        return f"is read by {_named(user)}"
 
     def _reason(self, node: Node, value: Value, found: frozenset[Node], forced: str) -> str:
         if value in self.constant:
@@ -201,7 +211,13 @@ class Kernels:
 
     def reads(self, node: Node) -> frozenset[Value]:
         """Return what has to be in memory for an operation to run."""
-        given = [self.roots.get(v, frozenset()) for v in (*node.operands, *node.captures)]
+        given = [self.roots.get(v, frozenset()) for v in node.captures]
+        for value in node.operands:
+            maker = value.maker
+            if value in self.again and maker is not None and not self._refusal(node, value):
+                given.append(self.reads(maker))
+            else:
+                given.append(self.roots.get(value, frozenset()))
         return frozenset().union(*given)
 
 
