@@ -269,7 +269,7 @@ class _Schedule:
         """Say whether a kernel reads only the element that it writes: it sums nothing up."""
         readers = self.kernels.of.get(value, frozenset())
         is_tpu = self.kernels.platform == "tpu"
-        return not any(each.operation == "reduce" or (is_tpu and is_product(each)) for each in readers)
+        return not any(each.operation == "reduce" for each in readers)
 
     def _measured(
         self, body: Body, units: list[_Unit], outs: list[frozenset[Value]]
