@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 
 from shardspec.analysis.memory import tiled_bytes
 from shardspec.programs.hlo import Instruction, Program
-from shardspec.programs.peak_graph import BARRIER, LOOP, Body, Node, Value, graph_of
+from shardspec.programs.peak_graph import LOOP, Body, Node, Value, graph_of
 from shardspec.programs.peak_narrow import narrow
 from shardspec.programs.peak_kernels import (
     UPDATE,
     Kernels,
     Platform,
     is_elementwise,
+    alone,
     is_product,
 )
 
@@ -188,7 +189,6 @@ class _Schedule:
         if len(units) > 2:
             held = frozenset().union(*outs)
             orders += [self._greedy(units, makers, held), _post(units, makers, outs)]
-            orders.append(self._deep(units, makers, outs))
         best: _Plan | None = None
         for order in orders:
             found = self._measured(body, [units[at] for at in order], outs)
@@ -218,8 +218,6 @@ class _Schedule:
     def _units(self, body: Body) -> list[_Unit]:
         units = []
         for node in body.nodes:
-            if node.operation == BARRIER:
-                continue
             inner = max((self.plan(each) for each in node.bodies), default=0)
             roots = self.kernels.roots
             made = [value for value in node.results if value in roots.get(value, ())]
@@ -244,14 +242,14 @@ class _Schedule:
         """Note in whose buffer a value can be written, where nobody reads that any more."""
         if node.operation == LOOP:
             for operand, value in zip(node.operands, node.results, strict=False):
-                roots = self.kernels.roots.get(operand, frozenset())
-                if len(roots) == 1:
-                    self.takes[value] = next(iter(roots))
+                into = alone(self.kernels.roots.get(operand, frozenset()))
+                if into is not None:
+                    self.takes[value] = into
             return
         if node.operation == "scatter" and made:
-            into = self.kernels.roots.get(node.operands[0], frozenset())
-            if len(into) == 1:
-                self.takes[made[0]] = next(iter(into))
+            into = alone(self.kernels.roots.get(node.operands[0], frozenset()))
+            if into is not None:
+                self.takes[made[0]] = into
         elif is_elementwise(node) or node.operation == "all-reduce":
             for value in made:
                 if not self._can_overwrite(value):

@@ -227,6 +227,11 @@ def _taken(
             return known[key]
     node = Node(each.operation, each, body, flat)
     node.results = [_value(array, body, node, at) for at, array in enumerate(each.arrays)]
+    if each.operation == BARRIER:
+        node.results = [_value(array, body, node, at) for at, array in enumerate(each.arrays)]
+        node.results.append(Value("bool", (), 0, body, node, len(flat)))
+        body.nodes.append(node)
+        return node.results[:-1]
     body.nodes.append(node)
     if key is not None:
         known[key] = node.results

@@ -193,8 +193,11 @@ class Kernels:
             for inner in node.bodies:
                 self._find_roots(inner)
             if node.operation == BARRIER:
+                token = node.results[-1]
+                self.roots[token] = frozenset((token,))
                 for operand, value in zip(node.operands, node.results, strict=False):
-                    self.roots[value] = self.roots.get(operand, frozenset())
+                    held = self.roots.get(operand, frozenset())
+                    self.roots[value] = held | {token} if self.platform == "gpu" else held
                 continue
             reads: frozenset[Value] | None = None
             for value in node.results:
@@ -202,7 +205,8 @@ class Kernels:
                     self.roots[value] = frozenset()
                 elif node.operation == UPDATE:
                     into = self.roots[node.operands[0]]
-                    self.roots[value] = into if len(into) == 1 else frozenset((value,))
+                    is_one = alone(into) is not None
+                    self.roots[value] = into if is_one else frozenset((value,))
                 elif value in self.stored:
                     self.roots[value] = frozenset((value,))
                 else:
@@ -219,6 +223,12 @@ class Kernels:
             else:
                 given.append(self.roots.get(value, frozenset()))
         return frozenset().union(*given)
+
+
+def alone(roots: frozenset[Value]) -> Value | None:
+    """Return the one value of some that takes memory; None where there are more or none."""
+    found = [each for each in roots if each.bytes]
+    return found[0] if len(found) == 1 else None
 
 
 def _elements(value: Value) -> int:
