@@ -75,11 +75,25 @@ class Peak:
         return tuple(sorted(found, key=lambda each: -each.bytes))
 
 
-def peak_of(program: Program, platform: Platform, donated: Collection[int] = ()) -> Peak:
+#: The fast memory that values of a TPU may lie in, of a device: VMEM, on v4 CMEM.
+#: Source: jax/_src/pallas/mosaic/tpu_info.py, `vmem_capacity_bytes` and `cmem_capacity_bytes`.
+FAST_BYTES = {
+    "v4": 134_000_000,
+    "v5e": 128 << 20,
+    "v5p": 64 << 20,
+    "v6e": 128 << 20,
+    "v7x": 64 << 20,
+}
+
+
+def peak_of(
+    program: Program, platform: Platform, donated: Collection[int] = (), fast_bytes: int = 0
+) -> Peak:
     """Return what a partitioned program holds on one device.
 
     Args:
       donated: the numbers of the parameters whose memory results may take.
+      fast_bytes: of the memory beside that of the device, by `FAST_BYTES`.
     """
     main = graph_of(program)
     if main is None:
@@ -92,6 +106,8 @@ def peak_of(program: Program, platform: Platform, donated: Collection[int] = ())
     schedule.plan(main)
     lives: list[tuple[Value, int, int]] = []
     end = schedule.emit(main, 0, lives)
+    if fast_bytes:
+        lives = _without_fast(lives, sizes, fast_bytes, kernels)
     values = tuple(
         Held(
             value.maker.instruction if value.maker else None,
@@ -107,6 +123,29 @@ def peak_of(program: Program, platform: Platform, donated: Collection[int] = ())
     at, made = _highest((each.born, each.dies, each.bytes) for each in values)
     given = sum(map(sizes.of, main.arguments))
     return Peak(given, made, values, at, end)
+
+
+def _without_fast(
+    lives: list[tuple[Value, int, int]], sizes: _Sizes, capacity: int, kernels: Kernels
+) -> list[tuple[Value, int, int]]:
+    """Return the lives without those that fit into the fast memory, the shortest of them first.
+
+    What is sent, carried by a loop or given back lies in the memory of the device.
+    """
+    held: dict[int, int] = defaultdict(int)
+    kept = []
+    for value, born, dies in sorted(lives, key=lambda life: (life[2] - life[1], life[1])):
+        size = sizes.of(value)
+        can_lie = value.maker is not None and not value.is_yielded
+        can_lie = can_lie and value.maker.operation not in _SENDS | {LOOP}
+        can_lie = can_lie and size <= capacity // 2
+        ticks = range(born, dies + 1)
+        if can_lie and all(held[tick] + size <= capacity for tick in ticks):
+            for tick in ticks:
+                held[tick] += size
+        else:
+            kept.append((value, born, dies))
+    return kept
 
 
 def _highest(lives: Iterable[tuple[int, int, int]]) -> tuple[int, int]:
@@ -348,28 +387,6 @@ class _Schedule:
                 free.add(value)
                 last[source] = max(last.get(value, born[value]), born[value])
 
-    def _deep(
-        self, units: Sequence[_Unit], makers: dict[Value, int], outs: list[frozenset[Value]]
-    ) -> list[int]:
-        """Return XLA's depth-first order: what has more readers and is larger comes first."""
-        readers: dict[int, int] = defaultdict(int)
-        for unit in units:
-            for maker in {makers[value] for value in unit.reads if value in makers}:
-                readers[maker] += 1
-        extra = [0] * len(units)
-        total = [0] * len(units)
-        sum_total = 0
-        for at, unit in enumerate(units):
-            own = sum(map(self.sizes.of, unit.made))
-            sum_total += own
-            needs = {makers[value] for value in unit.reads if value in makers} - {at}
-            extra[at] = max(0, readers[at] - 1) + sum(extra[each] for each in needs if each < at)
-            total[at] = own + sum(total[each] for each in needs if each < at)
-            extra[at], total[at] = min(extra[at], len(units)), min(total[at], sum_total)
-        return _visited(
-            units, makers, outs, lambda found: sorted(found, key=lambda at: (-extra[at], -total[at]))
-        )
-
     def _greedy(
         self, units: Sequence[_Unit], makers: dict[Value, int], held: frozenset[Value]
     ) -> list[int]:
@@ -474,6 +491,9 @@ def _in_place(value: Value) -> bool:
 
 
 _COMBINES = frozenset(("all-gather", "all-reduce", "reduce-scatter"))
+_SENDS = frozenset(
+    ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
+)
 _WRITES = frozenset(("all-reduce", "scatter", UPDATE))
 
 
