@@ -130,14 +130,13 @@ def _without_fast(
 ) -> list[tuple[Value, int, int]]:
     """Return the lives without those that fit into the fast memory, the shortest of them first.
 
-    What is sent, carried by a loop or given back lies in the memory of the device.
+    What is given back lies in the memory of the device.
     """
     held: dict[int, int] = defaultdict(int)
     kept = []
     for value, born, dies in sorted(lives, key=lambda life: (life[2] - life[1], life[1])):
         size = sizes.of(value)
         can_lie = value.maker is not None and not value.is_yielded
-        can_lie = can_lie and value.maker.operation not in _SENDS | {LOOP}
         can_lie = can_lie and size <= capacity // 2
         ticks = range(born, dies + 1)
         if can_lie and all(held[tick] + size <= capacity for tick in ticks):
@@ -300,7 +299,7 @@ class _Schedule:
                     and each not in self.kernels.summed
                 ]
                 if same:
-                    self.takes[value] = same[0]
+                    self.takes[value] = min(same, key=lambda each: each.serial)
 
     def _can_overwrite(self, value: Value) -> bool:
         """Say whether a kernel reads only the element that it writes: it sums nothing up."""
@@ -379,7 +378,7 @@ class _Schedule:
 
     def _follow(self, born: dict[Value, int], last: dict[Value, int], free: set[Value]) -> None:
         """Give a value the buffer of one that dies as it is made."""
-        for value in sorted(self.takes.keys() & born.keys(), key=lambda each: -born[each]):
+        for value in sorted(self.takes.keys() & born.keys(), key=lambda each: (-born[each], each.serial)):
             source = self.takes[value]
             if value in free or source not in born or source is value:
                 continue

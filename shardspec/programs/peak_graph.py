@@ -9,6 +9,7 @@ two sides apart. What no result needs is dropped.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -27,6 +28,9 @@ _APART = frozenset(("custom-call", "rng", "rng-bit-generator", "infeed", "outfee
 _DEEPEST = 60
 
 
+_SERIAL = itertools.count()
+
+
 @dataclass(eq=False, slots=True)
 class Value:
     """One array on one device.
@@ -36,6 +40,7 @@ class Value:
       maker: the operation that makes it; None of an argument of a body.
       at: which of the results of its maker, or of the arguments of its body.
       users: the operations that read it, in any body, once each.
+      serial: values in the order in which they were noted.
     """
 
     dtype: str
@@ -46,6 +51,7 @@ class Value:
     at: int = 0
     users: list[Node] = field(default_factory=list)
     is_yielded: bool = False
+    serial: int = field(default_factory=_SERIAL.__next__)
 
 
 @dataclass(eq=False, slots=True)
