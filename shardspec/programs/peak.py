@@ -264,7 +264,32 @@ class _Schedule:
                 inner = max(inner, self._masked_bytes(node))
                 units.append(_Unit(node, reads, made, inner))
                 self._note_takes(node, reads, made)
-        return combined(units) if self.kernels.platform == "gpu" else units
+        return combined(units) if self.kernels.platform == "gpu" else self._siblings(units)
+
+    def _siblings(self, units: list[_Unit]) -> list[_Unit]:
+        """Make one kernel of elementwise ones of one shape that share what they read."""
+        before = _ancestors(units)
+        sets: dict[object, list[int]] = {}
+        taken: set[int] = set(); taken_by: dict = {}
+        for at, unit in enumerate(units):
+            node = unit.node
+            if not unit.made or node.operation not in ("slice", "dynamic-slice"):
+                continue
+            shape = math.prod(unit.made[0].shape)
+            if shape < 1 << 16: continue
+            for value in sorted(unit.reads, key=lambda each: each.serial):
+                if at in taken: break
+                key = shape, value
+                group = sets.get(key)
+                if group is None:
+                    sets[key] = [at]
+                elif group[0] in taken and taken_by[group[0]] != key:
+                    sets[key] = [at]
+                elif not any(before[at] >> one & 1 for one in group):
+                    group.append(at)
+                    for one in group:
+                        taken.add(one); taken_by[one] = key
+        return _joined(units, [each for each in sets.values() if len(each) > 1])
 
     def _masked_bytes(self, node: Node) -> int:
         """Return what a ragged product takes on a GPU: XLA repeats rows for each group, masked."""
@@ -442,13 +467,7 @@ _GROUPS = re.compile(r"replica_groups=(.*?), (?:dimensions|use_global|to_apply|c
 
 def combined(units: list[_Unit]) -> list[_Unit]:
     """Put gathers and sums over the same devices together, where none needs another."""
-    makers = {value: at for at, unit in enumerate(units) for value in unit.made}
-    before = [0] * len(units)
-    for at, unit in enumerate(units):
-        for value in unit.reads:
-            maker = makers.get(value)
-            if maker is not None and maker < at:
-                before[at] |= before[maker] | 1 << maker
+    before = _ancestors(units)
     sets: dict[object, list[list[int]]] = defaultdict(list)
     for at, unit in enumerate(units):
         size = sum(value.bytes for value in unit.made)
@@ -465,6 +484,18 @@ def combined(units: list[_Unit]) -> list[_Unit]:
         else:
             sets[key].append([at])
     return _joined(units, [each for found in sets.values() for each in found if len(each) > 1])
+
+
+def _ancestors(units: list[_Unit]) -> list[int]:
+    """Return for each unit which ones it needs, as bits."""
+    makers = {value: at for at, unit in enumerate(units) for value in unit.made}
+    before = [0] * len(units)
+    for at, unit in enumerate(units):
+        for value in unit.reads:
+            maker = makers.get(value)
+            if maker is not None and maker < at:
+                before[at] |= before[maker] | 1 << maker
+    return before
 
 
 def _joined(units: list[_Unit], sets: list[list[int]]) -> list[_Unit]:
