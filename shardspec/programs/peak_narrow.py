@@ -44,10 +44,30 @@ def narrow(main: Body, *, is_tpu: bool) -> None:
             _moved(node, source, stack, dtype)
         else:
             _moved(node, source, _converted(source, dtype, node), dtype)
-    if not is_tpu:
+    if is_tpu:
+        _hoist(main, stacks)
+    else:
         _turn(main)
     _forget(main)
     note_users(main)
+
+
+def _hoist(main: Body, stacks: dict[tuple[Value, str], Value]) -> None:
+    """Convert before a loop what the loop would convert to a narrower type in each round."""
+    for node in [*every_node(main)]:
+        if node.operation != "convert" or len(node.operands) != 1 or not node.body.is_loop:
+            continue
+        source, result = node.operands[0], node.results[0]
+        if source.body.depth >= node.body.depth or result.bytes >= source.bytes or result.is_yielded:
+            continue
+        key = source, result.dtype
+        if key not in stacks:
+            stacks[key] = _converted(source, result.dtype, _outermost(node, source))
+        for user in result.users:
+            user.operands = [stacks[key] if each is result else each for each in user.operands]
+            for inner in user.bodies:
+                _replaced(inner, result, stacks[key])
+        node.body.nodes.remove(node)
 
 
 def _turn(main: Body) -> None:
