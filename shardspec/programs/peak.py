@@ -80,7 +80,6 @@ class Peak:
 FAST_BYTES = {
     "v4": 134_000_000,
     "v5e": 128 << 20,
-    "v5p": 64 << 20,
     "v6e": 128 << 20,
     "v7x": 64 << 20,
 }
@@ -180,7 +179,13 @@ class _Sizes:
         dtype = value.dtype
         readers = self.kernels.of.get(value, frozenset())
         maker = value.maker
-        if dtype == "f32" and maker is not None and is_elementwise(maker) and readers and all(map(is_product, readers)):
+        if (
+            dtype == "f32"
+            and maker is not None
+            and is_elementwise(maker)
+            and readers
+            and all(map(is_product, readers))
+        ):
             dtype = "bf16"
         return tiled_bytes(value.shape, dtype) or value.bytes
 
@@ -270,15 +275,18 @@ class _Schedule:
         """Make one kernel of elementwise ones of one shape that share what they read."""
         before = _ancestors(units)
         sets: dict[object, list[int]] = {}
-        taken: set[int] = set(); taken_by: dict = {}
+        taken: set[int] = set()
+        taken_by: dict = {}
         for at, unit in enumerate(units):
             node = unit.node
-            if not unit.made or node.operation not in ("slice", "dynamic-slice"):
+            if not unit.made or node.operation not in ("slice", "dynamic-slice", "select"):
                 continue
             shape = math.prod(unit.made[0].shape)
-            if shape < 1 << 16: continue
+            if shape < 1 << 16:
+                continue
             for value in sorted(unit.reads, key=lambda each: each.serial):
-                if at in taken: break
+                if at in taken:
+                    break
                 key = shape, value
                 group = sets.get(key)
                 if group is None:
@@ -288,7 +296,8 @@ class _Schedule:
                 elif not any(before[at] >> one & 1 for one in group):
                     group.append(at)
                     for one in group:
-                        taken.add(one); taken_by[one] = key
+                        taken.add(one)
+                        taken_by[one] = key
         return _joined(units, [each for each in sets.values() if len(each) > 1])
 
     def _masked_bytes(self, node: Node) -> int:
@@ -332,9 +341,7 @@ class _Schedule:
         is_tpu = self.kernels.platform == "tpu"
         return not any(each.operation == "reduce" for each in readers)
 
-    def _measured(
-        self, body: Body, units: list[_Unit], outs: list[frozenset[Value]]
-    ) -> _Plan:
+    def _measured(self, body: Body, units: list[_Unit], outs: list[frozenset[Value]]) -> _Plan:
         born: dict[Value, int] = {}
         last: dict[Value, int] = {}
         for at, unit in enumerate(units):
@@ -403,7 +410,9 @@ class _Schedule:
 
     def _follow(self, born: dict[Value, int], last: dict[Value, int], free: set[Value]) -> None:
         """Give a value the buffer of one that dies as it is made."""
-        for value in sorted(self.takes.keys() & born.keys(), key=lambda each: (-born[each], each.serial)):
+        for value in sorted(
+            self.takes.keys() & born.keys(), key=lambda each: (-born[each], each.serial)
+        ):
             source = self.takes[value]
             if value in free or source not in born or source is value:
                 continue
@@ -527,7 +536,9 @@ _SENDS = frozenset(
 _WRITES = frozenset(("all-reduce", "scatter", UPDATE))
 
 
-def _post(units: Sequence[_Unit], makers: dict[Value, int], outs: list[frozenset[Value]]) -> list[int]:
+def _post(
+    units: Sequence[_Unit], makers: dict[Value, int], outs: list[frozenset[Value]]
+) -> list[int]:
     """Return the order in which each operation comes right after what it needs."""
     return _visited(units, makers, outs, lambda found: sorted(found))
 

@@ -193,9 +193,7 @@ class _Builder:
         inner.yields = self.fill(inner, computation, {0: given}, deep + 1)
         if len(inner.yields) != len(flat):
             inner.yields = list(inner.arguments)
-        node.results = [
-            _value(array, body, node, at) for at, array in enumerate(each.arrays)
-        ]
+        node.results = [_value(array, body, node, at) for at, array in enumerate(each.arrays)]
         for at in kept:
             inner.yields[at] = inner.arguments[at]
         return [flat[at] if at in kept else value for at, value in enumerate(node.results)]

@@ -75,7 +75,9 @@ class Kernels:
     def _find_constants(self, body: Body) -> None:
         for node in body.nodes:
             if node.operation in _CONSTANT or (
-                node.operands and is_elementwise(node) and all(v in self.constant for v in node.operands)
+                node.operands
+                and is_elementwise(node)
+                and all(v in self.constant for v in node.operands)
             ):
                 self.constant.update(node.results)
             for inner in node.bodies:
@@ -121,7 +123,9 @@ class Kernels:
         is_cheap = self.fuses(node) and node.operation not in _COSTLY and node.operands
         if forced and found and is_cheap and self._source_bytes(node, value) < value.bytes:
             self.again[value] = frozenset(found)
-        return frozenset(found | refusing), self._reason(node, value, frozenset(found | refusing), forced)
+        return frozenset(found | refusing), self._reason(
+            node, value, frozenset(found | refusing), forced
+        )
 
     def _refusal(self, user: Node, value: Value) -> str:
         """Return why a reader cannot compute a value itself; nothing where it can."""
@@ -143,8 +147,11 @@ class Kernels:
             return ""
         if is_product(node):
             only = next(iter(found)) if len(found) == 1 else None
-            is_one = self.platform == "tpu" and only is not None and not forced and (
-                is_elementwise(only) or only.operation == UPDATE
+            is_one = (
+                self.platform == "tpu"
+                and only is not None
+                and not forced
+                and (is_elementwise(only) or only.operation == UPDATE)
             )
             return "" if is_one else "product"
         if not self.fuses(node):

@@ -58,7 +58,11 @@ def _hoist(main: Body, stacks: dict[tuple[Value, str], Value]) -> None:
         if node.operation != "convert" or len(node.operands) != 1 or not node.body.is_loop:
             continue
         source, result = node.operands[0], node.results[0]
-        if source.body.depth >= node.body.depth or result.bytes >= source.bytes or result.is_yielded:
+        if (
+            source.body.depth >= node.body.depth
+            or result.bytes >= source.bytes
+            or result.is_yielded
+        ):
             continue
         key = source, result.dtype
         if key not in stacks:
