@@ -336,9 +336,10 @@ class _Schedule:
                     self.takes[value] = min(same, key=lambda each: each.serial)
 
     def _can_overwrite(self, value: Value) -> bool:
-        """Say whether a kernel reads only the element that it writes: it sums nothing up."""
+        """Say whether a kernel may write over what it reads: on a GPU, where it sums nothing up."""
+        if self.kernels.platform == "tpu" and value.maker is not None:
+            return value.maker.operation == "all-reduce"
         readers = self.kernels.of.get(value, frozenset())
-        is_tpu = self.kernels.platform == "tpu"
         return not any(each.operation == "reduce" for each in readers)
 
     def _measured(self, body: Body, units: list[_Unit], outs: list[frozenset[Value]]) -> _Plan:
