@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import heapq
 import math
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from shardspec.analysis.memory import tiled_bytes
+from shardspec.programs.groups import together
 from shardspec.programs.hlo import Instruction, Program
 from shardspec.programs.peak_graph import LOOP, Body, Node, Value, graph_of
 from shardspec.programs.peak_narrow import narrow
@@ -101,7 +101,7 @@ def peak_of(
     kernels = Kernels(platform)
     kernels.decide(main)
     sizes = _Sizes(platform, kernels)
-    schedule = _Schedule(kernels, sizes, program.aliases, frozenset(donated))
+    schedule = _Schedule(kernels, sizes, program, frozenset(donated))
     schedule.plan(main)
     lives: list[tuple[Value, int, int]] = []
     end = schedule.emit(main, 0, lives)
@@ -217,9 +217,10 @@ class _Schedule:
     """Orders the operations of each body."""
 
     def __init__(
-        self, kernels: Kernels, sizes: _Sizes, aliases: dict[int, int], donated: frozenset[int]
+        self, kernels: Kernels, sizes: _Sizes, program: Program, donated: frozenset[int]
     ) -> None:
-        self.kernels, self.sizes, self.aliases, self.donated = kernels, sizes, aliases, donated
+        self.kernels, self.sizes, self.donated = kernels, sizes, donated
+        self.aliases, self.devices = program.aliases, program.partitions
         self.plans: dict[int, _Plan] = {}
         self.takes: dict[Value, Value] = {}
 
@@ -269,7 +270,7 @@ class _Schedule:
                 inner = max(inner, self._masked_bytes(node))
                 units.append(_Unit(node, reads, made, inner))
                 self._note_takes(node, reads, made)
-        return combined(units) if self.kernels.platform == "gpu" else self._siblings(units)
+        return combined(units, self.devices) if self.kernels.platform == "gpu" else self._siblings(units)
 
     def _siblings(self, units: list[_Unit]) -> list[_Unit]:
         """Make one kernel of elementwise ones of one shape that share what they read."""
@@ -472,10 +473,9 @@ class _Schedule:
 
 #: XLA puts collectives of a GPU together up to so many bytes (`kDefaultCollectiveCombineThreshold`).
 _COMBINED_BYTES = 30 << 20
-_GROUPS = re.compile(r"replica_groups=(.*?), (?:dimensions|use_global|to_apply|channel)")
 
 
-def combined(units: list[_Unit]) -> list[_Unit]:
+def combined(units: list[_Unit], devices: int) -> list[_Unit]:
     """Put gathers and sums over the same devices together, where none needs another."""
     before = _ancestors(units)
     sets: dict[object, list[list[int]]] = defaultdict(list)
@@ -483,9 +483,8 @@ def combined(units: list[_Unit]) -> list[_Unit]:
         size = sum(value.bytes for value in unit.made)
         if unit.node.operation not in _COMBINES or not 0 < size <= _COMBINED_BYTES:
             continue
-        found = _GROUPS.search(unit.node.instruction.attributes)
         dtype = unit.made[0].dtype
-        key = unit.node.operation, found.group(1) if found else "", dtype
+        key = unit.node.operation, together(unit.node.instruction, devices), dtype
         for each in sets[key][-1:]:
             total = sum(value.bytes for one in each for value in units[one].made)
             if total + size <= _COMBINED_BYTES and not any(before[at] >> one & 1 for one in each):
