@@ -43,6 +43,9 @@ FAST_BYTES = {"v4": 134_000_000, "v5e": 128 << 20, "v6e": 128 << 20, "v7x": 64 <
 #: Operations that can write their result where an operand is, beside elementwise ones.
 _OVERWRITES = frozenset(("all-reduce", "scatter", UPDATE))
 
+_SENDS = frozenset(
+    ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
+)
 #: A value, and the first and the last tick at which it is in memory.
 Life = tuple[Value, int, int]
 
@@ -300,6 +303,8 @@ class _Schedule:
         """Return what is alive when, in one order."""
         born = {value: at for at, unit in enumerate(units) for value in unit.made}
         last = {value: at for at, unit in enumerate(units) for value in unit.reads}
+        if self.kernels.platform == "gpu":
+            _start_early(units, born)
         end = len(units)
         last.update((value, end) for out in outs for value in out)
         free, own = self._results(body, born, last, outs)
@@ -368,6 +373,17 @@ class _Schedule:
             if source in born and source is not value and last.get(source) == born[value]:
                 free.add(value)
                 last[source] = max(last.get(value, born[value]), born[value])
+
+
+def _start_early(units: Sequence[Unit], born: dict[Value, int]) -> None:
+    """Let a collective start where the one before it is done: the kernels between hide it."""
+    before = -1
+    for at, unit in enumerate(units):
+        if unit.node.operation in _SENDS:
+            ready = max((born[value] for value in unit.reads if value in born), default=-1)
+            for value in unit.made:
+                born[value] = min(at, max(before, ready) + 1)
+            before = at
 
 
 def _can_be_in_place(value: Value) -> bool:

@@ -159,7 +159,7 @@ class Kernels:
         if forced:
             return forced
         products = sum(map(is_product, found))
-        if products >= 2 and self._source_bytes(node, value) > value.bytes:
+        if 2 <= products < len(found) and self._source_bytes(node, value) > value.bytes:
             return f"is read by {products} products"
         is_costly = self.platform == "tpu" and node.operation in _COSTLY
         if is_costly and len(found) > 1 and self._source_bytes(node, value) >= value.bytes:
