@@ -161,7 +161,7 @@ class Kernels:
         products = sum(map(is_product, found))
         if 2 <= products < len(found) and self._source_bytes(node, value) > value.bytes:
             return f"is read by {products} products"
-        is_costly = self.platform == "tpu" and node.operation in _COSTLY
+        is_costly = self.platform == "tpu" and node.operation in _COSTLY and value in self.summed
         if is_costly and len(found) > 1 and self._source_bytes(node, value) >= value.bytes:
             return f"{node.operation}, read by {len(found)} kernels"
         return ""
