@@ -247,7 +247,8 @@ class _Schedule:
         return tick + 1
 
     def _units(self, body: Body) -> list[Unit]:
-        units = []
+        units: list[Unit] = []
+        products: dict[Value | None, Unit] = {}
         roots = self.kernels.roots
         for node in body.nodes:
             inner = max((self.plan(each) for each in node.bodies), default=0)
@@ -255,7 +256,13 @@ class _Schedule:
             if made or node.operation == UPDATE or node.bodies:
                 reads = self.kernels.reads(node)
                 self._note_takes(node, reads, made)
+                source = alone(reads) if made and made[0] in self.kernels.again else None
+                if source in products:
+                    products[source].made += made
+                    continue
                 units.append(Unit(node, reads, made + self._masked(node), inner))
+                if is_product(node) and self.kernels.platform == "tpu":
+                    products.update((value, units[-1]) for value in made)
         if self.kernels.platform == "gpu":
             return joined_collectives(units, self.devices)
         return joined_slices(units)
