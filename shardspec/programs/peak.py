@@ -293,7 +293,7 @@ class _Schedule:
         elif is_elementwise(node) or node.operation == "all-reduce":
             for value in made if self._can_overwrite(node, made) else ():
                 size = self.sizes.of(value)
-                same = [v for v in reads - self.kernels.summed if self.sizes.of(v) == size]
+                same = [v for v in reads - self.kernels.summed.keys() if self.sizes.of(v) == size]
                 if same:
                     self.takes[value] = min(same, key=lambda each: each.serial)
 
