@@ -33,6 +33,7 @@ _CONSTANT = frozenset(("constant", "iota", "partition-id", "replica-id"))
 #: rows of 4,096 it writes.
 _ROW = 2048
 UPDATE = "dynamic-update-slice"
+_WIDENS = frozenset(("broadcast", "convert"))
 _PRODUCTS = frozenset(("dot", "convolution", "ragged-dot"))
 _REDUCES = frozenset(("reduce",))
 
@@ -147,10 +148,22 @@ class Kernels:
         if user.operation == UPDATE or user.operation in _REDUCES or self.fuses(user):
             return ""
         if is_product(user):
-            return "is read by a product" if self.platform == "gpu" else ""
+            is_read = self.platform == "gpu" and not self._is_widened(value)
+            return "is read by a product" if is_read else ""
         if user.operation in ("gather", "scatter") and value is not user.operands[0]:
             return ""
         return f"is read by {_named(user)}"
+
+    def _is_widened(self, value: Value) -> bool:
+        """Say whether a value repeats or converts a smaller one: a GPU's product reads that."""
+        source = value
+        while source.maker is not None and source.maker.operation in _WIDENS:
+            if source.maker.body is not value.body or len(source.maker.operands) != 1:
+                return False
+            source = source.maker.operands[0]
+            if source.bytes < value.bytes:
+                return True
+        return False
 
     def _reason(self, node: Node, value: Value, found: frozenset[Node], forced: str) -> str:
         if value in self.constant:
