@@ -304,9 +304,7 @@ class _Schedule:
         readers = (each for value in made for each in self.kernels.of.get(value, ()))
         return not any(each.operation == "reduce" for each in readers)
 
-    def _measured(
-        self, body: Body, units: list[Unit], outs: Sequence[frozenset[Value]]
-    ) -> _Plan:
+    def _measured(self, body: Body, units: list[Unit], outs: Sequence[frozenset[Value]]) -> _Plan:
         """Return what is alive when, in one order."""
         born = {value: at for at, unit in enumerate(units) for value in unit.made}
         last = {value: at for at, unit in enumerate(units) for value in unit.reads}

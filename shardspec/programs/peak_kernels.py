@@ -188,7 +188,11 @@ class Kernels:
         if 2 <= products < len(found) and self._source_bytes(node, value) > value.bytes:
             return f"is read by {products} products"
         is_costly = self.platform == "tpu" and node.operation in _COSTLY and value in self.summed
-        if is_costly and len(found) > 1 and self._source_bytes(node, value) >= value.bytes:
+        if (
+            is_costly
+            and len(found) > 1
+            and self._source_bytes(node, value, masks=True) >= value.bytes
+        ):
             return f"{node.operation}, read by {len(found)} kernels"
         return ""
 
@@ -203,17 +207,23 @@ class Kernels:
             return is_single and len(node.results) == 1 and node.operands[0] in self.constant
         return is_elementwise(node)
 
-    def _source_bytes(self, node: Node, value: Value) -> int:
-        """Return the bytes of all that a value is made of, element by element."""
+    def _source_bytes(self, node: Node, value: Value, *, masks: bool = False) -> int:
+        """Return the bytes of all that a value is made of, element by element.
+
+        Args:
+          masks: whether constants count that are as large: a mask, what it fills in, a scale.
+        """
         seen: set[Value] = set()
         waiting = list(node.operands)
         found = 0
         while waiting:
             each = waiting.pop()
-            if each in seen or each in self.constant or _elements(each) < _elements(value):
+            if each in seen or _elements(each) < _elements(value):
                 continue
             seen.add(each)
-            if each.maker is not None and each.body is value.body and self.fuses(each.maker):
+            if each in self.constant:
+                found += each.bytes if masks else 0
+            elif each.maker is not None and each.body is value.body and self.fuses(each.maker):
                 waiting += each.maker.operands
             else:
                 found += each.bytes
