@@ -11,11 +11,19 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from shardspec.ir.spec import Shape
-from shardspec.programs.hlo import Computation, HloArray, Instruction, Program, number
+from shardspec.programs.hlo import (
+    Computation,
+    HloArray,
+    Instruction,
+    Program,
+    arrays_of,
+    divided,
+    number,
+)
 
 #: Operations that give their operand in another form, and take no memory for it.
 VIEWS = frozenset(("bitcast", "copy", "reshape", "transpose", "bitcast-convert"))
@@ -24,8 +32,10 @@ LOOP = "while"
 _METADATA = re.compile(r", (?:metadata|sharding|frontend_attributes|backend_config)=\{.*")
 #: Operations that are not one with an equal one: they send, draw, or have an effect.
 _APART = frozenset(("custom-call", "rng", "rng-bit-generator", "infeed", "outfeed", BARRIER))
-#: Calls inside of calls are followed this deep.
+#: Calls inside of calls are followed this deep, and so many instructions are written out: a text
+#: may be anything.
 _DEEPEST = 60
+_MOST = 200_000
 
 
 _SERIAL = itertools.count()
@@ -134,6 +144,7 @@ class _Builder:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self.left = _MOST
 
     def fill(
         self, body: Body, computation: Computation, given: dict[int, list[Value]], deep: int = 0
@@ -141,9 +152,14 @@ class _Builder:
         """Add the operations of a computation to a body; return what it gives."""
         values: dict[str, list[Value]] = {}
         known: dict[object, list[Value]] = {}
+        starts: dict[str, list[int]] = {}
         for each in computation.instructions.values():
+            self.left -= 1
             if each.operation == "parameter":
                 values[each.name] = given.get(number(each.stated), [])
+                continue
+            if each.operation == "get-tuple-element":
+                values[each.name] = _element(computation, each, values, starts)
                 continue
             operands = [values.get(name, []) for name in each.operands]
             values[each.name] = self._read(body, each, operands, known, deep)
@@ -161,18 +177,17 @@ class _Builder:
         operation = each.operation
         if operation == "tuple":
             return [value for given in operands for value in given]
-        if operation == "get-tuple-element":
-            return _element(self.program, each, operands[0] if operands else [])
         flat = [value for given in operands for value in given]
         if operation in VIEWS or (operation == "convert" and _is_same(each, flat)):
             return flat[:1]
-        if operation == "call" and deep < _DEEPEST:
+        is_open = deep < _DEEPEST and self.left > 0
+        if operation == "call" and is_open:
             inner = self.program.computations.get(each.attribute("to_apply"))
             if inner is not None:
                 return self.fill(body, inner, dict(enumerate(operands)), deep + 1)
-        if operation == LOOP and deep < _DEEPEST:
+        if operation == LOOP and is_open:
             return self._loop(body, each, flat, deep)
-        if operation == "conditional" and deep < _DEEPEST:
+        if operation == "conditional" and is_open:
             return self._branches(body, each, operands, deep)
         return _taken(body, each, flat, known)
 
@@ -182,7 +197,7 @@ class _Builder:
             return _taken(body, each, flat, {})
         node = Node(LOOP, each, body, flat)
         inner = Body(computation.name, node, body.depth + 1)
-        kept = _kept(self.program, computation, len(flat))
+        kept = _kept(computation, len(flat))
         given = []
         for at, array in enumerate(each.arrays):
             argument = _value(array, inner, None, at)
@@ -242,15 +257,27 @@ def _taken(
     return node.results
 
 
-def _element(program: Program, each: Instruction, given: list[Value]) -> list[Value]:
+def _element(
+    computation: Computation,
+    each: Instruction,
+    values: dict[str, list[Value]],
+    starts: dict[str, list[int]],
+) -> list[Value]:
     """Return an element of a tuple, of which a nested one has several values."""
-    at, length = number(each.attribute("index")), len(each.arrays)
-    if length == 1 and at < len(given):
-        return given[at : at + 1]
-    return given[at : at + length]
+    name = each.operands[0] if each.operands else ""
+    source = computation.instructions.get(name)
+    if source is None:
+        return []
+    if name not in starts:
+        parts = divided(source.type[1:-1]) if source.type.startswith("(") else []
+        lengths = (sum(1 for _ in arrays_of(part)) for part in parts)
+        starts[name] = [0, *itertools.accumulate(lengths)]
+    at = number(each.attribute("index"))
+    bounds = starts[name][at : at + 2]
+    return values.get(name, [])[slice(*bounds)] if len(bounds) == 2 else []
 
 
-def _kept(program: Program, computation: Computation, length: int) -> frozenset[int]:
+def _kept(computation: Computation, length: int) -> frozenset[int]:
     """Return which elements a loop gives back as it got them."""
     root = computation.root
     if root is None or root.operation != "tuple" or len(root.operands) != length:

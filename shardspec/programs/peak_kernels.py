@@ -17,17 +17,18 @@ from shardspec.programs.peak_graph import BARRIER, LOOP, Body, Node, Value
 
 Platform = Literal["tpu", "gpu"]
 
-_CHEAP = frozenset(
-    """abs add and broadcast ceil clamp compare complex concatenate constant convert
+_CHEAP_WORDS = """
+    abs add and broadcast ceil clamp compare complex concatenate constant convert
     dynamic-slice floor imag iota is-finite maximum minimum multiply negate not or pad
     partition-id popcnt real reduce-precision replica-id reverse round-nearest-afz
     round-nearest-even select shift-left shift-right-arithmetic shift-right-logical sign slice
-    subtract xor""".split()
-)
-_COSTLY = frozenset(
-    """atan2 cbrt cosine divide erf exponential exponential-minus-one log log-plus-one logistic
-    power remainder rsqrt sine sqrt tan tanh""".split()
-)
+    subtract xor
+"""
+_COSTLY_WORDS = """
+    atan2 cbrt cosine divide erf exponential exponential-minus-one log log-plus-one logistic
+    power remainder rsqrt sine sqrt tan tanh
+"""
+_CHEAP, _COSTLY = frozenset(_CHEAP_WORDS.split()), frozenset(_COSTLY_WORDS.split())
 _CONSTANT = frozenset(("constant", "iota", "partition-id", "replica-id"))
 #: The longest row that libtpu 0.0.52 keeps between two products: 2,048 elements on v4, v5e and v6e;
 #: rows of 4,096 it writes.
@@ -57,6 +58,7 @@ class Kernels:
       of: the kernels that compute a value: those of its readers where it is not in memory.
       again: of a value that is in memory for readers that cannot compute it, the kernels that
         compute it again all the same, since what it is made of is smaller.
+      redone: of such a value, what is in memory for those kernels.
       summed: of values that a sum over a dimension reads, in the kernel that makes the sum, over
         how many elements it goes.
       roots: what is in memory so that a reader of a value can run: the value, or what a kernel
@@ -69,6 +71,7 @@ class Kernels:
     roots: dict[Value, frozenset[Value]] = field(default_factory=dict)
     constant: set[Value] = field(default_factory=set)
     again: dict[Value, frozenset[Node]] = field(default_factory=dict)
+    redone: dict[Value, frozenset[Value]] = field(default_factory=dict)
     summed: dict[Value, int] = field(default_factory=dict)
 
     def decide(self, main: Body) -> None:
@@ -202,9 +205,11 @@ class Kernels:
         On a TPU the scatter of single elements into zeros, the backward of `take_along_axis`, is
         a comparison with the index.
         """
-        if node.operation == "scatter" and self.platform == "tpu":
+        if len(node.results) != 1:
+            return False
+        if node.operation == "scatter" and self.platform == "tpu" and node.operands:
             is_single = "update_window_dims={}" in node.instruction.bare
-            return is_single and len(node.results) == 1 and node.operands[0] in self.constant
+            return is_single and node.operands[0] in self.constant
         return is_elementwise(node)
 
     def _source_bytes(self, node: Node, value: Value, *, masks: bool = False) -> int:
@@ -246,12 +251,14 @@ class Kernels:
             for value in node.results:
                 if value in self.constant and value not in self.stored:
                     self.roots[value] = frozenset()
-                elif node.operation == UPDATE:
+                elif node.operation == UPDATE and node.operands:
                     into = self.roots[node.operands[0]]
                     is_one = alone(into) is not None
                     self.roots[value] = into if is_one else frozenset((value,))
                 elif value in self.stored:
                     self.roots[value] = frozenset((value,))
+                    if value in self.again:
+                        self.redone[value] = self.reads(node)
                 else:
                     reads = reads if reads is not None else self.reads(node)
                     self.roots[value] = reads
@@ -260,11 +267,8 @@ class Kernels:
         """Return what has to be in memory for an operation to run."""
         given = [self.roots.get(v, frozenset()) for v in node.captures]
         for value in node.operands:
-            maker = value.maker
-            if value in self.again and maker is not None and not self._refusal(node, value):
-                given.append(self.reads(maker))
-            else:
-                given.append(self.roots.get(value, frozenset()))
+            is_redone = value in self.redone and not self._refusal(node, value)
+            given.append((self.redone if is_redone else self.roots).get(value, frozenset()))
         return frozenset().union(*given)
 
 

@@ -83,12 +83,15 @@ def _turn(main: Body) -> None:
     turned: dict[Value, Value] = {}
     for node in [*every_node(main)]:
         found = _DIMENSION.search(node.instruction.bare)
-        if node.operation != "all-gather" or found is None or not node.instruction.arrays:
+        is_gather = node.operation == "all-gather" and node.operands and node.instruction.arrays
+        if not is_gather or found is None:
             continue
         if math.prod(node.instruction.arrays[0].shape[: int(found.group(1))]) <= 1:
             continue
         reader, source = node, node.operands[0]
         while source.maker is not None and source.maker.operation in _THROUGH:
+            if not source.maker.operands:
+                break
             reader, source = source.maker, source.maker.operands[0]
         if source.maker is not None and source.body is reader.body:
             continue

@@ -24,6 +24,8 @@ _COLLECTIVES = frozenset(("all-gather", "all-reduce", "reduce-scatter"))
 _SLICES = frozenset(("slice", "dynamic-slice", "select"))
 #: Kernels that are smaller than this are not worth the search.
 _LEAST_ELEMENTS = 1 << 16
+#: Of more kernels in one body nothing is joined.
+_MOST_UNITS = 20_000
 
 
 @dataclass(slots=True)
@@ -53,6 +55,8 @@ def makers_of(units: Sequence[Unit]) -> Makers:
 
 def joined_collectives(units: list[Unit], devices: int) -> list[Unit]:
     """Join gathers and sums over the same devices, where none needs another."""
+    if len(units) > _MOST_UNITS:
+        return units
     before = _ancestors(units)
     sets: dict[Hashable, list[_Joint]] = defaultdict(list)
     for at, unit in enumerate(units):
@@ -70,6 +74,8 @@ def joined_collectives(units: list[Unit], devices: int) -> list[Unit]:
 
 def joined_slices(units: list[Unit]) -> list[Unit]:
     """Join slices and selections of one shape that read the same, where none needs another."""
+    if len(units) > _MOST_UNITS:
+        return units
     before = _ancestors(units)
     sharing: dict[tuple[int, Value], list[int]] = defaultdict(list)
     for at, unit in enumerate(units):
