@@ -58,6 +58,7 @@ class Kernels:
       of: the kernels that compute a value: those of its readers where it is not in memory.
       again: of a value that is in memory for readers that cannot compute it, the kernels that
         compute it again all the same, since what it is made of is smaller.
+      absorbed: kernels that a product is part of: there is one in each.
       redone: of such a value, what is in memory for those kernels.
       summed: of values that a sum over a dimension reads, in the kernel that makes the sum, over
         how many elements it goes.
@@ -71,6 +72,7 @@ class Kernels:
     roots: dict[Value, frozenset[Value]] = field(default_factory=dict)
     constant: set[Value] = field(default_factory=set)
     again: dict[Value, frozenset[Node]] = field(default_factory=dict)
+    absorbed: set[Node | None] = field(default_factory=set)
     redone: dict[Value, frozenset[Value]] = field(default_factory=dict)
     summed: dict[Value, int] = field(default_factory=dict)
 
@@ -182,7 +184,10 @@ class Kernels:
                 and not forced
                 and (is_elementwise(only) or only.operation == UPDATE or self._is_row(value))
             )
-            return "" if is_one else "product"
+            if not is_one or only in self.absorbed:
+                return "product"
+            self.absorbed.add(only)
+            return ""
         if not self.fuses(node):
             return _named(node)
         if forced:
