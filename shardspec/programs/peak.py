@@ -189,12 +189,7 @@ class _Sizes:
     def _size(self, value: Value) -> int:
         if self.kernels.platform != "tpu" or value.bytes == 0:
             return value.bytes
-        readers = self.kernels.of.get(value, frozenset())
-        is_kernel = value.maker is not None and is_elementwise(value.maker)
-        is_rounded = is_kernel and readers and all(map(is_product, readers))
-        # a TPU rounds what it multiplies to bf16, and stores it so where nothing else reads it
-        dtype = "bf16" if value.dtype == "f32" and is_rounded else value.dtype
-        return tiled_bytes(value.shape, dtype) or value.bytes
+        return tiled_bytes(value.shape, value.dtype) or value.bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,7 @@ class _Joint:
     bytes: int
 
     def add(self, at: int, size: int) -> None:
+        """Add a unit."""
         self.members.append(at)
         self.bits |= 1 << at
         self.bytes += size
@@ -127,15 +128,30 @@ def _joined(units: list[Unit], sets: list[list[int]]) -> list[Unit]:
 
     A set that needs another in a circle is not joined.
     """
-    first: dict[int, int] = {}
-    best = units
-    for each in sets:
-        if len(each) > 1:
-            found = _whole(units, first | dict.fromkeys(each, each[0]))
-            if found is not None:
-                best = found
-                first.update(dict.fromkeys(each, each[0]))
-    return best
+    whole, _ = _tried(units, [each for each in sets if len(each) > 1], {})
+    return whole or units
+
+
+def _tried(
+    units: list[Unit], sets: list[list[int]], first: dict[int, int]
+) -> tuple[list[Unit] | None, dict[int, int]]:
+    """Join all sets at once, or else each half by itself.
+
+    Returns:
+      the units with what could be joined, None where that is nothing, and the first of the set
+      that each unit is joined to.
+    """
+    if not sets:
+        return None, first
+    wanted = first | {at: each[0] for each in sets for at in each}
+    found = _whole(units, wanted)
+    if found is not None:
+        return found, wanted
+    if len(sets) == 1:
+        return None, first
+    left, first = _tried(units, sets[: len(sets) // 2], first)
+    right, first = _tried(units, sets[len(sets) // 2 :], first)
+    return right or left, first
 
 
 def _whole(units: list[Unit], first: dict[int, int]) -> list[Unit] | None:
@@ -217,6 +233,7 @@ class _List:
                     self.need[at] += 1
 
     def order(self) -> list[int]:
+        """Return the order; that of the program where there is none."""
         waiting = {at for at, count in enumerate(self.need) if count == 0}
         ready = [(-self._gain(at), at) for at in waiting]
         heapq.heapify(ready)
