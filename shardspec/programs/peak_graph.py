@@ -32,9 +32,7 @@ LOOP = "while"
 _METADATA = re.compile(r", (?:metadata|sharding|frontend_attributes|backend_config)=\{.*")
 #: Operations that are not one with an equal one: they send, draw, or have an effect.
 _APART = frozenset(("custom-call", "rng", "rng-bit-generator", "infeed", "outfeed", BARRIER))
-#: Calls inside of calls are followed this deep, and so many instructions are written out: a text
-#: may be anything.
-_DEEPEST = 60
+#: No more instructions than these are written out: a text may be anything.
 _MOST = 200_000
 
 
@@ -145,14 +143,19 @@ class _Builder:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.left = _MOST
+        self.open: set[str] = set()
 
     def fill(
-        self, body: Body, computation: Computation, given: dict[int, list[Value]], deep: int = 0
+        self, body: Body, computation: Computation, given: dict[int, list[Value]]
     ) -> list[Value]:
-        """Add the operations of a computation to a body; return what it gives."""
+        """Add the operations of a computation to a body; return what it gives.
+
+        One that calls itself is not written out again.
+        """
         values: dict[str, list[Value]] = {}
         known: dict[object, list[Value]] = {}
         starts: dict[str, list[int]] = {}
+        self.open.add(computation.name)
         for each in computation.instructions.values():
             self.left -= 1
             if each.operation == "parameter":
@@ -162,7 +165,8 @@ class _Builder:
                 values[each.name] = _element(computation, each, values, starts)
                 continue
             operands = [values.get(name, []) for name in each.operands]
-            values[each.name] = self._read(body, each, operands, known, deep)
+            values[each.name] = self._read(body, each, operands, known)
+        self.open.discard(computation.name)
         root = computation.root
         return values[root.name] if root is not None else []
 
@@ -172,7 +176,6 @@ class _Builder:
         each: Instruction,
         operands: list[list[Value]],
         known: dict[object, list[Value]],
-        deep: int,
     ) -> list[Value]:
         operation = each.operation
         if operation == "tuple":
@@ -180,18 +183,18 @@ class _Builder:
         flat = [value for given in operands for value in given]
         if operation in VIEWS or (operation == "convert" and _is_same(each, flat)):
             return flat[:1]
-        is_open = deep < _DEEPEST and self.left > 0
+        is_open = self.left > 0 and self.open.isdisjoint(each.called)
         if operation == "call" and is_open:
             inner = self.program.computations.get(each.attribute("to_apply"))
             if inner is not None:
-                return self.fill(body, inner, dict(enumerate(operands)), deep + 1)
+                return self.fill(body, inner, dict(enumerate(operands)))
         if operation == LOOP and is_open:
-            return self._loop(body, each, flat, deep)
+            return self._loop(body, each, flat)
         if operation == "conditional" and is_open:
-            return self._branches(body, each, operands, deep)
+            return self._branches(body, each, operands)
         return _taken(body, each, flat, known)
 
-    def _loop(self, body: Body, each: Instruction, flat: list[Value], deep: int) -> list[Value]:
+    def _loop(self, body: Body, each: Instruction, flat: list[Value]) -> list[Value]:
         computation = self.program.computations.get(each.attribute("body"))
         if computation is None or len(each.arrays) != len(flat):
             return _taken(body, each, flat, {})
@@ -205,7 +208,7 @@ class _Builder:
             given.append(flat[at] if at in kept else argument)
         node.bodies.append(inner)
         body.nodes.append(node)
-        inner.yields = self.fill(inner, computation, {0: given}, deep + 1)
+        inner.yields = self.fill(inner, computation, {0: given})
         if len(inner.yields) != len(flat):
             inner.yields = list(inner.arguments)
         node.results = [_value(array, body, node, at) for at, array in enumerate(each.arrays)]
@@ -213,9 +216,7 @@ class _Builder:
             inner.yields[at] = inner.arguments[at]
         return [flat[at] if at in kept else value for at, value in enumerate(node.results)]
 
-    def _branches(
-        self, body: Body, each: Instruction, operands: list[list[Value]], deep: int
-    ) -> list[Value]:
+    def _branches(self, body: Body, each: Instruction, operands: list[list[Value]]) -> list[Value]:
         node = Node(each.operation, each, body, [value for given in operands for value in given])
         body.nodes.append(node)
         for at, name in enumerate(each.called):
@@ -223,7 +224,7 @@ class _Builder:
             if computation is None or at + 1 >= len(operands):
                 continue
             inner = Body(name, node, body.depth + 1)
-            inner.yields = self.fill(inner, computation, {0: operands[at + 1]}, deep + 1)
+            inner.yields = self.fill(inner, computation, {0: operands[at + 1]})
             node.bodies.append(inner)
         node.results = [_value(array, body, node, at) for at, array in enumerate(each.arrays)]
         return node.results
