@@ -128,47 +128,52 @@ def _joined(units: list[Unit], sets: list[list[int]]) -> list[Unit]:
 
     A set that needs another in a circle is not joined.
     """
-    whole, _ = _tried(units, [each for each in sets if len(each) > 1], {})
-    return whole or units
-
-
-def _tried(
-    units: list[Unit], sets: list[list[int]], first: dict[int, int]
-) -> tuple[list[Unit] | None, dict[int, int]]:
-    """Join all sets at once, or else each half by itself.
-
-    Returns:
-      the units with what could be joined, None where that is nothing, and the first of the set
-      that each unit is joined to.
-    """
-    if not sets:
-        return None, first
-    wanted = first | {at: each[0] for each in sets for at in each}
-    found = _whole(units, wanted)
-    if found is not None:
-        return found, wanted
-    if len(sets) == 1:
-        return None, first
-    left, first = _tried(units, sets[: len(sets) // 2], first)
-    right, first = _tried(units, sets[len(sets) // 2 :], first)
-    return right or left, first
-
-
-def _whole(units: list[Unit], first: dict[int, int]) -> list[Unit] | None:
-    """Return units with some of them as one, in order; None where they need each other."""
+    makers = makers_of(units)
+    needs = [{makers[value] for value in unit.reads if value in makers} for unit in units]
+    first = [*range(len(units))]
+    _join([each for each in sets if len(each) > 1], first, needs)
     whole: dict[int, Unit] = {}
     for at, unit in enumerate(units):
-        one = whole.get(first.get(at, at))
+        one = whole.get(first[at])
         if one is None:
-            whole[at] = Unit(unit.node, unit.reads, [*unit.made], unit.inner)
+            whole[first[at]] = Unit(unit.node, unit.reads, [*unit.made], unit.inner)
         else:
             one.reads |= unit.reads
             one.made += unit.made
     found = list(whole.values())
-    ordered = [found[at] for at in post_order(found, [])]
-    makers = makers_of(ordered)
-    is_apart = any(makers.get(v, 0) > at for at, unit in enumerate(ordered) for v in unit.reads)
-    return None if is_apart else ordered
+    return [found[at] for at in post_order(found, [])]
+
+
+def _join(sets: list[list[int]], first: list[int], needs: list[set[int]]) -> None:
+    """Note the first of its set for each unit: of all sets at once, or else of each half."""
+    before = [(at, first[at]) for each in sets for at in each]
+    for each in sets:
+        for at in each:
+            first[at] = each[0]
+    if sets and not _can_run(first, needs):
+        for at, one in before:
+            first[at] = one
+        if len(sets) > 1:
+            _join(sets[: len(sets) // 2], first, needs)
+            _join(sets[len(sets) // 2 :], first, needs)
+
+
+def _can_run(first: list[int], needs: list[set[int]]) -> bool:
+    """Say whether no joined units need each other in a circle."""
+    left = dict.fromkeys(first, 0)
+    readers: dict[int, list[int]] = defaultdict(list)
+    for at, found in enumerate(needs):
+        for other in found:
+            if first[other] != first[at]:
+                left[first[at]] += 1
+                readers[first[other]].append(first[at])
+    ready = [at for at, count in left.items() if count == 0]
+    for at in ready:
+        for other in readers[at]:
+            left[other] -= 1
+            if left[other] == 0:
+                ready.append(other)
+    return len(ready) == len(left)
 
 
 def post_order(units: Sequence[Unit], outs: Sequence[frozenset[Value]]) -> list[int]:
