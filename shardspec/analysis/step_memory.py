@@ -293,6 +293,8 @@ class _Kinds:
 
     def of(self, tensor: StepTensor) -> str:
         array = tensor.array
+        if tensor.part:
+            return tensor.part
         if array.name in self._hosted:
             return "temporaries"
         if tensor.phase in ("backward", "update"):

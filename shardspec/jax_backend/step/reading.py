@@ -45,7 +45,7 @@ from shardspec.jax_backend.step.graph import (
     graph_of,
     nodes_of,
 )
-from shardspec.jax_backend.step.ops import flops_of, ops_of, set_phases, tensors_of
+from shardspec.jax_backend.step.ops import flops_of, ops_of, set_phases
 from shardspec.jax_backend.step.passes import (
     NAMED_AFTER,
     copy_of,
@@ -56,9 +56,10 @@ from shardspec.jax_backend.step.passes import (
 from shardspec.jax_backend.step.reshards import reshard_of
 from shardspec.jax_backend.step.returned import returned
 from shardspec.jax_backend.step.sends import Send, sends_of
-from shardspec.jax_backend.step.trace import Given, Layouts, Resolving, Traced, platform_of, traced
+from shardspec.jax_backend.step.trace import Given, Layouts, Resolving, Traced, traced
 from shardspec.jax_backend.xla.cache import Compiled
 from shardspec.jax_backend.xla.partitioning import Partitioning, partitioned
+from shardspec.programs.held import held_values
 from shardspec.programs.hlo import program_of
 from shardspec.programs.known import Known
 from shardspec.programs.partitioned import expanded_first, rewritten
@@ -108,8 +109,6 @@ def step_of_traced(
             constraints = constraints_of(module, sizes)
     graph = graph_of(module, sizes)
     step, blame = _propagated(resolver, found, graph, constraints)
-    if resolver.target.mesh.device_count < 2:
-        return replace(step, collectives=())
     if partitioning is None:
         count = resolver.target.mesh.device_count
         made = partitioned(partitionable(found.module), count)
@@ -124,7 +123,7 @@ def _with_sends(step: Step, blame: Blame, target: Target, made: Compiled | Diagn
     sent = _partitioned(made, step, target) if isinstance(made, Compiled) else made
     if isinstance(sent, Diagnostic):
         why = f"XLA's partitioner gave no program: {sent.message}"
-        missing = Unknown("the step", why, ("sends", "time"), step.place)
+        missing = Unknown("the step", why, ("sends", "memory", "time"), step.place)
         return replace(step, unknown=(*step.unknown, missing))
     lines = _Lines(blame)
     known = Known(step, lines.of_array, lines.at)
@@ -135,6 +134,7 @@ def _with_sends(step: Step, blame: Blame, target: Target, made: Compiled | Diagn
     return replace(
         step,
         collectives=tuple(sorted(sends, key=lambda each: each.at)),
+        tensors=sent.tensors,
         notes=tuple(dict.fromkeys((*step.notes, *sent.notes, *warnings))),
         unknown=tuple(dict.fromkeys((*sent.unknown, *step.unknown))),
     )
@@ -142,11 +142,13 @@ def _with_sends(step: Step, blame: Blame, target: Target, made: Compiled | Diagn
 
 def _partitioned(made: Compiled, step: Step, target: Target) -> Step | Diagnostic:
     """Return the partitioned program of a step as its target's compiler leaves it."""
-    program = rewritten(program_of(made.text), target, step.arguments)
-    found = read(program, target.mesh, step.arguments)
+    program = program_of(made.text)
+    found = read(rewritten(program, target, step.arguments), target.mesh, step.arguments)
     if isinstance(found, Diagnostic):
         return found
-    return replace(found.step, unknown=(*found.step.unknown, *expanded_first(found)))
+    unknown = (*found.step.unknown, *expanded_first(found))
+    tensors = held_values(program, target, step.arguments)
+    return replace(found.step, unknown=unknown, tensors=tensors)
 
 
 def _tick(known: Known, sent: Collective, step: Step, made: Step) -> int:
@@ -194,12 +196,10 @@ def _propagated(
     set_phases(graph)
     notes = [*found.notes, *_unnamed(resolver, found), *_unbounded(graph)]
     target = resolver.target
-    platform = platform_of(target)
     sends = sends_of(graph)
     unused = set(_cheaper_branches(graph, sends, notes))
     blame = Blame(graph, Layouts(resolver), found.arguments, found.results, constraints)
     carries = Carries(blame)
-    tensors = tensors_of(graph, found.arguments, platform)
     given = tuple(_arguments(graph, found.arguments))
     fed = {each.result: each.argument for each in found.fed}
     step = Step(
@@ -209,7 +209,7 @@ def _propagated(
         tuple(
             _collective(send, blame, carries, fed) for send in sends if send.node.at not in unused
         ),
-        tuple(each for each in tensors if each.born not in unused),
+        (),
         given,
         graph.end,
         found.place,
