@@ -7,6 +7,7 @@ collective of the program is like one of the propagation at the same line, over 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -38,6 +39,7 @@ class Known:
     at_line: CauseAt = _nothing
     _at: dict[_Key, list[Collective]] = field(init=False)
     _of_size: dict[_Key, list[Collective]] = field(init=False)
+    _taken: Counter[int] = field(init=False, default_factory=Counter)
 
     def __post_init__(self) -> None:
         pairs = [(axis, each) for each in self.step.collectives for axis in each.mesh_axes]
@@ -49,6 +51,8 @@ class Known:
     def explained(self, sent: Collective) -> Collective:
         """Return a collective with a cause for each mesh axis, and the reshard it belongs to."""
         like = self._like(sent, sent.mesh_axes[0])
+        if like is not None:
+            self._taken[id(like)] += 1
         if like is not None and sent.carries.kind in ("einsum", "unknown"):
             sent = replace(sent, carries=like.carries)
         causes = [self._cause(sent, axis) for axis in sent.mesh_axes]
@@ -86,10 +90,15 @@ class Known:
         return cause or Cause(axis, CauseKind.UNKNOWN)
 
     def _like(self, sent: Collective, axis: str) -> Collective | None:
-        """Return the collective at the same line that is most like another."""
+        """Return the collective at the same line that is most like another.
+
+        Of several alike, as with the gradients of one line, each is taken in turn.
+        """
         file, line = sent.place.file, sent.place.line
         found = self._at.get((axis, file, line)) or self._of_size.get((axis, file, sent.wire_bytes))
-        return max(found, key=lambda each: _likeness(each, sent)) if found else None
+        if not found:
+            return None
+        return max(found, key=lambda each: (*_likeness(each, sent), -self._taken[id(each)]))
 
 
 def _are_same(one: Collective, other: Collective) -> bool:
@@ -97,7 +106,14 @@ def _are_same(one: Collective, other: Collective) -> bool:
     return one.axes == other.axes and one.kind.traits.sums == other.kind.traits.sums
 
 
-def _likeness(one: Collective, other: Collective) -> tuple[bool, bool, bool, bool, int]:
-    same = bool(one.carries.name) and one.carries == other.carries
-    off = abs(one.wire_bytes - other.wire_bytes)
-    return _are_same(one, other), same, one.kind is other.kind, one.phase == other.phase, -off
+def _likeness(one: Collective, other: Collective) -> tuple[bool, ...]:
+    """Return in what a propagated collective is like one of the program, the most telling first."""
+    shards = sorted(one.array.shard_shape), sorted(other.array.shape)
+    return (
+        _are_same(one, other),
+        bool(one.carries.name) and one.carries == other.carries,
+        one.kind is other.kind,
+        one.phase == other.phase,
+        shards[0] == shards[1],
+        one.array.shard_shape == other.array.shape,
+    )

@@ -182,7 +182,12 @@ class _Lines:
         nodes = self.nodes.get((place.file, place.line), []) if place.is_known else []
         tables = [node.operands[0] for node in nodes if node.info.kind in LOOKUPS]
         values = [value for node in nodes for value in (*node.operands, *node.results)]
-        return self._least(tables, axis) or self._least(values, axis)
+        others = (self._least(tables, other) for table in tables for other in table.axes)
+        return (
+            self._least(tables, axis)
+            or self._least(values, axis)
+            or next((replace(each, mesh_axis=axis) for each in others if each is not None), None)
+        )
 
     def _least(self, values: Iterable[Value], axis: str) -> Cause | None:
         causes = (self.blame.of_value(value, axis) for value in values if axis in value.axes)

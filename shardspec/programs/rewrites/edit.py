@@ -190,7 +190,25 @@ def inlined(program: Program) -> Program:
             bodies[name] = _picked(_inlined(body, bodies))
     left = {name for name, site in calls.sites.items() if site.caller.operation == "call"}
     bodies = {name: body for name, body in bodies.items() if name not in left}
+    bodies = {name: _respelled(body) for name, body in bodies.items()}
     return replace(program, computations=bodies, entry=bodies[program.entry.name])
+
+
+def _respelled(body: Computation) -> Computation:
+    """Spell a sum of one element as the reshape that it is, as XLA does."""
+    found = {}
+    for each in body.instructions.values():
+        if each.operation == "reduce" and len(each.operands) == 2 and each.arrays:
+            source = body.instructions.get(each.operands[0])
+            is_one = source is not None and source.arrays and _is_as_large(source, each)
+            if is_one:
+                each = replace(each, operation="reshape", operands=each.operands[:1])
+        found[each.name] = each
+    return Computation(body.name, found)
+
+
+def _is_as_large(one: Instruction, other: Instruction) -> bool:
+    return elements(one.arrays[0]) == elements(other.arrays[0])
 
 
 def _inlined(body: Computation, bodies: dict[str, Computation]) -> Computation:

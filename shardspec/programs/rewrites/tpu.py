@@ -57,10 +57,15 @@ def products_in_turns(edit: Edit, differs: Mapping[Ref, frozenset[str]]) -> None
 
 
 def _summed(edit: Edit, scatter: Instruction) -> Instruction | None:
-    """Return the product whose partial sum is scattered because it is partitioned so."""
+    """Return the product whose partial sum is scattered because it is partitioned so.
+
+    What each device keeps is not summed over other mesh axes then.
+    """
     product, slice = edit.source(scatter), only_slice(edit, scatter)
-    is_own = slice is not None and slice.op_name == product.op_name
-    return product if product.operation == "dot" and is_own else None
+    if product.operation != "dot" or slice is None or slice.op_name != product.op_name:
+        return None
+    is_summed = any(each.operation == SUM for each in _readers(edit, slice))
+    return None if is_summed else product
 
 
 def _product(
