@@ -54,11 +54,18 @@ def copy_of(module: Any) -> Any:
 
 def prepared(module: Any) -> None:
     """Put callees in place of calls, and give every operation the user's own location."""
+    inlined(module)
+    with module.context:
+        for block in functions_of(module)["main"].regions[0].blocks:
+            _respell(block)
+
+
+def inlined(module: Any) -> None:
+    """Put callees in place of calls."""
     with module.context:
         functions = functions_of(module)
         for block in functions["main"].regions[0].blocks:
             _inline_block(block, functions, Located("", located("loc(unknown)").place))
-            _respell(block)
     _run(module, "symbol-dce")
 
 
@@ -168,11 +175,11 @@ def _respell(block: Any) -> None:
     """
     for each in list(block.operations):
         op = each.operation
-        if _UNITS.get(op.name) == len(op.operands) and _has_as_many(op):
-            _become(op, "stablehlo.reshape", [op.operands[0]])
+        if only_reshapes(op):
+            become(op, "stablehlo.reshape", [op.operands[0]])
             continue
         if op.name.startswith("chlo.") and _is_by_element(op):
-            _become(op, *_by_element(op))
+            become(op, *_by_element(op))
             continue
         if op.name in _RULELESS:
             op.attributes["sdy.sharding_rule"] = ir.Attribute.parse(_rule(op))
@@ -185,7 +192,10 @@ def _respell(block: Any) -> None:
 _UNITS = {"stablehlo.broadcast_in_dim": 1, "stablehlo.reduce": 2}
 
 
-def _has_as_many(op: Any) -> bool:
+def only_reshapes(op: Any) -> bool:
+    """Say whether an operation only adds dimensions of size 1, or sums over them."""
+    if _UNITS.get(op.name) != len(op.operands):
+        return False
     before, after = list(op.operands[0].type.shape), list(op.results[0].type.shape)
     return bool(before) and math.prod(before) == math.prod(after)
 
@@ -239,7 +249,8 @@ def _by_element(op: Any) -> tuple[str, list[Any]]:
     return ("stablehlo.tanh", operands) if len(operands) == 1 else ("stablehlo.maximum", operands)
 
 
-def _become(op: Any, name: str, operands: list[Any]) -> None:
+def become(op: Any, name: str, operands: list[Any]) -> None:
+    """Put another operation in place of one."""
     with ir.InsertionPoint(op), op.location:
         made = ir.Operation.create(name, results=[op.results[0].type], operands=operands)
     op.results[0].replace_all_uses_with(made.results[0])

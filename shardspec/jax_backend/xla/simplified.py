@@ -12,60 +12,110 @@ from typing import Any
 from jax.interpreters import mlir
 from jaxlib.mlir import ir
 
-from shardspec.jax_backend.step.passes import bytecode_of
+from shardspec.jax_backend.step.passes import become, bytecode_of, inlined, only_reshapes
 
-_SCATTER, _ADD = "stablehlo.scatter", "stablehlo.add"
+_SCATTER, _ADD, _RETURN = "stablehlo.scatter", "stablehlo.add", "stablehlo.return"
 _CONSTANT, _BROADCAST = "stablehlo.constant", "stablehlo.broadcast_in_dim"
+_RESHAPE, _CONVERT = "stablehlo.reshape", "stablehlo.convert"
 
 
 def simplified(module: bytes) -> bytes:
-    """Return the bytecode of a module in which what is added to a scattered sum is its start.
+    """Return the bytecode of a module, simplified; bytes that are no module as they are.
 
-    The gradient of an array that is read twice, once by an index, is `scatter(0, ...) + a`. XLA's
-    algebraic simplifier makes it `scatter(a, ...)`, and the scatter is then sharded as `a` is.
+    Calls are replaced by what they call, and what only adds dimensions of size 1 by a reshape; then
+
+    - `scatter(0, ...) + a` becomes `scatter(a, ...)`: the gradient of an array that is read twice,
+      once by an index. The scatter is then sharded as `a` is.
+    - `convert(reshape(a))` becomes `reshape(convert(a))`, and a reshape that another one undoes is
+      dropped: what a scan keeps of a weight is then sharded as the weight is.
+
+    Source: dumps of the passes of libtpu 0.0.52 and of XLA:GPU in jaxlib 0.10.2 (`algsimp`,
+    `reshape-mover`), which run ahead of `spmd-partitioning`.
     """
     with mlir.make_ir_context():
-        found = ir.Module.parse(module)
-        sums = [each for each in _operations(found.operation) if each.name == _SCATTER]
-        changed = [each for each in sums if _starts_with_sum(each)]
-        return bytecode_of(found) if changed else module
+        try:
+            found = ir.Module.parse(module)
+        except ir.MLIRError:
+            return module
+        inlined(found)
+        for each in [*_operations(found.operation)]:
+            if only_reshapes(each):
+                become(each, _RESHAPE, [each.operands[0]])
+        for each in [*_operations(found.operation)]:
+            match each.name:
+                case "stablehlo.scatter":
+                    _start_with_sum(each)
+                case "stablehlo.convert":
+                    _convert_first(each)
+        for each in [*_operations(found.operation)]:
+            if each.name == _RESHAPE:
+                _merge(each)
+        return bytecode_of(found)
 
 
 def _operations(operation: Any) -> Iterator[Any]:
     for region in operation.regions:
         for block in region.blocks:
-            for each in block.operations:
+            for each in [*block.operations]:
                 yield each.operation
                 yield from _operations(each.operation)
 
 
-def _starts_with_sum(scatter: Any) -> bool:
-    """Let a scatter start with what is added to its result alone; say whether it does now."""
+def _name(value: Any) -> str:
+    """Return the name of the operation that makes a value; empty for an argument."""
+    return str(getattr(value.owner, "name", ""))
+
+
+def _start_with_sum(scatter: Any) -> None:
+    """Let a scatter start with what is added to its result alone."""
     uses = list(scatter.results[0].uses) if len(scatter.operands) == 3 else []
     add = uses[0].owner.operation if len(uses) == 1 else None
     if add is None or add.name != _ADD or not (_adds(scatter) and _is_zero(scatter.operands[0])):
-        return False
+        return
     other = add.operands[1 - uses[0].operand_number]
     if other.owner == scatter:
-        return False
+        return
     scatter.move_before(add)
     scatter.operands[0] = other
     add.results[0].replace_all_uses_with(scatter.results[0])
     add.erase()
-    return True
 
 
 def _adds(scatter: Any) -> bool:
     """Say whether a scatter adds up what goes to one place."""
     names = [each.operation.name for each in scatter.regions[0].blocks[0].operations]
-    return names == [_ADD, "stablehlo.return"]
+    return names == [_ADD, _RETURN]
 
 
 def _is_zero(value: Any) -> bool:
-    made = value.owner
-    if made is not None and getattr(made, "name", "") == _BROADCAST:
-        made = made.operands[0].owner
-    if getattr(made, "name", "") != _CONSTANT:
+    if _name(value) == _BROADCAST:
+        value = value.owner.operands[0]
+    if _name(value) != _CONSTANT:
         return False
-    stated = made.attributes["value"]
-    return stated.is_splat and not stated.get_splat_value().value
+    stated = value.owner.attributes["value"]
+    return bool(stated.is_splat and not stated.get_splat_value().value)
+
+
+def _convert_first(convert: Any) -> None:
+    """Convert an array before it is reshaped."""
+    value, result = convert.operands[0], convert.results[0]
+    if _name(value) != _RESHAPE:
+        return
+    whole = value.owner.operands[0]
+    with ir.InsertionPoint(convert), convert.location:
+        kind = ir.RankedTensorType.get(whole.type.shape, result.type.element_type)
+        made = ir.Operation.create(_CONVERT, results=[kind], operands=[whole])
+        shown = ir.Operation.create(_RESHAPE, results=[result.type], operands=made.results)
+    result.replace_all_uses_with(shown.results[0])
+    convert.erase()
+
+
+def _merge(reshape: Any) -> None:
+    """Reshape at once what is reshaped twice."""
+    value, result = reshape.operands[0], reshape.results[0]
+    if _name(value) == _RESHAPE:
+        value = value.owner.operands[0]
+        reshape.operands[0] = value
+    if value.type == result.type:
+        result.replace_all_uses_with(value)
+        reshape.erase()
