@@ -48,6 +48,7 @@ def rewritten(program: Program, target: Target, arguments: Sequence[StepArgument
         outer = edits[site.ref.computation] if site is not None and is_loop else None
         loop = site.caller if site is not None else None
         if is_gpu:
+            sums.sums_split(edit)
             sums.sums_once(edit)
         if outer is not None and loop is not None:
             sums.sums_after_loop(edit, outer, loop, are_narrow=is_gpu)
