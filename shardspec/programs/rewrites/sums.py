@@ -58,22 +58,35 @@ def sums_split(edit: Edit) -> None:
     """Scatter first what is summed further than each device's slice needs.
 
     XLA:GPU makes a sum over all devices, of which each keeps the part of `fsdp`, a scatter over
-    `fsdp` and a sum of the part over the other axes, where something else is summed over those: the
-    two may then be added up first. Source: XLA's pass `all-reduce-splitter`.
+    `fsdp` and a sum of the part over the other axes, where the part is added to another sum over
+    those: the total is then summed once. Source: XLA's pass `all-reduce-splitter`.
     """
-    sums = [each for each in edit if each.operation == SUM and len(each.operands) == 1]
-    others = {edit.axes(each) for each in sums}
-    for each in sums:
-        slice, axes = only_slice(edit, each, FORMS), edit.axes(each)
+    for each in [*edit]:
         is_of_all = edit.ways(each) == edit.target.mesh.device_count
-        for rest in others if slice is not None and is_of_all else ():
-            kept = tuple(name for name in axes if name not in rest)
-            is_part = 0 < len(rest) < len(axes) == len(kept) + len(rest)
-            if slice is not None and is_part and _parts(edit, slice) == edit.target.mesh.ways(kept):
-                edit.put(edit.over(each, kept))
-                summed = replace(each, name=f"{slice.name}.sum", type=slice.type)
-                edit.behind(slice.name, (edit.over(replace(summed, operands=(slice.name,)), rest),))
-                break
+        if each.operation != SUM or len(each.operands) != 1 or not is_of_all:
+            continue
+        slice = only_slice(edit, each, FORMS)
+        rest = () if slice is None else _added_to(edit, slice)
+        kept = tuple(name for name in edit.axes(each) if name not in rest)
+        if slice is not None and rest and _parts(edit, slice) == edit.target.mesh.ways(kept):
+            edit.put(edit.over(each, kept))
+            summed = replace(
+                each, name=f"{slice.name}.sum", type=slice.type, operands=(slice.name,)
+            )
+            edit.behind(slice.name, (edit.over(summed, rest),))
+
+
+def _added_to(edit: Edit, each: Instruction) -> tuple[str, ...]:
+    """Return over which axes the sum goes that a value is added to; none where it is to none."""
+    value, user = each, edit.only_reader(each)
+    while user is not None and user.operation in PASSES:
+        value, user = user, edit.only_reader(user)
+    if user is None or user.operation not in _ADDS:
+        return ()
+    others = [edit.by_name[name] for name in user.operands if name != value.name]
+    while others and others[0].operation in PASSES:
+        others = [edit.source(others[0])]
+    return edit.axes(others[0]) if others and others[0].operation == SUM else ()
 
 
 def _carried_on(
