@@ -53,6 +53,7 @@ def rewritten(program: Program, target: Target, arguments: Sequence[StepArgument
         if outer is not None and loop is not None:
             sums.sums_after_loop(edit, outer, loop, are_narrow=is_gpu)
         if not is_gpu:
+            moves.gathers_joined(edit)
             sums.sums_once(edit)
         if outer is not None and loop is not None:
             moves.moves_hoisted(edit, outer, loop)
