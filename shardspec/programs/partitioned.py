@@ -17,7 +17,7 @@ from shardspec.programs.calls import Ref, calls_of
 from shardspec.programs.groups import Slices, members_of
 from shardspec.programs.hlo import Instruction, Program
 from shardspec.programs.rewrites import moves, sums, tpu
-from shardspec.programs.rewrites.edit import PASSES, Edit, inlined
+from shardspec.programs.rewrites.edit import PASSES, Edit, inlined, is_sound
 from shardspec.programs.varying import varying
 
 #: What XLA:GPU looks through between a sum and its slice.
@@ -28,12 +28,14 @@ def rewritten(program: Program, target: Target, arguments: Sequence[StepArgument
     """Return a partitioned program as the compiler of a target leaves it.
 
     Computations are rewritten from the innermost outward, since loops hand sums to what is around
-    them.
+    them. What XLA would not print is returned as it is.
 
     Args:
       program: as it is right after XLA's partitioner.
       arguments: of the step, in the order of the program's parameters.
     """
+    if not is_sound(program):
+        return program
     program = inlined(program)
     calls = calls_of(program)
     if calls is None or program.entry is None:

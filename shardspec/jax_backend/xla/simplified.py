@@ -26,11 +26,12 @@ def simplified(module: bytes) -> bytes:
 
     - `scatter(0, ...) + a` becomes `scatter(a, ...)`: the gradient of an array that is read twice,
       once by an index. The scatter is then sharded as `a` is.
-    - `convert(reshape(a))` becomes `reshape(convert(a))`, and a reshape that another one undoes is
-      dropped: what a scan keeps of a weight is then sharded as the weight is.
+    - `convert(reshape(a))` becomes `reshape(convert(a))` where it makes `a` narrower, and a reshape
+      that another one undoes is dropped: what a scan keeps of a weight is then sharded as the
+      weight is.
 
     Source: dumps of the passes of libtpu 0.0.52 and of XLA:GPU in jaxlib 0.10.2 (`algsimp`,
-    `reshape-mover`), which run ahead of `spmd-partitioning`.
+    `convert-mover`), which run ahead of `spmd-partitioning`.
     """
     with mlir.make_ir_context():
         try:
@@ -97,9 +98,9 @@ def _is_zero(value: Any) -> bool:
 
 
 def _convert_first(convert: Any) -> None:
-    """Convert an array before it is reshaped."""
+    """Make an array narrower before it is reshaped."""
     value, result = convert.operands[0], convert.results[0]
-    if _name(value) != _RESHAPE:
+    if _name(value) != _RESHAPE or _width(result) >= _width(value):
         return
     whole = value.owner.operands[0]
     with ir.InsertionPoint(convert), convert.location:
@@ -108,6 +109,11 @@ def _convert_first(convert: Any) -> None:
         shown = ir.Operation.create(_RESHAPE, results=[result.type], operands=made.results)
     result.replace_all_uses_with(shown.results[0])
     convert.erase()
+
+
+def _width(value: Any) -> int:
+    """Return the bits of an element; 0 where that is not known."""
+    return int(getattr(value.type.element_type, "width", 0))
 
 
 def _merge(reshape: Any) -> None:

@@ -141,7 +141,7 @@ def _same(edit: Edit, name: str) -> str:
 def moves_hoisted(edit: Edit, outer: Edit, loop: Instruction) -> None:
     """Send ahead of a loop what every round sends alike, unless that makes it larger."""
     given = edit.parameters.get(0)
-    if given is None or not loop.operands:
+    if given is None or not loop.operands or not edit.root:
         return
     fixed = _Fixed(edit, given.name)
     for each in [*edit]:
