@@ -1,9 +1,10 @@
-"""What a step holds on one device: what it is given, exactly, and what it makes, at the least.
+"""What a step holds on one device: what it is given, exactly, and what it makes.
 
 The arguments of a step lie as they lie, tiles of a TPU filled up; that part is exact. What is alive
-at once of the values that it makes is a floor: a compiler may hold more (it never holds less than
-what a later operation reads), and it orders operations as it likes. A value counts from the tick
-that makes it to the last that reads it, and the peak is the tick at which most bytes are alive.
+at once of the values that a traced step makes is a model of the compiler's fusion and order
+(`programs/peak`); of a step that a spec states it is a floor: a compiler may hold more. A value
+counts from the tick that makes it to the last that reads it, and the peak is the tick at which most
+bytes are alive.
 
 So the parts of the peak are floors together: a moment with more gradients may have fewer
 activations.
@@ -125,8 +126,12 @@ class StepMemory:
 
     @property
     def is_too_large(self) -> bool:
-        """Say whether what is counted here is more than a device has room for."""
-        return self.is_refused or has_room(self.total.bytes, self.hbm_bytes) is False
+        """Say whether what a step surely holds is more than a device has room for.
+
+        What a model says that it makes may be too much.
+        """
+        sure = [each for each in self.parts.values() if each.basis != "modelled"]
+        return self.is_refused or has_room(_sum(sure).bytes, self.hbm_bytes) is False
 
     @property
     def fits(self) -> bool | None:
@@ -203,7 +208,8 @@ def _by_step(target: Target, step: Step) -> StepMemory:
     for tensor, size in alive:
         parts[kinds.of(tensor)] += size
     is_told = step.tensors or step.source != "compiler"
-    made = {name: Amount(size, "floor") for name, size in parts.items()} if is_told else {}
+    basis: Basis = "modelled" if any(each.part for each in step.tensors) else "floor"
+    made = {name: Amount(size, basis) for name, size in parts.items()} if is_told else {}
     found = StepMemory(
         parameters=_sum(roles.get("parameter", ())),
         optimizer=_sum(roles.get("optimizer", ())),
@@ -293,6 +299,8 @@ class _Kinds:
 
     def of(self, tensor: StepTensor) -> str:
         array = tensor.array
+        if tensor.part:
+            return tensor.part
         if array.name in self._hosted:
             return "temporaries"
         if tensor.phase in ("backward", "update"):

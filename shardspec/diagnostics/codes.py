@@ -271,7 +271,7 @@ REPEATED_WORK = of_step(
 FULL_REMATERIALIZATION = of_step("SHD508", "XLA gathers an array whole to make it lie otherwise")
 INVARIANT_GATHER = of_step("SHD509", "a loop gathers the same array in every round")
 STEP_EXCEEDS_MEMORY = error(
-    "SHD510", "a step holds more than a device has, at the least", runs="step"
+    "SHD510", "a step needs more memory than a device has", runs="step"
 )
 FASTER_MESH = pedantic("SHD511", "another mesh of the same devices is predicted 10 % faster")
 #: Nothing shows figures without what could not be counted, and no level silences it.

@@ -216,6 +216,7 @@ class Reshard:
       shared_over: the mesh axes that share the work of these; None where that is not known.
       has_parts: whether parts of mesh axes split it, which `before` and `after` do not show.
       tear: the reshape that cut its first dimension, which these mesh axes split; None for none.
+      array: as it lay; XLA may gather what makes it instead. None where that is not known.
     """
 
     at: int
@@ -228,6 +229,7 @@ class Reshard:
     shared_over: tuple[str, ...] | None = None
     has_parts: bool = False
     tear: Tear | None = None
+    array: StepArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,15 +288,24 @@ class Collective:
         return round(self.wire_bytes_per_run * self.count)
 
 
+#: What a step makes: gradients of parameters, what the backward pass reads, and everything else.
+MadePart = Literal["gradients", "activations", "temporaries"]
+
+
 @dataclass(frozen=True, slots=True)
 class StepTensor:
     """A value of the program, and how long it is alive.
+
+    The values of one step have a clock of their own where a model of the compiler's order says when
+    they are born and die.
 
     Attributes:
       bytes: on one device, without the padding of tiles; 0 for what shares another's memory.
       born: the tick it is made in.
       dies: the last tick that reads it.
       count: how many there are of it, each as large.
+      part: of the memory of a step; empty where its phase and its shape say it.
+      why: why it is in memory, and not inside of a kernel: `exponential, read by 3 kernels`.
     """
 
     array: StepArray
@@ -304,6 +315,8 @@ class StepTensor:
     place: Place
     phase: Phase
     count: int = 1
+    part: MadePart | Literal[""] = ""
+    why: str = ""
 
 
 #: A figure of a step that something uncounted would change.

@@ -22,7 +22,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -131,6 +131,15 @@ def members_of(instruction: Instruction, slices: Slices) -> Members | None:
         return members
     groups = [tuple(slices.devices[at] for at in group) for group in members.groups]
     return Members(groups, members.ways)
+
+
+def together(instruction: Instruction, device_count: int) -> Hashable:
+    """Return what two collectives over the same devices have in common."""
+    found = _STATED.search(instruction.bare)
+    members = _members(found.group() if found else "", device_count)
+    if members is None:
+        return found.group() if found else ""
+    return frozenset(frozenset(group) for group in members.groups)
 
 
 def crossing_of(

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shardspec.ir.spec import Target
-from shardspec.ir.step import StepArgument
-from shardspec.programs.calls import Ref, calls_of
+from shardspec.ir.step import StepArgument, Unknown
+from shardspec.programs.calls import Ref, calls_of, through
+from shardspec.programs.census import base, target_of
 from shardspec.programs.groups import Slices, members_of
-from shardspec.programs.hlo import Instruction, Program
+from shardspec.programs.hlo import Computation, Instruction, Program
+from shardspec.programs.reading import ReadProgram
 from shardspec.programs.rewrites import moves, sums, tpu
 from shardspec.programs.rewrites.edit import PASSES, Edit, inlined, is_sound
 from shardspec.programs.varying import varying
@@ -66,6 +68,57 @@ def rewritten(program: Program, target: Target, arguments: Sequence[StepArgument
             _as_libtpu(edit, differs)
     bodies = {name: edit.done() for name, edit in edits.items()}
     return replace(program, computations=bodies, entry=bodies[program.entry.name])
+
+
+def expanded_first(program: ReadProgram) -> tuple[Unknown, ...]:
+    """Return operations of a partitioned program whose collectives the target's compiler changes.
+
+    It expands them before it partitions: prefix sums, sorts, transforms and solvers, along a
+    dimension that devices share. Those that together read little are left out.
+    """
+    found: list[tuple[int, Unknown]] = []
+    for name, times in program.calls.times.items():
+        body = program.calls.program.computations.get(name)
+        for each in body.instructions.values() if body is not None else ():
+            if base(each.operation) in _EXPANDED and body is not None and _is_moved(body, each):
+                place, phase = program.made(Ref(name, each.name))
+                what = target_of(each) or each.operation
+                unknown = Unknown(what, _EXPANDS, ("sends", "time"), place, phase, times)
+                reads = (body.instructions[name] for name in each.operands)
+                size = sum(array.bytes for one in reads for array in one.arrays)
+                found.append((size * times, unknown))
+    found.sort(key=lambda pair: -pair[0])
+    room = _NEGLIGIBLE * sum(program.step.wire_bytes.values())
+    while found and found[-1][0] <= room:
+        room -= found.pop()[0]
+    return tuple(unknown for _, unknown in found)
+
+
+#: What may be left out reads at most this share of what the step sends.
+_NEGLIGIBLE = 0.02
+_EXPANDED = frozenset(
+    ("cholesky", "custom-call", "fft", "reduce-window", "sort", "topk", "triangular-solve")
+)
+_EXPANDS = "the target's compiler expands it before it partitions"
+
+
+def _is_moved(body: Computation, each: Instruction) -> bool:
+    """Say whether the partitioner moves an operand for an operation."""
+    for name in each.operands:
+        found = through(body, name)
+        for _ in range(_NEAR):
+            if found is None or found.operation not in _CUT or not found.operands:
+                break
+            found = through(body, found.operands[0])
+        if found is not None and found.operation in _WHOLE and found.op_name == each.op_name:
+            return True
+    return False
+
+
+_CUT = frozenset(("dynamic-slice", "pad", "slice"))
+#: A halo, which is a permute, is the same in any expansion.
+_WHOLE = frozenset(("all-gather", "all-to-all"))
+_NEAR = 6
 
 
 def _as_libtpu(edit: Edit, differs: dict[Ref, frozenset[str]]) -> None:

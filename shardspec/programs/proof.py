@@ -18,6 +18,7 @@ from shardspec.diagnostics.words import binary_bytes, counted, grouped, percent,
 from shardspec.ir import step as steps
 from shardspec.ir.plan import ParamSharding
 from shardspec.programs.estimates import Estimate, by_line, step_cycles
+from shardspec.programs.known import Known
 from shardspec.programs.memory import NO_ROOM, CompiledMemory
 from shardspec.programs.miscompiled import Miscompiled
 
@@ -402,60 +403,17 @@ def rule_of(cause: steps.Cause) -> str:
 def with_causes(compiled: steps.Step, cost: Cost) -> steps.Step:
     """Return a compiled step whose collectives have what the prediction knows of them.
 
-    A cause is that of a predicted collective over the same mesh axis at the same line, that which
-    carries the same array first; else that of one in the same file that sends as much; else the
-    plan's own, where a weight or a gradient is carried.
+    Where nothing was predicted at the line of one, the plan says why a weight or a gradient lies
+    along an axis.
     """
-    known = _Known(cost)
+    arrays = {each.param.path: each for each in cost.plan.arrays}
+
+    def of_array(carried: steps.Carried, axis: str) -> steps.Cause | None:
+        array = arrays.get(carried.name) if carried.kind in ("weight", "gradient") else None
+        return None if array is None else _of_array(array, axis)
+
+    known = Known(cost.step or steps.Step("spec", compiled.mesh), of_array)
     return replace(compiled, collectives=tuple(map(known.explained, compiled.collectives)))
-
-
-class _Known:
-    """What a prediction knows, by place and by array."""
-
-    def __init__(self, cost: Cost) -> None:
-        self.arrays = {each.param.path: each for each in cost.plan.arrays}
-        self.at: dict[tuple[str, str, int], list[steps.Collective]] = {}
-        self.of_size: dict[tuple[str, str, int], list[steps.Collective]] = {}
-        for each in cost.step.collectives if cost.step else ():
-            for axis in each.mesh_axes:
-                file = each.place.file
-                self.at.setdefault((axis, file, each.place.line), []).append(each)
-                self.of_size.setdefault((axis, file, each.wire_bytes), []).append(each)
-
-    def explained(self, sent: steps.Collective) -> steps.Collective:
-        """Return a collective with a cause for each of its mesh axes."""
-        causes = tuple(self._cause(sent, axis) for axis in sent.mesh_axes)
-        carries = sent.carries if sent.carries.name else self._carried(sent)
-        return replace(sent, because=causes, carries=carries)
-
-    def _carried(self, sent: steps.Collective) -> steps.Carried:
-        found = self._like(sent, sent.mesh_axes[0])
-        return found.carries if found is not None else sent.carries
-
-    def _cause(self, sent: steps.Collective, axis: str) -> steps.Cause:
-        like = self._like(sent, axis)
-        known = () if like is None else like.because
-        cause = next((each for each in known if each.mesh_axis == axis), None)
-        if cause is not None:
-            return cause
-        array = self.arrays.get(sent.carries.name)
-        if array is not None and sent.carries.kind in ("weight", "gradient"):
-            found = _of_array(array, axis)
-            if found is not None:
-                return found
-        return steps.Cause(axis, steps.CauseKind.UNKNOWN)
-
-    def _like(self, sent: steps.Collective, axis: str) -> steps.Collective | None:
-        """Return the predicted collective at the same line that is most like another."""
-        file, line = sent.place.file, sent.place.line
-        found = self.at.get((axis, file, line)) or self.of_size.get((axis, file, sent.wire_bytes))
-        return max(found, key=lambda each: _likeness(each, sent)) if found else None
-
-
-def _likeness(one: steps.Collective, other: steps.Collective) -> tuple[bool, bool, bool]:
-    same = bool(one.carries.name) and one.carries == other.carries
-    return same, one.kind is other.kind, one.phase == other.phase
 
 
 def _of_array(array: ParamSharding, axis: str) -> steps.Cause | None:

@@ -19,19 +19,28 @@ from typing import NamedTuple
 from shardspec.diagnostics import Diagnostic, codes
 from shardspec.diagnostics.words import grouped
 from shardspec.ir import step as ir
-from shardspec.ir.collectives import IN_HLO, SUMS, CollectiveKind
+from shardspec.ir.collectives import IN_HLO, SUMS, CollectiveKind, ring_bytes
 from shardspec.ir.spec import Mesh, PartitionSpec
 from shardspec.ir.step import Collective, Place, Step
 from shardspec.programs.calls import Calls, Ref, called_by, calls_of
 from shardspec.programs.census import ALL, base, is_local, uncounted
 from shardspec.programs.estimates import Estimate, estimates_of
 from shardspec.programs.groups import Members, Slices, crossing_of, members_of, slices_of
-from shardspec.programs.hlo import Computation, HloArray, Instruction, Program, program_of
+from shardspec.programs.hlo import (
+    Computation,
+    HloArray,
+    Instruction,
+    Program,
+    number,
+    program_of,
+)
 from shardspec.programs.memory import HeldValue
 from shardspec.programs.op_names import einsum_in, phase_of, place_of, split_name
 from shardspec.programs.origins import Element, Origin, Origins
 from shardspec.programs.products import einsum_of, flops_of, kind_of
 
+#: The attribute of a rewritten program that says what one device sends, instead of a ring.
+SENDS = "wire_bytes"
 #: How libtpu marks the parts of a collective that goes on while others compute; -1 is its start.
 _CONTINUES = '"async_collective_fusion_config":{"flag_end":"'
 STARTS = f'{_CONTINUES}-1"'
@@ -351,7 +360,7 @@ class _Reader:
             sent.kind,
             sent.members.axes(self.mesh),
             payload,
-            ir.ring_bytes(sent.kind, payload, sent.members.ways),
+            number(sent.each.attribute(SENDS)) or ring_bytes(sent.kind, payload, sent.members.ways),
             self.calls.times[sent.ref.computation],
             _step_array(sent.array, "" if carries.kind == "gradient" else carries.name),
             self._place(sent.operand if sent.is_combined and not is_gather else sent.ref),
@@ -359,7 +368,18 @@ class _Reader:
             carries,
             is_invariant=origin.is_invariant,
             at=self.clock,
+            rounds=self._rounds(sent.ref.computation),
         )
+
+    def _rounds(self, computation: str) -> float:
+        """Return how often the innermost loop around a computation goes round."""
+        while computation in self.calls.sites:
+            site = self.calls.sites[computation]
+            outer = site.ref.computation
+            if site.caller.operation == "while":
+                return self.calls.times[computation] / max(1, self.calls.times.get(outer, 1))
+            computation = outer
+        return 1
 
     def _carried(self, sent: _Sent, origin: Origin) -> ir.Carried:
         if origin.parameter is not None and origin.parameter < len(self.arguments):

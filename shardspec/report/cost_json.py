@@ -116,6 +116,7 @@ class Alive(NamedTuple):
     bytes: int
     phase: str
     place: Line | None
+    why: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,7 +368,7 @@ def room_said(memory: StepMemory | Memory) -> str:
     room = f" of {room_text(memory.hbm_bytes, memory.hbm_share)} per device"
     likely = memory.fits_probability
     if memory.fits is False:
-        is_sure = likely is None or memory.total.bytes > memory.hbm_bytes
+        is_sure = memory.total.basis != "modelled" and memory.total.bytes > memory.hbm_bytes
         how = "" if likely is None or is_sure else f", {percent(1 - likely, 1)} likely"
         return f"{room}, DOES NOT FIT{how}"
     if likely is not None and (memory.fits or 1 - SURE < likely < SURE):
@@ -379,7 +380,7 @@ def room_said(memory: StepMemory | Memory) -> str:
 
 def _alive(tensor: StepTensor) -> Alive:
     name, place = tensor.array.name or None, _line(tensor.place)
-    return Alive(str(tensor.array), name, tensor.bytes, tensor.phase, place)
+    return Alive(str(tensor.array), name, tensor.bytes, tensor.phase, place, tensor.why or None)
 
 
 def _time(time: StepTime, cost: Cost) -> Time:

@@ -27,7 +27,8 @@ from shardspec.programs.op_names import constraint_names
 _INPUT = re.compile(r"^input: (\d+)$")
 _OUTPUT = re.compile(r"^output: (\d+)$")
 _CONSTRAINT = re.compile(r"^constraint_\d+$")
-_LOOKUPS = ("gather", "scatter")
+#: What reads or writes rows of a table.
+LOOKUPS = ("gather", "scatter")
 _REGION = re.compile(r"^(mc_\d+)_(input|output): (\d+)$")
 #: How far a value is followed through operations that only show it otherwise.
 _FAR = 64
@@ -94,7 +95,7 @@ class Blame:
         if send.is_written:
             return Cause(axis, CauseKind.WRITTEN, place=send.node.where.place)
         causes = [self.of_value(each, axis) for each in _carriers(send, axis)]
-        return min(causes, key=_plainness, default=Cause(axis, CauseKind.UNKNOWN))
+        return min(causes, key=plainness, default=Cause(axis, CauseKind.UNKNOWN))
 
     def of_value(self, value: Value, axis: str) -> Cause:
         """Return why a mesh axis splits a value."""
@@ -219,7 +220,8 @@ def _propagated(cause: Cause, value: Value) -> Cause:
 _PLAIN = tuple(CauseKind)
 
 
-def _plainness(cause: Cause) -> tuple[bool, int]:
+def plainness(cause: Cause) -> tuple[bool, int]:
+    """Return a key by which the cause that says most of what the user wrote comes first."""
     return cause.attempt is None, _PLAIN.index(cause.kind)
 
 
@@ -236,7 +238,7 @@ def _carriers(send: Send, axis: str) -> list[Value]:
     for node in nodes:
         own = node.operands[0] if node is not None and node.operands and not node.bodies else None
         is_other = node is send.node and own is not send.source  # that XLA sends instead
-        if node and own and axis in own.axes and (is_other or node.info.kind in _LOOKUPS):
+        if node and own and axis in own.axes and (is_other or node.info.kind in LOOKUPS):
             return [own]
     if axis in send.source.axes:
         return [send.source]

@@ -1,15 +1,40 @@
-"""A user's step as the noun of `ir/step.py`: traced, propagated by Shardy, corrected, explained."""
+"""A user's step as the noun of `ir/step.py`: traced, partitioned by XLA, explained by Shardy.
+
+XLA's own partitioner writes the program of one device, and passes rewrite it as the target's
+compiler would: that is what is sent. Shardy's propagation over the same module says why, and which
+reshard a collective belongs to. Where this jaxlib cannot partition the module, what Shardy asks for
+is what is sent, and the step says so.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardspec.analysis.step_arguments import transfers
-from shardspec.diagnostics.words import counted
-from shardspec.ir.step import Cause, CauseKind, Collective, Place, Step, StepArgument
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.words import by_key, counted
+from shardspec.ir.spec import Target
+from shardspec.ir.step import (
+    Carried,
+    Cause,
+    CauseKind,
+    Collective,
+    Place,
+    Step,
+    StepArgument,
+    Unknown,
+)
 from shardspec.jax_backend.step.added import total_of
-from shardspec.jax_backend.step.blame import Blame, Constraint, constraints_of, root_of
+from shardspec.jax_backend.step.blame import (
+    LOOKUPS,
+    Blame,
+    Constraint,
+    constraints_of,
+    plainness,
+    root_of,
+)
 from shardspec.jax_backend.step.carries import Carries
 from shardspec.jax_backend.step.graph import (
     Body,
@@ -20,16 +45,25 @@ from shardspec.jax_backend.step.graph import (
     graph_of,
     nodes_of,
 )
-from shardspec.jax_backend.step.halos import halos_of, whole_results
-from shardspec.jax_backend.step.ops import flops_of, ops_of, set_phases, tensors_of
-from shardspec.jax_backend.step.passes import NAMED_AFTER, copy_of, prepared, propagated
+from shardspec.jax_backend.step.ops import flops_of, ops_of, set_phases
+from shardspec.jax_backend.step.passes import (
+    NAMED_AFTER,
+    copy_of,
+    partitionable,
+    prepared,
+    propagated,
+)
 from shardspec.jax_backend.step.reshards import reshard_of
 from shardspec.jax_backend.step.returned import returned
-from shardspec.jax_backend.step.rewrites import corrected
 from shardspec.jax_backend.step.sends import Send, sends_of
-from shardspec.jax_backend.step.summands import gather_summands
-from shardspec.jax_backend.step.trace import Given, Layouts, Resolving, Traced, platform_of, traced
-from shardspec.jax_backend.step.unknown import unknown_of
+from shardspec.jax_backend.step.trace import Given, Layouts, Resolving, Traced, traced
+from shardspec.jax_backend.xla.cache import Compiled
+from shardspec.jax_backend.xla.partitioning import Partitioning, partitioned
+from shardspec.programs.held import held_values
+from shardspec.programs.hlo import program_of
+from shardspec.programs.known import Known
+from shardspec.programs.partitioned import expanded_first, rewritten
+from shardspec.programs.reading import read
 
 _BRANCHES = frozenset(("stablehlo.case", "stablehlo.if"))
 
@@ -49,11 +83,19 @@ def step_of(
     Raises:
       ShardspecError: the spec does not lay out an argument, or this jaxlib lacks a pass.
     """
-    return step_of_traced(resolver, traced(resolver, function, args, kwargs))
+    with Partitioning(resolver.target.mesh.device_count) as partitioning:
+        found = traced(resolver, function, args, kwargs)
+        partitioning.give(partitionable(found.module))
+        return step_of_traced(resolver, found, partitioning)
 
 
-def step_of_traced(resolver: Resolving, found: Traced) -> Step:
+def step_of_traced(
+    resolver: Resolving, found: Traced, partitioning: Partitioning | None = None
+) -> Step:
     """Return the step that a lowered function is.
+
+    Args:
+      partitioning: one that has begun with the function's module.
 
     Raises:
       ShardspecError: this jaxlib lacks a pass.
@@ -66,49 +108,117 @@ def step_of_traced(resolver: Resolving, found: Traced) -> Step:
         if name == NAMED_AFTER:
             constraints = constraints_of(module, sizes)
     graph = graph_of(module, sizes)
-    return _read(resolver, found, graph, constraints)
+    step, blame = _propagated(resolver, found, graph, constraints)
+    if partitioning is None:
+        count = resolver.target.mesh.device_count
+        made = partitioned(partitionable(found.module), count)
+    else:
+        made = partitioning.result()
+    return _with_sends(step, blame, resolver.target, made)
 
 
-def _read(
+def _with_sends(step: Step, blame: Blame, target: Target, made: Compiled | Diagnostic) -> Step:
+    """Return a propagated step with what the partitioned program sends."""
+    warnings = made.warnings if isinstance(made, Compiled) else ()
+    sent = _partitioned(made, step, target) if isinstance(made, Compiled) else made
+    if isinstance(sent, Diagnostic):
+        why = f"XLA's partitioner gave no program: {sent.message}"
+        missing = Unknown("the step", why, ("sends", "memory", "time"), step.place)
+        return replace(step, unknown=(*step.unknown, missing))
+    lines = _Lines(blame)
+    known = Known(step, lines.of_array, lines.at)
+    sends = [
+        replace(known.explained(each), at=_tick(known, each, step, sent))
+        for each in sent.collectives
+    ]
+    return replace(
+        step,
+        collectives=tuple(sorted(sends, key=lambda each: each.at)),
+        tensors=sent.tensors,
+        notes=tuple(dict.fromkeys((*step.notes, *sent.notes, *warnings))),
+        unknown=tuple(dict.fromkeys((*sent.unknown, *step.unknown))),
+    )
+
+
+def _partitioned(made: Compiled, step: Step, target: Target) -> Step | Diagnostic:
+    """Return the partitioned program of a step as its target's compiler leaves it."""
+    program = program_of(made.text)
+    found = read(rewritten(program, target, step.arguments), target.mesh, step.arguments)
+    if isinstance(found, Diagnostic):
+        return found
+    unknown = (*found.step.unknown, *expanded_first(found))
+    tensors = held_values(program, target, step.arguments)
+    return replace(found.step, unknown=unknown, tensors=tensors)
+
+
+def _tick(known: Known, sent: Collective, step: Step, made: Step) -> int:
+    """Return when a collective of the partitioned program starts, by the clock of the step."""
+    at = known.tick(sent)
+    if at is None:
+        at = next(
+            (op.at for op in step.ops if (op.place, op.phase) == (sent.place, sent.phase)), None
+        )
+    return sent.at * step.end // max(1, made.end) if at is None else at
+
+
+class _Lines:
+    """Why mesh axes are on arrays, by name, and on what is computed at a line."""
+
+    def __init__(self, blame: Blame) -> None:
+        self.blame = blame
+        places = ((node.where.place, node) for node in blame.graph.nodes())
+        self.nodes = by_key(((place.file, place.line), node) for place, node in places)
+        arguments = enumerate(blame.arguments)
+        self.numbers = {given.path: number for number, given in arguments if given is not None}
+
+    def of_array(self, carried: Carried, axis: str) -> Cause | None:
+        """Return why an argument, or the one that a gradient is of, lies along an axis."""
+        number = self.numbers.get(carried.name)
+        value = None if number is None else self.blame.graph.main.arguments[number]
+        return None if value is None else self._least([value], axis)
+
+    def at(self, place: Place, axis: str) -> Cause | None:
+        """Return why an axis is on a value at a line; what a lookup sends is for its table."""
+        nodes = self.nodes.get((place.file, place.line), []) if place.is_known else []
+        tables = [node.operands[0] for node in nodes if node.info.kind in LOOKUPS]
+        values = [value for node in nodes for value in (*node.operands, *node.results)]
+        return self._least(tables, axis) or self._least(values, axis)
+
+    def _least(self, values: Iterable[Value], axis: str) -> Cause | None:
+        causes = (self.blame.of_value(value, axis) for value in values if axis in value.axes)
+        return min(causes, key=plainness, default=None)
+
+
+def _propagated(
     resolver: Resolving, found: Traced, graph: Graph, constraints: dict[str, Constraint]
-) -> Step:
+) -> tuple[Step, Blame]:
+    """Return the step as Shardy's propagation has it, and why."""
     set_phases(graph)
-    gather_summands(graph)
     notes = [*found.notes, *_unnamed(resolver, found), *_unbounded(graph)]
     target = resolver.target
-    platform = platform_of(target)
-    asked = {(each.split, each.shape, each.place) for each in constraints.values()}
-    halos = halos_of(graph, platform, asked)
-    added = [
-        *whole_results(graph, found.results),
-        *(each for held in halos.values() for each in held),
-    ]
-    sends = [*corrected(sends_of(graph), target), *(each for each in added if each.wire_bytes)]
-    sends.sort(key=lambda send: send.node.at)
-    wire_bytes = sum(send.wire_bytes * send.count for send in sends)
-    unknown = unknown_of(graph, halos, wire_bytes, asked)
+    sends = sends_of(graph)
     unused = set(_cheaper_branches(graph, sends, notes))
     blame = Blame(graph, Layouts(resolver), found.arguments, found.results, constraints)
     carries = Carries(blame)
-    tensors = tensors_of(graph, found.arguments, platform)
     given = tuple(_arguments(graph, found.arguments))
     fed = {each.result: each.argument for each in found.fed}
-    return Step(
+    step = Step(
         "code",
         target.mesh,
         tuple(op for op in ops_of(graph, dict(_names(blame))) if op.at not in unused),
         tuple(
             _collective(send, blame, carries, fed) for send in sends if send.node.at not in unused
         ),
-        tuple(each for each in tensors if each.born not in unused),
+        (),
         given,
         graph.end,
         found.place,
         tuple(dict.fromkeys(notes)),
-        tuple(dict.fromkeys((*unknown, *transfers(given, found.place)))),
+        tuple(transfers(given, found.place)),
         tuple(returned(graph, found.fed, given)),
         found.wrong_sums,
     )
+    return step, blame
 
 
 def _unbounded(graph: Graph) -> Iterator[str]:
@@ -157,7 +267,7 @@ def _collective(send: Send, blame: Blame, carries: Carries, fed: Mapping[int, in
         loop is not None and _is_fixed(send.source, loop),
         send.is_written,
         send.node.at,
-        reshard_of(send, blame.graph),
+        reshard_of(send, blame.graph, name),
         1 if loop is None else loop.rounds,
         *total_of(send, fed),
     )

@@ -13,11 +13,12 @@ from collections.abc import Iterator, Sequence
 from shardspec.ir.collectives import IN_SHARDY, MOVES
 from shardspec.ir.step import Reshard, Tear
 from shardspec.jax_backend.step.graph import Axis, Graph, Node, Value
-from shardspec.jax_backend.step.rewrites import sliced_over
 from shardspec.jax_backend.step.sends import Send
 
 _SLICE = "sdy.all_slice"
 _MOVES = {_SLICE, *(name for name, kind in IN_SHARDY.items() if kind in MOVES)}
+#: Operations that an array passes on its way to the slice that each device keeps of it.
+_PASSES = frozenset(f"stablehlo.{name}" for name in ("convert", "reshape", "transpose", "negate"))
 _TURNS = frozenset(("stablehlo.transpose", "stablehlo.reverse"))
 #: Stands for the function's giving a value back, among the ticks of what reads it.
 _RESULT = -1
@@ -29,7 +30,7 @@ def _is_form(node: Node) -> bool:
     return bool(node.info.view) and node.name != _SLICE
 
 
-def reshard_of(send: Send, graph: Graph) -> Reshard | None:
+def reshard_of(send: Send, graph: Graph, name: str = "") -> Reshard | None:
     """Return the reshard that a collective is a part of; None where it is a part of none.
 
     None as well where XLA sends something else, and under `shard_map`, where an array is one of
@@ -42,7 +43,7 @@ def reshard_of(send: Send, graph: Graph) -> Reshard | None:
     before = first.operands[0]
     ends = [after, *(_last_of(value) for value in send.merged)]
     readers = dict.fromkeys(at for value in ends for at in _readers(value))
-    again = frozenset.intersection(*map(sliced_over, ends))
+    again = frozenset.intersection(*map(_sliced_over, ends))
     works = _works(ends)
     return Reshard(
         first.at,
@@ -55,7 +56,22 @@ def reshard_of(send: Send, graph: Graph) -> Reshard | None:
         None if works is None else _shared_over(works),
         any(axis.size != graph.sizes[axis.name] for axis in _axes(before, *ends)),
         _tear(before, after, send.names),
+        before.array(name),
     )
+
+
+def _sliced_over(value: Value) -> frozenset[str]:
+    """Return the mesh axes over which everything that reads a value slices it first."""
+    found = [_sliced_by(user) for user in value.users]
+    return frozenset.intersection(*found) if found else frozenset()
+
+
+def _sliced_by(user: Node) -> frozenset[str]:
+    if user.name in _PASSES:
+        return _sliced_over(user.result)
+    if user.name != _SLICE:
+        return frozenset()
+    return frozenset(user.result.axes.keys() - user.operands[0].axes.keys())
 
 
 def _tear(value: Value, after: Value, names: Sequence[str]) -> Tear | None:

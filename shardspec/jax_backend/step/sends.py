@@ -1,7 +1,8 @@
 """What devices send each other in a propagated program.
 
 Shardy inserts a collective wherever an operation needs an array otherwise than it lies; code under
-`shard_map` has those that the user wrote. What XLA does to them afterwards is in `step/rewrites`.
+`shard_map` has those that the user wrote. This is what Shardy asks for; what XLA sends is in its
+partitioned program.
 """
 
 from __future__ import annotations

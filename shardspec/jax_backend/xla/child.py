@@ -141,9 +141,12 @@ def partitioned_text(folder: Path) -> str:
     """Return the partitioned program; nothing as long as it is not written to its end.
 
     The entry computation is the last one, and only the last line of a computation is a `}` that is
-    not indented.
+    not indented. A program for one device is the one that XLA begins with.
     """
-    for path in (folder / "dump").glob(f"*after_{_PARTITIONING}*"):
+    job = json.loads((folder / "job.json").read_text("utf-8"))
+    is_one = job.get("partitions") == 1
+    pattern = "*before_optimizations.txt" if is_one else f"*after_{_PARTITIONING}*"
+    for path in (folder / "dump").glob(pattern):
         text = path.read_text("utf-8", errors="replace")
         _, entry, rest = text.rpartition("\nENTRY ")
         if entry and rest.rstrip().endswith("\n}"):

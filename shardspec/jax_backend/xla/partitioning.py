@@ -15,7 +15,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Self
 
-from shardspec.diagnostics import Diagnostic, ShardspecError, codes
+from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.jax_backend.xla import compiling
 from shardspec.jax_backend.xla.cache import Compiled
 from shardspec.jax_backend.xla.child import partitioned_text
@@ -47,9 +47,6 @@ class Partitioning(Process):
         super().__init__({"partitions": devices}, replace(how, is_whole=True))
         self._devices = devices
         self._found: Compiled | Diagnostic | None = None
-        if devices < 2:
-            message = "a program for one device is not partitioned"
-            self._found = Diagnostic(codes.NOT_COMPILED, message)
 
     def __enter__(self) -> Self:
         """Start the process."""

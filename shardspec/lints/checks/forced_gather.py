@@ -78,7 +78,8 @@ def _gathers(cost: Cost) -> Iterator[_Gather]:
     for each in cost.step.collectives if cost.step else ():
         if each.kind is CollectiveKind.ALL_GATHER and _is_given_back(each, lying):
             for cause in each.because:
-                yield each, cause, steps.saved_bytes(each, cause.mesh_axis, cost.plan.mesh)
+                if not _is_moved(each, cause.mesh_axis):
+                    yield each, cause, steps.saved_bytes(each, cause.mesh_axis, cost.plan.mesh)
 
 
 def _is_given_back(each: Collective, lying: Mapping[str, PartitionSpec]) -> bool:
@@ -90,6 +91,11 @@ def _is_given_back(each: Collective, lying: Mapping[str, PartitionSpec]) -> bool
     if reshard is None or forced is None or reshard.readers or not reshard.is_result:
         return False
     return lying.get(forced.array) != reshard.after
+
+
+def _is_moved(each: Collective, axis: str) -> bool:
+    """Say whether what asks for a gather asks for its mesh axis on another dimension."""
+    return each.reshard is not None and axis in each.reshard.after.mesh_axes
 
 
 def _asks(each: Collective) -> tuple[CauseKind, str]:
@@ -104,16 +110,17 @@ def _finding(cost: Cost, step: Step, found: Sequence[_Gather]) -> Diagnostic:
     is_result = kind is CauseKind.RESULT
     who = f"a result of the function at {step.place}" if is_result else f"the constraint at {place}"
     where = "`out_shardings`" if is_result else "the constraint"
-    name = first.array.name or ("" if first.carries.kind == "unknown" else str(first.carries))
-    made = f"{name} {first.array}" if name else str(first.array)
+    array = steps.moved(first)
+    is_same = array == first.array and first.carries.kind != "unknown"
+    name = array.name or (str(first.carries) if is_same else "")
+    made = f"{name} {array}" if name else str(array)
     return Diagnostic(
         codes.FORCED_GATHER,
-        f"{who} gathers {made} over `{axis}`, and nothing there needs it whole:"
+        f"{who} makes {made} whole over `{axis}`, and nothing there needs it:"
         f" {steps.per_step(sum(saved for _, _, saved in found))}",
         labels_at((cause.span, f"`{axis}` comes from here")),
         (
             *steps.sent_lines(each for each, _, _ in found),
-            *steps.of_product(step, first),
             _read_by(first, step),
         ),
         f"keep `{axis}` in {where}: dim {_dim(first, axis)} lies on it already",
@@ -131,4 +138,4 @@ def _read_by(each: Collective, step: Step) -> str:
 
 
 def _dim(each: Collective, axis: str) -> int:
-    return next((at for at, axes in enumerate(each.array.split.dims) if axis in axes), 0)
+    return next((at for at, axes in enumerate(steps.moved(each).split.dims) if axis in axes), 0)

@@ -60,9 +60,9 @@ from shardspec.analysis.reshards import goes_straight, stop_between
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import binary_bytes, grouped
 from shardspec.ir.spec import array_bytes
-from shardspec.ir.step import Collective, CollectiveKind, Reshard, Step, ring_bytes
+from shardspec.ir.step import Collective, Reshard, Step
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.steps import is_large_traffic, per_step, reshards, spans_of
+from shardspec.lints.evidence.steps import is_large_traffic, moved, per_step, reshards, spans_of
 
 
 class _Gathered(NamedTuple):
@@ -96,27 +96,24 @@ def _gathered(step: Step) -> Iterator[_Gathered]:
         if reshard.has_parts or (not is_forced and ops.intersection(reshard.readers)):
             continue  # a product has more ways to take its operands
         if not goes_straight(reshard.before, reshard.after, step.mesh):
-            array = parts[0].array
+            array = moved(parts[0])
             whole = array_bytes(array.shape, array.dtype)
-            ways = step.mesh.ways(axis for axes in reshard.before.dims for axis in axes)
-            sent = ring_bytes(CollectiveKind.ALL_GATHER, whole, ways)
-            yield _Gathered(reshard, parts, whole, round(sent * parts[0].count))
+            yield _Gathered(reshard, parts, whole, sum(each.wire_bytes for each in parts))
 
 
 def _finding(cost: Cost, step: Step, found: Sequence[_Gathered]) -> Diagnostic:
     reshard, parts, whole, _ = max(found, key=lambda each: each.sent)
     first = parts[0]
-    counted = sum(move.wire_bytes for each in found for move in each.parts)
-    stop = stop_between(reshard.before, reshard.after, step.mesh, first.array.bytes)
+    array = moved(first)
+    stop = stop_between(reshard.before, reshard.after, step.mesh, array.bytes)
     return Diagnostic(
         codes.FULL_REMATERIALIZATION,
         f"XLA has no moves from {reshard.before} to {reshard.after}, which {first.place} asks for:"
-        f" every device gathers all of {first.array}, {per_step(sum(e.sent for e in found))}",
+        f" every device gathers all of {array}, {per_step(sum(e.sent for e in found))}",
         labels_at(*spans_of(parts)),
         (
             f"{binary_bytes(whole)} on every device while it lasts; XLA logs it as involuntary full"
             " rematerialization",
-            f"{binary_bytes(counted)} would do, and is what the other figures of the step count",
         ),
         f"constrain it to {stop} before: XLA has moves from there"
         if stop is not None

@@ -107,7 +107,7 @@ def _detours(step: Step) -> Iterator[_Detour]:
         else:
             continue
         moves = (*parts, *(onward[1] if onward else ()))
-        held = parts[0].array.bytes
+        held = steps.moved(parts[0]).bytes
         straight = straight_bytes(held, reshard.before, last, step.mesh) * parts[0].count
         saved = sum(each.wire_bytes for each in moves) - round(straight)
         if saved > 0 and goes_straight(reshard.before, last, step.mesh):
@@ -130,13 +130,10 @@ def _finding(cost: Cost, step: Step, found: Sequence[_Detour]) -> Diagnostic:
     saved = sum(each.saved for each in found)
     return Diagnostic(
         codes.RESHARDED_TWICE,
-        f"{first.array} is moved from {reshard.before} to {reshard.after} at {first.place}, and"
-        f" {then} before anything reads it: {steps.per_step(saved)} in vain",
+        f"{steps.moved(first)} is moved from {reshard.before} to {reshard.after} at"
+        f" {first.place}, and {then} before anything reads it: {steps.per_step(saved)} in vain",
         labels_at(*steps.spans_of(parts)),
-        (
-            *steps.sent_lines(move for each in found for move in (*each.first, *each.onward)),
-            *steps.of_product(step, first),
-        ),
+        (*steps.sent_lines(move for each in found for move in (*each.first, *each.onward)),),
         f"constrain it at {first.place} to {last}, as it is read, or not at all",
         target=cost.target.name,
     )

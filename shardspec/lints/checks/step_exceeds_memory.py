@@ -1,9 +1,10 @@
-"""A step holds more than a device has, at the least.
+"""A step needs more memory than a device has.
 
-Arguments of the step to the byte, tiles of a TPU filled up, and of what it makes what must be alive
-at once: what an operation has made and a later one reads. A compiler needs more than that, so what
-is too much here does not fit; what is not too much here may still not. Where parameters and state
-alone are too much, SHD402 says so.
+The arguments of the step are exact. What the step makes is predicted: which values the compiler
+keeps in memory and when each dies, by the program of one device. This finding appears if at most
+one in ten such steps fits. A line for each of the largest values says why it is in memory.
+`shardspec verify` compiles the step and proves it. If parameters and state alone are too much,
+SHD402 says so.
 
 Bad:
     # def loss(params, x):
@@ -66,7 +67,7 @@ _SHOWN = 5
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each target whose devices have too little memory for the step."""
     for cost in context.costs:
-        if cost.step and cost.memory.is_too_large and memory(cost.plan).fits:
+        if cost.step and cost.memory.fits is False and memory(cost.plan).fits:
             yield _finding(cost)
 
 
@@ -96,7 +97,8 @@ def _finding(cost: Cost) -> Diagnostic:
 def _largest(cost: Cost) -> Iterator[str]:
     for tensor in cost.memory.peak[:_SHOWN]:
         name = f"{tensor.array.name} " if tensor.array.name else ""
-        yield f"{binary_bytes(tensor.bytes)}  {name}{tensor.array}, {tensor.place}"
+        why = f": {tensor.why}" if tensor.why else ""
+        yield f"{binary_bytes(tensor.bytes)}  {name}{tensor.array}, {tensor.place}{why}"
 
 
 def _help(cost: Cost) -> str:
@@ -123,10 +125,10 @@ def _alike(cost: Cost) -> str | None:
     """
     step, held = cost.step, cost.memory
     assert step is not None, "only a step is too large"
-    found = {op.result.shape: (op, repeats(op, step.mesh)) for op in step.ops}
+    found = {op.result.shard_shape: (op, repeats(op, step.mesh)) for op in step.ops}
     large, saved = None, 0.0
     for tensor in held.peak:
-        op, repeated = found.get(tensor.array.shape, (None, {}))
+        op, repeated = found.get(tensor.array.shard_shape, (None, {}))
         idle = [axis for axis in repeated if axis not in tensor.array.split.mesh_axes]
         ways = math.prod(repeated[axis] for axis in idle)
         if op is not None and any(

@@ -1,13 +1,13 @@
 """A step has an operation that cannot be counted.
 
-Nobody knows what it sends before the real compiler has made a program of it: Shardy has no rule for
-the operation on a sharded dimension, its bytes depend on values, or it is a foreign kernel. It is
+Nobody knows what it sends or holds before the real compiler has made a program of it: it is a
+foreign kernel, its bytes depend on values, or XLA's partitioner gave no program of the step. It is
 never counted as zero. Figures that it adds to are lower bounds, and what depends on them is
 unknown: whether the step fits, what bounds it, whether it is the best of a search.
 
 Bad:
     # def step(params):
-    #     return jnp.fft.fft(params["w"].astype(jnp.float32), axis=1).real
+    #     return jax.ffi.ffi_call("my_kernel", params["w"])(params["w"])
     shardspec: 1
     mesh: {fsdp: 8}
     rules:
@@ -20,12 +20,12 @@ Bad:
 
 Good:
     # def step(params):
-    #     return jnp.fft.fft(params["w"].astype(jnp.float32), axis=1).real
+    #     return jnp.tanh(params["w"])
     shardspec: 1
     mesh: {fsdp: 8}
     rules:
-      - embed -> fsdp
-      - features -> none
+      - features -> fsdp
+      - embed -> none
     params:
       w: embed features
     arrays:

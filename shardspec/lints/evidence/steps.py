@@ -133,22 +133,10 @@ def reshards(step: steps.Step) -> Iterator[tuple[steps.Reshard, tuple[steps.Coll
             yield parts[0].reshard, tuple(parts)
 
 
-def made_by(step: steps.Step, reshard: steps.Reshard) -> steps.StepOp | None:
-    """Return the product that makes what is moved, where one does."""
-    before = (op for op in step.ops if op.at < reshard.at and op.kind == "einsum")
-    last = max(before, key=lambda op: op.at, default=None)
-    return last if last is not None and last.result.split == reshard.before else None
-
-
-def of_product(step: steps.Step, each: steps.Collective) -> tuple[str, ...]:
-    """Return what XLA may do instead of gathering what a product makes."""
-    made = made_by(step, each.reshard) if each.reshard else None
-    if made is None:
-        return ()
-    return (
-        f"or XLA gathers what {made.einsum} at {made.place} reads instead, and every device"
-        " computes all of it",
-    )
+def moved(each: steps.Collective) -> steps.StepArray:
+    """Return the array that a collective makes lie otherwise, whatever XLA sends for it."""
+    own = None if each.reshard is None else each.reshard.array
+    return each.array if own is None else own
 
 
 def spans_of(collectives: Iterable[steps.Collective]) -> tuple[tuple[Span | None, str], ...]:

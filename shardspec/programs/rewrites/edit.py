@@ -18,6 +18,7 @@ from shardspec.ir.spec import Target
 from shardspec.programs.calls import calls_of
 from shardspec.programs.groups import Members, Slices, members_of
 from shardspec.programs.hlo import Computation, HloArray, Instruction, Program, number
+from shardspec.programs.reading import SENDS
 
 #: Operations that show one value in another form.
 FORMS = frozenset(("bitcast", "copy", "reshape", "transpose"))
@@ -112,6 +113,10 @@ class Edit:
     def stop(self, each: Instruction) -> None:
         """Let a collective only pass on what it is given."""
         self.put(replace(each, operation="copy", attributes=""))
+
+    def sends(self, each: Instruction, wire_bytes: int) -> None:
+        """Let a collective send other bytes than a ring of its kind does."""
+        self.put(replace(each, attributes=f"{each.attributes}, {SENDS}={wire_bytes}"))
 
     def ahead(self, name: str, made: Iterable[Instruction]) -> None:
         """Insert instructions in front of one."""
@@ -225,6 +230,8 @@ def inlined(program: Program) -> Program:
         body = bodies[name]
         if any(each.operation == "call" for each in body.instructions.values()):
             bodies[name] = _picked(_inlined(body, bodies))
+    left = {name for name, site in calls.sites.items() if site.caller.operation == "call"}
+    bodies = {name: body for name, body in bodies.items() if name not in left}
     return replace(program, computations=bodies, entry=bodies[program.entry.name])
 
 

@@ -29,6 +29,9 @@ _NEW = frozenset(
         *("rng", "rng-bit-generator", "rng-get-and-update-state"),
     )
 )
+#: What libtpu makes narrower before it cuts and joins it.
+_CUTS = frozenset(("broadcast", "concatenate", "dynamic-slice", "pad", "select", "slice"))
+_PRODUCTS = frozenset(("convolution", "dot", "ragged-dot"))
 #: What a TPU multiplies f32 as.
 _QUICK = "bf16"
 
@@ -63,13 +66,13 @@ def _read_as(edit: Edit, each: Instruction, *, is_tpu: bool, depth: int = 0) -> 
     """Return the dtypes that readers make of a value first; none where one takes it as it is."""
     found: set[str] = set()
     for user in edit.readers(each.name):
-        shows = user.operation in FORMS or (is_tpu and user.operation in _MOVES)
-        is_quick = is_tpu and user.operation == "dot" and "high" not in user.bare
+        shows = user.operation in FORMS or (is_tpu and user.operation in (*_MOVES, *_CUTS))
+        is_quick = is_tpu and user.operation in _PRODUCTS and "high" not in user.bare
         if user.operation == "convert":
             found.add(user.arrays[0].dtype)
         elif is_quick and each.arrays[0].dtype == "f32":
             found.add(_QUICK)
-        elif shows and is_alone(user) and depth < FAR:
+        elif shows and len(user.arrays) == 1 and depth < FAR:
             inner = _read_as(edit, user, is_tpu=is_tpu, depth=depth + 1)
             if not inner:
                 return set()

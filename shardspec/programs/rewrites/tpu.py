@@ -9,18 +9,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from shardspec.analysis import compiled_sends
-from shardspec.ir.collectives import IN_HLO, CollectiveKind
+from shardspec.ir.collectives import IN_HLO, CollectiveKind, ring_bytes
 from shardspec.ir.spec import array_bytes
 from shardspec.programs.calls import Ref
 from shardspec.programs.hlo import HloArray, Instruction
 from shardspec.programs.products import flops_of
+from shardspec.programs.reading import SENDS
 from shardspec.programs.rewrites.edit import (
     GATHER,
     PASSES,
     SCATTER,
     SUM,
     Edit,
-    elements,
     form,
     is_alone,
     typed,
@@ -60,13 +60,7 @@ def products_in_turns(edit: Edit, differs: Differs) -> None:
             product = None if is_small else _product(edit, each, {*axes}, differs)
             whole = each.arrays[0]
         if product is not None and _is_long(edit, product, whole.bytes):
-            shape = (members.ways + 1, elements(whole) // members.ways)
-            turns = form(f"{each.name}.turns", typed(whole.dtype, shape), each.operands[0])
-            edit.ahead(each.name, (turns,))
-            edit.put(replace(each, operation=_PERMUTE, operands=(turns.name,)))
-
-
-_PERMUTE = str(CollectiveKind.COLLECTIVE_PERMUTE)
+            edit.sends(each, compiled_sends.windowed_bytes(whole.bytes, members.ways))
 
 
 def _summed(edit: Edit, scatter: Instruction, differs: Differs) -> Instruction | None:
@@ -130,8 +124,11 @@ def sums_of_lanes_whole(edit: Edit) -> None:
         if slice is not None:
             shape = slice.arrays[0].shape
             is_last = cut_dims(edit, slice) == [len(shape) - 1]
-            if is_last and compiled_sends.is_sliced_whole(shape, each.arrays[0].dtype):
-                edit.put(replace(each, operation=SUM))
+            size = edit.source(each).arrays[0].bytes
+            is_turned = bool(each.attribute(SENDS))
+            is_whole = is_last and compiled_sends.is_sliced_whole(shape, each.arrays[0].dtype)
+            if is_whole and not is_turned:
+                edit.sends(each, ring_bytes(CollectiveKind.ALL_REDUCE, size, edit.ways(each)))
 
 
 def whole_machine_summed(edit: Edit) -> None:
@@ -142,11 +139,7 @@ def whole_machine_summed(edit: Edit) -> None:
             continue
         size = kind.payload(edit.source(each).arrays[0].bytes, each.arrays[0].bytes)
         if compiled_sends.is_summed_whole(kind, edit.ways(each), size, edit.target.hardware):
-            given = form(f"{each.name}.whole", each.type, each.operands[0], "pad")
-            if kind.traits.grows:
-                edit.ahead(each.name, (given,))
-                each = replace(each, operands=(given.name,))
-            edit.put(replace(each, operation=SUM))
+            edit.sends(each, ring_bytes(CollectiveKind.ALL_REDUCE, size, edit.ways(each)))
 
 
 def legs_apart(edit: Edit) -> None:

@@ -1,0 +1,103 @@
+"""What a traced step knows of the collectives of its program: who asked for each, and what moves.
+
+XLA's partitioner and compilers say what is sent, and at which line. Shardy's propagation says why:
+which argument or constraint has the mesh axis, and which reshard a collective belongs to. A
+collective of the program is like one of the propagation at the same line, over the same axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from shardspec.diagnostics.words import by_key
+from shardspec.ir.step import Carried, Cause, CauseKind, Collective, Place, Step
+
+#: Returns why a mesh axis is on what is computed at a line; None where nothing there has it.
+CauseAt = Callable[[Place, str], Cause | None]
+#: Returns why a mesh axis is on the array that is carried; None where that is not known.
+CauseOf = Callable[[Carried, str], Cause | None]
+_Key = tuple[str, str, int]
+
+
+def _nothing(of: object, axis: str) -> None:
+    """Know no cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The collectives of a propagated step, by line and by size.
+
+    Attributes:
+      of_array: asked where no collective at the line has the axis.
+      at_line: asked last.
+    """
+
+    step: Step
+    of_array: CauseOf = _nothing
+    at_line: CauseAt = _nothing
+    _at: dict[_Key, list[Collective]] = field(init=False)
+    _of_size: dict[_Key, list[Collective]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        pairs = [(axis, each) for each in self.step.collectives for axis in each.mesh_axes]
+        at = by_key(((axis, each.place.file, each.place.line), each) for axis, each in pairs)
+        sizes = by_key(((axis, each.place.file, each.wire_bytes), each) for axis, each in pairs)
+        object.__setattr__(self, "_at", at)
+        object.__setattr__(self, "_of_size", sizes)
+
+    def explained(self, sent: Collective) -> Collective:
+        """Return a collective with a cause for each mesh axis, and the reshard it belongs to."""
+        like = self._like(sent, sent.mesh_axes[0])
+        if like is not None and sent.carries.kind in ("einsum", "unknown"):
+            sent = replace(sent, carries=like.carries)
+        causes = [self._cause(sent, axis) for axis in sent.mesh_axes]
+        known = next((each for each in causes if each.kind is not CauseKind.UNKNOWN), None)
+        because = tuple(
+            replace(known, mesh_axis=axis) if known and each.kind is CauseKind.UNKNOWN else each
+            for axis, each in zip(sent.mesh_axes, causes, strict=True)
+        )
+        sent = replace(sent, because=because)
+        if like is None or not _are_same(like, sent):
+            return sent
+        return replace(
+            sent,
+            array=like.array if like.carries == sent.carries else sent.array,
+            forced_by=like.forced_by,
+            is_written=like.is_written,
+            reshard=like.reshard,
+            total_bytes=like.total_bytes,
+            is_kept=like.is_kept,
+        )
+
+    def tick(self, sent: Collective) -> int | None:
+        """Return when the propagated step starts what a collective does; None where it does not."""
+        like = self._like(sent, sent.mesh_axes[0])
+        return None if like is None else like.at
+
+    def _cause(self, sent: Collective, axis: str) -> Cause:
+        like = self._like(sent, axis)
+        known = () if like is None else like.because
+        cause = next((each for each in known if each.mesh_axis == axis), None)
+        if cause is None or cause.kind is CauseKind.UNKNOWN:
+            cause = self.of_array(sent.carries, axis) or cause
+        if cause is None or cause.kind is CauseKind.UNKNOWN:
+            cause = self.at_line(sent.place, axis) or cause
+        return cause or Cause(axis, CauseKind.UNKNOWN)
+
+    def _like(self, sent: Collective, axis: str) -> Collective | None:
+        """Return the collective at the same line that is most like another."""
+        file, line = sent.place.file, sent.place.line
+        found = self._at.get((axis, file, line)) or self._of_size.get((axis, file, sent.wire_bytes))
+        return max(found, key=lambda each: _likeness(each, sent)) if found else None
+
+
+def _are_same(one: Collective, other: Collective) -> bool:
+    """Say whether two collectives do the same to an array, over the same mesh axes."""
+    return one.axes == other.axes and one.kind.traits.sums == other.kind.traits.sums
+
+
+def _likeness(one: Collective, other: Collective) -> tuple[bool, bool, bool, bool, int]:
+    same = bool(one.carries.name) and one.carries == other.carries
+    off = abs(one.wire_bytes - other.wire_bytes)
+    return _are_same(one, other), same, one.kind is other.kind, one.phase == other.phase, -off

@@ -1,0 +1,392 @@
+"""Peak memory of a partitioned program on one device: what is alive, in which order.
+
+XLA's partitioner runs without the target's compiler; fusion, scheduling and buffer assignment do
+not. They are modelled: `peak_kernels` says which values are in memory and why, `peak_units` in
+which orders kernels may run. Here each value gets a first and a last tick, and the order of each
+body is the one with the least peak, as in XLA. What a loop carries keeps its buffer, an update is
+in place, and results take the memory of donated parameters where these are dead by then; a result
+that takes none has memory of its own throughout.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from shardspec.analysis.memory import tiled_bytes
+from shardspec.ir.spec import Shape
+from shardspec.programs.hlo import Instruction, Program
+from shardspec.programs.peak_graph import LOOP, Body, Node, Value, graph_of
+from shardspec.programs.peak_kernels import (
+    UPDATE,
+    Kernels,
+    Platform,
+    alone,
+    is_elementwise,
+    is_product,
+)
+from shardspec.programs.peak_narrow import narrow
+from shardspec.programs.peak_units import (
+    Unit,
+    joined_collectives,
+    joined_slices,
+    list_order,
+    post_order,
+)
+
+#: The fast memory of a TPU device in which values may be instead: VMEM, on v4 CMEM. On v5p each of
+#: the two cores of a device has its own.
+#: Source: jax/_src/pallas/mosaic/tpu_info.py, `vmem_capacity_bytes` and `cmem_capacity_bytes`.
+FAST_BYTES = {"v4": 134_000_000, "v5e": 128 << 20, "v6e": 128 << 20, "v7x": 64 << 20}
+#: Operations that can write their result where an operand is, beside elementwise ones.
+_OVERWRITES = frozenset(("all-reduce", "scatter", UPDATE))
+
+_SENDS = frozenset(
+    ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
+)
+#: A value, and the first and the last tick at which it is in memory.
+Life = tuple[Value, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A value that takes memory.
+
+    Attributes:
+      instruction: what makes it; None of what a loop is given.
+      bytes: on one device, with the padding of tiles.
+      born: the first tick at which it is in memory, of one clock for the whole program.
+      dies: the last.
+      why: why it is in memory and not inside a kernel: `exponential, read by 3 kernels`.
+    """
+
+    instruction: Instruction | None
+    dtype: str
+    shape: Shape
+    bytes: int
+    born: int
+    dies: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """What a program holds on one device.
+
+    Attributes:
+      given_bytes: of the parameters, which are in memory throughout.
+      made_bytes: of the values that are in memory at the peak.
+      values: all that take memory of their own, parameters excepted.
+      at: the tick at which most is alive.
+      end: the last tick.
+    """
+
+    given_bytes: int
+    made_bytes: int
+    values: tuple[Held, ...] = ()
+    at: int = 0
+    end: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """Return the most bytes that the program holds."""
+        return self.given_bytes + self.made_bytes
+
+    @property
+    def alive(self) -> tuple[Held, ...]:
+        """Return what is alive at the peak, the largest first."""
+        found = (each for each in self.values if each.born <= self.at <= each.dies)
+        return tuple(sorted(found, key=lambda each: -each.bytes))
+
+
+def peak_of(
+    program: Program, platform: Platform, donated: Collection[int] = (), fast_bytes: int = 0
+) -> Peak:
+    """Return what a partitioned program holds on one device.
+
+    Args:
+      donated: the numbers of the parameters whose memory results may take, beside those that the
+        program itself gives to a result.
+      fast_bytes: of the memory beside that of the device, by `FAST_BYTES`.
+
+    Invariants:
+      given: the peak is never less than the parameters take.
+    """
+    main = graph_of(program)
+    if main is None:
+        return Peak(0, 0)
+    narrow(main, is_tpu=platform == "tpu")
+    kernels = Kernels(platform)
+    kernels.decide(main)
+    schedule = _Schedule(kernels, _Sizes(kernels), program, frozenset(donated))
+    schedule.plan(main)
+    lives: list[Life] = []
+    end = schedule.emit(main, 0, lives)
+    size = schedule.sizes.of
+    if fast_bytes:
+        lives = _without_fast(lives, schedule.sizes, fast_bytes)
+    values = tuple(_held(life, kernels, size(life[0])) for life in lives)
+    at, made = _highest((each.born, each.dies, each.bytes) for each in values)
+    return Peak(sum(map(size, main.arguments)), made, values, at, end)
+
+
+def _held(life: Life, kernels: Kernels, size: int) -> Held:
+    value, born, dies = life
+    instruction = None if value.maker is None else value.maker.instruction
+    why = kernels.stored.get(value, "")
+    return Held(instruction, value.dtype, value.shape, size, born, dies, why)
+
+
+def _without_fast(lives: Sequence[Life], sizes: _Sizes, capacity: int) -> list[Life]:
+    """Return the lives without those that fit into the fast memory, the shortest of them first.
+
+    What the program or a loop gives back is in the memory of the device.
+    """
+    held: dict[int, int] = defaultdict(int)
+    kept = []
+    for value, born, dies in sorted(lives, key=lambda life: (life[2] - life[1], life[1])):
+        size = sizes.of(value)
+        fits = value.maker is not None and not value.is_yielded and size <= capacity // 2
+        ticks = range(born, dies + 1)
+        if fits and all(held[tick] + size <= capacity for tick in ticks):
+            for tick in ticks:
+                held[tick] += size
+        else:
+            kept.append((value, born, dies))
+    return kept
+
+
+def _highest(lives: Iterable[tuple[int, int, int]]) -> tuple[int, int]:
+    """Return the tick at which most is alive, and how much, of lives as (born, dies, bytes)."""
+    changes: dict[int, int] = defaultdict(int)
+    for born, dies, size in lives:
+        changes[born] += size
+        changes[dies + 1] -= size
+    best = held = at = 0
+    for tick in sorted(changes):
+        held += changes[tick]
+        if held > best:
+            best, at = held, tick
+    return at, best
+
+
+@dataclass(slots=True)
+class _Sizes:
+    """The bytes of each value as it is stored."""
+
+    kernels: Kernels
+    known: dict[Value, int] = field(default_factory=dict)
+
+    def of(self, value: Value) -> int:
+        """Return what a value takes, tiles of a TPU filled up."""
+        found = self.known.get(value)
+        if found is None:
+            found = self.known[value] = self._size(value)
+        return found
+
+    def _size(self, value: Value) -> int:
+        if self.kernels.platform != "tpu" or value.bytes == 0:
+            return value.bytes
+        return tiled_bytes(value.shape, value.dtype) or value.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The order of a body and what is alive in it, by the numbers of its units."""
+
+    units: list[Unit]
+    lives: list[Life]
+    peak: int
+
+
+class _Schedule:
+    """Orders the kernels of each body, and says which values share a buffer."""
+
+    def __init__(
+        self, kernels: Kernels, sizes: _Sizes, program: Program, donated: frozenset[int]
+    ) -> None:
+        self.kernels, self.sizes, self.donated = kernels, sizes, donated
+        self.aliases, self.devices = program.aliases, program.partitions
+        self.plans: dict[int, _Plan] = {}
+        self.takes: dict[Value, Value] = {}
+
+    def plan(self, body: Body) -> int:
+        """Choose the order of a body; return the most bytes that it holds beside the outside."""
+        units = self._units(body)
+        outs = [self.kernels.roots.get(value, frozenset()) for value in body.yields]
+        orders = [list(range(len(units)))]
+        if len(units) > 2:
+            held = frozenset[Value]().union(*outs)
+            orders += [list_order(units, held, self.sizes.of), post_order(units, outs)]
+        plans = (self._measured(body, [units[at] for at in order], outs) for order in orders)
+        self.plans[id(body)] = best = min(plans, key=lambda each: each.peak)
+        return best.peak
+
+    def emit(self, body: Body, start: int, lives: list[Life]) -> int:
+        """Add the lives of a body's values by one clock; return the tick after it."""
+        plan = self.plans[id(body)]
+        begins, ends = [], []
+        tick = start
+        for unit in plan.units:
+            begins.append(tick)
+            for inner in unit.node.bodies:
+                tick = self.emit(inner, tick, lives)
+            ends.append(tick)
+            tick += 1
+        begins.append(tick)
+        ends.append(tick)
+        for value, born, dies in plan.lives:
+            lives.append((value, begins[born], ends[dies]))
+        return tick + 1
+
+    def _units(self, body: Body) -> list[Unit]:
+        units: list[Unit] = []
+        products: dict[Value | None, Unit] = {}
+        roots = self.kernels.roots
+        for node in body.nodes:
+            inner = max((self.plan(each) for each in node.bodies), default=0)
+            made = [value for value in node.results if value in roots.get(value, ())]
+            if made or node.operation == UPDATE or node.bodies:
+                reads = self.kernels.reads(node)
+                self._note_takes(node, reads, made)
+                source = alone(reads) if made and made[0] in self.kernels.again else None
+                if source in products:
+                    products[source].made += made
+                    continue
+                units.append(Unit(node, reads, made + self._masked(node), inner))
+                if is_product(node) and self.kernels.platform == "tpu":
+                    products.update((value, units[-1]) for value in made)
+        if self.kernels.platform == "gpu":
+            return joined_collectives(units, self.devices)
+        return joined_slices(units)
+
+    def _masked(self, node: Node) -> list[Value]:
+        """Return what a ragged product writes first on a GPU: rows for each group, masked."""
+        is_ragged = node.operation == "ragged-dot" and len(node.operands) == 3
+        if not is_ragged or self.kernels.platform != "gpu":
+            return []
+        rows, weights, groups = node.operands
+        count = prod(groups.shape)
+        found = []
+        for each in (rows,) if len(weights.shape) > len(rows.shape) else (rows, weights):
+            shape = (count, *each.shape)
+            value = Value(each.dtype, shape, count * each.bytes, node.body, node, 0)
+            self.kernels.stored[value] = "rows of a ragged product, masked for each group"
+            found.append(value)
+        return found
+
+    def _note_takes(self, node: Node, reads: frozenset[Value], made: list[Value]) -> None:
+        """Note in whose buffer a value can be written, where nobody reads that any more."""
+        roots = self.kernels.roots
+        if node.operation == LOOP or (node.operation == "scatter" and made):
+            for operand, value in zip(node.operands, node.results, strict=False):
+                into = alone(roots.get(operand, frozenset()))
+                if into is not None:
+                    self.takes[value] = into
+        elif is_elementwise(node) or node.operation == "all-reduce":
+            for value in made if self._can_overwrite(node, made) else ():
+                size = self.sizes.of(value)
+                same = [v for v in reads - self.kernels.summed.keys() if self.sizes.of(v) == size]
+                if same:
+                    self.takes[value] = min(same, key=lambda each: each.serial)
+
+    def _can_overwrite(self, node: Node, made: list[Value]) -> bool:
+        """Say whether a kernel may write over what it reads: on a GPU, where it sums nothing up."""
+        if self.kernels.platform == "tpu":
+            return node.operation == "all-reduce"
+        readers = (each for value in made for each in self.kernels.of.get(value, ()))
+        return not any(each.operation == "reduce" for each in readers)
+
+    def _measured(self, body: Body, units: list[Unit], outs: Sequence[frozenset[Value]]) -> _Plan:
+        """Return what is alive when, in one order."""
+        born = {value: at for at, unit in enumerate(units) for value in unit.made}
+        last = {value: at for at, unit in enumerate(units) for value in unit.reads}
+        if self.kernels.platform == "gpu":
+            _start_early(units, born)
+        end = len(units)
+        last.update((value, end) for out in outs for value in out)
+        free, own = self._results(body, born, last, outs)
+        self._follow(born, last, free)
+        lives = [
+            (value, 0 if value in own else at, max(last.get(value, at), at))
+            for value, at in born.items()
+            if value not in free
+        ]
+        changes: dict[int, int] = defaultdict(int)
+        for value, at, dies in lives:
+            changes[at] += self.sizes.of(value)
+            changes[dies + 1] -= self.sizes.of(value)
+        held = peak = 0
+        for at in range(end + 1):
+            held += changes.get(at, 0)
+            peak = max(peak, held + (units[at].inner if at < end else 0))
+        return _Plan(units, lives, peak)
+
+    def _results(
+        self,
+        body: Body,
+        born: dict[Value, int],
+        last: dict[Value, int],
+        outs: Sequence[frozenset[Value]],
+    ) -> tuple[set[Value], set[Value]]:
+        """Return the results in a buffer that is there, and those with one of their own throughout.
+
+        A result takes the buffer of a carry, of a donated parameter, or of the branch it is in.
+        """
+        free: set[Value] = set()
+        own: set[Value] = set()
+        for buffer, out in zip(self._buffers(body), outs, strict=False):
+            for value in out & born.keys():
+                if buffer is None:
+                    (own if body.node is None else free).add(value)
+                elif last.get(buffer, -1) < born[value] + _can_be_in_place(value):
+                    free.add(value)
+        return free, own - free
+
+    def _buffers(self, body: Body) -> list[Value | None]:
+        """Return for each result of a body the argument whose buffer it takes."""
+        if body.is_loop:
+            return [*body.arguments]
+        if body.node is not None:
+            return [None] * len(body.yields)
+        pool: dict[tuple[str, Shape], list[Value]] = defaultdict(list)
+        for at, argument in enumerate(body.arguments):
+            if at in self.donated - set(self.aliases.values()):
+                pool[argument.dtype, argument.shape].append(argument)
+        found: list[Value | None] = []
+        for at, value in enumerate(body.yields):
+            number = self.aliases.get(at, len(body.arguments))
+            same = pool.get((value.dtype, value.shape))
+            if number < len(body.arguments):
+                found.append(body.arguments[number])
+            else:
+                found.append(same.pop(0) if same else None)
+        return found
+
+    def _follow(self, born: dict[Value, int], last: dict[Value, int], free: set[Value]) -> None:
+        """Give a value the buffer of one that dies as it is made, the latest value first."""
+        found = self.takes.keys() & born.keys() - free
+        for value in sorted(found, key=lambda each: (-born[each], each.serial)):
+            source = self.takes[value]
+            if source in born and source is not value and last.get(source) == born[value]:
+                free.add(value)
+                last[source] = max(last.get(value, born[value]), born[value])
+
+
+def _start_early(units: Sequence[Unit], born: dict[Value, int]) -> None:
+    """Let a collective start where the one before it is done: the kernels between hide it."""
+    before = -1
+    for at, unit in enumerate(units):
+        if unit.node.operation in _SENDS:
+            ready = max((born[value] for value in unit.reads if value in born), default=-1)
+            for value in unit.made:
+                born[value] = min(at, max(before, ready) + 1)
+            before = at
+
+
+def _can_be_in_place(value: Value) -> bool:
+    """Say whether a value can be written where an operand of the same kernel is."""
+    maker = value.maker
+    return maker is None or is_elementwise(maker) or maker.operation in _OVERWRITES

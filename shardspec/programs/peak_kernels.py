@@ -1,0 +1,291 @@
+"""Which values of a partitioned program are in memory: a model of XLA's fusion.
+
+A chain of elementwise operations is one kernel, and what is inside a kernel takes no memory. Going
+backwards over a body, each value has the kernels that would compute it: those of its readers. A
+value is in memory where a reader cannot compute it itself, where two products read it, or where it
+is expensive and more than one kernel would compute it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shardspec.programs.census import base
+from shardspec.programs.peak_graph import BARRIER, LOOP, Body, Node, Value
+
+Platform = Literal["tpu", "gpu"]
+
+_CHEAP_WORDS = """
+    abs add and broadcast ceil clamp compare complex concatenate constant convert
+    dynamic-slice floor imag iota is-finite maximum minimum multiply negate not or pad
+    partition-id popcnt real reduce-precision replica-id reverse round-nearest-afz
+    round-nearest-even select shift-left shift-right-arithmetic shift-right-logical sign slice
+    subtract xor
+"""
+_COSTLY_WORDS = """
+    atan2 cbrt cosine divide erf exponential exponential-minus-one log log-plus-one logistic
+    power remainder rsqrt sine sqrt tan tanh
+"""
+_CHEAP, _COSTLY = frozenset(_CHEAP_WORDS.split()), frozenset(_COSTLY_WORDS.split())
+_CONSTANT = frozenset(("constant", "iota", "partition-id", "replica-id"))
+#: The longest row that libtpu 0.0.52 keeps between two products: 2,048 elements on v4, v5e and v6e;
+#: rows of 4,096 it writes.
+_ROW = 2048
+UPDATE = "dynamic-update-slice"
+_WIDENS = frozenset(("broadcast", "convert"))
+_PRODUCTS = frozenset(("dot", "convolution", "ragged-dot"))
+_REDUCES = frozenset(("reduce",))
+
+
+def is_elementwise(node: Node) -> bool:
+    """Say whether a kernel that reads the result can compute the operation itself."""
+    return node.operation in _CHEAP or node.operation in _COSTLY
+
+
+def is_product(node: Node) -> bool:
+    """Say whether an operation is a product of matrices or a convolution."""
+    return node.operation in _PRODUCTS
+
+
+@dataclass(slots=True)
+class Kernels:
+    """What is decided of each value.
+
+    Attributes:
+      stored: why a value is in memory; a value that is not in it has no entry.
+      of: the kernels that compute a value: those of its readers where it is not in memory.
+      again: of a value that is in memory for readers that cannot compute it, the kernels that
+        compute it again all the same, since what it is made of is smaller.
+      absorbed: kernels that a product is part of: there is one in each.
+      redone: of such a value, what is in memory for those kernels.
+      summed: of values that a sum over a dimension reads, in the kernel that makes the sum, over
+        how many elements it goes.
+      roots: what is in memory so that a reader of a value can run: the value, or what a kernel
+        computes it from.
+    """
+
+    platform: Platform
+    stored: dict[Value, str] = field(default_factory=dict)
+    of: dict[Value, frozenset[Node]] = field(default_factory=dict)
+    roots: dict[Value, frozenset[Value]] = field(default_factory=dict)
+    constant: set[Value] = field(default_factory=set)
+    again: dict[Value, frozenset[Node]] = field(default_factory=dict)
+    absorbed: set[Node | None] = field(default_factory=set)
+    redone: dict[Value, frozenset[Value]] = field(default_factory=dict)
+    summed: dict[Value, int] = field(default_factory=dict)
+
+    def decide(self, main: Body) -> None:
+        """Decide on all values of a program."""
+        self._find_constants(main)
+        self._judge(main)
+        self._find_roots(main)
+
+    def _find_constants(self, body: Body) -> None:
+        for node in body.nodes:
+            if node.operation in _CONSTANT or (
+                node.operands
+                and is_elementwise(node)
+                and all(v in self.constant for v in node.operands)
+            ):
+                self.constant.update(node.results)
+            for inner in node.bodies:
+                self._find_constants(inner)
+
+    def _judge(self, body: Body) -> None:
+        for node in reversed(body.nodes):
+            for inner in node.bodies:
+                self._judge(inner)
+            for value in node.results:
+                self.of[value], why = self._why(node, value)
+                if why:
+                    self.stored[value] = why
+
+    def _why(self, node: Node, value: Value) -> tuple[frozenset[Node], str]:
+        """Return the kernels that compute a value, and why it is in memory."""
+        found: set[Node] = set()
+        refusing: set[Node] = set()
+        reductions: list[Node] = []
+        forced = "is a result" if value.is_yielded else ""
+        for user in value.users:
+            refusal = self._refusal(user, value)
+            if refusal:
+                refusing.add(user)
+                forced = forced or refusal
+            elif user.operation in _REDUCES:
+                reductions.append(user)
+            elif self.fuses(user):
+                result = user.results[0]
+                is_stored = result in self.stored
+                if result in self.summed and not is_stored:
+                    self._sum(value, self.summed[result])
+                found |= {user, *self.again.get(result, ())} if is_stored else self.of[result]
+            else:
+                found.add(user)
+        for user in reductions:
+            self._sum(value, _elements(value) // max(1, _elements(user.results[0])))
+            readers = frozenset().union(*(self.of[each] for each in user.results))
+            is_yielded = any(each.is_yielded for each in user.results)
+            is_inside = self.platform == "tpu" and len(readers) == 1 and readers <= found
+            found |= readers if is_inside and not is_yielded else {user}
+        is_cheap = self.fuses(node) and node.operation not in _COSTLY and node.operands
+        if forced and found and is_cheap and self._source_bytes(node, value) < value.bytes:
+            self.again[value] = frozenset(found)
+        return frozenset(found | refusing), self._reason(
+            node, value, frozenset(found | refusing), forced
+        )
+
+    def _sum(self, value: Value, length: int) -> None:
+        self.summed[value] = max(length, self.summed.get(value, 0))
+
+    def _is_row(self, value: Value) -> bool:
+        """Say whether a TPU holds whole rows of what is summed up, and so computes no more of it.
+
+        A softmax between two products is one kernel with them.
+        """
+        return 0 < self.summed.get(value, 0) <= _ROW
+
+    def _refusal(self, user: Node, value: Value) -> str:
+        """Return why a reader cannot compute a value itself; nothing where it can."""
+        if user.body is not value.body:
+            return "is read inside a loop"
+        if user.operation == UPDATE or user.operation in _REDUCES or self.fuses(user):
+            return ""
+        if is_product(user):
+            is_read = self.platform == "gpu" and not self._is_widened(value)
+            return "is read by a product" if is_read else ""
+        if user.operation in ("gather", "scatter") and value is not user.operands[0]:
+            return ""
+        return f"is read by {_named(user)}"
+
+    def _is_widened(self, value: Value) -> bool:
+        """Say whether a value repeats or converts a smaller one: a GPU's product reads that."""
+        source = value
+        while source.maker is not None and source.maker.operation in _WIDENS:
+            if source.maker.body is not value.body or len(source.maker.operands) != 1:
+                return False
+            source = source.maker.operands[0]
+            if source.bytes < value.bytes:
+                return True
+        return False
+
+    def _reason(self, node: Node, value: Value, found: frozenset[Node], forced: str) -> str:
+        if value in self.constant:
+            is_kept = value.is_yielded or (forced and self.platform == "gpu")
+            return forced if is_kept and node.operation != "constant" else ""
+        if node.operation in (BARRIER, UPDATE):
+            return ""
+        if is_product(node):
+            only = next(iter(found)) if len(found) == 1 else None
+            is_one = (
+                self.platform == "tpu"
+                and only is not None
+                and not forced
+                and (is_elementwise(only) or only.operation == UPDATE or self._is_row(value))
+            )
+            if not is_one or only in self.absorbed:
+                return "product"
+            self.absorbed.add(only)
+            return ""
+        if not self.fuses(node):
+            return _named(node)
+        if forced:
+            return forced
+        products = sum(map(is_product, found))
+        if 2 <= products < len(found) and self._source_bytes(node, value) > value.bytes:
+            return f"is read by {products} products"
+        is_costly = self.platform == "tpu" and node.operation in _COSTLY and value in self.summed
+        if (
+            is_costly
+            and len(found) > 1
+            and self._source_bytes(node, value, masks=True) >= value.bytes
+        ):
+            return f"{node.operation}, read by {len(found)} kernels"
+        return ""
+
+    def fuses(self, node: Node) -> bool:
+        """Say whether a kernel that reads the result can compute the operation itself.
+
+        On a TPU the scatter of single elements into zeros, the backward of `take_along_axis`, is
+        a comparison with the index.
+        """
+        if len(node.results) != 1:
+            return False
+        if node.operation == "scatter" and self.platform == "tpu" and node.operands:
+            is_single = "update_window_dims={}" in node.instruction.bare
+            return is_single and node.operands[0] in self.constant
+        return is_elementwise(node)
+
+    def _source_bytes(self, node: Node, value: Value, *, masks: bool = False) -> int:
+        """Return the bytes of all that a value is made of, element by element.
+
+        Args:
+          masks: whether constants count that are as large: a mask, what it fills in, a scale.
+        """
+        seen: set[Value] = set()
+        waiting = list(node.operands)
+        found = 0
+        while waiting:
+            each = waiting.pop()
+            if each in seen or _elements(each) < _elements(value):
+                continue
+            seen.add(each)
+            if each in self.constant:
+                found += each.bytes if masks else 0
+            elif each.maker is not None and each.body is value.body and self.fuses(each.maker):
+                waiting += each.maker.operands
+            else:
+                found += each.bytes
+        return found
+
+    def _find_roots(self, body: Body) -> None:
+        for value in body.arguments:
+            self.roots[value] = frozenset((value,))
+        for node in body.nodes:
+            for inner in node.bodies:
+                self._find_roots(inner)
+            if node.operation == BARRIER:
+                token = node.results[-1]
+                self.roots[token] = frozenset((token,))
+                for operand, value in zip(node.operands, node.results, strict=False):
+                    held = self.roots.get(operand, frozenset())
+                    self.roots[value] = held | {token} if self.platform == "gpu" else held
+                continue
+            reads: frozenset[Value] | None = None
+            for value in node.results:
+                if value in self.constant and value not in self.stored:
+                    self.roots[value] = frozenset()
+                elif node.operation == UPDATE and node.operands:
+                    into = self.roots[node.operands[0]]
+                    is_one = alone(into) is not None
+                    self.roots[value] = into if is_one else frozenset((value,))
+                elif value in self.stored:
+                    self.roots[value] = frozenset((value,))
+                    if value in self.again:
+                        self.redone[value] = self.reads(node)
+                else:
+                    reads = reads if reads is not None else self.reads(node)
+                    self.roots[value] = reads
+
+    def reads(self, node: Node) -> frozenset[Value]:
+        """Return what has to be in memory for an operation to run."""
+        given = [self.roots.get(v, frozenset()) for v in node.captures]
+        for value in node.operands:
+            is_redone = value in self.redone and not self._refusal(node, value)
+            given.append((self.redone if is_redone else self.roots).get(value, frozenset()))
+        return frozenset().union(*given)
+
+
+def alone(roots: frozenset[Value]) -> Value | None:
+    """Return the one value of some that takes memory; None where there are more or none."""
+    found = [each for each in roots if each.bytes]
+    return found[0] if len(found) == 1 else None
+
+
+def _elements(value: Value) -> int:
+    return math.prod(value.shape)
+
+
+def _named(node: Node) -> str:
+    return {LOOP: "a loop", BARRIER: "a barrier"}.get(node.operation, base(node.operation))

@@ -1,0 +1,174 @@
+"""Arrays that XLA makes narrower before it moves them.
+
+Where everything that reads a gathered, permuted or exchanged array converts it to a narrower type,
+XLA converts first. On a TPU it also does so for what a loop reads slice by slice and does not
+change: a stack of f32 weights is converted once, outside of the loop, and the narrow stack lives
+until the last loop that reads it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from shardspec.ir.spec import array_bytes
+from shardspec.programs.hlo import Instruction
+from shardspec.programs.peak_graph import Body, Node, Value, every_node, note_users
+
+_DIMENSION = re.compile(r"\bdimensions=\{(\d{1,3})\}")
+_THROUGH = frozenset(("convert", "dynamic-slice", "slice"))
+_MOVES = frozenset(("all-gather", "all-to-all", "collective-permute"))
+_FLOATS = frozenset(("f32", "bf16", "f16", "f64"))
+
+
+def narrow(main: Body, *, is_tpu: bool) -> None:
+    """Convert before a move, and stacks before the loops that slice them."""
+    stacks: dict[tuple[Value, str], Value] = {}
+    order = {node: at for at, node in enumerate(every_node(main))}
+    for node in reversed(order):
+        if len(node.operands) == 0 or len(node.results) != 1:
+            continue
+        is_slice = node.operation == "dynamic-slice"
+        if node.operation not in _MOVES and not is_slice:
+            continue
+        dtype = _narrower(node.results[0])
+        source = node.operands[0]
+        if dtype is None or source.dtype != node.results[0].dtype:
+            continue
+        if is_slice:
+            if not is_tpu or source.body.depth >= node.body.depth:
+                continue
+            stack = stacks.get((source, dtype))
+            if stack is None:
+                stack = stacks[source, dtype] = _converted(source, dtype, _outermost(node, source))
+            _moved(node, source, stack, dtype)
+        else:
+            _moved(node, source, _converted(source, dtype, node), dtype)
+    if is_tpu:
+        _hoist(main, stacks)
+    else:
+        _turn(main)
+    _forget(main)
+    note_users(main)
+
+
+def _hoist(main: Body, stacks: dict[tuple[Value, str], Value]) -> None:
+    """Convert before a loop what the loop would convert to a narrower type in each round."""
+    for node in [*every_node(main)]:
+        if node.operation != "convert" or len(node.operands) != 1 or not node.body.is_loop:
+            continue
+        source, result = node.operands[0], node.results[0]
+        if (
+            source.body.depth >= node.body.depth
+            or result.bytes >= source.bytes
+            or result.is_yielded
+        ):
+            continue
+        key = source, result.dtype
+        if key not in stacks:
+            stacks[key] = _converted(source, result.dtype, _outermost(node, source))
+        for user in result.users:
+            user.operands = [stacks[key] if each is result else each for each in user.operands]
+            for inner in user.bodies:
+                _replaced(inner, result, stacks[key])
+        node.body.nodes.remove(node)
+
+
+def _turn(main: Body) -> None:
+    """Write out transposed, on a GPU, what a gather in a loop reads slice by slice.
+
+    NCCL gathers along the dimension that is outermost in memory. Where that is another one, XLA
+    changes the layout of what the slices are cut from, and so copies it before the loop.
+    """
+    turned: dict[Value, Value] = {}
+    for node in [*every_node(main)]:
+        found = _DIMENSION.search(node.instruction.bare)
+        is_gather = node.operation == "all-gather" and node.operands and node.instruction.arrays
+        if not is_gather or found is None:
+            continue
+        if math.prod(node.instruction.arrays[0].shape[: int(found.group(1))]) <= 1:
+            continue
+        reader, source = node, node.operands[0]
+        while source.maker is not None and source.maker.operation in _THROUGH:
+            if not source.maker.operands:
+                break
+            reader, source = source.maker, source.maker.operands[0]
+        if source.maker is not None and source.body is reader.body:
+            continue
+        if source.body.is_loop or (source.body is reader.body and reader is not node):
+            continue
+        copy = turned.get(source)
+        if copy is None:
+            first = _outermost(node, source)
+            copy = turned[source] = _converted(source, source.dtype, first, "transpose")
+        reader.operands = [copy if each is source else each for each in reader.operands]
+
+
+def _narrower(value: Value) -> str | None:
+    """Return the narrower type that all readers convert a value to."""
+    if value.is_yielded or not value.users or value.dtype not in _FLOATS:
+        return None
+    found = {user.results[0].dtype for user in value.users if user.operation == "convert"}
+    if len(found) != 1 or any(user.operation != "convert" for user in value.users):
+        return None
+    dtype = found.pop()
+    is_less = array_bytes((8,), dtype) < array_bytes((8,), value.dtype)
+    return dtype if dtype in _FLOATS and is_less else None
+
+
+def _converted(source: Value, dtype: str, before: Node, operation: str = "convert") -> Value:
+    """Return another form of a value, made right before an operation."""
+    body = before.body
+    about = Instruction("", "", operation, (), "", before.instruction.attributes)
+    node = Node(operation, about, body, [source])
+    made = Value(dtype, source.shape, array_bytes(source.shape, dtype), body, node, 0)
+    node.results.append(made)
+    body.nodes.insert(body.nodes.index(before), node)
+    source.users.append(node)
+    return made
+
+
+def _moved(node: Node, source: Value, narrow_source: Value, dtype: str) -> None:
+    """Let an operation read the narrow form; what converted its result is that result."""
+    node.operands = [narrow_source if each is source else each for each in node.operands]
+    source.users = [user for user in source.users if user is not node]
+    narrow_source.users.append(node)
+    result = node.results[0]
+    result.dtype, result.bytes = dtype, array_bytes(result.shape, dtype)
+    for convert in result.users:
+        gone = convert.results[0]
+        for user in gone.users:
+            user.operands = [result if each is gone else each for each in user.operands]
+            for inner in user.bodies:
+                _replaced(inner, gone, result)
+        yields = convert.body.yields
+        convert.body.yields = [result if each is gone else each for each in yields]
+        result.is_yielded = result.is_yielded or gone.is_yielded
+        convert.body.nodes.remove(convert)
+    result.users = [user for convert in result.users for user in convert.results[0].users]
+
+
+def _replaced(body: Body, gone: Value, by: Value) -> None:
+    body.yields = [by if each is gone else each for each in body.yields]
+    for node in body.nodes:
+        node.operands = [by if each is gone else each for each in node.operands]
+        for inner in node.bodies:
+            _replaced(inner, gone, by)
+
+
+def _outermost(node: Node, source: Value) -> Node:
+    """Return the loop around an operation that stands beside a value from outside."""
+    found = node
+    while found.body.depth > source.body.depth and found.body.node is not None:
+        found = found.body.node
+    return found
+
+
+def _forget(body: Body) -> None:
+    for value in body.arguments:
+        value.users = []
+    for node in body.nodes:
+        for value in node.results:
+            value.users = []
+        for inner in node.bodies:
+            _forget(inner)

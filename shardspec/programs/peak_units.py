@@ -1,0 +1,275 @@
+"""Kernels of one body of a program: which XLA makes one of, and in which orders they may run.
+
+A unit writes values to memory, or runs a loop. XLA joins small collectives of a GPU over the same
+devices, and slices of one shape on a TPU. Of the orders that its schedulers try there are two here
+beside that of the program: each operation right after what it needs (post-order), and first what
+frees most memory for what it makes (a list scheduler).
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+from shardspec.programs.groups import together
+from shardspec.programs.peak_graph import Node, Value
+
+#: XLA joins collectives of a GPU up to so many bytes: `xla_gpu_all_gather_combine_threshold_bytes`
+#: and its like for sums.
+_JOINED_BYTES = 30 << 20
+_COLLECTIVES = frozenset(("all-gather", "all-reduce", "reduce-scatter"))
+_SLICES = frozenset(("slice", "dynamic-slice", "select"))
+#: Kernels that are smaller than this are not worth the search.
+_LEAST_ELEMENTS = 1 << 16
+#: Of more kernels in one body nothing is joined.
+_MOST_UNITS = 20_000
+
+
+@dataclass(slots=True)
+class Unit:
+    """An operation that writes memory or runs a loop, or several that XLA joins.
+
+    Attributes:
+      reads: what has to be in memory for it.
+      made: what it writes.
+      inner: the most bytes that its bodies hold.
+    """
+
+    node: Node
+    reads: frozenset[Value]
+    made: list[Value]
+    inner: int = 0
+
+
+#: Which unit makes a value.
+Makers = dict[Value, int]
+
+
+def makers_of(units: Sequence[Unit]) -> Makers:
+    """Return which unit makes each value."""
+    return {value: at for at, unit in enumerate(units) for value in unit.made}
+
+
+def joined_collectives(units: list[Unit], devices: int) -> list[Unit]:
+    """Join gathers and sums over the same devices, where none needs another."""
+    if len(units) > _MOST_UNITS:
+        return units
+    before = _ancestors(units)
+    sets: dict[Hashable, list[_Joint]] = defaultdict(list)
+    for at, unit in enumerate(units):
+        size = sum(value.bytes for value in unit.made)
+        if unit.node.operation not in _COLLECTIVES or not 0 < size <= _JOINED_BYTES:
+            continue
+        members = together(unit.node.instruction, devices)
+        found = sets[unit.node.operation, members, unit.made[0].dtype]
+        if found and found[-1].bytes + size <= _JOINED_BYTES and not found[-1].bits & before[at]:
+            found[-1].add(at, size)
+        else:
+            found.append(_Joint([at], 1 << at, size))
+    return _joined(units, [each.members for found in sets.values() for each in found])
+
+
+def joined_slices(units: list[Unit]) -> list[Unit]:
+    """Join slices and selections of one shape that read the same, where none needs another."""
+    if len(units) > _MOST_UNITS:
+        return units
+    before = _ancestors(units)
+    sharing: dict[tuple[int, Value], list[int]] = defaultdict(list)
+    for at, unit in enumerate(units):
+        if unit.node.operation in _SLICES and unit.made:
+            size = math.prod(unit.made[0].shape)
+            for value in unit.reads if size >= _LEAST_ELEMENTS else ():
+                sharing[size, value].append(at)
+    taken: set[int] = set()
+    sets = []
+    for _, found in sorted(sharing.items(), key=lambda item: (item[1], item[0][1].serial)):
+        joint = _Joint([], 0, 0)
+        for at in found:
+            if at not in taken and not joint.bits & before[at]:
+                joint.add(at, 0)
+        if len(joint.members) > 1:
+            taken.update(joint.members)
+            sets.append(joint.members)
+    return _joined(units, sets)
+
+
+@dataclass(slots=True)
+class _Joint:
+    """Units that become one: by number, as bits, and how many bytes they make."""
+
+    members: list[int]
+    bits: int
+    bytes: int
+
+    def add(self, at: int, size: int) -> None:
+        """Add a unit."""
+        self.members.append(at)
+        self.bits |= 1 << at
+        self.bytes += size
+
+
+def _ancestors(units: list[Unit]) -> list[int]:
+    """Return for each unit which ones it needs, as bits."""
+    makers = makers_of(units)
+    before = [0] * len(units)
+    for at, unit in enumerate(units):
+        for value in unit.reads:
+            maker = makers.get(value, at)
+            if maker < at:
+                before[at] |= before[maker] | 1 << maker
+    return before
+
+
+def _joined(units: list[Unit], sets: list[list[int]]) -> list[Unit]:
+    """Return units with those of each set as one, in an order in which all can run.
+
+    A set that needs another in a circle is not joined.
+    """
+    makers = makers_of(units)
+    needs = [{makers[value] for value in unit.reads if value in makers} for unit in units]
+    first = [*range(len(units))]
+    _join([each for each in sets if len(each) > 1], first, needs)
+    whole: dict[int, Unit] = {}
+    for at, unit in enumerate(units):
+        one = whole.get(first[at])
+        if one is None:
+            whole[first[at]] = Unit(unit.node, unit.reads, [*unit.made], unit.inner)
+        else:
+            one.reads |= unit.reads
+            one.made += unit.made
+    found = list(whole.values())
+    return [found[at] for at in post_order(found, [])]
+
+
+def _join(sets: list[list[int]], first: list[int], needs: list[set[int]]) -> None:
+    """Note the first of its set for each unit: of all sets at once, or else of each half."""
+    before = [(at, first[at]) for each in sets for at in each]
+    for each in sets:
+        for at in each:
+            first[at] = each[0]
+    if sets and not _can_run(first, needs):
+        for at, one in before:
+            first[at] = one
+        if len(sets) > 1:
+            _join(sets[: len(sets) // 2], first, needs)
+            _join(sets[len(sets) // 2 :], first, needs)
+
+
+def _can_run(first: list[int], needs: list[set[int]]) -> bool:
+    """Say whether no joined units need each other in a circle."""
+    left = dict.fromkeys(first, 0)
+    readers: dict[int, list[int]] = defaultdict(list)
+    for at, found in enumerate(needs):
+        for other in found:
+            if first[other] != first[at]:
+                left[first[at]] += 1
+                readers[first[other]].append(first[at])
+    ready = [at for at, count in left.items() if count == 0]
+    for at in ready:
+        for other in readers[at]:
+            left[other] -= 1
+            if left[other] == 0:
+                ready.append(other)
+    return len(ready) == len(left)
+
+
+def post_order(units: Sequence[Unit], outs: Sequence[frozenset[Value]]) -> list[int]:
+    """Return the order in which each operation comes right after what it needs.
+
+    Args:
+      outs: what has to be in memory for each result, in their order.
+    """
+    makers = makers_of(units)
+    order: list[int] = []
+    seen: set[int] = set()
+
+    def needs(at: int) -> list[int]:
+        return sorted({makers[value] for value in units[at].reads if value in makers} - {at})
+
+    effects = [at for at, unit in enumerate(units) if not unit.made]
+    firsts = sorted({makers[value] for out in outs for value in out if value in makers})
+    for first in dict.fromkeys((*effects, *firsts, *range(len(units)))):
+        if first in seen:
+            continue
+        seen.add(first)
+        stack = [(first, iter(needs(first)))]
+        while stack:
+            at, waiting = stack[-1]
+            found = next((other for other in waiting if other not in seen), None)
+            if found is None:
+                order.append(at)
+                stack.pop()
+            else:
+                seen.add(found)
+                stack.append((found, iter(needs(found))))
+    return order
+
+
+def list_order(
+    units: Sequence[Unit], held: frozenset[Value], size: Callable[[Value], int]
+) -> list[int]:
+    """Return the order of a list scheduler: what frees most for what it makes comes first.
+
+    Args:
+      held: what stays in memory whoever has read it.
+    """
+    return _List(units, held, size).order()
+
+
+class _List:
+    """A list scheduler: what is ready, by what it frees."""
+
+    def __init__(
+        self, units: Sequence[Unit], held: frozenset[Value], size: Callable[[Value], int]
+    ) -> None:
+        self.units, self.held, self.size = units, held, size
+        self.left: dict[Value, int] = defaultdict(int)
+        self.readers: dict[Value, list[int]] = defaultdict(list)
+        self.need = [0] * len(units)
+        makers = makers_of(units)
+        for at, unit in enumerate(units):
+            for value in unit.reads:
+                if makers.get(value, at) != at:
+                    self.left[value] += 1
+                    self.readers[value].append(at)
+                    self.need[at] += 1
+
+    def order(self) -> list[int]:
+        """Return the order; that of the program where there is none."""
+        waiting = {at for at, count in enumerate(self.need) if count == 0}
+        ready = [(-self._gain(at), at) for at in waiting]
+        heapq.heapify(ready)
+        found: list[int] = []
+        while ready:
+            _, at = heapq.heappop(ready)
+            if at in waiting:
+                waiting.discard(at)
+                found.append(at)
+                for other in self._changed(at, waiting):
+                    heapq.heappush(ready, (-self._gain(other), other))
+        is_whole = len(found) == len(self.units)
+        return found if is_whole else list(range(len(self.units)))
+
+    def _changed(self, at: int, waiting: set[int]) -> list[int]:
+        """Return what is ready now, and what now frees more."""
+        found = []
+        for value in self.units[at].reads:
+            if value in self.left:
+                self.left[value] -= 1
+                if self.left[value] == 1:
+                    found += [other for other in self.readers[value] if other in waiting]
+        for value in self.units[at].made:
+            for other in self.readers.get(value, ()):
+                self.need[other] -= 1
+                if self.need[other] == 0:
+                    waiting.add(other)
+                    found.append(other)
+        return found
+
+    def _gain(self, at: int) -> int:
+        unit = self.units[at]
+        freed = (v for v in unit.reads if self.left.get(v) == 1 and v not in self.held)
+        return sum(map(self.size, freed)) - sum(map(self.size, unit.made))

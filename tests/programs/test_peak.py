@@ -1,0 +1,368 @@
+"""Peak memory of partitioned programs: a small text for each rule, and what any text has."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardspec.programs.hlo import program_of
+from shardspec.programs.peak import Peak, Platform, peak_of
+
+MIB = 1 << 20
+PLATFORMS: tuple[Platform, ...] = ("tpu", "gpu")
+#: f32 of 1 MiB on one device; whole tiles of a TPU.
+BIG = "f32[512,512]{1,0}"
+HALF = "bf16[512,512]{1,0}"
+ADD = """\
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %s = f32[] add(%x, %y)
+}
+"""
+DOT = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+
+
+def entry(body: str, header: str = "", before: str = "") -> str:
+    """Return a program whose entry has some lines."""
+    lines = "\n".join(f"  {line.strip()}" for line in body.strip().splitlines())
+    head = f"HloModule jit_f{header}, num_partitions=8\n\n{ADD}\n{before}\n"
+    return f"{head}ENTRY %main () -> f32[] {{\n{lines}\n}}\n"
+
+
+def peak(text: str, platform: Platform = "gpu", donated: tuple[int, ...] = ()) -> Peak:
+    """Return the peak of a text."""
+    return peak_of(program_of(text), platform, donated)
+
+
+def names(found: Peak) -> list[str]:
+    """Return what makes the values that are alive at the peak, by name."""
+    return sorted(each.instruction.name for each in found.alive if each.instruction and each.bytes)
+
+
+def test_chain_of_elementwise_operations_is_one_kernel() -> None:
+    text = entry(f"""
+        %p = {BIG} parameter(0)
+        %a = {BIG} exponential(%p)
+        %b = {BIG} multiply(%a, %p)
+        ROOT %c = {BIG} add(%b, %p)
+    """)
+    found = peak(text)
+    assert (found.given_bytes, found.made_bytes, names(found)) == (MIB, MIB, ["c"])
+    assert found.alive[0].why == "is a result"
+
+
+def test_result_takes_the_memory_of_a_donated_parameter() -> None:
+    body = f"""
+        %p = {BIG} parameter(0)
+        ROOT %c = {BIG} add(%p, %p)
+    """
+    assert peak(entry(body)).bytes == 2 * MIB
+    assert peak(entry(body), donated=(0,)).bytes == MIB
+    aliased = ", input_output_alias={ {}: (0, {}, may-alias) }"
+    assert peak(entry(body, aliased.replace("{}: (", "{0}: ("))).bytes == MIB
+
+
+def test_parameter_that_is_read_after_a_result_is_made_keeps_its_memory() -> None:
+    text = entry(f"""
+        %p = {BIG} parameter(0)
+        %a = {BIG} add(%p, %p)
+        %d = {BIG} dot(%a, %p), {DOT}
+        ROOT %t = ({BIG}, {BIG}) tuple(%a, %d)
+    """)
+    assert peak(text, donated=(0,)).made_bytes == 2 * MIB
+
+
+def test_product_of_a_gpu_reads_memory_and_of_a_tpu_fuses() -> None:
+    text = entry(f"""
+        %p = {BIG} parameter(0)
+        %a = {BIG} add(%p, %p)
+        %d = {BIG} dot(%a, %p), {DOT}
+        %z = f32[] constant(0)
+        ROOT %r = f32[] reduce(%d, %z), dimensions={{0,1}}, to_apply=%add
+    """)
+    assert names(peak(text, "gpu"))[:2] == ["a", "d"]
+    assert "a" not in names(peak(text, "tpu"))
+
+
+def test_product_of_a_gpu_reads_what_is_widened_from_a_smaller_value() -> None:
+    text = entry(f"""
+        %p = {BIG} parameter(0)
+        %q = s8[512,512]{{1,0}} parameter(1)
+        %a = {BIG} convert(%q)
+        ROOT %d = {BIG} dot(%p, %a), {DOT}
+    """)
+    assert names(peak(text)) == ["d"]
+
+
+SOFTMAX = f"""
+    %p = {BIG} parameter(0)
+    %q = {BIG} parameter(1)
+    %d = {BIG} dot(%p, %q), {DOT}
+    %e = {BIG} exponential(%d)
+    %z = f32[] constant(0)
+    %s = f32[512]{{0}} reduce(%e, %z), dimensions={{1}}, to_apply=%add
+    %b = {BIG} broadcast(%s), dimensions={{0}}
+    %n = {BIG} divide(%e, %b)
+    %o = {BIG} dot(%n, %q), {DOT}
+"""
+
+
+def test_costly_value_is_stored_where_a_sum_and_another_kernel_read_it() -> None:
+    saved = f"ROOT %t = ({BIG}, f32[512]{{0}}, {BIG}) tuple(%o, %s, %e)"
+    why = {
+        each.instruction.name: each.why
+        for each in peak(entry(SOFTMAX + saved), "tpu").values
+        if each.instruction
+    }
+    assert why["e"] == "is a result"
+    kept = f"%m = {BIG} multiply(%e, %o)\nROOT %t = ({BIG}, f32[512]{{0}}) tuple(%m, %s)"
+    why = {
+        each.instruction.name: each.why
+        for each in peak(entry(SOFTMAX + kept), "tpu").values
+        if each.instruction
+    }
+    assert why["e"] == "exponential, read by 3 kernels"
+    assert "e" not in {
+        each.instruction.name
+        for each in peak(entry(SOFTMAX + kept), "gpu").values
+        if each.instruction
+    }
+
+
+def test_softmax_between_two_products_is_one_kernel_on_a_tpu() -> None:
+    found = peak(entry(SOFTMAX + f"ROOT %t = ({BIG}) tuple(%o)"), "tpu")
+    assert "d" not in names(found)
+
+
+def test_barrier_holds_its_operands_and_what_follows_waits_for_all_on_a_gpu() -> None:
+    text = entry(f"""
+        %p = {BIG} parameter(0)
+        %q = {BIG} parameter(1)
+        %a = {BIG} add(%p, %q)
+        %g = ({BIG}) opt-barrier(%a)
+        %h = {BIG} get-tuple-element(%g), index=0
+        ROOT %d = {BIG} dot(%h, %h), {DOT}
+    """)
+    for platform in PLATFORMS:
+        assert [each.why for each in peak(text, platform).values if each.bytes] == [
+            "is read by a barrier",
+            "product",
+        ]
+
+
+LOOP = """\
+%body (t: (s32[], f32[512,512])) -> (s32[], f32[512,512]) {{
+  %t = {state} parameter(0)
+  %i = s32[] get-tuple-element(%t), index=0
+  %one = s32[] constant(1)
+  %zero = s32[] constant(0)
+  %next = s32[] add(%i, %one)
+  %c = f32[512,512]{{1,0}} get-tuple-element(%t), index=1
+  %w = f32[4,512,512]{{2,1,0}} get-tuple-element(%t), index=2
+  %y = f32[4,512,512]{{2,1,0}} get-tuple-element(%t), index=3
+  %ws = f32[1,512,512]{{2,1,0}} dynamic-slice(%w, %i, %zero, %zero)
+  %wr = f32[512,512]{{1,0}} reshape(%ws)
+  {inner}
+  %up = f32[1,512,512]{{2,1,0}} reshape(%n)
+  %yn = f32[4,512,512]{{2,1,0}} dynamic-update-slice(%y, %up, %i, %zero, %zero)
+  ROOT %r = {state} tuple(%next, %n, %w, %yn)
+}}
+%cond (t: (s32[], f32[512,512])) -> pred[] {{
+  %t = {state} parameter(0)
+  %i = s32[] get-tuple-element(%t), index=0
+  %four = s32[] constant(4)
+  ROOT %lt = pred[] compare(%i, %four), direction=LT
+}}
+"""
+STACK = "f32[4,512,512]{2,1,0}"
+STATE = f"(s32[], {BIG}, {STACK}, {STACK})"
+
+
+def looped(inner: str) -> str:
+    """Return a program with a loop over a stack, whose rounds make `%n` out of `%c` and `%wr`."""
+    return entry(AROUND, before=LOOP.format(inner=inner, state=STATE))
+
+
+AROUND = f"""
+    %x = {BIG} parameter(0)
+    %w = {STACK} parameter(1)
+    %zero = s32[] constant(0)
+    %none = f32[] constant(0)
+    %ys = {STACK} broadcast(%none), dimensions={{}}
+    %given = (s32[], {BIG}, {STACK}, {STACK}) tuple(%zero, %x, %w, %ys)
+    %loop = (s32[], {BIG}, {STACK}, {STACK}) while(%given), condition=%cond, body=%body
+    %c = {BIG} get-tuple-element(%loop), index=1
+    %y = {STACK} get-tuple-element(%loop), index=3
+    ROOT %t = ({BIG}, {STACK}) tuple(%c, %y)
+"""
+
+
+def test_loop_keeps_its_carry_and_fills_its_stack_in_place() -> None:
+    inner = "%n = f32[512,512]{1,0} add(%c, %wr)"
+    found = peak(looped(inner), donated=(0,))
+    assert found.given_bytes == 5 * MIB
+    # the stack of the results; the carry takes the parameter's memory, and the round its own
+    assert 4 * MIB <= found.made_bytes < 6 * MIB + 64
+
+
+def test_what_a_round_makes_is_alive_beside_the_outside() -> None:
+    inner = f"%n = f32[512,512]{{1,0}} dot(%c, %wr), {DOT}"
+    one = peak(looped(inner))
+    first = f"%m = f32[512,512]{{1,0}} dot(%c, %wr), {DOT}\n"
+    inner = f"{first}  %n = f32[512,512]{{1,0}} dot(%m, %m), {DOT}"
+    two = peak(looped(inner))
+    assert two.made_bytes >= one.made_bytes
+
+
+def test_donated_cache_that_a_loop_reads_and_writes_anew_is_held_twice() -> None:
+    inner = "%n = f32[512,512]{1,0} add(%c, %wr)"
+    text = looped(inner)
+    assert peak(text, donated=(0, 1)).made_bytes >= 4 * MIB
+
+
+def test_tpu_converts_a_stack_before_the_loop_that_slices_it() -> None:
+    inner = (
+        f"%wb = bf16[512,512]{{1,0}} convert(%wr)\n  %n = f32[512,512]{{1,0}} dot(%c, %wb), {DOT}"
+    )
+    text = looped(inner)
+    narrow = [each.bytes for each in peak(text, "tpu").values if each.dtype == "bf16"]
+    assert 2 * MIB in narrow
+    assert 2 * MIB not in [each.bytes for each in peak(text, "gpu").values if each.dtype == "bf16"]
+
+
+def gathered(dimension: int) -> str:
+    """Return a loop that gathers a slice of its stack along a dimension."""
+    shape = "f32[4096,512]{1,0}" if dimension == 0 else "f32[512,4096]{1,0}"
+    inner = (
+        f"%g = {shape} all-gather(%wr), channel_id=1, replica_groups=[1,8]<=[8], "
+        f"dimensions={{{dimension}}}\n"
+        f"  %n = f32[512,512]{{1,0}} slice(%g), slice={{[0:512], [0:512]}}"
+    )
+    return looped(inner)
+
+
+def test_gpu_transposes_a_stack_that_is_not_gathered_along_its_first_dimension() -> None:
+    assert peak(gathered(1)).made_bytes - peak(gathered(0)).made_bytes == 4 * MIB
+    assert peak(gathered(1), "tpu").made_bytes == peak(gathered(0), "tpu").made_bytes
+
+
+def test_gather_is_narrowed_where_all_readers_convert() -> None:
+    text = entry(f"""
+        %p = {BIG} parameter(0)
+        %g = f32[4096,512]{{1,0}} all-gather(%p), replica_groups=[1,8]<=[8], dimensions={{0}}
+        ROOT %c = bf16[4096,512]{{1,0}} convert(%g)
+    """)
+    assert "g" in names(peak(text))
+    assert {each.dtype for each in peak(text).values} == {"bf16"}
+
+
+def test_gpu_joins_small_gathers_over_the_same_devices() -> None:
+    groups = ("[1,8]<=[8]", "{{0,1,2,3,4,5,6,7}}")
+    lines = [
+        f"%g{at} = f32[4096,512]{{1,0}} all-gather(%p{at}), channel_id={at + 1}, "
+        f"replica_groups={groups[at]}, dimensions={{0}}\n"
+        f"%d{at} = f32[512,512]{{1,0}} dot(%x{at}, %g{at}), {DOT}"
+        for at in (0, 1)
+    ]
+    text = entry(f"""
+        %p0 = {BIG} parameter(0)
+        %p1 = {BIG} parameter(1)
+        %x0 = f32[512,4096]{{1,0}} parameter(2)
+        %x1 = f32[512,4096]{{1,0}} parameter(3)
+        {lines[0]}
+        {lines[1]}
+        ROOT %s = {BIG} add(%d0, %d1)
+    """)
+    assert {"g0", "g1"} <= set(names(peak(text, "gpu")))
+    assert not {"g0", "g1"} <= set(names(peak(text, "tpu")))
+
+
+def test_backward_of_take_along_axis_is_a_comparison_on_a_tpu() -> None:
+    text = entry(f"""
+        %i = s32[512,1,1]{{2,1,0}} parameter(0)
+        %u = f32[512,1]{{1,0}} parameter(1)
+        %p = {BIG} parameter(2)
+        %z = f32[] constant(0)
+        %zeros = {BIG} broadcast(%z), dimensions={{}}
+        %s = {BIG} scatter(%zeros, %i, %u), update_window_dims={{}}, to_apply=%add
+        ROOT %c = {HALF} convert(%s)
+    """)
+    assert names(peak(text, "tpu")) == ["c"]
+    assert "zeros" in names(peak(text, "gpu"))
+
+
+def test_short_lived_values_are_in_the_fast_memory_of_a_tpu() -> None:
+    text = entry(f"""
+        %p = {BIG} parameter(0)
+        %a = {BIG} dot(%p, %p), {DOT}
+        %b = {BIG} dot(%a, %a), {DOT}
+        ROOT %c = {BIG} dot(%b, %b), {DOT}
+    """)
+    program = program_of(text)
+    slow, fast = peak_of(program, "tpu"), peak_of(program, "tpu", fast_bytes=8 * MIB)
+    assert (slow.made_bytes, fast.made_bytes) == (3 * MIB, MIB)
+
+
+def test_ragged_product_of_a_gpu_masks_rows_for_each_group() -> None:
+    text = entry(f"""
+        %p = {BIG} parameter(0)
+        %w = f32[8,512,512]{{2,1,0}} parameter(1)
+        %n = s32[8]{{0}} parameter(2)
+        ROOT %d = {BIG} ragged-dot(%p, %w, %n), lhs_contracting_dims={{1}}
+    """)
+    assert peak(text).made_bytes == 9 * MIB
+
+
+def test_tiles_of_a_tpu_are_filled_up() -> None:
+    text = entry("ROOT %p = f32[1024,16]{1,0} parameter(0)")
+    assert (peak(text).bytes, peak(text, "tpu").bytes) == (1 << 16, 1 << 16)
+    text = entry("ROOT %p = f32[64,16,16]{2,1,0} parameter(0)")
+    assert peak(text, "tpu").bytes > peak(text).bytes
+
+
+TEXTS = [
+    looped("%n = f32[512,512]{1,0} add(%c, %wr)"),
+    gathered(1),
+    entry(SOFTMAX + f"ROOT %t = ({BIG}) tuple(%o)"),
+]
+LINES = [line for text in TEXTS for line in text.splitlines()]
+
+
+@given(
+    st.lists(st.sampled_from(LINES), max_size=60).map("\n".join) | st.text(),
+    st.sampled_from(PLATFORMS),
+    st.frozensets(st.integers(0, 3)),
+)
+def test_any_text_has_a_peak_of_at_least_its_parameters(
+    text: str, platform: Platform, donated: frozenset[int]
+) -> None:
+    found = peak_of(program_of(text), platform, donated, 1 << 20)
+    assert found.bytes >= found.given_bytes >= 0
+    assert sum(each.bytes for each in found.alive) == found.made_bytes
+    assert all(0 <= each.born <= each.dies <= found.end for each in found.values)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=30))
+def test_donation_never_adds_and_the_peak_is_the_same_on_every_run(
+    pairs: list[tuple[int, int]],
+) -> None:
+    lines = [f"%v{at} = {BIG} parameter({at})" for at in range(6)]
+    for at, (one, other) in enumerate(pairs, 6):
+        kind = ("add", f"dot {DOT}")[at % 2]
+        operation, _, rest = kind.partition(" ")
+        comma = f", {rest}" if rest else ""
+        lines.append(f"%v{at} = {BIG} {operation}(%v{at - 6 + one}, %v{at - 6 + other}){comma}")
+    program = program_of(entry("\n".join(lines) + f"\nROOT %t = ({BIG}) tuple(%v{len(lines) - 1})"))
+    for platform in PLATFORMS:
+        kept = peak_of(program, platform)
+        assert peak_of(program, platform) == kept
+        assert peak_of(program, platform, range(6)).bytes <= kept.bytes
+
+
+def test_computations_that_call_themselves_come_to_an_end() -> None:
+    text = (
+        "HloModule m\n\nENTRY %f (p: f32[8]) -> f32[8] {\n  %p = f32[8]{0} parameter(0)\n"
+        "  %a = f32[8]{0} call(%p), to_apply=%f\n  ROOT %b = f32[8]{0} call(%a), to_apply=%f\n}\n"
+    )
+    assert peak(text).bytes >= 32
