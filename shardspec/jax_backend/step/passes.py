@@ -53,7 +53,7 @@ def partitionable(module: Any) -> bytes:
     Compilers of TPUs and GPUs expand these before they partition: `erf` works by element, and the
     largest elements are those of a sorted array.
     """
-    if not any(op.name in _EXPANDED for op in _operations(module.operation)):
+    if not any(op.name in _EXPANDED for op in operations(module.operation)):
         return bytecode_of(module)
     copy = copy_of(module)
     with copy.context:
@@ -207,21 +207,21 @@ def _respell(block: Any) -> None:
 _EXPANDED = frozenset(("chlo.erf", "chlo.erfc", "chlo.top_k"))
 
 
-def _operations(op: Any) -> Iterator[Any]:
+def operations(op: Any) -> Iterator[Any]:
     """Yield all operations inside of one."""
     for region in op.regions:
         for block in region:
             for each in list(block.operations):
-                yield from _operations(each.operation)
+                yield from operations(each.operation)
                 yield each.operation
 
 
 def _expand(module: Any) -> None:
-    for op in _operations(module):
+    for op in operations(module):
         if op.name == "chlo.top_k":
             _sort(op)
         elif op.name in _EXPANDED:
-            _become(op, "stablehlo.tanh", [op.operands[0]])
+            become(op, "stablehlo.tanh", [op.operands[0]])
 
 
 def _sort(op: Any) -> None:

@@ -6,13 +6,18 @@ what is sent, the module is simplified here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from jax.interpreters import mlir
 from jaxlib.mlir import ir
 
-from shardspec.jax_backend.step.passes import become, bytecode_of, inlined, only_reshapes
+from shardspec.jax_backend.step.passes import (
+    become,
+    bytecode_of,
+    inlined,
+    only_reshapes,
+    operations,
+)
 
 _SCATTER, _ADD, _RETURN = "stablehlo.scatter", "stablehlo.add", "stablehlo.return"
 _CONSTANT, _BROADCAST = "stablehlo.constant", "stablehlo.broadcast_in_dim"
@@ -39,27 +44,12 @@ def simplified(module: bytes) -> bytes:
         except ir.MLIRError:
             return module
         inlined(found)
-        for each in [*_operations(found.operation)]:
-            if only_reshapes(each):
-                become(each, _RESHAPE, [each.operands[0]])
-        for each in [*_operations(found.operation)]:
-            match each.name:
-                case "stablehlo.scatter":
-                    _start_with_sum(each)
-                case "stablehlo.convert":
-                    _convert_first(each)
-        for each in [*_operations(found.operation)]:
-            if each.name == _RESHAPE:
-                _merge(each)
+        for each in [each for each in operations(found.operation) if only_reshapes(each)]:
+            become(each, _RESHAPE, [each.operands[0]])
+        for name, change in _CHANGES:
+            for each in [each for each in operations(found.operation) if each.name == name]:
+                change(each)
         return bytecode_of(found)
-
-
-def _operations(operation: Any) -> Iterator[Any]:
-    for region in operation.regions:
-        for block in region.blocks:
-            for each in [*block.operations]:
-                yield each.operation
-                yield from _operations(each.operation)
 
 
 def _name(value: Any) -> str:
@@ -125,3 +115,6 @@ def _merge(reshape: Any) -> None:
     if value.type == result.type:
         result.replace_all_uses_with(value)
         reshape.erase()
+
+
+_CHANGES = ((_SCATTER, _start_with_sum), (_CONVERT, _convert_first), (_RESHAPE, _merge))
