@@ -19,7 +19,7 @@ from shardspec.programs.groups import Slices, members_of
 from shardspec.programs.hlo import Computation, Instruction, Program
 from shardspec.programs.reading import ReadProgram
 from shardspec.programs.rewrites import moves, sums, tpu
-from shardspec.programs.rewrites.edit import PASSES, Edit, inlined
+from shardspec.programs.rewrites.edit import PASSES, Edit, inlined, is_sound
 from shardspec.programs.varying import varying
 
 #: What XLA:GPU looks through between a sum and its slice.
@@ -30,12 +30,14 @@ def rewritten(program: Program, target: Target, arguments: Sequence[StepArgument
     """Return a partitioned program as the compiler of a target leaves it.
 
     Computations are rewritten from the innermost outward, since loops hand sums to what is around
-    them.
+    them. What XLA would not print is returned as it is.
 
     Args:
       program: as it is right after XLA's partitioner.
       arguments: of the step, in the order of the program's parameters.
     """
+    if not is_sound(program):
+        return program
     program = inlined(program)
     calls = calls_of(program)
     if calls is None or program.entry is None:
@@ -50,10 +52,12 @@ def rewritten(program: Program, target: Target, arguments: Sequence[StepArgument
         outer = edits[site.ref.computation] if site is not None and is_loop else None
         loop = site.caller if site is not None else None
         if is_gpu:
+            sums.sums_split(edit)
             sums.sums_once(edit)
         if outer is not None and loop is not None:
             sums.sums_after_loop(edit, outer, loop, are_narrow=is_gpu)
         if not is_gpu:
+            moves.gathers_joined(edit)
             sums.sums_once(edit)
         if outer is not None and loop is not None:
             moves.moves_hoisted(edit, outer, loop)

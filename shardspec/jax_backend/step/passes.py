@@ -53,7 +53,7 @@ def partitionable(module: Any) -> bytes:
     Compilers of TPUs and GPUs expand these before they partition: `erf` works by element, and the
     largest elements are those of a sorted array.
     """
-    if not any(op.name in _EXPANDED for op in _operations(module.operation)):
+    if not any(op.name in _EXPANDED for op in operations(module.operation)):
         return bytecode_of(module)
     copy = copy_of(module)
     with copy.context:
@@ -69,11 +69,18 @@ def copy_of(module: Any) -> Any:
 
 def prepared(module: Any) -> None:
     """Put callees in place of calls, and give every operation the user's own location."""
+    inlined(module)
+    with module.context:
+        for block in functions_of(module)["main"].regions[0].blocks:
+            _respell(block)
+
+
+def inlined(module: Any) -> None:
+    """Put callees in place of calls."""
     with module.context:
         functions = functions_of(module)
         for block in functions["main"].regions[0].blocks:
             _inline_block(block, functions, Located("", located("loc(unknown)").place))
-            _respell(block)
     _run(module, "symbol-dce")
 
 
@@ -183,11 +190,11 @@ def _respell(block: Any) -> None:
     """
     for each in list(block.operations):
         op = each.operation
-        if _UNITS.get(op.name) == len(op.operands) and _has_as_many(op):
-            _become(op, "stablehlo.reshape", [op.operands[0]])
+        if only_reshapes(op):
+            become(op, "stablehlo.reshape", [op.operands[0]])
             continue
         if op.name.startswith("chlo.") and _is_by_element(op):
-            _become(op, *_by_element(op))
+            become(op, *_by_element(op))
             continue
         if op.name in _RULELESS:
             op.attributes["sdy.sharding_rule"] = ir.Attribute.parse(_rule(op))
@@ -200,21 +207,21 @@ def _respell(block: Any) -> None:
 _EXPANDED = frozenset(("chlo.erf", "chlo.erfc", "chlo.top_k"))
 
 
-def _operations(op: Any) -> Iterator[Any]:
+def operations(op: Any) -> Iterator[Any]:
     """Yield all operations inside of one."""
     for region in op.regions:
         for block in region:
             for each in list(block.operations):
-                yield from _operations(each.operation)
+                yield from operations(each.operation)
                 yield each.operation
 
 
 def _expand(module: Any) -> None:
-    for op in _operations(module):
+    for op in operations(module):
         if op.name == "chlo.top_k":
             _sort(op)
         elif op.name in _EXPANDED:
-            _become(op, "stablehlo.tanh", [op.operands[0]])
+            become(op, "stablehlo.tanh", [op.operands[0]])
 
 
 def _sort(op: Any) -> None:
@@ -245,7 +252,10 @@ def _sort(op: Any) -> None:
 _UNITS = {"stablehlo.broadcast_in_dim": 1, "stablehlo.reduce": 2}
 
 
-def _has_as_many(op: Any) -> bool:
+def only_reshapes(op: Any) -> bool:
+    """Say whether an operation only adds dimensions of size 1, or sums over them."""
+    if _UNITS.get(op.name) != len(op.operands):
+        return False
     before, after = list(op.operands[0].type.shape), list(op.results[0].type.shape)
     return bool(before) and math.prod(before) == math.prod(after)
 
@@ -299,7 +309,8 @@ def _by_element(op: Any) -> tuple[str, list[Any]]:
     return ("stablehlo.tanh", operands) if len(operands) == 1 else ("stablehlo.maximum", operands)
 
 
-def _become(op: Any, name: str, operands: list[Any]) -> None:
+def become(op: Any, name: str, operands: list[Any]) -> None:
+    """Put another operation in place of one."""
     with ir.InsertionPoint(op), op.location:
         made = ir.Operation.create(name, results=[op.results[0].type], operands=operands)
     op.results[0].replace_all_uses_with(made.results[0])

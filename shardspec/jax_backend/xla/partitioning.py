@@ -20,6 +20,7 @@ from shardspec.jax_backend.xla import compiling
 from shardspec.jax_backend.xla.cache import Compiled
 from shardspec.jax_backend.xla.child import partitioned_text
 from shardspec.jax_backend.xla.compiling import Compiling, Process
+from shardspec.jax_backend.xla.simplified import simplified
 from shardspec.jax_backend.xla.surroundings import Flags, flags_here
 
 #: One minute. The process ends by itself.
@@ -71,6 +72,7 @@ class Partitioning(Process):
         if self._found is not None:
             self._stack.close()
             return
+        self._module = simplified(module)
         try:
             self._hand_over()
         except OSError as error:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from shardspec.ir.collectives import IN_HLO
 from shardspec.ir.spec import Target
 from shardspec.programs.calls import calls_of
 from shardspec.programs.groups import Members, Slices, members_of
@@ -175,6 +176,47 @@ def form(name: str, kind: str, of: str, operation: str = "reshape") -> Instructi
     return Instruction(name, kind, operation, (of,), f"%{of}", "")
 
 
+# what can be rewritten
+
+#: How many operands operations have at least, where that is more than one.
+_LEAST_READ = {"add": 2, "subtract": 2, "multiply": 2, "dot": 2, "clamp": 3}
+#: What passes read the arrays of, and those of the operands.
+_ARRAYS = frozenset((*PASSES, *IN_HLO, *_LEAST_READ, "dynamic-slice"))
+
+
+def is_sound(program: Program) -> bool:
+    """Say whether operations read what is above them, and as much as they need."""
+    return all(
+        {*each.operands} <= above and _has_operands(each, body)
+        for body in program.computations.values()
+        for each, above in _with_above(body)
+    )
+
+
+def _with_above(body: Computation) -> Iterator[tuple[Instruction, set[str]]]:
+    above: set[str] = set()
+    for each in body.instructions.values():
+        yield each, above
+        above.add(each.name)
+
+
+def _has_operands(each: Instruction, body: Computation) -> bool:
+    kind, read = each.operation, each.operands
+    if kind == "get-tuple-element":
+        source = body.instructions[read[0]] if read else each
+        most = len(source.operands) if source.operation == "tuple" else math.inf
+        return len(read) == 1 and number(each.attribute("index")) < most
+    if kind not in _ARRAYS:
+        return True
+    given = [body.instructions[name].arrays for name in read]
+    if len(read) < _LEAST_READ.get(kind, 1) or not each.arrays or not all(given):
+        return False
+    if kind == "dynamic-slice":
+        ranks = {len(each.arrays[0].shape), len(given[0][0].shape), len(read) - 1}
+        return len(ranks) == 1 and all(each.arrays[0].shape)
+    return True
+
+
 # calls
 
 
@@ -219,6 +261,9 @@ def _inlined(body: Computation, bodies: dict[str, Computation]) -> Computation:
         each = replace(each, operands=operands)
         inner = bodies.get(each.called[0]) if each.operation == "call" and each.called else None
         if inner is None or inner.root is None:
+            found[each.name] = each
+            continue
+        if len(operands) <= max(inner.parameters, default=-1):
             found[each.name] = each
             continue
         own = {one.name: operands[at] for at, one in inner.parameters.items()}

@@ -82,6 +82,28 @@ def _read_as(edit: Edit, each: Instruction, *, is_tpu: bool, depth: int = 0) -> 
     return set() if each.is_root else found
 
 
+def gathers_joined(edit: Edit) -> None:
+    """Gather at once what is gathered along one dimension after another.
+
+    libtpu's partitioner gathers all that an operation needs with one collective. That is as many
+    bytes as one after another, over both axes. What is sliced behind the gathers is resharded in
+    steps, each with a collective of its own.
+    """
+    for each in [*edit]:
+        first = edit.source(each) if each.operation == GATHER and is_alone(each) else None
+        if first is None or first.operation != GATHER or not is_alone(first):
+            continue
+        axes = (*edit.axes(first), *edit.axes(each))
+        is_other = edit.ways(first) * edit.ways(each) == edit.target.mesh.ways(axes) > 1
+        user = edit.only_reader(each)
+        is_step = user is not None and user.operation == "dynamic-slice"
+        is_alike = len({*axes}) == len(axes) and edit.only_reader(first) is not None
+        if is_other and is_alike and not is_step:
+            edit.stop(first)
+            joined = edit.over(each, axes)
+            edit.put(replace(joined, operands=first.operands))
+
+
 def gathers_once(edit: Edit) -> None:
     """Gather once what is gathered alike and read with its dimensions in another order."""
     first: dict[tuple[object, ...], str] = {}
@@ -122,7 +144,7 @@ def _same(edit: Edit, name: str) -> str:
 def moves_hoisted(edit: Edit, outer: Edit, loop: Instruction) -> None:
     """Send ahead of a loop what every round sends alike, unless that makes it larger."""
     given = edit.parameters.get(0)
-    if given is None or not loop.operands:
+    if given is None or not loop.operands or not edit.root:
         return
     fixed = _Fixed(edit, given.name)
     for each in [*edit]:

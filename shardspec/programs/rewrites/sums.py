@@ -8,6 +8,7 @@ from dataclasses import replace
 from shardspec.programs.hlo import Instruction, number
 from shardspec.programs.rewrites.edit import (
     FAR,
+    FORMS,
     PASSES,
     SCATTER,
     SUM,
@@ -26,15 +27,17 @@ def sums_once(edit: Edit) -> None:
     """Sum once what is added up before anything else reads it.
 
     The gradients of one activation through several weights are each a partial sum on every device:
-    XLA adds them up on the device and sums the total.
+    XLA adds them up on the device and sums the total. Where each device keeps the same slice of all
+    of them, it slices the total.
     """
     pending: dict[str, tuple[str, ...]] = {}
     totals: dict[tuple[str, ...], str] = {}
+    sliced: dict[str, tuple[str, ...]] = {}
     for each in edit:
         if each.operation == SUM and len(each.operands) == 1:
             pending[each.name] = (each.name,)
             continue
-        group = _carried_on(edit, each, pending)
+        group = _carried_on(edit, each, pending, sliced)
         if group:
             pending[each.name] = group
         if group and each.operation in _ADDS:
@@ -43,27 +46,84 @@ def sums_once(edit: Edit) -> None:
             totals[group] = each.name
     for group, name in totals.items():
         last = edit.by_name[group[-1]]
-        for one in group:
+        for one in group[: -1 if group[0] in sliced else None]:
             edit.stop(edit.by_name[one])
+        if group[0] in sliced:
+            continue
         kind = edit.by_name[name].type
         edit.behind(name, (replace(last, name=f"{name}.sum", type=kind, operands=(name,)),))
 
 
-def _carried_on(
-    edit: Edit, each: Instruction, pending: dict[str, tuple[str, ...]]
-) -> tuple[str, ...]:
-    """Return the sums whose total an instruction passes on, read by nothing else."""
-    if each.operation not in PASSES and each.operation not in _ADDS:
+def sums_split(edit: Edit) -> None:
+    """Scatter first what is summed further than each device's slice needs.
+
+    XLA:GPU makes a sum over all devices, of which each keeps the part of `fsdp`, a scatter over
+    `fsdp` and a sum of the part over the other axes, where the part is added to another sum over
+    those: the total is then summed once. Source: XLA's pass `all-reduce-splitter`.
+    """
+    for each in [*edit]:
+        is_of_all = edit.ways(each) == edit.target.mesh.device_count
+        if each.operation != SUM or len(each.operands) != 1 or not is_of_all:
+            continue
+        slice = only_slice(edit, each, FORMS)
+        rest = () if slice is None else _added_to(edit, slice)
+        kept = tuple(name for name in edit.axes(each) if name not in rest)
+        if slice is not None and rest and _parts(edit, slice) == edit.target.mesh.ways(kept):
+            edit.put(edit.over(each, kept))
+            summed = replace(
+                each, name=f"{slice.name}.sum", type=slice.type, operands=(slice.name,)
+            )
+            edit.behind(slice.name, (edit.over(summed, rest),))
+
+
+def _added_to(edit: Edit, each: Instruction) -> tuple[str, ...]:
+    """Return over which axes the sum goes that a value is added to; none where it is to none."""
+    value, user = each, edit.only_reader(each)
+    while user is not None and user.operation in PASSES:
+        value, user = user, edit.only_reader(user)
+    if user is None or user.operation not in _ADDS:
         return ()
-    groups = [pending.get(name, ()) for name in each.operands]
-    is_only = all(edit.only_reader(edit.by_name[name]) for name in each.operands)
+    others = [edit.by_name[name] for name in user.operands if name != value.name]
+    while others and others[0].operation in PASSES:
+        others = [edit.source(others[0])]
+    return edit.axes(others[0]) if others and others[0].operation == SUM else ()
+
+
+def _carried_on(
+    edit: Edit,
+    each: Instruction,
+    pending: dict[str, tuple[str, ...]],
+    sliced: dict[str, tuple[str, ...]],
+) -> tuple[str, ...]:
+    """Return the sums whose total an instruction passes on, read by nothing else.
+
+    Args:
+      sliced: by what numbers of the device sums are sliced.
+    """
+    is_slice = each.operation == "dynamic-slice"
+    if each.operation not in PASSES and each.operation not in _ADDS and not is_slice:
+        return ()
+    read = each.operands[:1] if is_slice else each.operands
+    groups = [pending.get(name, ()) for name in read]
+    is_only = all(edit.only_reader(edit.by_name[name]) for name in read)
     if not groups or not all(groups) or not is_only:
         return ()
-    if each.operation in PASSES:
-        return groups[0]
     names = [name for group in groups for name in group]
-    are_alike = len({devices_of(edit.by_name[name]) for name in names}) == 1
+    if is_slice:
+        if len(names) > 1 or names[0] in sliced or not _parts(edit, each):
+            return ()
+        sliced[names[0]] = tuple(n for n in each.operands[1:] if not _constant(edit, n))
+    if each.operation not in _ADDS:
+        return groups[0]
+    are_alike = len({(_groups(edit, name), sliced.get(name)) for name in names}) == 1
     return tuple(names) if are_alike and len(set(each.operands)) == 2 else ()
+
+
+def _groups(edit: Edit, name: str) -> object:
+    """Return what equal sums over the same devices have in common."""
+    each = edit.by_name[name]
+    members = edit.members(each)
+    return devices_of(each) if members is None else frozenset(map(frozenset, members.groups))
 
 
 def sums_after_loop(edit: Edit, outer: Edit, loop: Instruction, *, are_narrow: bool) -> None:
@@ -160,7 +220,10 @@ def _is_in_table(edit: Edit, name: str) -> bool:
                 return True
             case "dynamic-slice" | "clamp":
                 name = each.operands[1]
-            case "subtract" if _constant(edit, each.operands[1]) == "0":
+            case "subtract":
+                offset = each.operands[1]
+                if _constant(edit, offset) != "0" and not _is_in_table(edit, offset):
+                    return False
                 name = each.operands[0]
             case "multiply" if any(_constant(edit, one) for one in each.operands):
                 name = each.operands[bool(_constant(edit, each.operands[0]))]

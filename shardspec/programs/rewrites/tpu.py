@@ -30,10 +30,17 @@ from shardspec.programs.rewrites.sums import cut_dims, only_slice
 #: The share of a ring's time that a product has to take. Source: compiles with libtpu 0.0.52, which
 #: computes in turns products of 0.06 and more, and whole those of 0.01 and less.
 _LEAST_HIDDEN = 0.03
+#: Along which mesh axes values differ.
+Differs = Mapping[Ref, frozenset[str]]
 
 
-def products_in_turns(edit: Edit, differs: Mapping[Ref, frozenset[str]]) -> None:
+def products_in_turns(edit: Edit, differs: Differs) -> None:
     """Pass operands and sums of products around a ring: `compiled_sends.windowed_bytes`.
+
+    XLA's partitioner does so only where all devices have different parts of the product: it sets
+    aside an axis that splits one dimension of the operands and the result alike, and what is left
+    has to be the ring. A weight that is gathered over `fsdp` for a batch that is split over `fsdp`
+    and `expert`, or on a mesh with an idle axis, is gathered at once.
 
     Args:
       differs: the mesh axes along which each value differs from device to device.
@@ -47,7 +54,7 @@ def products_in_turns(edit: Edit, differs: Mapping[Ref, frozenset[str]]) -> None
         if members is None or not compiled_sends.has_ring(len(axes), members.ways, longest):
             continue
         if each.operation == SCATTER:
-            product, whole = _summed(edit, each), edit.source(each).arrays[0]
+            product, whole = _summed(edit, each, differs), edit.source(each).arrays[0]
         else:
             is_small = members.ways == compiled_sends.SMALL_RING
             product = None if is_small else _product(edit, each, {*axes}, differs)
@@ -56,20 +63,28 @@ def products_in_turns(edit: Edit, differs: Mapping[Ref, frozenset[str]]) -> None
             edit.sends(each, compiled_sends.windowed_bytes(whole.bytes, members.ways))
 
 
-def _summed(edit: Edit, scatter: Instruction) -> Instruction | None:
+def _summed(edit: Edit, scatter: Instruction, differs: Differs) -> Instruction | None:
     """Return the product whose partial sum is scattered because it is partitioned so.
 
     What each device keeps is not summed over other mesh axes then.
     """
     product, slice = edit.source(scatter), only_slice(edit, scatter)
-    if product.operation != "dot" or slice is None or slice.op_name != product.op_name:
+    if slice is None or product.operation != "dot" or slice.op_name != product.op_name:
         return None
-    is_summed = any(each.operation == SUM for each in _readers(edit, slice))
-    return None if is_summed else product
+    is_summed_on = any(user.operation in (SUM, SCATTER) for user in _readers(edit, slice))
+    return None if is_summed_on or not _is_everywhere(edit, product, differs) else product
+
+
+def _is_everywhere(edit: Edit, each: Instruction, differs: Differs) -> bool:
+    """Say whether all devices of the mesh have different values."""
+    every = {name for name, size in edit.target.mesh.sizes.items() if size > 1}
+    while Ref(edit.name, each.name) not in differs and each.operands:
+        each = edit.source(each)
+    return every <= differs.get(Ref(edit.name, each.name), every)
 
 
 def _product(
-    edit: Edit, gather: Instruction, axes: set[str], differs: Mapping[Ref, frozenset[str]]
+    edit: Edit, gather: Instruction, axes: set[str], differs: Differs
 ) -> Instruction | None:
     """Return the product that a gather is made for, where it makes no partial sum."""
     readers = _readers(edit, gather)
@@ -79,7 +94,8 @@ def _product(
     is_own = gather.op_name == product.op_name
     is_split = axes <= differs.get(Ref(edit.name, product.name), frozenset(axes))
     is_sum = any(user.operation in (SUM, SCATTER) for user in edit.readers(product.name))
-    return product if is_own and is_split and not is_sum else None
+    is_apart = _is_everywhere(edit, edit.source(gather), differs)
+    return product if is_own and is_split and is_apart and not is_sum else None
 
 
 def _readers(edit: Edit, each: Instruction) -> list[Instruction]:

@@ -1,0 +1,120 @@
+"""A module as XLA simplifies it before it partitions it.
+
+TPU and GPU compilers simplify a program first; the CPU's partitions it as it is. Where that decides
+what is sent, the module is simplified here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jax.interpreters import mlir
+from jaxlib.mlir import ir
+
+from shardspec.jax_backend.step.passes import (
+    become,
+    bytecode_of,
+    inlined,
+    only_reshapes,
+    operations,
+)
+
+_SCATTER, _ADD, _RETURN = "stablehlo.scatter", "stablehlo.add", "stablehlo.return"
+_CONSTANT, _BROADCAST = "stablehlo.constant", "stablehlo.broadcast_in_dim"
+_RESHAPE, _CONVERT = "stablehlo.reshape", "stablehlo.convert"
+
+
+def simplified(module: bytes) -> bytes:
+    """Return the bytecode of a module, simplified; bytes that are no module as they are.
+
+    Calls are replaced by what they call, and what only adds dimensions of size 1 by a reshape; then
+
+    - `scatter(0, ...) + a` becomes `scatter(a, ...)`: the gradient of an array that is read twice,
+      once by an index. The scatter is then sharded as `a` is.
+    - `convert(reshape(a))` becomes `reshape(convert(a))` where it makes `a` narrower, and a reshape
+      that another one undoes is dropped: what a scan keeps of a weight is then sharded as the
+      weight is.
+
+    Source: dumps of the passes of libtpu 0.0.52 and of XLA:GPU in jaxlib 0.10.2 (`algsimp`,
+    `convert-mover`), which run ahead of `spmd-partitioning`.
+    """
+    with mlir.make_ir_context():
+        try:
+            found = ir.Module.parse(module)
+        except ir.MLIRError:
+            return module
+        inlined(found)
+        for each in [each for each in operations(found.operation) if only_reshapes(each)]:
+            become(each, _RESHAPE, [each.operands[0]])
+        for name, change in _CHANGES:
+            for each in [each for each in operations(found.operation) if each.name == name]:
+                change(each)
+        return bytecode_of(found)
+
+
+def _name(value: Any) -> str:
+    """Return the name of the operation that makes a value; empty for an argument."""
+    return str(getattr(value.owner, "name", ""))
+
+
+def _start_with_sum(scatter: Any) -> None:
+    """Let a scatter start with what is added to its result alone."""
+    uses = list(scatter.results[0].uses) if len(scatter.operands) == 3 else []
+    add = uses[0].owner.operation if len(uses) == 1 else None
+    if add is None or add.name != _ADD or not (_adds(scatter) and _is_zero(scatter.operands[0])):
+        return
+    other = add.operands[1 - uses[0].operand_number]
+    if other.owner == scatter:
+        return
+    scatter.move_before(add)
+    scatter.operands[0] = other
+    add.results[0].replace_all_uses_with(scatter.results[0])
+    add.erase()
+
+
+def _adds(scatter: Any) -> bool:
+    """Say whether a scatter adds up what goes to one place."""
+    names = [each.operation.name for each in scatter.regions[0].blocks[0].operations]
+    return names == [_ADD, _RETURN]
+
+
+def _is_zero(value: Any) -> bool:
+    if _name(value) == _BROADCAST:
+        value = value.owner.operands[0]
+    if _name(value) != _CONSTANT:
+        return False
+    stated = value.owner.attributes["value"]
+    return bool(stated.is_splat and not stated.get_splat_value().value)
+
+
+def _convert_first(convert: Any) -> None:
+    """Make an array narrower before it is reshaped."""
+    value, result = convert.operands[0], convert.results[0]
+    if _name(value) != _RESHAPE or _width(result) >= _width(value):
+        return
+    whole = value.owner.operands[0]
+    with ir.InsertionPoint(convert), convert.location:
+        kind = ir.RankedTensorType.get(whole.type.shape, result.type.element_type)
+        made = ir.Operation.create(_CONVERT, results=[kind], operands=[whole])
+        shown = ir.Operation.create(_RESHAPE, results=[result.type], operands=made.results)
+    result.replace_all_uses_with(shown.results[0])
+    convert.erase()
+
+
+def _width(value: Any) -> int:
+    """Return the bits of an element; 0 where that is not known."""
+    return int(getattr(value.type.element_type, "width", 0))
+
+
+def _merge(reshape: Any) -> None:
+    """Reshape at once what is reshaped twice."""
+    value, result = reshape.operands[0], reshape.results[0]
+    if _name(value) == _RESHAPE:
+        value = value.owner.operands[0]
+        reshape.operands[0] = value
+    if value.type == result.type:
+        result.replace_all_uses_with(value)
+        reshape.erase()
+
+
+_CHANGES = ((_SCATTER, _start_with_sum), (_CONVERT, _convert_first), (_RESHAPE, _merge))

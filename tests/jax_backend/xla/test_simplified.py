@@ -1,0 +1,89 @@
+"""Modules as XLA simplifies them before it partitions them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jax.interpreters import mlir
+from jaxlib.mlir import ir
+
+from shardspec.jax_backend.step.passes import bytecode_of
+from shardspec.jax_backend.xla.simplified import simplified
+
+SCATTER = """\
+%at = stablehlo.constant dense<3> : tensor<4x1xi32>
+%zero = stablehlo.constant dense<{start}> : tensor<f32>
+%start = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<f32>) -> tensor<8x2xf32>
+%sum = "stablehlo.scatter"(%start, %at, %updates) <{{
+  scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1],
+  inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}}> ({{
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %c = stablehlo.{how} %a, %b : tensor<f32>
+    stablehlo.return %c : tensor<f32>
+}}) : (tensor<8x2xf32>, tensor<4x1xi32>, tensor<4x2xf32>) -> tensor<8x2xf32>
+%out = stablehlo.add %sum, %other : tensor<8x2xf32>
+"""
+TYPES = "(%other: tensor<8x2xf32>, %updates: tensor<4x2xf32>) -> tensor<8x2xf32>"
+
+
+def left(text: str) -> list[str]:
+    """Return the operations of `main` after the simplification; what makes the result is last."""
+    with mlir.make_ir_context():
+        module = bytecode_of(ir.Module.parse(text))
+    with mlir.make_ir_context():
+        found: Any = ir.Module.parse(simplified(module))
+        (main,) = found.body.operations
+        *made, last = main.regions[0].blocks[0].operations
+        return [*(each.operation.name for each in made), last.operands[0].owner.name]
+
+
+def scattered(start: str = "0.0", how: str = "add", result: str = "%out") -> list[str]:
+    body = SCATTER.format(start=start, how=how)
+    return left(f"func.func @main{TYPES} {{\n{body}\nreturn {result} : tensor<8x2xf32>\n}}")
+
+
+def test_a_scattered_sum_starts_with_what_is_added_to_it() -> None:
+    assert "stablehlo.add" not in scattered()
+
+
+def test_a_sum_that_starts_with_something_stays() -> None:
+    assert "stablehlo.add" in scattered(start="1.0")
+
+
+def test_a_maximum_stays() -> None:
+    assert "stablehlo.add" in scattered(how="maximum")
+
+
+def test_a_sum_that_is_read_twice_stays() -> None:
+    body = SCATTER.format(start="0.0", how="add")
+    body += "%more = stablehlo.multiply %sum, %out : tensor<8x2xf32>\n"
+    found = left(f"func.func @main{TYPES} {{\n{body}return %more : tensor<8x2xf32>\n}}")
+    assert "stablehlo.add" in found
+
+
+def shown(before: str, after: str) -> list[str]:
+    """Return what is left of a slice that is converted, and stacked in a call."""
+    return left(f"""
+      func.func @main(%x: tensor<1x8x4x{before}>) -> tensor<1x8x4x{after}> {{
+        %slice = stablehlo.reshape %x : (tensor<1x8x4x{before}>) -> tensor<8x4x{before}>
+        %c = stablehlo.convert %slice : (tensor<8x4x{before}>) -> tensor<8x4x{after}>
+        %r = func.call @stack(%c) : (tensor<8x4x{after}>) -> tensor<1x8x4x{after}>
+        return %r : tensor<1x8x4x{after}>
+      }}
+      func.func private @stack(%x: tensor<8x4x{after}>) -> tensor<1x8x4x{after}> {{
+        %0 = stablehlo.broadcast_in_dim %x, dims = [1, 2]
+          : (tensor<8x4x{after}>) -> tensor<1x8x4x{after}>
+        return %0 : tensor<1x8x4x{after}>
+      }}""")
+
+
+def test_a_narrower_slice_is_stacked_as_it_was() -> None:
+    assert shown("f32", "bf16")[-1] == "stablehlo.convert"
+
+
+def test_a_wider_slice_is_reshaped_first() -> None:
+    assert shown("bf16", "f32")[-1] == "stablehlo.reshape"
+
+
+def test_what_is_no_module_is_left_as_it_is() -> None:
+    assert simplified(b"nothing") == b"nothing"
