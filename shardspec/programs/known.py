@@ -8,7 +8,7 @@ collective of the program is like one of the propagation at the same line, over 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from shardspec.diagnostics.words import by_key
@@ -73,6 +73,32 @@ class Known:
             total_bytes=like.total_bytes,
             is_kept=like.is_kept,
         )
+
+    def with_forced(self, sent: Sequence[Collective]) -> list[Collective]:
+        """Return collectives with the constraints that XLA answers by gathering operands.
+
+        Where a constraint wants an array whole that a product makes in parts, XLA may gather what
+        the product reads instead. Those gathers then belong to the constraint.
+        """
+        made = {(each.place, each.phase, each.axes): each for each in self._unmet()}
+        found = []
+        for each in sent:
+            forced = made.get((each.place, each.phase, each.axes))
+            is_free = each.reshard is None and not each.kind.traits.sums
+            if forced is not None and is_free:
+                each = replace(each, forced_by=forced.forced_by, reshard=forced.reshard)
+            found.append(each)
+        return found
+
+    def _unmet(self) -> Iterator[Collective]:
+        """Yield what constraints ask for and no collective does, at the product before it."""
+        ops = [op for op in self.step.ops if op.kind == "einsum"]
+        for each in self.step.collectives:
+            if each.forced_by is not None and each.reshard and not self._taken[id(each)]:
+                before = (op for op in ops if op.at < each.reshard.at)
+                last = max(before, key=lambda op: op.at, default=None)
+                if last is not None and last.result.split == each.reshard.before:
+                    yield replace(each, place=last.place, phase=last.phase)
 
     def tick(self, sent: Collective) -> int | None:
         """Return when the propagated step starts what a collective does; None where it does not."""

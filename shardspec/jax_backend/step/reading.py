@@ -130,10 +130,8 @@ def _with_sends(step: Step, blame: Blame, target: Target, made: Compiled | Diagn
         return replace(step, unknown=(*step.unknown, missing))
     lines = _Lines(blame)
     known = Known(step, lines.of_array, lines.at)
-    sends = [
-        replace(known.explained(each), at=_tick(known, each, step, sent))
-        for each in sent.collectives
-    ]
+    told = known.with_forced([known.explained(each) for each in sent.collectives])
+    sends = [replace(each, at=_tick(known, each, step, sent)) for each in told]
     return replace(
         step,
         ops=tuple(_as_partitioned(step, sent)),
@@ -165,7 +163,11 @@ def _as_partitioned(step: Step, made: Step) -> Iterator[StepOp]:
         line = (op.place.file, op.place.line, op.phase)
         is_told = op.place.is_known and own[line] > 0 and flops[line] > 0
         ratio = flops[line] / own[line] if is_told else 1.0
-        yield op if abs(ratio - 1) < _EQUAL else replace(op, flops=round(op.flops * ratio))
+        if abs(ratio - 1) < _EQUAL:
+            yield op
+        else:
+            flops_here, useful = round(op.flops * ratio), op.useful / max(1.0, ratio)
+            yield replace(op, flops=flops_here, useful=useful)
 
 
 def _by_line(step: Step) -> Counter[tuple[str, int, Phase]]:

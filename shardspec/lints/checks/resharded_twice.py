@@ -128,12 +128,14 @@ def _finding(cost: Cost, step: Step, found: Sequence[_Detour]) -> Diagnostic:
     first = parts[0]
     then = f"made to lie otherwise again at {onward[0].place}" if onward else "split again"
     saved = sum(each.saved for each in found)
+    asked = first.forced_by
+    place = asked.place if asked is not None and asked.place.is_known else first.place
     return Diagnostic(
         codes.RESHARDED_TWICE,
         f"{steps.moved(first)} is moved from {reshard.before} to {reshard.after} at"
-        f" {first.place}, and {then} before anything reads it: {steps.per_step(saved)} in vain",
+        f" {place}, and {then} before anything reads it: {steps.per_step(saved)} in vain",
         labels_at(*steps.spans_of(parts)),
         (*steps.sent_lines(move for each in found for move in (*each.first, *each.onward)),),
-        f"constrain it at {first.place} to {last}, as it is read, or not at all",
+        f"constrain it at {place} to {last}, as it is read, or not at all",
         target=cost.target.name,
     )
