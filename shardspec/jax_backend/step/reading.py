@@ -64,6 +64,7 @@ from shardspec.programs.hlo import program_of
 from shardspec.programs.known import Known
 from shardspec.programs.partitioned import expanded_first, rewritten
 from shardspec.programs.reading import read
+from shardspec.programs.shared import as_read, as_shared
 
 _BRANCHES = frozenset(("stablehlo.case", "stablehlo.if"))
 
@@ -127,12 +128,14 @@ def _with_sends(step: Step, blame: Blame, target: Target, made: Compiled | Diagn
         return replace(step, unknown=(*step.unknown, missing))
     lines = _Lines(blame)
     known = Known(step, lines.of_array, lines.at)
+    ops = as_shared(step.ops, sent.ops, target.mesh)
     sends = [
-        replace(known.explained(each), at=_tick(known, each, step, sent))
+        replace(as_read(known.explained(each), step.ops, ops), at=_tick(known, each, step, sent))
         for each in sent.collectives
     ]
     return replace(
         step,
+        ops=ops,
         collectives=tuple(sorted(sends, key=lambda each: each.at)),
         tensors=sent.tensors,
         notes=tuple(dict.fromkeys((*step.notes, *sent.notes, *warnings))),
