@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from shardspec.diagnostics.words import by_key
 from shardspec.ir.spec import Mesh, PartitionSpec
-from shardspec.ir.step import Collective, Phase, Place, StepArray, StepOp
+from shardspec.ir.step import Collective, Phase, Place, Reshard, StepArray, StepOp
 
 _Key = tuple[Place, Phase, str, float]
 
@@ -35,21 +35,42 @@ def as_shared(
 
 
 def as_read(sent: Collective, propagated: Sequence[StepOp], shared: Sequence[StepOp]) -> Collective:
-    """Return a collective without the axes that its array is split by again, where it is not.
+    """Return a collective whose array is read by the products that devices compute whole.
 
-    A product that each device computes whole reads the array whole.
+    They read whole what the propagation splits once more for them. Who shares the work of all that
+    reads it is not known then.
 
     Args:
       shared: the same operations, as the program shares them.
     """
     reshard = sent.reshard
-    if reshard is None or not reshard.split_again:
+    if reshard is None or reshard.array is None:
         return sent
     pairs = zip(propagated, shared, strict=True)
-    lost = {op.at: {*op.mesh_axes} - {*other.mesh_axes} for op, other in pairs}
-    whole = {axis for at in reshard.works for axis in lost.get(at, ())}
-    again = tuple(axis for axis in reshard.split_again if axis not in whole)
-    return replace(sent, reshard=replace(reshard, split_again=again))
+    later = ((op, other) for op, other in pairs if op.at > reshard.at)
+    whole = {op.at: axes for op, other in later if (axes := _read_whole(reshard, op, other))}
+    if not whole:
+        return sent
+    again = set(reshard.split_again).difference(*whole.values())
+    read = replace(
+        reshard,
+        readers=tuple(sorted({*reshard.readers, *whole})),
+        works=tuple(sorted({*reshard.works, *whole})),
+        split_again=tuple(axis for axis in reshard.split_again if axis in again),
+        shared_over=None,
+    )
+    return replace(sent, reshard=read)
+
+
+def _read_whole(reshard: Reshard, op: StepOp, other: StepOp) -> set[str]:
+    """Return the mesh axes that split an array as it lay before, and no longer where it is read."""
+    found: set[str] = set()
+    for array, whole in zip(op.operands, other.operands, strict=True):
+        own = reshard.array
+        is_same = own is not None and (array.dtype, array.shape) == (own.dtype, own.shape)
+        if is_same and array.split == reshard.before and whole.split == reshard.after:
+            found |= {*array.split.mesh_axes} - {*whole.split.mesh_axes}
+    return found
 
 
 def _key(op: StepOp) -> _Key:
