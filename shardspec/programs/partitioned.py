@@ -14,7 +14,7 @@ from dataclasses import replace
 from shardspec.ir.spec import Target
 from shardspec.ir.step import StepArgument, Unknown
 from shardspec.programs.calls import Ref, calls_of, through
-from shardspec.programs.census import base, target_of
+from shardspec.programs.census import base, target_of, uncounted
 from shardspec.programs.groups import Slices, members_of
 from shardspec.programs.hlo import Computation, Instruction, Program
 from shardspec.programs.reading import ReadProgram
@@ -80,7 +80,8 @@ def expanded_first(program: ReadProgram) -> tuple[Unknown, ...]:
     for name, times in program.calls.times.items():
         body = program.calls.program.computations.get(name)
         for each in body.instructions.values() if body is not None else ():
-            if base(each.operation) in _EXPANDED and body is not None and _is_moved(body, each):
+            is_known = uncounted(each, crosses=False) is None and base(each.operation) in _EXPANDED
+            if is_known and body is not None and _is_moved(body, each):
                 place, phase = program.made(Ref(name, each.name))
                 what = target_of(each) or each.operation
                 unknown = Unknown(what, _EXPANDS, ("sends", "time"), place, phase, times)

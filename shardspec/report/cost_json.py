@@ -116,7 +116,7 @@ class Alive(NamedTuple):
     bytes: int
     phase: str
     place: Line | None
-    why: str | None
+    why: Annotated[str, OMITTED] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,7 +380,7 @@ def room_said(memory: StepMemory | Memory) -> str:
 
 def _alive(tensor: StepTensor) -> Alive:
     name, place = tensor.array.name or None, _line(tensor.place)
-    return Alive(str(tensor.array), name, tensor.bytes, tensor.phase, place, tensor.why or None)
+    return Alive(str(tensor.array), name, tensor.bytes, tensor.phase, place, tensor.why)
 
 
 def _time(time: StepTime, cost: Cost) -> Time:

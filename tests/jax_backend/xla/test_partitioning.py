@@ -128,8 +128,10 @@ def test_few_programs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "ended with 3" in refused(partitioned(b"a", 4))
 
 
-def test_one_device_has_no_partitioned_program() -> None:
-    assert refused(partitioned(module_of(1), 1)) == "a program for one device is not partitioned"
+def test_the_program_of_one_device_is_the_module() -> None:
+    found = program(partitioned(module_of(1), 1))
+    assert "all-reduce" not in found.text
+    assert "dot(" in found.text
 
 
 def test_a_module_that_is_none() -> None:
@@ -219,6 +221,7 @@ def test_a_process_that_nobody_wants_any_longer_is_ended(monkeypatch: pytest.Mon
 
 def test_a_program_that_is_cut_off_is_none(tmp_path: Path) -> None:
     (tmp_path / "dump").mkdir()
+    (tmp_path / "job.json").write_text('{"partitions": 4}')
     assert partitioned_text(tmp_path) == ""
     path = tmp_path / "dump" / "m.after_spmd-partitioning.txt"
     whole = len(PROGRAM.rstrip())
