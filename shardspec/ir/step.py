@@ -252,6 +252,7 @@ class Collective:
       rounds: of the innermost loop that it stands in.
       total_bytes: where loops around it do no more with what it sends than add it up: of all such
         totals in a step, on one device; else 0.
+      total_axes: those of its mesh axes that do not split that total.
       is_kept: whether the step gives that total back, and the next call goes on with it.
 
     Invariants:
@@ -276,6 +277,7 @@ class Collective:
     rounds: float = 1
     total_bytes: int = 0
     is_kept: bool = False
+    total_axes: tuple[str, ...] = ()
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -286,6 +288,11 @@ class Collective:
     def wire_bytes(self) -> int:
         """Return what one device sends in a step."""
         return round(self.wire_bytes_per_run * self.count)
+
+    @property
+    def is_added_up(self) -> bool:
+        """Say whether loops only add up what it sends, to a total that none of its axes splits."""
+        return bool(self.total_bytes) and set(self.mesh_axes) <= set(self.total_axes)
 
 
 #: What a step makes: gradients of parameters, what the backward pass reads, and everything else.

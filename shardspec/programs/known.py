@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from shardspec.diagnostics.words import by_key
-from shardspec.ir.step import Carried, Cause, CauseKind, Collective, Place, Step
+from shardspec.ir.step import Carried, Cause, CauseKind, Collective, CollectiveKind, Place, Step
 
 #: Returns why a mesh axis is on what is computed at a line; None where nothing there has it.
 CauseAt = Callable[[Place, str], Cause | None]
@@ -39,6 +39,7 @@ class Known:
     at_line: CauseAt = _nothing
     _at: dict[_Key, list[Collective]] = field(init=False)
     _of_size: dict[_Key, list[Collective]] = field(init=False)
+    _of_array: dict[tuple[str, CollectiveKind, Carried], list[Collective]] = field(init=False)
     _taken: Counter[int] = field(init=False, default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -47,6 +48,9 @@ class Known:
         sizes = by_key(((axis, each.place.file, each.wire_bytes), each) for axis, each in pairs)
         object.__setattr__(self, "_at", at)
         object.__setattr__(self, "_of_size", sizes)
+        named = (pair for pair in pairs if pair[1].carries.name)
+        arrays = by_key(((axis, each.kind, each.carries), each) for axis, each in named)
+        object.__setattr__(self, "_of_array", arrays)
 
     def explained(self, sent: Collective) -> Collective:
         """Return a collective with a cause for each mesh axis, and the reshard it belongs to."""
@@ -62,6 +66,9 @@ class Known:
             for axis, each in zip(sent.mesh_axes, causes, strict=True)
         )
         sent = replace(sent, because=because)
+        if like is not None and sent.kind is like.kind is CollectiveKind.ALL_REDUCE:
+            total, axes = like.total_bytes, like.total_axes
+            sent = replace(sent, total_bytes=total, total_axes=axes, is_kept=like.is_kept)
         if like is None or not _are_same(like, sent):
             return sent
         return replace(
@@ -70,8 +77,6 @@ class Known:
             forced_by=like.forced_by,
             is_written=like.is_written,
             reshard=like.reshard,
-            total_bytes=like.total_bytes,
-            is_kept=like.is_kept,
         )
 
     def with_forced(self, sent: Sequence[Collective]) -> list[Collective]:
@@ -118,10 +123,16 @@ class Known:
     def _like(self, sent: Collective, axis: str) -> Collective | None:
         """Return the collective at the same line that is most like another.
 
-        Of several alike, as with the gradients of one line, each is taken in turn.
+        Where none is at the line, as when XLA moves one out of a loop, it is one that does the same
+        to the same array. Of several alike, as with the gradients of one line, each is taken in
+        turn.
         """
         file, line = sent.place.file, sent.place.line
-        found = self._at.get((axis, file, line)) or self._of_size.get((axis, file, sent.wire_bytes))
+        found = (
+            self._at.get((axis, file, line))
+            or self._of_size.get((axis, file, sent.wire_bytes))
+            or self._of_array.get((axis, sent.kind, sent.carries))
+        )
         if not found:
             return None
         return max(found, key=lambda each: (*_likeness(each, sent), -self._taken[id(each)]))

@@ -173,7 +173,7 @@ lints: {SHD2: allow, SHD4: allow}
         '    q = jnp.einsum("ble,ehd->blhd", x, params["q"])\n'
         '    q = resolver.constrain(q, "batch length heads kv").reshape(512, 1024, 8, 8, 128)\n'
         '    k = jnp.einsum("ble,ehd->blhd", x, params["k"])\n'
-        '    return jnp.einsum("blkgd,bmkd->bkglm", q, k)'
+        '    return jnp.max(jnp.einsum("blkgd,bmkd->bkglm", q, k), axis=-1)'
     )
     lines = "".join(f"# {line}\n" for line in step.splitlines())
     (found,) = findings(lines + text)

@@ -18,7 +18,7 @@ _SCALES = frozenset(("stablehlo.multiply", "stablehlo.divide"))
 _FAR = 300
 
 
-def total_of(send: Send, fed: Mapping[int, int]) -> tuple[int, bool]:
+def total_of(send: Send, fed: Mapping[int, int]) -> tuple[int, bool, tuple[str, ...]]:
     """Return the bytes of what a sum is only added to, on one device in a step; 0 if more is done.
 
     Of several loops around it, that is the total of the outermost that does no more. Where the
@@ -28,18 +28,18 @@ def total_of(send: Send, fed: Mapping[int, int]) -> tuple[int, bool]:
       fed: the arguments of the function that its results take the place of in the next call.
 
     Returns:
-      The bytes, and whether the step gives the total back.
+      The bytes, whether the step gives the total back, and the axes that do not split the total.
     """
     if send.kind is not CollectiveKind.ALL_REDUCE or send.after is not None:
-        return 0, False
+        return 0, False, ()
     bodies = [body for body in send.node.body.outwards() if body.is_loop or body.owner is None]
     for body in bodies[::-1]:
         total = _total(send.result, body, fed)
         if total is not None:
-            is_whole = total.axes.keys().isdisjoint(send.names)
+            axes = tuple(name for name in send.names if name not in total.axes)
             count = 1 if body.owner is None else body.owner.count
-            return round(total.bytes * count) if is_whole else 0, body.owner is None
-    return 0, False
+            return round(total.bytes * count) if axes else 0, body.owner is None, axes
+    return 0, False, ()
 
 
 def _total(value: Value, loop: Body, fed: Mapping[int, int]) -> Value | None:

@@ -67,6 +67,7 @@ from shardspec.programs.hlo import program_of
 from shardspec.programs.known import Known
 from shardspec.programs.partitioned import expanded_first, rewritten
 from shardspec.programs.reading import read
+from shardspec.programs.shared import as_read, as_shared
 
 _BRANCHES = frozenset(("stablehlo.case", "stablehlo.if"))
 
@@ -130,13 +131,16 @@ def _with_sends(step: Step, blame: Blame, target: Target, made: Compiled | Diagn
         return replace(step, unknown=(*step.unknown, missing))
     lines = _Lines(blame)
     known = Known(step, lines.of_array, lines.at)
+    ops = as_shared(step.ops, sent.ops, target.mesh)
     told = known.with_forced([known.explained(each) for each in sent.collectives])
-    sends = [replace(each, at=_tick(known, each, step, sent)) for each in told]
+    read_by = [as_read(each, step.ops, ops) for each in told]
+    sends = [replace(each, at=_tick(known, each, step, sent)) for each in read_by]
     return replace(
         step,
-        ops=tuple(_as_partitioned(step, sent)),
+        ops=tuple(_as_partitioned(replace(step, ops=ops), sent)),
         collectives=tuple(sorted(sends, key=lambda each: each.at)),
         tensors=sent.tensors,
+        end=max((step.end, *(each.dies for each in sent.tensors))),
         notes=tuple(dict.fromkeys((*step.notes, *sent.notes, *warnings))),
         unknown=tuple(dict.fromkeys((*sent.unknown, *step.unknown))),
     )

@@ -83,7 +83,11 @@ def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each set of mesh axes over which a loop sums again and again."""
     for cost in context.costs:
         step = cost.step
-        sums = filter(_is_gradient, step.collectives) if step else ()
+        sums = (
+            each
+            for each in (step.collectives if step else ())
+            if step and _is_gradient(each) and each.wire_bytes > _once(each, step)
+        )
         key = attrgetter("axes", "is_written", "is_kept")
         for found in grouped(sums, key).values():
             saved = sum(each.wire_bytes - _once(each, step) for each in found) if step else 0
@@ -93,7 +97,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 def _is_gradient(each: Collective) -> bool:
     """Say whether it is a gradient of a weight, or a sum that the user wrote, and only added up."""
-    return bool(each.total_bytes) and (each.is_written or each.carries.kind == "gradient")
+    return each.is_added_up and (each.is_written or each.carries.kind == "gradient")
 
 
 def _once(each: Collective, step: Step) -> int:

@@ -88,8 +88,15 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 def _repeated(cost: Cost) -> Iterator[tuple[tuple[tuple[str, int], ...], StepOp]]:
     """Yield the products that are told of nowhere else, with what repeats them, and how often."""
-    told = {(op.at, each.cause.mesh_axis) for each in told_gathers(cost) for op in each.ops}
-    for op in cost.step.ops if cost.step else ():
+    gathers = told_gathers(cost)
+    told = {(op.at, each.cause.mesh_axis) for each in gathers for op in each.ops}
+    weights = {(each.collective.carries.name, each.cause.mesh_axis) for each in gathers}
+    ops = cost.step.ops if cost.step else ()
+    reads = (
+        (op, operand.name, axis) for op in ops for operand in op.operands for _, axis in weights
+    )
+    told |= {(op.at, axis) for op, name, axis in reads if name and (name, axis) in weights}
+    for op in ops:
         found = repeats(op, cost.plan.mesh)
         if op.kind in _PRODUCTS and found and not any((op.at, axis) in told for axis in found):
             yield tuple(found.items()), op

@@ -135,11 +135,11 @@ def _alike(cost: Cost) -> str | None:
             size % ways == 0 and 1 < ways < size for size in op.result.shard_shape
         ):
             saved += tensor.bytes * tensor.count * (1 - 1 / ways)
-            large = large or (tensor, idle)
+            large = large or (tensor, op.result, idle)
     if large is None or saved < held.total.bytes - (held.hbm_bytes or 0):
         return None
-    tensor, idle = large
-    name = tensor.array.name or str(tensor.array)
+    tensor, whole, idle = large
+    name = whole.name or str(whole)
     return (
         f"split {name}, {tensor.place}, over {listed(idle)}: their devices all make the same, and"
         " what is left fits by this count"

@@ -40,8 +40,13 @@ class IdleGather(NamedTuple):
 
     @property
     def is_weight(self) -> bool:
-        """Say whether a weight is gathered that the spec splits."""
-        return self.collective.carries.kind == "weight" and self.cause.attempt is not None
+        """Say whether a weight is gathered that the spec splits, for its own sake.
+
+        Where a constraint asks for a product whole, XLA may gather the weight of the product.
+        """
+        each = self.collective
+        is_own = each.forced_by is None or moved(each).name == each.carries.name
+        return each.carries.kind == "weight" and self.cause.attempt is not None and is_own
 
 
 def idle_gathers(cost: Cost) -> Iterator[IdleGather]:
