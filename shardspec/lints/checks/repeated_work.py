@@ -96,7 +96,10 @@ def _repeated(cost: Cost) -> Iterator[tuple[tuple[tuple[str, int], ...], StepOp]
         (op, operand.name, axis) for op in ops for operand in op.operands for _, axis in weights
     )
     told |= {(op.at, axis) for op, name, axis in reads if name and (name, axis) in weights}
+    sent = cost.step.collectives if cost.step else ()
+    forced = {(each.place, axis) for each in sent if each.forced_by for axis in each.mesh_axes}
     for op in ops:
+        told |= {(op.at, axis) for place, axis in forced if place == op.place}
         found = repeats(op, cost.plan.mesh)
         if op.kind in _PRODUCTS and found and not any((op.at, axis) in told for axis in found):
             yield tuple(found.items()), op
