@@ -5,6 +5,7 @@ The rules are those of `analysis.compiled_sends`, which says how each was found.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -183,12 +184,16 @@ def legs_apart(edit: Edit) -> None:
             edit.behind(each.name, _legs(edit, each, given, legs))
 
 
+_SENDS = re.compile(rf", {SENDS}=\d+")
+
+
 def _legs(
     edit: Edit, each: Instruction, given: HloArray, legs: list[compiled_sends.Leg]
 ) -> list[Instruction]:
     """Return a collective as several, one behind the other."""
     made: list[Instruction] = []
-    name = each.name
+    name, is_whole = each.name, bool(each.attribute(SENDS))
+    each = replace(each, attributes=_SENDS.sub("", each.attributes))
     for at, (kind, axes, payload) in enumerate(legs):
         ways = edit.target.mesh.ways(axes)
         sizes = (payload // ways if kind.traits.grows else payload, payload)
@@ -198,5 +203,8 @@ def _legs(
         part = form(f"{each.name}.part{at}", own, name)
         name = f"{each.name}.leg{at}"
         leg = replace(each, name=name, type=sent, operation=str(kind), operands=(part.name,))
+        if is_whole and kind is CollectiveKind.REDUCE_SCATTER:
+            wire_bytes = ring_bytes(CollectiveKind.ALL_REDUCE, payload, ways)
+            leg = replace(leg, attributes=f"{leg.attributes}, {SENDS}={wire_bytes}")
         made += [part, edit.over(leg, axes)]
     return [*made, form(f"{each.name}.whole", each.type, name)]
