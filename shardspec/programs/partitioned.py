@@ -42,8 +42,9 @@ def rewritten(program: Program, target: Target, arguments: Sequence[StepArgument
     calls = calls_of(program)
     if calls is None or program.entry is None:
         return program
-    is_gpu = target.hardware is not None and target.hardware.chip.platform == "gpu"
-    differs = {} if is_gpu else _differing(program, target, arguments)
+    platform = "cpu" if target.hardware is None else target.hardware.chip.platform
+    is_gpu, is_tpu = platform == "gpu", platform == "tpu"
+    differs = {} if not is_tpu else _differing(program, target, arguments)
     devices = program.partitions
     edits = {n: Edit(body, target, devices) for n, body in program.computations.items()}
     for name in reversed(calls.times):
@@ -56,16 +57,17 @@ def rewritten(program: Program, target: Target, arguments: Sequence[StepArgument
             sums.sums_once(edit)
         if outer is not None and loop is not None:
             sums.sums_after_loop(edit, outer, loop, are_narrow=is_gpu)
-        if not is_gpu:
+        if is_tpu:
             moves.gathers_joined(edit)
+        if not is_gpu:
             sums.sums_once(edit)
         if outer is not None and loop is not None:
             moves.moves_hoisted(edit, outer, loop)
-        moves.moves_narrowed(edit, is_tpu=not is_gpu)
-        if is_gpu:
-            sums.sums_scattered(edit, _RESHAPES)
-        else:
+        moves.moves_narrowed(edit, is_tpu=is_tpu)
+        if is_tpu:
             _as_libtpu(edit, differs)
+        else:
+            sums.sums_scattered(edit, _RESHAPES if is_gpu else PASSES)
     bodies = {name: edit.done() for name, edit in edits.items()}
     return replace(program, computations=bodies, entry=bodies[program.entry.name])
 

@@ -30,7 +30,7 @@ def total_of(send: Send, fed: Mapping[int, int]) -> tuple[int, bool, tuple[str, 
     Returns:
       The bytes, whether the step gives the total back, and the axes that do not split the total.
     """
-    if send.kind is not CollectiveKind.ALL_REDUCE or send.after is not None:
+    if send.kind is not CollectiveKind.ALL_REDUCE:
         return 0, False, ()
     bodies = [body for body in send.node.body.outwards() if body.is_loop or body.owner is None]
     for body in bodies[::-1]:

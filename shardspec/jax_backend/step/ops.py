@@ -1,10 +1,6 @@
-"""What a propagated program computes, and which of its values take memory from when to when.
+"""What a propagated program computes: what no compiler fuses away.
 
-Told of is what no compiler fuses away: contractions, lookups, sorts, kernels. Chains of operations
-element by element never exist in memory; what a contraction, a loop or a collective makes does. It
-is a floor of what is alive at once, and three rules bring it nearer to what libtpu reports: what
-two contractions read is kept; results take the memory of donated arguments; and a stack of weights
-that loops read slice by slice, narrowed, is narrowed whole, once and ahead of them.
+Contractions, lookups, sorts and kernels, each with its arrays, its FLOPs and its phase.
 """
 
 from __future__ import annotations
@@ -25,10 +21,6 @@ from shardspec.programs.products import Window, einsum, taps
 
 #: Custom calls that are marks in the program, and compute nothing.
 _MARKS = ("Sharding", "SPMD", "LayoutConstraint", "annotate", "MoveTo", "xla.sdy", "Unreduced")
-#: What reads whole arrays, which are kept for it.
-_READERS = ("einsum", "convolution")
-#: Fewer bytes than these are not told of.
-_LEAST_TENSOR_BYTES = 4096
 
 
 def set_phases(graph: Graph) -> None:

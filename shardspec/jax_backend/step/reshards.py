@@ -41,7 +41,7 @@ def reshard_of(send: Send, graph: Graph, name: str = "") -> Reshard | None:
         return None
     first, after = _first(node), _last(node).result
     before = first.operands[0]
-    ends = [after, *(_last_of(value) for value in send.merged)]
+    ends = [after]
     readers = dict.fromkeys(at for value in ends for at in _readers(value))
     again = frozenset.intersection(*map(_sliced_over, ends))
     works = _works(ends)
@@ -141,10 +141,6 @@ def _last(node: Node) -> Node:
     while len(node.result.users) == 1 and _goes_on(node, node.result.users[0]):
         node = node.result.users[0]
     return node
-
-
-def _last_of(value: Value) -> Value:
-    return value if value.made_by is None else _last(value.made_by).result
 
 
 def _goes_on(node: Node, after: Node) -> bool:

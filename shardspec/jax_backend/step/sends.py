@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 from shardspec.ir.collectives import IN_SHARDY, IN_STABLEHLO, CollectiveKind, ring_bytes
@@ -29,8 +29,6 @@ class Send:
       source: the value that is sent.
       payload_bytes: as `ring_bytes` takes them.
       wire_bytes: what one device sends each time it runs.
-      merged: the results of equal ones that this one stands for.
-      after: the loop that it is done behind, although it stands in it.
     """
 
     kind: CollectiveKind
@@ -40,13 +38,11 @@ class Send:
     payload_bytes: int
     wire_bytes: int
     is_written: bool = False
-    merged: list[Value] = field(default_factory=list)
-    after: Node | None = None
 
     @property
     def count(self) -> float:
         """Return how often it runs in a step."""
-        return (self.node if self.after is None else self.after).count
+        return self.node.count
 
     @property
     def ways(self) -> int:
@@ -62,12 +58,6 @@ class Send:
     def names(self) -> tuple[str, ...]:
         """Return its mesh axes."""
         return tuple(dict.fromkeys(axis.name for axis in self.axes))
-
-    def over(self, kind: CollectiveKind, axes: tuple[Axis, ...], payload_bytes: int) -> Send:
-        """Return it as another kind, over some of its axes."""
-        ways = math.prod(axis.size for axis in axes)
-        wire = ring_bytes(kind, payload_bytes, ways)
-        return replace(self, kind=kind, axes=axes, payload_bytes=payload_bytes, wire_bytes=wire)
 
 
 def sends_of(graph: Graph) -> list[Send]:
