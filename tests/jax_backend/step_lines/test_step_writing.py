@@ -310,7 +310,7 @@ REAL = [
 def test_examples_without_their_code_cost_what_they_do_with_it(
     name: str, target: str, function: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """FLOPs, bytes by mesh axis, and memory but for an optimizer that no `state:` tells of."""
+    """FLOPs and bytes by mesh axis; memory, a floor, but for an optimizer that `state:` tells."""
     monkeypatch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
     file = EXAMPLES / f"{name}.yaml"
     spec, _ = pipeline.load_path(str(file))
@@ -324,7 +324,7 @@ def test_examples_without_their_code_cost_what_they_do_with_it(
     alone = stated(text, target, found.fields, str(file))
     same(alone, cost)
     if name != "llama-3-8b-decode":
-        assert _held(alone) == pytest.approx(_held(cost), rel=0.07 if name == "vit-b-16" else 0.05)
+        assert 0.75 * _held(cost) <= _held(alone) <= 1.07 * _held(cost)
 
 
 def _held(cost: Cost) -> int:
