@@ -67,7 +67,7 @@ from shardspec.diagnostics import Diagnostic, codes, labels_at, quote
 from shardspec.diagnostics.words import counted, grouped, listed, percent
 from shardspec.ir.step import CollectiveKind, Place, Step, StepOp
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.steps import op_lines, repeats, told_gathers, wasted_flops
+from shardspec.lints.evidence.steps import moved, op_lines, repeats, told_gathers, wasted_flops
 
 _PRODUCTS = ("einsum", "convolution")
 
@@ -96,13 +96,19 @@ def _repeated(cost: Cost) -> Iterator[tuple[tuple[tuple[str, int], ...], StepOp]
         (op, operand.name, axis) for op in ops for operand in op.operands for _, axis in weights
     )
     told |= {(op.at, axis) for op, name, axis in reads if name and (name, axis) in weights}
-    sent = cost.step.collectives if cost.step else ()
-    forced = {(each.place, axis) for each in sent if each.forced_by for axis in each.mesh_axes}
+    told |= {(op.at, axis) for op in ops for axis in _asked_whole(cost, op)}
     for op in ops:
-        told |= {(op.at, axis) for place, axis in forced if place == op.place}
         found = repeats(op, cost.plan.mesh)
         if op.kind in _PRODUCTS and found and not any((op.at, axis) in told for axis in found):
             yield tuple(found.items()), op
+
+
+def _asked_whole(cost: Cost, op: StepOp) -> Iterator[str]:
+    """Yield the mesh axes over which a constraint asks for the result of a product whole."""
+    for each in cost.step.collectives if cost.step else ():
+        is_own = (each.place, moved(each).shape) == (op.place, op.result.shape)
+        if each.forced_by is not None and is_own:
+            yield from each.mesh_axes
 
 
 def _finding(
