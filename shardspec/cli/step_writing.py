@@ -79,13 +79,12 @@ def _traced(name: str, plan: ShardingPlan, request: Request) -> tuple[WrittenSte
     paths = [each.path for each in plan.arrays if not each.is_state]
 
     def both(resolver: Resolver, call: Call, tell: Tell) -> tuple[WrittenStep, Step]:
-        from shardspec.jax_backend.step.reading import step_of_traced
-        from shardspec.jax_backend.step.trace import traced
+        from shardspec.jax_backend.step.reading import traced_step
         from shardspec.jax_backend.step_lines.writing import written_step
 
-        found = traced(resolver, call.function, call.args, call.kwargs)
+        found, step = traced_step(resolver, call.function, call.args, call.kwargs)
         tell("naming what it computes")
-        return written_step(resolver, found, paths), step_of_traced(resolver, found)
+        return written_step(resolver, found, paths), step
 
     return with_step(name, plan.spec, plan.target.name, request, both)
 

@@ -12,7 +12,7 @@ from shardspec.programs.peak import FAST_BYTES, Held, Peak, peak_of
 from shardspec.programs.peak_kernels import Platform
 from shardspec.programs.products import kind_of
 
-#: Fewer bytes than these are not told of.
+#: Smaller values are left out.
 _LEAST_BYTES = 4096
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from shardspec.diagnostics.words import by_key
 from shardspec.ir.step import Carried, Cause, CauseKind, Collective, CollectiveKind, Place, Step
@@ -18,39 +18,33 @@ from shardspec.ir.step import Carried, Cause, CauseKind, Collective, CollectiveK
 CauseAt = Callable[[Place, str], Cause | None]
 #: Returns why a mesh axis is on the array that is carried; None where that is not known.
 CauseOf = Callable[[Carried, str], Cause | None]
-_Key = tuple[str, str, int]
 
 
 def _nothing(of: object, axis: str) -> None:
     """Know no cause."""
 
 
-@dataclass(frozen=True, slots=True)
 class Known:
-    """The collectives of a propagated step, by line and by size.
+    """The collectives of a propagated step, by line, by size and by array."""
 
-    Attributes:
-      of_array: asked where no collective at the line has the axis.
-      at_line: asked last.
-    """
+    def __init__(
+        self, step: Step, of_array: CauseOf = _nothing, at_line: CauseAt = _nothing
+    ) -> None:
+        """Sort the collectives.
 
-    step: Step
-    of_array: CauseOf = _nothing
-    at_line: CauseAt = _nothing
-    _at: dict[_Key, list[Collective]] = field(init=False)
-    _of_size: dict[_Key, list[Collective]] = field(init=False)
-    _of_array: dict[tuple[str, CollectiveKind, Carried], list[Collective]] = field(init=False)
-    _taken: Counter[int] = field(init=False, default_factory=Counter)
-
-    def __post_init__(self) -> None:
-        pairs = [(axis, each) for each in self.step.collectives for axis in each.mesh_axes]
-        at = by_key(((axis, each.place.file, each.place.line), each) for axis, each in pairs)
-        sizes = by_key(((axis, each.place.file, each.wire_bytes), each) for axis, each in pairs)
-        object.__setattr__(self, "_at", at)
-        object.__setattr__(self, "_of_size", sizes)
+        Args:
+          of_array: asked where no collective at the line has the axis.
+          at_line: asked last.
+        """
+        self.step, self.of_array, self.at_line = step, of_array, at_line
+        pairs = [(axis, each) for each in step.collectives for axis in each.mesh_axes]
+        self._at = by_key(((axis, each.place.file, each.place.line), each) for axis, each in pairs)
+        self._of_size = by_key(
+            ((axis, each.place.file, each.wire_bytes), each) for axis, each in pairs
+        )
         named = (pair for pair in pairs if pair[1].carries.name)
-        arrays = by_key(((axis, each.kind, each.carries), each) for axis, each in named)
-        object.__setattr__(self, "_of_array", arrays)
+        self._of_array = by_key(((axis, each.kind, each.carries), each) for axis, each in named)
+        self._taken: Counter[int] = Counter()
 
     def explained(self, sent: Collective) -> Collective:
         """Return a collective with a cause for each mesh axis, and the reshard it belongs to."""

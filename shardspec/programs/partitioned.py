@@ -50,19 +50,18 @@ def rewritten(program: Program, target: Target, arguments: Sequence[StepArgument
     for name in reversed(calls.times):
         edit, site = edits[name], calls.sites.get(name)
         is_loop = site is not None and site.caller.attribute("body") == name
-        outer = edits[site.ref.computation] if site is not None and is_loop else None
-        loop = site.caller if site is not None else None
+        around = (edits[site.ref.computation], site.caller) if site and is_loop else None
         if is_gpu:
             sums.sums_split(edit)
             sums.sums_once(edit)
-        if outer is not None and loop is not None:
-            sums.sums_after_loop(edit, outer, loop, are_narrow=is_gpu)
+        if around is not None:
+            sums.sums_after_loop(edit, *around, are_narrow=is_gpu)
         if is_tpu:
             moves.gathers_joined(edit)
         if not is_gpu:
             sums.sums_once(edit)
-        if outer is not None and loop is not None:
-            moves.moves_hoisted(edit, outer, loop)
+        if around is not None:
+            moves.moves_hoisted(edit, *around)
         moves.moves_narrowed(edit, is_tpu=is_tpu)
         if is_tpu:
             _as_libtpu(edit, differs)

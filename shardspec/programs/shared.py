@@ -8,6 +8,7 @@ Products that XLA writes otherwise are left as the propagation has them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -32,6 +33,38 @@ def as_shared(
         _taken(op, left, mesh, is_same=False) or op if one is None else one
         for op, one in zip(propagated, found, strict=True)
     )
+
+
+def with_flops(ops: Sequence[StepOp], partitioned: Sequence[StepOp]) -> tuple[StepOp, ...]:
+    """Return operations with the FLOPs that the partitioned program has at their line.
+
+    Products that XLA writes otherwise are still computed there.
+    """
+    own, flops = _by_line(ops), _by_line(partitioned)
+    lines = {line: flops[line] / own[line] for line in own if own[line] > 0 < flops[line]}
+    ratios = (lines.get(_line(op), 1.0) if op.place.is_known else 1.0 for op in ops)
+    return tuple(
+        op
+        if abs(ratio - 1) < _EQUAL
+        else replace(op, flops=round(op.flops * ratio), useful=op.useful / max(1.0, ratio))
+        for op, ratio in zip(ops, ratios, strict=True)
+    )
+
+
+#: FLOPs that differ by less than this share are the same.
+_EQUAL = 0.01
+
+
+def _line(op: StepOp) -> tuple[str, int, Phase]:
+    return op.place.file, op.place.line, op.phase
+
+
+def _by_line(ops: Iterable[StepOp]) -> Counter[tuple[str, int, Phase]]:
+    """Return FLOPs by line and phase."""
+    found: Counter[tuple[str, int, Phase]] = Counter()
+    for op in ops:
+        found[_line(op)] += round(op.flops * op.count)
+    return found
 
 
 def as_read(sent: Collective, propagated: Sequence[StepOp], shared: Sequence[StepOp]) -> Collective:

@@ -108,26 +108,18 @@ SOFTMAX = f"""
 """
 
 
+def reasons(text: str, platform: Platform) -> dict[str, str]:
+    """Return why each value of a program is in memory."""
+    values = peak(entry(text), platform).values
+    return {each.instruction.name: each.why for each in values if each.instruction}
+
+
 def test_costly_value_is_stored_where_a_sum_and_another_kernel_read_it() -> None:
     saved = f"ROOT %t = ({BIG}, f32[512]{{0}}, {BIG}) tuple(%o, %s, %e)"
-    why = {
-        each.instruction.name: each.why
-        for each in peak(entry(SOFTMAX + saved), "tpu").values
-        if each.instruction
-    }
-    assert why["e"] == "is a result"
+    assert reasons(SOFTMAX + saved, "tpu")["e"] == "is a result"
     kept = f"%m = {BIG} multiply(%e, %o)\nROOT %t = ({BIG}, f32[512]{{0}}) tuple(%m, %s)"
-    why = {
-        each.instruction.name: each.why
-        for each in peak(entry(SOFTMAX + kept), "tpu").values
-        if each.instruction
-    }
-    assert why["e"] == "exponential, read by 3 kernels"
-    assert "e" not in {
-        each.instruction.name
-        for each in peak(entry(SOFTMAX + kept), "gpu").values
-        if each.instruction
-    }
+    assert reasons(SOFTMAX + kept, "tpu")["e"] == "exponential, read by 3 kernels"
+    assert "e" not in reasons(SOFTMAX + kept, "gpu")
 
 
 def test_softmax_between_two_products_is_one_kernel_on_a_tpu() -> None:

@@ -179,12 +179,14 @@ class Graph:
     Attributes:
       regions: each `shard_map` by the name that origins know it by.
       end: the last tick.
+      module: whose operations the nodes have; they are gone once it is.
     """
 
     main: Body
     regions: dict[str, Node]
     end: int
     sizes: dict[str, int]
+    module: Any
 
     def nodes(self) -> Iterator[Node]:
         """Yield every operation, in the order of the program."""
@@ -243,7 +245,7 @@ class _Reader:
             value.argument = at
             body.arguments.append(value)
         self.walk(block, body, Located("", located("loc(unknown)").place))
-        return Graph(body, self.regions, self.clock, self.sizes)
+        return Graph(body, self.regions, self.clock, self.sizes, module)
 
     def walk(self, block: Any, body: Body, outer: Located) -> None:
         """Read the operations of a block into a body."""

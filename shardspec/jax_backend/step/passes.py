@@ -13,7 +13,6 @@ from typing import Any
 
 from jax.interpreters import mlir
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
 from shardspec.diagnostics import ShardspecError, codes
@@ -45,20 +44,6 @@ def bytecode_of(module: Any) -> bytes:
     with module.context:
         module.operation.write_bytecode(buffer)
     return buffer.getvalue()
-
-
-def partitionable(module: Any) -> bytes:
-    """Return a module as bytecode for XLA's partitioner, which knows neither `erf` nor `top_k`.
-
-    Compilers of TPUs and GPUs expand these before they partition: `erf` works by element, and the
-    largest elements are those of a sorted array.
-    """
-    if not any(op.name in _EXPANDED for op in operations(module.operation)):
-        return bytecode_of(module)
-    copy = copy_of(module)
-    with copy.context:
-        _expand(copy.operation)
-    return bytecode_of(copy)
 
 
 def copy_of(module: Any) -> Any:
@@ -203,10 +188,6 @@ def _respell(block: Any) -> None:
                 _respell(inner)
 
 
-#: Operations that compilers expand before they partition.
-_EXPANDED = frozenset(("chlo.erf", "chlo.erfc", "chlo.top_k"))
-
-
 def operations(op: Any) -> Iterator[Any]:
     """Yield all operations inside of one."""
     for region in op.regions:
@@ -214,38 +195,6 @@ def operations(op: Any) -> Iterator[Any]:
             for each in list(block.operations):
                 yield from operations(each.operation)
                 yield each.operation
-
-
-def _expand(module: Any) -> None:
-    for op in operations(module):
-        if op.name == "chlo.top_k":
-            _sort(op)
-        elif op.name in _EXPANDED:
-            become(op, "stablehlo.tanh", [op.operands[0]])
-
-
-def _sort(op: Any) -> None:
-    """Replace the largest elements by the first ones of a sorted array."""
-    given = op.operands[0]
-    kind, numbers = given.type, ir.IntegerType.get_signless(32)
-    last = len(kind.shape) - 1
-    with ir.InsertionPoint(op), op.location:
-        indices = ir.RankedTensorType.get(kind.shape, numbers)
-        made = stablehlo.SortOp([kind, indices], [given, stablehlo.iota(indices, last)])
-        made.attributes["dimension"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), last)
-        scalars = [ir.RankedTensorType.get([], each) for each in (kind.element_type, numbers)]
-        types = [scalars[0]] * 2 + [scalars[1]] * 2
-        block = made.regions[0].blocks.append(*types, arg_locs=[op.location] * 4)
-        with ir.InsertionPoint(block):
-            order = stablehlo.ComparisonDirectionAttr.get("GT")
-            left, right = list(block.arguments)[:2]
-            larger = stablehlo.compare(left, right, comparison_direction=order)
-            stablehlo.return_([larger])
-        for old, new in zip(op.results, made.results, strict=True):
-            ends = [*kind.shape[:-1], old.type.shape[-1]]
-            cut = stablehlo.slice(new, [0] * len(ends), ends, [1] * len(ends))
-            old.replace_all_uses_with(cut)
-    op.erase()
 
 
 #: What may do no more than that, by how many operands it then has.

@@ -8,7 +8,6 @@ is what is sent, and the step says so.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,11 +21,9 @@ from shardspec.ir.step import (
     Cause,
     CauseKind,
     Collective,
-    Phase,
     Place,
     Step,
     StepArgument,
-    StepOp,
     Unknown,
 )
 from shardspec.jax_backend.step.added import total_of
@@ -51,8 +48,8 @@ from shardspec.jax_backend.step.graph import (
 from shardspec.jax_backend.step.ops import flops_of, ops_of, set_phases
 from shardspec.jax_backend.step.passes import (
     NAMED_AFTER,
+    bytecode_of,
     copy_of,
-    partitionable,
     prepared,
     propagated,
 )
@@ -61,13 +58,13 @@ from shardspec.jax_backend.step.returned import returned
 from shardspec.jax_backend.step.sends import Send, sends_of
 from shardspec.jax_backend.step.trace import Given, Layouts, Resolving, Traced, traced
 from shardspec.jax_backend.xla.cache import Compiled
-from shardspec.jax_backend.xla.partitioning import Partitioning, partitioned
+from shardspec.jax_backend.xla.partitioning import Partitioning
 from shardspec.programs.held import held_values
 from shardspec.programs.hlo import program_of
 from shardspec.programs.known import Known
 from shardspec.programs.partitioned import expanded_first, rewritten
 from shardspec.programs.reading import read
-from shardspec.programs.shared import as_read, as_shared
+from shardspec.programs.shared import as_read, as_shared, with_flops
 
 _BRANCHES = frozenset(("stablehlo.case", "stablehlo.if"))
 
@@ -87,38 +84,21 @@ def step_of(
     Raises:
       ShardspecError: the spec does not lay out an argument, or this jaxlib lacks a pass.
     """
+    return traced_step(resolver, function, args, kwargs)[1]
+
+
+def traced_step(
+    resolver: Resolving, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[Traced, Step]:
+    """Return a lowered function, and the step that it is; see `step_of`.
+
+    The partitioner gets ready while the function is traced, and works while Shardy propagates.
+    """
     with Partitioning(resolver.target.mesh.device_count) as partitioning:
         found = traced(resolver, function, args, kwargs)
-        partitioning.give(partitionable(found.module))
-        return step_of_traced(resolver, found, partitioning)
-
-
-def step_of_traced(
-    resolver: Resolving, found: Traced, partitioning: Partitioning | None = None
-) -> Step:
-    """Return the step that a lowered function is.
-
-    Args:
-      partitioning: one that has begun with the function's module.
-
-    Raises:
-      ShardspecError: this jaxlib lacks a pass.
-    """
-    sizes = resolver.target.mesh.sizes
-    constraints: dict[str, Constraint] = {}
-    module = copy_of(found.module)
-    prepared(module)
-    for name in propagated(module):
-        if name == NAMED_AFTER:
-            constraints = constraints_of(module, sizes)
-    graph = graph_of(module, sizes)
-    step, blame = _propagated(resolver, found, graph, constraints)
-    if partitioning is None:
-        count = resolver.target.mesh.device_count
-        made = partitioned(partitionable(found.module), count)
-    else:
-        made = partitioning.result()
-    return _with_sends(step, blame, resolver.target, made)
+        partitioning.give(bytecode_of(found.module))
+        step, blame = _propagated(resolver, found)
+        return found, _with_sends(step, blame, resolver.target, partitioning.result())
 
 
 def _with_sends(step: Step, blame: Blame, target: Target, made: Compiled | Diagnostic) -> Step:
@@ -137,7 +117,7 @@ def _with_sends(step: Step, blame: Blame, target: Target, made: Compiled | Diagn
     sends = [replace(each, at=_tick(known, each, step, sent)) for each in read_by]
     return replace(
         step,
-        ops=tuple(_as_partitioned(replace(step, ops=ops), sent)),
+        ops=with_flops(ops, sent.ops),
         collectives=tuple(sorted(sends, key=lambda each: each.at)),
         tensors=sent.tensors,
         end=max((step.end, *(each.dies for each in sent.tensors))),
@@ -155,35 +135,6 @@ def _partitioned(made: Compiled, step: Step, target: Target) -> Step | Diagnosti
     unknown = (*found.step.unknown, *expanded_first(found))
     tensors = held_values(program, target, step.arguments)
     return replace(found.step, unknown=unknown, tensors=tensors)
-
-
-def _as_partitioned(step: Step, made: Step) -> Iterator[StepOp]:
-    """Yield the operations of a step with the FLOPs that the partitioned program has at their line.
-
-    Where XLA gathers an operand that Shardy takes for split, every device computes more.
-    """
-    own, flops = _by_line(step), _by_line(made)
-    for op in step.ops:
-        line = (op.place.file, op.place.line, op.phase)
-        is_told = op.place.is_known and own[line] > 0 and flops[line] > 0
-        ratio = flops[line] / own[line] if is_told else 1.0
-        if abs(ratio - 1) < _EQUAL:
-            yield op
-        else:
-            flops_here, useful = round(op.flops * ratio), op.useful / max(1.0, ratio)
-            yield replace(op, flops=flops_here, useful=useful)
-
-
-def _by_line(step: Step) -> Counter[tuple[str, int, Phase]]:
-    """Return the FLOPs of a step by line and phase."""
-    found: Counter[tuple[str, int, Phase]] = Counter()
-    for op in step.ops:
-        found[op.place.file, op.place.line, op.phase] += round(op.flops * op.count)
-    return found
-
-
-#: FLOPs that differ by less than this share are the same.
-_EQUAL = 0.01
 
 
 def _tick(known: Known, sent: Collective, step: Step, made: Step) -> int:
@@ -229,10 +180,9 @@ class _Lines:
         return min(causes, key=plainness, default=None)
 
 
-def _propagated(
-    resolver: Resolving, found: Traced, graph: Graph, constraints: dict[str, Constraint]
-) -> tuple[Step, Blame]:
+def _propagated(resolver: Resolving, found: Traced) -> tuple[Step, Blame]:
     """Return the step as Shardy's propagation has it, and why."""
+    graph, constraints = _graph(found, resolver.target.mesh.sizes)
     set_phases(graph)
     notes = [*found.notes, *_unnamed(resolver, found), *_unbounded(graph)]
     target = resolver.target
@@ -259,6 +209,21 @@ def _propagated(
         found.wrong_sums,
     )
     return step, blame
+
+
+def _graph(found: Traced, sizes: dict[str, int]) -> tuple[Graph, dict[str, Constraint]]:
+    """Return the program that Shardy has propagated through, and the constraints in it.
+
+    Raises:
+      ShardspecError: this jaxlib lacks a pass.
+    """
+    constraints: dict[str, Constraint] = {}
+    module = copy_of(found.module)
+    prepared(module)
+    for name in propagated(module):
+        if name == NAMED_AFTER:
+            constraints = constraints_of(module, sizes)
+    return graph_of(module, sizes), constraints
 
 
 def _unbounded(graph: Graph) -> Iterator[str]:

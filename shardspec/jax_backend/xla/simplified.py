@@ -10,6 +10,7 @@ from typing import Any
 
 from jax.interpreters import mlir
 from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
 
 from shardspec.jax_backend.step.passes import (
     become,
@@ -34,6 +35,8 @@ def simplified(module: bytes) -> bytes:
     - `convert(reshape(a))` becomes `reshape(convert(a))` where it makes `a` narrower, and a reshape
       that another one undoes is dropped: what a scan keeps of a weight is then sharded as the
       weight is.
+    - `erf` and `top_k`, which only the CPU's partitioner sees, become an operation by element and
+      the first elements of a sorted array.
 
     Source: dumps of the passes of libtpu 0.0.52 and of XLA:GPU in jaxlib 0.10.2 (`algsimp`,
     `convert-mover`), which run ahead of `spmd-partitioning`.
@@ -117,4 +120,40 @@ def _merge(reshape: Any) -> None:
         reshape.erase()
 
 
-_CHANGES = ((_SCATTER, _start_with_sum), (_CONVERT, _convert_first), (_RESHAPE, _merge))
+def _sort(op: Any) -> None:
+    """Replace the largest elements by the first ones of a sorted array."""
+    given = op.operands[0]
+    kind, numbers = given.type, ir.IntegerType.get_signless(32)
+    last = len(kind.shape) - 1
+    with ir.InsertionPoint(op), op.location:
+        indices = ir.RankedTensorType.get(kind.shape, numbers)
+        made = stablehlo.SortOp([kind, indices], [given, stablehlo.iota(indices, last)])
+        made.attributes["dimension"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), last)
+        scalars = [ir.RankedTensorType.get([], each) for each in (kind.element_type, numbers)]
+        types = [scalars[0]] * 2 + [scalars[1]] * 2
+        block = made.regions[0].blocks.append(*types, arg_locs=[op.location] * 4)
+        with ir.InsertionPoint(block):
+            order = stablehlo.ComparisonDirectionAttr.get("GT")
+            left, right = list(block.arguments)[:2]
+            larger = stablehlo.compare(left, right, comparison_direction=order)
+            stablehlo.return_([larger])
+        for old, new in zip(op.results, made.results, strict=True):
+            ends = [*kind.shape[:-1], old.type.shape[-1]]
+            cut = stablehlo.slice(new, [0] * len(ends), ends, [1] * len(ends))
+            old.replace_all_uses_with(cut)
+    op.erase()
+
+
+def _by_element(op: Any) -> None:
+    """Replace an operation by one that works by element, too, and that the partitioner knows."""
+    become(op, "stablehlo.tanh", [op.operands[0]])
+
+
+_CHANGES = (
+    ("chlo.erf", _by_element),
+    ("chlo.erfc", _by_element),
+    ("chlo.top_k", _sort),
+    (_SCATTER, _start_with_sum),
+    (_CONVERT, _convert_first),
+    (_RESHAPE, _merge),
+)

@@ -14,8 +14,8 @@ from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.ir.step import Place, Step, StepArgument, wire_bytes
 from shardspec.jax_backend.mesh import need_devices
 from shardspec.jax_backend.step.passes import bytecode_of
-from shardspec.jax_backend.step.reading import step_of_traced
-from shardspec.jax_backend.step.trace import Resolving, lowered_here, traced
+from shardspec.jax_backend.step.reading import traced_step
+from shardspec.jax_backend.step.trace import Resolving, lowered_here
 from shardspec.jax_backend.xla import compiling
 from shardspec.jax_backend.xla.cache import Compiled
 from shardspec.jax_backend.xla.compiling import Compile, Compiling, Tell
@@ -49,9 +49,8 @@ def lowered(
     Raises:
       ShardspecError: the step cannot be traced.
     """
-    found = traced(resolver, function, args, dict(kwargs or {}))
-    module = bytecode_of(found.module)
-    return Lowered(step_of_traced(resolver, found), module)
+    found, step = traced_step(resolver, function, args, dict(kwargs or {}))
+    return Lowered(step, bytecode_of(found.module))
 
 
 def cost_by(cost: Cost, made: Compiled, arguments: Sequence[StepArgument]) -> Cost:

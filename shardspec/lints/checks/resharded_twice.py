@@ -135,7 +135,7 @@ def _finding(cost: Cost, step: Step, found: Sequence[_Detour]) -> Diagnostic:
         f"{steps.moved(first)} is moved from {reshard.before} to {reshard.after} at"
         f" {place}, and {then} before anything reads it: {steps.per_step(saved)} in vain",
         labels_at(*steps.spans_of(parts)),
-        (*steps.sent_lines(move for each in found for move in (*each.first, *each.onward)),),
+        steps.sent_lines(move for each in found for move in (*each.first, *each.onward)),
         f"constrain it at {place} to {last}, as it is read, or not at all",
         target=cost.target.name,
     )

@@ -139,7 +139,7 @@ def reshards(step: steps.Step) -> Iterator[tuple[steps.Reshard, tuple[steps.Coll
 
 
 def moved(each: steps.Collective) -> steps.StepArray:
-    """Return the array that a collective makes lie otherwise, whatever XLA sends for it."""
+    """Return the array that a reshard moves, whatever XLA sends for it."""
     own = None if each.reshard is None else each.reshard.array
     return each.array if own is None else own
 

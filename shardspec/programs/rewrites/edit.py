@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from shardspec.ir.collectives import IN_HLO
 from shardspec.ir.spec import Target
 from shardspec.programs.calls import calls_of
-from shardspec.programs.groups import Members, Slices, members_of
+from shardspec.programs.groups import Members, Slices, members_of, together
 from shardspec.programs.hlo import Computation, HloArray, Instruction, Program, number
 from shardspec.programs.reading import SENDS
 
@@ -84,6 +84,10 @@ class Edit:
     def members(self, each: Instruction) -> Members | None:
         """Return who takes part in a collective; None where that cannot be read."""
         return members_of(each, self._slices)
+
+    def together(self, each: Instruction) -> Hashable:
+        """Return what collectives over the same devices have in common."""
+        return together(each, len(self._slices.devices))
 
     def ways(self, each: Instruction) -> int:
         """Return how many devices are in a group of a collective; 0 where that is not known."""

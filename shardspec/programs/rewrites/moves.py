@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 from shardspec.analysis import compiled_sends
@@ -116,7 +117,7 @@ def gathers_once(edit: Edit) -> None:
                 edit.put(form(each.name, each.type, first[key]))
 
 
-def _joined(edit: Edit, each: Instruction) -> object:
+def _joined(edit: Edit, each: Instruction) -> Hashable:
     """Return what has to be alike of the devices that equal gathers join.
 
     XLA orders them by the dimension that it splits a product by first. libtpu does not mind where
@@ -127,7 +128,7 @@ def _joined(edit: Edit, each: Instruction) -> object:
     if members is not None and compiled_sends.has_ring(
         len(members.axes(edit.target.mesh)), members.ways, longest
     ):
-        return frozenset(map(frozenset, members.groups))
+        return edit.together(each)
     return devices_of(each)
 
 

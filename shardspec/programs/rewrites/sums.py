@@ -13,7 +13,6 @@ from shardspec.programs.rewrites.edit import (
     SCATTER,
     SUM,
     Edit,
-    devices_of,
     form,
     typed,
 )
@@ -115,15 +114,8 @@ def _carried_on(
         sliced[names[0]] = tuple(n for n in each.operands[1:] if not _constant(edit, n))
     if each.operation not in _ADDS:
         return groups[0]
-    are_alike = len({(_groups(edit, name), sliced.get(name)) for name in names}) == 1
+    are_alike = len({(edit.together(edit.by_name[name]), sliced.get(name)) for name in names}) == 1
     return tuple(names) if are_alike and len(set(each.operands)) == 2 else ()
-
-
-def _groups(edit: Edit, name: str) -> object:
-    """Return what equal sums over the same devices have in common."""
-    each = edit.by_name[name]
-    members = edit.members(each)
-    return devices_of(each) if members is None else frozenset(map(frozenset, members.groups))
 
 
 def sums_after_loop(edit: Edit, outer: Edit, loop: Instruction, *, are_narrow: bool) -> None:

@@ -19,8 +19,7 @@ from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.spec_step import stated_step
 from shardspec.ir.spec import Spec
 from shardspec.jax_backend.resolver import Resolver
-from shardspec.jax_backend.step.reading import step_of_traced
-from shardspec.jax_backend.step.trace import traced
+from shardspec.jax_backend.step.reading import traced_step
 from shardspec.jax_backend.step_lines.writing import WrittenStep, written_step
 from shardspec.language.yaml_text.printer import print_yaml
 
@@ -140,14 +139,14 @@ def params_of(*, is_scanned: bool) -> dict[str, Any]:
 def written(
     spec: Spec, target: str, made: Callable[[Resolver], tuple[Any, tuple[Any, ...]]]
 ) -> tuple[WrittenStep, Cost]:
-    """Return the lines of a function, and what it costs by Shardy."""
+    """Return the lines of a function, and what it costs."""
     resolver = Resolver(spec, target, devices="abstract")
     function, args = made(resolver)
-    found = traced(resolver, function, args, {})
+    found, step = traced_step(resolver, function, args, {})
     chosen = [each for each in spec.targets if each.name == target]
     (plan,) = pipeline.compile_plans(spec, targets=chosen)
     paths = [each.path for each in plan.arrays]
-    return written_step(resolver, found, paths), cost_of(plan, step_of_traced(resolver, found))
+    return written_step(resolver, found, paths), cost_of(plan, step)
 
 
 def stated(text: str, target: str, fields: dict[str, Any], file: str = "spec.yaml") -> Cost:
