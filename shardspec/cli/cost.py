@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace as changed
+from dataclasses import replace
 
 import click
 
@@ -60,12 +60,6 @@ def _tokens(ctx: click.Context, param: click.Parameter, text: str | None) -> int
     ),
     *BASIS,
     MEASURED,
-    options.flag(
-        "--write-step",
-        "With --step: write what it traced as `step:` of the spec, in place, by names.",
-    ),
-    options.flag("--replace", "With --write-step: write over the `step:` that the spec has."),
-    options.flag("--diff", "With --write-step: write nothing; show what would change."),
     *options.OUTPUT,
 )
 def command(
@@ -76,9 +70,6 @@ def command(
     top: int,
     tokens: int | None,
     measured: Measured | None,
-    write_step: bool,
-    diff: bool,
-    replace: bool,
 ) -> None:
     """Show what a device holds, and what a step sends and takes.
 
@@ -88,15 +79,7 @@ def command(
     here, and compiled by the target's compiler where that is installed (`--basis`). Without
     `--step` it is the step that the spec's own `step:` states; without either, the
     memory of parameters and of `state:`. -o saves it as JSON, for `explain --cost`.
-
-    --write-step writes the lines of `step:` that say what was traced, so that the spec can do
-    without the code from then on. They replace those that it has; all else stays as it is.
     """
-    if write_step or diff or replace:
-        from shardspec.cli.step_writing import write_step_of
-
-        write_step_of(step_name, request, is_diff=diff, is_asked=write_step, is_replacing=replace)
-        return
     request.require_place()
     draft = _Draft(request, by, top, is_shown=measured is None)
     found = _found(request, step_name, tokens, draft.show)
@@ -139,7 +122,7 @@ def _found(
     if found.step is not None and request.basis == "compiler":
         (found,) = step_costs(None, (plan,), request, tokens=tokens)
     elif found.step is None and request.only is not None:
-        found = cost_of(changed(plan, arrays=tuple(select(request.only, plan))))
+        found = cost_of(replace(plan, arrays=tuple(select(request.only, plan))))
     return found
 
 

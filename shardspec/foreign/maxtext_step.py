@@ -93,7 +93,7 @@ _SIZES = {
     "router": "num_experts",
 }
 _DTYPES = {"bfloat16": "bf16", "float32": "f32", "float16": "f16"}
-_HELP = "`cost --step MODULE:FUNCTION` traces the code, and `--write-step` writes its lines"
+_HELP = "trace the code instead: `shardspec search SPEC --step MODULE:FUNCTION`"
 
 
 class _Line(NamedTuple):

@@ -26,7 +26,6 @@ class OpInfo(NamedTuple):
       is_elementwise: whether an element of the result is made of those in its place.
       is_linear: in any of its operands; an index or a condition is a whole number.
       is_free: whether it works along no dimension, so that sharding one needs no exchange.
-      is_constant: whether it is the same in every run.
       is_known: False for an operation that is not in the table.
     """
 
@@ -35,7 +34,6 @@ class OpInfo(NamedTuple):
     is_elementwise: bool = False
     is_linear: bool = False
     is_free: bool = False
-    is_constant: bool = False
     is_known: bool = True
 
 
@@ -56,7 +54,6 @@ _TABLE: dict[OpInfo, str] = {
         shift_right_logical sign sine sinh sqrt stochastic_convert tan tanh uniform_dequantize
         uniform_quantize xor""",
     OpInfo(is_linear=True): "concatenate dynamic_update_slice",
-    OpInfo(is_free=True, is_constant=True): "constant iota",
     OpInfo("einsum", is_free=True): "dot",
     OpInfo("einsum"): "dot_general",
     OpInfo("convolution"): "convolution",
@@ -66,9 +63,9 @@ _TABLE: dict[OpInfo, str] = {
     OpInfo("sort"): "sort top_k topk",
     OpInfo("kernel"): "cholesky custom_call fft ragged_dot triangular_solve",
     OpInfo(is_free=True): """
-        after_all call case conditional create_token get_tuple_element if manual_computation map
-        named_computation partition_id reduce replica_id return rng rng_bit_generator tuple
-        while""",
+        after_all call case conditional constant create_token get_tuple_element if iota
+        manual_computation map named_computation partition_id reduce replica_id return rng
+        rng_bit_generator tuple while""",
     OpInfo(): """
         add_dependency async batch_norm_grad batch_norm_inference batch_norm_training domain
         dynamic_reshape fusion get_dimension_size infeed outfeed parameter reduce_window

@@ -52,34 +52,6 @@ def with_line_ends_of(source: SourceFile, text: str) -> str:
     return text.replace("\n", "\r\n") if 2 * crlf > source.text.count("\n") else text
 
 
-def with_section(source: SourceFile, name: str, data: Data) -> str | None:
-    """Return a text with a section in place of the one it has, or behind all others.
-
-    What stands elsewhere stays as it is, comments too. None where the section cannot be cut out.
-    """
-    from shardspec.language.dsl_text.printer import print_dsl
-    from shardspec.language.grammar.print_expressions import canonical
-    from shardspec.language.removal import without_key
-    from shardspec.language.yaml_text.printer import print_yaml
-
-    to_dsl = is_dsl(source)
-    reading, _ = read(File(source, "", source.name, to_dsl), with_comments=False)
-    if reading is None or not isinstance(reading.data, dict):
-        return None
-    section = canonical({name: data})
-    assert isinstance(section, dict)
-    made = print_dsl(section, {}) if to_dsl else print_yaml(section)
-    before, after = source.text, ""
-    if before.strip() and name not in reading.data:
-        before, made = before.rstrip(), f"\n\n{made}"
-    if name in reading.data:
-        edit = without_key(reading.source_map.key((name,)).span)
-        if edit is None:
-            return None
-        before, after = before[: edit.span.start], before[edit.span.end :]
-    return f"{before}{with_line_ends_of(source, made)}{after}"
-
-
 def _entries(data: Data) -> Iterator[tuple[str, Any]]:
     """Yield the entries that need a pattern or an answer, each with its section."""
     if isinstance(data, dict):

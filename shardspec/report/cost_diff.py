@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
-from shardspec.analysis.cost import Cost
 from shardspec.analysis.cost_diff import Change, CostDiff
 from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import binary_bytes, flops_text, percent, seconds_text
@@ -34,46 +32,6 @@ def cost_diff_lines(diff: CostDiff) -> Iterator[str]:
         yield "  by rule"
         yield from _rows(diff.rules)
     yield from (f"  {line}" for line in unknown_lines(diff.unknown))
-
-
-def written_lines(traced: Cost, written: Cost) -> Iterator[str]:
-    """Yield the figures of a step that was traced beside those of the lines written of it."""
-    diff = CostDiff(traced.target.name, traced, written)
-    old, new = (cost.step.wire_bytes if cost.step else {} for cost in (traced, written))
-    unsaid = _unsaid(diff)
-    rows = [("", "traced", "written", "")]
-    rows.append(_compared(diff.flops, lambda flops: flops_text(round(flops))))
-    for axes in sorted({*old, *new}):
-        sent = Change("+".join(axes), old.get(axes, 0), new.get(axes, 0))
-        rows.append(_compared(sent, binary_bytes))
-    rows.append(_compared(_stated_memory(diff), binary_bytes))
-    yield from columns(rows)
-    if unsaid:
-        yield f"  memory without {binary_bytes(unsaid)} of the optimizer: the spec has no `state:`"
-
-
-def off_by(traced: Cost, written: Cost) -> float:
-    """Return the largest share by which FLOPs, memory or all that is sent are off."""
-    diff = CostDiff(traced.target.name, traced, written)
-    return max(
-        abs(each.more) / each.before if each.before else float(each.after > 0)
-        for each in (diff.flops, diff.sent, _stated_memory(diff))
-    )
-
-
-def _unsaid(diff: CostDiff) -> int:
-    """Return the bytes of the optimizer that was traced, where the lines say nothing of one."""
-    traced, written = diff.before.memory.optimizer, diff.after.memory.optimizer
-    return 0 if traced is None or (written and written.bytes) else traced.bytes
-
-
-def _stated_memory(diff: CostDiff) -> Change:
-    return replace(diff.memory, before=diff.memory.before - _unsaid(diff))
-
-
-def _compared(change: Change, text: Callable[[float], str]) -> tuple[str, str, str, str]:
-    share = f"{100 * (change.after / change.before - 1):+.1f} %" if change.before else ""
-    return change.name, text(change.before), text(change.after), share
 
 
 def change_text(change: Change, text: Callable[[float], str]) -> str:

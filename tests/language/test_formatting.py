@@ -10,7 +10,7 @@ from shardspec import pipeline
 from shardspec.diagnostics import SourceFile
 from shardspec.ir.spec import Spec
 from shardspec.language.document import Document
-from shardspec.language.formatting import formatted, with_section
+from shardspec.language.formatting import formatted
 
 YAML = """\
 shardspec: 1
@@ -189,10 +189,3 @@ def test_lines_end_as_they_did(name: str) -> None:
     crlf = text.replace("\n", "\r\n")
     for to in ("yaml", "dsl"):
         assert spelt(crlf, name, to) == spelt(text, name, to).replace("\n", "\r\n")
-    for section in ("step", "policy"):
-        data = {"step": {"remat": "none"}, "policy": {"order": "ring"}}[section]
-        made = with_section(SourceFile(name, crlf), section, data)
-        plain = with_section(SourceFile(name, text), section, data)
-        assert made is not None
-        assert plain is not None
-        assert made == plain.replace("\n", "\r\n")

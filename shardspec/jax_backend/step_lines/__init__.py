@@ -1,1 +1,0 @@
-"""The lines of `step:` that say what a traced function computes."""
