@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -86,6 +86,7 @@ class Blame:
     arguments: Sequence[Given | None]
     results: Sequence[Result]
     constraints: dict[str, Constraint]
+    _backs: dict[int, Given | None] = field(default_factory=dict, repr=False)
 
     def causes(self, send: Send) -> tuple[Cause, ...]:
         """Return a cause for each mesh axis of a collective, in their order."""
@@ -168,6 +169,11 @@ class Blame:
 
     def given_back(self, number: int) -> Given | None:
         """Return the argument that a result is the new value of, by its path and shape."""
+        if number not in self._backs:
+            self._backs[number] = self._given_back(number)
+        return self._backs[number]
+
+    def _given_back(self, number: int) -> Given | None:
         path = self.results[number].path if number < len(self.results) else ""
         shape = self.graph.main.yields[number].shape
         found = [
@@ -218,6 +224,10 @@ def _propagated(cause: Cause, value: Value) -> Cause:
 
 #: Of several causes the one that says most of what the user wrote.
 _PLAIN = tuple(CauseKind)
+
+
+#: The least key of them all.
+PLAINEST = (False, 0)
 
 
 def plainness(cause: Cause) -> tuple[bool, int]:

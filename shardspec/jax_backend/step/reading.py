@@ -29,6 +29,7 @@ from shardspec.ir.step import (
 from shardspec.jax_backend.step.added import total_of
 from shardspec.jax_backend.step.blame import (
     LOOKUPS,
+    PLAINEST,
     Blame,
     Constraint,
     constraints_of,
@@ -176,8 +177,15 @@ class _Lines:
         )
 
     def _least(self, values: Iterable[Value], axis: str) -> Cause | None:
-        causes = (self.blame.of_value(value, axis) for value in values if axis in value.axes)
-        return min(causes, key=plainness, default=None)
+        least: Cause | None = None
+        for value in values:
+            if axis in value.axes:
+                found = self.blame.of_value(value, axis)
+                if least is None or plainness(found) < plainness(least):
+                    least = found
+                if plainness(least) == PLAINEST:
+                    break
+        return least
 
 
 def _propagated(resolver: Resolving, found: Traced) -> tuple[Step, Blame]:

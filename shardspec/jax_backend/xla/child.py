@@ -22,6 +22,7 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def main(folder: Path) -> int:
     try:
         job = json.loads((folder / "job.json").read_text("utf-8"))
         if "partitions" in job:
-            _partition(folder, job["partitions"])
+            partition(folder, job["partitions"], lambda: _module(folder))
             return 0
         if "matmuls" in job:
             _estimate(folder, job)
@@ -111,8 +112,8 @@ def _options(devices: list[Any], folder: Path) -> Any:
 _PARTITIONING = "spmd-partitioning"
 
 
-def _partition(folder: Path, count: int) -> None:
-    """Partition the module for a number of devices, and end this process.
+def partition(folder: Path, count: int, module: Callable[[], bytes]) -> None:
+    """Partition a module for a number of devices, and end this process.
 
     One CPU device stands for all of them: the CPU client has 2,048 at most, and the partitioner
     does not ask how many there are. XLA may notice when it loads the finished program, and then
@@ -125,27 +126,25 @@ def _partition(folder: Path, count: int) -> None:
     device, *_ = client.local_devices()
     options = _options([device] * count, folder)
     options.env_option_overrides += [("xla_dump_hlo_pass_re", _PARTITIONING)]
-    module = _module(folder)
-    threading.Thread(target=_end_once_partitioned, args=(folder,), daemon=True).start()
-    client.compile_and_load(module, xla_client.DeviceList((device,)), options)
+    given = module()
+    threading.Thread(target=_end_once_partitioned, args=(folder, count), daemon=True).start()
+    client.compile_and_load(given, xla_client.DeviceList((device,)), options)
 
 
-def _end_once_partitioned(folder: Path) -> None:
+def _end_once_partitioned(folder: Path, count: int) -> None:
     """End this process once the partitioned program is written: nobody needs code for a CPU."""
-    while not partitioned_text(folder):
+    while not partitioned_text(folder, count):
         time.sleep(_POLL_S)
     os._exit(0)
 
 
-def partitioned_text(folder: Path) -> str:
+def partitioned_text(folder: Path, count: int) -> str:
     """Return the partitioned program; nothing as long as it is not written to its end.
 
     The entry computation is the last one, and only the last line of a computation is a `}` that is
     not indented. A program for one device is the one that XLA begins with.
     """
-    job = json.loads((folder / "job.json").read_text("utf-8"))
-    is_one = job.get("partitions") == 1
-    pattern = "*before_optimizations.txt" if is_one else f"*after_{_PARTITIONING}*"
+    pattern = "*before_optimizations.txt" if count == 1 else f"*after_{_PARTITIONING}*"
     for path in (folder / "dump").glob(pattern):
         text = path.read_text("utf-8", errors="replace")
         _, entry, rest = text.rpartition("\nENTRY ")

@@ -421,18 +421,12 @@ def child_in(
     Args:
       flags: go behind those of the environment, by variable.
     """
-    root = str(Path(__file__).parents[3])
-    path = os.pathsep.join((root, *_folders(), *filter(None, (os.environ.get("PYTHONPATH"),))))
-    own = {name: stated_flags(name, os.environ.get(name, "")) for name in flags}
-    more = {name: f"{own[name]} {value}".strip() for name, value in flags.items()}
-    given = {"JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
-    environment = {**os.environ, **TPU_ENVIRONMENT, **given, **more}
     command = [sys.executable, *_CHILD, str(folder)]
     with (folder / "log.txt").open("wb") as log:
         child = subprocess.Popen(
             command,
             cwd=folder,
-            env=environment,
+            env=environment(flags),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -447,6 +441,16 @@ def child_in(
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
+
+
+def environment(flags: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """Return the environment of a process that partitions or compiles."""
+    root = str(Path(__file__).parents[3])
+    path = os.pathsep.join((root, *_folders(), *filter(None, (os.environ.get("PYTHONPATH"),))))
+    own = {name: stated_flags(name, os.environ.get(name, "")) for name in flags}
+    more = {name: f"{own[name]} {value}".strip() for name, value in flags.items()}
+    given = {"JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
+    return {**os.environ, **TPU_ENVIRONMENT, **given, **more}
 
 
 class End(NamedTuple):

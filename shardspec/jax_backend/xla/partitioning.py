@@ -92,7 +92,7 @@ class Partitioning(Process):
         compiler = f"the partitioner of jaxlib {compiling.installed('jaxlib')}"
         try:
             end = self._end()
-            text = partitioned_text(self._folder)
+            text = partitioned_text(self._folder, self._devices)
             log = compiling.text_of(self._folder / "log.txt")
         except OSError as error:
             return compiling.no_room(error)

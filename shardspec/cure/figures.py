@@ -1,0 +1,84 @@
+"""What a step takes, in figures that rank the lines that could be added to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple, Self
+
+from shardspec.analysis.cost import Cost
+
+#: A line has to earn this share of the time, or of the bytes where the time stays.
+LEAST_GAIN = 0.06
+#: Times that differ by less are the same.
+_SAME = 0.01
+
+
+class Figures(NamedTuple):
+    """What a step takes on one device.
+
+    Attributes:
+      fits: whether it fits in memory; None where nothing says it.
+      seconds: of a step; None where that is unknown.
+      sent: bytes by mesh axes.
+      memory: bytes at the peak.
+      compute: the seconds of it that no collective takes.
+    """
+
+    fits: bool | None
+    seconds: float | None
+    sent: tuple[tuple[str, float], ...]
+    memory: float
+    compute: float = 0.0
+
+    @classmethod
+    def of(cls, cost: Cost) -> Self:
+        """Return those of a cost."""
+        sent: dict[str, float] = {}
+        for each in cost.step.collectives if cost.step is not None else ():
+            axes = "+".join(each.axes)
+            sent[axes] = sent.get(axes, 0) + each.wire_bytes
+        is_known = cost.time is not None and not cost.uncounted("time")
+        seconds = cost.time.step_seconds if cost.time is not None and is_known else None
+        compute = 0.0 if cost.time is None else cost.time.compute_seconds
+        memory = cost.memory
+        return cls(memory.fits, seconds, tuple(sent.items()), memory.total.bytes, compute)
+
+    @property
+    def bytes(self) -> float:
+        """Return the bytes sent over all axes."""
+        return sum(size for _, size in self.sent)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Return what is the same for figures that nobody tells apart."""
+        time = None if self.seconds is None else f"{self.seconds:.3g}"
+        return self.fits, time, f"{self.bytes:.4g}", f"{self.memory:.3g}"
+
+    def could_improve(self, compute: float) -> bool:
+        """Say whether a line could earn its place where computing takes as long as it says."""
+        if self.seconds is None or self.fits is False:
+            return True
+        return self.seconds * (1 - LEAST_GAIN) > compute
+
+    @property
+    def rank(self) -> tuple[bool, float, float, float]:
+        """Return what is least for the best: it fits, is fast, sends little, and holds little."""
+        time = math.inf if self.seconds is None else self.seconds
+        return self.fits is False, time, self.bytes, self.memory
+
+    def is_better(self, other: Figures, share: float = LEAST_GAIN) -> bool:
+        """Say whether this earns a share of what another takes, or fits where that does not."""
+        if (self.fits is False) != (other.fits is False):
+            return self.fits is not False
+        if self.seconds is not None and other.seconds is not None:
+            if abs(self.seconds - other.seconds) > _SAME * other.seconds:
+                return self.seconds < (1 - share) * other.seconds
+        if self.bytes != other.bytes:
+            return self.bytes < (1 - share) * other.bytes
+        return self.memory < (1 - share) * other.memory
+
+
+def best(found: Iterable[Figures]) -> Figures | None:
+    """Return the figures of the first rank."""
+    return min(found, key=lambda each: each.rank, default=None)

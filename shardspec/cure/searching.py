@@ -1,0 +1,183 @@
+"""The fewest lines that a step lacks: a search over what could be added, each trial priced.
+
+First each line is tried alone, then the best with others, up to four. A step may need several at
+once of which none helps alone; therefore all lines are tried together, too, and those that nothing
+depends on are left out again by halves. Each line of the answer earns its place: without it, the
+step takes at least 6 % more, or does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from shardspec.cure.figures import Figures
+from shardspec.cure.lines import Line, Site
+
+Trial = tuple[Line, ...]
+#: Prices trials, many at once.
+Price = Callable[[Sequence[Trial]], Iterable[Figures | None]]
+
+Priced = list[tuple[Trial, Figures]]
+
+#: Lines that are tried alone, if nothing else is asked.
+MOST = 100
+#: How many lines go on to the next round, what they are tried with, and lines of an answer.
+_BEAM, _PARTNERS, _DEEPEST = 3, 12, 4
+#: Two answers are as good as each other where one takes at most so much more.
+_AS_GOOD = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found.
+
+    Attributes:
+      answers: lines and what the step takes with them, the best first; each earns its place.
+      together: what the step takes with all lines at once; None where that is not known.
+      singles: what it takes with each line alone.
+      untried: lines that were not tried alone.
+    """
+
+    base: Figures
+    answers: tuple[tuple[Trial, Figures], ...]
+    together: Figures | None
+    singles: tuple[tuple[Line, Figures], ...]
+    untried: int
+
+
+def searched(sites: Sequence[Site], price: Price, most: int = MOST) -> Found | None:
+    """Return the lines that a step lacks; None where the step itself cannot be priced.
+
+    Args:
+      sites: what could be constrained, with layouts.
+    """
+    every = tuple(Line(site, site.layouts[:1]) for site in sites)
+    base, together = price([(), every])
+    if base is None:
+        return None
+    search = _Search(price, base)
+    first = sorted(every, key=lambda line: -line.site.weight)[:most]
+    singles = search.priced((line,) for line in first)
+    others = [*islice(_others(singles), most - len(first))]
+    if others and search.could_improve():
+        singles += search.priced((line,) for line in others)
+        singles.sort(key=lambda pair: pair[1].rank)
+    if singles and search.could_improve():
+        search.deepen(singles)
+    if together is not None:
+        search.all_at_once(every, together)
+    alone = tuple((line, figures) for (line,), figures in singles)
+    left = sum(len(site.layouts) for site in sites) - len(alone)
+    return Found(base, search.answers(), together, alone, left)
+
+
+def _others(singles: Priced) -> Iterator[Line]:
+    """Yield other layouts of sites; of those for which the first one does the same, of one."""
+    kinds: dict[object, Site] = {}
+    for (line,), figures in singles:
+        key = line.site.shape, line.layouts, figures.key
+        if key not in kinds or kinds[key].weight < line.site.weight:
+            kinds[key] = line.site
+    chosen = sorted(kinds.values(), key=lambda site: -site.weight)
+    for rank in range(1, max((len(site.layouts) for site in chosen), default=0)):
+        yield from (Line(site, (site.layouts[rank],)) for site in chosen if rank < len(site.layouts))
+
+
+class _Search:
+    def __init__(self, price: Price, base: Figures) -> None:
+        self.base = base
+        self._price = price
+        self._found: dict[Trial, Figures] = {}
+
+    def priced(self, trials: Iterable[Trial]) -> Priced:
+        """Return what trials take, the best first; what cannot be priced is left out."""
+        asked = list(trials)
+        pairs = zip(asked, self._price(asked), strict=True)
+        found = [(trial, figures) for trial, figures in pairs if figures is not None]
+        self._found.update(found)
+        return sorted(found, key=lambda pair: pair[1].rank)
+
+    def deepen(self, singles: Priced) -> None:
+        """Try the best lines with others, as long as one more earns its place."""
+        partners = [trial[0] for trial, _ in islice(_unlike(singles), _PARTNERS)]
+        beam = [*islice(_unlike(singles), _BEAM)]
+        best = self.base
+        while beam and beam[0][1].is_better(best) and len(beam[0][0]) < _DEEPEST:
+            best = beam[0][1]
+            wider = {
+                frozenset((*trial, line)): (*trial, line)
+                for trial, _ in beam
+                for line in partners
+                if line.site not in [each.site for each in trial]
+            }
+            beam = [*islice(_unlike(self.priced(wider.values())), _BEAM)]
+
+    def could_improve(self) -> bool:
+        """Say whether a line could still earn its place: something is sent while nothing computes."""
+        found = [self.base, *self._found.values()]
+        compute = min(each.compute for each in found)
+        return min(found, key=lambda each: each.rank).could_improve(compute)
+
+    def all_at_once(self, every: Trial, figures: Figures) -> None:
+        """Where all lines at once are best, leave out those that nothing depends on."""
+        self._found[every] = figures
+        if figures.is_better(self._best(), _AS_GOOD):
+            self._halve(every, figures)
+
+    def _best(self) -> Figures:
+        few = [each for trial, each in self._found.items() if len(trial) <= _DEEPEST]
+        return min([self.base, *few], key=lambda each: each.rank)
+
+    def _halve(self, whole: Trial, figures: Figures) -> None:
+        """Leave out ever smaller parts of the lines, while the step stays as good."""
+        parts = 2
+        while len(whole) > 1:
+            size = -(-len(whole) // parts)
+            cuts = [whole[at : at + size] for at in range(0, len(whole), size)]
+            others = [tuple(each for each in whole if each not in cut) for cut in cuts]
+            good = [
+                (trial, found)
+                for trial, found in self.priced([*cuts, *others])
+                if not figures.is_better(found, _AS_GOOD)
+            ]
+            if good:
+                whole = min(good, key=lambda pair: len(pair[0]))[0]
+                parts = max(2, parts - 1) if len(whole) > size else 2
+            elif size == 1:
+                return
+            else:
+                parts = min(len(whole), 2 * parts)
+
+    def answers(self) -> tuple[tuple[Trial, Figures], ...]:
+        """Return the best trials in which each line earns its place."""
+        found = sorted(self._found.items(), key=lambda pair: pair[1].rank)
+        kept: dict[Figures, tuple[Trial, Figures]] = {}
+        for trial, figures in found:
+            if len(kept) == _BEAM:
+                break
+            if figures.is_better(self.base) and len(trial) <= 2 * _DEEPEST:
+                least, own = self._earned(trial, figures)
+                if own.is_better(self.base):
+                    kept.setdefault(own, (least, own))
+        return tuple(sorted(kept.values(), key=lambda pair: pair[1].rank))
+
+    def _earned(self, trial: Trial, figures: Figures) -> tuple[Trial, Figures]:
+        """Return a trial without the lines that earn too little."""
+        while len(trial) > 1:
+            without = self.priced(tuple(e for e in trial if e is not line) for line in trial)
+            idle = [pair for pair in without if not figures.is_better(pair[1])]
+            if not idle:
+                break
+            trial, figures = idle[0]
+        return trial, figures
+
+
+def _unlike(found: Priced) -> Iterator[tuple[Trial, Figures]]:
+    """Yield trials that take something else than those before, the best of each kind."""
+    seen: set[object] = set()
+    for trial, figures in found:
+        if figures.key not in seen:
+            seen.add(figures.key)
+            yield trial, figures

@@ -1,0 +1,94 @@
+"""Lines put into a lowered step: a module with more constraints, and arguments that lie otherwise.
+
+A constraint in the code becomes one operation of the module for each value that it stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from jax.interpreters import mlir
+from jaxlib.mlir import ir
+
+from shardspec.cure.lines import Line, Point, Split
+from shardspec.ir.spec import PartitionSpec
+from shardspec.ir.step import StepArgument
+from shardspec.jax_backend.cure.sites import numbered
+from shardspec.jax_backend.step.graph import functions_of
+from shardspec.jax_backend.step.passes import bytecode_of
+
+_CONSTRAINT = "sdy.sharding_constraint"
+
+
+def inserted(module: bytes, lines: Iterable[Line]) -> bytes:
+    """Return the bytecode of a module with lines in it.
+
+    Raises:
+      ValueError, ir.MLIRError: a layout does not fit its value.
+    """
+    with mlir.make_ir_context():
+        found = ir.Module.parse(module)
+        ops = {number: op for number, op in numbered(found)}
+        for line in lines:
+            if line.site.at is None:
+                _place(found, line)
+            for point in line.site.points:
+                _constrain(ops[point.op], point, [each.split for each in line.layouts])
+        return bytecode_of(found)
+
+
+def _constrain(op: Any, point: Point, splits: list[Split]) -> None:
+    value = op.operands[point.at] if point.is_operand else op.results[point.at]
+    if point.is_operand:
+        splits = splits[::-1]  # the gradient goes the other way
+        where = ir.InsertionPoint(op)
+    else:
+        where = ir.InsertionPoint.after(op)
+    users = [(use.owner, use.operand_number) for use in value.uses]
+    with where, op.location:
+        made = value
+        for split in splits:
+            attributes = {"sharding": ir.Attribute.parse(_text(split))}
+            (made,) = ir.Operation.create(
+                _CONSTRAINT, results=[value.type], operands=[made], attributes=attributes
+            ).results
+    if point.is_operand:
+        op.operands[point.at] = made
+        return
+    for user, at in users:
+        user.operands[at] = made
+
+
+def _place(module: Any, line: Line) -> None:
+    """Place arguments: the points of their site are their numbers."""
+    main = functions_of(module)["main"]
+    attributes = [ir.DictAttr(each) for each in ir.ArrayAttr(main.attributes["arg_attrs"])]
+    for point in line.site.points:
+        own = {each.name: each.attr for each in attributes[point.op]}
+        own["sdy.sharding"] = ir.Attribute.parse(_text(line.layouts[0].split))
+        attributes[point.op] = ir.DictAttr.get(own)
+    main.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
+
+
+def _text(split: Split) -> str:
+    dims = ", ".join("{" + ", ".join(f'"{axis}"' for axis in axes) + "}" for axes in split)
+    return f"#sdy.sharding<@mesh, [{dims}]>"
+
+
+def arguments_with(
+    arguments: tuple[StepArgument, ...], lines: Iterable[Line], sizes: Mapping[str, int]
+) -> tuple[StepArgument, ...]:
+    """Return the arguments of a step as lines place them."""
+    found = list(arguments)
+    for line in lines:
+        for point in line.site.points if line.site.at is None else ():
+            array, split = found[point.op].array, line.layouts[0].split
+            shard = list(array.shape)
+            for dim, axes in enumerate(split):
+                for axis in axes:
+                    shard[dim] = -(-shard[dim] // sizes[axis])
+            laid = replace(array, split=PartitionSpec(split), shard_shape=tuple(shard))
+            found[point.op] = replace(found[point.op], array=laid)
+    return tuple(found)

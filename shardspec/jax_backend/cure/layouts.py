@@ -1,0 +1,94 @@
+"""The layouts that the rules of a spec give an array of unnamed dimensions.
+
+A dimension may be any logical axis that is as long. Names that the spec gives an activation come
+first; what has the rows of a batch is taken for one, also where they are joined with other
+dimensions or divided into microbatches. Of names that lie alike the first are kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, product
+
+from shardspec.cure.lines import Layout, Split
+from shardspec.ir.spec import Shape, Spec
+from shardspec.jax_backend.step.trace import Given, Layouts
+
+_UNNAMED = "_"
+#: Layouts of one array that are looked at, and combinations of names that are tried for them.
+MOST_LAYOUTS, _MOST_NAMES = 6, 256
+
+
+class Namer:
+    """Names for the dimensions of arrays, by the sizes of logical axes."""
+
+    def __init__(self, layouts: Layouts, arguments: Sequence[Given | None]) -> None:
+        """Note how long each axis is: as declared, or as in the arrays that have it."""
+        self._layouts = layouts
+        self._sizes = _sizes_of(layouts.spec, [each for each in arguments if each is not None])
+        #: how many dimensions of weights an axis has: those of activations alone have none
+        self._of_weights = Counter(_names_of(arguments))
+        ruled = dict.fromkeys(rule.logical_axis for rule in layouts.spec.axis_rules)
+        self._of_any_size = [name for name in ruled if name not in self._sizes]
+        self._batches = [name for name in (*self._sizes, *self._of_any_size) if "batch" in name]
+
+    def layouts(self, shape: Shape) -> tuple[Layout, ...]:
+        """Return the layouts that an array could have, the most natural first."""
+        found: dict[Split, Layout] = {}
+        for names in islice(self._names(shape), _MOST_NAMES):
+            spelt = " ".join(names)
+            dims = self._layouts.dims(spelt, shape)
+            split = tuple(dim.mesh_axes for dim in dims)
+            if any(split) and split not in found:
+                found[split] = Layout(spelt, split)
+            if len(found) == MOST_LAYOUTS:
+                break
+        return tuple(found.values())
+
+    def _names(self, shape: Shape) -> Iterator[tuple[str, ...]]:
+        for entry in self._layouts.spec.activations:
+            names = tuple(name or _UNNAMED for name in entry.logical_axes)
+            if len(names) == len(shape) and all(map(self._fits, names, shape)):
+                yield names
+        options = [self._options(at, shape) for at in range(len(shape))]
+        for chosen in sorted(product(*options), key=lambda names: names.count(_UNNAMED)):
+            real = [name for name in chosen if name != _UNNAMED]
+            if real and len(set(real)) == len(real):
+                yield chosen
+
+    def _fits(self, name: str, size: int) -> bool:
+        return self._sizes.get(name, size) == size
+
+    def _options(self, at: int, shape: Shape) -> list[str]:
+        """Return the names that one dimension may have."""
+        size = shape[at]
+        if size == 1:
+            return [_UNNAMED]
+        exact = [name for name, length in self._sizes.items() if length == size]
+        exact.sort(key=self._of_weights.__getitem__, reverse=at == len(shape) - 1)
+        rows = [] if at and exact else self._rows(size)
+        return [*dict.fromkeys((*rows, *exact, *(() if exact else self._of_any_size), _UNNAMED))]
+
+    def _rows(self, size: int) -> list[str]:
+        """Return the axes of a batch that a dimension may be, whole or in part."""
+        known = ((name, self._sizes.get(name, 0)) for name in self._batches)
+        return [name for name, rows in known if rows and (size % rows == 0 or rows % size == 0)]
+
+
+def _names_of(arguments: Iterable[Given | None]) -> Iterator[str]:
+    for each in arguments:
+        if each is not None and len(each.shape) > 1 and each.role == "parameter":
+            yield from (dim.logical_axis for dim in each.dims if dim.logical_axis)
+
+
+def _sizes_of(spec: Spec, given: list[Given]) -> dict[str, int]:
+    """Return how long each logical axis is; none that arrays disagree about."""
+    stated = {axis.name: axis.size for axis in spec.logical_axes if axis.size}
+    seen: dict[str, set[int]] = {}
+    for each in given:
+        for dim, size in zip(each.dims, each.shape, strict=False):
+            if dim.logical_axis is not None:
+                seen.setdefault(dim.logical_axis, set()).add(size)
+    alike: Mapping[str, int] = {name: min(own) for name, own in seen.items() if len(own) == 1}
+    return {**alike, **stated}

@@ -1,0 +1,98 @@
+"""A step with lines in it, priced: many trials at once, in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Self
+
+from shardspec.cure.figures import Figures
+from shardspec.cure.lines import Line
+from shardspec.jax_backend.cure.worker import Base
+from shardspec.jax_backend.xla.compiling import environment
+
+Trial = tuple[Line, ...]
+#: Memory that one process may need, and the most that run at once.
+_BYTES_EACH, _MOST = 2 * 2**30, 8
+
+
+class Trials:
+    """Processes that price trials of one step.
+
+        with Trials(base) as trials:
+            for figures in trials.figures([(line,), (line, other)]):
+                ...
+    """
+
+    def __init__(self, base: Base) -> None:
+        """Note the step."""
+        self._base = pickle.dumps(base)
+        self._known: dict[Trial, Figures | None] = {}
+        self._idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
+        self._all: list[subprocess.Popen[bytes]] = []
+        self.count = 0
+
+    def __enter__(self) -> Self:
+        """Start the processes."""
+        for _ in range(_at_once()):
+            self._idle.put(self._started())
+        self._pool = ThreadPoolExecutor(len(self._all))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End the processes, whatever they do."""
+        for each in self._all:
+            each.kill()
+        self._pool.shutdown(cancel_futures=True)
+        for each in self._all:
+            each.communicate()
+
+    def figures(self, trials: Sequence[Trial]) -> Iterator[Figures | None]:
+        """Yield what each trial takes; None where that is not known. None is priced twice."""
+        new = list(dict.fromkeys(each for each in trials if each not in self._known))
+        self.count += len(new)
+        found = dict(zip(new, self._pool.map(self._priced, new), strict=True))
+        self._known.update(found)
+        return (self._known[each] for each in trials)
+
+    def _priced(self, trial: Trial) -> Figures | None:
+        process = self._idle.get()
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            pickle.dump(trial, process.stdin)
+            process.stdin.flush()
+            found = pickle.load(process.stdout)
+        except (OSError, EOFError, pickle.UnpicklingError):
+            process.kill()
+            process = self._started()
+            found = None
+        self._idle.put(process)
+        return found if isinstance(found, Figures) else None
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-P", "-m", "shardspec.jax_backend.cure.worker"]
+        process = subprocess.Popen(
+            command,
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        process.stdin.write(self._base)
+        process.stdin.flush()
+        self._all.append(process)
+        return process
+
+
+def _at_once() -> int:
+    """Return how many trials this machine has processors and memory for."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(1, min(os.cpu_count() or 1, memory // _BYTES_EACH, _MOST))

@@ -1,0 +1,137 @@
+"""Price a step with lines in it; run as a process of its own, many steps one after the other.
+
+    python -P -m shardspec.jax_backend.cure.worker
+
+On stdin come pickled values of the process that started this one: first a `Base`, then trials,
+each a tuple of lines. For each trial one `Figures` goes to stdout, or the reason why there are none.
+No code of the user's runs here. Each module is partitioned in a fork, which ends once it is.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+from shardspec.analysis.cost import cost_of
+from shardspec.cure.figures import Figures
+from shardspec.cure.lines import Line
+from shardspec.diagnostics import Diagnostic
+from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.step import StepArgument
+from shardspec.jax_backend.cure.inserting import arguments_with, inserted
+from shardspec.jax_backend.xla.child import partition, partitioned_text
+from shardspec.jax_backend.xla.simplified import simplified
+from shardspec.programs.held import held_values
+from shardspec.programs.hlo import program_of
+from shardspec.programs.partitioned import rewritten
+from shardspec.programs.reading import read
+
+_POLL_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The step that lines are put into.
+
+    Attributes:
+      module: bytecode of StableHLO, as JAX lowered it.
+      tokens: that a step goes through.
+      timeout_s: that the partitioner may take for one trial.
+    """
+
+    module: bytes
+    plan: ShardingPlan
+    arguments: tuple[StepArgument, ...]
+    tokens: int | None = None
+    timeout_s: float = 60.0
+
+
+class Pricing:
+    """What trials cost; a program that was priced before is not priced again."""
+
+    def __init__(self, base: Base, folder: Path) -> None:
+        """Note the step, and a folder to work in."""
+        self.base, self.folder = base, folder
+        self._known: dict[bytes, Figures | str] = {}
+
+    def figures(self, lines: Sequence[Line]) -> Figures | str:
+        """Return what the step takes with some lines, or why that is not known."""
+        base = self.base
+        try:
+            module = simplified(inserted(base.module, lines))
+        except Exception as error:  # of MLIR: the layout does not fit
+            return f"{type(error).__name__}: {error}"
+        sizes = base.plan.target.mesh.sizes
+        arguments = arguments_with(base.arguments, lines, sizes)
+        text = self._partitioned(module)
+        key = sha256(text.encode()).digest()
+        if key not in self._known:
+            self._known[key] = self._priced(text, arguments)
+        return self._known[key]
+
+    def _partitioned(self, module: bytes) -> str:
+        """Return the program of one device; nothing where the partitioner gives none."""
+        count = self.base.plan.target.mesh.device_count
+        shutil.rmtree(self.folder / "dump", ignore_errors=True)
+        (self.folder / "dump").mkdir()
+        child = os.fork()
+        if not child:
+            try:
+                log = os.open(self.folder / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+                os.dup2(log, 1)
+                os.dup2(log, 2)
+                partition(self.folder, count, lambda: module)
+            finally:
+                os._exit(1)
+        until = time.monotonic() + self.base.timeout_s
+        try:
+            while not os.waitpid(child, os.WNOHANG)[0]:
+                if time.monotonic() > until:
+                    os.kill(child, signal.SIGKILL)
+                    os.waitpid(child, 0)
+                    return ""
+                time.sleep(_POLL_S)
+        except ChildProcessError:
+            pass
+        return partitioned_text(self.folder, count)
+
+    def _priced(self, text: str, arguments: tuple[StepArgument, ...]) -> Figures | str:
+        if not text:
+            return "XLA's partitioner gives no program"
+        target = self.base.plan.target
+        program = program_of(text)
+        found = read(rewritten(program, target, arguments), target.mesh, arguments)
+        if isinstance(found, Diagnostic):
+            return found.message
+        tensors = held_values(program, target, arguments)
+        step = replace(found.step, source="code", tensors=tensors)
+        return Figures.of(cost_of(self.base.plan, step, tokens=self.base.tokens))
+
+
+def main() -> int:
+    """Answer until stdin ends."""
+    given, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print
+    base: Base = pickle.load(given)
+    with tempfile.TemporaryDirectory(prefix="shardspec-cure-", ignore_cleanup_errors=True) as name:
+        pricing = Pricing(base, Path(name))
+        while True:
+            try:
+                lines: Sequence[Line] = pickle.load(given)
+            except EOFError:
+                return 0
+            pickle.dump(pricing.figures(lines), answers)
+            answers.flush()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
