@@ -1,32 +1,34 @@
 """The fewest lines that a step lacks: a search over what could be added, each trial priced.
 
 First each line is tried alone, then the best with others, up to four. A step may need several at
-once of which none helps alone; therefore all lines are tried together, too, and those that nothing
-depends on are left out again by halves. Each line of the answer earns its place: without it, the
-step takes at least 6 % more, or does not fit.
+once of which none helps alone. Therefore all lines are tried together, too, and those that nothing
+depends on are left out again by halves; and values are moved from one dimension to another and
+back, as a mixture of experts needs. Each line of the answer earns its place: without it, the step
+takes at least 6 % more, or does not fit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, permutations
 
 from shardspec.cure.figures import Figures
-from shardspec.cure.lines import Line, Site
+from shardspec.cure.lines import Layout, Line, Site
 
 Trial = tuple[Line, ...]
-#: Prices trials, many at once.
+#: Prices trials, many at once; None for one that it cannot, or has no time left for.
 Price = Callable[[Sequence[Trial]], Iterable[Figures | None]]
-
 Priced = list[tuple[Trial, Figures]]
 
 #: Lines that are tried alone, if nothing else is asked.
 MOST = 100
-#: How many lines go on to the next round, what they are tried with, and lines of an answer.
+#: How many trials go on to the next round, what they are tried with, and lines of an answer.
 _BEAM, _PARTNERS, _DEEPEST = 3, 12, 4
 #: Two answers are as good as each other where one takes at most so much more.
 _AS_GOOD = 0.02
+#: Moves that are tried, and rounds in which more natural names are put in.
+_MOST_MOVES, _ROUNDS = 96, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +37,24 @@ class Found:
 
     Attributes:
       answers: lines and what the step takes with them, the best first; each earns its place.
-      together: what the step takes with all lines at once; None where that is not known.
+      together: what the step takes with the first layout of all sites at once; None if unknown.
       singles: what it takes with each line alone.
-      untried: lines that were not tried alone.
+      sites, layouts: how many there were to try.
     """
 
     base: Figures
     answers: tuple[tuple[Trial, Figures], ...]
     together: Figures | None
     singles: tuple[tuple[Line, Figures], ...]
-    untried: int
+    sites: int
+    layouts: int
 
 
 def searched(sites: Sequence[Site], price: Price, most: int = MOST) -> Found | None:
     """Return the lines that a step lacks; None where the step itself cannot be priced.
 
     Args:
-      sites: what could be constrained, with layouts.
+      sites: what could be constrained, with layouts, in the order of the program.
     """
     every = tuple(Line(site, site.layouts[:1]) for site in sites)
     base, together = price([(), every])
@@ -68,9 +71,11 @@ def searched(sites: Sequence[Site], price: Price, most: int = MOST) -> Found | N
         search.deepen(singles)
     if together is not None:
         search.all_at_once(every, together)
+    if search.could_improve():
+        search.move(sites)
     alone = tuple((line, figures) for (line,), figures in singles)
-    left = sum(len(site.layouts) for site in sites) - len(alone)
-    return Found(base, search.answers(), together, alone, left)
+    layouts = sum(len(site.layouts) for site in sites)
+    return Found(base, search.answers(), together, alone, len(sites), layouts)
 
 
 def _others(singles: Priced) -> Iterator[Line]:
@@ -83,6 +88,23 @@ def _others(singles: Priced) -> Iterator[Line]:
     chosen = sorted(kinds.values(), key=lambda site: -site.weight)
     for rank in range(1, max((len(site.layouts) for site in chosen), default=0)):
         yield from (Line(site, (site.layouts[rank],)) for site in chosen if rank < len(site.layouts))
+
+
+def _moves(sites: Sequence[Site]) -> Iterator[Trial]:
+    """Yield moves of mesh axes to another dimension: of one value, and there and back of two."""
+    for at, site in enumerate(sites):
+        for pair in permutations(site.layouts, 2):
+            if _is_move(*pair):
+                yield (Line(site, pair),)
+                for other in sites[at + 1 :]:
+                    if other.shape == site.shape and other.at != site.at:
+                        yield Line(site, pair), Line(other, pair[::-1])
+
+
+def _is_move(before: Layout, after: Layout) -> bool:
+    """Say whether the same mesh axes are on other dimensions."""
+    axes = [sorted(axis for own in each.split for axis in own) for each in (before, after)]
+    return axes[0] == axes[1] and before.split != after.split
 
 
 class _Search:
@@ -99,36 +121,59 @@ class _Search:
         self._found.update(found)
         return sorted(found, key=lambda pair: pair[1].rank)
 
-    def deepen(self, singles: Priced) -> None:
-        """Try the best lines with others, as long as one more earns its place."""
-        partners = [trial[0] for trial, _ in islice(_unlike(singles), _PARTNERS)]
-        beam = [*islice(_unlike(singles), _BEAM)]
-        best = self.base
-        while beam and beam[0][1].is_better(best) and len(beam[0][0]) < _DEEPEST:
-            best = beam[0][1]
-            wider = {
-                frozenset((*trial, line)): (*trial, line)
-                for trial, _ in beam
-                for line in partners
-                if line.site not in [each.site for each in trial]
-            }
-            beam = [*islice(_unlike(self.priced(wider.values())), _BEAM)]
-
     def could_improve(self) -> bool:
         """Say whether a line could still earn its place: something is sent while nothing computes."""
         found = [self.base, *self._found.values()]
         compute = min(each.compute for each in found)
         return min(found, key=lambda each: each.rank).could_improve(compute)
 
+    def deepen(self, singles: Priced) -> None:
+        """Try the best lines with others."""
+        partners = [trial for trial, _ in islice(_unlike(singles), _PARTNERS)]
+        self._wider([*islice(_unlike(singles), _BEAM)], partners)
+
+    def _wider(self, beam: Priced, partners: Sequence[Trial]) -> None:
+        """Add to trials what they are tried with, as long as one more earns its place."""
+        best = self.base
+        while beam and beam[0][1].is_better(best) and len(beam[0][0]) < _DEEPEST:
+            best = beam[0][1]
+            wider = {
+                frozenset((*trial, *more)): (*trial, *more)
+                for trial, _ in beam
+                for more in partners
+                if not {line.site for line in more} & {line.site for line in trial}
+            }
+            beam = [*islice(_unlike(self.priced(wider.values())), _BEAM)]
+
     def all_at_once(self, every: Trial, figures: Figures) -> None:
         """Where all lines at once are best, leave out those that nothing depends on."""
+        best = self._best()
         self._found[every] = figures
-        if figures.is_better(self._best(), _AS_GOOD):
+        if figures.is_better(best, _AS_GOOD):
             self._halve(every, figures)
 
+    def move(self, sites: Sequence[Site]) -> None:
+        """Move values from one dimension to another, beside the best lines so far."""
+        best = [*islice(self._ranked(), 1)]
+        beside = best[0][0] if best else ()
+        own = {line.site for line in beside}
+        near = {site.shape for site in sorted(sites, key=lambda site: -site.weight)[:_PARTNERS]}
+        moves = [
+            (*beside, *trial)
+            for trial in _moves([site for site in sites if site.shape in near])
+            if not own & {line.site for line in trial}
+        ]
+        moves.sort(key=_doubt)
+        moved = self.priced(moves[:_MOST_MOVES])
+        alone = [(line,) for trial, _ in islice(_unlike(self._ranked()), _PARTNERS) for line in trial]
+        self._wider([*islice(_unlike(moved), _BEAM)], [*dict.fromkeys(alone)])
+
+    def _ranked(self) -> Priced:
+        few = ((trial, each) for trial, each in self._found.items() if len(trial) <= 2 * _DEEPEST)
+        return sorted(few, key=lambda pair: pair[1].rank)
+
     def _best(self) -> Figures:
-        few = [each for trial, each in self._found.items() if len(trial) <= _DEEPEST]
-        return min([self.base, *few], key=lambda each: each.rank)
+        return min([self.base, *self._found.values()], key=lambda each: each.rank)
 
     def _halve(self, whole: Trial, figures: Figures) -> None:
         """Leave out ever smaller parts of the lines, while the step stays as good."""
@@ -139,12 +184,13 @@ class _Search:
             others = [tuple(each for each in whole if each not in cut) for cut in cuts]
             good = [
                 (trial, found)
-                for trial, found in self.priced([*cuts, *others])
-                if not figures.is_better(found, _AS_GOOD)
+                for trial, found in self.priced(dict.fromkeys((*cuts, *others)))
+                if trial and not figures.is_better(found, _AS_GOOD)
             ]
             if good:
+                before = len(whole)
                 whole = min(good, key=lambda pair: len(pair[0]))[0]
-                parts = max(2, parts - 1) if len(whole) > size else 2
+                parts = 2 if len(whole) <= size else max(2, parts * len(whole) // before)
             elif size == 1:
                 return
             else:
@@ -152,15 +198,14 @@ class _Search:
 
     def answers(self) -> tuple[tuple[Trial, Figures], ...]:
         """Return the best trials in which each line earns its place."""
-        found = sorted(self._found.items(), key=lambda pair: pair[1].rank)
-        kept: dict[Figures, tuple[Trial, Figures]] = {}
-        for trial, figures in found:
+        kept: dict[object, tuple[Trial, Figures]] = {}
+        for trial, figures in _unlike(self._ranked()):
             if len(kept) == _BEAM:
                 break
-            if figures.is_better(self.base) and len(trial) <= 2 * _DEEPEST:
-                least, own = self._earned(trial, figures)
+            if figures.is_better(self.base):
+                least, own = self._natural(*self._earned(trial, figures))
                 if own.is_better(self.base):
-                    kept.setdefault(own, (least, own))
+                    kept.setdefault(own.key, (least, own))
         return tuple(sorted(kept.values(), key=lambda pair: pair[1].rank))
 
     def _earned(self, trial: Trial, figures: Figures) -> tuple[Trial, Figures]:
@@ -172,6 +217,29 @@ class _Search:
                 break
             trial, figures = idle[0]
         return trial, figures
+
+    def _natural(self, trial: Trial, figures: Figures) -> tuple[Trial, Figures]:
+        """Return a trial with the most natural names that are as good."""
+        for _ in range(_ROUNDS):
+            others = [
+                tuple(Line(one.site, (layout,)) if one is line else one for one in trial)
+                for line in trial
+                if len(line.layouts) == 1
+                for layout in line.site.layouts[: line.site.layouts.index(line.layouts[0])]
+            ]
+            good = [
+                (rest, found)
+                for rest, found in self.priced(others)
+                if not figures.is_better(found, _AS_GOOD)
+            ]
+            if not good:
+                break
+            trial, figures = min(good, key=lambda pair: _doubt(pair[0]))
+        return trial, figures
+
+
+def _doubt(trial: Trial) -> int:
+    return sum(line.site.layouts.index(each) for line in trial for each in line.layouts)
 
 
 def _unlike(found: Priced) -> Iterator[tuple[Trial, Figures]]:

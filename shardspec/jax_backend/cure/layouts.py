@@ -17,7 +17,7 @@ from shardspec.jax_backend.step.trace import Given, Layouts
 
 _UNNAMED = "_"
 #: Layouts of one array that are looked at, and combinations of names that are tried for them.
-MOST_LAYOUTS, _MOST_NAMES = 6, 256
+MOST_LAYOUTS, _MOST_NAMES = 12, 256
 
 
 class Namer:
@@ -52,23 +52,35 @@ class Namer:
             if len(names) == len(shape) and all(map(self._fits, names, shape)):
                 yield names
         options = [self._options(at, shape) for at in range(len(shape))]
-        for chosen in sorted(product(*options), key=lambda names: names.count(_UNNAMED)):
+        for chosen in sorted(product(*options), key=self._doubt):
             real = [name for name in chosen if name != _UNNAMED]
             if real and len(set(real)) == len(real):
                 yield chosen
+
+    def _doubt(self, names: tuple[str, ...]) -> int:
+        """Return how little the sizes of an array say that these are its names."""
+        return 2 * sum(name in self._of_any_size for name in names) + names.count(_UNNAMED)
 
     def _fits(self, name: str, size: int) -> bool:
         return self._sizes.get(name, size) == size
 
     def _options(self, at: int, shape: Shape) -> list[str]:
-        """Return the names that one dimension may have."""
+        """Return the names that one dimension may have, the likeliest first; none twice in effect."""
         size = shape[at]
         if size == 1:
             return [_UNNAMED]
         exact = [name for name, length in self._sizes.items() if length == size]
         exact.sort(key=self._of_weights.__getitem__, reverse=at == len(shape) - 1)
         rows = [] if at and exact else self._rows(size)
-        return [*dict.fromkeys((*rows, *exact, *(() if exact else self._of_any_size), _UNNAMED))]
+        found: dict[tuple[str, ...], str] = {}
+        for name in (*rows, *exact, _UNNAMED, *self._of_any_size):
+            found.setdefault(self._alone(name, size), name)
+        return [*found.values()]
+
+    def _alone(self, name: str, size: int) -> tuple[str, ...]:
+        """Return the mesh axes of a dimension of some name where nothing else takes them."""
+        (dim,) = self._layouts.dims(name, (size,)) or (None,)
+        return () if dim is None else dim.mesh_axes
 
     def _rows(self, size: int) -> list[str]:
         """Return the axes of a batch that a dimension may be, whole or in part."""

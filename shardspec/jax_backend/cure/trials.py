@@ -7,6 +7,7 @@ import pickle
 import queue
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
@@ -29,13 +30,14 @@ class Trials:
                 ...
     """
 
-    def __init__(self, base: Base) -> None:
-        """Note the step."""
+    def __init__(self, base: Base, within_s: float) -> None:
+        """Note the step, and for how long trials go on."""
+        self._until = time.monotonic() + within_s
         self._base = pickle.dumps(base)
         self._known: dict[Trial, Figures | None] = {}
         self._idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
         self._all: list[subprocess.Popen[bytes]] = []
-        self.count = 0
+        self.count = self.late = 0
 
     def __enter__(self) -> Self:
         """Start the processes."""
@@ -61,6 +63,9 @@ class Trials:
         return (self._known[each] for each in trials)
 
     def _priced(self, trial: Trial) -> Figures | None:
+        if time.monotonic() > self._until:
+            self.late += 1
+            return None
         process = self._idle.get()
         try:
             assert process.stdin is not None
