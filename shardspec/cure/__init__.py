@@ -1,1 +1,1 @@
-"""The cure: the lines that a step lacks, found by search and written into the code."""
+"""Sharding constraints that a step lacks, written into the user's own code as a diff."""
