@@ -28,6 +28,7 @@ COST_JSON = "shardspec.cost/1"
 DIFF_JSON = "shardspec.diff/1"
 MESH_JSON = "shardspec.mesh/1"
 SEARCH_JSON = "shardspec.search/1"
+CURE_JSON = "shardspec.cure/1"
 VERIFY_JSON = "shardspec.verify/1"
 NUMBERS_JSON = "shardspec.numbers/1"
 
@@ -42,11 +43,22 @@ def version_lines() -> Iterator[str]:
     name, _, version = BASELINE_JSON.partition("/")
     yield f"{name:<20} {version:<5} `shardspec check --write-baseline FILE`"
     for schema in (
-        *(CHECK_JSON, COMPILE_JSON, COST_JSON, DIFF_JSON, MESH_JSON, SEARCH_JSON, VERIFY_JSON),
+        *(
+            CHECK_JSON,
+            COMPILE_JSON,
+            COST_JSON,
+            DIFF_JSON,
+            MESH_JSON,
+            SEARCH_JSON,
+            CURE_JSON,
+            VERIFY_JSON,
+        ),
     ):
         name, _, version = schema.partition("/")
         verb = name.removeprefix("shardspec.")
         yield f"{name:<20} {version:<5} `shardspec {verb} --format json`"
+    name, _, version = CURE_JSON.partition("/")
+    yield f"{name:<20} {version:<5} `shardspec search --step MODULE:FUNCTION --format json`"
     name, _, version = NUMBERS_JSON.partition("/")
     yield f"{name:<20} {version:<5} `shardspec verify --numbers --format json`"
 

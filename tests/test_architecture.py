@@ -54,12 +54,9 @@ FOR_ONE_SIBLING = {
     "cli.diff": "a verb, whose sides `report --diff` shows",
     "arrays.safetensors": "a format",
     "cli.shells": "the words of each shell, apart from what is offered",
-<<<<<<< HEAD
-=======
     "cure.idioms": "what a file calls constraints and where its names hold, apart from edits",
     "cure.unified": "the text of a diff, apart from what is changed",
     "cli.step_writing": "what `cost` does with a spec, apart from what it shows",
->>>>>>> patch
     "drafting.machines": "which machines and rules, apart from the text",
     "foreign.gin": "a language, as YAML is",
     "foreign.hf": "a format, which another one shares styles with",

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -17,6 +17,7 @@ from shardspec.analysis.cost import cost_of
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli import completion, edits, options
 from shardspec.cli.basis import traced_step
+from shardspec.cli.curing import CURE, cured, is_of_code
 from shardspec.cli.measured import MEASURED, Measured, as_it_is, scale_of
 from shardspec.cli.proving import Pending, print_proof
 from shardspec.cli.request import Request, has_errors
@@ -88,11 +89,11 @@ def _prices(
     options.format_option("text", "json"),
     options.option(
         "--over",
-        default="mesh,order",
-        show_default=True,
+        default=None,
         metavar="WORDS",
         help="What is chosen, all else staying as the spec has it: mesh, order, state, remat,"
-        " microbatches, hardware, rules=preset:A|preset:B; with values: `remat=full|dots`.",
+        " microbatches, hardware, rules=preset:A|preset:B; with values: `remat=full|dots`. Of a"
+        " --step without `step:` in the spec: constraints.  [default: mesh,order; constraints]",
     ),
     options.option(
         "--keep",
@@ -160,13 +161,14 @@ def _prices(
         metavar="N",
         help="Have the compiler prove the step of --step on the best N.",
     ),
+    *CURE,
     MEASURED,
     *options.OUTPUT,
 )
 def command(
     request: Request,
     *,
-    over: str,
+    over: str | None,
     keep: Mapping[str, tuple[int, ...]],
     machines: tuple[str, ...],
     prices: Mapping[str, float],
@@ -182,10 +184,15 @@ def command(
     confirm: int,
     verify: int,
     measured: Measured | None,
+    **cure: Any,
 ) -> None:
-    """Rank the meshes that a model could have by what a step takes on them.
+    """Rank what a model could have by what a step takes: meshes, or lines that its code lacks.
 
-    The spec's `step:` says what a step computes; no code and no devices are needed. Looked at are
+    With --step, and no `step:` in the spec, the code itself is searched for values to constrain:
+    which lines to add, by logical axes, and what they save. They are tried before they are shown:
+    in the sources, traced again, by the target's compiler where there is one. --patch writes them.
+
+    Else the spec's `step:` says what a step computes; no code and no devices are needed. Looked at are
     all sizes of the mesh axes that multiply to the devices, which axis crosses slices, tiles of the
     torus, the order of chips, and what --over adds. Each is resolved by the rules of the spec, held
     against the memory of a device and timed as `shardspec cost` does it. Ctrl-C shows what is known
@@ -193,8 +200,10 @@ def command(
     """
     if (confirm or verify) and step_name is None:
         fail("--confirm and --verify need code to trace", "name it: `--step train:step`")
+    if is_of_code(request, step_name, over):
+        raise SystemExit(cured(request, step_name or "", top=top, **cure))
     wanted = Wanted(fits, max_chips, per_device_batch, prices)
-    question = _question(request, Choice(over, keep, machines, most, by), wanted)
+    question = _question(request, Choice(over or "mesh,order", keep, machines, most, by), wanted)
     if measured is not None:
         question = _held_to(measured, question, request)
     found = _searched(question, request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
 from typing import NamedTuple, Self
 
 from shardspec.analysis.cost import Cost
@@ -12,6 +12,7 @@ from shardspec.analysis.cost import Cost
 LEAST_GAIN = 0.06
 #: Times that differ by less are the same.
 _SAME = 0.01
+_MOST_PLACES = 16
 
 
 class Figures(NamedTuple):
@@ -23,6 +24,7 @@ class Figures(NamedTuple):
       sent: bytes by mesh axes.
       memory: bytes at the peak.
       compute: the seconds of it that no collective takes.
+      places: the lines at which most is sent: file, line, bytes.
     """
 
     fits: bool | None
@@ -30,19 +32,23 @@ class Figures(NamedTuple):
     sent: tuple[tuple[str, float], ...]
     memory: float
     compute: float = 0.0
+    places: tuple[tuple[str, int, float], ...] = ()
 
     @classmethod
     def of(cls, cost: Cost) -> Self:
         """Return those of a cost."""
-        sent: dict[str, float] = {}
+        sent: Counter[str] = Counter()
+        places: Counter[tuple[str, int]] = Counter()
         for each in cost.step.collectives if cost.step is not None else ():
-            axes = "+".join(each.axes)
-            sent[axes] = sent.get(axes, 0) + each.wire_bytes
+            sent["+".join(each.axes)] += each.wire_bytes
+            places[each.place.file, each.place.line] += each.wire_bytes
+        most = tuple((*place, size) for place, size in places.most_common(_MOST_PLACES))
         is_known = cost.time is not None and not cost.uncounted("time")
         seconds = cost.time.step_seconds if cost.time is not None and is_known else None
         compute = 0.0 if cost.time is None else cost.time.compute_seconds
         memory = cost.memory
-        return cls(memory.fits, seconds, tuple(sent.items()), memory.total.bytes, compute)
+        size = memory.total.bytes
+        return cls(memory.fits, seconds, tuple(sent.items()), size, compute, most)
 
     @property
     def bytes(self) -> float:
@@ -77,8 +83,3 @@ class Figures(NamedTuple):
         if self.bytes != other.bytes:
             return self.bytes < (1 - share) * other.bytes
         return self.memory < (1 - share) * other.memory
-
-
-def best(found: Iterable[Figures]) -> Figures | None:
-    """Return the figures of the first rank."""
-    return min(found, key=lambda each: each.rank, default=None)

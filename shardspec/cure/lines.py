@@ -1,12 +1,17 @@
-"""What could be added to a step: a constraint on a value of the code, or a layout of an argument."""
+"""What could be added to a step: a constraint on a value, or a layout of an argument."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardspec.cure.patching import Extent
 from shardspec.ir.spec import Shape, array_bytes
+from shardspec.programs.op_names import shown
+
+#: Lines that are so far apart have little to do with each other.
+_NEAR = 8
 
 #: The mesh axes of each dimension.
 Split = tuple[tuple[str, ...], ...]
@@ -42,6 +47,7 @@ class Site:
       points: all values that it stands for: of each call, of what is computed again, of gradients.
       layouts: in which it could be, the most natural first.
       weight: how much may depend on it; those of most are tried first.
+      is_assigned: whether a line of its own can be added for it, behind its assignment.
     """
 
     shape: Shape
@@ -51,11 +57,24 @@ class Site:
     points: tuple[Point, ...] = ()
     layouts: tuple[Layout, ...] = ()
     weight: float = 0.0
+    is_assigned: bool = False
 
     @property
     def bytes(self) -> int:
         """Return the bytes of the whole array."""
         return array_bytes(self.shape, self.dtype)
+
+    def near(self, places: Iterable[tuple[str, int, float]]) -> float:
+        """Return the share of what is sent that is sent at lines near to this one."""
+        if self.at is None:
+            return 1.0
+        file, lines = shown(self.at.file), (self.at.line, self.at.end_line)
+        near = whole = 0.0
+        for other, line, size in places:
+            whole += size
+            if other == file:
+                near += size * max(0.0, 1 - min(abs(line - at) for at in lines) / _NEAR)
+        return near / whole if whole else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ _BEAM, _PARTNERS, _DEEPEST = 3, 12, 4
 _AS_GOOD = 0.02
 #: Moves that are tried, and rounds in which more natural names are put in.
 _MOST_MOVES, _ROUNDS = 96, 3
+#: The same where one line does as much as all lines at once: little is left to find.
+_FEW = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +65,17 @@ def searched(sites: Sequence[Site], price: Price, most: int = MOST) -> Found | N
     search = _Search(price, base)
     first = sorted(every, key=lambda line: -line.site.weight)[:most]
     singles = search.priced((line,) for line in first)
-    others = [*islice(_others(singles), most - len(first))]
-    if others and search.could_improve():
+    is_close = together is not None and bool(singles) and _are_alike(singles[0][1], together)
+    if search.could_improve():
+        others = [*islice(_others(singles), _FEW if is_close else most - len(first))]
         singles += search.priced((line,) for line in others)
         singles.sort(key=lambda pair: pair[1].rank)
-    if singles and search.could_improve():
-        search.deepen(singles)
+    if singles and not is_close and search.could_improve():
+        search.deepen(singles, every)
     if together is not None:
         search.all_at_once(every, together)
     if search.could_improve():
-        search.move(sites)
+        search.move(sites, _FEW if is_close else _MOST_MOVES)
     alone = tuple((line, figures) for (line,), figures in singles)
     layouts = sum(len(site.layouts) for site in sites)
     return Found(base, search.answers(), together, alone, len(sites), layouts)
@@ -87,7 +90,9 @@ def _others(singles: Priced) -> Iterator[Line]:
             kinds[key] = line.site
     chosen = sorted(kinds.values(), key=lambda site: -site.weight)
     for rank in range(1, max((len(site.layouts) for site in chosen), default=0)):
-        yield from (Line(site, (site.layouts[rank],)) for site in chosen if rank < len(site.layouts))
+        yield from (
+            Line(site, (site.layouts[rank],)) for site in chosen if rank < len(site.layouts)
+        )
 
 
 def _moves(sites: Sequence[Site]) -> Iterator[Trial]:
@@ -122,15 +127,18 @@ class _Search:
         return sorted(found, key=lambda pair: pair[1].rank)
 
     def could_improve(self) -> bool:
-        """Say whether a line could still earn its place: something is sent while nothing computes."""
+        """Say whether a line could still earn its place: the step takes longer than it computes."""
         found = [self.base, *self._found.values()]
         compute = min(each.compute for each in found)
         return min(found, key=lambda each: each.rank).could_improve(compute)
 
-    def deepen(self, singles: Priced) -> None:
-        """Try the best lines with others."""
+    def deepen(self, singles: Priced, every: Trial) -> None:
+        """Try the best lines with others: with those that are best alone, and where most is sent."""
+        best = singles[0][1]
+        near = sorted(every, key=lambda line: -line.site.near(best.places))
         partners = [trial for trial, _ in islice(_unlike(singles), _PARTNERS)]
-        self._wider([*islice(_unlike(singles), _BEAM)], partners)
+        partners += [(line,) for line in near[:_PARTNERS]]
+        self._wider([*islice(_unlike(singles), _BEAM)], [*dict.fromkeys(partners)])
 
     def _wider(self, beam: Priced, partners: Sequence[Trial]) -> None:
         """Add to trials what they are tried with, as long as one more earns its place."""
@@ -152,21 +160,29 @@ class _Search:
         if figures.is_better(best, _AS_GOOD):
             self._halve(every, figures)
 
-    def move(self, sites: Sequence[Site]) -> None:
-        """Move values from one dimension to another, beside the best lines so far."""
-        best = [*islice(self._ranked(), 1)]
-        beside = best[0][0] if best else ()
+    def move(self, sites: Sequence[Site], most: int) -> None:
+        """Move values from one dimension to another where most is sent beside the best lines."""
+        (beside, figures), *_ = self._ranked()
         own = {line.site for line in beside}
-        near = {site.shape for site in sorted(sites, key=lambda site: -site.weight)[:_PARTNERS]}
-        moves = [
-            (*beside, *trial)
-            for trial in _moves([site for site in sites if site.shape in near])
-            if not own & {line.site for line in trial}
+        moves = [trial for trial in _moves(sites) if not own & {line.site for line in trial}]
+
+        def doubt(trial: Trial) -> float:
+            near = sum(line.site.near(figures.places) for line in trial) / len(trial)
+            return (1 + _doubt(trial)) / (near + 1e-3)
+
+        moves.sort(key=doubt)
+        moved = self.priced((*beside, *trial) for trial in moves[:most])
+        best = [*islice(_unlike(moved), _BEAM)]
+        back = [
+            (Line(site, line.layouts[::-1]),)
+            for line in dict.fromkeys(line for trial, _ in best for line in trial if line.is_move)
+            for site in sites
+            if site.shape == line.site.shape and site != line.site
         ]
-        moves.sort(key=_doubt)
-        moved = self.priced(moves[:_MOST_MOVES])
-        alone = [(line,) for trial, _ in islice(_unlike(self._ranked()), _PARTNERS) for line in trial]
-        self._wider([*islice(_unlike(moved), _BEAM)], [*dict.fromkeys(alone)])
+        alone = [
+            (line,) for trial, _ in islice(_unlike(self._ranked()), _PARTNERS) for line in trial
+        ]
+        self._wider(best, [*dict.fromkeys((*back[:_PARTNERS], *alone))])
 
     def _ranked(self) -> Priced:
         few = ((trial, each) for trial, each in self._found.items() if len(trial) <= 2 * _DEEPEST)
@@ -203,7 +219,7 @@ class _Search:
             if len(kept) == _BEAM:
                 break
             if figures.is_better(self.base):
-                least, own = self._natural(*self._earned(trial, figures))
+                least, own = self._assigned(*self._natural(*self._earned(trial, figures)))
                 if own.is_better(self.base):
                     kept.setdefault(own.key, (least, own))
         return tuple(sorted(kept.values(), key=lambda pair: pair[1].rank))
@@ -236,6 +252,29 @@ class _Search:
                 break
             trial, figures = min(good, key=lambda pair: _doubt(pair[0]))
         return trial, figures
+
+    def _assigned(self, trial: Trial, figures: Figures) -> tuple[Trial, Figures]:
+        """Return a trial with lines of their own, where they do the same as longer expressions."""
+        for at, line in enumerate(trial):
+            alone = self._found.get((line,))
+            if line.site.is_assigned or line.is_move or alone is None:
+                continue
+            others = [
+                (*trial[:at], other[0], *trial[at + 1 :])
+                for other, found in self._found.items()
+                if len(other) == 1
+                and other[0].site.is_assigned
+                and found.key == alone.key
+                and other[0].site.shape == line.site.shape
+            ]
+            for rest, found in self.priced(others[:1]):
+                if not figures.is_better(found, _AS_GOOD):
+                    trial, figures = rest, found
+        return trial, figures
+
+
+def _are_alike(left: Figures, right: Figures) -> bool:
+    return not (left.is_better(right, _AS_GOOD) or right.is_better(left, _AS_GOOD))
 
 
 def _doubt(trial: Trial) -> int:

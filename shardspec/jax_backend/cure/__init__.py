@@ -1,1 +1,1 @@
-"""The lines that a traced step lacks: what could be constrained, tried in processes of their own."""
+"""The lines that a traced step lacks: what could be constrained, priced in processes."""

@@ -30,7 +30,7 @@ def inserted(module: bytes, lines: Iterable[Line]) -> bytes:
     """
     with mlir.make_ir_context():
         found = ir.Module.parse(module)
-        ops = {number: op for number, op in numbered(found)}
+        ops = dict(numbered(found))
         for line in lines:
             if line.site.at is None:
                 _place(found, line)
@@ -66,7 +66,8 @@ def _place(module: Any, line: Line) -> None:
     main = functions_of(module)["main"]
     attributes = [ir.DictAttr(each) for each in ir.ArrayAttr(main.attributes["arg_attrs"])]
     for point in line.site.points:
-        own = {each.name: each.attr for each in attributes[point.op]}
+        found: Any = attributes[point.op]
+        own = {each.name: each.attr for each in found}
         own["sdy.sharding"] = ir.Attribute.parse(_text(line.layouts[0].split))
         attributes[point.op] = ir.DictAttr.get(own)
     main.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)

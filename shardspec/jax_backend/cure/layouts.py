@@ -65,7 +65,7 @@ class Namer:
         return self._sizes.get(name, size) == size
 
     def _options(self, at: int, shape: Shape) -> list[str]:
-        """Return the names that one dimension may have, the likeliest first; none twice in effect."""
+        """Return the names that one dimension may have, the likeliest first, one of each effect."""
         size = shape[at]
         if size == 1:
             return [_UNNAMED]

@@ -1,4 +1,4 @@
-"""What could be constrained in a lowered step: the values that expressions of the user's code yield.
+"""What could be constrained in a lowered step: the values that expressions of the code yield.
 
 JAX notes for each operation the extent of the expression that asked for it. A value that is used
 outside of its expression is what the expression yields. One expression yields many values: one for
@@ -99,9 +99,13 @@ def sites_of(module: Any) -> tuple[Site, ...]:
         for key, point in _gradients(one, ops):
             if key in found and point not in found[key]:
                 found[key].append(point)
+    ranks: dict[Extent, set[int]] = {}
+    for extent, shape, _ in found:
+        ranks.setdefault(extent, set()).add(len(shape))
     return tuple(
         Site(shape, dtype, extent, points=tuple(points))
         for (extent, shape, dtype), points in found.items()
+        if len(ranks[extent]) == 1  # one line of names has to do for all of them
     )
 
 
@@ -182,11 +186,15 @@ def _kind(value: Any) -> tuple[Shape, str] | None:
 def _dtype(kind: Any) -> str:
     """Return a dtype as steps spell it: `bf16`, `s32`, `pred`."""
     text = str(kind)
-    return "pred" if text == "i1" else re.sub(r"^u?i(?=\d)", lambda m: "u" if "u" in m[0] else "s", text)
+    return (
+        "pred"
+        if text == "i1"
+        else re.sub(r"^u?i(?=\d)", lambda m: "u" if "u" in m[0] else "s", text)
+    )
 
 
 def _is_inside(op: Any, opaque: set[str]) -> bool:
-    """Say whether an operation is in a library's function, or in `shard_map`, where shapes are local."""
+    """Say whether an operation is in a library's function, or in `shard_map`: shapes are local."""
     owner = op.parent
     while owner is not None:
         if owner.name == "sdy.manual_computation":

@@ -25,9 +25,9 @@ _BYTES_EACH, _MOST = 2 * 2**30, 8
 class Trials:
     """Processes that price trials of one step.
 
-        with Trials(base) as trials:
-            for figures in trials.figures([(line,), (line, other)]):
-                ...
+    with Trials(base) as trials:
+        for figures in trials.figures([(line,), (line, other)]):
+            ...
     """
 
     def __init__(self, base: Base, within_s: float) -> None:

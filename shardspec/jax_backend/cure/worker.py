@@ -3,7 +3,7 @@
     python -P -m shardspec.jax_backend.cure.worker
 
 On stdin come pickled values of the process that started this one: first a `Base`, then trials,
-each a tuple of lines. For each trial one `Figures` goes to stdout, or the reason why there are none.
+each a tuple of lines. For each one a `Figures` goes to stdout, or the reason why there is none.
 No code of the user's runs here. Each module is partitioned in a fork, which ends once it is.
 """
 

@@ -1,0 +1,269 @@
+"""What a search over a traced step found, for people and as JSON, `shardspec.cure/1`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardspec.analysis.cost import Cost
+from shardspec.analysis.step_memory import MARKS
+from shardspec.cure.figures import LEAST_GAIN, Figures
+from shardspec.cure.lines import Line
+from shardspec.cure.patching import Patched, Refused
+from shardspec.cure.searching import Found
+from shardspec.diagnostics.lines import columns
+from shardspec.diagnostics.words import binary_bytes, counted, percent, seconds_text
+from shardspec.ir.spec import Spec
+from shardspec.programs.op_names import shown
+from shardspec.report.table import target_title
+from shardspec.versions import CURE_JSON, PACKAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """Lines that were written into the code, which was traced again.
+
+    Attributes:
+      lines: none for the step as it is.
+      figures: of the traced step; of its compiled program where `cost` is a compiler's.
+      patches: the files with the lines, or why they cannot be written.
+      cost: None where the step could not be traced with them.
+      why: what went wrong, or why no compiler answered.
+    """
+
+    lines: tuple[Line, ...]
+    figures: Figures
+    patches: tuple[Patched, ...] | Refused = ()
+    cost: Cost | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A search, and what came of its answers.
+
+    Attributes:
+      base: the step as it is.
+      answers: the best first.
+      beyond: values that are made outside of the working folder, or that no line can constrain.
+      trials: how many were priced.
+      late: trials that were not, for want of time.
+    """
+
+    base: Tried
+    answers: tuple[Tried, ...]
+    found: Found | None
+    beyond: int
+    trials: int
+    late: int
+    seconds: float
+
+    @property
+    def best(self) -> Tried | None:
+        """Return the best answer that can be written and earns its place by the best figures."""
+        sound = (each for each in self.answers if each.cost is not None)
+        found = min(sound, key=lambda each: each.figures.rank, default=None)
+        return found if found is not None and found.figures.is_better(self.base.figures) else None
+
+
+def report_lines(report: Report) -> Iterator[str]:
+    """Yield what `shardspec search` prints of a traced step."""
+    cost, best = report.base.cost, report.best
+    assert cost is not None, "the step as it is was traced"
+    target = target_title(cost.target).removeprefix("target ")
+    place = f"   step at {cost.step.place}" if cost.step and cost.step.place.is_known else ""
+    yield f"{cost.plan.spec.source.name}   {target}   mesh {cost.plan.mesh}{place}"
+    yield f"    {_searched(report)}"
+    yield ""
+    yield from _table(report)
+    if best is None:
+        yield ""
+        yield _nothing(report)
+        return
+    yield ""
+    lines = counted(len(best.lines), "line")
+    yield f"add {lines}: {_gain(report.base.figures, best.figures)}"
+    yield from _written(best, cost.plan.spec)
+    yield from _others(report, best)
+
+
+def _searched(report: Report) -> str:
+    if report.found is None:
+        return "the step cannot be priced: nothing was searched"
+    sites, layouts = report.found.sites, report.found.layouts
+    told = f"{counted(sites, 'value')} in {counted(layouts, 'layout')}; "
+    told += f"{counted(report.trials, 'trial')} in {seconds_text(report.seconds)}"
+    if report.late:
+        told += f", and {report.late} more for which there was no time (--within)"
+    if report.beyond:
+        told += f"; {counted(report.beyond, 'value')} of code that is not here"
+    return told
+
+
+def _table(report: Report) -> Iterator[str]:
+    rows = [("now", report.base), *((str(at), each) for at, each in enumerate(report.answers, 1))]
+    cells = [(name, *_cells(each), _places(each)) for name, each in rows]
+    yield from columns([("", "step", "sends", "memory", "at"), *cells], right=(0,), is_prose=True)
+
+
+def _cells(tried: Tried) -> tuple[str, str, str]:
+    figures, cost = tried.figures, tried.cost
+    mark = "~" if cost is None else MARKS[cost.basis]
+    time = "unknown" if figures.seconds is None else f"~ {seconds_text(figures.seconds)}"
+    memory = f"{mark} {binary_bytes(figures.memory)}"
+    room = {False: ", does not fit", None: ", may not fit", True: ""}[figures.fits]
+    return time, f"{mark} {binary_bytes(figures.bytes)}", memory + room
+
+
+def _places(tried: Tried) -> str:
+    places = ", ".join(dict.fromkeys(_place(line) for line in tried.lines))
+    return f"{places}   not tried: {tried.why}" if tried.cost is None else places
+
+
+def _place(line: Line) -> str:
+    at = line.site.at
+    return line.site.path if at is None else f"{shown(at.file)}:{at.line}"
+
+
+def _gain(before: Figures, after: Figures) -> str:
+    told = []
+    if before.seconds and after.seconds:
+        times = before.seconds / after.seconds
+        told.append(f"{times:.3g} times as fast" if times > 1.01 else "as fast")
+    if before.bytes > after.bytes:
+        less = f"{before.bytes / max(1.0, after.bytes):.3g} times less"
+        told.append(f"sends {less} ({_by_axis(before, after)})")
+    if before.fits is False and after.fits is not False:
+        told.append("fits")
+    return ", ".join(told)
+
+
+def _by_axis(before: Figures, after: Figures) -> str:
+    old, new = dict(before.sent), dict(after.sent)
+    axes = sorted(old.keys() | new.keys(), key=lambda axes: -old.get(axes, 0.0))
+    return ", ".join(
+        f"{axes} {binary_bytes(old.get(axes, 0))} -> {binary_bytes(new.get(axes, 0))}"
+        for axes in axes[:_MOST_AXES]
+    )
+
+
+_MOST_AXES = 3
+
+
+def _written(tried: Tried, spec: Spec) -> Iterator[str]:
+    patches = () if isinstance(tried.patches, Refused) else tried.patches
+    waiting = {each.file: list(each.lines) for each in patches}
+    for line in tried.lines:
+        at = line.site.at
+        texts = waiting.get(at.file, []) if at is not None else []
+        text = texts.pop(0) if texts else ""
+        yield f"    {_place(line)}"
+        yield from (f"        {each}" for each in text.split("\n"))
+        rules = dict.fromkeys(rule for each in line.layouts for rule in _rules(each, spec))
+        if rules:
+            yield f"            {', '.join(rules)}"
+
+
+def _rules(layout: Any, spec: Spec) -> Iterator[str]:
+    """Yield the rules that place a layout."""
+    for name, axes in zip(layout.names.split(), layout.split, strict=True):
+        found = next(
+            (r for r in spec.axis_rules if r.logical_axis == name and r.mesh_axes == axes), None
+        )
+        if axes and found is not None:
+            place = "" if found.span is None else f" {found.span.place}"
+            yield f"{name} -> {' '.join(axes)}{place}"
+
+
+def _others(report: Report, best: Tried) -> Iterator[str]:
+    """Yield why others lost, and how far away the best may be."""
+    lost = [each for each in report.answers if each is not best and each.cost is not None]
+    for each in lost[:1]:
+        yield f"next    {_places(each)}: {_against(best.figures, each.figures)}"
+    together = None if report.found is None else report.found.together
+    if together is not None:
+        yield f"all     every value at once: {_against(best.figures, together)}"
+
+
+def _against(best: Figures, other: Figures) -> str:
+    time = "" if other.seconds is None else f"~ {seconds_text(other.seconds)}, "
+    more = other.bytes / best.bytes - 1 if best.bytes else 0.0
+    size = binary_bytes(other.bytes)
+    if abs(more) < _SAME:
+        return f"{time}{size}, the same"
+    return f"{time}{size}, {percent(abs(more), 1)} {'more' if more > 0 else 'less'} sent"
+
+
+_SAME = 0.005
+
+
+def _nothing(report: Report) -> str:
+    least = percent(LEAST_GAIN, 1)
+    if report.found is None:
+        return "nothing to add is known"
+    if report.answers and all(each.cost is None for each in report.answers):
+        return f"nothing to add: {report.answers[0].why}"
+    if report.answers:
+        return (
+            f"nothing to add: what looked better takes as much once it is tried ({least} is asked)"
+        )
+    return f"nothing to add: no line that was tried earns {least} of the time or of the bytes"
+
+
+def report_text(report: Report, patch: str) -> str:
+    """Return a search as JSON. Equal searches have equal texts, apart from `seconds`."""
+    cost, found = report.base.cost, report.found
+    assert cost is not None, "the step as it is was traced"
+    data = {
+        "schema": CURE_JSON,
+        "made_by": f"shardspec {PACKAGE}",
+        "spec": cost.plan.spec.source.name,
+        "target": cost.target.name,
+        "values": None if found is None else found.sites,
+        "layouts": None if found is None else found.layouts,
+        "trials": report.trials,
+        "late": report.late,
+        "elsewhere": report.beyond,
+        "seconds": round(report.seconds, 3),
+        "now": _row(report.base),
+        "together": None if found is None or found.together is None else _data(found.together),
+        "best": None if report.best is None else report.answers.index(report.best),
+        "answers": [_row(each) for each in report.answers],
+        "patch": patch,
+    }
+    return json.dumps(data, indent=2) + "\n"
+
+
+def _row(tried: Tried) -> dict[str, Any]:
+    basis = None if tried.cost is None else tried.cost.basis
+    lines = [_line(each) for each in tried.lines]
+    return {"lines": lines, "basis": basis, **_data(tried.figures), "why": tried.why}
+
+
+def _line(line: Line) -> dict[str, Any]:
+    at = line.site.at
+    return {
+        "file": None if at is None else shown(at.file),
+        "line": None if at is None else at.line,
+        "path": line.site.path or None,
+        "shape": list(line.site.shape),
+        "names": [each.names for each in line.layouts],
+        "partition": [[list(axes) for axes in each.split] for each in line.layouts],
+    }
+
+
+def _data(figures: Figures) -> dict[str, Any]:
+    return {
+        "fits": figures.fits,
+        "step_s": figures.seconds,
+        "sends": figures.bytes,
+        "by_axis": dict(figures.sent),
+        "memory": figures.memory,
+    }
+
+
+def ordered(found: Sequence[Tried]) -> tuple[Tried, ...]:
+    """Return answers, the best first; those that could not be traced come last."""
+    return tuple(sorted(found, key=lambda each: (each.cost is None, each.figures.rank)))

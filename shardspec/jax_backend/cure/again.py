@@ -1,0 +1,120 @@
+"""Trace a step once more from changed sources; run as a process of its own.
+
+    python -P -m shardspec.jax_backend.cure.again
+
+A pickled `Asked` comes in on stdin, and a pickled `Lowered` or the findings go out on stdout. The
+files on disk stay as they are: Python is given the new text where it imports one of them.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from typing import Any
+
+from shardspec import pipeline
+from shardspec.diagnostics import Diagnostic, ShardspecError, codes
+from shardspec.ir.spec import Spec
+from shardspec.jax_backend.entry_point import Call, with_call
+from shardspec.jax_backend.on_target import on_target, start_on_cpu
+from shardspec.jax_backend.resolver import Resolver
+from shardspec.jax_backend.xla.compiling import environment
+from shardspec.jax_backend.xla.verifying import Lowered, lowered
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is traced.
+
+    Attributes:
+      step: `module:function`, which makes it of a resolver.
+      folder: is searched for modules first.
+      sources: new texts of files, by their real paths.
+    """
+
+    spec: Spec
+    target: str
+    step: str
+    folder: str
+    sources: Mapping[str, str]
+
+
+def traced_again(asked: Asked, timeout_s: float = 600.0) -> Lowered | tuple[Diagnostic, ...]:
+    """Return the step that changed sources make, or why they make none."""
+    command = [sys.executable, "-P", "-m", "shardspec.jax_backend.cure.again"]
+    try:
+        done = subprocess.run(
+            command,
+            input=pickle.dumps(asked),
+            env={**environment(), **_own_path()},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=timeout_s,
+            check=False,
+        )
+        found: Lowered | tuple[Diagnostic, ...] = pickle.loads(done.stdout)
+    except (subprocess.TimeoutExpired, EOFError, pickle.UnpicklingError, OSError) as error:
+        message = f"`{asked.step}` could not be traced again: {type(error).__name__}"
+        return (Diagnostic(codes.BAD_STEP, message),)
+    return found
+
+
+def _own_path() -> dict[str, str]:
+    """Return where this process finds modules, which the other one has to find, too."""
+    path = os.pathsep.join(dict.fromkeys(filter(None, sys.path)))
+    return {"PYTHONPATH": path}
+
+
+def _with_sources(sources: Mapping[str, str]) -> None:
+    """Have imports take new texts: Python asks a loader for the text of a file, or its bytecode."""
+    texts = {path: text.encode("utf-8", "surrogateescape") for path, text in sources.items()}
+    read, stats = SourceFileLoader.get_data, SourceFileLoader.path_stats
+
+    def get_data(self: SourceFileLoader, path: str) -> bytes:
+        text = texts.get(os.path.realpath(path))
+        return read(self, path) if text is None else text
+
+    def path_stats(self: SourceFileLoader, path: str) -> Mapping[str, Any]:
+        if os.path.realpath(path) in texts:
+            raise OSError("no bytecode stands for this text")
+        return stats(self, path)
+
+    SourceFileLoader.get_data = get_data  # type: ignore[assignment,method-assign]
+    SourceFileLoader.path_stats = path_stats  # type: ignore[method-assign]
+
+
+def _traced(asked: Asked) -> Lowered:
+    start_on_cpu()
+    target = pipeline.sound_target(pipeline.find_target(asked.spec, asked.target))
+    with on_target(target, asked.spec, has_imports=True):
+        resolver = Resolver(asked.spec, asked.target, agree_within_s=None)
+
+        def work(call: Call) -> Lowered:
+            return lowered(resolver, *call)
+
+        return with_call(asked.step, asked.folder, resolver, lambda stage: None, work)
+
+
+def main() -> int:
+    """Answer what comes in on stdin."""
+    answer = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    asked: Asked = pickle.load(sys.stdin.buffer)
+    _with_sources(asked.sources)
+    found: Lowered | tuple[Diagnostic, ...]
+    try:
+        found = _traced(asked)
+    except ShardspecError as error:
+        found = tuple(error.diagnostics)
+    pickle.dump(found, answer)
+    answer.close()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

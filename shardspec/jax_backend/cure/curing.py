@@ -1,0 +1,131 @@
+"""The lines that a step lacks, found, written and tried: what `search --step` does without `step:`.
+
+What is found is a model's. Each answer is therefore written into the sources, the step is traced
+from these again, and its compiler is asked where there is one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from shardspec import pipeline
+from shardspec.analysis.cost import cost_of
+from shardspec.cure.figures import Figures
+from shardspec.cure.patching import Refused
+from shardspec.cure.searching import Found, Trial, searched
+from shardspec.cure.telling import Tried
+from shardspec.cure.written import writable, written
+from shardspec.diagnostics import ShardspecError
+from shardspec.ir.plan import ShardingPlan
+from shardspec.jax_backend.cure.again import Asked, traced_again
+from shardspec.jax_backend.cure.layouts import Namer
+from shardspec.jax_backend.cure.sites import sites_of
+from shardspec.jax_backend.cure.trials import Trials
+from shardspec.jax_backend.cure.weighing import weighed
+from shardspec.jax_backend.cure.worker import Base
+from shardspec.jax_backend.entry_point import Call
+from shardspec.jax_backend.resolver import Resolver
+from shardspec.jax_backend.step.passes import bytecode_of
+from shardspec.jax_backend.step.reading import traced_step
+from shardspec.jax_backend.step.trace import Layouts
+from shardspec.jax_backend.xla.compiling import Compile, Compiling
+from shardspec.jax_backend.xla.verifying import Lowered, cost_by
+
+Tell = Callable[[str], None]
+
+
+class Again(NamedTuple):
+    """Lines that were tried, and the module that came of them, for a compiler."""
+
+    tried: Tried
+    lowered: Lowered | None = None
+
+
+class Search(NamedTuple):
+    """What was found of a step, and how.
+
+    Attributes:
+      now: the step as it is.
+      found: None where the step cannot be priced.
+      beyond: values that no line of a file in the working folder makes.
+      trials: how many were priced; `late` of them were not, since time was over.
+      seconds: that it took.
+    """
+
+    plan: ShardingPlan
+    now: Again
+    found: Found | None
+    beyond: int
+    trials: int
+    late: int
+    seconds: float
+
+
+def search(
+    resolver: Resolver, call: Call, folder: str, *, most: int, within_s: float, tell: Tell
+) -> Search:
+    """Return the lines that a step lacks, by the model.
+
+    Args:
+      folder: files outside of it are not changed.
+      most: lines that are tried alone.
+      within_s: seconds after which no further trial begins.
+
+    Raises:
+      ShardspecError: the step cannot be traced.
+    """
+    traced, step = traced_step(resolver, call.function, call.args, call.kwargs)
+    (plan,) = pipeline.compile_plans(resolver._arrays.spec, None, [resolver.target])
+    cost = cost_of(plan, step)
+    started = time.monotonic()
+    sites = sites_of(traced.module)
+    own = writable(sites, folder)
+    namer = Namer(Layouts(resolver), traced.arguments)
+    found = weighed(own, namer, traced.arguments, Figures.of(cost))
+    base = Base(bytecode_of(traced.module), plan, step.arguments, cost.tokens)
+    with Trials(base, within_s) as trials:
+
+        def price(asked: Sequence[Trial]) -> list[Figures | None]:
+            tell(f"{trials.count} layouts tried, {len(asked)} more")
+            return list(trials.figures(asked))
+
+        answer = searched(found, price, most)
+    seconds = time.monotonic() - started
+    beyond = len(sites) - len(own)
+    now = Again(Tried((), Figures.of(cost), cost=cost), Lowered(step, base.module))
+    return Search(plan, now, answer, beyond, trials.count, trials.late, seconds)
+
+
+def again(search: Search, lines: Trial, figures: Figures, asked: Asked) -> Again:
+    """Return lines as changes of files, and what the step takes that is traced from them."""
+    patches = written(lines)
+    if isinstance(patches, Refused):
+        return Again(Tried(lines, figures, patches, why=patches.reason))
+    sources = {os.path.realpath(each.file): each.new for each in patches}
+    found = traced_again(replace(asked, sources=sources))
+    if not isinstance(found, Lowered):
+        return Again(Tried(lines, figures, patches, why=found[0].message))
+    cost = cost_of(
+        search.plan,
+        found.step,
+        tokens=search.now.tried.cost.tokens if search.now.tried.cost else None,
+    )
+    return Again(Tried(lines, Figures.of(cost), patches, cost), found)
+
+
+def compiled(found: Again, timeout_s: float) -> Tried:
+    """Return lines with the figures of the target's compiler; where it gives none, it says why."""
+    tried, cost = found.tried, found.tried.cost
+    if cost is None or found.lowered is None:
+        return tried
+    try:
+        with Compile(cost.target, Compiling(timeout_s), cost.plan.spec.policy.order) as compile:
+            compile.give(found.lowered.module)
+            made = cost_by(cost, compile.result(), found.lowered.step.arguments)
+    except ShardspecError as error:
+        return replace(tried, why=error.diagnostics[0].message)
+    return replace(tried, cost=made, figures=Figures.of(made))
