@@ -12,7 +12,17 @@ import click
 from shardspec.cli import options
 from shardspec.cli.request import Request
 from shardspec.cli.steps import Tell, plan_on_target, step_and_folder, with_step
-from shardspec.cli.streams import FINDINGS, FINE, echo, fail, progress, show, width_of, write_file
+from shardspec.cli.streams import (
+    FAILED,
+    FINDINGS,
+    FINE,
+    echo,
+    fail,
+    progress,
+    show,
+    width_of,
+    write_file,
+)
 from shardspec.cure.patching import Refused, diff_of
 from shardspec.cure.searching import MOST
 from shardspec.cure.telling import Report, Tried, ordered, report_lines, report_text
@@ -97,7 +107,10 @@ def cured(
     _print(report, diff, request, is_data=patch == "-")
     if patch is not None:
         _write(diff, patch, request)
-    return FINDINGS if report.best is not None or report.found is None else FINE
+    if report.found is None:
+        return FAILED
+    after = report.best or report.base
+    return FINDINGS if after.figures.fits is False else FINE
 
 
 def _tried(found: Search, asked: Asked, most: int, tell: Tell, *, is_compiled: bool) -> Report:

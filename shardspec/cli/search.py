@@ -192,11 +192,11 @@ def command(
     which lines to add, by logical axes, and what they save. They are tried before they are shown:
     in the sources, traced again, by the target's compiler where there is one. --patch writes them.
 
-    Else the spec's `step:` says what a step computes; no code and no devices are needed. Looked at are
-    all sizes of the mesh axes that multiply to the devices, which axis crosses slices, tiles of the
-    torus, the order of chips, and what --over adds. Each is resolved by the rules of the spec, held
-    against the memory of a device and timed as `shardspec cost` does it. Ctrl-C shows what is known
-    by then.
+    Else the spec's `step:` says what a step computes; no code and no devices are needed. Looked at
+    are all sizes of the mesh axes that multiply to the devices, which axis crosses slices, tiles of
+    the torus, the order of chips, and what --over adds. Each is resolved by the rules of the spec,
+    held against the memory of a device and timed as `shardspec cost` does it. Ctrl-C shows what is
+    known by then.
     """
     if (confirm or verify) and step_name is None:
         fail("--confirm and --verify need code to trace", "name it: `--step train:step`")

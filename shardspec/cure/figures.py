@@ -77,9 +77,9 @@ class Figures(NamedTuple):
         """Say whether this earns a share of what another takes, or fits where that does not."""
         if (self.fits is False) != (other.fits is False):
             return self.fits is not False
-        if self.seconds is not None and other.seconds is not None:
-            if abs(self.seconds - other.seconds) > _SAME * other.seconds:
-                return self.seconds < (1 - share) * other.seconds
+        mine, yours = self.seconds, other.seconds
+        if mine is not None and yours is not None and abs(mine - yours) > _SAME * yours:
+            return mine < (1 - share) * yours
         if self.bytes != other.bytes:
             return self.bytes < (1 - share) * other.bytes
         return self.memory < (1 - share) * other.memory

@@ -47,7 +47,8 @@ class Site:
       points: all values that it stands for: of each call, of what is computed again, of gradients.
       layouts: in which it could be, the most natural first.
       weight: how much may depend on it; those of most are tried first.
-      is_assigned: whether a line of its own can be added for it, behind its assignment.
+      effort: 0 for a line of its own by what the file calls constraints, 1 where an expression
+        becomes longer, 2 where shardspec is imported.
     """
 
     shape: Shape
@@ -57,7 +58,7 @@ class Site:
     points: tuple[Point, ...] = ()
     layouts: tuple[Layout, ...] = ()
     weight: float = 0.0
-    is_assigned: bool = False
+    effort: int = 0
 
     @property
     def bytes(self) -> int:

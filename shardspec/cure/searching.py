@@ -133,7 +133,7 @@ class _Search:
         return min(found, key=lambda each: each.rank).could_improve(compute)
 
     def deepen(self, singles: Priced, every: Trial) -> None:
-        """Try the best lines with others: with those that are best alone, and where most is sent."""
+        """Try the best lines with others: the best alone, and those where most is sent."""
         best = singles[0][1]
         near = sorted(every, key=lambda line: -line.site.near(best.places))
         partners = [trial for trial, _ in islice(_unlike(singles), _PARTNERS)]
@@ -161,7 +161,7 @@ class _Search:
             self._halve(every, figures)
 
     def move(self, sites: Sequence[Site], most: int) -> None:
-        """Move values from one dimension to another where most is sent beside the best lines."""
+        """Move values to other dimensions where most is sent beside the best lines."""
         (beside, figures), *_ = self._ranked()
         own = {line.site for line in beside}
         moves = [trial for trial in _moves(sites) if not own & {line.site for line in trial}]
@@ -219,7 +219,7 @@ class _Search:
             if len(kept) == _BEAM:
                 break
             if figures.is_better(self.base):
-                least, own = self._assigned(*self._natural(*self._earned(trial, figures)))
+                least, own = self._easier(*self._natural(*self._earned(trial, figures)))
                 if own.is_better(self.base):
                     kept.setdefault(own.key, (least, own))
         return tuple(sorted(kept.values(), key=lambda pair: pair[1].rank))
@@ -240,8 +240,7 @@ class _Search:
             others = [
                 tuple(Line(one.site, (layout,)) if one is line else one for one in trial)
                 for line in trial
-                if len(line.layouts) == 1
-                for layout in line.site.layouts[: line.site.layouts.index(line.layouts[0])]
+                for layout in _plainer(line)
             ]
             good = [
                 (rest, found)
@@ -253,24 +252,32 @@ class _Search:
             trial, figures = min(good, key=lambda pair: _doubt(pair[0]))
         return trial, figures
 
-    def _assigned(self, trial: Trial, figures: Figures) -> tuple[Trial, Figures]:
-        """Return a trial with lines of their own, where they do the same as longer expressions."""
+    def _easier(self, trial: Trial, figures: Figures) -> tuple[Trial, Figures]:
+        """Return a trial with lines that are less to write, where they do the same."""
         for at, line in enumerate(trial):
             alone = self._found.get((line,))
-            if line.site.is_assigned or line.is_move or alone is None:
+            if not line.site.effort or line.is_move or alone is None:
                 continue
             others = [
-                (*trial[:at], other[0], *trial[at + 1 :])
+                other[0]
                 for other, found in self._found.items()
                 if len(other) == 1
-                and other[0].site.is_assigned
+                and other[0].site.effort < line.site.effort
+                and other[0].layouts == line.layouts
                 and found.key == alone.key
-                and other[0].site.shape == line.site.shape
             ]
-            for rest, found in self.priced(others[:1]):
-                if not figures.is_better(found, _AS_GOOD):
-                    trial, figures = rest, found
+            for other in sorted(others, key=lambda each: each.site.effort)[:1]:
+                for rest, found in self.priced([(*trial[:at], other, *trial[at + 1 :])]):
+                    if not figures.is_better(found, _AS_GOOD):
+                        trial, figures = rest, found
         return trial, figures
+
+
+def _plainer(line: Line) -> tuple[Layout, ...]:
+    """Return layouts that say less, or more naturally, what a line does."""
+    if line.is_move:
+        return line.layouts
+    return line.site.layouts[: line.site.layouts.index(line.layouts[0])]
 
 
 def _are_alike(left: Figures, right: Figures) -> bool:

@@ -103,7 +103,8 @@ def _searched(report: Report) -> str:
 
 
 def _table(report: Report) -> Iterator[str]:
-    rows = [("now", report.base), *((str(at), each) for at, each in enumerate(report.answers, 1))]
+    tried = [each for each in report.answers if each.cost is not None] or report.answers
+    rows = [("now", report.base), *((str(at), each) for at, each in enumerate(tried, 1))]
     cells = [(name, *_cells(each), _places(each)) for name, each in rows]
     yield from columns([("", "step", "sends", "memory", "at"), *cells], right=(0,), is_prose=True)
 

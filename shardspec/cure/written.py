@@ -12,6 +12,8 @@ from shardspec.cure.patching import Constrained, Patched, Refused, patched
 
 #: Names that any value could be constrained by: whether there is a way to write it is asked.
 _ANY = Layout("_", ())
+#: What is called where a file has no constraints of its own.
+_IDIOM = "shardspec"
 
 
 def written(lines: Iterable[Line]) -> tuple[Patched, ...] | Refused:
@@ -41,9 +43,14 @@ def writable(sites: Iterable[Site], folder: str) -> list[Site]:
         elif os.path.realpath(site.at.file).startswith(inside):
             changed = written([Line(site, (_ANY,))])
             if not isinstance(changed, Refused):
-                is_assigned = len(changed[0].new.splitlines()) > len(changed[0].old.splitlines())
-                found.append(replace(site, is_assigned=is_assigned))
+                found.append(replace(site, effort=_effort(changed[0])))
     return found
+
+
+def _effort(changed: Patched) -> int:
+    if f"{_IDIOM}." in changed.lines[0]:
+        return 2
+    return int(len(changed.new.splitlines()) == len(changed.old.splitlines()))
 
 
 @lru_cache(maxsize=256)

@@ -115,7 +115,8 @@ def with_call(
         if not callable(make):
             _refuse(f"`{name}` is a `{type(make).__name__}`, and no function")
         tell(f"calling {name}")
-        call = _call_of(name, _made(name, make, resolver))
+        with resolver:
+            call = _call_of(name, _made(name, make, resolver))
         tell(f"tracing {name}")
         return work(call)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, Self, TypeVar, cast
 
 import jax
 
@@ -19,7 +19,7 @@ from shardspec.diagnostics import Diagnostic, ShardspecError, codes, point
 from shardspec.diagnostics.levels import LevelTable, level_table
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
-from shardspec.jax_backend import arguments, live, train_state
+from shardspec.jax_backend import arguments, current, live, train_state
 from shardspec.jax_backend.batch import Batch
 from shardspec.jax_backend.constrain import ActivationResolver, Constrainer, Names
 from shardspec.jax_backend.mesh import Devices, match_target, mesh_for, need_devices
@@ -137,6 +137,15 @@ class Resolver:
     def __hash__(self) -> int:
         """Return the same number for equal resolvers."""
         return self._hash
+
+    def __enter__(self) -> Self:
+        """Let `shardspec.constrain` constrain by this one."""
+        current.enter(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Let it go back to the one around this, if there is one."""
+        current.leave()
 
     def __repr__(self) -> str:
         """Return `Resolver(spec.yaml, target laptop: data=4 model=2)`."""

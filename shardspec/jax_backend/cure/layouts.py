@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, product
 
 from shardspec.cure.lines import Layout, Split
-from shardspec.ir.spec import Shape, Spec
+from shardspec.ir.spec import Activation, Shape, Spec
 from shardspec.jax_backend.step.trace import Given, Layouts
 
 _UNNAMED = "_"
@@ -41,14 +41,14 @@ class Namer:
             dims = self._layouts.dims(spelt, shape)
             split = tuple(dim.mesh_axes for dim in dims)
             if any(split) and split not in found:
-                found[split] = Layout(spelt, split)
+                found[split] = Layout(self._spelt(names, split, shape), split)
             if len(found) == MOST_LAYOUTS:
                 break
         return tuple(found.values())
 
     def _names(self, shape: Shape) -> Iterator[tuple[str, ...]]:
         for entry in self._layouts.spec.activations:
-            names = tuple(name or _UNNAMED for name in entry.logical_axes)
+            names = _names(entry)
             if len(names) == len(shape) and all(map(self._fits, names, shape)):
                 yield names
         options = [self._options(at, shape) for at in range(len(shape))]
@@ -56,6 +56,26 @@ class Namer:
             real = [name for name in chosen if name != _UNNAMED]
             if real and len(set(real)) == len(real):
                 yield chosen
+
+    def _spelt(self, names: tuple[str, ...], split: Split, shape: Shape) -> str:
+        """Return names; of dimensions that nothing splits only those that cannot be others."""
+        if any(names == _names(entry) for entry in self._layouts.spec.activations):
+            return " ".join(names)
+        last = len(shape) - 1
+        pairs = enumerate(zip(names, split, shape, strict=True))
+        kept = (
+            name if axes or self._is_sure(name, size, is_last=at == last) else _UNNAMED
+            for at, (name, axes, size) in pairs
+        )
+        found = " ".join(kept)
+        dims = self._layouts.dims(found, shape)
+        return found if tuple(dim.mesh_axes for dim in dims) == split else " ".join(names)
+
+    def _is_sure(self, name: str, size: int, *, is_last: bool) -> bool:
+        """Say whether no other axis is as likely: last those of weights are, before that others."""
+        exact = [each for each, length in self._sizes.items() if length == size]
+        likely = [each for each in exact if (self._of_weights[each] > 0) == is_last]
+        return (likely or exact) == [name]
 
     def _doubt(self, names: tuple[str, ...]) -> int:
         """Return how little the sizes of an array say that these are its names."""
@@ -71,6 +91,8 @@ class Namer:
             return [_UNNAMED]
         exact = [name for name, length in self._sizes.items() if length == size]
         exact.sort(key=self._of_weights.__getitem__, reverse=at == len(shape) - 1)
+        if size not in shape[:at]:
+            exact = [name for name in exact if name in self._batches] or exact
         rows = [] if at and exact else self._rows(size)
         found: dict[tuple[str, ...], str] = {}
         for name in (*rows, *exact, _UNNAMED, *self._of_any_size):
@@ -86,6 +108,10 @@ class Namer:
         """Return the axes of a batch that a dimension may be, whole or in part."""
         known = ((name, self._sizes.get(name, 0)) for name in self._batches)
         return [name for name, rows in known if rows and (size % rows == 0 or rows % size == 0)]
+
+
+def _names(entry: Activation) -> tuple[str, ...]:
+    return tuple(name or _UNNAMED for name in entry.logical_axes)
 
 
 def _names_of(arguments: Iterable[Given | None]) -> Iterator[str]:

@@ -57,6 +57,12 @@ class Resolving(Protocol):
     _placer: TreePlacer
     _activations: ActivationResolver
 
+    def __enter__(self) -> Any:
+        """Let `shardspec.constrain` constrain by it."""
+
+    def __exit__(self, *error: object) -> None:
+        """End that."""
+
     def shardings(self, tree: Any) -> Any:
         """Return the shardings of parameters."""
 
@@ -374,7 +380,7 @@ def _traced_in_context(
         given = _on_mesh(given, resolver.mesh, mesh)
         is_other = has_target_devices(mesh) and _devices(mesh) != _devices(resolver.mesh)
         told = (_OTHER_LINKS,) if is_other else ()
-    with mesh_in_context(mesh, order) as is_set:
+    with resolver, mesh_in_context(mesh, order) as is_set:
         try:
             return made(given), told
         except Exception as error:
@@ -387,7 +393,8 @@ def _traced_in_context(
     first = f"{type(raised).__name__}: {raised}".partition("\n")[0][:200]
     note = f"traced without a mesh in context: under the target's, it raises {first}"
     try:
-        return made(given), (note,)
+        with resolver:
+            return made(given), (note,)
     except Exception as error:
         if any(each in str(error) for each in _NEEDS_MESH):
             raise raised from None
@@ -535,7 +542,8 @@ def lowered_here(
     """Return the function lowered for the devices of the resolver."""
     function, args, kwargs = _unbound(function, args, kwargs)
     jitted, arrays, named, _ = _arranged(resolver, function, args, kwargs)
-    return jitted.trace(*arrays, **named).lower()
+    with resolver:
+        return jitted.trace(*arrays, **named).lower()
 
 
 def _unbound(
