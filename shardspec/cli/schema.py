@@ -8,21 +8,24 @@ from shardspec.cli import options
 from shardspec.cli.request import Request
 from shardspec.cli.streams import show
 
+_OUTPUTS = ("cost", "search", "cure")
+
 
 @options.verb(
     "schema",
     *options.OUTPUT,
     options.option(
         "--of",
-        type=click.Choice(["spec", "cost", "search"]),
+        type=click.Choice(["spec", *_OUTPUTS]),
         default="spec",
         show_default=True,
-        help="What the schema is of: a spec, or what `cost` or `search` prints as JSON.",
+        help="What the schema is of: a spec, or the JSON of `cost`, `search`, or `search` over code"
+        " (`cure`).",
     ),
     options.flag("--versions", "Show the versions of language, lock and JSON instead."),
 )
 def command(request: Request, *, of: str, versions: bool) -> None:
-    """Print the JSON Schema (draft-07) of the YAML format, or of a cost or a search.
+    """Print the JSON Schema (draft-07) of the YAML format, or of the JSON of a verb.
 
     In an editor with yaml-language-server, put this at the top of a spec:
 
@@ -33,7 +36,7 @@ def command(request: Request, *, of: str, versions: bool) -> None:
 
         show(version_lines())
         return
-    if of in ("cost", "search"):
+    if of in _OUTPUTS:
         from shardspec import assets
 
         request.write(assets.schema_path(of).read_text("utf-8"))

@@ -98,7 +98,7 @@ def _searched(report: Report) -> str:
     if report.late:
         told += f", and {report.late} more for which there was no time (--within)"
     if report.beyond:
-        told += f"; {counted(report.beyond, 'value')} of code that is not here"
+        told += f"; {counted(report.beyond, 'value')} out of reach"
     return told
 
 

@@ -157,6 +157,10 @@ def _finding(cost: Cost, step: Step, found: Sequence[_Sum], now: int, then: int)
     lacks = batches and not any(set(axes) & set(rule.mesh_axes) for rule in batches)
     causes = [cause for each in found for cause in each.sent.because]
     cause = next((cause for cause in causes if cause.span is not None), None)
+    way_out = (
+        f"{', and '.join(_ways_out(step, found, batches))}: each device then works on its own"
+        " examples, with all weights"
+    )
     return Diagnostic(
         codes.ACTIVATIONS_SUMMED,
         f"activations are summed over {listed(axes)}, which shards their weights:"
@@ -168,8 +172,7 @@ def _finding(cost: Cost, step: Step, found: Sequence[_Sum], now: int, then: int)
             *((axis.span, "sums activations") for axis in step.mesh.axes if axis.name in axes),
         ),
         steps.sent_lines(each.sent for each in found),
-        f"{', and '.join(_ways_out(step, found, batches))}: each device then works on its own"
-        " examples, with all weights",
+        steps.searchable(way_out, cost),
         target=cost.target.name,
     )
 

@@ -62,7 +62,14 @@ from shardspec.diagnostics.words import binary_bytes, grouped
 from shardspec.ir.spec import array_bytes
 from shardspec.ir.step import Collective, Reshard, Step
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.steps import is_large_traffic, moved, per_step, reshards, spans_of
+from shardspec.lints.evidence.steps import (
+    is_large_traffic,
+    moved,
+    per_step,
+    reshards,
+    searchable,
+    spans_of,
+)
 
 
 class _Gathered(NamedTuple):
@@ -106,6 +113,11 @@ def _finding(cost: Cost, step: Step, found: Sequence[_Gathered]) -> Diagnostic:
     first = parts[0]
     array = moved(first)
     stop = stop_between(reshard.before, reshard.after, step.mesh, array.bytes)
+    way_out = (
+        f"constrain it to {stop} before: XLA has moves from there"
+        if stop is not None
+        else "keep one of the mesh axes where it lies"
+    )
     return Diagnostic(
         codes.FULL_REMATERIALIZATION,
         f"XLA has no moves from {reshard.before} to {reshard.after}, which {first.place} asks for:"
@@ -115,8 +127,6 @@ def _finding(cost: Cost, step: Step, found: Sequence[_Gathered]) -> Diagnostic:
             f"{binary_bytes(whole)} on every device while it lasts; XLA logs it as involuntary full"
             " rematerialization",
         ),
-        f"constrain it to {stop} before: XLA has moves from there"
-        if stop is not None
-        else "keep one of the mesh axes where it lies",
+        searchable(way_out, cost),
         target=cost.target.name,
     )

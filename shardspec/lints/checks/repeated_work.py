@@ -67,7 +67,14 @@ from shardspec.diagnostics import Diagnostic, codes, labels_at, quote
 from shardspec.diagnostics.words import counted, grouped, listed, percent
 from shardspec.ir.step import CollectiveKind, Place, Step, StepOp
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.steps import moved, op_lines, repeats, told_gathers, wasted_flops
+from shardspec.lints.evidence.steps import (
+    moved,
+    op_lines,
+    repeats,
+    searchable,
+    told_gathers,
+    wasted_flops,
+)
 
 _PRODUCTS = ("einsum", "convolution")
 
@@ -128,7 +135,7 @@ def _finding(
         f" {listed(repeated)}: {percent(wasted, step.flops)} of the step's FLOPs are in vain",
         labels_at(*spans),
         op_lines(ops, step.flops),
-        _help(cost, step, repeated, ops),
+        searchable(_help(cost, step, repeated, ops), cost),
         target=cost.target.name,
     )
 

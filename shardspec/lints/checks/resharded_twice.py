@@ -130,12 +130,13 @@ def _finding(cost: Cost, step: Step, found: Sequence[_Detour]) -> Diagnostic:
     saved = sum(each.saved for each in found)
     asked = first.forced_by
     place = asked.place if asked is not None and asked.place.is_known else first.place
+    way_out = f"constrain it at {place} to {last}, as it is read, or not at all"
     return Diagnostic(
         codes.RESHARDED_TWICE,
         f"{steps.moved(first)} is moved from {reshard.before} to {reshard.after} at"
         f" {place}, and {then} before anything reads it: {steps.per_step(saved)} in vain",
         labels_at(*steps.spans_of(parts)),
         steps.sent_lines(move for each in found for move in (*each.first, *each.onward)),
-        f"constrain it at {place} to {last}, as it is read, or not at all",
+        steps.searchable(way_out, cost) if asked is None else way_out,
         target=cost.target.name,
     )

@@ -59,7 +59,7 @@ from shardspec.analysis.memory import memory, room_text, share_notes
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import binary_bytes, listed, percent
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.steps import repeats
+from shardspec.lints.evidence.steps import repeats, searchable
 
 _SHOWN = 5
 
@@ -89,7 +89,7 @@ def _finding(cost: Cost) -> Diagnostic:
         hardware.span or cost.target.span,
         f"{binary_bytes(held.hbm_bytes)} per device",
         notes=(", ".join(parts), *_largest(cost), *share_notes(cost.target)),
-        help=_help(cost),
+        help=searchable(_help(cost), cost),
         target=cost.target.name,
     )
 

@@ -216,6 +216,15 @@ def op_lines(ops: Iterable[steps.StepOp], whole: float) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def searchable(help: str, cost: Cost) -> str:
+    """Return help that ends with the command which looks for a line, where code was traced."""
+    if cost.step is None or cost.step.source != "code":
+        return help
+    over = " --over constraints" if cost.plan.spec.step is not None else ""
+    command = f"shardspec search SPEC --step MODULE:FUNCTION{over}"
+    return f"{help}; `{command}` looks for the line to add"
+
+
 def times(count: float) -> str:
     """Return how often: `32`, or `2.5` for an average."""
     return f"{count:.0f}" if count == int(count) else three_figures(count)
