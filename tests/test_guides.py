@@ -3,7 +3,8 @@
 `pytest --update-cases` rewrites the blocks. A page may bring files of its own: a block whose first
 line is `# NAME`. That line is part of the file, since readers copy the whole block. Its commands
 run beside them. A block that begins with `# specs/...` is a part of that file. A diff on a page
-differs, and a check may have errors. `$ python FILE` is run as well. The examples of the page of a
+differs, and a check may have errors. How long trials took stays as it is on the page. `$ python
+FILE` is run as well. The examples of the page of a
 framework are run as they stand, with the page's spec beside it, on eight CPU devices; so are its
 files of Python, each by itself.
 """
@@ -33,6 +34,7 @@ _BLOCK = re.compile(
 _FENCED = re.compile(r"^```(yaml|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"^```\w+\n(# ([\w-]+\.\w+)\n.*?)^```$", re.DOTALL | re.MULTILINE)
 _EXCERPT = re.compile(r"^```\w+\n# (specs/[\w./-]+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_TOOK = re.compile(r"(?<=trials in )\S+ \w+")
 _LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 
 
@@ -67,7 +69,9 @@ def test_blocks_are_real_output(
         differs = block[1].startswith("$ shardspec diff ")
         has_errors = block[1].startswith("$ shardspec check ") and "\nFound " in result.output
         assert result.exit_code == int(differs or has_errors), result.output
-        return f"```console\n{block[1]}{result.output}```"
+        took = _TOOK.search(block[2])
+        output = _TOOK.sub(took[0], result.output) if took else result.output
+        return f"```console\n{block[1]}{output}```"
 
     text = page.read_text(encoding="utf-8")
     real = _BLOCK.sub(printed, text)

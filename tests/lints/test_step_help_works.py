@@ -77,7 +77,7 @@ def test_a_result_that_is_summed_over_next_is_split_with_what_reads_it() -> None
     help = _one(before, "SHD507").help or ""
     said = re.search(r"at model\.py:(\d+) over `(\w+)`, in its constraint: .* 12288 divides", help)
     assert said, help
-    assert help.endswith("the product at model.py:3 sums over it")
+    assert "the product at model.py:3 sums over it; `shardspec search SPEC --step" in help
     after = _example(_constrained(code, int(said[1]), said[2]), spec)
     assert "SHD507" not in [each.code.id for each in findings(after)]
     assert _seconds(cost(after)) < _seconds(cost(before))
