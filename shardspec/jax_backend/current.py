@@ -28,20 +28,25 @@ _USED: list[Constraining] = []
 
 
 def enter(resolver: Constraining) -> None:
-    """Begin a `with` block.
-
-    JAX keeps what it has traced, and does not ask under which resolver: where code was constrained
-    by another one before, it forgets all.
-    """
-    if _USED and _USED[0] != resolver:
-        jax.clear_caches()
-        _USED.clear()
-    _CURRENT.set((*_CURRENT.get(), resolver))
+    """Begin a `with` block."""
+    _become((*_CURRENT.get(), resolver))
 
 
 def leave() -> None:
     """End the innermost `with` block."""
-    _CURRENT.set(_CURRENT.get()[:-1])
+    _become(_CURRENT.get()[:-1])
+
+
+def _become(around: tuple[Constraining, ...]) -> None:
+    """Make the last resolver the current one.
+
+    JAX keeps what it has traced, and does not ask under which resolver: where code was constrained
+    by another one before, it forgets all.
+    """
+    if around and _USED and _USED[0] != around[-1]:
+        jax.clear_caches()
+        _USED.clear()
+    _CURRENT.set(around)
 
 
 def constrain(
