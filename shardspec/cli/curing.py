@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardspec import pipeline
 from shardspec.cli import options
 from shardspec.cli.request import Request
 from shardspec.cli.steps import Tell, plan_on_target, step_and_folder, with_step
@@ -23,10 +24,13 @@ from shardspec.cli.streams import (
     width_of,
     write_file,
 )
+from shardspec.cure.figures import Figures
 from shardspec.cure.patching import Refused, diff_of
-from shardspec.cure.searching import MOST
+from shardspec.cure.searching import MOST, Trial
 from shardspec.cure.telling import Report, Tried, ordered, report_lines, report_text
+from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.lines import fitted
+from shardspec.ir.spec import Spec
 from shardspec.report.search import WIDTH
 
 if TYPE_CHECKING:
@@ -102,7 +106,8 @@ def cured(
 
     asked = Asked(plan.spec, plan.target.name, name, folder, {})
     with progress(is_quiet=request.is_quiet) as tell:
-        report = _tried(found, asked, min(top, _MOST_TRIED), tell, is_compiled=not no_compile)
+        most = min(top, _MOST_TRIED)
+        report = _tried(found, asked, most, request, tell, is_compiled=not no_compile)
     diff = _diff(report, here)
     _print(report, diff, request, is_data=patch == "-")
     if patch is not None:
@@ -113,18 +118,28 @@ def cured(
     return FINDINGS if after.figures.fits is False else FINE
 
 
-def _tried(found: Search, asked: Asked, most: int, tell: Tell, *, is_compiled: bool) -> Report:
+def _tried(
+    found: Search, asked: Asked, most: int, request: Request, tell: Tell, *, is_compiled: bool
+) -> Report:
     """Return the best answers as they are once they are written, traced and compiled."""
     from shardspec.jax_backend.cure.curing import again, compiled
     from shardspec.jax_backend.xla.compiling import most_at_once
 
     answers = found.found.answers[:most] if found.found is not None else ()
+    name = asked.spec.source.name
+
+    def reload(text: str) -> Spec | None:
+        texts = {os.path.realpath(name): text}
+        spec, _ = pipeline.load_path(name, request.settings, texts=texts)
+        again = None if spec is None else pipeline.find_phase(spec, request.phase)
+        return None if isinstance(again, Diagnostic) else again
+
+    def traced(answer: tuple[Trial, Figures]) -> Again:
+        return again(found, *answer, asked, reload)
+
     tell("tracing the best again")
     with ThreadPoolExecutor(most_at_once()) as pool:
-        lowered = [
-            found.now,
-            *pool.map(lambda each: again(found, each[0], each[1], asked), answers),
-        ]
+        lowered = [found.now, *pool.map(traced, answers)]
         if is_compiled and len(lowered) > 1:
             tell("compiling the best")
             base, *others = pool.map(lambda each: compiled(each, _TIMEOUT_S), lowered)

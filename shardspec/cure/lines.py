@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardspec.cure.patching import Extent
-from shardspec.ir.spec import Shape, array_bytes
+from shardspec.ir.spec import Shape
 from shardspec.programs.op_names import shown
 
 #: Lines that are so far apart have little to do with each other.
@@ -43,8 +43,9 @@ class Site:
 
     Attributes:
       at: the expression; None for an argument.
-      path: of the argument; empty for an expression.
-      points: all values that it stands for: of each call, of what is computed again, of gradients.
+      path: of the argument, a pattern of the spec's `params`; empty for an expression.
+      points: all values that it stands for: of each call, of what is computed again, of gradients;
+        of arguments their numbers.
       layouts: in which it could be, the most natural first.
       weight: how much may depend on it; those of most are tried first.
       effort: 0 for a line of its own by what the file calls constraints, 1 where an expression
@@ -59,11 +60,6 @@ class Site:
     layouts: tuple[Layout, ...] = ()
     weight: float = 0.0
     effort: int = 0
-
-    @property
-    def bytes(self) -> int:
-        """Return the bytes of the whole array."""
-        return array_bytes(self.shape, self.dtype)
 
     def near(self, places: Iterable[tuple[str, int, float]]) -> float:
         """Return the share of what is sent that is sent at lines near to this one."""

@@ -125,20 +125,29 @@ def _places(tried: Tried) -> str:
 
 def _place(line: Line) -> str:
     at = line.site.at
-    return line.site.path if at is None else f"{shown(at.file)}:{at.line}"
+    return "`params` of the spec" if at is None else f"{shown(at.file)}:{at.line}"
 
 
 def _gain(before: Figures, after: Figures) -> str:
     told = []
     if before.seconds and after.seconds:
         times = before.seconds / after.seconds
-        told.append(f"{times:.3g} times as fast" if times > 1.01 else "as fast")
+        told.append(f"{_times(times)} as fast" if times > _FASTER else "as fast")
     if before.bytes > after.bytes:
-        less = f"{before.bytes / max(1.0, after.bytes):.3g} times less"
-        told.append(f"sends {less} ({_by_axis(before, after)})")
+        less = _times(before.bytes / max(1.0, after.bytes))
+        told.append(f"sends {less} less ({_by_axis(before, after)})")
     if before.fits is False and after.fits is not False:
         told.append("fits")
     return ", ".join(told)
+
+
+def _times(share: float) -> str:
+    digits = 0 if share >= _ROUND else 1
+    return f"{share:,.{digits}f} times"
+
+
+#: From here on a step is faster; from here on a factor is whole.
+_FASTER, _ROUND = 1.01, 20
 
 
 def _by_axis(before: Figures, after: Figures) -> str:
@@ -158,7 +167,7 @@ def _written(tried: Tried, spec: Spec) -> Iterator[str]:
     waiting = {each.file: list(each.lines) for each in patches}
     for line in tried.lines:
         at = line.site.at
-        texts = waiting.get(at.file, []) if at is not None else []
+        texts = waiting.get(spec.source.name if at is None else at.file, [])
         text = texts.pop(0) if texts else ""
         yield f"    {_place(line)}"
         yield from (f"        {each}" for each in text.split("\n"))

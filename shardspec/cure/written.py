@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from shardspec.cure.lines import Layout, Line, Site
 from shardspec.cure.patching import Constrained, Patched, Refused, patched
+from shardspec.diagnostics import SourceFile
+from shardspec.language.reading import is_dsl
 
 #: Names that any value could be constrained by: whether there is a way to write it is asked.
 _ANY = Layout("_", ())
@@ -16,21 +19,52 @@ _ANY = Layout("_", ())
 _IDIOM = "shardspec"
 
 
-def written(lines: Iterable[Line]) -> tuple[Patched, ...] | Refused:
-    """Return the files that lines change, in order of path, or why they cannot be written."""
+def written(lines: Iterable[Line], spec: SourceFile | None = None) -> tuple[Patched, ...] | Refused:
+    """Return the files that lines change, the spec first, or why they cannot be written.
+
+    Args:
+      spec: gets an entry of `params` for each argument.
+    """
+    lines = tuple(lines)
+    found = []
+    entries = [line for line in lines if line.site.at is None]
+    if entries:
+        changed = _with_entries(entries, spec)
+        if isinstance(changed, Refused):
+            return changed
+        found.append(changed)
     by_file: dict[str, list[Constrained]] = {}
     for line in lines:
         if line.site.at is not None:
             names = tuple(each.names for each in line.layouts)
             by_file.setdefault(line.site.at.file, []).append(Constrained(line.site.at, names))
-    found = []
     for file in sorted(by_file):
         source = source_of(file)
-        changed = source if isinstance(source, Refused) else patched(source, file, by_file[file])
-        if isinstance(changed, Refused):
-            return changed
-        found.append(changed)
+        made = source if isinstance(source, Refused) else patched(source, file, by_file[file])
+        if isinstance(made, Refused):
+            return made
+        found.append(made)
     return tuple(found)
+
+
+def _with_entries(entries: Sequence[Line], spec: SourceFile | None) -> Patched | Refused:
+    """Return a spec with entries of `params`, the first of the section."""
+    if spec is None or spec.name == "-":
+        return Refused("the spec is no file")
+    if is_dsl(spec):
+        head, form = _DSL, "  {path} : {names}\n"
+    else:
+        head, form = _YAML, '  "{path}": {names}\n'
+    rows = [form.format(path=each.site.path, names=each.layouts[0].names) for each in entries]
+    found = head.search(spec.text)
+    if found is None:
+        return Refused(f"{spec.name} has no block of `params` to write into")
+    text = spec.text[: found.end()] + "".join(rows) + spec.text[found.end() :]
+    return Patched(spec.name, spec.text, text, tuple(row.strip() for row in rows))
+
+
+#: How a block of `params` begins.
+_DSL, _YAML = re.compile(r"(?m)^params \{[ \t]*\n"), re.compile(r"(?m)^params:[ \t]*\n")
 
 
 def writable(sites: Iterable[Site], folder: str) -> list[Site]:

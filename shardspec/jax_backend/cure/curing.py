@@ -21,11 +21,12 @@ from shardspec.cure.telling import Tried
 from shardspec.cure.written import writable, written
 from shardspec.diagnostics import ShardspecError
 from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.spec import Spec
 from shardspec.jax_backend.cure.again import Asked, traced_again
 from shardspec.jax_backend.cure.layouts import Namer
 from shardspec.jax_backend.cure.sites import sites_of
 from shardspec.jax_backend.cure.trials import Trials
-from shardspec.jax_backend.cure.weighing import weighed
+from shardspec.jax_backend.cure.weighing import unplaced, weighed
 from shardspec.jax_backend.cure.worker import Base
 from shardspec.jax_backend.entry_point import Call
 from shardspec.jax_backend.resolver import Resolver
@@ -83,7 +84,7 @@ def search(
     cost = cost_of(plan, step)
     started = time.monotonic()
     sites = sites_of(traced.module)
-    own = writable(sites, folder)
+    own = [*unplaced(traced.arguments), *writable(sites, folder)]
     namer = Namer(Layouts(resolver), traced.arguments)
     found = weighed(own, namer, traced.arguments, Figures.of(cost))
     base = Base(bytecode_of(traced.module), plan, step.arguments, cost.tokens)
@@ -95,25 +96,37 @@ def search(
 
         answer = searched(found, price, most)
     seconds = time.monotonic() - started
-    beyond = len(sites) - len(own)
+    beyond = len(sites) - sum(site.at is not None for site in own)
     now = Again(Tried((), Figures.of(cost), cost=cost), Lowered(step, base.module))
     return Search(plan, now, answer, beyond, trials.count, trials.late, seconds)
 
 
-def again(search: Search, lines: Trial, figures: Figures, asked: Asked) -> Again:
-    """Return lines as changes of files, and what the step takes that is traced from them."""
-    patches = written(lines)
+def again(
+    search: Search,
+    lines: Trial,
+    figures: Figures,
+    asked: Asked,
+    reload: Callable[[str], Spec | None],
+) -> Again:
+    """Return lines as changes of files, and what the step takes that is traced from them.
+
+    Args:
+      reload: reads a new text of the spec; None where it has faults.
+    """
+    patches = written(lines, asked.spec.source)
     if isinstance(patches, Refused):
         return Again(Tried(lines, figures, patches, why=patches.reason))
     sources = {os.path.realpath(each.file): each.new for each in patches}
-    found = traced_again(replace(asked, sources=sources))
+    text = sources.pop(os.path.realpath(asked.spec.source.name), None)
+    spec = asked.spec if text is None else reload(text)
+    if spec is None:
+        return Again(Tried(lines, figures, patches, why="the spec cannot be read with them"))
+    found = traced_again(replace(asked, spec=spec, sources=sources))
     if not isinstance(found, Lowered):
         return Again(Tried(lines, figures, patches, why=found[0].message))
-    cost = cost_of(
-        search.plan,
-        found.step,
-        tokens=search.now.tried.cost.tokens if search.now.tried.cost else None,
-    )
+    (plan,) = pipeline.compile_plans(spec, None, [search.plan.target])
+    before = search.now.tried.cost
+    cost = cost_of(plan, found.step, tokens=None if before is None else before.tokens)
     return Again(Tried(lines, Figures.of(cost), patches, cost), found)
 
 

@@ -34,6 +34,7 @@ def inserted(module: bytes, lines: Iterable[Line]) -> bytes:
         for line in lines:
             if line.site.at is None:
                 _place(found, line)
+                continue
             for point in line.site.points:
                 _constrain(ops[point.op], point, [each.split for each in line.layouts])
         return bytecode_of(found)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from shardspec.cure.figures import Figures
-from shardspec.cure.lines import Site
+from shardspec.cure.lines import Point, Site
 from shardspec.ir.spec import Shape
 from shardspec.jax_backend.cure.layouts import Namer
 from shardspec.jax_backend.step.trace import Given
@@ -21,11 +22,48 @@ def weighed(
     gradients and updates, which lie as the spec says.
     """
     weights = set(_weight_shapes(arguments))
-    named = ((site, namer.layouts(site.shape)) for site in sites if site.shape not in weights)
+    named = (
+        (site, namer.layouts(site.shape))
+        for site in sites
+        if site.at is None or site.shape not in weights
+    )
     laid = [replace(site, layouts=layouts) for site, layouts in named if layouts]
-    largest = max((site.bytes for site in laid), default=1)
-    weights_of = (site.near(base.places) + site.bytes / largest / 2 for site in laid)
+    sizes = [math.prod(site.shape) for site in laid]
+    weights_of = (
+        site.near(base.places) + size / max(sizes) / 2
+        for site, size in zip(laid, sizes, strict=True)
+    )
     return [replace(site, weight=weight) for site, weight in zip(laid, weights_of, strict=True)]
+
+
+def unplaced(arguments: Sequence[Given | None]) -> Iterator[Site]:
+    """Yield the arguments that nothing places, as sites: one for all of one tree and shape.
+
+    Their path is a pattern of the spec's `params`, which go by the paths inside of an argument.
+    What is an argument by itself has none, and is left out.
+    """
+    groups: dict[tuple[str, Shape], list[tuple[int, str]]] = {}
+    for number, each in enumerate(arguments):
+        if each is not None and each.is_guess and len(each.shape) > 1:
+            name, _, path = each.path.partition("/")
+            if path:
+                groups.setdefault((name, each.shape), []).append((number, path))
+    for (_, shape), own in groups.items():
+        points = tuple(Point(number) for number, _ in own)
+        yield Site(shape, "", None, pattern_of([path for _, path in own]), points)
+
+
+def pattern_of(paths: Iterable[str]) -> str:
+    """Return a pattern of some paths, whose numbers stand for layers.
+
+    >>> pattern_of(["layers/0/k", "layers/1/k"]), pattern_of(["0", "1"])
+    ('layers/*/k', '{0,1}')
+    """
+    found = dict.fromkeys(
+        "/".join("*" if part.isdigit() and "/" in path else part for part in path.split("/"))
+        for path in paths
+    )
+    return next(iter(found)) if len(found) == 1 else "{" + ",".join(found) + "}"
 
 
 def _weight_shapes(arguments: Sequence[Given | None]) -> Iterable[Shape]:
