@@ -1,0 +1,54 @@
+"""`shardspec search --step` of a spec without `step:`, on the example of docs/search.md."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+
+from shardspec import assets
+from shardspec.cli.main import cli
+from tests.test_guides import ROOT, own_files
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, text in own_files((ROOT / "docs" / "search.md").read_text("utf-8")).items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(cli, ["search", "lm.yaml", *arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_json_says_what_the_schema_describes_and_git_applies_the_patch(folder: Path) -> None:
+    schema = json.loads(CliRunner().invoke(cli, ["schema", "--of", "cure"]).stdout)
+    assert schema == json.loads(assets.schema_path("cure").read_text("utf-8"))
+    jsonschema.Draft7Validator.check_schema(schema)
+    found = run("--step", "lm:step", "--no-compile", "--format", "json", "--patch", "lm.diff")
+    data = json.loads(found.stdout)
+    jsonschema.Draft7Validator(schema).validate(data)
+    best = data["answers"][data["best"]]
+    assert best["step_s"] < 0.94 * data["now"]["step_s"]
+    assert data["patch"] == (folder / "lm.diff").read_text()
+    subprocess.run(["git", "apply", "lm.diff"], check=True)
+    assert "shardspec.constrain(hidden" in (folder / "lm.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--over", "constraints"), "--over constraints needs code to trace"),
+        (("--over", "constraints,remat", "--step", "lm:step"), "--over remat is of a `step:`"),
+    ],
+)
+def test_constraints_are_searched_in_code_alone(arguments: tuple[str, ...], told: str) -> None:
+    assert told in run(*arguments, code=2).output
