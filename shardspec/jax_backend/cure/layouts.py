@@ -75,7 +75,7 @@ class Namer:
         """Say whether no other axis is as likely: last those of weights are, before that others."""
         exact = [each for each, length in self._sizes.items() if length == size]
         likely = [each for each in exact if (self._of_weights[each] > 0) == is_last]
-        return (likely or exact) == [name]
+        return likely == [name]
 
     def _doubt(self, names: tuple[str, ...]) -> int:
         """Return how little the sizes of an array say that these are its names."""
