@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from shardspec import assets
 from shardspec.cli import completion, options
+from shardspec.cli.curing import CURE, cured
 from shardspec.cli.request import Request
+from shardspec.cli.steps import STEP, Tell, with_step
 from shardspec.cli.streams import FAILED, fail
 from shardspec.diagnostics.source import printable
 from shardspec.ir.spec import Hardware, Mesh, Params, Target
+from shardspec.public import loads
+
+if TYPE_CHECKING:
+    from shardspec.jax_backend.entry_point import Call
+    from shardspec.jax_backend.resolver import Resolver
 
 #: Lines of arrays that a spec may hold itself; more stand in a manifest beside it.
 _MOST_INSIDE = 60
@@ -35,17 +44,29 @@ _MOST_INSIDE = 60
         shell_complete=completion.presets,
         help="The rules to start from: `fsdp`, `fsdp-tensor`; several by saying it again.",
     ),
+    STEP,
+    *CURE,
     *options.OUTPUT,
 )
-def command(request: Request, *, machines: tuple[str, ...], presets: tuple[str, ...]) -> None:
+def command(
+    request: Request,
+    *,
+    machines: tuple[str, ...],
+    presets: tuple[str, ...],
+    step_name: str | None,
+    **cure: Any,
+) -> None:
     """Write a first spec for arrays: targets, rules, and names by what paths and sizes tell.
 
     Every guess says why it is one, and what could not be guessed is a QUESTION in the spec, which
     passes `check` as it is. It goes to `spec.yaml`, or where `-o` says: `x.shard` in the DSL, `-`
     to stdout. Without --hardware the targets are a laptop and a slice that has room for the
     model; without --like the preset suits the machines. Both are said.
+
+    With --step and --hardware the arrays are the parameters of the step, and the lines that its
+    code lacks under the new spec are searched for, as `shardspec search --step` does it.
     """
-    if request.arrays is None:
+    if request.arrays is None and step_name is None:
         fail(
             "nothing says what the arrays are", "as in `shardspec init --arrays model.safetensors`"
         )
@@ -56,10 +77,46 @@ def command(request: Request, *, machines: tuple[str, ...], presets: tuple[str, 
     hardware = tuple(_hardware(text, request) for text in machines)
     _require_presets(presets)
     on = Target("", Mesh(), hardware[0]) if hardware else None
-    params = request.read_arrays(request.arrays, target=on)
-    if not params:
-        fail(f"there are no arrays in {request.arrays}", "name a file that has some")
+    if request.arrays is not None:
+        params = request.read_arrays(request.arrays, target=on)
+        if not params:
+            fail(f"there are no arrays in {request.arrays}", "name a file that has some")
+    else:
+        params = _of_step(request, step_name or "", hardware, output)
+        request = replace(request, arrays=step_name)
     _write(request, params, output, hardware, presets)
+    if step_name is not None and hardware:
+        again = replace(request, named=(output,), arrays=None, output=None)
+        target = again.load()[0].targets[0].name
+        raise SystemExit(cured(replace(again, target=target), step_name, top=3, **cure))
+
+
+#: A spec under which a step can be made before it has one: all arrays are whole.
+_BARE = """\
+shardspec: 1
+hardware: {machine}
+mesh: {{data: rest}}
+rules: [batch -> data]
+replicate: [{{path: "**", because: nothing is decided}}]
+"""
+
+
+def _of_step(
+    request: Request, step_name: str, hardware: tuple[Hardware, ...], output: str
+) -> Params:
+    """Return the parameters that a step is called with."""
+    if not hardware:
+        fail("--step without --hardware", "name the machine: `--hardware 'tpu v5e 4x4'`")
+    if output == "-":
+        fail("--step needs a file for the spec", "name it: `-o spec.yaml`")
+
+    def work(resolver: Resolver, call: Call, tell: Tell) -> Params:
+        from shardspec.jax_backend.parameters import parameters_of
+
+        return parameters_of(call)
+
+    spec = loads(_BARE.format(machine=hardware[0].machine)).ir
+    return with_step(step_name, spec, spec.targets[0].name, request, work)
 
 
 def _write(

@@ -65,6 +65,7 @@ def searched(sites: Sequence[Site], price: Price, most: int = MOST) -> Found | N
     search = _Search(price, base)
     first = sorted(every, key=lambda line: -line.site.weight)[:most]
     singles = search.priced((line,) for line in first)
+    search.note(every, together)
     is_close = together is not None and bool(singles) and _are_alike(singles[0][1], together)
     if search.could_improve():
         others = [*islice(_others(singles), _FEW if is_close else most - len(first))]
@@ -129,8 +130,10 @@ class _Search:
     def could_improve(self) -> bool:
         """Say whether a line could still earn its place: the step takes longer than it computes."""
         found = [self.base, *self._found.values()]
-        compute = min(each.compute for each in found)
-        return min(found, key=lambda each: each.rank).could_improve(compute)
+        best = min(found, key=lambda each: each.rank)
+        if any(each.is_better(best) for each in found):
+            return True
+        return best.could_improve(min(each.compute for each in found))
 
     def deepen(self, singles: Priced, every: Trial) -> None:
         """Try the best lines with others: the best alone, and those where most is sent."""
@@ -153,10 +156,15 @@ class _Search:
             }
             beam = [*islice(_unlike(self.priced(wider.values())), _BEAM)]
 
+    def note(self, trial: Trial, figures: Figures | None) -> None:
+        """Take up what a trial takes."""
+        if figures is not None:
+            self._found[trial] = figures
+
     def all_at_once(self, every: Trial, figures: Figures) -> None:
         """Where all lines at once are best, leave out those that nothing depends on."""
-        best = self._best()
-        self._found[every] = figures
+        others = (each for trial, each in self._found.items() if trial != every)
+        best = min([self.base, *others], key=lambda each: each.rank)
         if figures.is_better(best, _AS_GOOD):
             self._halve(every, figures)
 
@@ -187,9 +195,6 @@ class _Search:
     def _ranked(self) -> Priced:
         few = ((trial, each) for trial, each in self._found.items() if len(trial) <= 2 * _DEEPEST)
         return sorted(few, key=lambda pair: pair[1].rank)
-
-    def _best(self) -> Figures:
-        return min([self.base, *self._found.values()], key=lambda each: each.rank)
 
     def _halve(self, whole: Trial, figures: Figures) -> None:
         """Leave out ever smaller parts of the lines, while the step stays as good."""

@@ -193,8 +193,9 @@ def _others(report: Report, best: Tried) -> Iterator[str]:
     for each in lost[:1]:
         yield f"next    {_places(each)}: {_against(best.figures, each.figures)}"
     together = None if report.found is None else report.found.together
-    if together is not None:
-        yield f"all     every value at once: {_against(best.figures, together)}"
+    if report.found is not None and together is not None:
+        modelled = dict(report.found.answers).get(best.lines, best.figures)
+        yield f"all     every value at once: {_against(modelled, together)}"
 
 
 def _against(best: Figures, other: Figures) -> str:

@@ -27,8 +27,9 @@ class Namer:
         """Note how long each axis is: as declared, or as in the arrays that have it."""
         self._layouts = layouts
         self._sizes = _sizes_of(layouts.spec, [each for each in arguments if each is not None])
-        #: how many dimensions of weights an axis has: those of activations alone have none
-        self._of_weights = Counter(_names_of(arguments))
+        #: how many dimensions of matrices an axis has: those of activations alone have none
+        self._of_weights = Counter(_names_of(arguments, least=2))
+        self._of_vectors = frozenset(_names_of(arguments, least=1)) - self._of_weights.keys()
         ruled = dict.fromkeys(rule.logical_axis for rule in layouts.spec.axis_rules)
         self._of_any_size = [name for name in ruled if name not in self._sizes]
         self._batches = [name for name in (*self._sizes, *self._of_any_size) if "batch" in name]
@@ -73,9 +74,10 @@ class Namer:
 
     def _is_sure(self, name: str, size: int, *, is_last: bool) -> bool:
         """Say whether no other axis is as likely: last those of weights are, before that others."""
-        exact = [each for each, length in self._sizes.items() if length == size]
+        known = self._sizes.items()
+        exact = [each for each, length in known if length == size and each not in self._of_vectors]
         likely = [each for each in exact if (self._of_weights[each] > 0) == is_last]
-        return (likely or exact) == [name]
+        return likely == [name]
 
     def _doubt(self, names: tuple[str, ...]) -> int:
         """Return how little the sizes of an array say that these are its names."""
@@ -114,9 +116,10 @@ def _names(entry: Activation) -> tuple[str, ...]:
     return tuple(name or _UNNAMED for name in entry.logical_axes)
 
 
-def _names_of(arguments: Iterable[Given | None]) -> Iterator[str]:
+def _names_of(arguments: Iterable[Given | None], *, least: int) -> Iterator[str]:
+    """Yield the names of dimensions of parameters that have so many at least."""
     for each in arguments:
-        if each is not None and len(each.shape) > 1 and each.role == "parameter":
+        if each is not None and len(each.shape) >= least and each.role == "parameter":
             yield from (dim.logical_axis for dim in each.dims if dim.logical_axis)
 
 

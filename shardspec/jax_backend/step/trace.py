@@ -43,7 +43,7 @@ _LOWERED_FOR = {"tpu": "tpu", "gpu": "cuda", "cpu": "cpu"}
 #: The logical axis that the first dimension of a batch has, unless it says otherwise.
 _BATCH = "batch"
 #: What an argument or a part of it is called that holds a cache of keys and values.
-_CACHES = frozenset(("cache", "kv_cache", "kv", "caches"))
+CACHES = frozenset(("cache", "kv_cache", "kv", "caches"))
 #: What the parameters are called in a tree that has optimizer state under other names beside them.
 _PARAMS = frozenset(("params", "model", "target", "p", "weights", "parameters"))
 
@@ -576,7 +576,7 @@ def _arranged(
 ) -> tuple[Any, list[Any], dict[str, Any], list[Given]]:
     kwargs = dict(sorted(kwargs.items()))  # as JAX flattens them
     trees = _as_stated(function, [*args, *kwargs.values()], len(args))
-    names = _argument_names(function, len(args), list(kwargs))
+    names = argument_names(function, len(args), list(kwargs))
     plans = _plans(resolver, trees, names)
     seen: dict[int, Any] = {}
     structs = [_placed(tree, plan, seen) for tree, plan in zip(trees, plans, strict=True)]
@@ -712,7 +712,7 @@ def _is_on_host(sharding: Any) -> bool:
     return host_memory(kind) in get_args(HostMemory)
 
 
-def _argument_names(function: Callable[..., Any], count: int, keywords: Sequence[str]) -> list[str]:
+def argument_names(function: Callable[..., Any], count: int, keywords: Sequence[str]) -> list[str]:
     """Return what the function calls each of its arguments; by number where it does not say."""
     try:
         kinds = inspect.signature(function).parameters.values()
@@ -775,7 +775,7 @@ def _of_state(state: Any, arrays: list[tuple[str, Any]]) -> Iterator[Given]:
 def _of_params(
     planned: Sequence[ParamSharding], arrays: list[tuple[str, Any]], name: str
 ) -> Iterator[Given]:
-    kind: Role = "cache" if name in _CACHES else "parameter"
+    kind: Role = "cache" if name in CACHES else "parameter"
     owners = _owners([(each.param.path, each.param.shape) for each in planned])
     for each, (_, value) in zip(planned, arrays, strict=True):
         path = each.param.path
@@ -815,7 +815,7 @@ def _batch(resolver: Resolving, arrays: list[tuple[str, Any]], is_whole: bool, n
     shardings = []
     for path, value in arrays:
         own = _sharding(value)
-        role: Role = "cache" if _CACHES & {name, *path.split("/")} else "batch"
+        role: Role = "cache" if CACHES & {name, *path.split("/")} else "batch"
         dims = _batch_dims(layouts, value)
         shardings.append(None if own is not None or not dims else layouts.named(dims))
         given.append(Given(path, role, dims, "", own is not None))
