@@ -50,7 +50,6 @@ def version_lines() -> Iterator[str]:
             DIFF_JSON,
             MESH_JSON,
             SEARCH_JSON,
-            CURE_JSON,
             VERIFY_JSON,
         ),
     ):

@@ -30,7 +30,10 @@ PYTHON = {
         "load loads Spec Plan Param Target Mesh PartitionSpec ParamSharding DimSharding Attempt "
         "Alike ActivationSharding StateSharding Drawing",
     ),
-    "resolver": ("In JAX code", "Resolver constrain Batch DataLayout Accumulation Moved LockWarning"),
+    "resolver": (
+        "In JAX code",
+        "Resolver constrain Batch DataLayout Accumulation Moved LockWarning",
+    ),
     "findings": ("What is wrong", "ShardspecError Diagnostic Severity Label Span"),
     "cost": (
         "Memory and cost",
