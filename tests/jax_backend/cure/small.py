@@ -71,18 +71,6 @@ def gradient(c: Mark) -> Any:
 
 
 @small
-def twice(c: Mark) -> Any:
-    """Two calls of one layer."""
-
-    def loss(p: Any, x: Any) -> Any:
-        for _ in range(2):
-            x = layer(c, p, x)
-        return mean(x)
-
-    return jax.grad(loss), (P, X)
-
-
-@small
 def jitted(c: Mark) -> Any:
     """Two calls of one function, which is lowered once."""
     own = jax.jit(partial(layer, c))
@@ -110,6 +98,19 @@ def scanned(c: Mark) -> Any:
         return mean(x)
 
     return jax.grad(loss), (STACK, X)
+
+
+@small
+def cast(c: Mark) -> Any:
+    """A layer in half of the precision of its weights, called twice."""
+
+    def half(p: Any, x: Any) -> Any:
+        return layer(c, jax.tree.map(lambda each: each.astype(jnp.bfloat16), p), x)
+
+    def loss(p: Any, x: Any) -> Any:
+        return mean(half(p, half(p, x)).astype(jnp.float32))
+
+    return jax.grad(loss), (P, struct(*X.shape, dtype=jnp.bfloat16))
 
 
 @small
@@ -162,7 +163,7 @@ def sites(function: Any, *args: Any) -> dict[str, Site]:
     """Return the values of a function that could be constrained, by their expressions."""
     found = sites_of(traced_of(function, *args).module)
     named = {text_of(site): site for site in found}
-    assert len(named) == len(found), [(text_of(each), each.shape) for each in found]
+    assert len(named) == len(found), "no two have the same expression"
     return named
 
 
