@@ -28,20 +28,27 @@ _USED: list[Constraining] = []
 
 
 def enter(resolver: Constraining) -> None:
-    """Begin a `with` block.
-
-    JAX keeps what it has traced, and does not ask under which resolver: where code was constrained
-    by another one before, it forgets all.
-    """
-    if _USED and _USED[0] != resolver:
-        jax.clear_caches()
-        _USED.clear()
+    """Begin a `with` block."""
+    _forget_others(resolver)
     _CURRENT.set((*_CURRENT.get(), resolver))
 
 
 def leave() -> None:
     """End the innermost `with` block."""
-    _CURRENT.set(_CURRENT.get()[:-1])
+    around = _CURRENT.get()[:-1]
+    _CURRENT.set(around)
+    if around:
+        _forget_others(around[-1])
+
+
+def _forget_others(resolver: Constraining) -> None:
+    """Have JAX forget what it has traced, if code was constrained by another resolver.
+
+    JAX keeps what it has traced, and does not ask under which resolver that was.
+    """
+    if _USED and _USED[0] != resolver:
+        jax.clear_caches()
+        _USED.clear()
 
 
 def constrain(
