@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -26,9 +25,8 @@ def step() -> tuple[Base, Line, Line]:
 
 
 @pytest.fixture(autouse=True)
-def one_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_at_once", lambda: 1)
-    yield
 
 
 def alive(pid: int) -> bool:
