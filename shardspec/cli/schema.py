@@ -14,10 +14,11 @@ from shardspec.cli.streams import show
     *options.OUTPUT,
     options.option(
         "--of",
-        type=click.Choice(["spec", "cost", "search"]),
+        type=click.Choice(["spec", "cost", "search", "cure"]),
         default="spec",
         show_default=True,
-        help="What the schema is of: a spec, or what `cost` or `search` prints as JSON.",
+        help="What the schema is of: a spec, or what `cost`, `search` or, for code, `search --step`"
+        " prints as JSON.",
     ),
     options.flag("--versions", "Show the versions of language, lock and JSON instead."),
 )
@@ -33,7 +34,7 @@ def command(request: Request, *, of: str, versions: bool) -> None:
 
         show(version_lines())
         return
-    if of in ("cost", "search"):
+    if of != "spec":
         from shardspec import assets
 
         request.write(assets.schema_path(of).read_text("utf-8"))

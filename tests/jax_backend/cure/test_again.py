@@ -96,7 +96,7 @@ def test_a_file_may_be_reached_by_a_link(folder: Path, tmp_path: Path) -> None:
     [
         ("def layer(w, x:\n", "SyntaxError"),
         (LAYERS.replace("x @ w", "x @ missing"), "NameError"),
-        (CONSTRAINED.replace("_ _ mlp", "_ _ _ mlp"), "dimensions"),
+        (CONSTRAINED.replace('"_ _ mlp"', 'activation="other"'), "other"),
     ],
 )
 def test_errors_of_the_new_text_are_findings(folder: Path, text: str, told: str) -> None:
