@@ -87,6 +87,8 @@ def test_three_lines_of_which_two_do_nothing_among_many() -> None:
     sites = tuple(site(number) for number in range(1, 41))
     wanted = [line(7), line(19), line(33)]
     assert best(World([(wanted, 0.4)]), sites) == set(wanted)
+    little = [([line(at)], 0.9995) for at in range(1, 41)]
+    assert best(World([(wanted, 0.4), *little]), sites) == set(wanted)
 
 
 def test_a_line_that_harms_all_at_once_does_not_hide_another() -> None:
@@ -98,10 +100,10 @@ def test_a_line_that_harms_all_at_once_does_not_hide_another() -> None:
 
 
 def test_a_value_is_moved_and_another_moved_back() -> None:
-    moved = [line(40, ROWS, EXPERTS), line(120, EXPERTS, ROWS)]
+    moved = [line(300, ROWS, EXPERTS), line(380, EXPERTS, ROWS)]
     own = (ROWS, EXPERTS)
     sites = tuple(site(20 * number, own, shape=(64, 128, 512)) for number in range(1, 21))
-    sent = (("model.py", 41, 2.0), ("model.py", 121, 1.0), ("other.py", 60, 5.0))
+    sent = (("model.py", 301, 2.0), ("model.py", 381, 1.0), ("other.py", 60, 5.0))
     world = World([(moved, 0.4)], BASE._replace(places=sent))
     assert best(world, sites) == set(moved)
 
@@ -149,6 +151,12 @@ def test_of_values_that_do_the_same_the_one_that_is_less_to_write() -> None:
     others += [([line(2), line(3)], 2.0), ([line(2), line(4)], 2.0), ([line(3), line(4)], 2.0)]
     assert best(World([*alike, *others]), sites) == {line(3)}
     assert best(World([alike[0], alike[1], *others]), sites) == {line(2)}
+
+
+def test_of_values_that_are_as_much_to_write_the_one_of_more_weight() -> None:
+    sites = (site(1, weight=1, effort=1), site(2, weight=2, effort=1))
+    rules = [([line(1)], 0.5), ([line(2)], 0.5), ([line(1), line(2)], 3.0)]
+    assert best(World(rules), sites) == {line(2)}
 
 
 def test_of_values_that_differ_the_better_one_whatever_it_is_to_write() -> None:
@@ -201,9 +209,11 @@ def test_so_many_lines_are_tried_alone(most: int) -> None:
 @pytest.mark.parametrize("known", [*range(2, 40, 3)])
 def test_what_was_not_priced_is_in_no_answer(known: int) -> None:
     world = World([([line(1)], 0.6), ([line(4, COLUMNS)], 0.7)], known=known)
-    for trial, figures in found(world).answers:
+    made = found(world)
+    for trial, figures in made.answers:
         assert named(trial) in world.asked
         assert figures == world.figures(trial)
+    assert all(named((one,)) in world.asked for one, _ in made.singles)
     assert len(world.asked) <= known
 
 

@@ -94,6 +94,11 @@ def test_a_dimension_that_could_be_others_is_not_named() -> None:
     assert names((32, 64, 256))[0] == "batch length embed"
 
 
+def test_a_length_that_is_as_long_as_the_batch_is_a_length() -> None:
+    alike = SPEC.replace("length: 64", "length: 32")
+    assert names((32, 32, 256), alike)[0] == "batch length embed"
+
+
 def test_the_last_dimension_is_one_of_weights_and_others_are_not() -> None:
     both = SPEC.replace("length: 64", "length: 256")
     assert names((32, 256, 256), both)[0] == "batch length embed"
