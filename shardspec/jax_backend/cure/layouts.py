@@ -54,9 +54,8 @@ class Namer:
                 yield names
         options = [self._options(at, shape) for at in range(len(shape))]
         for chosen in sorted(product(*options), key=self._doubt):
-            real = [name for name in chosen if name != _UNNAMED]
-            if real and len(set(real)) == len(real):
-                yield chosen
+            if any(name != _UNNAMED for name in chosen):
+                yield _once(chosen)
 
     def _spelt(self, names: tuple[str, ...], split: Split, shape: Shape) -> str:
         """Return names; of dimensions that nothing splits only those that cannot be others."""
@@ -114,6 +113,11 @@ class Namer:
 
 def _names(entry: Activation) -> tuple[str, ...]:
     return tuple(name or _UNNAMED for name in entry.logical_axes)
+
+
+def _once(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return names of which none comes twice; the first is kept."""
+    return tuple(_UNNAMED if name in names[:at] else name for at, name in enumerate(names))
 
 
 def _names_of(arguments: Iterable[Given | None], *, least: int) -> Iterator[str]:
