@@ -45,10 +45,6 @@ def test_files_are_compared_as_they_are_shown(
     assert own.near([("model.py", 5, 1.0)]) == 0.0
 
 
-def test_bytes_are_of_the_whole_array() -> None:
-    assert LONG.bytes == 64 * 128 * 512 * 2
-
-
 def test_two_layouts_are_a_move() -> None:
     assert Line(site(1), (ROWS, EXPERTS)).is_move
     assert not Line(site(1), (ROWS,)).is_move

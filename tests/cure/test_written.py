@@ -9,6 +9,7 @@ import pytest
 from shardspec.cure.lines import Line, Site
 from shardspec.cure.patching import Extent, Refused
 from shardspec.cure.written import source_of, writable, written
+from shardspec.diagnostics import SourceFile
 from tests.cure.worlds import EXPERTS, ROWS
 
 OWN = """\
@@ -80,7 +81,6 @@ def test_a_file_gets_all_of_its_lines_and_files_are_in_order(tmp_path: Path) -> 
         Line(at(second, 3, "x + a"), (ROWS,)),
         Line(at(first, 2, "a @ b"), (EXPERTS,)),
         Line(at(second, 2, "a @ b"), (ROWS, EXPERTS)),
-        Line(Site((64, 128), "f32", path="batch"), (ROWS,)),
     ]
     found = written(lines)
     assert not isinstance(found, Refused)
@@ -93,6 +93,35 @@ def test_a_file_gets_all_of_its_lines_and_files_are_in_order(tmp_path: Path) -> 
         '    return resolver.constrain(x + a, "batch _ embed")\n'
     )
     assert second.read_text() == OWN, "files on disk stay as they are"
+
+
+ENTRY = Line(Site((64, 128), "", path="cache/*/k"), (ROWS,))
+YAML = "shardspec: 1\nparams:  # of the model\n  wi: embed mlp\n"
+DSL = "shardspec 1\nparams {\n  wi : embed mlp\n}\n"
+
+
+def test_an_argument_is_an_entry_of_params() -> None:
+    found = written([ENTRY], SourceFile("spec.yaml", YAML))
+    assert not isinstance(found, Refused)
+    line = '"cache/*/k": batch _ embed'
+    assert found[0].new == YAML.replace("  wi", f"  {line}\n  wi")
+    assert (found[0].file, found[0].lines) == ("spec.yaml", (line,))
+    made = written([ENTRY], SourceFile("spec.shard", DSL))
+    assert not isinstance(made, Refused)
+    assert made[0].new == DSL.replace("  wi", "  cache/*/k : batch _ embed\n  wi")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        None,
+        SourceFile("-", YAML),
+        SourceFile("spec.yaml", "shardspec: 1\n"),
+        SourceFile("spec.yaml", "shardspec: 1\nparams: {wi: embed mlp}\n"),
+    ],
+)
+def test_an_argument_without_a_block_of_params_is_refused(spec: SourceFile | None) -> None:
+    assert isinstance(written([ENTRY], spec), Refused)
 
 
 def test_why_lines_are_refused(tmp_path: Path) -> None:
