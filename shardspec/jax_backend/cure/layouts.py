@@ -52,9 +52,9 @@ class Namer:
             if len(names) == len(shape) and all(map(self._fits, names, shape)):
                 yield names
         options = [self._options(at, shape) for at in range(len(shape))]
-        for chosen in sorted(product(*options), key=self._doubt):
+        for chosen in sorted(map(_once, product(*options)), key=self._doubt):
             if any(name != _UNNAMED for name in chosen):
-                yield _once(chosen)
+                yield chosen
 
     def _spelt(self, names: tuple[str, ...], split: Split, shape: Shape) -> str:
         """Return names; of dimensions that nothing splits only those that cannot be others."""
