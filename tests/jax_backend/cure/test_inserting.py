@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import pytest
+from jax.interpreters import mlir
+from jaxlib.mlir import ir
 
 from shardspec import pipeline
 from shardspec.cure.figures import Figures
@@ -15,13 +18,14 @@ from shardspec.cure.lines import Point, Site
 from shardspec.ir.spec import PartitionSpec
 from shardspec.ir.step import StepArgument
 from shardspec.jax_backend.cure.inserting import arguments_with, inserted
-from shardspec.jax_backend.cure.sites import sites_of
+from shardspec.jax_backend.cure.sites import numbered, sites_of
 from shardspec.jax_backend.cure.worker import Base
 from shardspec.jax_backend.step.passes import bytecode_of
 from shardspec.jax_backend.step.reading import traced_step
 from tests.jax_backend.cure.pricing import Pair, prices
 from tests.jax_backend.cure.small import (
     STEPS,
+    X,
     constrained,
     line,
     resolver,
@@ -111,6 +115,25 @@ def test_a_line_inserted_is_the_line_written(name: str) -> None:
 def test_what_is_known_to_be_unlike_is(name: str, case: str) -> None:
     found = priced(name)[case]
     assert found.inserted.key != found.written.key
+
+
+def test_all_that_reads_a_value_reads_the_constraint() -> None:
+    def f(x: Any) -> Any:
+        y = x * 2
+        return y + 1, jnp.tanh(y), y
+
+    traced = traced_of(f, X)
+    site = next(each for each in sites_of(traced.module) if text_of(each) == "x * 2")
+    with mlir.make_ir_context():
+        made = inserted(bytecode_of(traced.module), [line(site, "batch _ _", "_ _ embed")])
+        module = ir.Module.parse(made)
+        (product,) = (op for _, op in numbered(module) if op.name == "stablehlo.multiply")
+        (first,) = (use.owner for use in product.results[0].uses)
+        (second,) = (use.owner for use in first.results[0].uses)
+        assert {first.name, second.name} == {"sdy.sharding_constraint"}
+        assert '[{"fsdp"}, {}, {}]' in str(first)
+        assert '[{}, {}, {"fsdp"}]' in str(second)
+        assert len(list(second.results[0].uses)) == 3
 
 
 def test_nothing_inserted_changes_nothing() -> None:

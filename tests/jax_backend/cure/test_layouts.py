@@ -95,8 +95,9 @@ def test_a_dimension_that_could_be_others_is_not_named() -> None:
 
 
 def test_a_length_that_is_as_long_as_the_batch_is_a_length() -> None:
-    alike = SPEC.replace("length: 64", "length: 32")
-    assert names((32, 32, 256), alike)[0] == "batch length embed"
+    alike = SPEC.replace("length: 64", "length: 32").replace("length -> none", "length -> tensor")
+    found = namer(alike).layouts((32, 32, 256))
+    assert found[0] == Layout("batch length embed", (("fsdp",), ("tensor",), ()))
 
 
 def test_the_last_dimension_is_one_of_weights_and_others_are_not() -> None:

@@ -124,6 +124,23 @@ def test_functions_of_libraries_are_one_value() -> None:
     assert not inner & {point.op for site in found.values() for point in site.points}
 
 
+def test_a_function_of_one_expression_is_the_value_of_its_calls() -> None:
+    @jax.jit
+    def double(x: Any) -> Any:
+        return x * 2
+
+    @jax.jit
+    def more(x: Any) -> Any:
+        y = x * 3
+        return y + 1
+
+    def f(x: Any) -> Any:
+        return double(x) + more(x - 1)
+
+    texts = {"double(x)", "x - 1", "more(x - 1)", "x * 3", "y + 1", "double(x) + more(x - 1)"}
+    assert sites(f, X).keys() == texts
+
+
 def _is_in_main(op: Any) -> bool:
     while op.name != "func.func":
         op = op.parent
