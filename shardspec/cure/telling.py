@@ -132,7 +132,10 @@ def _gain(before: Figures, after: Figures) -> str:
     told = []
     if before.seconds and after.seconds:
         times = before.seconds / after.seconds
-        told.append(f"{times:.3g} times as fast" if times > 1.01 else "as fast")
+        if times > 1.01:
+            told.append(f"{times:.3g} times as fast")
+        else:
+            told.append("as fast" if times > 0.99 else f"takes {1 / times:.3g} times as long")
     if before.bytes > after.bytes:
         less = f"{before.bytes / max(1.0, after.bytes):.3g} times less"
         told.append(f"sends {less} ({_by_axis(before, after)})")
