@@ -136,7 +136,10 @@ def _gain(before: Figures, after: Figures) -> str:
     told = []
     if before.seconds and after.seconds:
         times = before.seconds / after.seconds
-        told.append(f"{_times(times)} as fast" if times > _FASTER else "as fast")
+        if times > _FASTER:
+            told.append(f"{_times(times)} as fast")
+        else:
+            told.append("as fast" if times * _FASTER > 1 else f"takes {_times(1 / times)} as long")
     if before.bytes > after.bytes:
         less = _times(before.bytes / max(1.0, after.bytes))
         told.append(f"sends {less} less ({_by_axis(before, after)})")
