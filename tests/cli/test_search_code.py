@@ -62,6 +62,10 @@ def step(resolver):
     return jax.jit(train, donate_argnums=0), (params, struct(64, 128, dtype=jnp.int32))
 
 
+def lone(resolver):
+    return (lambda x: x * 2), (struct(64, 512),)
+
+
 def broken(resolver):
     raise ValueError("no data here")
 
@@ -250,3 +254,43 @@ def test_a_spec_with_errors_is_not_searched(folder: Path) -> None:
     result = search(code=1)
     assert "nothing is searched: spec.yaml has errors" in result.stderr
     assert "importing" not in result.stderr, "no code runs"
+
+
+def init(*arguments: str) -> Result:
+    result = CliRunner().invoke(cli, ["init", *arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def test_init_goes_from_a_step_to_a_spec_and_its_lines(folder: Path) -> None:
+    (folder / "spec.yaml").unlink()
+    asked = ["--hardware", "tpu v5e 2x4", "--step", "train:step"]
+    done = init(*asked, "--patch", "lines.diff", "--no-compile")
+    assert done.exit_code == 0, done.output
+    assert "add 1 line" in done.output
+    spec = (folder / "spec.yaml").read_text()
+    assert "hardware: tpu v5e 2x4" in spec
+    assert "embed mlp" in spec
+    assert "optimizer" not in spec.partition("# QUESTION: what is in a step?")[0]
+    subprocess.run(["git", "apply", "lines.diff"], cwd=folder, check=True)
+    assert "shardspec.constrain(" in (folder / "train.py").read_text()
+    again = init(*asked)
+    assert again.exit_code == 2
+    assert "is there already" in again.output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--step", "train:step"], "--step without --hardware"),
+        (["--step", "train:step", "--hardware", "tpu v5e 2x4", "-o", "-"], "needs a file"),
+        (["--step", "train:lone", "--hardware", "tpu v5e 2x4"], "given no tree of parameters"),
+        (["--step", "train:broken", "--hardware", "tpu v5e 2x4"], "no data here"),
+    ],
+)
+def test_init_says_why_a_step_gives_no_spec(folder: Path, options: list[str], message: str) -> None:
+    (folder / "spec.yaml").unlink()
+    done = init(*options)
+    assert done.exit_code == 2
+    assert message in done.output
+    assert not (folder / "spec.yaml").exists()
