@@ -206,19 +206,16 @@ def command(
     question = _question(request, Choice(over or "mesh,order", keep, machines, most, by), wanted)
     if measured is not None:
         question = _held_to(measured, question, request)
-    found = _searched(question, request)
-    table = checked(found, top, is_front=pareto)
+    table = checked(_searched(question, request), top, is_front=pareto)
     if not table.shown:
-        fail(nothing_found(found, table.passed), _way_out(found))
+        fail(nothing_found(table.found, table.passed), _way_out(table.found))
     _print(table, request)
-    best = table.shown[0].row
     is_off = partial(_is_off, question, step_name or "", request, verify)
     off = [is_off(each) for each in table.shown[: max(confirm, verify)]]
-    if write and any(off[:1]):
-        request.undone("the best is not confirmed, and is not written")
-    elif write:
-        _write(found, best, request)
-    raise SystemExit(FINDINGS if best.fits is False or table.best is None or any(off) else FINE)
+    if write:
+        _write_best(table, request, is_off=any(off[:1]))
+    does_not_fit = table.shown[0].row.fits is False
+    raise SystemExit(FINDINGS if does_not_fit or table.best is None or any(off) else FINE)
 
 
 # what is asked
@@ -303,6 +300,14 @@ def _print(table: Search, request: Request) -> None:
 
 
 # what is done with the best
+
+
+def _write_best(table: Search, request: Request, *, is_off: bool) -> None:
+    """Write the best row into the spec, unless its trace says something else."""
+    if is_off:
+        request.undone("the best is not confirmed, and is not written")
+    else:
+        _write(table.found, table.shown[0].row, request)
 
 
 def _write(found: Found, best: SearchRow, request: Request) -> None:

@@ -49,7 +49,7 @@ class Site:
       layouts: in which it could be, the most natural first.
       weight: how much may depend on it; those of most are tried first.
       effort: 0 for a line of its own by what the file calls constraints, 1 where an expression
-        becomes longer, 2 where shardspec is imported.
+        becomes longer; 2 and 3 the same by `shardspec.constrain`.
     """
 
     shape: Shape

@@ -56,7 +56,8 @@ def searched(sites: Sequence[Site], price: Price, most: int = MOST) -> Found | N
     """Return the lines that a step lacks; None where the step itself cannot be priced.
 
     Args:
-      sites: what could be constrained, with layouts, in the order of the program.
+      sites: what could be constrained, with layouts, in the order of the program; those of one
+        shape have the same layouts.
     """
     every = tuple(Line(site, site.layouts[:1]) for site in sites)
     base, together = price([(), every])
@@ -224,7 +225,8 @@ class _Search:
             if len(kept) == _BEAM:
                 break
             if figures.is_better(self.base):
-                least, own = self._easier(*self._natural(*self._earned(trial, figures)))
+                easy = self._easier(*self._natural(*self._earned(trial, figures)))
+                least, own = self._earned(*easy)  # a line may earn less beside others
                 if own.is_better(self.base):
                     kept.setdefault(own.key, (least, own))
         return tuple(sorted(kept.values(), key=lambda pair: pair[1].rank))
@@ -260,7 +262,7 @@ class _Search:
     def _easier(self, trial: Trial, figures: Figures) -> tuple[Trial, Figures]:
         """Return a trial with lines that are less to write, where they do the same."""
         for at, line in enumerate(trial):
-            alone = self._found.get((line,))
+            alone, own = self._found.get((line,)), {each.site for each in trial}
             if not line.site.effort or line.is_move or alone is None:
                 continue
             others = [
@@ -269,6 +271,7 @@ class _Search:
                 if len(other) == 1
                 and other[0].site.effort < line.site.effort
                 and other[0].layouts == line.layouts
+                and other[0].site not in own
                 and found.key == alone.key
             ]
             for other in sorted(others, key=lambda each: each.site.effort)[:1]:

@@ -103,7 +103,11 @@ def _searched(report: Report) -> str:
 
 
 def _table(report: Report) -> Iterator[str]:
-    tried = [each for each in report.answers if each.cost is not None] or report.answers
+    tried = [
+        each
+        for each in report.answers
+        if each.cost is not None and each.figures.is_better(report.base.figures)
+    ] or report.answers
     rows = [("now", report.base), *((str(at), each) for at, each in enumerate(tried, 1))]
     cells = [(name, *_cells(each), _places(each)) for name, each in rows]
     yield from columns([("", "step", "sends", "memory", "at"), *cells], right=(0,), is_prose=True)
@@ -132,7 +136,10 @@ def _gain(before: Figures, after: Figures) -> str:
     told = []
     if before.seconds and after.seconds:
         times = before.seconds / after.seconds
-        told.append(f"{_times(times)} as fast" if times > _FASTER else "as fast")
+        if times > _FASTER:
+            told.append(f"{_times(times)} as fast")
+        else:
+            told.append("as fast" if times * _FASTER > 1 else f"takes {_times(1 / times)} as long")
     if before.bytes > after.bytes:
         less = _times(before.bytes / max(1.0, after.bytes))
         told.append(f"sends {less} less ({_by_axis(before, after)})")
@@ -191,11 +198,11 @@ def _others(report: Report, best: Tried) -> Iterator[str]:
     """Yield why others lost, and how far away the best may be."""
     lost = [each for each in report.answers if each is not best and each.cost is not None]
     for each in lost[:1]:
-        yield f"next    {_places(each)}: {_against(best.figures, each.figures)}"
+        yield f"runner-up  {_places(each)}: {_against(best.figures, each.figures)}"
     together = None if report.found is None else report.found.together
     if report.found is not None and together is not None:
         modelled = dict(report.found.answers).get(best.lines, best.figures)
-        yield f"all     every value at once: {_against(modelled, together)}"
+        yield f"all lines  {_against(modelled, together)}"
 
 
 def _against(best: Figures, other: Figures) -> str:

@@ -16,7 +16,7 @@ from shardspec.language.reading import is_dsl
 #: Names that any value could be constrained by: whether there is a way to write it is asked.
 _ANY = Layout("_", ())
 #: What is called where a file has no constraints of its own.
-_IDIOM = "shardspec"
+_IDIOM, _IMPORT = "shardspec", "import shardspec"
 
 
 def written(lines: Iterable[Line], spec: SourceFile | None = None) -> tuple[Patched, ...] | Refused:
@@ -64,7 +64,7 @@ def _with_entries(entries: Sequence[Line], spec: SourceFile | None) -> Patched |
 
 
 #: How a block of `params` begins.
-_DSL, _YAML = re.compile(r"(?m)^params \{[ \t]*\n"), re.compile(r"(?m)^params:[ \t]*\n")
+_DSL, _YAML = re.compile(r"(?m)^params \{[ \t]*\n"), re.compile(r"(?m)^params:[ \t]*(?:#[^\n]*)?\n")
 
 
 def writable(sites: Iterable[Site], folder: str) -> list[Site]:
@@ -82,9 +82,10 @@ def writable(sites: Iterable[Site], folder: str) -> list[Site]:
 
 
 def _effort(changed: Patched) -> int:
-    if f"{_IDIOM}." in changed.lines[0]:
-        return 2
-    return int(len(changed.new.splitlines()) == len(changed.old.splitlines()))
+    more = len(changed.new.splitlines()) - len(changed.old.splitlines())
+    needs_import = _IMPORT in changed.new and _IMPORT not in changed.old
+    is_foreign = f"{_IDIOM}." in changed.lines[0]
+    return 2 * is_foreign + (more == needs_import)
 
 
 @lru_cache(maxsize=256)

@@ -35,14 +35,19 @@ def inserted(module: bytes, lines: Iterable[Line]) -> bytes:
             if line.site.at is None:
                 _place(found, line)
                 continue
+            gradients: dict[Any, Any] = {}
             for point in line.site.points:
-                _constrain(ops[point.op], point, [each.split for each in line.layouts])
+                _constrain(ops[point.op], point, [each.split for each in line.layouts], gradients)
         return bytecode_of(found)
 
 
-def _constrain(op: Any, point: Point, splits: list[Split]) -> None:
+def _constrain(op: Any, point: Point, splits: list[Split], gradients: dict[Any, Any]) -> None:
+    """Constrain a value; a gradient once for all that read it in one block."""
     value = op.operands[point.at] if point.is_operand else op.results[point.at]
     if point.is_operand:
+        if (value, op.block) in gradients:
+            op.operands[point.at] = gradients[value, op.block]
+            return
         splits = splits[::-1]  # the gradient goes the other way
         where = ir.InsertionPoint(op)
     else:
@@ -56,7 +61,7 @@ def _constrain(op: Any, point: Point, splits: list[Split]) -> None:
                 _CONSTRAINT, results=[value.type], operands=[made], attributes=attributes
             ).results
     if point.is_operand:
-        op.operands[point.at] = made
+        op.operands[point.at] = gradients[value, op.block] = made
         return
     for user, at in users:
         user.operands[at] = made

@@ -53,31 +53,31 @@ class Namer:
             if len(names) == len(shape) and all(map(self._fits, names, shape)):
                 yield names
         options = [self._options(at, shape) for at in range(len(shape))]
-        for chosen in sorted(product(*options), key=self._doubt):
-            real = [name for name in chosen if name != _UNNAMED]
-            if real and len(set(real)) == len(real):
+        for chosen in sorted(map(_once, product(*options)), key=self._doubt):
+            if any(name != _UNNAMED for name in chosen):
                 yield chosen
 
     def _spelt(self, names: tuple[str, ...], split: Split, shape: Shape) -> str:
         """Return names; of dimensions that nothing splits only those that cannot be others."""
         if any(names == _names(entry) for entry in self._layouts.spec.activations):
             return " ".join(names)
-        last = len(shape) - 1
         pairs = enumerate(zip(names, split, shape, strict=True))
         kept = (
-            name if axes or self._is_sure(name, size, is_last=at == last) else _UNNAMED
+            name if axes or self._is_sure(names, at, size) else _UNNAMED
             for at, (name, axes, size) in pairs
         )
         found = " ".join(kept)
         dims = self._layouts.dims(found, shape)
         return found if tuple(dim.mesh_axes for dim in dims) == split else " ".join(names)
 
-    def _is_sure(self, name: str, size: int, *, is_last: bool) -> bool:
+    def _is_sure(self, names: tuple[str, ...], at: int, size: int) -> bool:
         """Say whether no other axis is as likely: last those of weights are, before that others."""
         known = self._sizes.items()
-        exact = [each for each, length in known if length == size and each not in self._of_vectors]
+        rest = {*names[:at], *names[at + 1 :]} | self._of_vectors
+        exact = [each for each, length in known if length == size and each not in rest]
+        is_last = at == len(names) - 1
         likely = [each for each in exact if (self._of_weights[each] > 0) == is_last]
-        return likely == [name]
+        return (likely or (exact if is_last else [])) == [names[at]]
 
     def _doubt(self, names: tuple[str, ...]) -> int:
         """Return how little the sizes of an array say that these are its names."""
@@ -114,6 +114,11 @@ class Namer:
 
 def _names(entry: Activation) -> tuple[str, ...]:
     return tuple(name or _UNNAMED for name in entry.logical_axes)
+
+
+def _once(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return names of which none comes twice; the first is kept."""
+    return tuple(_UNNAMED if name in names[:at] else name for at, name in enumerate(names))
 
 
 def _names_of(arguments: Iterable[Given | None], *, least: int) -> Iterator[str]:

@@ -9,7 +9,7 @@ a constraint lays out as well.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -95,16 +95,28 @@ def sites_of(module: Any) -> tuple[Site, ...]:
     for one in ops.values():
         for key, point in _yielded(one, ops, opaque):
             found.setdefault(key, []).append(point)
+    calls: dict[str, list[Any]] = {}
     for one in ops.values():
-        for key, point in _gradients(one, ops):
+        if one.op.name == "func.call":
+            calls.setdefault(one.op.attributes["callee"].value, []).append(one.op)
+    for one in ops.values():
+        for key, point in _gradients(one, ops, calls):
             if key in found and point not in found[key]:
                 found[key].append(point)
+    by_number = {one.number: one for one in ops.values()}
+    used = {
+        key
+        for key, points in found.items()
+        if any(_is_used(by_number[each.op], ops) for each in points if not each.is_operand)
+    }
+    of_used = {extent for extent, *_ in used}
+    kept = {key: each for key, each in found.items() if key in used or key[0] not in of_used}
     ranks: dict[Extent, set[int]] = {}
-    for extent, shape, _ in found:
+    for extent, shape, _ in kept:
         ranks.setdefault(extent, set()).add(len(shape))
     return tuple(
         Site(shape, dtype, extent, points=tuple(points))
-        for (extent, shape, dtype), points in found.items()
+        for (extent, shape, dtype), points in kept.items()
         if len(ranks[extent]) == 1  # one line of names has to do for all of them
     )
 
@@ -148,15 +160,26 @@ def _yielded(
     if extent is None or len(op.results) != 1 or op.name in _PASSED_OVER or one.where.is_gradient:
         return
     kind = _kind(op.results[0])
-    if kind is None or "vmap(" in one.where.name or _is_inside(op, opaque):
+    if kind is None or "vmap(" in one.where.name or _is_inside(one, ops, opaque):
         return
     users = [use.owner.operation for use in op.results[0].uses]
     if any(user.name in _RETURNS or ops[user].where.extent != extent for user in users):
         yield (extent, *kind), Point(one.number)
 
 
+def _is_used(one: _Op, ops: Mapping[Any, _Op]) -> bool:
+    """Say whether the forward pass computes with a value: others are kept for the backward pass."""
+    users = (ops[use.owner.operation] for use in one.op.results[0].uses)
+    return any(
+        user.where.extent != one.where.extent
+        and user.op.name not in (*_RETURNS, "stablehlo.dynamic_update_slice")
+        and not user.where.is_gradient
+        for user in users
+    )
+
+
 def _gradients(
-    one: _Op, ops: Mapping[Any, _Op]
+    one: _Op, ops: Mapping[Any, _Op], calls: Mapping[str, Sequence[Any]]
 ) -> Iterator[tuple[tuple[Extent, Shape, str], Point]]:
     """Yield what an operation of the backward pass reads that is the gradient of its expression."""
     extent = one.where.extent
@@ -164,10 +187,28 @@ def _gradients(
         return
     for at, value in enumerate(one.op.operands):
         kind = _kind(value)
-        owner = getattr(value.owner, "operation", None)
-        made = ops.get(owner) if owner is not None else None
+        made = _maker(value, ops, calls) if kind else None
         if kind and made and made.where.is_gradient and made.where.extent != extent:
             yield (extent, *kind), Point(one.number, at, is_operand=True)
+
+
+def _maker(value: Any, ops: Mapping[Any, _Op], calls: Mapping[str, Sequence[Any]]) -> _Op | None:
+    """Return what makes a value; of what a body is given, what its loop or its callers give it."""
+    seen: set[Any] = set()
+    while value not in seen:
+        seen.add(value)
+        if not isinstance(value.owner, ir.Block):
+            return ops.get(value.owner.operation)
+        block, at = value.owner, ir.BlockArgument(value).arg_number
+        around = block.owner.operation
+        if around.name == "stablehlo.while":
+            value = block.operations[len(block.operations) - 1].operands[at]
+        elif around.name == "func.func":
+            callers = calls.get(ir.StringAttr(around.attributes["sym_name"]).value, ())
+            if not callers:
+                return None
+            value = callers[0].operands[at]
+    return None
 
 
 def _kind(value: Any) -> tuple[Shape, str] | None:
@@ -193,11 +234,17 @@ def _dtype(kind: Any) -> str:
     )
 
 
-def _is_inside(op: Any, opaque: set[str]) -> bool:
-    """Say whether an operation is in a library's function, or in `shard_map`: shapes are local."""
-    owner = op.parent
+def _is_inside(one: _Op, ops: Mapping[Any, _Op], opaque: set[str]) -> bool:
+    """Say whether an operation is no expression's value.
+
+    It may be in a library's function, in `shard_map`, where shapes are local, or be what a loop
+    takes from its arrays for a turn, or keeps of one.
+    """
+    owner = one.op.parent
     while owner is not None:
         if owner.name == "sdy.manual_computation":
+            return True
+        if owner.name == "stablehlo.while" and ops[owner].where.extent == one.where.extent:
             return True
         if owner.name == "func.func":
             return ir.StringAttr(owner.attributes["sym_name"]).value in opaque

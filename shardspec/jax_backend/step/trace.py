@@ -390,11 +390,16 @@ def _traced_in_context(
             raised = error
         if is_other_order:
             return made(_on_mesh(given, mesh, mesh.abstract_mesh)), (_ON_OWN_MESH,)
+    with resolver:
+        return _without_mesh(lambda: made(given), raised)
+
+
+def _without_mesh(made: Callable[[], Any], raised: Exception) -> tuple[Any, tuple[str, ...]]:
+    """Return what is made of a function without a mesh in context, since under one it raises."""
     first = f"{type(raised).__name__}: {raised}".partition("\n")[0][:200]
     note = f"traced without a mesh in context: under the target's, it raises {first}"
     try:
-        with resolver:
-            return made(given), (note,)
+        return made(), (note,)
     except Exception as error:
         if any(each in str(error) for each in _NEEDS_MESH):
             raise raised from None

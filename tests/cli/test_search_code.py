@@ -1,0 +1,252 @@
+"""`shardspec search --step` of a spec without `step:`: the lines that code lacks, and the patch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+
+from shardspec import assets
+from shardspec.cli.main import cli
+from shardspec.cure.written import source_of
+
+SPEC = """\
+shardspec: 1
+axes: {batch: 64, length: 128}
+targets:
+  pod: {hardware: tpu v5e 2x4, mesh: {fsdp: 8}}
+rules: [batch -> fsdp, embed -> fsdp, length -> none, mlp -> none, vocab -> none]
+params: {"**/wi": embed mlp, "**/wo": mlp embed, table: vocab embed}
+state: {optimizer: same, moments: 2}
+lints: {SHD5: allow}
+"""
+TRAIN = """\
+import jax
+import jax.numpy as jnp
+
+
+def layer(p, x):
+    h = jax.nn.relu(x @ p["wi"])
+    y = h @ p["wo"]
+    return x + y
+
+
+def loss(params, tokens):
+    x = params["table"][tokens]
+    for name in ("layers_0", "layers_1"):
+        x = layer(params[name], x)
+    logits = x @ params["table"].T
+    return jnp.mean(jax.nn.logsumexp(logits, axis=-1))
+
+
+def train(params, tokens):
+    grads = jax.grad(loss)(params, tokens)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
+
+
+def struct(*shape, dtype=jnp.float32):
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def step(resolver):
+    one = {"wi": struct(512, 2048), "wo": struct(2048, 512)}
+    params = {"layers_0": one, "layers_1": one, "table": struct(4096, 512)}
+    return jax.jit(train, donate_argnums=0), (params, struct(64, 128, dtype=jnp.int32))
+
+
+def broken(resolver):
+    raise ValueError("no data here")
+
+
+def breaks(resolver):
+    return (lambda x: x @ missing), (struct(64, 512),)
+"""
+#: The same with the lines that it lacks.
+RIGHT = "import shardspec\n" + TRAIN.replace(
+    'y = h @ p["wo"]\n', 'y = shardspec.constrain(h @ p["wo"], "batch length embed")\n'
+)
+
+
+class Searched(NamedTuple):
+    data: dict[str, Any]
+    text: str
+    folder: Path
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    yield from _folder(tmp_path, monkeypatch)
+
+
+def _folder(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(path)
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    (path / "spec.yaml").write_text(SPEC)
+    (path / "train.py").write_text(TRAIN)
+    source_of.cache_clear()
+    sys.modules.pop("train", None)
+    yield path
+    sys.modules.pop("train", None)
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Searched]:
+    """Search once for all tests that look at the answer."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for path in _folder(tmp_path_factory.mktemp("search"), monkeypatch):
+            result = search("--format", "json", "-o", "found.json", "--patch", "lines.diff")
+            assert "lines.diff: written; `git apply lines.diff` changes the code" in result.stderr
+            data = json.loads(result.stdout)
+            assert json.loads((path / "found.json").read_text()) == data
+            yield Searched(data, result.stderr, path)
+
+
+def run(verb: str, *arguments: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(cli, [verb, "spec.yaml", *arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code == code, result.output
+    return result
+
+
+def search(*arguments: str, step: str = "train:step", code: int = 0) -> Result:
+    return run("search", "--step", step, "--no-compile", *arguments, code=code)
+
+
+def schema() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(assets.schema_path("cure").read_text("utf-8"))
+    return found
+
+
+def patched_copy(found: Searched, into: Path) -> Path:
+    copy = into / "copy"
+    copy.mkdir()
+    for name in ("spec.yaml", "train.py"):
+        shutil.copy(found.folder / name, copy)
+    subprocess.run(["git", "apply", found.folder / "lines.diff"], cwd=copy, check=True)
+    return copy
+
+
+def test_lines_are_found_by_which_it_sends_less(searched: Searched) -> None:
+    data = searched.data
+    assert data["best"] == 0
+    best = data["answers"][0]
+    assert best["sends"] * 2 <= data["now"]["sends"]
+    assert best["step_s"] < data["now"]["step_s"]
+    (line,) = best["lines"]
+    assert (line["file"], line["shape"]) == ("train.py", [64, 128, 512])
+    assert line["partition"] == [[["fsdp"], [], []]]
+    assert "batch" in line["names"][0]
+    assert data["together"]["sends"] >= best["sends"] / 1.1
+    assert data["now"]["lines"] == []
+    assert data["trials"] >= data["values"] > 3
+
+
+def test_json_is_as_its_schema_says(searched: Searched) -> None:
+    jsonschema.Draft7Validator.check_schema(schema())
+    jsonschema.Draft7Validator(schema()).validate(searched.data)
+    assert list(searched.data) == [
+        *("schema", "made_by", "spec", "target", "values", "layouts", "trials", "late"),
+        *("elsewhere", "seconds", "now", "together", "best", "answers", "patch"),
+    ]
+    printed = CliRunner().invoke(cli, ["schema", "--of", "cure"]).stdout
+    assert json.loads(printed) == schema()
+
+
+def test_code_and_spec_stay_as_they_are(searched: Searched) -> None:
+    assert (searched.folder / "train.py").read_text() == TRAIN
+    assert (searched.folder / "spec.yaml").read_text() == SPEC
+    assert (searched.folder / "lines.diff").read_text() == searched.data["patch"]
+
+
+def test_the_patch_adds_the_lines_and_the_import_alone(searched: Searched) -> None:
+    diff = searched.data["patch"].splitlines()
+    assert diff[:2] == ["--- a/train.py", "+++ b/train.py"]
+    added = [each[1:] for each in diff[2:] if each.startswith("+")]
+    assert not [each for each in diff[2:] if each.startswith("-")]
+    (line,) = searched.data["answers"][0]["lines"]
+    assert sum("shardspec.constrain(" in each for each in added) == 1
+    assert any(f'"{line["names"][0]}"' in each for each in added)
+    assert "import shardspec" in added
+
+
+def test_the_patched_code_costs_what_the_search_said(
+    searched: Searched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(patched_copy(searched, tmp_path))
+    sys.modules.pop("train", None)
+    cost = json.loads(run("cost", "--step", "train:step", "--format", "json").stdout)
+    sys.modules.pop("train", None)
+    best = searched.data["answers"][0]
+    assert cost["time"]["step_s"] == pytest.approx(best["step_s"], rel=1e-9)
+    assert cost["memory"]["total"]["bytes"] == pytest.approx(best["memory"], rel=1e-9)
+    assert sum(each["wire_bytes"] for each in cost["collectives"]) == pytest.approx(
+        best["sends"], rel=1e-9
+    )
+
+
+def test_right_code_gets_no_line_and_no_patch(folder: Path) -> None:
+    (folder / "train.py").write_text(RIGHT)
+    result = search("--patch", "lines.diff")
+    assert "    0 values" not in result.stdout
+    assert "nothing to add: no line that was tried earns 6.0 %" in result.stdout
+    assert "lines.diff is not written: there is nothing to add" in result.stderr
+    assert not (folder / "lines.diff").exists()
+    assert "shardspec.constrain" not in result.stdout
+
+
+def test_with_a_patch_on_stdout_all_else_is_on_stderr(folder: Path) -> None:
+    few = TRAIN.replace('for name in ("layers_0", "layers_1")', 'for name in ("layers_0",)')
+    (folder / "train.py").write_text(few)
+    result = search("--patch", "-", "--within", "60")
+    assert result.stdout.startswith("--- a/train.py\n+++ b/train.py\n@@ ")
+    assert all(each[:1] in ("-", "+", " ", "@") for each in result.stdout.splitlines())
+    assert "add 1 line: " in result.stderr
+    assert "train.py:" in result.stderr
+    (folder / "lines.diff").write_text(result.stdout)
+    subprocess.run(["git", "apply", "--check", "lines.diff"], cwd=folder, check=True)
+
+
+def test_constraints_of_no_code(folder: Path) -> None:
+    result = run("search", "--over", "constraints", code=2)
+    assert "--over constraints needs code to trace" in result.stderr
+    assert "`--step train:step`" in result.stderr
+
+
+def test_a_mesh_is_of_a_step_in_the_spec(folder: Path) -> None:
+    result = search("--over", "mesh", code=2)
+    assert "step:" in result.stderr
+    assert "Traceback" not in result.output
+    both = search("--over", "mesh,constraints", code=2)
+    assert "--over mesh is of a `step:` in the spec" in both.stderr
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        ("train:broken", "ValueError: no data here"),
+        ("train:breaks", "NameError"),
+        ("train:nothing", "nothing"),
+        ("missing:step", "missing"),
+    ],
+)
+def test_code_that_raises_is_a_finding(folder: Path, step: str, told: str) -> None:
+    result = search(step=step, code=2)
+    assert told in result.stderr
+    assert "error[" in result.stderr
+    assert "Traceback" not in result.output
+    assert result.stdout == ""
+
+
+def test_a_spec_with_errors_is_not_searched(folder: Path) -> None:
+    (folder / "spec.yaml").write_text(SPEC.replace("embed -> fsdp", "embed -> fdsp"))
+    result = search(code=1)
+    assert "nothing is searched: spec.yaml has errors" in result.stderr
+    assert "importing" not in result.stderr, "no code runs"

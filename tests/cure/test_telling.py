@@ -1,0 +1,106 @@
+"""What a search says of answers that were tried: which is best, and why nothing is added."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import shardspec
+from shardspec.analysis.cost import Cost
+from shardspec.analysis.spec_step import stated_cost
+from shardspec.cure.lines import Line
+from shardspec.cure.patching import Patched, Refused
+from shardspec.cure.searching import Found
+from shardspec.cure.telling import Report, Tried, ordered, report_lines, report_text
+from tests.cure.worlds import BASE, EXPERTS, ROWS, site
+from tests.search.specs import TEXT
+
+LINE = Line(site(7), (ROWS,))
+FOUND = Found(BASE, (), None, (), 8, 24)
+
+
+@pytest.fixture(scope="module")
+def cost() -> Cost:
+    return stated_cost(shardspec.loads(TEXT).compile(target="slice"))
+
+
+def tried(cost: Cost | None, seconds: float, size: float = 1e6, **more: Any) -> Tried:
+    figures = BASE._replace(seconds=seconds, sent=(("fsdp", size),))
+    patches = (Patched("model.py", "", "", ('x = resolver.constrain(x, "batch _ embed")',)),)
+    return Tried(**{"lines": (LINE,), "figures": figures, "patches": patches, "cost": cost} | more)
+
+
+def report(cost: Cost, *answers: Tried, found: Found | None = FOUND, **more: int) -> Report:
+    numbers = {"beyond": 0, "trials": 9, "late": 0} | more
+    base = Tried((), BASE, cost=cost)
+    return Report(base, ordered(answers), found, seconds=1.5, **numbers)
+
+
+def text(of: Report) -> str:
+    return "\n".join(report_lines(of))
+
+
+def test_the_best_is_that_of_the_best_figures_once_tried(cost: Cost) -> None:
+    slow, fast = tried(cost, 80.0), tried(cost, 50.0, 5e5)
+    found = report(cost, slow, fast)
+    assert found.best is fast
+    assert json.loads(report_text(found, "diff"))["best"] == 0
+    told = text(found)
+    assert "add 1 line: 2 times as fast, sends 2 times less (fsdp 977 KiB -> 488 KiB)" in told
+    assert '    model.py:7\n        x = resolver.constrain(x, "batch _ embed")' in told
+
+
+def test_what_cannot_be_traced_is_not_the_best_and_comes_last(cost: Cost) -> None:
+    lost, sound = tried(None, 10.0, why="it has 2 dimensions"), tried(cost, 80.0)
+    found = report(cost, lost, sound)
+    assert found.answers == (sound, lost)
+    assert found.best is sound
+    alone = report(cost, lost)
+    assert alone.best is None
+    assert text(alone).endswith("nothing to add: it has 2 dimensions")
+    assert "not tried: it has 2 dimensions" in text(alone)
+
+
+def test_what_earns_too_little_once_it_is_tried_is_not_added(cost: Cost) -> None:
+    found = report(cost, tried(cost, 95.0))
+    assert found.best is None
+    assert "what looked better takes as much once it is tried (6.0 % is asked)" in text(found)
+    assert json.loads(report_text(found, ""))["best"] is None
+
+
+def test_what_fits_is_said(cost: Cost) -> None:
+    base = Tried((), BASE._replace(fits=False), cost=cost)
+    found = replace(report(cost, tried(cost, 120.0)), base=base)
+    assert found.best is not None
+    told = text(found)
+    assert ", does not fit" in told
+    assert "add 1 line: takes 1.2 times as long, fits" in told
+    same = replace(found, answers=(tried(cost, 100.0),))
+    assert "add 1 line: as fast, fits" in text(same)
+
+
+def test_what_was_not_searched_is_said(cost: Cost) -> None:
+    told = text(report(cost, late=3, beyond=2))
+    assert "8 values in 24 layouts; 9 trials in 1.50 s" in told
+    assert "and 3 more for which there was no time (--within)" in told
+    assert "2 values of code that is not here" in told
+    assert told.endswith("no line that was tried earns 6.0 % of the time or of the bytes")
+    none = text(report(cost, found=None))
+    assert "the step cannot be priced: nothing was searched" in none
+    assert none.endswith("nothing to add is known")
+
+
+def test_lines_that_cannot_be_written_are_shown_by_place(cost: Cost) -> None:
+    refused = tried(None, 50.0, patches=Refused("it is a generator"), why="it is a generator")
+    assert "model.py:7   not tried: it is a generator" in text(report(cost, refused))
+
+
+def test_a_move_names_both_of_its_layouts(cost: Cost) -> None:
+    move = Line(site(7), (ROWS, EXPERTS))
+    data = json.loads(report_text(report(cost, tried(cost, 50.0, lines=(move,))), ""))
+    (line,) = data["answers"][0]["lines"]
+    assert line["names"] == ["batch _ embed", "_ expert _"]
+    assert line["partition"] == [[["fsdp"], [], []], [[], ["fsdp"], []]]

@@ -1,0 +1,150 @@
+"""Lines as changes of files: which values can be written, how much that is, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shardspec.cure.lines import Line, Site
+from shardspec.cure.patching import Extent, Refused
+from shardspec.cure.written import source_of, writable, written
+from shardspec.diagnostics import SourceFile
+from tests.cure.worlds import EXPERTS, ROWS
+
+OWN = """\
+def layer(resolver, a, b):
+    x = a @ b
+    return x + a
+"""
+BARE = """\
+def layer(a, b):
+    x = a @ b
+    return x + a
+"""
+
+
+@pytest.fixture(autouse=True)
+def forget() -> None:
+    source_of.cache_clear()
+
+
+def at(path: Path, line: int, text: str) -> Site:
+    """Return the value of an expression, by its text in a line."""
+    start = path.read_text().splitlines()[line - 1].index(text)
+    extent = Extent(str(path), line, start, line, start + len(text))
+    return Site((64, 128, 512), "f32", extent, layouts=(ROWS, EXPERTS))
+
+
+def file(folder: Path, name: str, text: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+    return folder / name
+
+
+def test_what_a_line_takes_to_write(tmp_path: Path) -> None:
+    own, bare = file(tmp_path, "own.py", OWN), file(tmp_path, "bare.py", BARE)
+    sites = [at(own, 2, "a @ b"), at(own, 3, "x + a"), at(bare, 2, "a @ b"), at(bare, 3, "x + a")]
+    found = writable(sites, str(tmp_path))
+    assert [each.effort for each in found] == [0, 1, 2, 2]
+    assert [each.at for each in found] == [each.at for each in sites]
+    assert found[0].layouts == (ROWS, EXPERTS)
+
+
+def test_files_outside_of_the_folder_are_left_out(tmp_path: Path) -> None:
+    inside = file(tmp_path / "here", "m.py", OWN)
+    beside = file(tmp_path / "here2", "m.py", OWN)
+    above = file(tmp_path, "m.py", OWN)
+    link = tmp_path / "here" / "link.py"
+    link.symlink_to(above)
+    sites = [at(each, 2, "a @ b") for each in (inside, beside, above, link)]
+    assert [each.at for each in writable(sites, str(tmp_path / "here"))] == [sites[0].at]
+
+
+def test_the_folder_may_be_a_link(tmp_path: Path) -> None:
+    inside = file(tmp_path / "real", "m.py", OWN)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert len(writable([at(inside, 2, "a @ b")], str(tmp_path / "link"))) == 1
+
+
+def test_what_cannot_be_constrained_is_left_out(tmp_path: Path) -> None:
+    own = file(tmp_path, "m.py", OWN)
+    gone = Site((64, 128), "f32", Extent(str(tmp_path / "gone.py"), 1, 0, 1, 5))
+    nowhere = Site((64, 128), "f32", Extent(str(own), 2, 0, 2, 2))
+    argument = Site((64, 128), "f32", path="batch")
+    assert writable([gone, nowhere, argument], str(tmp_path)) == [argument]
+
+
+def test_a_file_gets_all_of_its_lines_and_files_are_in_order(tmp_path: Path) -> None:
+    second, first = file(tmp_path, "z.py", OWN), file(tmp_path, "a.py", OWN)
+    lines = [
+        Line(at(second, 3, "x + a"), (ROWS,)),
+        Line(at(first, 2, "a @ b"), (EXPERTS,)),
+        Line(at(second, 2, "a @ b"), (ROWS, EXPERTS)),
+    ]
+    found = written(lines)
+    assert not isinstance(found, Refused)
+    assert [each.file for each in found] == [str(first), str(second)]
+    assert found[0].lines == ('x = resolver.constrain(x, "_ expert _")',)
+    assert found[1].new == (
+        "def layer(resolver, a, b):\n    x = a @ b\n"
+        '    x = resolver.constrain(x, "batch _ embed")\n'
+        '    x = resolver.constrain(x, "_ expert _")\n'
+        '    return resolver.constrain(x + a, "batch _ embed")\n'
+    )
+    assert second.read_text() == OWN, "files on disk stay as they are"
+
+
+ENTRY = Line(Site((64, 128), "", path="cache/*/k"), (ROWS,))
+YAML = "shardspec: 1\nparams:  # of the model\n  wi: embed mlp\n"
+DSL = "shardspec 1\nparams {\n  wi : embed mlp\n}\n"
+
+
+def test_an_argument_is_an_entry_of_params() -> None:
+    found = written([ENTRY], SourceFile("spec.yaml", YAML))
+    assert not isinstance(found, Refused)
+    line = '"cache/*/k": batch _ embed'
+    assert found[0].new == YAML.replace("  wi", f"  {line}\n  wi")
+    assert (found[0].file, found[0].lines) == ("spec.yaml", (line,))
+    made = written([ENTRY], SourceFile("spec.shard", DSL))
+    assert not isinstance(made, Refused)
+    assert made[0].new == DSL.replace("  wi", "  cache/*/k : batch _ embed\n  wi")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        None,
+        SourceFile("-", YAML),
+        SourceFile("spec.yaml", "shardspec: 1\n"),
+        SourceFile("spec.yaml", "shardspec: 1\nparams: {wi: embed mlp}\n"),
+    ],
+)
+def test_an_argument_without_a_block_of_params_is_refused(spec: SourceFile | None) -> None:
+    assert isinstance(written([ENTRY], spec), Refused)
+
+
+def test_why_lines_are_refused(tmp_path: Path) -> None:
+    broken = file(tmp_path, "broken.py", "x = (\n")
+    site = Site((64, 128), "f32", Extent(str(broken), 1, 4, 1, 5))
+    found = written([Line(site, (ROWS,))])
+    assert isinstance(found, Refused)
+    gone = Site((64, 128), "f32", Extent(str(tmp_path / "gone.py"), 1, 0, 1, 5))
+    missing = written([Line(gone, (ROWS,))])
+    assert missing == Refused(f"{tmp_path / 'gone.py'} cannot be read: No such file or directory")
+    own = at(file(tmp_path, "own.py", OWN), 2, "a @ b")
+    twice = written([Line(own, (ROWS,)), Line(own, (EXPERTS,))])
+    assert isinstance(twice, Refused)
+    assert twice.at == own.at
+
+
+def test_nothing_is_written_of_no_lines() -> None:
+    assert written([]) == ()
+
+
+def test_line_ends_stay(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_bytes(OWN.replace("\n", "\r\n").encode())
+    found = written([Line(at(tmp_path / "m.py", 2, "a @ b"), (ROWS,))])
+    assert not isinstance(found, Refused)
+    assert "\r\n" in found[0].old
+    assert found[0].new.count("\n") == found[0].new.count("\r\n") == 4

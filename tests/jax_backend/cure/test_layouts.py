@@ -1,0 +1,134 @@
+"""The names that arrays of unnamed dimensions get by their sizes, and the layouts of these."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardspec.cure.lines import Layout
+from shardspec.jax_backend.cure.layouts import MOST_LAYOUTS, Namer
+from shardspec.jax_backend.step.trace import Layouts
+from tests.jax_backend.cure.small import resolver, struct, traced_of
+
+SPEC = """\
+shardspec: 1
+axes: {batch: 32, length: 64, heads: 16, kv: 128, embed: 256, mlp: 1024, expert: 8}
+targets:
+  pod: {hardware: tpu v5e 2x4, mesh: {fsdp: 4, tensor: 2}}
+rules: [batch -> fsdp, mlp -> tensor, embed -> fsdp, heads -> tensor, expert -> fsdp,
+  length -> none, kv -> none]
+params: {"**/wi": embed mlp}
+lints: {SHD1: allow, SHD2: allow}
+"""
+SHAPES = st.lists(st.sampled_from((1, 4, 5, 8, 16, 32, 64, 128, 256, 1024)), min_size=1, max_size=4)
+
+
+@cache
+def namer(text: str = SPEC, *, has_weights: bool = True) -> Namer:
+    own = resolver(text)
+    given = traced_of(lambda p: p, {"wi": struct(256, 1024)}).arguments if has_weights else ()
+    return Namer(Layouts(own), given)
+
+
+def names(shape: tuple[int, ...], text: str = SPEC) -> list[str]:
+    return [each.names for each in namer(text).layouts(shape)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((32, 64, 256), ["batch length embed", "_ length embed"]),
+        ((32, 64, 1024), ["batch length mlp", "batch length _", "_ length mlp"]),
+        ((32, 64, 16, 128), ["batch length heads kv", "batch length _ kv", "_ length heads kv"]),
+        ((32, 1, 256), ["batch _ embed", "_ _ embed"]),
+        ((32, 64), ["batch length"]),
+    ],
+)
+def test_names_are_by_size_the_batch_first(shape: tuple[int, ...], expected: list[str]) -> None:
+    assert names(shape) == expected
+
+
+def test_scores_have_a_length_twice_and_a_name_once() -> None:
+    assert namer().layouts((32, 16, 64, 64))[0] == Layout(
+        "batch heads length _", (("fsdp",), ("tensor",), (), ())
+    )
+
+
+def test_of_two_dimensions_of_one_size_either_may_be_the_one() -> None:
+    found = names((8, 256, 256))
+    assert len(found) == len(set(found)) == 3
+    splits = [each.split for each in namer().layouts((8, 256, 256))]
+    assert splits == [(("fsdp",), (), ()), ((), ("fsdp",), ()), ((), (), ("fsdp",))]
+
+
+def test_a_batch_that_is_joined_with_the_length() -> None:
+    assert namer().layouts((2048, 256))[0] == Layout("batch embed", (("fsdp",), ()))
+
+
+def test_a_batch_in_microbatches() -> None:
+    found = namer(SPEC.replace("expert: 8}", "expert: 3}")).layouts((4, 8, 64, 256))
+    assert ((), ("fsdp",), (), ()) in [each.split for each in found]
+    assert "_ batch length embed" in [each.names for each in found]
+
+
+def test_what_no_axis_divides_has_no_layout() -> None:
+    assert names((5, 7, 9)) == []
+
+
+def test_names_of_activations_come_first_as_they_are() -> None:
+    stated = "activations: {scores: _ heads length length, hidden: batch length mlp}\nlints"
+    text = SPEC.replace("lints", stated).replace("mlp: 1024", "mlp: 256")
+    assert names((32, 16, 64, 64), text)[0] == "_ heads length length"
+    assert names((32, 64, 256), text)[0] == "batch length mlp"
+    assert names((32, 64, 256))[0] == "batch length embed"
+    assert "batch length mlp" not in names((32, 64, 128), text), "its size is stated"
+
+
+def test_a_dimension_that_could_be_others_is_not_named() -> None:
+    alike = SPEC.replace("kv: 128", "kv: 64")
+    found = namer(alike).layouts((32, 64, 256))
+    assert found[0] == Layout("batch _ embed", (("fsdp",), (), ()))
+    assert names((32, 64, 256))[0] == "batch length embed"
+
+
+def test_a_length_that_is_as_long_as_the_batch_is_a_length() -> None:
+    alike = SPEC.replace("length: 64", "length: 32").replace("length -> none", "length -> tensor")
+    found = namer(alike).layouts((32, 32, 256))
+    assert found[0] == Layout("batch length embed", (("fsdp",), ("tensor",), ()))
+
+
+def test_the_last_dimension_is_one_of_weights_and_others_are_not() -> None:
+    both = SPEC.replace("length: 64", "length: 256")
+    assert names((32, 256, 256), both)[0] == "batch length embed"
+
+
+def test_axes_whose_size_nothing_states_may_be_any_but_come_last() -> None:
+    text = SPEC.replace("axes: {batch: 32, ", "axes: {")
+    assert [each.split for each in namer(text).layouts((40, 64, 256))] == [
+        ((), (), ("fsdp",)),
+        (("fsdp",), (), ()),
+        ((), ("fsdp",), ()),
+    ]
+
+
+def test_sizes_are_also_those_of_arrays() -> None:
+    bare = SPEC.replace("embed: 256, mlp: 1024, ", "")
+    assert names((32, 64, 1024), bare) == names((32, 64, 1024))
+
+
+@given(SHAPES)
+@settings(max_examples=60)
+def test_layouts_are_those_of_their_names(shape: list[int]) -> None:
+    found = namer().layouts(tuple(shape))
+    assert len(found) <= MOST_LAYOUTS
+    assert len({each.split for each in found}) == len(found)
+    layouts = Layouts(resolver(SPEC))
+    for each in found:
+        dims = layouts.dims(each.names, tuple(shape))
+        assert tuple(dim.mesh_axes for dim in dims) == each.split
+        assert any(each.split)
+        named = [name for name in each.names.split() if name != "_"]
+        assert len(set(named)) == len(named)

@@ -1,0 +1,116 @@
+"""Trials in processes of their own: in order, each once, within their time, whatever dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from shardspec.cure.figures import Figures
+from shardspec.cure.lines import Line
+from shardspec.jax_backend.cure import trials as module
+from shardspec.jax_backend.cure.trials import Trials
+from shardspec.jax_backend.cure.worker import Base
+from tests.jax_backend.cure.small import line
+from tests.jax_backend.cure.test_inserting import base_of
+
+
+@pytest.fixture(scope="module")
+def step() -> tuple[Base, Line, Line]:
+    base, sites = base_of("forward")
+    rows = line(sites['hidden @ p["wo"]'], "batch _ _")
+    return base, rows, line(sites['x @ p["wi"]'], "_ _ mlp")
+
+
+@pytest.fixture(autouse=True)
+def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_at_once", lambda: 1)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_figures_come_in_order_each_priced_once(step: tuple[Base, Line, Line]) -> None:
+    base, rows, wide = step
+    with Trials(base, 60) as trials:
+        first = list(trials.figures([(), (wide,), (), (rows,)]))
+        assert trials.count == 3
+        again = list(trials.figures([(wide,), (rows, wide), ()]))
+        assert trials.count == 4
+        processes = [each.pid for each in trials._all]
+        assert all(isinstance(each, Figures) for each in (*first, *again))
+        assert first[0] == first[2] == again[2]
+        assert first[1] == again[0] != first[0]
+        assert trials.late == 0
+    assert len(processes) == 1
+    assert not any(map(alive, processes)), "none stays"
+
+
+def test_a_process_that_dies_is_replaced_and_its_trial_has_no_figures(
+    step: tuple[Base, Line, Line],
+) -> None:
+    base, rows, wide = step
+    with Trials(base, 60) as trials:
+        (known,) = trials.figures([()])
+        os.kill(trials._all[0].pid, signal.SIGKILL)
+        trials._all[0].wait()
+        lost, found = trials.figures([(rows,), (wide,)])
+        assert isinstance(known, Figures)
+        assert lost is None
+        assert isinstance(found, Figures)
+        assert len(trials._all) == 2
+        assert list(trials.figures([(rows,)])) == [None], "it is not tried again"
+        assert trials.count == 3
+
+
+def test_no_trial_begins_once_time_is_over(
+    step: tuple[Base, Line, Line], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, rows, wide = step
+    now = time.monotonic()
+    with Trials(base, 60) as trials:
+        (known,) = trials.figures([()])
+        monkeypatch.setattr(module.time, "monotonic", lambda: now + 1000)
+        assert list(trials.figures([(), (rows,), (wide,)])) == [known, None, None]
+        assert trials.late == 2
+
+
+def test_what_cannot_be_priced_has_no_figures(step: tuple[Base, Line, Line]) -> None:
+    base, rows, _ = step
+    flat = rows.layouts[0]._replace(split=(("fsdp",), ()))
+    with Trials(base, 60) as trials:
+        lost, known = trials.figures([(Line(rows.site, (flat,)),), (rows,)])
+        assert lost is None
+        assert isinstance(known, Figures)
+        assert len(trials._all) == 1, "the process goes on"
+
+
+def test_what_is_priced_again_in_a_process_that_stays_is_the_same(
+    step: tuple[Base, Line, Line],
+) -> None:
+    base, _, wide = step
+    with Trials(base, 60) as one, Trials(base, 60) as other:
+        assert list(one.figures([(wide,), ()])) == list(other.figures([(wide,), ()]))
+
+
+def test_as_many_at_once_as_there_are_processors_and_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(module.os, "cpu_count", lambda: 64)
+    sizes = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 7 * 2**30 // 4096}
+    monkeypatch.setattr(module.os, "sysconf", sizes.__getitem__)
+    assert module._at_once() == 3
+    sizes["SC_PHYS_PAGES"] = 2**40 // 4096
+    assert module._at_once() == 8
+    sizes["SC_PHYS_PAGES"] = 1
+    assert module._at_once() == 1
+    monkeypatch.setattr(module.os, "cpu_count", lambda: None)
+    assert module._at_once() == 1
