@@ -49,7 +49,7 @@ def test_the_best_is_that_of_the_best_figures_once_tried(cost: Cost) -> None:
     assert found.best is fast
     assert json.loads(report_text(found, "diff"))["best"] == 0
     told = text(found)
-    assert "add 1 line: 2 times as fast, sends 2 times less (fsdp 977 KiB -> 488 KiB)" in told
+    assert "add 1 line: 2.0 times as fast, sends 2.0 times less (fsdp 977 KiB -> 488 KiB)" in told
     assert '    model.py:7\n        x = resolver.constrain(x, "batch _ embed")' in told
 
 
@@ -86,7 +86,7 @@ def test_what_was_not_searched_is_said(cost: Cost) -> None:
     told = text(report(cost, late=3, beyond=2))
     assert "8 values in 24 layouts; 9 trials in 1.50 s" in told
     assert "and 3 more for which there was no time (--within)" in told
-    assert "2 values of code that is not here" in told
+    assert "2 values out of reach" in told
     assert told.endswith("no line that was tried earns 6.0 % of the time or of the bytes")
     none = text(report(cost, found=None))
     assert "the step cannot be priced: nothing was searched" in none
