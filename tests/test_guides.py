@@ -56,6 +56,7 @@ def test_blocks_are_real_output(
     (tmp_path / "arrays").symlink_to(ROOT / "specs" / "arrays")
     for name, body in own.items():
         (folder / name).write_text(body, encoding="utf-8")
+        monkeypatch.delitem(sys.modules, Path(name).stem, raising=False)
     for example in (ROOT / "specs" / "examples").glob("*.yaml"):
         if example.name in text and example.name not in own:
             (folder / example.name).symlink_to(example)
