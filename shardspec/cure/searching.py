@@ -66,10 +66,12 @@ def searched(sites: Sequence[Site], price: Price, most: int = MOST) -> Found | N
     search = _Search(price, base)
     first = sorted(every, key=lambda line: -line.site.weight)[:most]
     singles = search.priced((line,) for line in first)
+    search.note((), base)
     search.note(every, together)
     is_close = together is not None and bool(singles) and _are_alike(singles[0][1], together)
     if search.could_improve():
-        others = [*islice(_others(singles), _FEW if is_close else most - len(first))]
+        room = most - len(first)
+        others = [*islice(_others(singles), min(_FEW, room) if is_close else room)]
         singles += search.priced((line,) for line in others)
         singles.sort(key=lambda pair: pair[1].rank)
     if singles and not is_close and search.could_improve():
