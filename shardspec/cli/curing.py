@@ -81,6 +81,29 @@ def is_of_code(request: Request, step_name: str | None, over: str | None) -> boo
     return True
 
 
+#: Options of a search over meshes, which a search over code has no use for.
+_OF_MESHES = frozenset(
+    (
+        *("keep", "machines", "prices", "max_chips", "fits", "per_device_batch", "by", "pareto"),
+        *("most", "write", "confirm", "verify", "measured"),
+    )
+)
+_OF_CODE = frozenset(each.name for each in CURE)
+
+
+def refuse_others(*, is_code: bool) -> None:
+    """Fail where an option was given that this search has no use for."""
+    context = click.get_current_context()
+    others = _OF_MESHES if is_code else _OF_CODE
+    for each in context.command.params:
+        if each.name in others and context.get_parameter_source(each.name) in _STATED:
+            what = "meshes, which needs `step:` in the spec" if is_code else "code, by `--step`"
+            fail(f"{each.opts[0]} is of a search over {what}", "leave it out")
+
+
+_STATED = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT)
+
+
 def cured(
     request: Request,
     step_name: str,

@@ -294,3 +294,17 @@ def test_init_says_why_a_step_gives_no_spec(folder: Path, options: list[str], me
     assert done.exit_code == 2
     assert message in done.output
     assert not (folder / "spec.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    "option", ["--write", "--pareto", "--keep=fsdp=8", "--confirm=1", "--by=memory"]
+)
+def test_options_of_a_search_over_meshes_are_refused(folder: Path, option: str) -> None:
+    done = search(option, code=2)
+    assert f"{option.partition('=')[0]} is of a search over meshes" in done.output
+
+
+@pytest.mark.parametrize("option", ["--patch=lines.diff", "--within=3", "--no-compile"])
+def test_options_of_a_search_over_code_are_refused_without(folder: Path, option: str) -> None:
+    done = run("search", option, code=2)
+    assert f"{option.partition('=')[0]} is of a search over code" in done.output

@@ -64,7 +64,7 @@ class Trials:
 
     def _priced(self, trial: Trial) -> Figures | None:
         if time.monotonic() > self._until:
-            self.late += 1
+            self.late, self.count = self.late + 1, self.count - 1
             return None
         process = self._idle.get()
         try:
