@@ -221,10 +221,9 @@ def test_a_process_that_nobody_wants_any_longer_is_ended(monkeypatch: pytest.Mon
 
 def test_a_program_that_is_cut_off_is_none(tmp_path: Path) -> None:
     (tmp_path / "dump").mkdir()
-    (tmp_path / "job.json").write_text('{"partitions": 4}')
-    assert partitioned_text(tmp_path) == ""
+    assert partitioned_text(tmp_path, 4) == ""
     path = tmp_path / "dump" / "m.after_spmd-partitioning.txt"
     whole = len(PROGRAM.rstrip())
     for end in range(len(PROGRAM) + 1):
         path.write_text(PROGRAM[:end])
-        assert partitioned_text(tmp_path) == (PROGRAM[:end] if end >= whole else "")
+        assert partitioned_text(tmp_path, 4) == (PROGRAM[:end] if end >= whole else "")
