@@ -78,8 +78,11 @@ class Figures(NamedTuple):
         if (self.fits is False) != (other.fits is False):
             return self.fits is not False
         mine, yours = self.seconds, other.seconds
-        if mine is not None and yours is not None and abs(mine - yours) > _SAME * yours:
-            return mine < (1 - share) * yours
+        if mine is not None and yours is not None:
+            if mine < (1 - share) * yours:
+                return True
+            if mine > (1 + _SAME) * yours:
+                return False
         if self.bytes != other.bytes:
             return self.bytes < (1 - share) * other.bytes
         return self.memory < (1 - share) * other.memory

@@ -190,6 +190,8 @@ class _Search:
             for site in sites
             if site.shape == line.site.shape and site != line.site
         ]
+        places = best[0][1].places if best else ()
+        back.sort(key=lambda trial: -trial[0].site.near(places))
         alone = [
             (line,) for trial, _ in islice(_unlike(self._ranked()), _PARTNERS) for line in trial
         ]
@@ -265,22 +267,30 @@ class _Search:
         """Return a trial with lines that are less to write, where they do the same."""
         for at, line in enumerate(trial):
             alone, own = self._found.get((line,)), {each.site for each in trial}
-            if not line.site.effort or line.is_move or alone is None:
+            if line.is_move or alone is None:
                 continue
             others = [
                 other[0]
                 for other, found in self._found.items()
                 if len(other) == 1
-                and other[0].site.effort < line.site.effort
+                and _toil(other[0].site) < _toil(line.site)
                 and other[0].layouts == line.layouts
                 and other[0].site not in own
                 and found.key == alone.key
             ]
-            for other in sorted(others, key=lambda each: each.site.effort)[:1]:
+            for other in sorted(others, key=lambda each: _toil(each.site))[:1]:
                 for rest, found in self.priced([(*trial[:at], other, *trial[at + 1 :])]):
                     if not figures.is_better(found, _AS_GOOD):
                         trial, figures = rest, found
         return trial, figures
+
+
+def _toil(site: Site) -> tuple[int, int]:
+    """Return what is least for a line that is easy to write, and to read where it stands.
+
+    A helper that many parts of a model call is no place to lay out what one of them computes.
+    """
+    return site.effort, len(site.points)
 
 
 def _plainer(line: Line) -> tuple[Layout, ...]:
