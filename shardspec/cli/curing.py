@@ -64,21 +64,36 @@ CURE = (
 
 
 def is_of_code(request: Request, step_name: str | None, over: str | None) -> bool:
-    """Say whether lines of code are searched for: there is a step of code, and no other."""
+    """Say whether lines of code are searched for: there is a step of code, and no other.
+
+    It fails where an option was given that this search has no use for.
+    """
+    request.require_place()
+    is_code = _is_of_code(request, step_name, over)
+    context = click.get_current_context()
+    others = _OF_MESHES if is_code else _OF_CODE
+    for each in context.command.params:
+        if each.name in others and context.get_parameter_source(each.name) in _STATED:
+            what = "meshes, which needs `step:` in the spec" if is_code else "code, by `--step`"
+            fail(f"{each.opts[0]} is of a search over {what}", "leave it out")
+    return is_code
+
+
+def _is_of_code(request: Request, step_name: str | None, over: str | None) -> bool:
     words = [] if over is None else [word.strip() for word in over.split(",")]
+    others = ", ".join(word for word in words if word != _WORD)
     if step_name is None:
         if _WORD in words:
             fail("--over constraints needs code to trace", "name it: `--step train:step`")
         return False
-    if words and _WORD not in words:
-        return False
-    if _WORD in words and len(words) > 1:
-        others = ", ".join(word for word in words if word != _WORD)
+    if _WORD in words and others:
         fail(f"--over {others} is of a `step:` in the spec", "search one after the other")
-    if not words:
-        spec, _ = request.load()
-        return spec.step is None
-    return True
+    if _WORD in words:
+        return True
+    is_stated = request.load()[0].step is not None
+    if others and not is_stated:
+        fail(f"--over {others} is of a `step:` in the spec", "leave it out, or write one")
+    return not is_stated
 
 
 #: Options of a search over meshes, which a search over code has no use for.
@@ -89,16 +104,6 @@ _OF_MESHES = frozenset(
     )
 )
 _OF_CODE = frozenset(each.name for each in CURE)
-
-
-def refuse_others(*, is_code: bool) -> None:
-    """Fail where an option was given that this search has no use for."""
-    context = click.get_current_context()
-    others = _OF_MESHES if is_code else _OF_CODE
-    for each in context.command.params:
-        if each.name in others and context.get_parameter_source(each.name) in _STATED:
-            what = "meshes, which needs `step:` in the spec" if is_code else "code, by `--step`"
-            fail(f"{each.opts[0]} is of a search over {what}", "leave it out")
 
 
 _STATED = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT)

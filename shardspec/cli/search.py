@@ -17,7 +17,7 @@ from shardspec.analysis.cost import cost_of
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli import completion, edits, options
 from shardspec.cli.basis import traced_step
-from shardspec.cli.curing import CURE, cured, is_of_code, refuse_others
+from shardspec.cli.curing import CURE, cured, is_of_code
 from shardspec.cli.measured import MEASURED, Measured, as_it_is, scale_of
 from shardspec.cli.proving import Pending, print_proof
 from shardspec.cli.request import Request, has_errors
@@ -200,9 +200,7 @@ def command(
     """
     if (confirm or verify) and step_name is None:
         fail("--confirm and --verify need code to trace", "name it: `--step train:step`")
-    is_code = is_of_code(request, step_name, over)
-    refuse_others(is_code=is_code)
-    if is_code:
+    if is_of_code(request, step_name, over):
         raise SystemExit(cured(request, step_name or "", top=top, **cure))
     wanted = Wanted(fits, max_chips, per_device_batch, prices)
     question = _question(request, Choice(over or "mesh,order", keep, machines, most, by), wanted)
