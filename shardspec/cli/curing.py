@@ -119,7 +119,6 @@ def cured(
     no_compile: bool,
 ) -> int:
     """Search, try and show the lines that a step lacks; return the exit status."""
-    request.require_place()
     plan = plan_on_target(request, "nothing is searched", is_told=False, has_code=True)
     name, folder = step_and_folder(step_name)
     here = os.getcwd()

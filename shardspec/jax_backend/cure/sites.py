@@ -8,6 +8,7 @@ a constraint lays out as well.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -18,7 +19,7 @@ from jaxlib.mlir import ir
 from shardspec.cure.lines import Point, Site
 from shardspec.cure.patching import Extent
 from shardspec.ir.spec import Shape
-from shardspec.jax_backend.step.graph import functions_of
+from shardspec.jax_backend.step.graph import RETURNS, functions_of
 from shardspec.programs.op_names import is_library
 
 #: A frame of Python, as MLIR prints it: `"model.py":3:8 to 4:24`, `"model.py":3:8 to :24`.
@@ -31,7 +32,6 @@ _PASSED_OVER = frozenset(
         *("sdy.sharding_constraint", "sdy.mesh", "sdy.reshard", "stablehlo.custom_call"),
     )
 )
-_RETURNS = frozenset(("func.return", "stablehlo.return", "sdy.return"))
 #: Smaller arrays are left where they are.
 _LEAST_ELEMENTS = 1 << 18
 
@@ -147,7 +147,7 @@ def _is_opaque(function: Any, ops: Mapping[Any, _Op]) -> bool:
         ops[each.operation].where.extent
         for block in function.regions[0].blocks
         for each in block.operations
-        if each.operation.name not in _RETURNS
+        if each.operation.name not in RETURNS
     } - {None}
     return name != "main" and len(extents) < 2
 
@@ -163,7 +163,7 @@ def _yielded(
     if kind is None or "vmap(" in one.where.name or _is_inside(one, ops, opaque):
         return
     users = [use.owner.operation for use in op.results[0].uses]
-    if any(user.name in _RETURNS or ops[user].where.extent != extent for user in users):
+    if any(user.name in RETURNS or ops[user].where.extent != extent for user in users):
         yield (extent, *kind), Point(one.number)
 
 
@@ -172,7 +172,7 @@ def _is_used(one: _Op, ops: Mapping[Any, _Op]) -> bool:
     users = (ops[use.owner.operation] for use in one.op.results[0].uses)
     return any(
         user.where.extent != one.where.extent
-        and user.op.name not in (*_RETURNS, "stablehlo.dynamic_update_slice")
+        and user.op.name not in (*RETURNS, "stablehlo.dynamic_update_slice")
         and not user.where.is_gradient
         for user in users
     )
@@ -216,10 +216,7 @@ def _kind(value: Any) -> tuple[Shape, str] | None:
     if not isinstance(value.type, ir.RankedTensorType):
         return None
     shape = tuple(value.type.shape)
-    count = 1
-    for size in shape:
-        count *= size
-    if len(shape) < 2 or count < _LEAST_ELEMENTS:
+    if len(shape) < 2 or math.prod(shape) < _LEAST_ELEMENTS:
         return None
     return shape, _dtype(value.type.element_type)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import queue
 import subprocess
@@ -13,11 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
 from shardspec.cure.figures import Figures
-from shardspec.cure.lines import Line
+from shardspec.cure.searching import Trial
 from shardspec.jax_backend.cure.worker import Base
-from shardspec.jax_backend.xla.compiling import environment
+from shardspec.jax_backend.xla.compiling import environment, most_at_once
 
-Trial = tuple[Line, ...]
 #: Memory that one process may need, and the most that run at once.
 _BYTES_EACH, _MOST = 2 * 2**30, 8
 
@@ -99,5 +97,4 @@ class Trials:
 
 def _at_once() -> int:
     """Return how many trials this machine has processors and memory for."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(1, min(os.cpu_count() or 1, memory // _BYTES_EACH, _MOST))
+    return min(_MOST, most_at_once(_BYTES_EACH))

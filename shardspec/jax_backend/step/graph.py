@@ -28,7 +28,7 @@ WITH_BODIES = frozenset(
     )
 )
 _CONSTANTS = frozenset(("sdy.constant", "stablehlo.constant"))
-_RETURNS = frozenset(("stablehlo.return", "sdy.return", "func.return"))
+RETURNS = frozenset(("stablehlo.return", "sdy.return", "func.return"))
 
 
 class Axis(NamedTuple):
@@ -251,7 +251,7 @@ class _Reader:
         """Read the operations of a block into a body."""
         for each in block.operations:
             op = each.operation
-            if op.name in _RETURNS:
+            if op.name in RETURNS:
                 body.yields = [self.values[value] for value in op.operands]
                 for at, value in enumerate(body.yields):
                     if value.body is body:

@@ -232,9 +232,9 @@ class Compile(Process):
         return replace(made, date=date, flags=flags_here(), held_bytes=held)
 
 
-def most_at_once() -> int:
-    """Return how many compiles this machine has processors and memory for."""
-    return max(1, min(os.cpu_count() or 1, _machine_bytes() // _USUAL_BYTES))
+def most_at_once(bytes_each: int = _USUAL_BYTES) -> int:
+    """Return how many compiles, or others, this machine has processors and memory for."""
+    return max(1, min(os.cpu_count() or 1, _machine_bytes() // bytes_each))
 
 
 @contextlib.contextmanager

@@ -104,13 +104,13 @@ def test_as_many_at_once_as_there_are_processors_and_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(module.os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
     sizes = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 7 * 2**30 // 4096}
-    monkeypatch.setattr(module.os, "sysconf", sizes.__getitem__)
+    monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
     assert module._at_once() == 3
     sizes["SC_PHYS_PAGES"] = 2**40 // 4096
     assert module._at_once() == 8
     sizes["SC_PHYS_PAGES"] = 1
     assert module._at_once() == 1
-    monkeypatch.setattr(module.os, "cpu_count", lambda: None)
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert module._at_once() == 1
