@@ -42,6 +42,7 @@ FOR_ONE_SIBLING = {
     "jax_backend.numbers.values": "what arguments are for, apart from runs",
     "jax_backend.numbers.where": "the first value that differs, apart from whether any does",
     "jax_backend.xla.simplified": "what XLA simplifies before it partitions, apart from processes",
+    "programs.held": "what a program holds, apart from what it sends",
     "programs.moved": "what an instruction reads and writes of the memory",
     "programs.peak_kernels": "which values are in memory, apart from when",
     "programs.peak_narrow": "what XLA changes before it fuses",

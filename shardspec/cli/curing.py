@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from shardspec import pipeline
 from shardspec.cli import options
 from shardspec.cli.request import Request
 from shardspec.cli.steps import Tell, plan_on_target, step_and_folder, with_step
@@ -28,9 +28,7 @@ from shardspec.cure.figures import Figures
 from shardspec.cure.patching import Refused, diff_of
 from shardspec.cure.searching import MOST, Trial
 from shardspec.cure.telling import Report, Tried, ordered, report_lines, report_text
-from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.lines import fitted
-from shardspec.ir.spec import Spec
 from shardspec.report.search import WIDTH
 
 if TYPE_CHECKING:
@@ -153,13 +151,7 @@ def _tried(
     from shardspec.jax_backend.xla.compiling import most_at_once
 
     answers = found.found.answers[:most] if found.found is not None else ()
-    name = asked.spec.source.name
-
-    def reload(text: str) -> Spec | None:
-        texts = {os.path.realpath(name): text}
-        spec, _ = pipeline.load_path(name, request.settings, texts=texts)
-        again = None if spec is None else pipeline.find_phase(spec, request.phase)
-        return None if isinstance(again, Diagnostic) else again
+    reload = partial(request.reload, asked.spec.source.name)
 
     def traced(answer: tuple[Trial, Figures]) -> Again:
         return again(found, *answer, asked, reload)

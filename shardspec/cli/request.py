@@ -87,6 +87,13 @@ class Request:
 
     # loading and choosing
 
+    def reload(self, name: str, text: str) -> Spec | None:
+        """Return a spec as it would be read with another text; None where it has faults."""
+        texts = {os.path.realpath(name): text}
+        spec, _ = pipeline.load_path(name, self.settings, texts=texts)
+        found = None if spec is None else pipeline.find_phase(spec, self.phase)
+        return None if isinstance(found, Diagnostic) else found
+
     def load(self, path: str | None = None) -> tuple[Spec, tuple[Diagnostic, ...]]:
         """Return a spec and its findings; exit where nothing can be made of the file."""
         path = self.spec_file() if path is None else path

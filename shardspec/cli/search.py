@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Mapping
@@ -325,10 +324,8 @@ def _write(found: Found, best: SearchRow, request: Request) -> None:
         return
     if source.name == "-":
         fail("stdin cannot be written", "name the file of the spec")
-    texts = {os.path.realpath(source.name): text}
-    spec, _ = pipeline.load_path(source.name, request.settings, texts=texts)
-    again = None if spec is None else pipeline.find_phase(spec, request.phase)
-    if again is None or isinstance(again, Diagnostic):
+    again = request.reload(source.name, text)
+    if again is None:
         fail(f"{source.name} would no longer be read", f"write `{best.candidate}` by hand")
     target = pipeline.find_target(again, question.target.name)
     off = "the target" if isinstance(target, Diagnostic) else differs(again, target, best.candidate)

@@ -42,7 +42,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A search, and what came of its answers.
+    """A search, and its answers as they were tried.
 
     Attributes:
       base: the step as it is.

@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from shardspec.diagnostics import Diagnostic
 from shardspec.ir.spec import Target
-from shardspec.ir.step import StepArgument, Unknown
+from shardspec.ir.step import StepArgument, StepTensor, Unknown
 from shardspec.programs.calls import Ref, calls_of, through
 from shardspec.programs.census import base, target_of, uncounted
 from shardspec.programs.groups import Slices, members_of
-from shardspec.programs.hlo import Computation, Instruction, Program
-from shardspec.programs.reading import ReadProgram
+from shardspec.programs.held import held_values
+from shardspec.programs.hlo import Computation, Instruction, Program, program_of
+from shardspec.programs.reading import ReadProgram, read
 from shardspec.programs.rewrites import moves, sums, tpu
 from shardspec.programs.rewrites.edit import PASSES, Edit, inlined, is_sound
 from shardspec.programs.varying import varying
@@ -69,6 +71,17 @@ def rewritten(program: Program, target: Target, arguments: Sequence[StepArgument
             sums.sums_scattered(edit, _RESHAPES if is_gpu else PASSES)
     bodies = {name: edit.done() for name, edit in edits.items()}
     return replace(program, computations=bodies, entry=bodies[program.entry.name])
+
+
+def read_partitioned(
+    text: str, target: Target, arguments: Sequence[StepArgument]
+) -> tuple[ReadProgram, tuple[StepTensor, ...]] | Diagnostic:
+    """Return a partitioned program as its target's compiler leaves it, and the values it holds."""
+    program = program_of(text)
+    found = read(rewritten(program, target, arguments), target.mesh, arguments)
+    if isinstance(found, Diagnostic):
+        return found
+    return found, held_values(program, target, arguments)
 
 
 def expanded_first(program: ReadProgram) -> tuple[Unknown, ...]:

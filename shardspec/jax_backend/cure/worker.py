@@ -30,10 +30,7 @@ from shardspec.ir.step import StepArgument
 from shardspec.jax_backend.cure.inserting import arguments_with, inserted
 from shardspec.jax_backend.xla.child import partition, partitioned_text
 from shardspec.jax_backend.xla.simplified import simplified
-from shardspec.programs.held import held_values
-from shardspec.programs.hlo import program_of
-from shardspec.programs.partitioned import rewritten
-from shardspec.programs.reading import read
+from shardspec.programs.partitioned import read_partitioned
 
 _POLL_S = 0.01
 
@@ -108,11 +105,10 @@ class Pricing:
         if not text:
             return "XLA's partitioner gives no program"
         target = self.base.plan.target
-        program = program_of(text)
-        found = read(rewritten(program, target, arguments), target.mesh, arguments)
-        if isinstance(found, Diagnostic):
-            return found.message
-        tensors = held_values(program, target, arguments)
+        read = read_partitioned(text, target, arguments)
+        if isinstance(read, Diagnostic):
+            return read.message
+        found, tensors = read
         step = replace(found.step, source="code", tensors=tensors)
         return Figures.of(cost_of(self.base.plan, step, tokens=self.base.tokens))
 

@@ -60,11 +60,8 @@ from shardspec.jax_backend.step.sends import Send, sends_of
 from shardspec.jax_backend.step.trace import Given, Layouts, Resolving, Traced, traced
 from shardspec.jax_backend.xla.cache import Compiled
 from shardspec.jax_backend.xla.partitioning import Partitioning
-from shardspec.programs.held import held_values
-from shardspec.programs.hlo import program_of
 from shardspec.programs.known import Known
-from shardspec.programs.partitioned import expanded_first, rewritten
-from shardspec.programs.reading import read
+from shardspec.programs.partitioned import expanded_first, read_partitioned
 from shardspec.programs.shared import as_read, as_shared, with_flops
 
 _BRANCHES = frozenset(("stablehlo.case", "stablehlo.if"))
@@ -129,12 +126,11 @@ def _with_sends(step: Step, blame: Blame, target: Target, made: Compiled | Diagn
 
 def _partitioned(made: Compiled, step: Step, target: Target) -> Step | Diagnostic:
     """Return the partitioned program of a step as its target's compiler leaves it."""
-    program = program_of(made.text)
-    found = read(rewritten(program, target, step.arguments), target.mesh, step.arguments)
-    if isinstance(found, Diagnostic):
-        return found
+    read = read_partitioned(made.text, target, step.arguments)
+    if isinstance(read, Diagnostic):
+        return read
+    found, tensors = read
     unknown = (*found.step.unknown, *expanded_first(found))
-    tensors = held_values(program, target, step.arguments)
     return replace(found.step, unknown=unknown, tensors=tensors)
 
 
