@@ -155,6 +155,12 @@ def step_memory(plan: ShardingPlan, step: Step | None = None) -> StepMemory:
     return _by_plan(plan) if step is None else _by_step(plan.target, step)
 
 
+def grown(held: StepMemory, more: int, mode: Mode, target: Target) -> StepMemory:
+    """Return what a traced step holds that makes some bytes more."""
+    made = 0 if held.temporaries is None else held.temporaries.bytes
+    return _likely(replace(held, temporaries=Amount(made + more, "modelled")), mode, target)
+
+
 def held_bytes(shape: Shape, dtype: str, target: Target) -> Amount:
     """Return what an array takes on a device: with its tiles filled up, where that is a TPU.
 
@@ -227,14 +233,14 @@ def _by_step(target: Target, step: Step) -> StepMemory:
         fits_probability=None,
         **made,
     )
-    return _likely(found, step, target) if step.source == "code" else found
+    return _likely(found, mode_of(step), target) if step.source == "code" else found
 
 
-def _likely(held: StepMemory, step: Step, target: Target) -> StepMemory:
+def _likely(held: StepMemory, mode: Mode, target: Target) -> StepMemory:
     """Return what a traced step holds, with how well such a figure is known."""
     if target.hardware is None:
         return held
-    platform, total, mode = target.hardware.chip.platform, held.total.bytes, mode_of(step)
+    platform, total = target.hardware.chip.platform, held.total.bytes
     within = interval(total, platform, mode, "memory")
     given = total - sum(held.parts[name].bytes for name in _MADE if name in held.parts)
     return replace(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import NamedTuple, Self
+from collections.abc import Hashable, Mapping
+from typing import NamedTuple, Self, TypeVar
 
 from shardspec.analysis.cost import Cost
+
+Key = TypeVar("Key", bound=Hashable)
 
 #: A line has to earn this share of the time, or of the bytes where the time stays.
 LEAST_GAIN = 0.06
@@ -54,6 +57,38 @@ class Figures(NamedTuple):
     def bytes(self) -> float:
         """Return the bytes sent over all axes."""
         return sum(size for _, size in self.sent)
+
+    def onward(self, more: Figures, times: int) -> Figures:
+        """Return what a step takes that is as much larger than this as another is, some times over.
+
+        Whether it fits is not known of it.
+        """
+
+        def on(few: float, many: float) -> float:
+            return few + times * (many - few)
+
+        def each(few: Mapping[Key, float], many: Mapping[Key, float]) -> dict[Key, float]:
+            keys = dict.fromkeys((*few, *many))
+            return {key: max(0.0, on(few.get(key, 0.0), many.get(key, 0.0))) for key in keys}
+
+        places = each(
+            {(file, line): size for file, line, size in self.places},
+            {(file, line): size for file, line, size in more.places},
+        )
+        known = None not in (self.seconds, more.seconds)
+        return Figures(
+            None,
+            on(self.seconds or 0.0, more.seconds or 0.0) if known else None,
+            tuple(each(dict(self.sent), dict(more.sent)).items()),
+            on(self.memory, more.memory),
+            on(self.compute, more.compute),
+            tuple((*place, size) for place, size in places.items()),
+        )
+
+    def is_like(self, other: Figures) -> bool:
+        """Say whether two models of one step say the same of its time and its bytes."""
+        pairs = ((self.seconds, other.seconds), (self.bytes, other.bytes))
+        return all(one == two or (one and two and abs(one / two - 1) < _SAME) for one, two in pairs)
 
     @property
     def key(self) -> tuple[object, ...]:

@@ -24,6 +24,7 @@ from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
 from shardspec.jax_backend.cure.again import Asked, traced_again
 from shardspec.jax_backend.cure.layouts import Namer
+from shardspec.jax_backend.cure.shortened import shortened
 from shardspec.jax_backend.cure.sites import sites_of
 from shardspec.jax_backend.cure.trials import Trials
 from shardspec.jax_backend.cure.weighing import unplaced, weighed
@@ -86,8 +87,10 @@ def search(
     sites = sites_of(traced.module)
     own = [*unplaced(traced.arguments), *writable(sites, folder)]
     namer = Namer(Layouts(resolver), traced.arguments)
-    found = weighed(own, namer, traced.arguments, Figures.of(cost))
-    base = Base(bytecode_of(traced.module), plan, step.arguments, cost.tokens)
+    module, now = bytecode_of(traced.module), Figures.of(cost)
+    found = weighed(own, namer, traced.arguments, now)
+    layers, shorter = shortened(module)
+    base = Base(module, plan, step.arguments, now, cost.tokens, layers, shorter)
     with Trials(base, within_s) as trials:
 
         def price(asked: Sequence[Trial]) -> list[Figures | None]:
@@ -97,8 +100,8 @@ def search(
         answer = searched(found, price, most)
     seconds = time.monotonic() - started
     beyond = len(sites) - sum(site.at is not None for site in own)
-    now = Again(Tried((), Figures.of(cost), cost=cost), Lowered(step, base.module))
-    return Search(plan, now, answer, beyond, trials.count, trials.late, seconds)
+    before = Again(Tried((), now, cost=cost), Lowered(step, module))
+    return Search(plan, before, answer, beyond, trials.count, trials.late, seconds)
 
 
 def again(

@@ -41,6 +41,16 @@ def inserted(module: bytes, lines: Iterable[Line]) -> bytes:
         return bytecode_of(found)
 
 
+def remaining(lines: Iterable[Line], numbers: Mapping[int, int]) -> tuple[Line, ...]:
+    """Return lines of a step for one from which operations were cut out; see `Shortened`."""
+
+    def left(line: Line) -> Line:
+        points = (e._replace(op=numbers[e.op]) for e in line.site.points if e.op in numbers)
+        return replace(line, site=replace(line.site, points=tuple(points)))
+
+    return tuple(line if line.site.at is None else left(line) for line in lines)
+
+
 def _constrain(op: Any, point: Point, splits: list[Split], gradients: dict[Any, Any]) -> None:
     """Constrain a value; a gradient once for all that read it in one block."""
     value = op.operands[point.at] if point.is_operand else op.results[point.at]

@@ -70,17 +70,17 @@ class _Op(NamedTuple):
 
 def numbered(module: Any) -> Iterator[tuple[int, Any]]:
     """Yield all operations of the functions of a module, numbered in order."""
-    functions = (each for name in functions_of(module).values() for each in _inside(name))
+    functions = (each for name in functions_of(module).values() for each in inside(name))
     yield from enumerate(functions)
 
 
-def _inside(op: Any) -> Iterator[Any]:
+def inside(op: Any) -> Iterator[Any]:
     """Yield an operation, and all inside of it."""
     yield op
     for region in op.regions:
         for block in region.blocks:
             for each in block.operations:
-                yield from _inside(each.operation)
+                yield from inside(each.operation)
 
 
 def sites_of(module: Any) -> tuple[Site, ...]:
@@ -129,7 +129,7 @@ def _located(module: Any) -> dict[Any, _Op]:
     waiting, seen = [("main", "")], {"main"}
     while waiting:
         name, prefix = waiting.pop(0)
-        for op in _inside(functions[name]):
+        for op in inside(functions[name]):
             own = where(str(op.location))
             whole = f"{prefix}/{own.name}" if prefix else own.name
             found[op] = _Op(numbers[op], op, Where(whole, own.extent))

@@ -20,14 +20,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
+from shardspec.analysis.accuracy import Mode
 from shardspec.analysis.cost import cost_of
+from shardspec.analysis.step_memory import StepMemory, grown, mode_of
 from shardspec.cure.figures import Figures
 from shardspec.cure.lines import Line
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.spec import Target
 from shardspec.ir.step import StepArgument
-from shardspec.jax_backend.cure.inserting import arguments_with, inserted
+from shardspec.jax_backend.cure.inserting import arguments_with, inserted, remaining
+from shardspec.jax_backend.cure.shortened import KEPT, Shortened
 from shardspec.jax_backend.xla.child import partition, partitioned_text
 from shardspec.jax_backend.xla.simplified import simplified
 from shardspec.programs.partitioned import read_partitioned
@@ -41,15 +46,29 @@ class Base:
 
     Attributes:
       module: bytecode of StableHLO, as JAX lowered it.
+      now: what the step takes as it is.
       tokens: that a step goes through.
+      layers: that it repeats, if they are not scanned.
+      shorter: the step with three and with two of these layers.
       timeout_s: that the partitioner may take for one trial.
     """
 
     module: bytes
     plan: ShardingPlan
     arguments: tuple[StepArgument, ...]
+    now: Figures
     tokens: int | None = None
+    layers: int = 0
+    shorter: tuple[Shortened, ...] = ()
     timeout_s: float = 60.0
+
+
+class Priced(NamedTuple):
+    """What a program takes, and what it holds."""
+
+    figures: Figures
+    memory: StepMemory
+    mode: Mode
 
 
 class Pricing:
@@ -58,18 +77,44 @@ class Pricing:
     def __init__(self, base: Base, folder: Path) -> None:
         """Note the step, and a folder to work in."""
         self.base, self.folder = base, folder
-        self._known: dict[bytes, Figures | str] = {}
+        self._known: dict[bytes, Priced | str] = {}
+        self._shorter = base.shorter
+        #: What the whole step holds beyond what shorter ones tell.
+        self._beyond = 0.0
+        if base.shorter:
+            found = self.figures(())
+            if isinstance(found, str) or not found.is_like(base.now):
+                self._shorter = ()
+            else:
+                self._beyond = base.now.memory - found.memory
 
     def figures(self, lines: Sequence[Line]) -> Figures | str:
         """Return what the step takes with some lines, or why that is not known."""
-        base = self.base
+        if not self._shorter:
+            found = self._given(self.base.module, lines)
+            return found if isinstance(found, str) else found.figures
+        more, less = (
+            self._given(each.module, remaining(lines, each.numbers)) for each in self._shorter
+        )
+        if isinstance(more, str) or isinstance(less, str):
+            return more if isinstance(more, str) else str(less)
+        whole = less.figures.onward(more.figures, self.base.layers - KEPT[1])
+        memory = whole.memory + self._beyond
+        held = grown(more.memory, round(memory) - more.memory.total.bytes, more.mode, self._target)
+        return whole._replace(memory=memory, fits=held.fits)
+
+    @property
+    def _target(self) -> Target:
+        return self.base.plan.target
+
+    def _given(self, module: bytes, lines: Sequence[Line]) -> Priced | str:
+        """Return what a module takes with lines in it."""
         try:
-            module = simplified(inserted(base.module, lines))
+            given = simplified(inserted(module, lines))
         except Exception as error:  # of MLIR: the layout does not fit
             return f"{type(error).__name__}: {error}"
-        sizes = base.plan.target.mesh.sizes
-        arguments = arguments_with(base.arguments, lines, sizes)
-        text = self._partitioned(module)
+        arguments = arguments_with(self.base.arguments, lines, self._target.mesh.sizes)
+        text = self._partitioned(given)
         key = sha256(text.encode()).digest()
         if key not in self._known:
             self._known[key] = self._priced(text, arguments)
@@ -77,7 +122,7 @@ class Pricing:
 
     def _partitioned(self, module: bytes) -> str:
         """Return the program of one device; nothing where the partitioner gives none."""
-        count = self.base.plan.target.mesh.device_count
+        count = self._target.mesh.device_count
         shutil.rmtree(self.folder / "dump", ignore_errors=True)
         (self.folder / "dump").mkdir()
         child = os.fork()
@@ -101,16 +146,16 @@ class Pricing:
             pass
         return partitioned_text(self.folder, count)
 
-    def _priced(self, text: str, arguments: tuple[StepArgument, ...]) -> Figures | str:
+    def _priced(self, text: str, arguments: tuple[StepArgument, ...]) -> Priced | str:
         if not text:
             return "XLA's partitioner gives no program"
-        target = self.base.plan.target
-        read = read_partitioned(text, target, arguments)
+        read = read_partitioned(text, self._target, arguments)
         if isinstance(read, Diagnostic):
             return read.message
         found, tensors = read
         step = replace(found.step, source="code", tensors=tensors)
-        return Figures.of(cost_of(self.base.plan, step, tokens=self.base.tokens))
+        cost = cost_of(self.base.plan, step, tokens=self.base.tokens)
+        return Priced(Figures.of(cost), cost.memory, mode_of(step))
 
 
 def main() -> int:

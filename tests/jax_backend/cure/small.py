@@ -15,9 +15,15 @@ import jax
 import jax.numpy as jnp
 
 import shardspec
+from shardspec import pipeline
+from shardspec.analysis.cost import cost_of
+from shardspec.cure.figures import Figures
 from shardspec.cure.lines import Layout, Line, Site
 from shardspec.jax_backend.cure.sites import sites_of
+from shardspec.jax_backend.cure.worker import Base
 from shardspec.jax_backend.resolver import Resolver
+from shardspec.jax_backend.step.passes import bytecode_of
+from shardspec.jax_backend.step.reading import traced_step
 from shardspec.jax_backend.step.trace import Layouts, Traced, traced
 
 SPEC = """\
@@ -149,6 +155,15 @@ def constrained(at: Mapping[str, tuple[str, ...]]) -> Mark:
 
 def traced_of(function: Any, *args: Any) -> Traced:
     return traced(resolver(), function, args, {})
+
+
+def base_and_sites(function: Any, args: tuple[Any, ...]) -> tuple[Base, dict[str, Site]]:
+    """Return a step to put lines into, and the values that could be constrained."""
+    traced, step = traced_step(resolver(), function, args, {})
+    sites = {text_of(site): site for site in sites_of(traced.module)}
+    (plan,) = pipeline.compile_plans(resolver()._arrays.spec, None, [resolver().target])
+    now = Figures.of(cost_of(plan, step))
+    return Base(bytecode_of(traced.module), plan, step.arguments, now), sites
 
 
 def text_of(site: Site) -> str:

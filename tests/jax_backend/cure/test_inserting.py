@@ -12,7 +12,6 @@ import pytest
 from jax.interpreters import mlir
 from jaxlib.mlir import ir
 
-from shardspec import pipeline
 from shardspec.cure.figures import Figures
 from shardspec.cure.lines import Point, Site
 from shardspec.ir.spec import PartitionSpec
@@ -21,11 +20,11 @@ from shardspec.jax_backend.cure.inserting import arguments_with, inserted
 from shardspec.jax_backend.cure.sites import numbered, sites_of
 from shardspec.jax_backend.cure.worker import Base
 from shardspec.jax_backend.step.passes import bytecode_of
-from shardspec.jax_backend.step.reading import traced_step
 from tests.jax_backend.cure.pricing import Pair, prices
 from tests.jax_backend.cure.small import (
     STEPS,
     X,
+    base_and_sites,
     constrained,
     line,
     resolver,
@@ -66,12 +65,7 @@ class Priced(NamedTuple):
 
 
 def base_of(name: str) -> tuple[Base, dict[str, Site]]:
-    function, args = STEPS[name](without)
-    traced, step = traced_step(resolver(), function, args, {})
-    sites = {text_of(site): site for site in sites_of(traced.module)}
-    spec = resolver()._arrays.spec
-    (plan,) = pipeline.compile_plans(spec, None, [resolver().target])
-    return Base(bytecode_of(traced.module), plan, step.arguments), sites
+    return base_and_sites(*STEPS[name](without))
 
 
 @cache

@@ -1,0 +1,279 @@
+"""A step with fewer layers: what most trials of an unrolled model are priced on.
+
+A model whose layers are not scanned is lowered as the same operations over and over: forward,
+backward, and for each of its weights in the update. All but a few layers are cut out, and what read
+their values reads those of a layer that stays. Types are equal, thus the program stays well-formed;
+what it computes is another thing, and is never run. Two programs, one with a layer more than the
+other, say what a layer takes, and thus what the whole step takes.
+
+Nothing here knows what a layer is. Operations that come again at a fixed distance are a run, and
+parts of runs are of one layer where they read the same arguments.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax.interpreters import mlir
+from jaxlib.mlir import ir
+
+from shardspec.jax_backend.cure.sites import inside, numbered
+from shardspec.jax_backend.step.graph import functions_of
+from shardspec.jax_backend.step.passes import bytecode_of
+
+#: Layers that stay, in the two programs; of fewer layers than the least, cutting saves little.
+KEPT = (3, 2)
+_LEAST_LAYERS = 6
+#: Distances that are tried, and operations in the shortest run.
+_DISTANCES, _SHORTEST = 64, 24
+#: What makes a value of a single one, which is then of the same argument.
+_OF_ONE = frozenset(
+    f"stablehlo.{name}"
+    for name in ("broadcast_in_dim", "convert", "dynamic_slice", "reshape", "slice", "transpose")
+)
+#: Their attributes may say of which layer they are.
+_UNTOLD = frozenset(("stablehlo.constant", "stablehlo.slice"))
+
+
+@dataclass(frozen=True, slots=True)
+class Shortened:
+    """A step of which only some layers are left.
+
+    Attributes:
+      module: its bytecode.
+      numbers: of the operations that stay, by their numbers in the whole step.
+    """
+
+    module: bytes
+    numbers: Mapping[int, int]
+
+
+class Run(NamedTuple):
+    """Operations that come again at a fixed distance: `times` parts of `size` operations."""
+
+    start: int
+    size: int
+    times: int
+
+    @property
+    def end(self) -> int:
+        """Return where the operations behind it begin."""
+        return self.start + self.size * self.times
+
+    def part(self, number: int) -> range:
+        """Return the positions of one part."""
+        start = self.start + self.size * number
+        return range(start, start + self.size)
+
+
+def shortened(module: bytes) -> tuple[int, tuple[Shortened, ...]]:
+    """Return how many layers a step has, and the step with three and with two of them.
+
+    There are none of either where the same operations do not come again and again.
+    """
+    with mlir.make_ir_context():
+        whole = ir.Module.parse(module)
+        layers = _Layers(whole)
+        if layers.count < _LEAST_LAYERS:
+            return 0, ()
+        stay = dict(numbered(whole))
+        found = []
+        cut = 1  # the first layer stays, and the last ones
+        for kept in KEPT:
+            until = layers.count - kept + 1
+            gone = layers.cut(range(cut, until))
+            cut = until
+            inner = {each for op in gone for each in inside(op)}
+            stay = {number: op for number, op in stay.items() if op not in inner}
+            for op in reversed(gone):
+                op.erase()
+            new = {old: number for old, (number, _) in zip(stay, numbered(whole), strict=True)}
+            found.append(Shortened(bytecode_of(whole), new))
+        try:
+            whole.operation.verify()
+        except ir.MLIRError:
+            return 0, ()
+        return layers.count, tuple(found)
+
+
+def runs(kinds: Sequence[int]) -> list[Run]:
+    """Return where a sequence repeats itself, in order; what covers most goes first.
+
+    >>> runs([9, *[1, 2, 3, 4] * 8, 5])
+    [Run(start=1, size=4, times=8)]
+    """
+    array = np.asarray(kinds)
+    found = sorted(
+        (run for size in _distances(kinds) for run in _runs_at(array, size)),
+        key=lambda run: (-run.size * run.times, -run.times),
+    )
+    taken = np.zeros(len(array), bool)
+    chosen: list[Run] = []
+    for run in found:
+        if not taken[run.start : run.end].any():
+            taken[run.start : run.end] = True
+            chosen.append(run)
+    return sorted(chosen)
+
+
+def _distances(kinds: Sequence[int]) -> list[int]:
+    """Return how far apart the same operations most often are."""
+    last: dict[int, int] = {}
+    counted: Counter[int] = Counter()
+    for at, kind in enumerate(kinds):
+        if kind in last:
+            counted[at - last[kind]] += 1
+        last[kind] = at
+    return [distance for distance, _ in counted.most_common(_DISTANCES)]
+
+
+def _runs_at(kinds: np.ndarray, size: int) -> Iterator[Run]:
+    """Yield the longest runs of parts of one size."""
+    same = np.concatenate(([False], kinds[:-size] == kinds[size:], [False]))
+    edges = np.flatnonzero(same[1:] != same[:-1])
+    for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        count = (end - start) // size + 1
+        if count > max(KEPT) and count * size >= _SHORTEST:
+            yield Run(start, size, count)
+
+
+class _Layers:
+    """The runs of a step, and the layer of each of their parts."""
+
+    def __init__(self, module: Any) -> None:
+        """Find the layers: parts of a run of which each reads arguments of its own."""
+        functions = functions_of(module)
+        block = functions["main"].regions[0].blocks[0]
+        self._ops = [each.operation for each in block.operations]
+        self._reads = _reads(block.arguments, self._ops)
+        #: The layers that read what has a key, and those of what is in a part.
+        self._owners: dict[Hashable, set[int]] = {}
+        self._labels: dict[Run, list[int]] = {}
+        self._gone: set[int] = set()
+        found = runs(_kinds(self._ops, functions))
+        first = _most_layers([run for run in found if self._is_of_layers(run)])
+        if first is not None:
+            self._label(first, list(range(first.times)))
+        while any(self._could_label(run) for run in found if run not in self._labels):
+            pass
+        self._order = self._labels[min(self._labels)] if self._labels else []
+
+    @property
+    def count(self) -> int:
+        """Return the number of layers; 0 where the step has no such runs."""
+        return len(self._order)
+
+    def cut(self, places: Iterable[int]) -> list[Any]:
+        """Let nothing read what the layers at some places make; return their operations."""
+        gone: list[int] = []
+        layers = {self._order[at] for at in places}
+        self._gone |= layers
+        for run, labels in self._labels.items():
+            stay = [number for number, label in enumerate(labels) if label not in self._gone]
+            for number, label in enumerate(labels) if stay else ():
+                if label in layers:
+                    instead = max((each for each in stay if each < number), default=stay[0])
+                    gone += run.part(number)
+                    for old, new in zip(run.part(number), run.part(instead), strict=True):
+                        results = zip(self._ops[old].results, self._ops[new].results, strict=True)
+                        for value, other in results:
+                            value.replace_all_uses_with(other)
+        return [self._ops[at] for at in sorted(gone)]
+
+    def _read_by(self, run: Run, number: int) -> Counter[Hashable]:
+        """Return what a part reads that is not of its own making."""
+        part = run.part(number)
+        keys = Counter(key for at in part for key in self._reads[at])
+        return Counter({key: count for key, count in keys.items() if key not in part})
+
+    def _is_of_layers(self, run: Run) -> bool:
+        """Say whether each part reads arguments that no other one does."""
+        read = [set(self._read_by(run, number)) for number in range(run.times)]
+        counted = Counter(key for keys in read for key in keys)
+        return all(any(isinstance(k, _Argument) and counted[k] == 1 for k in keys) for keys in read)
+
+    def _could_label(self, run: Run) -> bool:
+        """Say of which layers the parts of a run are, if what they read tells it."""
+        labels: list[int] = []
+        for number in range(run.times):
+            votes: Counter[int] = Counter()
+            for key, count in self._read_by(run, number).items():
+                owners = self._owners.get(key, ())
+                if len(owners) == 1:
+                    votes.update({next(iter(owners)): count})
+            if votes:
+                labels.append(votes.most_common(1)[0][0])
+        if len(labels) < run.times or len(set(labels)) < run.times:
+            return False
+        self._label(run, labels)
+        return True
+
+    def _label(self, run: Run, labels: list[int]) -> None:
+        self._labels[run] = labels
+        for number, label in enumerate(labels):
+            for key in self._read_by(run, number):
+                if isinstance(key, _Argument):
+                    self._owners.setdefault(key, set()).add(label)
+            for at in run.part(number):
+                self._owners[at] = {label}
+
+
+def _most_layers(found: Sequence[Run]) -> Run | None:
+    """Return the longest run, or one of a part more: the first or the last layer may be unlike."""
+    longest = max(found, key=lambda run: run.size * run.times, default=None)
+    if longest is None:
+        return None
+    near = [run for run in found if run.times - longest.times in (0, 1)]
+    return max(near, key=lambda run: (run.times, run.size))
+
+
+class _Argument(NamedTuple):
+    """An argument, or a slice of one."""
+
+    number: int
+    slices: tuple[str, ...] = ()
+
+
+def _reads(arguments: Iterable[Any], ops: Sequence[Any]) -> list[list[Hashable]]:
+    """Return for each operation what it reads: arguments, or the positions of other operations."""
+    keys: dict[Any, Hashable] = {value: _Argument(at) for at, value in enumerate(arguments)}
+    found: list[list[Hashable]] = []
+    for at, op in enumerate(ops):
+        read = [keys[value] for value in op.operands]
+        found.append(read)
+        first = read[0] if read and op.name in _OF_ONE else None
+        key: Hashable = at
+        if isinstance(first, _Argument):
+            is_slice = op.name == "stablehlo.slice"
+            key = first._replace(slices=(*first.slices, str(op.attributes))) if is_slice else first
+        keys.update(dict.fromkeys(op.results, key))
+    return found
+
+
+def _kinds(ops: Iterable[Any], functions: Mapping[str, Any]) -> list[int]:
+    """Return numbers that are equal for operations that do the same to values of the same types."""
+    kinds: dict[object, int] = {}
+    known: dict[str, int] = {}
+
+    def of(op: Any) -> int:
+        names = () if op.name in _UNTOLD else tuple(op.attributes)
+        attributes = tuple(told(name, op.attributes[name]) for name in names)
+        inside = tuple(of(e.operation) for r in op.regions for block in r for e in block.operations)
+        types = tuple(value.type for values in (op.operands, op.results) for value in values)
+        return kinds.setdefault((op.name, types, attributes, inside), len(kinds))
+
+    def told(called: str, attribute: Any) -> object:
+        if not isinstance(attribute, ir.FlatSymbolRefAttr):
+            return called, attribute
+        name = attribute.value
+        if name not in known:
+            body = functions[name].regions[0].blocks[0].operations
+            inside = tuple(of(each.operation) for each in body)
+            known[name] = kinds.setdefault((inside,), len(kinds))
+        return known[name]
+
+    return [of(op) for op in ops]

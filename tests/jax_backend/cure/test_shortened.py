@@ -1,0 +1,208 @@
+"""A step of many layers takes what steps of three and of two of them tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardspec.cure.figures import Figures
+from shardspec.cure.lines import Line
+from shardspec.jax_backend.cure.inserting import remaining
+from shardspec.jax_backend.cure.shortened import KEPT, Run, runs, shortened
+from shardspec.jax_backend.cure.worker import Base
+from tests.jax_backend.cure.pricing import prices
+from tests.jax_backend.cure.small import (
+    P,
+    X,
+    base_and_sites,
+    layer,
+    line,
+    mean,
+    struct,
+    without,
+)
+
+Model = tuple[Callable[..., Any], tuple[Any, ...]]
+MODELS: dict[str, Callable[[], Model]] = {}
+
+
+def model(build: Callable[[], Model]) -> Callable[[], Model]:
+    MODELS[build.__name__] = build
+    return build
+
+
+def trained(loss: Callable[..., Any], params: Any, *args: Any) -> Model:
+    """Return a step with momentum: an update of each weight, behind all gradients."""
+
+    def step(params: Any, momentum: Any, *args: Any) -> Any:
+        grads = jax.grad(loss)(params, *args)
+        momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, grads)
+        return jax.tree.map(lambda p, m: p - 0.1 * m, params, momentum), momentum
+
+    return step, (params, params, *args)
+
+
+@model
+def plain() -> Model:
+    def loss(params: Any, x: Any) -> Any:
+        for p in params:
+            x = layer(without, p, x)
+        return mean(x)
+
+    return trained(loss, [P] * 8, X)
+
+
+@model
+def by_name() -> Model:
+    """Layers whose names have another order than the layers: 10, 11, 4, 5."""
+
+    def loss(params: Any, x: Any) -> Any:
+        for at in range(4, 12):
+            x = layer(without, params[f"layers_{at}"], x)
+        return mean(x @ params["table"].T)
+
+    table = {"table": struct(4096, 256)}
+    return trained(loss, {f"layers_{at}": P for at in range(4, 12)} | table, X)
+
+
+@model
+def computed_again() -> Model:
+    @jax.checkpoint
+    def own(p: Any, x: Any) -> Any:
+        return layer(without, p, x)
+
+    def loss(params: Any, x: Any) -> Any:
+        for p in params:
+            x = own(p, x)
+        return mean(x)
+
+    return trained(loss, [P] * 8, X)
+
+
+@model
+def in_turns() -> Model:
+    """Layers of two kinds, one after the other."""
+
+    def loss(params: Any, x: Any) -> Any:
+        for at, p in enumerate(params):
+            x = layer(without, p, x) if at % 2 else x + jnp.tanh(x @ p["wi"]) @ p["wo"]
+        return mean(x)
+
+    return trained(loss, [P] * 14, X)
+
+
+@cache
+def found_of(name: str) -> tuple[list[tuple[Line, ...]], Base, list[Figures]]:
+    """Return trials, and what they take by the whole step and by the shorter ones in turn."""
+    base, sites = base_and_sites(*MODELS[name]())
+    layers, shorter = shortened(base.module)
+    short = replace(base, layers=layers, shorter=shorter)
+    lines = {
+        expression: [line(site, names) for names in ("batch _ _", "_ _ mlp")]
+        for expression, site in sites.items()
+        if len(site.shape) == 3
+    }
+    trials = [(), *((one,) for own in lines.values() for one in own)]
+    found = prices([(each, trial) for trial in trials for each in (base, short)])
+    assert all(isinstance(each, Figures) for each in found)
+    return trials, short, [each for each in found if isinstance(each, Figures)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_shorter_steps_tell_what_the_whole_one_takes(name: str) -> None:
+    trials, _, found = found_of(name)
+    pairs = list(zip(found[::2], found[1::2], strict=True))
+    assert len({whole.key for whole, _ in pairs}) >= 3, "lines change what the step takes"
+    unlike = [
+        trial for trial, pair in zip(trials, pairs, strict=True) if not pair[1].is_like(pair[0])
+    ]
+    assert not unlike
+    for whole, told in pairs:
+        assert told.memory == pytest.approx(whole.memory, rel=0.1)
+        assert told.fits == whole.fits
+        assert told.compute == pytest.approx(whole.compute, rel=0.02)
+        assert dict(told.sent) == pytest.approx(dict(whole.sent), rel=0.01)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_layer_more_is_all_that_is_different(name: str) -> None:
+    _, base, _ = found_of(name)
+    assert base.layers == (7 if name == "in_turns" else 8)
+    more, less = (len(each.numbers) for each in base.shorter)
+    whole = len(shortened_numbers(base))
+    assert (whole - less) % (more - less) == 0
+    assert (whole - less) // (more - less) == base.layers - KEPT[1]
+
+
+def shortened_numbers(base: Base) -> list[int]:
+    from jax.interpreters import mlir
+    from jaxlib.mlir import ir
+
+    from shardspec.jax_backend.cure.sites import numbered
+
+    with mlir.make_ir_context():
+        return [number for number, _ in numbered(ir.Module.parse(base.module))]
+
+
+def test_lines_are_at_the_layers_that_stay() -> None:
+    base, sites = base_and_sites(*MODELS["plain"]())
+    _, shorter = shortened(base.module)
+    own = line(sites["x + out"], "batch _ _")
+    counts = [len(remaining([own], each.numbers)[0].site.points) for each in shorter]
+    assert counts[0] > counts[1] > 0
+    assert counts == [KEPT[0], KEPT[1]]
+
+
+def few(params: Any, x: Any) -> Any:
+    for p in params:
+        x = layer(without, p, x)
+    return mean(x)
+
+
+def tied(p: Any, x: Any) -> Any:
+    for _ in range(8):
+        x = layer(without, p, x)
+    return mean(x)
+
+
+@pytest.mark.parametrize(("function", "args"), [(few, ([P] * 4, X)), (tied, (P, X)), (mean, (X,))])
+def test_a_step_without_many_layers_is_taken_whole(function: Any, args: Any) -> None:
+    assert shortened(base_and_sites(jax.grad(function), args)[0].module) == (0, ())
+
+
+def test_where_shorter_steps_tell_something_else_the_whole_one_is_priced() -> None:
+    _, short, found = found_of("plain")
+    slower = found[0]._replace(seconds=2 * (found[0].seconds or 0.0))
+    (priced,) = prices([(replace(short, now=slower), ())])
+    assert priced == found[0]
+
+
+@given(st.lists(st.integers(0, 3), min_size=24, max_size=40), st.integers(6, 9), st.data())
+def test_a_sequence_that_repeats_itself_is_a_run(
+    part: list[int], times: int, data: st.DataObject
+) -> None:
+    other = st.lists(st.integers(4, 99), max_size=30, unique=True)
+    before, after = data.draw(other), data.draw(other)
+    own = [100, *part]  # what comes once in a part tells how long it is
+    found = runs([*before, *own * times, *after])
+    assert sum(run.size * run.times for run in found) >= len(own) * times
+    assert all(left.end <= right.start for left, right in pairwise(found))
+
+
+def test_a_run_has_parts_one_after_the_other() -> None:
+    run = Run(3, 4, 2)
+    assert [*run.part(0), *run.part(1)] == [*range(3, run.end)]
+
+
+def test_nothing_repeats_itself() -> None:
+    assert runs(list(range(100))) == []
+    assert runs([]) == []
