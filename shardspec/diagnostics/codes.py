@@ -185,6 +185,9 @@ CONTESTED_AXIS = pedantic("SHD233", "two dimensions of an array want one mesh ax
 UNUSED_LET = warning("SHD234", "nothing uses a number that `let` names")
 UNNAMED_SMALL = pedantic("SHD235", "nothing names the dimensions of small arrays")
 
+UNPLACED_ACTIVATION = error(
+    "SHD236", "the place of an activation in code has no value, or several of different ranks"
+)
 STEP_LINE = fault(
     "SHD240",
     "a line of `step:` does not go with arrays and axes",

@@ -936,6 +936,34 @@ class DeriveRule:
         return tuple(name for name in names if name not in self.parent_names)
 
 
+#: Which values of a place a constraint is put on.
+CodeValue = Literal["result", "argument", "line"]
+
+
+@dataclass(frozen=True, slots=True)
+class CodePlace:
+    """A place in code that is not the user's, whose values are constrained.
+
+    Attributes:
+      text: as written.
+      scope: of named scopes and module paths; None where a function is meant.
+      file, function: how the path of a file and the qualified name of a function end.
+      value: what it is of the place.
+      index: the number of a result; None for all of as many dimensions as there are names.
+      name: of an argument.
+      line: the number of a line in the file.
+    """
+
+    text: str
+    scope: Pattern | None = None
+    file: str = ""
+    function: str = ""
+    value: CodeValue = "result"
+    index: int | None = None
+    name: str = ""
+    line: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Activation:
     """A named constraint that code asks for by name.
@@ -947,6 +975,7 @@ class Activation:
       partition: mesh axes per dimension; rules are not asked.
       memory: where it is moved to; None leaves it where it is made.
       sums: the mesh axes over which it is a sum; of a `partition` alone.
+      at: where in code `Resolver.constrained` puts it; None where code asks for it by name.
     """
 
     name: str
@@ -956,6 +985,7 @@ class Activation:
     partition: tuple[tuple[str, ...], ...] | None = None
     memory: MemoryKind | None = None
     sums: Sums = NO_SUMS
+    at: CodePlace | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from shardspec.diagnostics import Diagnostic, ShardspecError, codes, point
 from shardspec.diagnostics.levels import LevelTable, level_table
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
-from shardspec.jax_backend import arguments, current, live, train_state
+from shardspec.jax_backend import arguments, code_places, current, live, train_state
 from shardspec.jax_backend.batch import Batch
 from shardspec.jax_backend.constrain import ActivationResolver, Constrainer, Names
 from shardspec.jax_backend.mesh import Devices, match_target, mesh_for, need_devices
@@ -44,6 +44,7 @@ _OF_MESHES = (codes.UNKNOWN_MESH_AXIS, codes.SUMS_NOT_EXPLICIT)
 
 #: An array, or a tree of them.
 Tree = TypeVar("Tree")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Loaded(Protocol):
@@ -308,6 +309,24 @@ class Resolver:
           ShardspecError: unknown names, too few or too many, or sizes that do not divide.
         """
         return cast(Tree, self._constrainer.constrain(x, names, activation, name))
+
+    def constrained(self, function: Function) -> Function:
+        """Return a function with the constraints of entries of `activations` that have an `at`.
+
+        For code that cannot be changed: the entries say where in it. Give it what is derived: the
+        loss, and not the step around its gradient. What it closes over stays as it is; its
+        arguments and results are trees of arrays, and it has no side effects on them.
+
+        Raises:
+          ShardspecError: when the function is called and a place has no value, or values of
+            several ranks (SHD236).
+        """
+        placed = [each for each in self._arrays.spec.activations if each.at is not None]
+
+        def put(name: str, value: Any) -> Any:
+            return self.constrain(value, activation=name)
+
+        return code_places.constrained(function, placed, put)
 
     def put(self, tree: Tree, *, like: Any = None, memory_kind: str | None = None) -> Tree:
         """Return `tree` with its arrays on the devices where the plan wants them.

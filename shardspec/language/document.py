@@ -207,6 +207,10 @@ class ActivationEntry(_Model):
     memory: Literal["device", "pinned_host"] | None = _key(
         "Where `constrain` moves it; left out, it stays where it is made."
     )
+    at: str | None = _key(
+        "Where in code `constrained` puts it: `model.py:Block.__call__`, or a named scope"
+        " `**/mlp`; behind it `result[1]`, `argument x` or `line 23`."
+    )
 
 
 class PolicyEntry(_Model):

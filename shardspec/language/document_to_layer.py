@@ -193,12 +193,30 @@ class _Sections(Walk):
                 self.fault("an activation needs a name", self.key(route).span)
             elif self.has_one(route, entry, "activation", _ANSWER):
                 pattern, answer = self.key_pattern(route), self._answer(route, entry)
-                if pattern is None or answer is None:
+                place, is_read = self._code_place(route, entry)
+                if pattern is None or answer is None or not is_read:
                     continue
                 named = {"logical_axes": (None,) * len(answer.get("partition", ())), **answer}
                 literal = glob_literal(name) if pattern.dialect == "glob" else None
                 known = {"name": name, "pattern": pattern} if literal is None else {"name": literal}
-                yield ir.Activation(**known, span=self.source_map.entry(route), **named)
+                yield ir.Activation(**known, span=self.source_map.entry(route), at=place, **named)
+
+    def _code_place(
+        self, route: Route, entry: doc.ActivationEntry
+    ) -> tuple[ir.CodePlace | None, bool]:
+        """Return where in code an activation is constrained, and whether it can be read."""
+        from shardspec.language.code_places import parse_code_place
+
+        if entry.at is None:
+            return None, True
+        excerpt = self.excerpt((*route, "at"), entry.at)
+        place = self.parse(parse_code_place, excerpt)
+        if place is None or place.scope is None:
+            return place, place is not None
+        at = excerpt.text.index(place.scope.text)
+        stated = excerpt.part(at, at + len(place.scope.text))
+        is_read = self.pattern(stated, is_regex=place.scope.dialect == "regex") is not None
+        return place, is_read
 
     def _answer(
         self, route: Route, entry: doc.ActivationEntry | doc.OverrideEntry

@@ -70,6 +70,8 @@ def facts(sharding: Sharding, plan: ShardingPlan) -> Iterator[tuple[str, str]]:
         if activation.partition is not None:
             names = f"spec {override_text(activation.partition, activation.sums)}"
         yield "names", f"{names}     {_place(activation.span)}"
+        if activation.at is not None:
+            yield "at", activation.at.text
     else:
         yield "names", _names(sharding, plan)
         if (meant := allowing(plan.spec, sharding.param.path)) is not None:

@@ -23,6 +23,7 @@ STEP_SETTING = (
     r"\s+[\w.\"(]"
 )
 _MEMORY = r"(?:\s+memory\s+\w+)?"
+_AT = r'(?:\s+at\s*"[^"]*"?)?'
 _BECAUSE = rf"(?P<rest>{_MEMORY}(?:\s+because\b.*)?)$"
 
 #: What stands before an expression and after it, and which expression it is.
@@ -43,8 +44,8 @@ _TO_WORD = r'(?P<text>[^"]*?)(?:(?:\s+(?:{})\b|\s*").*)?$'.format
 _EXPRESSIONS: dict[str, tuple[tuple[str, _Parse], ...]] = {
     "rules_entry": ((r"(?P<text>.*?)(?:\s+at\b.*)?$", expressions.parse_axis_rule),),
     "params_entry": ((_PAIR, expressions.parse_names),),
-    "activation_entry": _answers("", f"{_MEMORY}$"),
-    "activation": _answers(r"\w+\s+", f"{_MEMORY}$"),
+    "activation_entry": _answers("", f"{_MEMORY}{_AT}$"),
+    "activation": _answers(r"\w+\s+", f"{_MEMORY}{_AT}$"),
     "scan_entry": ((_PAIR, expressions.parse_scan),),
     "scan": ((rf"\w+\s+{_PAIR}", expressions.parse_scan),),
     "derive_entry": ((_PAIR, expressions.parse_derived),),

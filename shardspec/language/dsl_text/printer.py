@@ -307,11 +307,12 @@ def _at_arrow(text: str) -> tuple[str, str]:
 def _answer(stated: Mapping[str, str] | str) -> tuple[str, ...]:
     """Return the mark of names or of a partition, and what stands behind it, if there is one."""
     entry = {"axes": stated} if isinstance(stated, str) else stated
-    memory = f" memory {entry['memory']}" if "memory" in entry else ""
+    behind = f" memory {entry['memory']}" if "memory" in entry else ""
+    behind += f" at {quoted(entry['at'])}" if "at" in entry else ""
     if "spec" in entry:
-        return "=", f"{entry['spec']}{memory}"
+        return "=", f"{entry['spec']}{behind}"
     # Two last names that read like a memory are parted by a comma.
-    names = _LIKE_MEMORY.sub(r"memory, \1", entry.get("axes", "")) + memory
+    names = _LIKE_MEMORY.sub(r"memory, \1", entry.get("axes", "")) + behind
     return (":", names) if names else ()
 
 

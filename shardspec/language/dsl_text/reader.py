@@ -159,7 +159,7 @@ class _Build:
     def _answer(
         self, tree: Node, statement: Statement, route: Route, stated: dict[str, Any]
     ) -> None:
-        """Take in names or a partition, and the memory behind them."""
+        """Take in names or a partition, and what stands behind them: a memory, a place in code."""
         for name, node in (("axes", "names"), ("spec", "partition")):
             found = maybe_child_of(tree, node)
             if found is not None:
@@ -168,6 +168,9 @@ class _Build:
         if memory is not None:
             kind = child_of(memory, "memory_kind")
             self.say(route, stated, "memory", self.tokens(kind, statement)[0])
+        place = maybe_child_of(tree, "code_place")
+        if place is not None:
+            self.say(route, stated, "at", self.tokens(child_of(place, "text"), statement)[0])
 
     def open(self, route: Route, statement: Statement) -> None:
         """Note where a section stands that several statements may add to."""
