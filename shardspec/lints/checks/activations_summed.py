@@ -29,25 +29,8 @@ Bad:
       x: batch features
 
 Good:
-    # def step(params, x):
-    #     x = x @ params["embedding"]
-    #     return jnp.tanh(x @ params["wi"])
-    shardspec: 1
-    hardware: tpu v5e 4x4
-    mesh: {data: 2, fsdp: 8}
-    axes: {batch: 65536, features: 2048}
-    rules:
-      - batch -> (data, fsdp)
-      - embed -> fsdp
-      - features, mlp -> none
-    params:
-      embedding: features embed
-      wi: embed mlp
-    arrays:
-      embedding: bf16[2048, 2048]
-      wi: bf16[2048, 8192]
-    activations:
-      x: batch features
+    -  - batch -> data
+    +  - batch -> (data, fsdp)
 """
 
 from __future__ import annotations

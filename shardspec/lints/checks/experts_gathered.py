@@ -30,30 +30,13 @@ Bad:
       moved: expert tokens _
 
 Good:
-    # def step(params, x):
-    #     x = resolver.constrain(x, "expert tokens _")
-    #     hidden = jnp.einsum("xce,xef->xcf", x, params["wi"])
-    #     hidden = resolver.constrain(hidden, "expert tokens _")
-    #     x = jnp.einsum("xcf,xfe->xce", hidden, params["wo"])
-    #     return resolver.constrain(x, "expert tokens _")
-    shardspec: 1
-    hardware: tpu v5e 4x4
-    mesh: {data: 2, expert: 8}
-    axes: {batch: 4096, experts: 32, features: 2048}
-    rules:
-      - batch -> (data, expert)
-      - expert -> expert
-      - tokens -> data
-      - embed, mlp, experts, features -> none
-    params:
-      wi: expert embed mlp
-      wo: expert mlp embed
-    arrays:
-      wi: bf16[32, 2048, 8192]
-      wo: bf16[32, 8192, 2048]
-    activations:
-      x: experts batch features
-      moved: expert tokens _
+     # def step(params, x):
+    +#     x = resolver.constrain(x, "expert tokens _")
+    -#     hidden = resolver.constrain(hidden, "_ batch _")
+    -#     return resolver.constrain(jnp.einsum("xcf,xfe->xce", hidden, params["wo"]), "_ batch _")
+    +#     hidden = resolver.constrain(hidden, "expert tokens _")
+    +#     x = jnp.einsum("xcf,xfe->xce", hidden, params["wo"])
+    +#     return resolver.constrain(x, "expert tokens _")
 """
 
 from __future__ import annotations

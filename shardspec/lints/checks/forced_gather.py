@@ -26,22 +26,8 @@ Bad:
       x: batch features
 
 Good:
-    # def step(params, x):
-    #     return resolver.constrain(x @ params["head"], "batch vocab")
-    shardspec: 1
-    hardware: tpu v5e 4x4
-    mesh: {data: 4, tensor: 4}
-    axes: {batch: 8192, features: 4096}
-    rules:
-      - batch -> data
-      - vocab -> tensor
-      - features -> none
-    params:
-      head: features vocab
-    arrays:
-      head: bf16[4096, 32768]
-    activations:
-      x: batch features
+    -#     return resolver.constrain(x @ params["head"], "batch _")
+    +#     return resolver.constrain(x @ params["head"], "batch vocab")
 """
 
 from __future__ import annotations

@@ -28,26 +28,13 @@ Bad:
       turned: _ rows _
 
 Good:
-    # def step(params, x):
-    #     stop = resolver.constrain(x + params["w"], activation="stop")
-    #     return resolver.constrain(stop, activation="turned")
-    shardspec: 1
-    mesh: {x: 4, y: 2}
-    axes: {heads: 64, length: 4096, embed: 4096}
-    rules:
-      - heads -> y
-      - rows -> (x, y)
-      - columns -> x
-      - embed -> x
-      - length -> none
-    params:
-      w: heads length embed
-    arrays:
-      w: bf16[64, 4096, 4096]
-    activations:
-      x: heads length embed
-      stop: heads columns _
-      turned: _ rows _
+    -#     return resolver.constrain(x + params["w"], activation="turned")
+    +#     stop = resolver.constrain(x + params["w"], activation="stop")
+    +#     return resolver.constrain(stop, activation="turned")
+       - rows -> (x, y)
+    +  - columns -> x
+       x: heads length embed
+    +  stop: heads columns _
 """
 
 from __future__ import annotations

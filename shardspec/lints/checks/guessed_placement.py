@@ -25,24 +25,9 @@ Bad:
       x: batch features
 
 Good:
-    # shape = (32, 64, 8192, 1024)
-    # sharding = resolver.sharding("_ batch _ _", shape)
-    # cache = jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=sharding)
-    # def step(params, x, cache):
-    #     return jnp.einsum("be,lbse->lbs", x @ params["q"], cache)
-    shardspec: 1
-    hardware: tpu v5e 4x4
-    mesh: {data: 16}
-    axes: {batch: 64, features: 1024}
-    rules:
-      - batch -> data
-      - embed, features -> none
-    params:
-      q: features embed
-    arrays:
-      q: bf16[1024, 1024]
-    activations:
-      x: batch features
+    -# cache = jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+    +# sharding = resolver.sharding("_ batch _ _", shape)
+    +# cache = jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=sharding)
 """
 
 from __future__ import annotations

@@ -26,23 +26,8 @@ Bad:
       x: microbatch batch features
 
 Good:
-    # def step(params, x):
-    #     w = resolver.constrain(params["w"], "_ features")
-    #     return jax.lax.map(lambda x: resolver.constrain(x @ w, "batch _"), x)
-    shardspec: 1
-    hardware: tpu v5e 2x4
-    mesh: {fsdp: 8}
-    axes: {microbatch: 16, batch: 8192, features: 4096}
-    rules:
-      - batch -> fsdp
-      - embed -> fsdp
-      - microbatch, features -> none
-    params:
-      w: embed features
-    arrays:
-      w: bf16[4096, 4096]
-    activations:
-      x: microbatch batch features
+    -#     w = params["w"]
+    +#     w = resolver.constrain(params["w"], "_ features")
 """
 
 from __future__ import annotations

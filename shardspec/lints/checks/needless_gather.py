@@ -27,22 +27,9 @@ Bad:
       x: batch features
 
 Good:
-    # def step(params, x):
-    #     return x @ params["w"]
-    shardspec: 1
-    hardware: tpu v5e 4x4
-    mesh: {data: 4, tensor: 4}
-    axes: {batch: 16384, features: 4096}
-    rules:
-      - batch -> data
-      - mlp -> tensor
-      - features -> none
-    params:
-      w: features mlp
-    arrays:
-      w: bf16[4096, 16384]
-    activations:
-      x: batch features
+    -#     w = resolver.constrain(params["w"], "features _")
+    -#     return x @ w
+    +#     return x @ params["w"]
 """
 
 from __future__ import annotations

@@ -28,14 +28,9 @@ Bad:
       norm/scale: bf16[embed=1024]
 
 Good:
-    shardspec: 1
-    mesh: {data: 4, model: 8}
-    rules:
-      - vocab -> model
-      - embed -> model | data
-    arrays:
-      embedding: bf16[vocab=32768 embed=1024]
-      norm/scale: bf16[embed=1024]
+    -  - embed -> model
+    -  - embed -> data
+    +  - embed -> model | data
 """
 
 from __future__ import annotations

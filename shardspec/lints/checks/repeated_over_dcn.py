@@ -30,27 +30,8 @@ Bad:
       x: batch features
 
 Good:
-    # def step(params, x):
-    #     def layer(x, w):
-    #         hidden = resolver.constrain(x @ w["wi"], "batch mlp")
-    #         return resolver.constrain(hidden @ w["wo"], activation="x"), None
-    #     return jax.lax.scan(layer, x, params)[0]
-    shardspec: 1
-    hardware: 2 * tpu v5e 4x4
-    mesh: {data: 2 @ dcn, tensor: 16}
-    axes: {batch: 16384, features: 4096}
-    rules:
-      - batch -> data
-      - mlp -> tensor
-      - features, layers -> none
-    params:
-      wi: layers features mlp
-      wo: layers mlp features
-    arrays:
-      wi: bf16[8, 4096, 16384]
-      wo: bf16[8, 16384, 4096]
-    activations:
-      x: batch features
+    -mesh: {tensor: 2 @ dcn, data: 16}
+    +mesh: {data: 2 @ dcn, tensor: 16}
 """
 
 from __future__ import annotations

@@ -30,28 +30,9 @@ Bad:
       x: batch features
 
 Good:
-    # def step(params, x):
-    #     hidden = resolver.constrain(x @ params["wi"], "batch mlp")
-    #     return x @ params["gate"], hidden @ params["wo"]
-    shardspec: 1
-    hardware: tpu v5e 4x4
-    mesh: {data: 4, tensor: 4}
-    axes: {batch: 65536, features: 4096}
-    rules:
-      - batch -> data
-      - mlp -> tensor
-      - features_out -> tensor
-      - features -> none
-    params:
-      gate: features features_out
-      wi: features mlp
-      wo: mlp features
-    arrays:
-      gate: bf16[4096, 1024]
-      wi: bf16[4096, 16384]
-      wo: bf16[16384, 4096]
-    activations:
-      x: batch features
+    -  - features, features_out -> none
+    +  - features_out -> tensor
+    +  - features -> none
 """
 
 from __future__ import annotations

@@ -28,25 +28,8 @@ Bad:
       x: batch features
 
 Good:
-    # def step(params, x):
-    #     hidden = resolver.constrain(x @ params["wi"], "batch mlp")
-    #     return resolver.constrain(hidden @ params["wo"], activation="x")
-    shardspec: 1
-    hardware: tpu v5e 4x4
-    mesh: {data: 4, tensor: 4}
-    axes: {batch: 16384, features: 4096}
-    rules:
-      - batch -> data
-      - mlp -> tensor
-      - features -> none
-    params:
-      wi: features mlp
-      wo: mlp features
-    arrays:
-      wi: bf16[4096, 16384]
-      wo: bf16[16384, 4096]
-    activations:
-      x: batch features
+    -#     hidden = resolver.constrain(x @ params["wi"], "batch _")
+    +#     hidden = resolver.constrain(x @ params["wi"], "batch mlp")
 """
 
 from __future__ import annotations

@@ -26,23 +26,8 @@ Bad:
     lints: {pinned-large: allow}
 
 Good:
-    # def step(params, x):
-    #     x = resolver.constrain(x.reshape(8192, 8, 4096).swapaxes(0, 1), "_ batch _")
-    #     return jax.lax.map(lambda x: jnp.tanh(x @ params["w"]), x)
-    shardspec: 1
-    hardware: tpu v5e 4x4
-    mesh: {data: 16}
-    axes: {batch: 65536, features: 4096}
-    rules:
-      - batch -> data
-      - embed, features -> none
-    params:
-      w: embed features
-    arrays:
-      w: bf16[4096, 4096]
-    activations:
-      x: batch features
-    lints: {pinned-large: allow}
+    -#     x = resolver.constrain(x.reshape(8, 8192, 4096), "_ batch _")
+    +#     x = resolver.constrain(x.reshape(8192, 8, 4096).swapaxes(0, 1), "_ batch _")
 """
 
 from __future__ import annotations

@@ -22,14 +22,7 @@ Bad:
       mlp/wi/kernel: bf16[64, 128]
 
 Good:
-    shardspec: 1
-    mesh: {tensor: 4}
-    rules:
-      - mlp -> tensor
-    params:
-      "**/wi/kernel": _ mlp
-    arrays:
-      mlp/wi/kernel: bf16[64, 128]
+    -  "wi/kernel": _ mlp
 """
 
 from __future__ import annotations

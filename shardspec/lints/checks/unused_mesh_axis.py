@@ -19,15 +19,8 @@ Bad:
       mlp/wi/kernel: bf16[embed=1024 mlp=4096]
 
 Good:
-    shardspec: 1
-    mesh: {data: 4, model: 8}
-    axes: {batch: 64}
-    rules:
-      - batch -> data
-      - embed -> data
-      - mlp -> model
-    arrays:
-      mlp/wi/kernel: bf16[embed=1024 mlp=4096]
+    -  - mlp -> none
+    +  - mlp -> model
 """
 
 from __future__ import annotations
