@@ -42,8 +42,8 @@ _SHOWN = 5
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each target on which a step gives back other state than it was given."""
-    for cost in context.costs:
-        found = [each for each in cost.step.returned if _differs(each, cost)] if cost.step else []
+    for cost, step in context.steps:
+        found = [each for each in step.returned if _differs(each, cost)]
         if found:
             yield _finding(cost, found)
 

@@ -70,19 +70,15 @@ class _Gather(NamedTuple):
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each mesh axis over which the weights of experts are gathered."""
-    for cost in context.costs:
-        for found in grouped(_gathers(cost), lambda each: each.cause.mesh_axis).values():
+    for cost, step in context.steps:
+        for found in grouped(_gathers(step), lambda each: each.cause.mesh_axis).values():
             now = sum({each.sent.at: each.sent.wire_bytes for each in found}.values())
             then = sum({each.op.at: each.tokens for each in found}.values())
-            is_large = cost.step and steps.is_large_traffic(now - then, cost.step)
-            if is_large and 2 * then <= now:
+            if 2 * then <= now and steps.is_large_traffic(now - then, step):
                 yield _finding(cost, found, now, then)
 
 
-def _gathers(cost: Cost) -> Iterator[_Gather]:
-    step = cost.step
-    if step is None:
-        return
+def _gathers(step: Step) -> Iterator[_Gather]:
     by_line = grouped(step.ops, lambda op: (op.phase, op.place))
     for each in step.collectives:
         is_gather = each.kind is CollectiveKind.ALL_GATHER and each.carries.kind == "weight"

@@ -45,12 +45,12 @@ from typing import NamedTuple
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.reshards import goes_straight, stop_between
 from shardspec.diagnostics import Diagnostic, codes, labels_at
-from shardspec.diagnostics.words import binary_bytes, grouped
+from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.spec import array_bytes
 from shardspec.ir.step import Collective, Reshard, Step
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.steps import (
-    is_large_traffic,
+    large_groups,
     moved,
     per_step,
     reshards,
@@ -75,12 +75,13 @@ class _Gathered(NamedTuple):
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each line of code that asks for a transition XLA has no moves for."""
-    for cost in context.costs:
-        if cost.step is not None:
-            places = grouped(_gathered(cost.step), lambda each: str(each.parts[0].place))
-            for found in places.values():
-                if is_large_traffic(sum(each.sent for each in found), cost.step):
-                    yield _finding(cost, cost.step, found)
+    for cost, step in context.steps:
+        for found in large_groups(_gathered(step), _place, lambda each: each.sent, step):
+            yield _finding(cost, step, found)
+
+
+def _place(each: _Gathered) -> str:
+    return str(each.parts[0].place)
 
 
 def _gathered(step: Step) -> Iterator[_Gathered]:

@@ -44,10 +44,9 @@ from shardspec.lints.context import Context
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each argument of a step whose sharding is a guess."""
-    for cost in context.costs:
-        step = cost.step
-        guesses = [each for each in step.arguments if each.is_guess] if step else []
-        if step is None or step.mesh.device_count == 1:
+    for cost, step in context.steps:
+        guesses = [each for each in step.arguments if each.is_guess]
+        if step.mesh.device_count == 1:
             continue
         for found in grouped(guesses, lambda each: each.path.partition("/")[0]).values():
             size = sum(each.array.bytes * each.count for each in found)

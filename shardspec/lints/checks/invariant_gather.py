@@ -44,15 +44,15 @@ from shardspec.lints.evidence.steps import is_large_traffic, per_step, sent_line
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each rule whose arrays a loop gathers again and again."""
-    for cost in context.costs:
+    for cost, step in context.steps:
         hardware = cost.target.hardware
-        if cost.step is None or hardware is None or hardware.chip.platform != "tpu":
+        if hardware is None or hardware.chip.platform != "tpu":
             continue
-        again = [each for each in cost.step.collectives if _is_again(each)]
+        again = [each for each in step.collectives if _is_again(each)]
         if not _has_room(cost, again):
             continue
         for found in grouped(again, _key).values():
-            if is_large_traffic(_saved(found), cost.step):
+            if is_large_traffic(_saved(found), step):
                 yield _finding(cost, found)
 
 

@@ -56,9 +56,8 @@ _SHOWN = 5
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each `shard_map` and mesh axis whose results differ between devices."""
-    for cost in context.costs:
-        sums = cost.step.wrong_sums if cost.step else ()
-        missing = [each for each in sums if each.fault == "missing"]
+    for cost, step in context.steps:
+        missing = [each for each in step.wrong_sums if each.fault == "missing"]
         for found in grouped(missing, lambda each: (each.mapped, each.mesh_axis)).values():
             yield _finding(cost, found)
 

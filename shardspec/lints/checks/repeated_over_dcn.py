@@ -51,10 +51,10 @@ _AHEAD = ("weight", "gradient", "state")
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each mesh axis over DCN that activations are sent over repeatedly."""
-    for cost in context.costs:
-        for crossing in crossing_axes(cost.target) if cost.step else ():
-            rows = tuple(_rows(cost.step, crossing.axis.name)) if cost.step else ()
-            if cost.step and is_large_traffic(sum(row.wire_bytes for row in rows), cost.step):
+    for cost, step in context.steps:
+        for crossing in crossing_axes(cost.target):
+            rows = tuple(_rows(step, crossing.axis.name))
+            if is_large_traffic(sum(row.wire_bytes for row in rows), step):
                 yield _finding(cost, crossing, rows)
 
 

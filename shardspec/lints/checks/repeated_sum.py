@@ -59,17 +59,13 @@ from shardspec.lints.evidence import steps
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each set of mesh axes over which a loop sums again and again."""
-    for cost in context.costs:
-        step = cost.step
-        sums = (
-            each
-            for each in (step.collectives if step else ())
-            if step and _is_gradient(each) and each.wire_bytes > _once(each, step)
-        )
+    for cost, step in context.steps:
+        gradients = filter(_is_gradient, step.collectives)
+        sums = (each for each in gradients if each.wire_bytes > _once(each, step))
         key = attrgetter("axes", "is_written", "is_kept")
         for found in grouped(sums, key).values():
-            saved = sum(each.wire_bytes - _once(each, step) for each in found) if step else 0
-            if step and steps.is_large_traffic(saved, step):
+            saved = sum(each.wire_bytes - _once(each, step) for each in found)
+            if steps.is_large_traffic(saved, step):
                 yield _finding(cost, step, found, saved)
 
 

@@ -49,8 +49,8 @@ _SHOWN = 5
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each target whose devices have too little memory for the step."""
-    for cost in context.costs:
-        if cost.step and cost.memory.fits is False and memory(cost.plan).fits:
+    for cost, _ in context.steps:
+        if cost.memory.fits is False and memory(cost.plan).fits:
             yield _finding(cost)
 
 

@@ -57,9 +57,8 @@ _SHOWN = 5
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each line that sums over a mesh axis what is summed already."""
-    for cost in context.costs:
-        sums = cost.step.wrong_sums if cost.step else ()
-        again = [each for each in sums if each.fault != "missing"]
+    for cost, step in context.steps:
+        again = [each for each in step.wrong_sums if each.fault != "missing"]
         for found in grouped(again, lambda e: (e.fault, e.mesh_axis, e.second)).values():
             yield _finding(cost, found)
 

@@ -44,15 +44,14 @@ from shardspec.lints.evidence import steps
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each line that cuts a sharded batch."""
-    for cost in context.costs:
-        step = cost.step
-        by_place = grouped(_torn(step), lambda pair: str(pair[0].place)) if step else {}
+    for cost, step in context.steps:
+        by_place = grouped(_torn(step), lambda pair: str(pair[0].place))
         for pairs in by_place.values():
             tear, first = pairs[0]
             found = [each for _, each in pairs]
-            if len(by_place) == 1 and step:
+            if len(by_place) == 1:
                 found += _in_parts(step, first)
-            if step and steps.is_large_traffic(sum(each.wire_bytes for each in found), step):
+            if steps.is_large_traffic(sum(each.wire_bytes for each in found), step):
                 yield _finding(cost, tear, found)
 
 

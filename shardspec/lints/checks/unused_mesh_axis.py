@@ -68,7 +68,7 @@ def _meant_for_others(plan: ShardingPlan) -> set[str]:
 
 def _in_steps(context: Context, plan: ShardingPlan) -> set[str]:
     """Return the mesh axes that arguments or operations of the target's step are split over."""
-    steps = [cost.step for cost in context.costs if cost.target == plan.target and cost.step]
+    steps = [step for cost, step in context.steps if cost.target == plan.target]
     arrays = [each.array.split for step in steps for each in step.arguments]
     named = [each.mesh_axes for each in arrays] + [op.mesh_axes for s in steps for op in s.ops]
     return set(chain.from_iterable(named))
