@@ -26,14 +26,13 @@ from jax.experimental import mesh_utils
 from jax.interpreters import pxla
 from jax.sharding import PartitionSpec as PartitionSpec
 
-from shardspec.compat.flax import logical_to_mesh_axes
+from shardspec.compat.flax import logical_to_mesh_axes, required
 from shardspec.diagnostics.words import grouped
 from shardspec.jax_backend.batch import DataLayout as DataLayout
 from shardspec.jax_backend.batch import LocalChunker as LocalChunker
 from shardspec.jax_backend.batch import LocalChunkInfo as LocalChunkInfo
 from shardspec.jax_backend.batch import MeshAxes, names_of
 from shardspec.jax_backend.batch import get_data_layout as get_data_layout
-from shardspec.jax_backend.extras import required
 from shardspec.language.loader import T5X_PRESETS, preset_rules
 from shardspec.topology.machine import digit_offsets
 from shardspec.topology.submesh import TilingFault, t5x_default_submesh, tile_slice
