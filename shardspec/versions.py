@@ -40,26 +40,17 @@ def version_lines() -> Iterator[str]:
     yield f"{'lock':<20} {LOCK:<5} `lock {LOCK}` in spec.lock"
     yield f"{'manifest':<20} {MANIFEST:<5} `shardspec-arrays: {MANIFEST}` in a manifest"
     yield f"{'calibration':<20} {CALIBRATION:<5} `shardspec-calibration: {CALIBRATION}` in a file"
-    name, _, version = BASELINE_JSON.partition("/")
-    yield f"{name:<20} {version:<5} `shardspec check --write-baseline FILE`"
-    for schema in (
-        *(
-            CHECK_JSON,
-            COMPILE_JSON,
-            COST_JSON,
-            DIFF_JSON,
-            MESH_JSON,
-            SEARCH_JSON,
-            VERIFY_JSON,
-        ),
-    ):
+    by_verb = (CHECK_JSON, COMPILE_JSON, COST_JSON, DIFF_JSON, MESH_JSON, SEARCH_JSON, VERIFY_JSON)
+    verbs = {schema: schema.removeprefix("shardspec.").partition("/")[0] for schema in by_verb}
+    commands = {
+        BASELINE_JSON: "check --write-baseline FILE",
+        **{schema: f"{verb} --format json" for schema, verb in verbs.items()},
+        CURE_JSON: "search --step MODULE:FUNCTION --format json",
+        NUMBERS_JSON: "verify --numbers --format json",
+    }
+    for schema, command in commands.items():
         name, _, version = schema.partition("/")
-        verb = name.removeprefix("shardspec.")
-        yield f"{name:<20} {version:<5} `shardspec {verb} --format json`"
-    name, _, version = CURE_JSON.partition("/")
-    yield f"{name:<20} {version:<5} `shardspec search --step MODULE:FUNCTION --format json`"
-    name, _, version = NUMBERS_JSON.partition("/")
-    yield f"{name:<20} {version:<5} `shardspec verify --numbers --format json`"
+        yield f"{name:<20} {version:<5} `shardspec {command}`"
 
 
 def renamed(old: str, new: str) -> None:

@@ -30,6 +30,7 @@ IMPORT_CEILING = 0.085
 
 #: Modules that one other of their folder uses and nothing else does, each with the reason.
 FOR_ONE_SIBLING = {
+    "compat.flax": "a drop-in for a library, which another one is written with",
     "jax_backend.stated_lines": "what one line computes; `stated` runs them in loops and trains",
     "analysis.step_arguments": "what a step is given, apart from what it does",
     "analysis.step_attention": "what attention calls its dimensions, apart from programs",
@@ -37,18 +38,15 @@ FOR_ONE_SIBLING = {
     "analysis.step_partition": "one operation on a mesh, apart from whole steps",
     "analysis.step_record": "how operations and what is sent are noted, apart from the passes",
     "analysis.step_routing": "what two words of a program stand for",
-    "cli.numbers": "what `verify --numbers` asks and prints, apart from what compilers prove",
     "jax_backend.numbers.runs": "a run of a step, apart from which are compared",
     "jax_backend.numbers.values": "what arguments are for, apart from runs",
     "jax_backend.numbers.where": "the first value that differs, apart from whether any does",
     "jax_backend.xla.simplified": "what XLA simplifies before it partitions, apart from processes",
-    "programs.held": "what a program holds, apart from what it sends",
     "programs.moved": "what an instruction reads and writes of the memory",
     "programs.peak_kernels": "which values are in memory, apart from when",
     "programs.peak_narrow": "what XLA changes before it fuses",
     "programs.peak_units": "orders of kernels, apart from what is alive in them",
     "programs.schedule": "the order of instructions, and what of it waits",
-    "programs.varying": "along which axes values differ, apart from what is rewritten by it",
     "lints.checks.unnamed_array": "a finding, whose small arrays are another one",
     "analysis.step_sizes": "sizes of dimensions and their agreement, apart from lines",
     "arrays.orbax": "a format",
@@ -71,14 +69,9 @@ FOR_ONE_SIBLING = {
     "jax_backend.cure.weighing": "which values are worth a try, apart from where they are",
     "jax_backend.live": "what is asked of arrays that are there, apart from plans",
     "jax_backend.xla.child": "a process of its own, apart from those that start it",
-    "jax_backend.moving": "what a move of live arrays says of itself",
     "jax_backend.owners": "whose state an array is, apart from how it lies",
-    "jax_backend.step.added": "a pass over steps",
     "jax_backend.step.carries": "a pass over steps",
-    "jax_backend.step.reshards": "a pass over steps",
     "jax_backend.sums.rules": "what one operation does, apart from whole programs",
-    "jax_backend.sums.slots": "where dimensions go, apart from what is known of values",
-    "language.derive_section": "a section whose entries are made from each other's paths",
     "language.document_to_layer": "one document, apart from the phases in it",
     "language.dsl_text.faults": "what to say of a faulty text, apart from reading sound ones",
     "language.settings": "what-ifs, apart from the files",
@@ -98,8 +91,6 @@ FOR_ONE_SIBLING = {
     "programs.peak": "orders and lives, apart from what values are to a step",
     "programs.products": "a part of the text of programs",
     "report.state_text": "plans of state, apart from those of parameters",
-    "resolve.factors": "which dimension is which by names, apart from how it lies",
-    "report.page_data": "what the page holds as data, apart from its HTML",
 }
 
 #: Folders of tests that have no folder of the package, each with the reason.

@@ -46,8 +46,6 @@ _PRICE = re.compile(rf"(?P<chip>[\w.-]+)=(?P<price>{_NUMBER})")
 #: A line of progress: characters, and candidates between two of them.
 _BAR, _TOLD_EVERY = 24, 25
 _KEEP = re.compile(r"(?P<axis>[^=\s]+)(?:=(?P<sizes>[0-9]{1,9}(?:\|[0-9]{1,9})*))?")
-#: Rows that are checked before the search for sound ones ends.
-_MOST_CHECKED = 60
 
 
 def _keep(

@@ -15,6 +15,8 @@ keep their value, and the mesh axes among them are taken before the first rule i
 `with_logical_constraint` does what Linen's does, and where Linen's would do nothing or fail without
 need, it does what the caller asked for: the older `with mesh:` counts as a mesh, as it did before
 Flax 0.12.2, and under explicit mesh axes the array is resharded.
+
+Packages that only some names here need: an absent one says what to install.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from importlib import import_module
 from typing import Any, cast
 
 import jax
@@ -32,9 +35,30 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, Policy
 from shardspec.jax_backend.constrain import constrained, context
-from shardspec.jax_backend.extras import required
 from shardspec.jax_backend.shardings import collector_at_rest
 from shardspec.resolve.assign import assign_axes, rule_table
+
+
+def required(module: str, *, extra: str, for_what: str) -> Any:
+    """Return a module of an optional dependency.
+
+    Args:
+      extra: the extra of shardspec that brings it.
+      for_what: what cannot be done without it, as the subject of a sentence.
+
+    Raises:
+      ImportError: it is not installed; says what is.
+    """
+    package = module.partition(".")[0]
+    try:
+        import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        message = f"{for_what} needs `{package}`: pip install 'shardspec[{extra}]'"
+        raise ImportError(message, name=package) from None
+    return import_module(module)
+
 
 __all__ = [
     "UNASSIGNED",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
@@ -468,9 +468,6 @@ class Step:
     unknown: tuple[Unknown, ...] = ()
     returned: tuple[Returned, ...] = ()
     wrong_sums: tuple[WrongSum, ...] = ()
-    worked_out: dict[str, object] = field(
-        init=False, compare=False, repr=False, default_factory=dict
-    )
 
     @property
     def flops(self) -> int:

@@ -40,8 +40,8 @@ from shardspec.ir.plan import DimSharding, ParamSharding
 from shardspec.jax_backend import trees
 from shardspec.jax_backend.arguments import opened, refuse_no_tree
 from shardspec.jax_backend.mesh import is_abstract
-from shardspec.jax_backend.state_types import COUNT, STATE_NAMES, may_be_state, optax_fields
 from shardspec.jax_backend.tree_plan import kind_of, raise_faults
+from shardspec.jax_backend.trees import COUNT, STATE_NAMES, may_be_state, optax_fields
 from shardspec.resolve.resolver import ArrayResolver
 
 #: Stands for a number; no path has it in a component that JAX or Flax made.

@@ -27,7 +27,7 @@ from shardspec.ir.spec import PARAMS, Param, Params, StatePolicy, rooted
 from shardspec.jax_backend import trees
 from shardspec.jax_backend.arguments import opened, refuse_no_arrays
 from shardspec.jax_backend.state import StatePlacer
-from shardspec.jax_backend.state_types import STATE_NAMES, is_state, names_state
+from shardspec.jax_backend.trees import STATE_NAMES, is_state, names_state
 from shardspec.report.plan import Plan
 
 #: What the parameters are called where the optimizer state is called thus.

@@ -1,12 +1,14 @@
 """Document -> Layer: expressions parsed, every node with the span it came from.
 
 Faulty expressions are reported and left out; the rest goes on.
+
+Of entries of `derive:` it is known that their parents can be told.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,14 +16,13 @@ from shardspec.diagnostics import Code, Diagnostic, Excerpt, Span, codes, point,
 from shardspec.diagnostics.words import did_you_mean
 from shardspec.ir import spec as ir
 from shardspec.ir.spec import AxisRule, Override, PathRule, Pattern, ScanRule
-from shardspec.language.derive_section import stated_derives
 from shardspec.language.grammar import expressions
-from shardspec.language.grammar.bounds import parse_bound, parse_bytes
-from shardspec.language.grammar.expressions import parse_size
+from shardspec.language.grammar.expressions import parse_bound, parse_bytes, parse_size
 from shardspec.language.grammar.refusals import NO_LETS
-from shardspec.language.grammar.syntax import NamesExpr, SizeExpr, SizeTerm
+from shardspec.language.grammar.syntax import NamesExpr, SizeExpr, SizeTerm, SyntaxFault
 from shardspec.language.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRule
-from shardspec.language.reading import Route, SourceMap
+from shardspec.language.patterns.template import braces_of, template_of
+from shardspec.language.reading import Route, SourceMap, marks_of
 from shardspec.language.target_section import stated_targets
 from shardspec.language.validate import Validated
 from shardspec.language.walk import PATTERN, Choice, Walk, axes_of, mesh_axes
@@ -349,3 +350,39 @@ def _report_empty(walk: Walk, section: str, entry: object) -> None:
 
 def _names(found: Iterable[Code]) -> set[str]:
     return {name for code in found for name in (code.id, code.name)}
+
+
+def stated_derives(walk: Walk, entries: Mapping[str, str]) -> Iterator[ir.DeriveRule]:
+    """Yield the entries of `derive:`, by pattern; report those that cannot be read."""
+    for key, text in entries.items():
+        route: Route = ("derive", key)
+        if marks_of(key).is_regex:
+            message = "a regex does not say what the path of the parent is"
+            help = "write a glob, as in `**/lora_a`: its wildcards stand in `from`, too"
+            walk.fault(message, walk.key(route).span, help, codes.BAD_PATTERN)
+            continue
+        pattern, stated = walk.key_pattern(route), walk.excerpt(route, text)
+        parsed = walk.parse(expressions.parse_derived, stated)
+        if pattern is None or parsed is None:
+            continue
+        named, span = parsed.parent, stated.span
+        fault: object = None if named is None else template_of(pattern.text, named.text)
+        if named is not None and isinstance(fault, SyntaxFault):
+            span = stated.at(named.start, named.end)
+        elif parsed.factors is not None:
+            fault = _unmatched(pattern, parsed.factors)
+        if isinstance(fault, SyntaxFault):
+            walk.fault(fault.message, span, fault.help, codes.BAD_PATTERN)
+            continue
+        fixed = (parsed.dims, walk.source_map.entry(route), parsed.own, parsed.factors)
+        yield ir.DeriveRule(pattern, "" if named is None else named.text, *fixed)
+
+
+def _unmatched(pattern: ir.Pattern, factors: ir.Factors) -> SyntaxFault | None:
+    """Return why the pattern does not tell the sides of a product apart."""
+    texts = (factors.left.text, factors.right.text)
+    if braces_of(pattern.text, texts) is not None:
+        return None
+    braces = f"{{{','.join(sorted(texts))}}}"
+    message = f"the pattern `{pattern}` has no braces `{braces}` that tell the sides apart"
+    return SyntaxFault(message, 0, 0, f"write one for both: `**/lora_{braces}`")

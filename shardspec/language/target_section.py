@@ -16,7 +16,7 @@ from shardspec.ir import spec as ir
 from shardspec.ir.spec import Hardware
 from shardspec.language.catalogue import find_hardware, machine_fault
 from shardspec.language.grammar import expressions, syntax
-from shardspec.language.grammar.device_lists import parse_devices
+from shardspec.language.grammar.expressions import parse_devices
 from shardspec.language.meshes import TargetDecl
 from shardspec.language.reading import Route, is_dsl
 from shardspec.language.walk import Walk

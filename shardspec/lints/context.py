@@ -15,6 +15,7 @@ from shardspec.ir.spec import LogicalAxes, LogicalAxis, Param, Spec
 
 if TYPE_CHECKING:
     from shardspec.analysis.cost import Cost
+    from shardspec.ir.step import Step
 
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
@@ -42,6 +43,11 @@ class Context:
     def held(self) -> dict[str, int]:
         """Return what a device of each target holds, as `held_bytes` counts; asked for often."""
         return {plan.target.name: held_bytes(plan) for plan in self.all_plans}
+
+    @cached_property
+    def steps(self) -> tuple[tuple[Cost, Step], ...]:
+        """Return the costs of steps, each with its step."""
+        return tuple((cost, cost.step) for cost in self.costs if cost.step is not None)
 
     def is_large(self, size: int, target: str) -> bool:
         """Say whether so many bytes are large beside all that a device of a target holds."""

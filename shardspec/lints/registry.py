@@ -1,9 +1,10 @@
 """Every finding: its page, and its check where one on this floor finds it.
 
 A finding that is made on this floor is one file in `checks/`: page (the docstring), bad and good
-example, check. What other stages find has its page in `pages/`, a text. The code of either is a row
-of `diagnostics/codes.py`, on the lowest floor, where levels are. Nothing is loaded before it is
-asked for, and a page is read as text: to ask what one finding means loads no check.
+example, check. The good example is what to change in the bad one, where that is shorter. What other
+stages find has its page in `pages/`, a text. The code of either is a row of `diagnostics/codes.py`,
+on the lowest floor, where levels are. Nothing is loaded before it is asked for, and a page is read
+as text: to ask what one finding means loads no check.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 from pkgutil import iter_modules
 from textwrap import indent
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from shardspec.lints.context import Context
 
 _FOLDER = Path(__file__).parent
+_CHANGE = re.compile(r"(^Bad:\n.*^Good:\n)( {4}[-+ ].*)\Z", re.DOTALL | re.MULTILINE)
 _EXAMPLE = re.compile(r"^## (Bad|Good)\n\n```\w+\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
 
 
@@ -90,6 +93,24 @@ def page(code: Code) -> str:
         return _EXAMPLE.sub(lambda found: f"{found[1]}:\n{indent(found[2], '    ')}", text).rstrip()
     source = _FOLDER / "checks" / f"{code.name.replace('-', '_')}.py"
     if source.is_file():
-        return ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
-    # where only compiled files are installed
-    return inspect.cleandoc(_module(code).__doc__ or "")
+        text = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
+    else:  # where only compiled files are installed
+        text = inspect.cleandoc(_module(code).__doc__ or "")
+    return _CHANGE.sub(lambda found: f"{found[1]}{_changed(found[1], found[2])}", text)
+
+
+def _changed(bad: str, change: str) -> str:
+    """Return the good example: the bad one with the lines of `-` out and those of `+` in.
+
+    A line behind a blank stays; it says where the next `+` belongs.
+    """
+    _, _, example = bad.partition("Bad:\n")
+    left = iter(example.rpartition("\nGood:\n")[0].rstrip().splitlines())
+    good: list[str] = []
+    for line in change.splitlines():
+        sign, text = line[4], f"    {line[5:]}"
+        if sign != "+":
+            good += takewhile(text.__ne__, left)
+        if sign != "-":
+            good.append(text)
+    return "\n".join((*good, *left))

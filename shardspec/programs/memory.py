@@ -68,11 +68,6 @@ class CompiledMemory:
     alive_bytes: int | None = None
 
     @property
-    def gap_bytes(self) -> int:
-        """Return what of the block of temporaries nothing holds at the peak; 0 where unknown."""
-        return 0 if self.alive_bytes is None else max(0, self.temporary_bytes - self.alive_bytes)
-
-    @property
     def argument_bytes(self) -> int:
         """Return the bytes of all parameters."""
         return sum(self.arguments.values())

@@ -4,25 +4,36 @@ XLA's partitioner says where devices need what others have. What TPU and GPU com
 that afterwards are passes, each from program to program: sums that are added up become one, a sum
 of which each device keeps a slice is scattered, a total of a loop is summed behind it. Combining
 and scheduling change counts and times and no bytes, and are left to the compiler.
+
+What a partitioned program holds, as the values of a step.
+
+Along which mesh axes the values of a partitioned program differ from device to device.
+
+A parameter differs along the axes that split it. What is computed of values differs along all of
+theirs; a gather or a sum over devices makes its axes alike. So a product whose result does not
+differ along an axis is one that all devices along it compute alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from shardspec.diagnostics import Diagnostic
-from shardspec.ir.spec import Target
-from shardspec.ir.step import StepArgument, StepTensor, Unknown
+from shardspec.ir.collectives import IN_HLO
+from shardspec.ir.spec import PartitionSpec, Target
+from shardspec.ir.step import MadePart, Phase, Place, StepArgument, StepArray, StepTensor, Unknown
 from shardspec.programs.calls import Ref, calls_of, through
 from shardspec.programs.census import base, target_of, uncounted
 from shardspec.programs.groups import Slices, members_of
-from shardspec.programs.held import held_values
-from shardspec.programs.hlo import Computation, Instruction, Program, program_of
+from shardspec.programs.hlo import Computation, Instruction, Program, number, program_of
+from shardspec.programs.op_names import phase_of, place_of
+from shardspec.programs.peak import FAST_BYTES, Held, Peak, peak_of
+from shardspec.programs.peak_kernels import Platform
+from shardspec.programs.products import kind_of
 from shardspec.programs.reading import ReadProgram, read
 from shardspec.programs.rewrites import moves, sums, tpu
 from shardspec.programs.rewrites.edit import PASSES, Edit, inlined, is_sound
-from shardspec.programs.varying import varying
 
 #: What XLA:GPU looks through between a sum and its slice.
 _RESHAPES = frozenset(("bitcast", "copy", "reshape"))
@@ -157,3 +168,158 @@ def _differing(
 
     given = [frozenset(each.array.split.mesh_axes) for each in arguments]
     return varying(program, given, over, every)
+
+
+#: Smaller values are left out.
+_LEAST_BYTES = 4096
+
+
+def held_values(
+    program: Program, target: Target, arguments: Sequence[StepArgument]
+) -> tuple[StepTensor, ...]:
+    """Return the values that a partitioned program holds on one device, by the clock of its peak.
+
+    Args:
+      program: as XLA's partitioner leaves it.
+      arguments: of the step, in the order of the program's parameters.
+    """
+    donated = [number for number, each in enumerate(arguments) if each.is_donated]
+    chip = None if target.hardware is None else target.hardware.chip
+    platform: Platform = "gpu" if chip is not None and chip.platform == "gpu" else "tpu"
+    fast = 0 if chip is None else FAST_BYTES.get(chip.name, 0)
+    peak = peak_of(program, platform, donated, fast)
+    return tuple(_tensors(peak, program, arguments))
+
+
+def _tensors(
+    peak: Peak, program: Program, arguments: Sequence[StepArgument]
+) -> Iterator[StepTensor]:
+    values = [each for each in peak.values if each.bytes >= _LEAST_BYTES]
+    phases = _phases(values)
+    pairs = list(zip(values, phases, strict=True))
+    products = (each for each, phase in pairs if phase in _BACK and _is_product(each))
+    turn = min((each.born for each in products), default=peak.end + 1)
+    given = [each.array for each in arguments if each.role == "parameter"]
+    weights = {(each.dtype, each.shard_shape) for each in given}
+    for each, phase in pairs:
+        is_kept = phase == "forward" and each.dies >= turn
+        is_weight = (each.dtype, each.shape) in weights
+        part: MadePart = "activations" if is_kept else "temporaries"
+        if is_weight:
+            part = "gradients" if phase in ("backward", "update") else "temporaries"
+        whole = PartitionSpec(((),) * len(each.shape))
+        array = StepArray(each.dtype, each.shape, whole, each.shape)
+        place = _place(each, program)
+        yield StepTensor(
+            array, each.bytes, each.born, each.dies, place, phase, part=part, why=each.why
+        )
+
+
+_BACK = ("backward", "remat")
+
+
+def _is_product(each: Held) -> bool:
+    return each.instruction is not None and kind_of(each.instruction) is not None
+
+
+def _phases(values: Sequence[Held]) -> list[Phase]:
+    """Return the phase of each value; what has no name of its own comes with what is before it."""
+    found: list[Phase] = []
+    before: Phase = "forward"
+    for each in values:
+        name = "" if each.instruction is None else each.instruction.op_name
+        told = phase_of(name)
+        was_backward = "backward" in found
+        before = told or ("update" if was_backward and before == "update" else before)
+        found.append(before)
+    return found
+
+
+def _place(each: Held, program: Program) -> Place:
+    if each.instruction is None:
+        return Place()
+    return place_of(program.frames_of(each.instruction), each.instruction.op_name)
+
+
+#: Mesh axes; of a tuple, those of each element.
+Axes = frozenset[str]
+Value = tuple[Axes, ...]
+#: How often a loop is gone round until its values are those of every round.
+_MOST_ROUNDS = 6
+_DEEPEST = 40
+
+
+def varying(
+    program: Program,
+    given: Sequence[Axes],
+    axes_of: Callable[[Instruction], Axes],
+    everywhere: Axes,
+) -> dict[Ref, Axes]:
+    """Return for each instruction the mesh axes along which its value differs.
+
+    Args:
+      given: for each parameter of the program.
+      axes_of: those that a collective goes over.
+      everywhere: all axes: along those a number of the device differs.
+    """
+    walk = _Walk(program, axes_of, everywhere)
+    if program.entry is not None:
+        walk.run(program.entry, {at: (axes,) for at, axes in enumerate(given)}, 0)
+    return {ref: frozenset().union(*value) for ref, value in walk.found.items()}
+
+
+@dataclass(slots=True)
+class _Walk:
+    program: Program
+    axes_of: Callable[[Instruction], Axes]
+    everywhere: Axes
+    found: dict[Ref, Value] = field(default_factory=dict)
+
+    def run(self, body: Computation, given: dict[int, Value], depth: int) -> Value:
+        """Work out a computation; return what it gives."""
+        last: Value = (frozenset(),)
+        for each in body.instructions.values():
+            value = self._value(body, each, given, depth)
+            self.found[Ref(body.name, each.name)] = value
+            if each.is_root:
+                last = value
+        return last
+
+    def _value(
+        self, body: Computation, each: Instruction, given: dict[int, Value], depth: int
+    ) -> Value:
+        read = [self.found.get(Ref(body.name, name), (frozenset(),)) for name in each.operands]
+        if each.operation == "parameter":
+            return given.get(number(each.stated), (self.everywhere,))
+        if each.operation == "partition-id":
+            return (self.everywhere,)
+        if each.operation == "tuple":
+            return tuple(_all(value) for value in read)
+        if each.operation == "get-tuple-element":
+            at = number(each.attribute("index"))
+            return (read[0][at],) if read and at < len(read[0]) else (_all(*read),)
+        if each.operation == "while" and depth < _DEEPEST:
+            return self._loop(each, read[0] if read else (), depth)
+        if each.operation == "opt-barrier" and len(read) == 1:
+            return read[0]
+        kind = IN_HLO.get(each.operation)
+        if kind is None:
+            return (_all(*read),)
+        over = self.axes_of(each)
+        is_alike = kind.traits.grows or kind.traits.turns > 1
+        return (_all(*read) - over if is_alike else _all(*read) | over,)
+
+    def _loop(self, each: Instruction, value: Value, depth: int) -> Value:
+        body = self.program.computations.get(each.attribute("body"))
+        for _ in range(_MOST_ROUNDS if body is not None else 0):
+            assert body is not None
+            made = self.run(body, {0: value}, depth + 1)
+            joined = tuple(a | b for a, b in zip(value, made, strict=False))
+            if len(joined) < len(value) or joined == value:
+                break
+            value = joined
+        return value
+
+
+def _all(*values: Value) -> Axes:
+    return frozenset().union(*(axes for value in values for axes in value))

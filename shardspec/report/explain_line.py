@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from shardspec.diagnostics import SourceFile, Span, words
 from shardspec.diagnostics.lines import columns
@@ -21,34 +21,34 @@ from shardspec.resolve.state import moment_name
 
 _ASK = "ask for a line with a rule, a pattern, an axis, an array, an activation or a target"
 
+#: What has a pattern.
+E = TypeVar("E", bound=plans.Entry | ir.ScanRule | ir.MemoryRule | ir.TrainingRule | ir.Replicate)
 S = TypeVar("S", plans.ParamSharding, plans.ActivationSharding)
 
 
 def explain_line(file: str, line: int, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield what stands on the line and what it does on this target, if anything."""
-    spec = plan.spec
+    spec, asked = plan.spec, _Line(file, line)
     for rule in (*spec.axis_rules, *spec.any_rules):
-        if _stands_on(rule.span, file, line):
+        if asked.begins(rule.span):
             yield from explain_rule(rule, plan)
-    yield from _entries(file, line, plan)
-    yield from _arrays(file, line, plan)
+    yield from _entries(asked, plan)
+    yield from _arrays(asked, plan)
     for sharding in plan.activations:
-        if _covers(sharding.activation.span, file, line):
+        if asked.holds(sharding.activation.span):
             yield from explain_activation(sharding, plan)
     for axis in spec.logical_axes:
-        if _stands_on(axis.span, file, line):
+        if asked.begins(axis.span):
             yield from _declared(axis, f"axis `{axis.name}`")
             yield f"  used by {_users(axis.name, plan)}"
     for target in spec.targets:
-        if _stands_on(target.span, file, line) or any(
-            _stands_on(member.span, file, line) for member in target.mesh.axes
-        ):
+        if any(map(asked.begins, (target.span, *(axis.span for axis in target.mesh.axes)))):
             yield f"{target_title(target)}: mesh {target.mesh}"
     for level in spec.lint_levels:
-        if _stands_on(level.span, file, line):
+        if asked.begins(level.span):
             yield f"finding `{level.finding}` is set to {level.severity.name.lower()}"
-    yield from _state_and_coverage(file, line, spec)
-    yield from _step_lines(file, line, plan)
+    yield from _state_and_coverage(asked, spec)
+    yield from _step_lines(asked, plan)
 
 
 def _declared(axis: ir.LogicalAxis, name: str) -> Iterator[str]:
@@ -65,13 +65,13 @@ def _declared(axis: ir.LogicalAxis, name: str) -> Iterator[str]:
         yield f"  parts {parts}{groups * axis.parts.is_interleaved}"
 
 
-def _step_lines(file: str, line: int, plan: plans.ShardingPlan) -> Iterator[str]:
+def _step_lines(asked: _Line, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield the lines of the step that stand here, and the arrays that their patterns read."""
     step = plan.spec.step
-    if step is not None and _stands_on(step.span, file, line):
+    if step is not None and asked.begins(step.span):
         yield f"step: {step.mode}, {counted(len(step.program), 'line')}"
     for each in () if step is None else step.program:
-        if each.span is None or not _covers(each.span, file, line):
+        if each.span is None or not asked.holds(each.span):
             continue
         yield f"step {' '.join(each.span.text.split())}"
         for term in (*each.operands, *filter(None, (each.per,))):
@@ -89,15 +89,13 @@ def _users(axis: str, plan: plans.ShardingPlan) -> str:
     return " and ".join(users) or "no array and no activation"
 
 
-def _state_and_coverage(file: str, line: int, spec: ir.Spec) -> Iterator[str]:
+def _state_and_coverage(asked: _Line, spec: ir.Spec) -> Iterator[str]:
     """Yield what `state:` and `coverage:` say, if they stand on the line."""
     state, gate = spec.state, spec.coverage
-    if state is not None and (
-        _covers(state.span, file, line) or _stands_on(state.over_span, file, line)
-    ):
+    if state is not None and (asked.holds(state.span) or asked.begins(state.over_span)):
         over = f" over {ir.target_text(state.over)}" if state.over else ""
         yield f"state: optimizer {state.optimizer}{over}, {state.moments} x {state.dtype}"
-    if gate is not None and _stands_on(gate.span, file, line):
+    if gate is not None and asked.begins(gate.span):
         most = binary_bytes(gate.max_bytes or 0)
         if gate.max_share is not None:
             most = f"{100 * gate.max_share:.6g} % of the bytes of all arrays"
@@ -140,40 +138,46 @@ def _same_file(name: str, file: str) -> bool:
     return name == file or posixpath.normpath(name) == posixpath.normpath(file)
 
 
-def _stands_on(span: Span | None, file: str, line: int) -> bool:
-    return span is not None and _same_file(span.source.name, file) and span.line == line
+class _Line(NamedTuple):
+    """The line that is asked about."""
+
+    file: str
+    line: int
+
+    def begins(self, span: Span | None) -> bool:
+        """Say whether something starts here."""
+        return self.holds(span) and span is not None and span.line == self.line
+
+    def holds(self, span: Span | None) -> bool:
+        """Say whether something has a part of its text here."""
+        if span is None or not _same_file(span.source.name, self.file):
+            return False
+        return span.line <= self.line <= span.line + span.text.rstrip().count("\n")
 
 
-def _covers(span: Span | None, file: str, line: int) -> bool:
-    return (
-        span is not None
-        and _same_file(span.source.name, file)
-        and span.line <= line <= span.line + span.text.rstrip().count("\n")
-    )
-
-
-def _entries(file: str, line: int, plan: plans.ShardingPlan) -> Iterator[str]:
+def _entries(asked: _Line, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield what the path patterns on the line do."""
+
+    def told(
+        entries: Iterable[E], say: Callable[[E, plans.ShardingPlan], Iterator[str]]
+    ) -> Iterator[str]:
+        for entry in entries:
+            if asked.holds(entry.pattern.span) or asked.holds(entry.span):
+                yield from say(entry, plan)
+
     spec = plan.spec
-    entries: tuple[plans.Entry | ir.ScanRule | ir.MemoryRule | ir.TrainingRule, ...]
-    entries = (*spec.path_rules, *spec.derives, *spec.overrides, *spec.scans, *spec.memory)
-    for entry in (*entries, *spec.training, *spec.replicate):
-        if _covers(entry.pattern.span, file, line) or _covers(entry.span, file, line):
-            if isinstance(entry, ir.ScanRule):
-                yield from _scan(entry, plan)
-            elif isinstance(entry, ir.Replicate):
-                yield from _replicate(entry, plan)
-            elif isinstance(entry, ir.MemoryRule):
-                yield from _memory(entry, plan)
-            elif isinstance(entry, ir.TrainingRule):
-                yield from _training(entry, plan)
-            else:
-                yield from _entry(entry, plan)
+    yield from told(spec.path_rules, _entry)
+    yield from told(spec.derives, _entry)
+    yield from told(spec.overrides, _entry)
+    yield from told(spec.scans, _scan)
+    yield from told(spec.memory, _memory)
+    yield from told(spec.training, _training)
+    yield from told(spec.replicate, _replicate)
 
 
-def _arrays(file: str, line: int, plan: plans.ShardingPlan) -> Iterator[str]:
+def _arrays(asked: _Line, plan: plans.ShardingPlan) -> Iterator[str]:
     """Yield the arrays that the line lists, those that agree as one."""
-    stands = cache(lambda span: _covers(span, file, line))
+    stands = cache(asked.holds)
     here = [sharding for sharding in plan.arrays if stands(sharding.param.span)]
     if not here:
         return

@@ -25,9 +25,6 @@ from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.loader import bundled_doc
 from shardspec.report.calibration import calibration_lines
 
-#: What `explain --list` can list.
-LISTS = ("findings", "presets", "hardware", "examples", "steps", "arrays")
-
 #: What stands before the name of a file that comes along -> its folder.
 FILES: dict[str, assets.SpecKind] = {
     "preset": "presets",
@@ -51,7 +48,7 @@ Page = Iterator[str] | str
 
 
 def list_lines(kind: str) -> Iterator[str]:
-    """Yield a line for each thing of a kind, one of `LISTS`."""
+    """Yield a line for each thing of a kind, as `explain --list` takes it."""
     if kind == "findings":
         from shardspec.report.pages import code_lines
 

@@ -13,7 +13,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from shardspec.compat.flax import UNASSIGNED, _logical_to_mesh_axes, logical_to_mesh_axes
-from shardspec.compat.t5x.rules import standard_logical_axis_rules
+from shardspec.compat.t5x import standard_logical_axis_rules
 from shardspec.ir.spec import Mesh, MeshAxis, Policy
 from shardspec.jax_backend.shardings import partition_entries
 from shardspec.resolve.assign import assign_axes, rule_table

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardspec.jax_backend.extras import required
+from shardspec.compat.flax import required
 
 ROOT = Path(__file__).parents[2]
 HIDDEN = ("flax", "optax", "orbax", "equinox", "haiku")

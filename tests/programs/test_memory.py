@@ -94,11 +94,11 @@ def test_what_is_alive_at_the_peak_is_told_and_what_lies_between() -> None:
     memory = memory_of_assignment(BLOCK, LIVES)
     assert memory is not None
     assert [(each.name, each.bytes) for each in memory.largest] == [("loop", 8192), ("small", 4096)]
-    assert (memory.alive_bytes, memory.gap_bytes) == (12288, 0)
+    assert memory.alive_bytes == memory.temporary_bytes == 12288
     apart = memory_of_assignment(BLOCK, LIVES.replace("small{}:5-9", "small{}:7-9"))
     assert apart is not None
     assert [each.name for each in apart.largest] == ["loop"], "they are never alive together"
-    assert (apart.alive_bytes, apart.gap_bytes) == (8192, 4096)
+    assert (apart.alive_bytes, apart.temporary_bytes) == (8192, 12288)
 
 
 def test_a_place_that_two_names_have_counts_once() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from shardspec.ir.spec import Mesh, MeshAxis, PartitionSpec
 from shardspec.ir.step import Place, StepArray, StepOp
-from shardspec.programs.shared import as_shared
+from shardspec.programs.known import as_shared
 
 MESH = Mesh((MeshAxis("data", 4), MeshAxis("fsdp", 8)))
 PLACE = Place("model.py", 3)

@@ -24,8 +24,7 @@ from shardspec.report.cost import cost_lines
 from shardspec.report.cost_json import cost_record
 from shardspec.report.explain import explain, explain_activation
 from shardspec.report.mesh import mesh_lines
-from shardspec.report.page import Shown, page_text
-from shardspec.report.page_data import embedded, page_data
+from shardspec.report.page import Shown, embedded, page_data, page_text
 from shardspec.report.page_pieces import axes_piece, memory_rows, sent_by, time_piece
 from shardspec.report.table import table
 from shardspec.topology.placement import place, placed

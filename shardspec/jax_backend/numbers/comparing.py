@@ -15,9 +15,15 @@ import numpy as np
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.ir.spec import Target
 from shardspec.ir.step import Place
-from shardspec.jax_backend.numbers.compare import Result, differences, is_comparable
 from shardspec.jax_backend.numbers.facts import Facts, single_slices
-from shardspec.jax_backend.numbers.runs import Runner, reordered, values_of
+from shardspec.jax_backend.numbers.runs import (
+    Result,
+    Runner,
+    differences,
+    is_comparable,
+    reordered,
+    values_of,
+)
 from shardspec.jax_backend.numbers.sizes import SmallSizes
 from shardspec.jax_backend.numbers.small import Trial
 from shardspec.jax_backend.numbers.where import Watched, first_difference

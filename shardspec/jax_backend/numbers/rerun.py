@@ -111,6 +111,11 @@ class _Known:
     is_of_device: bool = False
 
 
+def _renewed(known: Sequence[_Known], values: Sequence[Any]) -> list[_Known]:
+    """Return variables with other values, of which all else is known that was."""
+    return [replace(each, value=value) for each, value in zip(known, values, strict=True)]
+
+
 @dataclass
 class Rerun:
     """A program on a mesh.
@@ -333,10 +338,7 @@ class Rerun:
         def body(carry: Any, xs: Any) -> Any:
             del self.marks[start:], self.ends[ends:]
             now = (*(each.value for each in given[:fixed]), *carry, *xs)
-            whole = [
-                _Known(value, each.marks, each.is_of_device)
-                for value, each in zip(now, given, strict=True)
-            ]
+            whole = _renewed(given, now)
             seen: list[Any] = []
             state = whole[fixed : fixed + carried]
             for each in state:
@@ -352,10 +354,7 @@ class Rerun:
         options = {"length": params["length"], "reverse": params["reverse"]}
         final, (ys, seen) = jax.lax.scan(body, init, xs, **options)
         watched += seen
-        return [
-            _Known(value, each.marks, each.is_of_device)
-            for value, each in zip((*final, *ys), about, strict=True)
-        ]
+        return _renewed(about, (*final, *ys))
 
     def _like(self, values: Sequence[Any], carry: Sequence[Any]) -> list[Any]:
         """Return values with the dtypes of a carry: weak types may have come apart."""
@@ -420,10 +419,7 @@ class Rerun:
 
         def body(*values: Any) -> Any:
             del self.marks[start:], self.ends[ends:]
-            whole = [
-                _Known(value, each.marks, each.is_of_device)
-                for value, each in zip(values, given, strict=True)
-            ]
+            whole = _renewed(given, values)
             outs, seen = self._program(params["jaxpr"], (), whole, inner)
             about[:] = outs
             rows = [_row(each, axes, is_checked) for each in seen]

@@ -17,9 +17,8 @@ from jaxlib.mlir import ir
 
 from shardspec.ir.plan import Attempt, DimSharding, Kind
 from shardspec.ir.step import Cause, CauseKind, Place
-from shardspec.jax_backend.step.graph import Graph, Node, Split, Value, dims_of, split_of
+from shardspec.jax_backend.step.graph import Graph, Node, Split, Value, dims_of, located, split_of
 from shardspec.jax_backend.step.ops import contracted_axes
-from shardspec.jax_backend.step.places import located
 from shardspec.jax_backend.step.sends import Send
 from shardspec.jax_backend.step.trace import Given, Layouts, Result
 from shardspec.programs.op_names import constraint_names

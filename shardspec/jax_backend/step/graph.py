@@ -3,13 +3,21 @@
 Loops, branches and `shard_map` have bodies of their own. The arguments of a body know the value
 that they are given from outside, so that a weight is followed from a loop back to the argument of
 the function. Loops of known bounds say how often they go round.
+
+Where an operation of a traced program stands in the user's code.
+
+JAX gives every operation a location: the names of what was being done, `jit(step)/jvp()/dot`, and
+the frames of Python that asked for it, innermost first. A frame of a library is of no use to a
+user, so the place is the first frame outside of those that JAX code is written with.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from jaxlib.mlir import ir
@@ -17,8 +25,8 @@ from jaxlib.mlir.dialects import sdy
 
 from shardspec.ir.operations import OpInfo, op_info
 from shardspec.ir.spec import PartitionSpec, Shape, array_bytes
-from shardspec.ir.step import Phase, StepArray
-from shardspec.jax_backend.step.places import Located, joined, located
+from shardspec.ir.step import Phase, Place, StepArray
+from shardspec.programs.op_names import place_of, scope
 
 #: Operations whose regions are programs; the regions of all others say how to combine two numbers.
 WITH_BODIES = frozenset(
@@ -473,3 +481,41 @@ def _step(body: Body, at: int) -> int | None:
         return None
     others = [operand for operand in operands if operand is not body.arguments[at]]
     return _number(others[0], None, None) if others else None
+
+
+_FRAME = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
+_LOCATED_NAME = re.compile(r'^loc\("((?:[^"\\]|\\.)*)"(?!:\d)')
+
+
+class Located(NamedTuple):
+    """The location of one operation.
+
+    Attributes:
+      name: what was being done, `/` between its parts.
+      place: the user's line; unknown where there is none.
+    """
+
+    name: str
+    place: Place
+
+
+def located(location: Any) -> Located:
+    """Return what the location of an operation says."""
+    return _read_location(str(location))
+
+
+@lru_cache(maxsize=65536)
+def _read_location(text: str) -> Located:
+    found = _LOCATED_NAME.match(text)
+    name = found.group(1).rstrip(":") if found else ""
+    frames = [(file, int(line)) for file, line, _ in _FRAME.findall(text)]
+    return Located(name, place_of(frames, name))
+
+
+def joined(outer: Located, inner: Located) -> Located:
+    """Return the location of an operation that stands in a body which `outer` calls."""
+    root = outer.name.partition("/")[0]
+    own = inner.name.startswith(root + "/") or not outer.name
+    name = inner.name if own else f"{outer.name}/{inner.name}"
+    place = inner.place if inner.place.is_known else outer.place
+    return Located(name, Place(place.file, place.line, scope(name)))

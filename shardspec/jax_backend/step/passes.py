@@ -17,8 +17,7 @@ from jaxlib.mlir.passmanager import PassManager
 
 from shardspec.diagnostics import ShardspecError, codes
 from shardspec.diagnostics.diagnostic import Diagnostic
-from shardspec.jax_backend.step.graph import functions_of
-from shardspec.jax_backend.step.places import Located, joined, located
+from shardspec.jax_backend.step.graph import Located, functions_of, joined, located
 
 #: Propagation, in the order that Shardy's own pipeline has, up to the collectives it asks for.
 #: Source: `shardy/dialect/sdy/transforms` (export and propagation pipelines). The names are not

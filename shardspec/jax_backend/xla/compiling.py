@@ -266,15 +266,6 @@ _NO_TILES = "Couldn't find output tile sizes"
 _NO_TRITON = "--xla_gpu_enable_triton_gemm=false"
 
 
-def need_compiler(target: Target) -> None:
-    """Refuse a target that there is no compiler for here.
-
-    Raises:
-      ShardspecError: saying what to install, or that it names no machine.
-    """
-    compiler_of(_hardware(target))
-
-
 def _hardware(target: Target) -> Hardware:
     hardware = target.hardware
     if hardware is None or hardware.chip.platform == "cpu":

@@ -105,15 +105,5 @@ class Partitioning(Process):
         return Compiled(text, None, compiler, seconds, False, warnings=warnings, held_bytes=held)
 
 
-def partitioned(module: bytes, devices: int, how: Compiling = BRIEFLY) -> Compiled | Diagnostic:
-    """Return the program of one device, or why there is none; see `Partitioning`."""
-    found = _MADE.get(_key_of(module, devices))
-    if found is not None:
-        return found
-    with Partitioning(devices, how) as partitioning:
-        partitioning.give(module)
-        return partitioning.result()
-
-
 def _key_of(module: bytes, devices: int) -> tuple[str, int, Flags]:
     return sha256(module).hexdigest(), devices, flags_here()

@@ -9,8 +9,12 @@ from typing import Any
 from shardspec.ir import spec as ir
 from shardspec.ir.spec import derive_text, shape_text, target_text
 from shardspec.language.grammar import expressions, syntax
-from shardspec.language.grammar.bounds import parse_bound, print_bound
-from shardspec.language.grammar.device_lists import parse_devices, print_devices
+from shardspec.language.grammar.expressions import (
+    parse_bound,
+    parse_devices,
+    print_bound,
+    print_devices,
+)
 from shardspec.language.grammar.quoting import quoted
 from shardspec.language.grammar.step_lines import LineDim, LineExpr, LineTerm, parse_step_line
 from shardspec.language.reading import Data, number_or_text

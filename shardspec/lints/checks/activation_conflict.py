@@ -23,16 +23,8 @@ Bad:
       hidden: batch mlp
 
 Good:
-    shardspec: 1
-    mesh: {fsdp: 8, tensor: 4}
-    axes: {batch: 64, mlp: 16384}
-    rules:
-      - batch -> fsdp
-      - mlp -> tensor
-    arrays:
-      "layers_{0..3}/mlp/wo/kernel": bf16[mlp _=4096]
-    activations:
-      hidden: batch mlp
+    -  - mlp -> fsdp | tensor
+    +  - mlp -> tensor
 """
 
 from __future__ import annotations

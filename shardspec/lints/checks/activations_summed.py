@@ -29,25 +29,8 @@ Bad:
       x: batch features
 
 Good:
-    # def step(params, x):
-    #     x = x @ params["embedding"]
-    #     return jnp.tanh(x @ params["wi"])
-    shardspec: 1
-    hardware: tpu v5e 4x4
-    mesh: {data: 2, fsdp: 8}
-    axes: {batch: 65536, features: 2048}
-    rules:
-      - batch -> (data, fsdp)
-      - embed -> fsdp
-      - features, mlp -> none
-    params:
-      embedding: features embed
-      wi: embed mlp
-    arrays:
-      embedding: bf16[2048, 2048]
-      wi: bf16[2048, 8192]
-    activations:
-      x: batch features
+    -  - batch -> data
+    +  - batch -> (data, fsdp)
 """
 
 from __future__ import annotations
@@ -79,24 +62,20 @@ class _Sum(NamedTuple):
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each set of mesh axes over which activations are summed needlessly."""
-    for cost in context.costs:
-        step = cost.step
-        for axes, found in grouped(_sums(cost), lambda each: each.sent.axes).items():
+    for cost, step in context.steps:
+        for axes, found in grouped(_sums(cost, step), lambda each: each.sent.axes).items():
             now = sum(each.sent.wire_bytes for each in found)
-            then = _gathered(step, axes, {each.weight for each in found}) if step else 0
-            if step and 2 * then <= now and steps.is_large_traffic(now - then, step):
+            then = _gathered(step, axes, {each.weight for each in found})
+            if 2 * then <= now and steps.is_large_traffic(now - then, step):
                 yield _finding(cost, step, found, now, then)
 
 
-def _sums(cost: Cost) -> Iterator[_Sum]:
-    step = cost.step
-    if step is None:
-        return
+def _sums(cost: Cost, step: Step) -> Iterator[_Sum]:
     by_shape = grouped(step.ops, lambda op: op.result.shape)
     weights = {each.path for each in step.arguments if each.role == "parameter"}
     for each in step.collectives:
         is_sum = each.kind.traits.sums and not each.is_written and each.carries.kind != "gradient"
-        if not is_sum or not all(_is_for_storage(cost, axis) for axis in each.mesh_axes):
+        if not is_sum or not all(_is_for_storage(cost, step, axis) for axis in each.mesh_axes):
             continue
         ops = (op for op in by_shape.get(each.array.shape, ()) if op.at <= each.at)
         op = max(ops, key=lambda op: op.at, default=None)
@@ -106,10 +85,9 @@ def _sums(cost: Cost) -> Iterator[_Sum]:
             yield _Sum(each, op, seats.weight.name, wanted)
 
 
-def _is_for_storage(cost: Cost, axis: str) -> bool:
+def _is_for_storage(cost: Cost, step: Step, axis: str) -> bool:
     """Say whether a mesh axis is there for FSDP: the batch is meant to be sharded over it, too."""
-    given = cost.step.arguments if cost.step else ()
-    batches = (each.array.split.dims for each in given if each.role == "batch")
+    batches = (each.array.split.dims for each in step.arguments if each.role == "batch")
     has_batch = any(dims and axis in dims[0] for dims in batches)
     has_rule = any(axis in rule.mesh_axes for rule in _batch_rules(cost))
     return "fsdp" in axis.lower() or has_batch or has_rule

@@ -17,17 +17,10 @@ Bad:
       kernel: bf16[embed=512 mlp=512]
 
 Good:
-    # state: {"row": f32[512]} of `kernel`, by an optimizer of one's own
-    shardspec: 1
-    mesh: {data: 2, model: 4}
-    rules:
-      - embed -> data
-      - mlp -> model
-    arrays:
-      kernel: bf16[embed=512 mlp=512]
-      row/kernel: f32[embed=512]
-    overrides:
-      - {path: "row/**", axes: embed, because: mean over the columns}
+       kernel: bf16[embed=512 mlp=512]
+    +  row/kernel: f32[embed=512]
+    +overrides:
+    +  - {path: "row/**", axes: embed, because: mean over the columns}
 """
 
 from __future__ import annotations

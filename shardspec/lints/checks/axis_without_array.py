@@ -16,13 +16,7 @@ Bad:
       mlp/kernel: bf16[embed=64 mlp=128]
 
 Good:
-    shardspec: 1
-    mesh: {fsdp: 2, tensor: 4}
-    rules:
-      - embed -> fsdp
-      - mlp -> tensor
-    arrays:
-      mlp/kernel: bf16[embed=64 mlp=128]
+    -  - joined_kv -> tensor
 """
 
 from __future__ import annotations

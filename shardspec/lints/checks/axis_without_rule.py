@@ -12,14 +12,8 @@ Bad:
       key/kernel: bf16[embed kv]
 
 Good:
-    shardspec: 1
-    mesh: {fsdp: 2, tensor: 4}
-    axes: {embed: 64, kv: 16}
-    rules:
-      - embed -> fsdp
-      - kv -> none
-    arrays:
-      key/kernel: bf16[embed kv]
+       - embed -> fsdp
+    +  - kv -> none
 """
 
 from __future__ import annotations

@@ -15,13 +15,10 @@ Bad:
       mlp/kernel: bf16[_=64 mlp=128]
 
 Good:
-    shardspec: 1
-    mesh: {tensor: 4}
-    rules:
-      # shardspec: ignore[dead-rule] the next cluster has no such axis
-      - mlp -> tensor | tensor
-    arrays:
-      mlp/kernel: bf16[_=64 mlp=128]
+    -  # shardspec: ignore dead-rule
+    -  - mlp -> tensor
+    +  # shardspec: ignore[dead-rule] the next cluster has no such axis
+    +  - mlp -> tensor | tensor
 """
 
 from __future__ import annotations

@@ -15,14 +15,8 @@ Bad:
       mlp/wi/kernel: bf16[_=64 mlp]
 
 Good:
-    shardspec: 1
-    mesh: {tensor: 8}
-    axes:
-      mlp: {size: 1024, min_shard: 128}
-    rules:
-      - mlp -> tensor
-    arrays:
-      mlp/wi/kernel: bf16[_=64 mlp]
+    -mesh: {tensor: 16}
+    +mesh: {tensor: 8}
 """
 
 from __future__ import annotations

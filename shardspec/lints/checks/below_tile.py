@@ -18,14 +18,8 @@ Bad:
       "layers_{0..99}/expert_{0..15}/lora_a": f32[embed _=16 _=4]
 
 Good:
-    shardspec: 1
-    hardware: tpu v5e 8x8
-    mesh: {data: 8, model: 8}
-    axes: {embed: 4096}
-    rules:
-      - embed -> data
-    arrays:
-      "layers_{0..99}/expert_{0..15}/lora_a": f32[embed _=16 _=4]
+    -mesh: {data: rest}
+    +mesh: {data: 8, model: 8}
 """
 
 from __future__ import annotations

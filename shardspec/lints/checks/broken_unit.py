@@ -15,14 +15,8 @@ Bad:
       query/kernel: bf16[_=64 joined_kv]
 
 Good:
-    shardspec: 1
-    mesh: {tensor: 4}
-    axes:
-      joined_kv: {size: 4096, unit: 64}
-    rules:
-      - joined_kv -> none
-    arrays:
-      query/kernel: bf16[_=64 joined_kv]
+    -  joined_kv: {size: 4096, unit: 65}
+    +  joined_kv: {size: 4096, unit: 64}
 """
 
 from __future__ import annotations

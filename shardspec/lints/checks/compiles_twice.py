@@ -23,19 +23,8 @@ Bad:
       w: bf16[4096, 4096]
 
 Good:
-    # def step(params):
-    #     grads = jax.grad(lambda w: jnp.mean(w["w"].astype(jnp.float32) ** 2))(params)
-    #     return jax.tree.map(lambda w, g: w - (0.1 * g).astype(w.dtype), params, grads)
-    shardspec: 1
-    hardware: tpu v5e 4x4
-    mesh: {fsdp: 16}
-    rules:
-      - embed -> fsdp
-      - features -> none
-    params:
-      w: embed features
-    arrays:
-      w: bf16[4096, 4096]
+    -#     return jax.tree.map(lambda w, g: w - 0.1 * g.astype(jnp.float32), params, grads)
+    +#     return jax.tree.map(lambda w, g: w - (0.1 * g).astype(w.dtype), params, grads)
 """
 
 from __future__ import annotations
@@ -53,8 +42,8 @@ _SHOWN = 5
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each target on which a step gives back other state than it was given."""
-    for cost in context.costs:
-        found = [each for each in cost.step.returned if _differs(each, cost)] if cost.step else []
+    for cost, step in context.steps:
+        found = [each for each in step.returned if _differs(each, cost)]
         if found:
             yield _finding(cost, found)
 

@@ -19,18 +19,8 @@ Bad:
       decoder/wo/kernel: bf16[128, 64]
 
 Good:
-    shardspec: 1
-    mesh: {tensor: 4}
-    rules:
-      - embed -> none
-      - mlp -> tensor
-    params:
-      "**/wi/kernel": embed mlp
-      "**/wo/kernel": mlp embed
-    arrays:
-      encoder/wo/kernel: bf16[128, 64]
-      decoder/wi/kernel: bf16[64, 128]
-      decoder/wo/kernel: bf16[128, 64]
+    -  "decoder/**": embed mlp
+    +  "**/wi/kernel": embed mlp
 """
 
 from __future__ import annotations

@@ -15,13 +15,8 @@ Bad:
       mlp/kernel: bf16[embed=64 mlp=128]
 
 Good:
-    shardspec: 1
-    mesh: {data: 2, tensor: 4}
-    rules:
-      - mlp -> tensor
-      - embed -> data
-    arrays:
-      mlp/kernel: bf16[embed=64 mlp=128]
+    -  - embed -> tensor | data
+    +  - embed -> data
 """
 
 from __future__ import annotations

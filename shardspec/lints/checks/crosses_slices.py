@@ -16,14 +16,10 @@ Bad:
       hidden: batch mlp
 
 Good:
-    shardspec: 1
-    hardware: 2 * tpu v5e 4x4
-    mesh: {replica: 2 @ dcn, data: rest, tensor: 4}
-    rules:
-      - batch -> (replica, data)
-      - mlp -> tensor
-    activations:
-      hidden: batch mlp
+    -mesh: {data: rest, tensor: 4}
+    +mesh: {replica: 2 @ dcn, data: rest, tensor: 4}
+    -  - batch -> data
+    +  - batch -> (replica, data)
 """
 
 from __future__ import annotations

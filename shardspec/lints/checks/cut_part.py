@@ -22,15 +22,8 @@ Bad:
       attention/qkv: bf16[embed=64 qkv]
 
 Good:
-    shardspec: 1
-    mesh: {data: 2, tensor: 8}
-    axes:
-      qkv: {parts: {q: 32 * 64, k: 8 * 64, v: 8 * 64}, unit: 64, interleaved: true}
-    rules:
-      - embed -> data
-      - qkv -> tensor
-    arrays:
-      attention/qkv: bf16[embed=64 qkv]
+    -  qkv: {parts: {q: 32 * 64, k: 8 * 64, v: 8 * 64}, unit: 64}
+    +  qkv: {parts: {q: 32 * 64, k: 8 * 64, v: 8 * 64}, unit: 64, interleaved: true}
 """
 
 from __future__ import annotations

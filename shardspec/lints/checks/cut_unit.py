@@ -18,14 +18,8 @@ Bad:
       attn/key/kernel: bf16[_=64 joined_kv]
 
 Good:
-    shardspec: 1
-    mesh: {model: 8}
-    axes:
-      joined_kv: {size: 512, unit: 64}
-    rules:
-      - joined_kv -> model
-    arrays:
-      attn/key/kernel: bf16[_=64 joined_kv]
+    -mesh: {model: 16}
+    +mesh: {model: 8}
 """
 
 from __future__ import annotations

@@ -14,12 +14,8 @@ Bad:
       mlp/wi/kernel: bf16[_=64 mlp=128]
 
 Good:
-    shardspec: 1
-    mesh: {data: 2, model: 4}
-    rules:
-      - mlp -> (data, model) | model
-    arrays:
-      mlp/wi/kernel: bf16[_=64 mlp=128]
+    -  - mlp -> model | (data, model)
+    +  - mlp -> (data, model) | model
 """
 
 from __future__ import annotations

@@ -18,17 +18,8 @@ Bad:
       mlp/wi/scale: f32[8, 128]
 
 Good:
-    shardspec: 1
-    mesh: {tensor: 4}
-    rules:
-      - mlp -> tensor
-    derive:
-      "**/scale": from **/kernel dims 0/128 1
-    params:
-      "**/kernel": _ mlp
-    arrays:
-      mlp/wi/kernel: s8[1024, 128]
-      mlp/wi/scale: f32[8, 128]
+    -  "**/scale": from **/kernel dims 0 1
+    +  "**/scale": from **/kernel dims 0/128 1
 """
 
 from __future__ import annotations

@@ -17,15 +17,8 @@ Bad:
       "layers_{0..7}/mlp/kernel": bf16[embed=4096 mlp=16384]
 
 Good:
-    shardspec: 1
-    mesh: {data: 8, model: 8}
-    rules:
-      - vocab -> (model, data)
-      - mlp -> (model, data)
-      - embed -> none
-    arrays:
-      embedding: bf16[vocab=32768 embed=4096]
-      "layers_{0..7}/mlp/kernel": bf16[embed=4096 mlp=16384]
+    -  - vocab -> model
+    +  - vocab -> (model, data)
 """
 
 from __future__ import annotations

@@ -23,17 +23,8 @@ Bad:
       hidden: batch mlp
 
 Good:
-    shardspec: 1
-    hardware: tpu v5e 4x4
-    mesh: {data: rest, model: 2}
-    state: {optimizer: zero1, moments: 2, dtype: f32}
-    rules:
-      - batch -> data
-      - mlp -> model
-    arrays:
-      "layers_{0..31}/mlp/kernel": bf16[_=4096 mlp=28672]
-    activations:
-      hidden: batch mlp
+    -state: {optimizer: same, moments: 2, dtype: f32}
+    +state: {optimizer: zero1, moments: 2, dtype: f32}
 """
 
 from __future__ import annotations

@@ -30,30 +30,13 @@ Bad:
       moved: expert tokens _
 
 Good:
-    # def step(params, x):
-    #     x = resolver.constrain(x, "expert tokens _")
-    #     hidden = jnp.einsum("xce,xef->xcf", x, params["wi"])
-    #     hidden = resolver.constrain(hidden, "expert tokens _")
-    #     x = jnp.einsum("xcf,xfe->xce", hidden, params["wo"])
-    #     return resolver.constrain(x, "expert tokens _")
-    shardspec: 1
-    hardware: tpu v5e 4x4
-    mesh: {data: 2, expert: 8}
-    axes: {batch: 4096, experts: 32, features: 2048}
-    rules:
-      - batch -> (data, expert)
-      - expert -> expert
-      - tokens -> data
-      - embed, mlp, experts, features -> none
-    params:
-      wi: expert embed mlp
-      wo: expert mlp embed
-    arrays:
-      wi: bf16[32, 2048, 8192]
-      wo: bf16[32, 8192, 2048]
-    activations:
-      x: experts batch features
-      moved: expert tokens _
+     # def step(params, x):
+    +#     x = resolver.constrain(x, "expert tokens _")
+    -#     hidden = resolver.constrain(hidden, "_ batch _")
+    -#     return resolver.constrain(jnp.einsum("xcf,xfe->xce", hidden, params["wo"]), "_ batch _")
+    +#     hidden = resolver.constrain(hidden, "expert tokens _")
+    +#     x = jnp.einsum("xcf,xfe->xce", hidden, params["wo"])
+    +#     return resolver.constrain(x, "expert tokens _")
 """
 
 from __future__ import annotations
@@ -87,19 +70,15 @@ class _Gather(NamedTuple):
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each mesh axis over which the weights of experts are gathered."""
-    for cost in context.costs:
-        for found in grouped(_gathers(cost), lambda each: each.cause.mesh_axis).values():
+    for cost, step in context.steps:
+        for found in grouped(_gathers(step), lambda each: each.cause.mesh_axis).values():
             now = sum({each.sent.at: each.sent.wire_bytes for each in found}.values())
             then = sum({each.op.at: each.tokens for each in found}.values())
-            is_large = cost.step and steps.is_large_traffic(now - then, cost.step)
-            if is_large and 2 * then <= now:
+            if 2 * then <= now and steps.is_large_traffic(now - then, step):
                 yield _finding(cost, found, now, then)
 
 
-def _gathers(cost: Cost) -> Iterator[_Gather]:
-    step = cost.step
-    if step is None:
-        return
+def _gathers(step: Step) -> Iterator[_Gather]:
     by_line = grouped(step.ops, lambda op: (op.phase, op.place))
     for each in step.collectives:
         is_gather = each.kind is CollectiveKind.ALL_GATHER and each.carries.kind == "weight"

@@ -35,20 +35,8 @@ Bad:
       hidden: batch _ mlp
 
 Good:
-    shardspec: 1
-    mesh: {data: 8 explicit}
-    axes: {batch: 64}
-    rules:
-      - batch -> data
-      - embed -> data
-      - mlp -> none
-    arrays:
-      mlp/wi/kernel: bf16[embed=1024 mlp=4096]
-      mlp/wo/kernel: bf16[mlp=4096 embed=1024]
-    activations:
-      residual: batch _ embed
-      hidden: batch _ mlp
-      wo_where_used: mlp _
+       hidden: batch _ mlp
+    +  wo_where_used: mlp _
 """
 
 from __future__ import annotations

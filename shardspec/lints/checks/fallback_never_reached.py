@@ -14,13 +14,8 @@ Bad:
       mlp/wi/kernel: bf16[embed=64 mlp=128]
 
 Good:
-    shardspec: 1
-    mesh: {data: 2, model: 4}
-    rules:
-      - mlp -> model
-      - embed -> data
-    arrays:
-      mlp/wi/kernel: bf16[embed=64 mlp=128]
+    -  - mlp -> model | data
+    +  - mlp -> model
 """
 
 from __future__ import annotations

@@ -22,17 +22,8 @@ Bad:
       residual: batch embed
 
 Good:
-    shardspec: 1
-    hardware: tpu v7x 4x4x4
-    mesh: {dp: 2, fsdp: rest}
-    rules:
-      - batch -> (dp, fsdp)
-      - embed -> fsdp
-      - mlp -> none
-    arrays:
-      mlp/wi: bf16[embed=8192 mlp=28672]
-    activations:
-      residual: batch embed
+    -mesh: {fsdp: rest, dp: 2}
+    +mesh: {dp: 2, fsdp: rest}
 """
 
 from __future__ import annotations

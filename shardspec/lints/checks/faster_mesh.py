@@ -26,20 +26,8 @@ Bad:
         - hidden, "**/down" -> residual
 
 Good:
-    shardspec: 1
-    axes: {batch: 64, length: 512, embed: 1024, mlp: 16384}
-    hardware: tpu v5e 4x4
-    mesh: {fsdp: 4, tensor: 4}
-    rules: [batch -> fsdp, mlp -> tensor, embed -> fsdp, length -> none]
-    params: {"**/up": embed mlp, "**/down": mlp embed}
-    arrays:
-      "layers_{0..3}/up": bf16[1024, 16384]
-      "layers_{0..3}/down": bf16[16384, 1024]
-    activations: {residual: batch length embed, hidden: batch length mlp}
-    step:
-      program:
-        - residual, "**/up" -> hidden
-        - hidden, "**/down" -> residual
+    -mesh: {fsdp: 2, tensor: 8}
+    +mesh: {fsdp: 4, tensor: 4}
 """
 
 from __future__ import annotations

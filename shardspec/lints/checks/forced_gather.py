@@ -26,22 +26,8 @@ Bad:
       x: batch features
 
 Good:
-    # def step(params, x):
-    #     return resolver.constrain(x @ params["head"], "batch vocab")
-    shardspec: 1
-    hardware: tpu v5e 4x4
-    mesh: {data: 4, tensor: 4}
-    axes: {batch: 8192, features: 4096}
-    rules:
-      - batch -> data
-      - vocab -> tensor
-      - features -> none
-    params:
-      head: features vocab
-    arrays:
-      head: bf16[4096, 32768]
-    activations:
-      x: batch features
+    -#     return resolver.constrain(x @ params["head"], "batch _")
+    +#     return resolver.constrain(x @ params["head"], "batch vocab")
 """
 
 from __future__ import annotations
@@ -50,7 +36,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic, codes, labels_at
-from shardspec.diagnostics.words import grouped
 from shardspec.ir.spec import PartitionSpec
 from shardspec.ir.step import Cause, CauseKind, Collective, CollectiveKind, Step
 from shardspec.lints.context import Context
@@ -61,25 +46,27 @@ _Gather = tuple[Collective, Cause, int]
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each line, or result, that asks for gathers over a mesh axis."""
-    for cost in context.costs:
-        gathers = grouped(_gathers(cost), lambda each: (_asks(each[0]), each[1].mesh_axis))
-        for found in gathers.values():
-            if cost.step and steps.is_large_traffic(sum(saved for _, _, saved in found), cost.step):
-                yield _finding(cost, cost.step, found)
+    for cost, step in context.steps:
+        for found in steps.large_groups(_gathers(step), _key, lambda each: each[2], step):
+            yield _finding(cost, step, found)
 
 
-def _gathers(cost: Cost) -> Iterator[_Gather]:
+def _key(each: _Gather) -> object:
+    return _asks(each[0]), each[1].mesh_axis
+
+
+def _gathers(step: Step) -> Iterator[_Gather]:
     """Yield what a constraint asks for in vain, and what is gathered to be given back."""
-    for idle in steps.told_gathers(cost):
+    for idle in steps.told_gathers(step):
         if not idle.is_weight:
             yield idle.collective, idle.cause, idle.saved
-    given = cost.step.arguments if cost.step else ()
-    lying = {each.path: each.array.split for each in given if each.role == "parameter"}
-    for each in cost.step.collectives if cost.step else ():
+    given = (each for each in step.arguments if each.role == "parameter")
+    lying = {each.path: each.array.split for each in given}
+    for each in step.collectives:
         if each.kind is CollectiveKind.ALL_GATHER and _is_given_back(each, lying):
             for cause in each.because:
                 if not _is_moved(each, cause.mesh_axis):
-                    yield each, cause, steps.saved_bytes(each, cause.mesh_axis, cost.plan.mesh)
+                    yield each, cause, steps.saved_bytes(each, cause.mesh_axis, step.mesh)
 
 
 def _is_given_back(each: Collective, lying: Mapping[str, PartitionSpec]) -> bool:

@@ -28,26 +28,13 @@ Bad:
       turned: _ rows _
 
 Good:
-    # def step(params, x):
-    #     stop = resolver.constrain(x + params["w"], activation="stop")
-    #     return resolver.constrain(stop, activation="turned")
-    shardspec: 1
-    mesh: {x: 4, y: 2}
-    axes: {heads: 64, length: 4096, embed: 4096}
-    rules:
-      - heads -> y
-      - rows -> (x, y)
-      - columns -> x
-      - embed -> x
-      - length -> none
-    params:
-      w: heads length embed
-    arrays:
-      w: bf16[64, 4096, 4096]
-    activations:
-      x: heads length embed
-      stop: heads columns _
-      turned: _ rows _
+    -#     return resolver.constrain(x + params["w"], activation="turned")
+    +#     stop = resolver.constrain(x + params["w"], activation="stop")
+    +#     return resolver.constrain(stop, activation="turned")
+       - rows -> (x, y)
+    +  - columns -> x
+       x: heads length embed
+    +  stop: heads columns _
 """
 
 from __future__ import annotations
@@ -58,12 +45,12 @@ from typing import NamedTuple
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.reshards import goes_straight, stop_between
 from shardspec.diagnostics import Diagnostic, codes, labels_at
-from shardspec.diagnostics.words import binary_bytes, grouped
+from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.spec import array_bytes
 from shardspec.ir.step import Collective, Reshard, Step
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.steps import (
-    is_large_traffic,
+    large_groups,
     moved,
     per_step,
     reshards,
@@ -88,12 +75,13 @@ class _Gathered(NamedTuple):
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each line of code that asks for a transition XLA has no moves for."""
-    for cost in context.costs:
-        if cost.step is not None:
-            places = grouped(_gathered(cost.step), lambda each: str(each.parts[0].place))
-            for found in places.values():
-                if is_large_traffic(sum(each.sent for each in found), cost.step):
-                    yield _finding(cost, cost.step, found)
+    for cost, step in context.steps:
+        for found in large_groups(_gathered(step), _place, lambda each: each.sent, step):
+            yield _finding(cost, step, found)
+
+
+def _place(each: _Gathered) -> str:
+    return str(each.parts[0].place)
 
 
 def _gathered(step: Step) -> Iterator[_Gathered]:

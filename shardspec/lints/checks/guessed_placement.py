@@ -25,24 +25,9 @@ Bad:
       x: batch features
 
 Good:
-    # shape = (32, 64, 8192, 1024)
-    # sharding = resolver.sharding("_ batch _ _", shape)
-    # cache = jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=sharding)
-    # def step(params, x, cache):
-    #     return jnp.einsum("be,lbse->lbs", x @ params["q"], cache)
-    shardspec: 1
-    hardware: tpu v5e 4x4
-    mesh: {data: 16}
-    axes: {batch: 64, features: 1024}
-    rules:
-      - batch -> data
-      - embed, features -> none
-    params:
-      q: features embed
-    arrays:
-      q: bf16[1024, 1024]
-    activations:
-      x: batch features
+    -# cache = jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+    +# sharding = resolver.sharding("_ batch _ _", shape)
+    +# cache = jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=sharding)
 """
 
 from __future__ import annotations
@@ -59,10 +44,9 @@ from shardspec.lints.context import Context
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each argument of a step whose sharding is a guess."""
-    for cost in context.costs:
-        step = cost.step
-        guesses = [each for each in step.arguments if each.is_guess] if step else []
-        if step is None or step.mesh.device_count == 1:
+    for cost, step in context.steps:
+        guesses = [each for each in step.arguments if each.is_guess]
+        if step.mesh.device_count == 1:
             continue
         for found in grouped(guesses, lambda each: each.path.partition("/")[0]).values():
             size = sum(each.array.bytes * each.count for each in found)

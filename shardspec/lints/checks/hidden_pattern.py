@@ -19,16 +19,9 @@ Bad:
       mlp/wo/kernel: bf16[128, 64]
 
 Good:
-    shardspec: 1
-    mesh: {tensor: 4}
-    rules:
-      - mlp -> tensor
-    params:
-      "**/wo/kernel": mlp _
-      "**/kernel": _ mlp
-    arrays:
-      mlp/wi/kernel: bf16[64, 128]
-      mlp/wo/kernel: bf16[128, 64]
+     params:
+    +  "**/wo/kernel": mlp _
+    -  "**/wo/kernel": mlp _
 """
 
 from __future__ import annotations

@@ -19,12 +19,8 @@ Bad:
       attn/k: bf16[kv_heads=8 _=128]
 
 Good:
-    shardspec: 1
-    mesh: {tensor: 16}
-    rules:
-      - kv_heads -> tensor | none
-    arrays:
-      attn/k: bf16[kv_heads=8 _=128]
+    -  - kv_heads -> tensor
+    +  - kv_heads -> tensor | none
 """
 
 from __future__ import annotations

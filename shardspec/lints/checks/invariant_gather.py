@@ -26,23 +26,8 @@ Bad:
       x: microbatch batch features
 
 Good:
-    # def step(params, x):
-    #     w = resolver.constrain(params["w"], "_ features")
-    #     return jax.lax.map(lambda x: resolver.constrain(x @ w, "batch _"), x)
-    shardspec: 1
-    hardware: tpu v5e 2x4
-    mesh: {fsdp: 8}
-    axes: {microbatch: 16, batch: 8192, features: 4096}
-    rules:
-      - batch -> fsdp
-      - embed -> fsdp
-      - microbatch, features -> none
-    params:
-      w: embed features
-    arrays:
-      w: bf16[4096, 4096]
-    activations:
-      x: microbatch batch features
+    -#     w = params["w"]
+    +#     w = resolver.constrain(params["w"], "_ features")
 """
 
 from __future__ import annotations
@@ -59,15 +44,15 @@ from shardspec.lints.evidence.steps import is_large_traffic, per_step, sent_line
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each rule whose arrays a loop gathers again and again."""
-    for cost in context.costs:
+    for cost, step in context.steps:
         hardware = cost.target.hardware
-        if cost.step is None or hardware is None or hardware.chip.platform != "tpu":
+        if hardware is None or hardware.chip.platform != "tpu":
             continue
-        again = [each for each in cost.step.collectives if _is_again(each)]
+        again = [each for each in step.collectives if _is_again(each)]
         if not _has_room(cost, again):
             continue
         for found in grouped(again, _key).values():
-            if is_large_traffic(_saved(found), cost.step):
+            if is_large_traffic(_saved(found), step):
                 yield _finding(cost, found)
 
 

@@ -19,15 +19,8 @@ Bad:
       "layers_{0..3}/query/kernel": bf16[embed=4096 heads=32 _=128]
 
 Good:
-    shardspec: 1
-    mesh: {fsdp: 4, tensor: 8}
-    rules:
-      - mlp -> tensor
-      - heads -> tensor
-      - embed -> fsdp
-    arrays:
-      "layers_{0..3}/mlp/kernel": bf16[embed=4096 mlp=65536]
-      "layers_{0..3}/query/kernel": bf16[embed=4096 heads=32 _=128]
+    -  - heads -> fsdp
+    +  - heads -> tensor
 """
 
 from __future__ import annotations

@@ -21,17 +21,9 @@ Bad:
         activations: {hidden: _ mlp}
 
 Good:
-    shardspec: 1
-    mesh: {fsdp: 8}
-    rules:
-      - embed -> fsdp
-    arrays:
-      mlp/wi/kernel: bf16[embed=1024 _=4096]
-    phases:
-      decode:
-        mesh: {tensor: 4}
-        rules:
-          - embed -> tensor
+    -      - mlp -> tensor
+    -    activations: {hidden: _ mlp}
+    +      - embed -> tensor
 """
 
 from __future__ import annotations

@@ -18,15 +18,8 @@ Bad:
       mlp/kernel: bf16[embed=512 _=2048]
 
 Good:
-    shardspec: 1
-    hardware: h100
-    mesh: {data: 8}
-    rules:
-      - embed -> data
-    memory:
-      "opt_state/**": pinned_host
-    arrays:
-      mlp/kernel: bf16[embed=512 _=2048]
+    -  "opt_state/**": unpinned_host
+    +  "opt_state/**": pinned_host
 """
 
 from __future__ import annotations

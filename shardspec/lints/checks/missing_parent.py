@@ -19,17 +19,8 @@ Bad:
       mlp/wi/lora_b: bf16[8, 128]
 
 Good:
-    shardspec: 1
-    mesh: {tensor: 4}
-    rules:
-      - mlp -> tensor
-    derive:
-      "**/lora_b": from **/kernel dims _ 1
-    params:
-      "**/kernel": _ mlp
-    arrays:
-      mlp/wi/kernel: bf16[64, 128]
-      mlp/wi/lora_b: bf16[8, 128]
+    -  "**/lora_b": from **/weight dims _ 1
+    +  "**/lora_b": from **/kernel dims _ 1
 """
 
 from __future__ import annotations

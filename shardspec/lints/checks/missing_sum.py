@@ -37,27 +37,8 @@ Bad:
       x: batch embed
 
 Good:
-    # def step(params, x):
-    #     def local(w, x):
-    #         grad = jax.grad(lambda w: jnp.sum(jnp.tanh(x @ w)))(w)
-    #         return w - 0.1 * jax.lax.psum(grad, "data")
-    #     P = jax.sharding.PartitionSpec
-    #     update = jax.shard_map(local, mesh=resolver.mesh, in_specs=(P(), P("data")),
-    #                            out_specs=P(), check_vma=False)
-    #     return {"w": update(params["w"], x)}
-    shardspec: 1
-    hardware: tpu v5e 4x4
-    mesh: {data: 16}
-    axes: {batch: 4096, embed: 1024}
-    rules:
-      - batch -> data
-      - embed, features -> none
-    params:
-      w: embed features
-    arrays:
-      w: bf16[1024, 1024]
-    activations:
-      x: batch embed
+    -#         return w - 0.1 * grad
+    +#         return w - 0.1 * jax.lax.psum(grad, "data")
 """
 
 from __future__ import annotations
@@ -75,9 +56,8 @@ _SHOWN = 5
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each `shard_map` and mesh axis whose results differ between devices."""
-    for cost in context.costs:
-        sums = cost.step.wrong_sums if cost.step else ()
-        missing = [each for each in sums if each.fault == "missing"]
+    for cost, step in context.steps:
+        missing = [each for each in step.wrong_sums if each.fault == "missing"]
         for found in grouped(missing, lambda each: (each.mapped, each.mesh_axis)).values():
             yield _finding(cost, found)
 

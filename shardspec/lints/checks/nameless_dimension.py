@@ -21,18 +21,8 @@ Bad:
       "layers_{0..3}/mlp/wo/kernel": bf16[16384, 4096]
 
 Good:
-    shardspec: 1
-    mesh: {data: 4, model: 8}
-    axes: {embed: 4096, mlp: 16384}
-    rules:
-      - mlp -> model
-      - embed -> data
-    params:
-      "**/wi/kernel": embed mlp
-      "**/wo/kernel": mlp embed
-    arrays:
-      "layers_{0..3}/mlp/wi/kernel": bf16[4096, 16384]
-      "layers_{0..3}/mlp/wo/kernel": bf16[16384, 4096]
+    -  "**/wi/kernel": _ mlp
+    +  "**/wi/kernel": embed mlp
 """
 
 from __future__ import annotations

@@ -27,22 +27,9 @@ Bad:
       x: batch features
 
 Good:
-    # def step(params, x):
-    #     return x @ params["w"]
-    shardspec: 1
-    hardware: tpu v5e 4x4
-    mesh: {data: 4, tensor: 4}
-    axes: {batch: 16384, features: 4096}
-    rules:
-      - batch -> data
-      - mlp -> tensor
-      - features -> none
-    params:
-      w: features mlp
-    arrays:
-      w: bf16[4096, 16384]
-    activations:
-      x: batch features
+    -#     w = resolver.constrain(params["w"], "features _")
+    -#     return x @ w
+    +#     return x @ params["w"]
 """
 
 from __future__ import annotations
@@ -51,7 +38,7 @@ from collections.abc import Iterator, Sequence
 
 from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic, codes, labels_at
-from shardspec.diagnostics.words import binary_bytes, counted, grouped, percent
+from shardspec.diagnostics.words import binary_bytes, counted, percent
 from shardspec.ir.step import Step
 from shardspec.lints.context import Context
 from shardspec.lints.evidence import steps
@@ -60,12 +47,14 @@ from shardspec.lints.evidence.steps import IdleGather
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each rule whose weights are gathered for nothing."""
-    for cost in context.costs:
-        weights = [each for each in steps.told_gathers(cost) if each.is_weight]
-        by_rule = grouped(weights, lambda each: (each.cause.mesh_axis, str(each.cause.span)))
-        for found in by_rule.values():
-            if cost.step and steps.is_large_traffic(sum(each.saved for each in found), cost.step):
-                yield _finding(cost, cost.step, found)
+    for cost, step in context.steps:
+        weights = (each for each in steps.told_gathers(step) if each.is_weight)
+        for found in steps.large_groups(weights, _rule, lambda each: each.saved, step):
+            yield _finding(cost, step, found)
+
+
+def _rule(each: IdleGather) -> object:
+    return each.cause.mesh_axis, str(each.cause.span)
 
 
 def _finding(cost: Cost, step: Step, found: Sequence[IdleGather]) -> Diagnostic:
@@ -86,7 +75,7 @@ def _finding(cost: Cost, step: Step, found: Sequence[IdleGather]) -> Diagnostic:
             f"each device of `{axis}` computes all of these products, where {ways} could share"
             f" them: {percent(wasted, step.flops)} of the step's FLOPs",
         ),
-        _help(found[0], binary_bytes(_more(cost, paths, ways))),
+        _help(found[0], binary_bytes(_more(cost, step, paths, ways))),
         target=cost.target.name,
         arrays=paths,
     )
@@ -103,9 +92,9 @@ def _help(idle: IdleGather, more: str) -> str:
     )
 
 
-def _more(cost: Cost, paths: Sequence[str], ways: int) -> int:
+def _more(cost: Cost, step: Step, paths: Sequence[str], ways: int) -> int:
     """Return what a device would hold more if a mesh axis did not split these arrays."""
-    given = cost.step.arguments if cost.step else ()
-    sizes = {each.path: each.array.bytes for each in given if each.role == "parameter"}
+    given = (each for each in step.arguments if each.role == "parameter")
+    sizes = {each.path: each.array.bytes for each in given}
     sizes |= {each.path: each.per_device_bytes for each in cost.plan.arrays}
     return sum(sizes.get(path, 0) for path in {*paths}) * (ways - 1)

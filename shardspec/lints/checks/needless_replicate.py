@@ -15,14 +15,8 @@ Bad:
       mlp/kernel: bf16[embed=4096 _=64]
 
 Good:
-    shardspec: 1
-    mesh: {data: 8}
-    replicate:
-      - {path: mlp/*, because: "small"}
-    rules:
-      - embed -> none
-    arrays:
-      mlp/kernel: bf16[embed=4096 _=64]
+    -  - embed -> data
+    +  - embed -> none
 """
 
 from __future__ import annotations

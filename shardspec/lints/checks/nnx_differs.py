@@ -28,14 +28,9 @@ Bad:
       norm/scale: bf16[embed=1024]
 
 Good:
-    shardspec: 1
-    mesh: {data: 4, model: 8}
-    rules:
-      - vocab -> model
-      - embed -> model | data
-    arrays:
-      embedding: bf16[vocab=32768 embed=1024]
-      norm/scale: bf16[embed=1024]
+    -  - embed -> model
+    -  - embed -> data
+    +  - embed -> model | data
 """
 
 from __future__ import annotations
@@ -60,11 +55,9 @@ class NnxReading(NamedTuple):
 
     Attributes:
       dims: mesh axes of each dimension.
-      unruled: names that no rule has, which stand in `dims` as mesh axes.
     """
 
     dims: tuple[tuple[str, ...], ...]
-    unruled: tuple[str, ...] = ()
 
     @property
     def partition_spec(self) -> PartitionSpec:
@@ -227,5 +220,4 @@ def read_as_nnx(logical_axes: LogicalAxes, rules: Mapping[str, AxisRule]) -> Nnx
         () if axis is None else rules[axis].mesh_axes if axis in rules else (axis,)
         for axis in logical_axes
     )
-    unruled = (axis for axis in logical_axes if axis is not None and axis not in rules)
-    return NnxReading(dims, tuple(dict.fromkeys(unruled)))
+    return NnxReading(dims)

@@ -14,12 +14,9 @@ Bad:
       - embed -> fsdp
 
 Good:
-    shardspec: 1
-    mesh: {fsdp: 8}
-    rules:
-      - embed -> fsdp
-    arrays:
-      mlp/wi/kernel: bf16[embed=1024 _=4096]
+       - embed -> fsdp
+    +arrays:
+    +  mlp/wi/kernel: bf16[embed=1024 _=4096]
 """
 
 from __future__ import annotations

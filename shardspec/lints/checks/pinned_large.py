@@ -17,16 +17,9 @@ Bad:
       mlp/kernel: bf16[embed=4096 mlp=16384]
 
 Good:
-    shardspec: 1
-    mesh: {fsdp: 8}
-    rules:
-      - vocab, embed -> none
-      - mlp -> fsdp
-    replicate:
-      - {path: embedding, because: looked up on every device}
-    arrays:
-      embedding: bf16[vocab=32768 embed=4096]
-      mlp/kernel: bf16[embed=4096 mlp=16384]
+       - mlp -> fsdp
+    +replicate:
+    +  - {path: embedding, because: looked up on every device}
 """
 
 from __future__ import annotations

@@ -15,13 +15,9 @@ Bad:
       mlp/wi/kernel: bf16[embed=64 mlp=128]
 
 Good:
-    shardspec: 1
-    mesh: {data: 2, model: 4}
-    rules:
-      - mlp -> model
-      - embed -> model | data
-    arrays:
-      mlp/wi/kernel: bf16[embed=64 mlp=128]
+     rules:
+    +  - mlp -> model
+    -  - mlp -> model @ -1
 """
 
 from __future__ import annotations

@@ -16,17 +16,11 @@ Bad:
       layers/wi/kernel: bf16[24, 64, 128]
 
 Good:
-    shardspec: 1
-    mesh: {tensor: 4}
-    rules:
-      - layers, embed -> none
-      - mlp -> tensor
-    params:
-      "**/wi/kernel": embed mlp
-    scan:
-      "layers/**": layers@0
-    arrays:
-      layers/wi/kernel: bf16[24, 64, 128]
+    -  - embed -> none
+    +  - layers, embed -> none
+       "**/wi/kernel": embed mlp
+    +scan:
+    +  "layers/**": layers@0
 """
 
 from __future__ import annotations

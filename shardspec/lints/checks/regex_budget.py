@@ -17,14 +17,11 @@ Bad:
       aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa/bias: bf16[64, 128]
 
 Good:
-    shardspec: 1
-    mesh: {tensor: 4}
-    rules:
-      - mlp -> tensor
-    params:
-      '*/kernel': _ mlp
-    arrays:
-      encoder/kernel: bf16[64, 128]
+    -  're:(?!decoder)(\w|\w)*/kernel': _ mlp
+    -  '**': _ mlp
+    +  '*/kernel': _ mlp
+    -  aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa/bias: bf16[64, 128]
+    +  encoder/kernel: bf16[64, 128]
 """
 
 from __future__ import annotations

@@ -19,16 +19,8 @@ Bad:
       decoder/relative/bias: bf16[8, 32]
 
 Good:
-    shardspec: 1
-    mesh: {tensor: 4}
-    rules:
-      - mlp -> tensor
-    params:
-      "decoder/mlp/{wi,wi_{0,1}}/kernel": _ mlp
-      "**": _ _
-    arrays:
-      "decoder/mlp/{wi,wi_0,wi_1}/kernel": bf16[64, 128]
-      decoder/relative/bias: bf16[8, 32]
+    -  "re:decoder/mlp/wi_{0,1}/kernel": _ mlp
+    +  "decoder/mlp/{wi,wi_{0,1}}/kernel": _ mlp
 """
 
 from __future__ import annotations

@@ -14,13 +14,10 @@ Bad:
       dense/kernel: bf16[embed=64 embed=64]
 
 Good:
-    shardspec: 1
-    mesh: {tensor: 4}
-    rules:
-      - embed -> tensor
-      - embed_out -> none
-    arrays:
-      dense/kernel: bf16[embed=64 embed_out=64]
+       - embed -> tensor
+    +  - embed_out -> none
+    -  dense/kernel: bf16[embed=64 embed=64]
+    +  dense/kernel: bf16[embed=64 embed_out=64]
 """
 
 from __future__ import annotations

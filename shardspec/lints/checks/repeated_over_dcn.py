@@ -30,27 +30,8 @@ Bad:
       x: batch features
 
 Good:
-    # def step(params, x):
-    #     def layer(x, w):
-    #         hidden = resolver.constrain(x @ w["wi"], "batch mlp")
-    #         return resolver.constrain(hidden @ w["wo"], activation="x"), None
-    #     return jax.lax.scan(layer, x, params)[0]
-    shardspec: 1
-    hardware: 2 * tpu v5e 4x4
-    mesh: {data: 2 @ dcn, tensor: 16}
-    axes: {batch: 16384, features: 4096}
-    rules:
-      - batch -> data
-      - mlp -> tensor
-      - features, layers -> none
-    params:
-      wi: layers features mlp
-      wo: layers mlp features
-    arrays:
-      wi: bf16[8, 4096, 16384]
-      wo: bf16[8, 16384, 4096]
-    activations:
-      x: batch features
+    -mesh: {tensor: 2 @ dcn, data: 16}
+    +mesh: {data: 2 @ dcn, tensor: 16}
 """
 
 from __future__ import annotations
@@ -70,10 +51,10 @@ _AHEAD = ("weight", "gradient", "state")
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each mesh axis over DCN that activations are sent over repeatedly."""
-    for cost in context.costs:
-        for crossing in crossing_axes(cost.target) if cost.step else ():
-            rows = tuple(_rows(cost.step, crossing.axis.name)) if cost.step else ()
-            if cost.step and is_large_traffic(sum(row.wire_bytes for row in rows), cost.step):
+    for cost, step in context.steps:
+        for crossing in crossing_axes(cost.target):
+            rows = tuple(_rows(step, crossing.axis.name))
+            if is_large_traffic(sum(row.wire_bytes for row in rows), step):
                 yield _finding(cost, crossing, rows)
 
 

@@ -36,34 +36,12 @@ Bad:
     lints: {pinned-large: allow}
 
 Good:
-    # def step(params, x):
-    #     def loss(params, x):
-    #         layer = lambda x, w: (jnp.tanh(x @ w), None)
-    #         x, _ = jax.lax.scan(layer, x, params["w"])
-    #         return jnp.mean(x.astype(jnp.float32) ** 2)
-    #     def accumulate(params, x):
-    #         def one(total, x):
-    #             return jax.tree.map(jnp.add, total, jax.grad(loss)(params, x)), None
-    #         total, _ = jax.lax.scan(one, jax.tree.map(jnp.zeros_like, params), x)
-    #         return jax.lax.pmean(total, "data")
-    #     P = jax.sharding.PartitionSpec
-    #     total = jax.shard_map(accumulate, mesh=resolver.mesh, in_specs=(P(), P(None, "data")),
-    #                           out_specs=P(), axis_names={"data"}, check_vma=False)(params, x)
-    #     return jax.tree.map(lambda w, g: w - g, params, total)
-    shardspec: 1
-    hardware: tpu v5e 4x4
-    mesh: {data: 16}
-    axes: {microbatch: 8, batch: 4096, features: 4096}
-    rules:
-      - batch -> data
-      - layers, microbatch, embed, features -> none
-    params:
-      w: layers embed features
-    arrays:
-      w: bf16[4, 4096, 4096]
-    activations:
-      x: microbatch batch features
-    lints: {pinned-large: allow}
+    -#         return total
+    -#     total = accumulate(params, x)
+    +#         return jax.lax.pmean(total, "data")
+    +#     P = jax.sharding.PartitionSpec
+    +#     total = jax.shard_map(accumulate, mesh=resolver.mesh, in_specs=(P(), P(None, "data")),
+    +#                           out_specs=P(), axis_names={"data"}, check_vma=False)(params, x)
 """
 
 from __future__ import annotations
@@ -81,17 +59,13 @@ from shardspec.lints.evidence import steps
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each set of mesh axes over which a loop sums again and again."""
-    for cost in context.costs:
-        step = cost.step
-        sums = (
-            each
-            for each in (step.collectives if step else ())
-            if step and _is_gradient(each) and each.wire_bytes > _once(each, step)
-        )
+    for cost, step in context.steps:
+        gradients = filter(_is_gradient, step.collectives)
+        sums = (each for each in gradients if each.wire_bytes > _once(each, step))
         key = attrgetter("axes", "is_written", "is_kept")
         for found in grouped(sums, key).values():
-            saved = sum(each.wire_bytes - _once(each, step) for each in found) if step else 0
-            if step and steps.is_large_traffic(saved, step):
+            saved = sum(each.wire_bytes - _once(each, step) for each in found)
+            if steps.is_large_traffic(saved, step):
                 yield _finding(cost, step, found, saved)
 
 

@@ -30,28 +30,9 @@ Bad:
       x: batch features
 
 Good:
-    # def step(params, x):
-    #     hidden = resolver.constrain(x @ params["wi"], "batch mlp")
-    #     return x @ params["gate"], hidden @ params["wo"]
-    shardspec: 1
-    hardware: tpu v5e 4x4
-    mesh: {data: 4, tensor: 4}
-    axes: {batch: 65536, features: 4096}
-    rules:
-      - batch -> data
-      - mlp -> tensor
-      - features_out -> tensor
-      - features -> none
-    params:
-      gate: features features_out
-      wi: features mlp
-      wo: mlp features
-    arrays:
-      gate: bf16[4096, 1024]
-      wi: bf16[4096, 16384]
-      wo: bf16[16384, 4096]
-    activations:
-      x: batch features
+    -  - features, features_out -> none
+    +  - features_out -> tensor
+    +  - features -> none
 """
 
 from __future__ import annotations
@@ -84,35 +65,34 @@ _TRIED = 8
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each set of mesh axes whose devices repeat each other's work."""
-    for cost in context.costs:
-        step = cost.step
-        for repeated, found in grouped(_repeated(cost), lambda each: each[0]).items():
+    for cost, step in context.steps:
+        for repeated, found in grouped(_repeated(step), lambda each: each[0]).items():
             ops = [op for _, op in found]
             ways = math.prod(times for _, times in repeated)
-            if step and is_large_work(wasted_flops(ops, ways), step.flops):
+            if is_large_work(wasted_flops(ops, ways), step.flops):
                 yield _finding(cost, step, dict(repeated), ops)
 
 
-def _repeated(cost: Cost) -> Iterator[tuple[tuple[tuple[str, int], ...], StepOp]]:
+def _repeated(step: Step) -> Iterator[tuple[tuple[tuple[str, int], ...], StepOp]]:
     """Yield the products that are told of nowhere else, with what repeats them, and how often."""
-    gathers = told_gathers(cost)
+    gathers = told_gathers(step)
     told = {(op.at, each.cause.mesh_axis) for each in gathers for op in each.ops}
     weights = {(each.collective.carries.name, each.cause.mesh_axis) for each in gathers}
-    ops = cost.step.ops if cost.step else ()
+    ops = step.ops
     reads = (
         (op, operand.name, axis) for op in ops for operand in op.operands for _, axis in weights
     )
     told |= {(op.at, axis) for op, name, axis in reads if name and (name, axis) in weights}
-    told |= {(op.at, axis) for op in ops for axis in _asked_whole(cost, op)}
+    told |= {(op.at, axis) for op in ops for axis in _asked_whole(step, op)}
     for op in ops:
-        found = repeats(op, cost.plan.mesh)
+        found = repeats(op, step.mesh)
         if op.kind in _PRODUCTS and found and not any((op.at, axis) in told for axis in found):
             yield tuple(found.items()), op
 
 
-def _asked_whole(cost: Cost, op: StepOp) -> Iterator[str]:
+def _asked_whole(step: Step, op: StepOp) -> Iterator[str]:
     """Yield the mesh axes over which a constraint asks for the result of a product whole."""
-    for each in cost.step.collectives if cost.step else ():
+    for each in step.collectives:
         is_own = (each.place, moved(each).shape) == (op.place, op.result.shape)
         if each.forced_by is not None and is_own:
             yield from each.mesh_axes

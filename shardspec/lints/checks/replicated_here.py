@@ -16,15 +16,8 @@ Bad:
       attention/key: bf16[embed=16384 kv_heads=8 kv=128]
 
 Good:
-    shardspec: 1
-    targets:
-      small: {mesh: {data: 4, tensor: 8}}
-      large: {mesh: {data: 4, tensor: 16}}
-    rules:
-      - embed, kv -> none
-      - kv_heads -> tensor | data | none
-    arrays:
-      attention/key: bf16[embed=16384 kv_heads=8 kv=128]
+    -  - kv_heads -> tensor | none
+    +  - kv_heads -> tensor | data | none
 """
 
 from __future__ import annotations

@@ -17,15 +17,8 @@ Bad:
       embedding: bf16[vocab=32128 embed=4096]
 
 Good:
-    shardspec: 1
-    targets:
-      pod: {mesh: {data: 4, model: 2}}
-      laptop: {mesh: {data: 8}}
-    rules:
-      - embed -> none
-      - vocab -> model | data
-    arrays:
-      embedding: bf16[vocab=32128 embed=4096]
+    -  - vocab -> model
+    +  - vocab -> model | data
 """
 
 from __future__ import annotations

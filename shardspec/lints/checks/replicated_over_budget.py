@@ -17,17 +17,9 @@ Bad:
       relpos/embedding: bf16[buckets=2048 _=64]
 
 Good:
-    shardspec: 1
-    mesh: {data: 8}
-    coverage: {max_replicated_bytes: 2%}
-    replicate:
-      - {path: relpos/*, because: "every head reads all of it, and it is small"}
-    rules:
-      - embed -> data
-      - buckets -> none
-    arrays:
-      mlp/kernel: bf16[embed=4096 _=512]
-      relpos/embedding: bf16[buckets=2048 _=64]
+     coverage: {max_replicated_bytes: 2%}
+    +replicate:
+    +  - {path: relpos/*, because: "every head reads all of it, and it is small"}
 """
 
 from __future__ import annotations

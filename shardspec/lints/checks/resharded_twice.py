@@ -28,25 +28,8 @@ Bad:
       x: batch features
 
 Good:
-    # def step(params, x):
-    #     hidden = resolver.constrain(x @ params["wi"], "batch mlp")
-    #     return resolver.constrain(hidden @ params["wo"], activation="x")
-    shardspec: 1
-    hardware: tpu v5e 4x4
-    mesh: {data: 4, tensor: 4}
-    axes: {batch: 16384, features: 4096}
-    rules:
-      - batch -> data
-      - mlp -> tensor
-      - features -> none
-    params:
-      wi: features mlp
-      wo: mlp features
-    arrays:
-      wi: bf16[4096, 16384]
-      wo: bf16[16384, 4096]
-    activations:
-      x: batch features
+    -#     hidden = resolver.constrain(x @ params["wi"], "batch _")
+    +#     hidden = resolver.constrain(x @ params["wi"], "batch mlp")
 """
 
 from __future__ import annotations
@@ -57,7 +40,6 @@ from typing import NamedTuple
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.reshards import goes_straight, straight_bytes
 from shardspec.diagnostics import Diagnostic, codes, labels_at
-from shardspec.diagnostics.words import grouped
 from shardspec.ir.spec import PartitionSpec
 from shardspec.ir.step import Collective, Reshard, Step
 from shardspec.lints.context import Context
@@ -82,12 +64,13 @@ class _Detour(NamedTuple):
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each line of code at which an array is moved in vain."""
-    for cost in context.costs:
-        if cost.step is not None:
-            places = grouped(_detours(cost.step), lambda each: str(each.first[0].place))
-            for found in places.values():
-                if steps.is_large_traffic(sum(each.saved for each in found), cost.step):
-                    yield _finding(cost, cost.step, found)
+    for cost, step in context.steps:
+        for found in steps.large_groups(_detours(step), _place, lambda each: each.saved, step):
+            yield _finding(cost, found)
+
+
+def _place(each: _Detour) -> str:
+    return str(each.first[0].place)
 
 
 def _detours(step: Step) -> Iterator[_Detour]:
@@ -123,7 +106,7 @@ def _split_again(reshard: Reshard) -> PartitionSpec:
     )
 
 
-def _finding(cost: Cost, step: Step, found: Sequence[_Detour]) -> Diagnostic:
+def _finding(cost: Cost, found: Sequence[_Detour]) -> Diagnostic:
     reshard, parts, onward, last, _ = found[0]
     first = parts[0]
     then = f"made to lie otherwise again at {onward[0].place}" if onward else "split again"

@@ -20,16 +20,8 @@ Bad:
       query: batch _ heads kv
 
 Good:
-    shardspec: 1
-    mesh: {data: 2, model: 4}
-    rules:
-      - batch -> data
-      - heads -> model
-      - kv -> none
-    arrays:
-      attention/query: bf16[_=64 heads=8 _=64]
-    activations:
-      query: batch _ heads kv
+    -  - kv -> model
+    +  - kv -> none
 """
 
 from __future__ import annotations

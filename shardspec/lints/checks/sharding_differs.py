@@ -22,18 +22,9 @@ Bad:
       mlp/kernel: f32[512, 2048]
 
 Good:
-    # shardings = resolver.shardings(jax.eval_shape(init, rng))
-    # params = jax.jit(init, out_shardings=shardings)(rng)
-    # resolver.verify_placement(params)
-    shardspec: 1
-    mesh: {data: 2, model: 4}
-    rules:
-      - embed -> data
-      - mlp -> model
-    params:
-      mlp/kernel: embed mlp
-    arrays:
-      mlp/kernel: f32[512, 2048]
+    -# params = init(rng)                      all on the first device, uncommitted
+    +# shardings = resolver.shardings(jax.eval_shape(init, rng))
+    +# params = jax.jit(init, out_shardings=shardings)(rng)
 """
 
 from __future__ import annotations

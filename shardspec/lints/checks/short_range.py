@@ -17,14 +17,8 @@ Bad:
       "layers_{0..3}/wo": bf16[mlp=128 embed=64]
 
 Good:
-    shardspec: 1
-    mesh: {tensor: 4}
-    rules:
-      - embed -> none
-      - mlp -> tensor
-    arrays:
-      "layers_{0..31}/wi": bf16[embed=64 mlp=128]
-      "layers_{0..31}/wo": bf16[mlp=128 embed=64]
+    -  "layers_{0..3}/wo": bf16[mlp=128 embed=64]
+    +  "layers_{0..31}/wo": bf16[mlp=128 embed=64]
 """
 
 from __future__ import annotations

@@ -18,16 +18,8 @@ Bad:
       "encoder/layer_{0..23}/mlp/kernel": bf16[_=64 mlp=128]
 
 Good:
-    shardspec: 1
-    mesh: {tensor: 4}
-    rules:
-      - mlp -> tensor
-      - embed -> none
-    overrides:
-      - match: 'encoder/layer_\d+/mlp/kernel'
-        axes: embed mlp
-    arrays:
-      "encoder/layer_{0..23}/mlp/kernel": bf16[_=64 mlp=128]
+    -  - match: 'encoder/layer_\d/mlp/kernel'
+    +  - match: 'encoder/layer_\d+/mlp/kernel'
 """
 
 from __future__ import annotations

@@ -17,16 +17,8 @@ Bad:
       mlp/wi/kernel: bf16[64, 128]
 
 Good:
-    shardspec: 1
-    mesh: {tensor: 4}
-    axes: {embed: 64, mlp: 128}
-    rules:
-      - embed -> none
-      - mlp -> tensor
-    params:
-      "**/wi/kernel": embed mlp
-    arrays:
-      mlp/wi/kernel: bf16[64, 128]
+    -  "**/wi/kernel": mlp embed
+    +  "**/wi/kernel": embed mlp
 """
 
 from __future__ import annotations

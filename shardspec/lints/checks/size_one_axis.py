@@ -14,12 +14,8 @@ Bad:
       mlp/wi/kernel: bf16[_=64 mlp=128]
 
 Good:
-    shardspec: 1
-    mesh: {data: 4, model: 2}
-    rules:
-      - mlp -> model | data
-    arrays:
-      mlp/wi/kernel: bf16[_=64 mlp=128]
+    -mesh: {data: 8, model: 1}
+    +mesh: {data: 4, model: 2}
 """
 
 from __future__ import annotations

@@ -16,14 +16,8 @@ Bad:
       encoder/kernel: bf16[64, 128]
 
 Good:
-    shardspec: 1
-    mesh: {tensor: 4}
-    rules:
-      - mlp -> tensor
-    params:
-      're:encoder/.*kernel': _ mlp
-    arrays:
-      encoder/kernel: bf16[64, 128]
+    -  're:(?!decoder).*/kernel': _ mlp
+    +  're:encoder/.*kernel': _ mlp
 """
 
 from __future__ import annotations

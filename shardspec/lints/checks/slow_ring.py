@@ -16,14 +16,8 @@ Bad:
       hidden: batch mlp
 
 Good:
-    shardspec: 1
-    hardware: tpu v4 4x8x8
-    mesh: {data: rest, model: submesh 4x2x2x1}
-    rules:
-      - batch -> data
-      - mlp -> model
-    activations:
-      hidden: batch mlp
+    -mesh: {data: rest, model: submesh 2x2x4x1}
+    +mesh: {data: rest, model: submesh 4x2x2x1}
 """
 
 from __future__ import annotations

@@ -19,17 +19,8 @@ Bad:
       lm_head: bf16[embed=1608 vocab=50257]
 
 Good:
-    shardspec: 1
-    axes: {batch: 512}
-    mesh: {data: 16}
-    rules:
-      - batch -> data
-      - vocab, embed -> none
-    state: {optimizer: zero1}
-    replicate: [{path: "**", because: data parallel}]
-    arrays:
-      embedding: bf16[vocab=50257 embed=1600]
-      lm_head: bf16[embed=1600 vocab=50257]
+    -  lm_head: bf16[embed=1608 vocab=50257]
+    +  lm_head: bf16[embed=1600 vocab=50257]
 """
 
 from __future__ import annotations

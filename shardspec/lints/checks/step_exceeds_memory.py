@@ -28,25 +28,8 @@ Bad:
       x: batch features
 
 Good:
-    # def loss(params, x):
-    #     def layer(x, w):
-    #         return resolver.constrain(jnp.tanh(x @ w), activation="x"), None
-    #     return jnp.sum(jax.lax.scan(layer, x, params["w"])[0])
-    # step = jax.grad(loss)
-    shardspec: 1
-    hardware: tpu v5e 2x4
-    mesh: {fsdp: 8}
-    axes: {batch: 65536, features: 4096}
-    rules:
-      - batch -> fsdp
-      - embed -> fsdp
-      - features, layers -> none
-    params:
-      w: layers embed features
-    arrays:
-      w: bf16[64, 4096, 4096]
-    activations:
-      x: batch features
+    -axes: {batch: 262144, features: 4096}
+    +axes: {batch: 65536, features: 4096}
 """
 
 from __future__ import annotations
@@ -66,8 +49,8 @@ _SHOWN = 5
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each target whose devices have too little memory for the step."""
-    for cost in context.costs:
-        if cost.step and cost.memory.fits is False and memory(cost.plan).fits:
+    for cost, _ in context.steps:
+        if cost.memory.fits is False and memory(cost.plan).fits:
             yield _finding(cost)
 
 

@@ -15,13 +15,8 @@ Bad:
       mlp/kernel: bf16[_=64 mlp=96]
 
 Good:
-    shardspec: 1
-    hardware: tpu v4 4x4x8
-    mesh: {data: rest, model: submesh 2x2x2x1}
-    rules:
-      - mlp -> model
-    arrays:
-      mlp/kernel: bf16[_=64 mlp=96]
+    -mesh: {data: rest, model: submesh 3x2x2x1}
+    +mesh: {data: rest, model: submesh 2x2x2x1}
 """
 
 from __future__ import annotations

@@ -38,27 +38,8 @@ Bad:
       x: batch embed
 
 Good:
-    # def step(params, x):
-    #     def local(w, x):
-    #         total = jax.lax.psum(jnp.sum(jnp.tanh(x @ w), 0), "data")
-    #         return w - total
-    #     P = jax.sharding.PartitionSpec
-    #     specs = P(), P("data")
-    #     update = jax.shard_map(local, mesh=resolver.mesh, in_specs=specs, out_specs=P())
-    #     return {"w": update(params["w"], x)}
-    shardspec: 1
-    hardware: tpu v5e 4x4
-    mesh: {data: 16}
-    axes: {batch: 4096, embed: 1024}
-    rules:
-      - batch -> data
-      - embed, features -> none
-    params:
-      w: embed features
-    arrays:
-      w: bf16[1024, 1024]
-    activations:
-      x: batch embed
+    -#         return w - jax.lax.psum(total, "data")
+    +#         return w - total
 """
 
 from __future__ import annotations
@@ -76,9 +57,8 @@ _SHOWN = 5
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each line that sums over a mesh axis what is summed already."""
-    for cost in context.costs:
-        sums = cost.step.wrong_sums if cost.step else ()
-        again = [each for each in sums if each.fault != "missing"]
+    for cost, step in context.steps:
+        again = [each for each in step.wrong_sums if each.fault != "missing"]
         for found in grouped(again, lambda e: (e.fault, e.mesh_axis, e.second)).values():
             yield _finding(cost, found)
 

@@ -17,15 +17,8 @@ Bad:
       partial: {spec: "(data, none) unreduced model"}
 
 Good:
-    shardspec: 1
-    mesh: {data: 2 explicit, model: 4 explicit}
-    rules:
-      - embed -> data
-      - mlp -> model
-    arrays:
-      mlp/wi: f32[embed=64 mlp=128]
-    activations:
-      partial: {spec: "(data, none) unreduced model"}
+    -mesh: {data: 2, model: 4}
+    +mesh: {data: 2 explicit, model: 4 explicit}
 """
 
 from __future__ import annotations

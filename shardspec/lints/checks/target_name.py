@@ -16,14 +16,8 @@ Bad:
       hidden: batch mlp
 
 Good:
-    shardspec: 1
-    targets:
-      v5e-64: {hardware: tpu v5e 8x8, mesh: {data: rest, model: 4}}
-    rules:
-      - batch -> data
-      - mlp -> model
-    activations:
-      hidden: batch mlp
+    -  v5e-64: {hardware: tpu v5e 4x8, mesh: {data: rest, model: 4}}
+    +  v5e-64: {hardware: tpu v5e 8x8, mesh: {data: rest, model: 4}}
 """
 
 from __future__ import annotations

@@ -24,16 +24,8 @@ Bad:
       mlp/wi/kernel: bf16[embed=1024 mlp=4096]
 
 Good:
-    shardspec: 1
-    hardware: 2 * h100
-    mesh: {data: 2 @ dcn, tensor: 8}
-    axes: {batch: 64}
-    rules:
-      - batch -> data
-      - embed -> none
-      - mlp -> tensor
-    arrays:
-      mlp/wi/kernel: bf16[embed=1024 mlp=4096]
+    -mesh: {tensor: 2 @ dcn, data: 8}
+    +mesh: {data: 2 @ dcn, tensor: 8}
 """
 
 from __future__ import annotations

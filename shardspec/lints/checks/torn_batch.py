@@ -26,23 +26,8 @@ Bad:
     lints: {pinned-large: allow}
 
 Good:
-    # def step(params, x):
-    #     x = resolver.constrain(x.reshape(8192, 8, 4096).swapaxes(0, 1), "_ batch _")
-    #     return jax.lax.map(lambda x: jnp.tanh(x @ params["w"]), x)
-    shardspec: 1
-    hardware: tpu v5e 4x4
-    mesh: {data: 16}
-    axes: {batch: 65536, features: 4096}
-    rules:
-      - batch -> data
-      - embed, features -> none
-    params:
-      w: embed features
-    arrays:
-      w: bf16[4096, 4096]
-    activations:
-      x: batch features
-    lints: {pinned-large: allow}
+    -#     x = resolver.constrain(x.reshape(8, 8192, 4096), "_ batch _")
+    +#     x = resolver.constrain(x.reshape(8192, 8, 4096).swapaxes(0, 1), "_ batch _")
 """
 
 from __future__ import annotations
@@ -59,15 +44,14 @@ from shardspec.lints.evidence import steps
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each line that cuts a sharded batch."""
-    for cost in context.costs:
-        step = cost.step
-        by_place = grouped(_torn(step), lambda pair: str(pair[0].place)) if step else {}
+    for cost, step in context.steps:
+        by_place = grouped(_torn(step), lambda pair: str(pair[0].place))
         for pairs in by_place.values():
             tear, first = pairs[0]
             found = [each for _, each in pairs]
-            if len(by_place) == 1 and step:
+            if len(by_place) == 1:
                 found += _in_parts(step, first)
-            if step and steps.is_large_traffic(sum(each.wire_bytes for each in found), step):
+            if steps.is_large_traffic(sum(each.wire_bytes for each in found), step):
                 yield _finding(cost, tear, found)
 
 

@@ -23,14 +23,8 @@ Bad:
       moe/wi: bf16[expert=8 embed=1024 mlp=65536]
 
 Good:
-    shardspec: 1
-    mesh: {fsdp: 8, expert: 4}
-    rules:
-      - expert -> expert
-      - embed -> (fsdp, expert) | fsdp
-      - mlp -> none
-    arrays:
-      moe/wi: bf16[expert=8 embed=1024 mlp=65536]
+    -  - embed -> (fsdp, expert)
+    +  - embed -> (fsdp, expert) | fsdp
 """
 
 from __future__ import annotations

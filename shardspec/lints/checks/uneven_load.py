@@ -16,14 +16,8 @@ Bad:
       mlp/kernel: bf16[_=4096 mlp=9]
 
 Good:
-    shardspec: 1
-    mesh: {tensor: 8}
-    policy: {indivisible: keep}
-    lints: {indivisible: allow}
-    rules:
-      - mlp -> tensor
-    arrays:
-      mlp/kernel: bf16[_=4096 mlp=1023]
+    -  mlp/kernel: bf16[_=4096 mlp=9]
+    +  mlp/kernel: bf16[_=4096 mlp=1023]
 """
 
 from __future__ import annotations

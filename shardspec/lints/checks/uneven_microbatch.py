@@ -23,20 +23,8 @@ Bad:
         - hidden, "**/down" -> residual
 
 Good:
-    shardspec: 1
-    axes: {batch: 64, embed: 1024, mlp: 4096}
-    mesh: {fsdp: 16}
-    rules: [batch -> fsdp, embed -> fsdp, mlp -> none]
-    params: {"**/up": embed mlp, "**/down": mlp embed}
-    arrays:
-      "layers_{0..3}/up": bf16[1024, 4096]
-      "layers_{0..3}/down": bf16[4096, 1024]
-    activations: {residual: batch embed, hidden: batch mlp}
-    step:
-      microbatches: 4
-      program:
-        - residual, "**/up" -> hidden
-        - hidden, "**/down" -> residual
+    -  microbatches: 8
+    +  microbatches: 4
 """
 
 from __future__ import annotations

@@ -16,14 +16,8 @@ Bad:
       mlp/wo/kernel: bf16[mlp=128 embd=64]
 
 Good:
-    shardspec: 1
-    mesh: {fsdp: 2, tensor: 4}
-    rules:
-      - embed -> fsdp
-      - mlp -> tensor
-    arrays:
-      mlp/wi/kernel: bf16[embed=64 mlp=128]
-      mlp/wo/kernel: bf16[mlp=128 embed=64]
+    -  mlp/wo/kernel: bf16[mlp=128 embd=64]
+    +  mlp/wo/kernel: bf16[mlp=128 embed=64]
 """
 
 from __future__ import annotations

@@ -20,16 +20,8 @@ Bad:
       mlp/wi/bias: bf16[128]
 
 Good:
-    shardspec: 1
-    mesh: {tensor: 4}
-    rules:
-      - mlp -> tensor
-    params:
-      "**/wi/kernel": _ mlp
-      "**/wi/bias": mlp
-    arrays:
-      mlp/wi/kernel: bf16[64, 128]
-      mlp/wi/bias: bf16[128]
+       "**/wi/kernel": _ mlp
+    +  "**/wi/bias": mlp
 """
 
 from __future__ import annotations

@@ -15,17 +15,9 @@ Bad:
       mlp/scale: bf16[8]
 
 Good:
-    shardspec: 1
-    mesh: {tensor: 4}
-    rules:
-      - mlp -> tensor
-    params:
-      "**/wi/kernel": _ mlp
-    replicate:
-      - {path: "**/scale", because: small}
-    arrays:
-      mlp/wi/kernel: bf16[64, 128]
-      mlp/scale: bf16[8]
+       "**/wi/kernel": _ mlp
+    +replicate:
+    +  - {path: "**/scale", because: small}
 """
 
 from __future__ import annotations

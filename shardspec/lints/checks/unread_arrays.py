@@ -27,20 +27,8 @@ Bad:
         - residual[batch length embed], "wi" -> hidden[batch length mlp]
 
 Good:
-    shardspec: 1
-    mesh: {data: 8}
-    axes: {batch: 64, length: 128, embed: 256, mlp: 1024}
-    rules:
-      - batch, embed -> data
-      - length, mlp -> none
-    params:
-      "*": embed mlp
-    arrays:
-      wi: f32[256, 1024]
-      widen: f32[256, 1024]
-    step:
-      program:
-        - residual[batch length embed], "{wi,widen}" -> hidden[batch length mlp]
+    -    - residual[batch length embed], "wi" -> hidden[batch length mlp]
+    +    - residual[batch length embed], "{wi,widen}" -> hidden[batch length mlp]
 """
 
 from __future__ import annotations

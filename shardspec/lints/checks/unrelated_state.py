@@ -17,17 +17,10 @@ Bad:
       kernel: bf16[embed=4096 mlp=16384]
 
 Good:
-    # state: {"statistics": f32[16384, 16384]} of `kernel`
-    shardspec: 1
-    mesh: {data: 4, model: 2}
-    rules:
-      - embed -> data
-      - mlp -> model
-    arrays:
-      kernel: bf16[embed=4096 mlp=16384]
-      statistics/kernel: f32[16384, 16384]
-    overrides:
-      - {path: "statistics/**", spec: "((data, model), none)", because: of no axis}
+       kernel: bf16[embed=4096 mlp=16384]
+    +  statistics/kernel: f32[16384, 16384]
+    +overrides:
+    +  - {path: "statistics/**", spec: "((data, model), none)", because: of no axis}
 """
 
 from __future__ import annotations

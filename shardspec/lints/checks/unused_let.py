@@ -14,14 +14,8 @@ Bad:
       mlp/kernel: bf16[embed=64 mlp=128]
 
 Good:
-    shardspec: 1
-    let: {tp: 4}
-    mesh: {data: 2, tensor: tp}
-    rules:
-      - mlp -> tensor
-      - embed -> data
-    arrays:
-      mlp/kernel: bf16[embed=64 mlp=128]
+    -mesh: {data: 2, tensor: 4}
+    +mesh: {data: 2, tensor: tp}
 """
 
 from __future__ import annotations

@@ -19,15 +19,8 @@ Bad:
       mlp/wi/kernel: bf16[embed=1024 mlp=4096]
 
 Good:
-    shardspec: 1
-    mesh: {data: 4, model: 8}
-    axes: {batch: 64}
-    rules:
-      - batch -> data
-      - embed -> data
-      - mlp -> model
-    arrays:
-      mlp/wi/kernel: bf16[embed=1024 mlp=4096]
+    -  - mlp -> none
+    +  - mlp -> model
 """
 
 from __future__ import annotations
@@ -75,7 +68,7 @@ def _meant_for_others(plan: ShardingPlan) -> set[str]:
 
 def _in_steps(context: Context, plan: ShardingPlan) -> set[str]:
     """Return the mesh axes that arguments or operations of the target's step are split over."""
-    steps = [cost.step for cost in context.costs if cost.target == plan.target and cost.step]
+    steps = [step for cost, step in context.steps if cost.target == plan.target]
     arrays = [each.array.split for step in steps for each in step.arguments]
     named = [each.mesh_axes for each in arrays] + [op.mesh_axes for s in steps for op in s.ops]
     return set(chain.from_iterable(named))

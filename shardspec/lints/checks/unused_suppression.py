@@ -14,12 +14,8 @@ Bad:
       mlp/kernel: bf16[_=64 mlp=128]
 
 Good:
-    shardspec: 1
-    mesh: {tensor: 4}
-    rules:
-      - mlp -> tenosr  # shardspec: ignore[unknown-mesh-axis] the next cluster has it
-    arrays:
-      mlp/kernel: bf16[_=64 mlp=128]
+    -  - mlp -> tensor  # shardspec: ignore[unknown-mesh-axis] the next cluster has it
+    +  - mlp -> tenosr  # shardspec: ignore[unknown-mesh-axis] the next cluster has it
 """
 
 from __future__ import annotations

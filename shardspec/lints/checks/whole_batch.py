@@ -20,14 +20,9 @@ Bad:
       residual: batch _ embed
 
 Good:
-    shardspec: 1
-    mesh: {fsdp: 8}
-    rules:
-      - batch -> fsdp
-      - embed -> fsdp
-    activations:
-      tokens: batch _
-      residual: batch _ embed
+     rules:
+    +  - batch -> fsdp
+    -  - batch -> fsdp
 """
 
 from __future__ import annotations

@@ -49,11 +49,8 @@ class IdleGather(NamedTuple):
         return each.carries.kind == "weight" and self.cause.attempt is not None and is_own
 
 
-def idle_gathers(cost: Cost) -> Iterator[IdleGather]:
+def idle_gathers(step: steps.Step) -> Iterator[IdleGather]:
     """Yield every gather of a step whose readers all do the same work on what is gathered."""
-    step = cost.step
-    if step is None:
-        return
     ops = {op.at: op for op in step.ops}
     for each in step.collectives:
         reshard = each.reshard
@@ -66,11 +63,11 @@ def idle_gathers(cost: Cost) -> Iterator[IdleGather]:
                 yield IdleGather(each, cause, readers, saved_bytes(each, axis, step.mesh))
 
 
-def told_gathers(cost: Cost) -> tuple[IdleGather, ...]:
+def told_gathers(step: steps.Step) -> tuple[IdleGather, ...]:
     """Return those that SHD504 and SHD505 tell of."""
     return tuple(
         each
-        for each in idle_gathers(cost)
+        for each in idle_gathers(step)
         if each.is_weight or each.collective.forced_by is not None
     )
 
@@ -128,6 +125,18 @@ def wasted_flops(ops: Iterable[steps.StepOp], ways: int) -> float:
 def is_large_traffic(size: int, step: steps.Step) -> bool:
     """Say whether so many bytes are large of what a device sends in a step."""
     return is_large(size, sum(step.wire_bytes.values()))
+
+
+def large_groups(
+    found: Iterable[Found],
+    key: Callable[[Found], object],
+    size: Callable[[Found], int],
+    step: steps.Step,
+) -> Iterator[list[Found]]:
+    """Yield what has one key in common, where its bytes are large of what a device sends."""
+    for alike in grouped(found, key).values():
+        if is_large_traffic(sum(map(size, alike)), step):
+            yield alike
 
 
 def reshards(step: steps.Step) -> Iterator[tuple[steps.Reshard, tuple[steps.Collective, ...]]]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.jax_backend.numbers.compare import Result, difference, differences, ratio_of
+from shardspec.jax_backend.numbers.runs import Result, difference, differences, ratio_of
 
 VALUES = np.random.default_rng(1).standard_normal((16, 8)).astype("float32")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from shardspec.ir.step import Place
-from shardspec.jax_backend.step.places import Located, joined, located
+from shardspec.jax_backend.step.graph import Located, joined, located
 
 HERE = os.path.abspath("tests/models/steps.py")
 FLAX = os.path.join("lib", "python3.11", "site-packages", "flax", "linen", "linear.py")

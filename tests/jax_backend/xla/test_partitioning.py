@@ -18,7 +18,7 @@ from shardspec.jax_backend.xla import compiling, partitioning
 from shardspec.jax_backend.xla.cache import Compiled
 from shardspec.jax_backend.xla.child import partitioned_text
 from shardspec.jax_backend.xla.compiling import Compiling
-from shardspec.jax_backend.xla.partitioning import Partitioning, partitioned
+from shardspec.jax_backend.xla.partitioning import BRIEFLY, Partitioning
 
 PROGRAM = "HloModule m\n\n%add (a: f32[]) -> f32[] {\n}\n\nENTRY %m () -> f32[] {\n}\n\n"
 #: What a script begins with that stands in place of the child.
@@ -49,6 +49,13 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def environment() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
+
+
+def partitioned(module: bytes, devices: int, how: Compiling = BRIEFLY) -> Compiled | Diagnostic:
+    """Return the program of one device, or why there is none."""
+    with Partitioning(devices, how) as partitioning:
+        partitioning.give(module)
+        return partitioning.result()
 
 
 def module_of(devices: int, function: Callable[..., Any] | None = None) -> bytes:

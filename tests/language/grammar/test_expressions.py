@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shardspec import assets
 from shardspec.ir.spec import Factors, Side
 from shardspec.language.grammar import expressions, parser, print_expressions
-from shardspec.language.grammar.bounds import Bound, parse_bound, print_bound
+from shardspec.language.grammar.expressions import Bound, parse_bound, print_bound
 from shardspec.language.grammar.refusals import NO_LETS
 from shardspec.language.grammar.syntax import (
     AnyChar,
