@@ -637,8 +637,14 @@ def _arrays(
 
     params: list[Param] = []
     sized = frozenset(name for name, size in sizes.items() if size is not None)
+    sound: dict[str, Param] = {}
     for decl in decls:
-        template = _param(decl, sizes, sized, diagnostics)
+        template = sound.get(decl.written.text)  # layers say the same, over and over
+        if template is None:
+            before = len(diagnostics)
+            template = _param(decl, sizes, sized, diagnostics)
+            if template is not None and len(diagnostics) == before:
+                sound[decl.written.text] = template
         paths = expand(decl.path.text)
         if isinstance(paths, SyntaxFault):
             diagnostics.append(paths.diagnostic(decl.path))
@@ -647,7 +653,7 @@ def _arrays(
             help = f"`arrays` may list {MOST_ARRAYS:,}; a model of more belongs in a manifest"
             diagnostics.append(point(codes.SYNTAX, message, decl.path.span, help=help))
         elif template is not None:
-            each = (template.shape, template.dtype, template.logical_axes, template.span)
+            each = (template.shape, template.dtype, template.logical_axes, decl.path.span)
             params += [Param(path, *each, decl.is_cache) for path in paths]
     return params
 

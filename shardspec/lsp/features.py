@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
 
 from lsprotocol import types
+from pygls import uris
 from pygls.exceptions import JsonRpcException
 
 from shardspec.language.formatting import formatted
-from shardspec.lsp import completion, findings, hints, navigation, outline, tokens
+from shardspec.lsp import (
+    completion,
+    findings,
+    hints,
+    lenses,
+    navigation,
+    outline,
+    renaming,
+    tokens,
+)
+from shardspec.lsp.family import Family, references
 from shardspec.lsp.hover import hover as hovered
+from shardspec.lsp.project import Project
 from shardspec.lsp.server import SpecServer, watch_files
 from shardspec.lsp.snapshot import Snapshot
 
-T = TypeVar("T")
 _REQUEST_FAILED = -32803
 
 
@@ -24,7 +37,9 @@ def made() -> SpecServer:
     _follow_texts(server)
     for feature, answer, *options in _ANSWERS:
         _answer_with(answer, server, feature, *options)
-    _rename(server)
+    for feature, through, *options in _OF_FAMILIES:
+        _answer_with_family(through, server, feature, *options)
+    _through_names(server)
     _decorate(server)
     return server
 
@@ -65,7 +80,9 @@ Answer: TypeAlias = Callable[[SpecServer, Snapshot, Any], object]
 def _answer_with(answer: Answer, server: SpecServer, feature: str, *options: Any) -> None:
     @server.feature(feature, *options)
     async def asked(params: Any) -> object:
-        return await _or_refusal(server, params, lambda snapshot: answer(server, snapshot, params))
+        with _refusing():
+            uri = params.text_document.uri
+            return await server.ask(uri, lambda snapshot: answer(server, snapshot, params))
 
 
 def _of_text(answer: Callable[[Snapshot], object]) -> Answer:
@@ -76,11 +93,12 @@ def _at_place(answer: Callable[[Snapshot, int], object]) -> Answer:
     return lambda server, snapshot, params: answer(snapshot, snapshot.lines.offset(params.position))
 
 
-def _actions(server: SpecServer, snapshot: Snapshot, params: Any) -> object:
-    only = params.context.only
+def _actions(family: Family, params: Any) -> object:
+    snapshot, only = family.own, params.context.only
     found = []
     if _is_asked(types.CodeActionKind.QuickFix, only):
-        found += findings.actions(snapshot, *snapshot.lines.offsets(params.range))
+        offsets = snapshot.lines.offsets(params.range)
+        found += findings.actions(snapshot, *offsets, family.tops)
     if only and _is_asked(types.CodeActionKind.SourceFixAll, only):
         found += filter(None, [findings.fix_all(snapshot)])
     return found
@@ -98,14 +116,16 @@ def _word(kind: types.CodeActionKind | str) -> str:
 
 def _formatted(snapshot: Snapshot) -> list[types.TextEdit] | None:
     text, _ = formatted(snapshot.source)
-    return None if text is None else snapshot.lines.edits_to(text)
+    if text is None or not findings.parses_as_well(snapshot.source, text):
+        return None
+    return snapshot.lines.edits_to(text)
 
 
 _TRIGGERS = [" ", "/", "[", "(", ",", ">", "|", ":", '"']
 
 
-def _hover(snapshot: Snapshot, offset: int) -> types.Hover | None:
-    text = hovered(snapshot, offset)
+def _hover(family: Family, offset: int) -> types.Hover | None:
+    text = hovered(family.own, offset, family.tops)
     markup = types.MarkupContent(types.MarkupKind.Markdown, text or "")
     return types.Hover(markup) if text else None
 
@@ -113,11 +133,6 @@ def _hover(snapshot: Snapshot, offset: int) -> types.Hover | None:
 def _completed(server: SpecServer, snapshot: Snapshot, params: Any) -> object:
     known = server.last_spec(params.text_document.uri)
     return completion.completions(snapshot, known, snapshot.lines.offset(params.position))
-
-
-def _references(server: SpecServer, snapshot: Snapshot, params: Any) -> object:
-    offset = snapshot.lines.offset(params.position)
-    return navigation.references(snapshot, offset, with_stated=params.context.include_declaration)
 
 
 def _hints(server: SpecServer, snapshot: Snapshot, params: Any) -> object:
@@ -129,38 +144,89 @@ _KINDS = [types.CodeActionKind.QuickFix, types.CodeActionKind.SourceFixAll]
 _ACTIONS = types.CodeActionOptions(code_action_kinds=_KINDS)
 _COMPLETIONS = types.CompletionOptions(trigger_characters=_TRIGGERS, resolve_provider=True)
 _ANSWERS: tuple[tuple[Any, ...], ...] = (
-    (types.TEXT_DOCUMENT_CODE_ACTION, _actions, _ACTIONS),
     (types.TEXT_DOCUMENT_FORMATTING, _of_text(_formatted)),
     (types.TEXT_DOCUMENT_DOCUMENT_SYMBOL, _of_text(outline.symbols)),
     (types.TEXT_DOCUMENT_FOLDING_RANGE, _of_text(outline.folds)),
-    (types.TEXT_DOCUMENT_HOVER, _at_place(_hover)),
     (types.TEXT_DOCUMENT_COMPLETION, _completed, _COMPLETIONS),
     (types.TEXT_DOCUMENT_DEFINITION, _at_place(navigation.definitions)),
-    (types.TEXT_DOCUMENT_REFERENCES, _references),
     (types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT, _at_place(navigation.own_references)),
-    (types.TEXT_DOCUMENT_PREPARE_RENAME, _at_place(navigation.renamed_range)),
+    (types.TEXT_DOCUMENT_PREPARE_RENAME, _at_place(renaming.renamed_range)),
     (types.TEXT_DOCUMENT_INLAY_HINT, _hints),
     (types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, _of_text(tokens.tokens), tokens.LEGEND),
 )
 
 
-def _rename(server: SpecServer) -> None:
+_OF_FAMILIES: tuple[tuple[Any, ...], ...] = (
+    (types.TEXT_DOCUMENT_CODE_ACTION, _actions, _ACTIONS),
+    (types.TEXT_DOCUMENT_HOVER, lambda family, params: _hover(family, _offset(family, params))),
+    (types.TEXT_DOCUMENT_CODE_LENS, lambda family, params: lenses.lenses(family)),
+)
+
+
+def _offset(family: Family, params: Any) -> int:
+    return family.own.lines.offset(params.position)
+
+
+def _answer_with_family(
+    answer: Callable[[Family, Any], object], server: SpecServer, feature: str, *options: Any
+) -> None:
+    """Answer through all specs that a text is part of."""
+
+    @server.feature(feature, *options)
+    async def asked(params: Any) -> object:
+        uri = params.text_document.uri
+        if await server.current(uri) is None:
+            return None
+        family = await server.family(uri)
+        return await server.answered(uri, family.own, lambda: answer(family, params))
+
+
+def _through_names(server: SpecServer) -> None:
+    """Answer through all specs and all code that share a name."""
+
+    async def family_of(params: Any) -> Family:
+        return await server.family(
+            params.text_document.uri, lambda own: own.lines.offset(params.position)
+        )
+
+    @server.feature(types.TEXT_DOCUMENT_REFERENCES)
+    async def referred(params: types.ReferenceParams) -> list[types.Location] | None:
+        uri = params.text_document.uri
+        if await server.current(uri) is None:
+            return None
+        family = await family_of(params)
+        with_stated = params.context.include_declaration
+
+        def answer() -> list[types.Location]:
+            return references(family, _offset(family, params), with_stated=with_stated)
+
+        return await server.answered(uri, family.own, answer)
+
     @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
     async def rename(params: types.RenameParams) -> types.WorkspaceEdit | None:
-        children = await server.children(params.text_document.uri)
+        uri = params.text_document.uri
+        if await server.current(uri) is None:
+            return None
+        family = await family_of(params)
 
-        def answer(snapshot: Snapshot) -> types.WorkspaceEdit:
-            offset = snapshot.lines.offset(params.position)
-            return navigation.renamed_everywhere(snapshot, children, offset, params.new_name)
+        def answer() -> types.WorkspaceEdit:
+            return renaming.renamed(family, _offset(family, params), params.new_name)
 
-        return await _or_refusal(server, params, answer)
+        with _refusing():
+            edit = await server.answered(uri, family.own, answer)
+        unseen = renaming.unseen(family)
+        if unseen is not None:
+            warning = types.MessageType.Warning
+            server.window_show_message(types.ShowMessageParams(warning, unseen))
+        return edit
 
 
-async def _or_refusal(server: SpecServer, params: Any, answer: Callable[[Snapshot], T]) -> T | None:
-    """Return an answer; a refusal is told to the person who asked."""
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Tell a refusal to the person who asked."""
     try:
-        return await server.ask(params.text_document.uri, answer)
-    except navigation.RefusedError as refused:
+        yield
+    except renaming.RefusedError as refused:
         raise JsonRpcException(str(refused), _REQUEST_FAILED) from None
 
 
@@ -168,6 +234,10 @@ def _decorate(server: SpecServer) -> None:
     @server.feature(types.INITIALIZE)
     def initialize(params: types.InitializeParams) -> None:
         server.settings = _settings(params.initialization_options)
+        named = [each.uri for each in params.workspace_folders or ()] or [params.root_uri or ""]
+        folders = [uris.to_fs_path(uri) for uri in named if uri.startswith("file:")]
+        too_wide = {os.path.expanduser("~"), os.path.abspath(os.sep)}
+        server.project = Project(each for each in folders if each and each not in too_wide)
 
     @server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)
     def configured(params: types.DidChangeConfigurationParams) -> None:

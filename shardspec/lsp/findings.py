@@ -1,18 +1,28 @@
 """Findings as an editor shows them, and their fixes as it offers them.
 
-A finding in a file that the spec pulls in stands where it is pulled in, and leads to the file. A
-fix that is sure is preferred; any other says that it may not be what is meant.
+A finding stands in the file at fault. One in a file that comes with shardspec, or lies outside the
+project, stands where that file is pulled in, and leads there. A fix that is sure is preferred; any
+other says that it may not be what is meant. An edit after which a file could not be parsed is not
+offered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import attrs
 from lsprotocol import types
 
 from shardspec import fixing, pipeline
-from shardspec.diagnostics import Diagnostic, Edit, Fix, Severity, Span
+from shardspec.diagnostics import Diagnostic, Edit, Fix, Severity, SourceFile, Span
+from shardspec.diagnostics.diagnostic import apply
+from shardspec.diagnostics.words import by_key, counted, listed
+from shardspec.language import loader
 from shardspec.language.files import real_path
+from shardspec.language.reading import is_dsl
+from shardspec.lsp.python_calls import calls
 from shardspec.lsp.snapshot import Snapshot
 
 SOURCE = "shardspec"
@@ -25,18 +35,44 @@ _SEVERITIES = {
 MOST_SHOWN = 500
 
 
-def diagnostics(snapshot: Snapshot) -> list[types.Diagnostic]:
-    """Return all findings of a spec, those in files that it pulls in too."""
-    return [_diagnostic(found, snapshot) for found in snapshot.found[:MOST_SHOWN]]
+def diagnostics(snapshot: Snapshot) -> dict[str, list[types.Diagnostic]]:
+    """Return all findings of a spec by the real path of the file at fault, its own among them."""
+    own = real_path(snapshot.path)
+    placed = ((snapshot.place_of(each), each) for each in snapshot.found[:MOST_SHOWN])
+    pairs = ((real_path(span.source.name), _diagnostic(each, snapshot)) for span, each in placed)
+    return {own: [], **by_key(pairs)}
+
+
+def merged(told: Mapping[str, Iterable[types.Diagnostic]], file: str) -> list[types.Diagnostic]:
+    """Return what several specs find in one file, what they agree on once, and for which it is.
+
+    Args:
+      told: by the path of the spec.
+    """
+    said = by_key(
+        ((each.code, each.message.partition("\n")[0], repr(each.range)), (spec, each))
+        for spec, found in told.items()
+        for each in found
+    )
+    return [_for_specs([spec for spec, _ in group], group[0][1], file) for group in said.values()]
+
+
+def _for_specs(specs: Sequence[str], found: types.Diagnostic, file: str) -> types.Diagnostic:
+    if file in specs:
+        return found
+    folder = os.path.dirname(file)
+    shown = listed((os.path.relpath(each, folder) for each in specs), limit=6)
+    return attrs.evolve(
+        found, message=f"{found.message}\nfor {counted(len(specs), 'spec')}: {shown}"
+    )
 
 
 def _diagnostic(found: Diagnostic, snapshot: Snapshot) -> types.Diagnostic:
-    label = found.primary
-    place = None if label is None else snapshot.own_place(label.span)
+    place = snapshot.place_of(found)
     remarks = [found.message, *(f"note: {note}" for note in found.notes)]
     remarks += [f"help: {found.help}"] if found.help else []
     return types.Diagnostic(
-        range=snapshot.lines.range_of(place or snapshot.source.whole),
+        range=snapshot.lines_of(place.source).range_of(place),
         message=snapshot.said("\n".join(remarks)),
         severity=_SEVERITIES[found.severity],
         code=found.code.id,
@@ -58,15 +94,25 @@ def _related(
             yield types.DiagnosticRelatedInformation(location, snapshot.said(said))
 
 
-def actions(snapshot: Snapshot, start: int, end: int) -> list[types.CodeAction]:
-    """Return the fixes of the findings that touch a stretch of the text."""
-    touched = [each for each in snapshot.found if _touches(each, snapshot, start, end)]
-    return [*_fixes(touched, snapshot), *_silences(touched, snapshot)]
+def actions(
+    snapshot: Snapshot, start: int, end: int, tops: Sequence[Snapshot] = ()
+) -> list[types.CodeAction]:
+    """Return the fixes of the findings that touch a stretch of the text.
+
+    Args:
+      tops: the specs that it is part of.
+    """
+    offered: dict[str, types.CodeAction] = {}
+    for top in tops or [snapshot]:
+        touched = [each for each in top.found if _touches(each, top, snapshot.path, start, end)]
+        for action in (*_fixes(touched, top), *_silences(touched, top, snapshot.path)):
+            offered.setdefault(f"{action.title} {action.edit}", action)
+    return [*offered.values()]
 
 
-def _touches(found: Diagnostic, snapshot: Snapshot, start: int, end: int) -> bool:
-    places = (snapshot.own_place(label.span) for label in found.labels if label.primary)
-    return any(each is not None and each.start <= end and start <= each.end for each in places)
+def _touches(found: Diagnostic, top: Snapshot, path: str, start: int, end: int) -> bool:
+    place = top.place_of(found)
+    return place.source.name == path and place.start <= end and start <= place.end
 
 
 def _fixes(touched: Iterable[Diagnostic], snapshot: Snapshot) -> Iterator[types.CodeAction]:
@@ -77,33 +123,40 @@ def _fixes(touched: Iterable[Diagnostic], snapshot: Snapshot) -> Iterator[types.
                 continue
             offered.add(fix)
             title = fix.title if fix.is_sure else f"{fix.title} ({_UNSURE})"
-            action = _quick_fix(f"{title[:1].upper()}{title[1:]}", found, fix.edits, snapshot)
-            action.is_preferred = fix.is_sure
-            yield action
+            for action in _quick_fix(f"{title[:1].upper()}{title[1:]}", found, fix.edits, snapshot):
+                action.is_preferred = fix.is_sure
+                yield action
 
 
-def _silences(touched: Iterable[Diagnostic], snapshot: Snapshot) -> Iterator[types.CodeAction]:
+def _silences(
+    touched: Iterable[Diagnostic], snapshot: Snapshot, path: str
+) -> Iterator[types.CodeAction]:
     """Yield a comment for each line that a finding stands on, where it has none."""
     offered = set[tuple[int, str]]()
     for found in touched:
         label = found.primary
-        if label is None or not snapshot.is_own(label.span) or found.code.is_fault:
+        if label is None or label.span.source.name != path or found.code.is_fault:
             continue
-        number = snapshot.lines.line_of(label.span.start)
-        line = snapshot.lines.line(number)
+        lines = snapshot.lines_of(label.span.source)
+        number = lines.line_of(label.span.start)
+        line = lines.line(number)
         if "#" in line or not line.strip() or (number, found.code.id) in offered:
             continue
         offered.add((number, found.code.id))
-        at = snapshot.lines.line_start(number) + len(line.rstrip())
+        at = lines.line_start(number) + len(line.rstrip())
         edit = Edit(Span(label.span.source, at, at), f"  # shardspec: ignore[{found.code.id}]")
-        yield _quick_fix(f"Silence {found.code.id} on this line", found, [edit], snapshot)
+        yield from _quick_fix(f"Silence {found.code.id} on this line", found, [edit], snapshot)
 
 
 def _quick_fix(
     title: str, found: Diagnostic, edits: Iterable[Edit], snapshot: Snapshot
-) -> types.CodeAction:
+) -> Iterator[types.CodeAction]:
+    """Yield a fix, unless a text could not be read after it."""
     kind, about = types.CodeActionKind.QuickFix, [_diagnostic(found, snapshot)]
-    return types.CodeAction(title, kind, about, edit=workspace_edit(edits, snapshot))
+    try:
+        yield types.CodeAction(title, kind, about, edit=workspace_edit(edits, snapshot))
+    except UnparseableError:
+        return
 
 
 class _Fixing(fixing.Fixing):
@@ -133,8 +186,21 @@ def fix_all(snapshot: Snapshot) -> types.CodeAction | None:
     return types.CodeAction(title, kind, edit=edit) if edits else None
 
 
+class UnparseableError(Exception):
+    """The name of a file that could not be read after an edit."""
+
+
 def workspace_edit(edits: Iterable[Edit], snapshot: Snapshot) -> types.WorkspaceEdit:
-    """Return edits of this text and of others as the editor takes them."""
+    """Return edits of this text and of others as the editor takes them.
+
+    Raises:
+      UnparseableError: a file could not be parsed after them.
+    """
+    edits = tuple(edits)
+    for name, text in apply([Fix("edits", edits)]).texts.items():
+        old = next(edit.span.source for edit in edits if edit.span.source.name == name)
+        if not parses_as_well(old, text):
+            raise UnparseableError(name)
     changes: dict[str, list[types.TextEdit]] = {}
     for edit in edits:
         location = snapshot.location(edit.span)
@@ -143,3 +209,16 @@ def workspace_edit(edits: Iterable[Edit], snapshot: Snapshot) -> types.Workspace
             new = edit.text.replace("\n", "\r\n") if "\r\n" in text else edit.text
             changes.setdefault(location.uri, []).append(types.TextEdit(location.range, new))
     return types.WorkspaceEdit(changes=changes)
+
+
+def parses_as_well(old: SourceFile, new: str) -> bool:
+    """Say whether a text of a file can be parsed, as far as the one before it can be."""
+    if old.name.endswith(".py"):
+        return not isinstance(calls(SourceFile(old.name, new)), Diagnostic)
+    return not _faults(SourceFile(old.name, new)) - _faults(old)
+
+
+def _faults(source: SourceFile) -> Counter[str]:
+    """Return what is wrong with the form of a spec."""
+    _, found = loader.read(loader.File(source, "", source.name, is_dsl(source)))
+    return Counter(each.code.id for each in found)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from shardspec import pipeline
 from shardspec.analysis.memory import memory
-from shardspec.diagnostics.words import binary_bytes, counted, described, listed
+from shardspec.diagnostics.words import binary_bytes, by_key, counted, described, listed
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import DTYPE_BITS, dtype_name
 from shardspec.language.loader import bundled_doc
@@ -26,19 +26,32 @@ MOST_LINES = 30
 _MOST_ROWS = 12
 
 
-def hover(snapshot: Snapshot, offset: int) -> str | None:
-    """Return what there is to say at an offset, as Markdown; None for nothing."""
-    use = use_at(snapshot, offset)
+def hover(snapshot: Snapshot, offset: int, tops: Sequence[Snapshot] = ()) -> str | None:
+    """Return what there is to say at an offset, as Markdown; None for nothing.
+
+    Args:
+      tops: the specs that the text is part of: it means what they mean.
+    """
+    named = use_at(snapshot, offset)
+    use = named or _rule_at(snapshot, offset)
     parts = []
-    if use is not None:
-        plan = plan_for(use, snapshot)
-        parts = [_block(map(snapshot.said, part)) for part in _about(use, snapshot, plan)]
-    elif (rule := _rule_at(snapshot, offset)) is not None:
-        plan = plan_for(rule, snapshot)
-        parts = [_block(map(snapshot.said, _line(rule, snapshot, plan)))] if plan else []
-    for found in islice(snapshot.at(offset), 1):
-        parts.append(_block(pages.finding_page(found.code).split("\n")))
-    return "\n\n---\n\n".join(filter(None, parts)) or None
+    if use is not None and [*(tops or [snapshot])] != [snapshot]:
+        told = by_key((tuple(_told(use, each, is_named=named is not None)), each) for each in tops)
+        for blocks, found in told.items():
+            paths = listed((snapshot.said(each.path) for each in found), limit=6)
+            parts += [f"for {counted(len(found), 'spec')}: {paths}", *blocks]
+    elif use is not None:
+        parts = [*_told(use, snapshot, is_named=named is not None)]
+    for finding in islice(snapshot.at(offset), 1):
+        parts.append(_block(pages.finding_page(finding.code).split("\n")))
+    return "\n\n---\n\n".join(parts) or None
+
+
+def _told(use: Use, snapshot: Snapshot, *, is_named: bool) -> Iterator[str]:
+    """Yield what a spec says of a name, or of the rule that the name is part of."""
+    plan = plan_for(use, snapshot)
+    told = _about(use, snapshot, plan) if is_named else [_line(use, snapshot, plan)] if plan else []
+    yield from filter(None, (_block(map(snapshot.said, part)) for part in told))
 
 
 def _rule_at(snapshot: Snapshot, offset: int) -> Use | None:
@@ -158,7 +171,7 @@ def _number(use: Use, snapshot: Snapshot) -> Lines:
     stated = (each for each in snapshot.all_uses if each.kind is Kind.NUMBER and each.is_definition)
     for each in stated:
         if each.name == use.name:
-            reading = snapshot.reading
+            reading = snapshot.read(each.span.source)
             text = reading.source_map.value(each.route).text if reading else ""
             yield f"let {each.name} = {text}   {snapshot.said(each.span.place)}"
 

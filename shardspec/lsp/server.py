@@ -9,6 +9,7 @@ which editors ask again.
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import time
 from collections.abc import Callable
@@ -25,15 +26,21 @@ from shardspec import __version__
 from shardspec.ir.spec import Spec
 from shardspec.language.files import SPEC_NAMES, real_path
 from shardspec.language.validate import looks_like_spec
-from shardspec.lsp.findings import diagnostics
+from shardspec.lsp.family import Family
+from shardspec.lsp.findings import diagnostics, merged
+from shardspec.lsp.names import Use
+from shardspec.lsp.navigation import use_at
+from shardspec.lsp.project import Project
 from shardspec.lsp.snapshot import Snapshot
 
 T = TypeVar("T")
 
 #: How long typing has to pause before findings are looked for, in seconds.
 PAUSE_S = 0.05
+#: Specs that one base is looked at through.
+MOST_TOPS = 64
 #: What a spec is made of, whose files an editor is to watch.
-_WATCHED = ("**/*.shard", "**/*.yaml", "**/*.yml", "**/*.json", "**/pyproject.toml")
+_WATCHED = ("**/*.shard", "**/*.yaml", "**/*.yml", "**/*.json", "**/*.py", "**/pyproject.toml")
 _LANGUAGE = "shardspec"
 _SMALL = "mesh: {x: 2}\nrules: [a -> x]\nparams: {k: a}\narrays: {k: 'f32[a=8]'}\n"
 
@@ -77,6 +84,10 @@ class SpecServer(LanguageServer):
         self.settings: dict[str, Any] = {}
         self._snapshots: dict[str, Snapshot] = {}
         self._specs: dict[str, Spec] = {}
+        self.project = Project()
+        self._closed: dict[str, OpenText] = {}
+        self._told: dict[str, dict[str, list[types.Diagnostic]]] = {}
+        self._is_to_read = True
         self._pending: dict[tuple[str, int], asyncio.Future[Snapshot]] = {}
         self._announcing: dict[str, asyncio.Task[None]] = {}
         self._changes: dict[str, int] = {}
@@ -95,6 +106,7 @@ class SpecServer(LanguageServer):
         self._touch(path)
         is_spec = (known is not None and known.is_spec) or _is_spec(path, text)
         self.open[uri] = OpenText(uri, version, text, path, is_spec, self._stamp)
+        self._is_to_read |= known is None
         self._announce_soon(uri, PAUSE_S if known else 0.0)
         self._announce_dependents(path, but=uri)
 
@@ -104,16 +116,17 @@ class SpecServer(LanguageServer):
         if closed is None:
             return
         self._touch(closed.path)
+        self._is_to_read = True
         self._snapshots.pop(uri, None)
         self._specs.pop(uri, None)
-        if closed.is_spec:
-            self._publish(uri, None, [])
+        self._untell(uri)
         self._announce_dependents(closed.path, but=uri)
 
     def files_changed(self) -> None:
         """Look at all open texts anew: files may have changed that they are made of."""
         self._stamp += 1
         self._files_stamp = self._stamp
+        self._is_to_read = True
         for uri in self.open:
             self._announce_soon(uri, PAUSE_S)
 
@@ -127,11 +140,88 @@ class SpecServer(LanguageServer):
             if uri != but and uri in self.open and (real in snapshot.reads or snapshot.misses):
                 self._announce_soon(uri, PAUSE_S)
 
+    @property
+    def _texts(self) -> dict[str, str]:
+        """Return by real path what the open buffers hold."""
+        return {real_path(each.path): each.text for each in self.open.values()}
+
+    async def look_around(self, *, again: bool = True) -> None:
+        """Read what has changed of the files of the project.
+
+        Args:
+          again: also where nothing has told of a change: an editor need not watch files.
+        """
+        for each in self.open.values():
+            again |= self.project.with_folder_of(each.path)
+        if not (again or self._is_to_read):
+            return
+        self._is_to_read = False
+        texts = self._texts
+        await self.work(lambda: self.project.read(texts))
+        for real, known in [*self._closed.items()]:
+            spec = self.project.specs.get(real)
+            if spec is None or spec.source.text != known.text:
+                self._touch(real)
+                del self._closed[real]
+
+    def _text_of(self, uri: str) -> OpenText | None:
+        """Return an open text, or that of a closed spec of the project."""
+        opened = self.open.get(uri)
+        path = uris.to_fs_path(uri) if opened is None and uri.startswith("file:") else None
+        real = "" if path is None else real_path(path)
+        spec = self.project.specs.get(real)
+        if spec is None:
+            return opened
+        if real not in self._closed:
+            self._closed[real] = OpenText(uri, 0, spec.source.text, real, True, self._stamp)
+        return self._closed[real]
+
+    def uri_of(self, real: str) -> str:
+        """Return what the editor calls a file."""
+        opened = (each.uri for each in self.open.values() if real_path(each.path) == real)
+        return next(opened, None) or uris.from_fs_path(real) or ""
+
+    async def tops(self, uri: str) -> list[Snapshot]:
+        """Return what there is to know of the specs that a text is part of, itself among them."""
+        known = self._text_of(uri)
+        real = "" if known is None else real_path(known.path)
+        found = [
+            await self.current(self.uri_of(each)) for each in self.project.tops(real)[:MOST_TOPS]
+        ]
+        return [each for each in found if each is not None]
+
+    async def family(self, uri: str, offset_of: Callable[[Snapshot], int] | None = None) -> Family:
+        """Return all that a text belongs to, and all specs that share the name at an offset.
+
+        Raises:
+          JsonRpcContentModified: the text has changed meanwhile.
+        """
+        await self.look_around(again=offset_of is not None)
+        own = await self.current(uri)
+        if own is None:
+            raise JsonRpcContentModified()
+        found = dict.fromkeys(await self.tops(uri))
+        use = None if offset_of is None else use_at(own, offset_of(own))
+        seen = {real_path(own.path)}
+        pending = [*found]
+        while use is not None and pending:
+            member = pending.pop()
+            alike = await self.work(functools.partial(_files_with, member, use))
+            for real in alike - seen:
+                seen.add(real)
+                more = [each for each in await self.tops(self.uri_of(real)) if each not in found]
+                found |= dict.fromkeys(more)
+                pending += more
+        project = self.project
+        specs = {path: each.source for path, each in project.specs.items()}
+        code = tuple(project.code.values())
+        return Family(own, tuple(found), code, specs, project.unread)
+
     # looking
 
     async def current(self, uri: str) -> Snapshot | None:
         """Return what there is to know of a text as it stands; None of what is no spec."""
-        opened = self.open.get(uri)
+        opened = self._text_of(uri)
         if opened is None or not opened.is_spec:
             return None
         known = self._snapshots.get(uri)
@@ -145,7 +235,7 @@ class SpecServer(LanguageServer):
         return await asyncio.shield(self._pending[key])
 
     async def _look(self, opened: OpenText, stamp: int) -> Snapshot:
-        texts = {real_path(each.path): each.text for each in self.open.values()}
+        texts = {real_path(opened.path): opened.text, **self._texts}
         encoding = self.workspace.position_encoding or types.PositionEncodingKind.Utf16
 
         def made() -> Snapshot:
@@ -156,9 +246,10 @@ class SpecServer(LanguageServer):
         snapshot = await self.work(made, opened.uri)
         is_slow = time.monotonic() - started > _SLOW_S
         (self._slow.add if is_slow else self._slow.discard)(opened.uri)
-        now = self.open.get(opened.uri)
+        now = self._text_of(opened.uri)
         if now is not None and self._is_fresh(snapshot, now):
             self._snapshots[opened.uri] = snapshot
+            self.project.learn(real_path(opened.path), snapshot.reads)
         if snapshot.spec is not None:
             self._specs[opened.uri] = snapshot.spec
         return snapshot
@@ -198,22 +289,22 @@ class SpecServer(LanguageServer):
         Raises:
           JsonRpcContentModified: the text has changed meanwhile, so that the answer is stale.
         """
-        opened = self.open.get(uri)
         snapshot = await self.current(uri)
         if snapshot is None:
             return None
-        found = await self.work(lambda: answer(snapshot), uri)
+        return await self.answered(uri, snapshot, lambda: answer(snapshot))
+
+    async def answered(self, uri: str, snapshot: Snapshot, answer: Callable[[], T]) -> T:
+        """Return an answer that was worked out for a text, unless that has changed meanwhile.
+
+        Raises:
+          JsonRpcContentModified: it has.
+        """
+        found = await self.work(answer, uri)
         now = self.open.get(uri)
-        if now is None or opened is None or now.version != opened.version:
+        if now is None or now.version != snapshot.version:
             raise JsonRpcContentModified()
         return found
-
-    async def children(self, uri: str) -> list[Snapshot]:
-        """Return what there is to know of the other open specs that extend a text."""
-        opened = self.open.get(uri)
-        others = [await self.current(other) for other in [*self.open] if other != uri]
-        real = None if opened is None else real_path(opened.path)
-        return [other for other in others if other is not None and real in other.reads]
 
     # findings
 
@@ -226,18 +317,46 @@ class SpecServer(LanguageServer):
         self._announcing[uri] = task
 
     async def _announce(self, uri: str, after_s: float) -> None:
+        """Publish what the specs find that a text is part of, each in the file at fault."""
         await asyncio.sleep(after_s)
-        snapshot = await self.current(uri)
-        if snapshot is None:
+        await self.look_around(again=False)
+        if await self.current(uri) is None:
             return
-        found = await self.work(lambda: diagnostics(snapshot), uri)
+        tops = await self.tops(uri)
+        told = [(each, await self.work(lambda: diagnostics(each), each.uri)) for each in tops]  # noqa: B023
+        files = set[str]()
+        for snapshot, found in told:
+            known = self._text_of(snapshot.uri)
+            if known is not None and self._is_fresh(snapshot, known):
+                files |= {*self._told.get(snapshot.path, ()), *found}
+                self._told[snapshot.path] = found
         opened = self.open.get(uri)
-        if opened is not None and self._is_fresh(snapshot, opened):
-            self._publish(uri, snapshot.version, found)
+        if opened is not None and uri not in {each.uri for each in tops}:
+            files |= {*self._told.pop(opened.path, ()), real_path(opened.path)}
+        for file in files:
+            self._publish(file)
 
-    def _publish(self, uri: str, version: int | None, found: list[types.Diagnostic]) -> None:
+    def _untell(self, uri: str) -> None:
+        """Take back what only an open text was told of."""
+        path = next((each for each in self._told if self.uri_of(real_path(each)) == uri), None)
+        for file in self._told.pop(path, {}) if path is not None else ():
+            self._publish(file)
+
+    def _publish(self, file: str) -> None:
+        """Publish what all specs find in a file."""
+        told = {spec: found[file] for spec, found in self._told.items() if file in found}
+        uri = self.uri_of(file)
+        opened = self.open.get(uri)
+        version = None if opened is None else opened.version
+        found = merged(told, file if opened is None else opened.path)
         params = types.PublishDiagnosticsParams(uri=uri, version=version, diagnostics=found)
         self.text_document_publish_diagnostics(params)
+
+
+def _files_with(member: Snapshot, use: Use) -> set[str]:
+    """Return the real paths of the files of a spec that have a name."""
+    alike = (each for each in member.all_uses if (each.kind, each.name) == (use.kind, use.name))
+    return {real_path(each.span.source.name) for each in alike}
 
 
 def _path_of(uri: str, language: str) -> str:

@@ -61,6 +61,7 @@ class Snapshot:
         self.texts, self.encoding = texts, encoding
         self.text = texts[real_path(path)]
         self._costs: dict[str, SavedCost | None] = {}
+        self._lines_of: dict[str, Lines] = {}
         self.spec: Spec | None = None
         self.found: tuple[Diagnostic, ...] = ()
         faults: tuple[Diagnostic, ...] = ()
@@ -143,12 +144,19 @@ class Snapshot:
         """Say whether a span lies in this text."""
         return span.source.name == self.path
 
-    def own_place(self, span: Span) -> Span | None:
-        """Return the span, or the place in this text that pulled the file of it in."""
-        found: Span | None = span
-        while found is not None and not self.is_own(found):
-            found = found.source.included_from
-        return found
+    def place_of(self, found: Diagnostic) -> Span:
+        """Return where a finding is shown: in the file at fault, where that may be opened.
+
+        A file that comes along, or lies outside the project, stands where it was pulled in.
+        """
+        label = found.primary
+        span = None if label is None else label.span
+        while span is not None and not self.is_own(span):
+            source = span.source
+            if os.path.isabs(source.name) and not source.is_outside and self.may_show(source.name):
+                return span
+            span = source.included_from
+        return span or self.source.whole
 
     def location(self, span: Span) -> types.Location | None:
         """Return where an editor finds a span; None for a file outside the project."""
@@ -163,7 +171,10 @@ class Snapshot:
 
     def lines_of(self, source: SourceFile) -> Lines:
         """Return a text that this one reads, as the editor counts it."""
-        return self.lines if source.name == self.path else Lines(source.text, self.encoding)
+        if source.name not in self._lines_of:
+            own = source.name == self.path
+            self._lines_of[source.name] = self.lines if own else Lines(source.text, self.encoding)
+        return self._lines_of[source.name]
 
     def file_location(self, path: str) -> types.Location | None:
         """Return the beginning of a file of the project, or of one that comes along."""
@@ -185,9 +196,8 @@ class Snapshot:
     def at(self, offset: int) -> Iterator[Diagnostic]:
         """Yield the findings whose place in this text holds an offset."""
         for finding in self.found:
-            label = finding.primary
-            place = None if label is None else self.own_place(label.span)
-            if place is not None and place.start <= offset <= place.end:
+            place = self.place_of(finding)
+            if finding.primary and self.is_own(place) and place.start <= offset <= place.end:
                 yield finding
 
 

@@ -11,7 +11,8 @@ from lsprotocol import types
 
 from shardspec import pipeline
 from shardspec.ir.spec import Spec
-from shardspec.lsp import navigation
+from shardspec.lsp import navigation, renaming
+from shardspec.lsp.family import Family, references
 from shardspec.lsp.names import Kind, Use
 from shardspec.lsp.snapshot import Snapshot
 from tests.lsp.texts import BOTH, SPEC, marked, snapshot_of
@@ -43,8 +44,8 @@ def answers(spec: Spec, old: str = "", new: str = "") -> list[tuple[str, str, st
 
 def refusal(snapshot: Snapshot, use: Use) -> str | None:
     try:
-        navigation.renamed_range(snapshot, use.span.start)
-    except navigation.RefusedError as refused:
+        renaming.renamed_range(snapshot, use.span.start)
+    except renaming.RefusedError as refused:
         return str(refused)
     return None
 
@@ -97,7 +98,7 @@ def test_a_base_is_followed_within_the_project_alone(tmp_path: Path) -> None:
     (place,) = navigation.definitions(snapshot, text.index("./base"))
     assert place.uri == (project / "base.yaml").as_uri()
     assert navigation.definitions(snapshot, text.index("../secret")) == []
-    places = navigation.references(snapshot, text.index("embed"), with_stated=True)
+    places = references(Family(snapshot, (snapshot,)), text.index("embed"), with_stated=True)
     assert {place.uri for place in places} == {snapshot.uri, (project / "base.yaml").as_uri()}
 
 
@@ -112,7 +113,7 @@ def test_a_pattern_leads_to_its_arrays(tmp_path: Path) -> None:
 def test_a_rename_changes_the_name_alone(tmp_path: Path, name: str, text: str, old: str) -> None:
     """The law: the plan is the same, and every text but the name's is as it was."""
     snapshot = snapshot_of(tmp_path, name, text)
-    edit = navigation.renamed(snapshot, text.index(old), "other-name")
+    edit = renaming.renamed(Family(snapshot, (snapshot,)), text.index(old), "other-name")
     assert edit.changes is not None
     new = text
     spans = [snapshot.lines.offsets(each.range) for each in edit.changes[snapshot.uri]]
@@ -140,7 +141,7 @@ def test_axes_of_the_examples_can_be_renamed_or_say_why_not(path: Path) -> None:
         use = next(use for use in snapshot.uses if use.kind is kind)
         if "comes with shardspec" in (refusal(snapshot, use) or ""):
             continue
-        edit = navigation.renamed(snapshot, use.span.start, "renamed")
+        edit = renaming.renamed(Family(snapshot, (snapshot,)), use.span.start, "renamed")
         assert edit.changes is not None
         new = text
         spans = [snapshot.lines.offsets(each.range) for each in edit.changes[snapshot.uri]]
@@ -156,7 +157,7 @@ def test_a_base_file_is_renamed_as_well(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(base)
     text = SPEC.replace("axes:", "extends: ./base.yaml\naxes:", 1)
     snapshot = snapshot_of(tmp_path, "spec.yaml", text)
-    edit = navigation.renamed(snapshot, text.index("heads"), "h")
+    edit = renaming.renamed(Family(snapshot, (snapshot,)), text.index("heads"), "h")
     assert edit.changes is not None
     assert {Path(uri).name: len(edits) for uri, edits in edit.changes.items()} == {
         "spec.yaml": 2,
@@ -183,19 +184,19 @@ def test_a_rename_is_refused_with_the_reason(
     tmp_path: Path, needle: str, new: str, why: str
 ) -> None:
     snapshot = snapshot_of(tmp_path, "spec.yaml", SPEC)
-    with pytest.raises(navigation.RefusedError) as refused:
-        navigation.renamed(snapshot, SPEC.index(needle), new)
+    with pytest.raises(renaming.RefusedError) as refused:
+        renaming.renamed(Family(snapshot, (snapshot,)), SPEC.index(needle), new)
     assert why in str(refused.value)
 
 
 def test_what_comes_along_is_not_renamed(tmp_path: Path) -> None:
     text = SPEC.replace("axes:", "extends: t5x/1d\naxes:", 1)
     snapshot = snapshot_of(tmp_path, "spec.yaml", text)
-    with pytest.raises(navigation.RefusedError, match=r"`embed` also stands in preset:t5x/1d:\d+"):
-        navigation.renamed(snapshot, text.index("embed"), "x")
+    with pytest.raises(renaming.RefusedError, match=r"`embed` also stands in preset:t5x/1d:\d+"):
+        renaming.renamed(Family(snapshot, (snapshot,)), text.index("embed"), "x")
 
 
 def test_an_unread_line_is_mended_first(tmp_path: Path) -> None:
     snapshot = snapshot_of(tmp_path, "spec.yaml", SPEC.replace("embed -> data", "embed ->"))
-    with pytest.raises(navigation.RefusedError, match="mend this first"):
-        navigation.renamed_range(snapshot, SPEC.index("embed"))
+    with pytest.raises(renaming.RefusedError, match="mend this first"):
+        renaming.renamed_range(snapshot, SPEC.index("embed"))

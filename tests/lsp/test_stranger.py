@@ -27,7 +27,9 @@ step: {extends: ../../../../etc/passwd}
 CHILD = """
 import json, os, sys
 events = []
-from shardspec.lsp import completion, findings, hints, hover, navigation, outline, tokens
+from shardspec.lsp import completion, findings, hints, hover, lenses, navigation
+from shardspec.lsp import outline, renaming, tokens
+from shardspec.lsp.family import Family, references
 from shardspec.lsp.snapshot import Snapshot
 path = os.path.abspath("spec.yaml")
 text = open(path).read()
@@ -38,7 +40,9 @@ def heard(event, arguments):
         events.append([event, str(arguments[0])])
 sys.addaudithook(heard)
 snapshot = Snapshot("file://" + path, 1, path, {os.path.realpath(path): text})
-said = [repr(findings.diagnostics(snapshot)), repr(outline.symbols(snapshot))]
+family = Family(snapshot, (snapshot,))
+said_of_targets = repr(lenses.lenses(family))
+said = [said_of_targets, repr(findings.diagnostics(snapshot)), repr(outline.symbols(snapshot))]
 said += [repr(outline.folds(snapshot)), repr(tokens.tokens(snapshot))]
 said += [repr(hints.hints(snapshot, 0, len(text), frozenset(hints.KINDS)))]
 said += [repr(findings.actions(snapshot, 0, len(text))), repr(findings.fix_all(snapshot))]
@@ -46,10 +50,10 @@ for offset in range(0, len(text), 3):
     said.append(repr(hover.hover(snapshot, offset)))
     said.append(repr(completion.completions(snapshot, snapshot.spec, offset)))
     said.append(repr(navigation.definitions(snapshot, offset)))
-    said.append(repr(navigation.references(snapshot, offset, with_stated=True)))
+    said.append(repr(references(family, offset, with_stated=True)))
     try:
-        said.append(repr(navigation.renamed(snapshot, offset, "other")))
-    except navigation.RefusedError as refused:
+        said.append(repr(renaming.renamed(family, offset, "other")))
+    except renaming.RefusedError as refused:
         said.append(str(refused))
 print(json.dumps({"events": events, "said": "".join(said)}))
 """

@@ -132,7 +132,7 @@ def check_answer(session: Editor, number: int, text: str) -> None:
 def fresh(session: Editor, uri: str, path: Path, text: str) -> list[tuple[Any, ...]]:
     """Return the findings of a look at the text by itself."""
     real = os.path.realpath(path)
-    found = diagnostics(Snapshot(uri, 1, real, {real: text}))
+    found = diagnostics(Snapshot(uri, 1, real, {real: text}))[real]
     return [
         (each.code, each.message, each.range.start.line, each.range.start.character)
         for each in found

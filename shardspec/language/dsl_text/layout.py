@@ -45,19 +45,23 @@ OTHER_WORDS = {
 }
 
 
+#: A word, or brackets on one line; of a line without braces, quotes and comments.
+_ATOM = r"""(?:[^\s"\\;{}()\[\]\#]|\[[^\n"\\;{}()\[\]\#]*\])"""
+#: Most lines are one indented entry without anything that could open or end: each is one lexeme.
 _LEXEME = re.compile(
-    r"""(?P<comment>(?<!\S)\#[^\n]*)
+    rf"""(?<=\n)[^\S\n]+(?P<line>{_ATOM}++(?:[^\S\n]++{_ATOM}++)*+)(?=[^\S\n]*\n)
+    | (?P<comment>(?<!\S)\#[^\n]*)
     | (?P<string>"(?:[^"\\\n]|\\[^\n])*"?)
     | (?P<newline>\n)
     | (?P<space>[^\S\n]+)
-    | (?P<mark>[;{}()\[\]])
-    | (?P<word>(?:\\[^\n]|[^\s"\\;{}()\[\]])+|\\)
+    | (?P<mark>[;{{}}()\[\]])
+    | (?P<word>(?:\\[^\n]|[^\s"\\;{{}}()\[\]])+|\\)
     """,
     re.VERBOSE,
 )
 #: The groups of `_LEXEME`, by number.
 _KINDS = ("", *_LEXEME.groupindex)
-_COMMENT, _NEWLINE, _SPACE = map(_KINDS.index, ("comment", "newline", "space"))
+_LINE, _COMMENT, _NEWLINE, _SPACE = map(_KINDS.index, ("line", "comment", "newline", "space"))
 #: A line that begins a statement, whatever is still open above it.
 _BEGINS = re.compile(
     rf"(?:{'|'.join(SECTIONS)})[^\S\n]*\{{|target[^\S\n]+\S[^\n]*\{{|mesh[^\S\n]+on\b"
@@ -176,7 +180,7 @@ def _lexemes(text: str) -> tuple[_Lexemes, tuple[Comment, ...]]:
         elif kind != _SPACE:
             own_line = kind == _NEWLINE
             if kind != _NEWLINE or previous != _NEWLINE:
-                solid.add(kind, match.start(), match.end())
+                solid.add(kind, *match.span(kind))
             previous = kind
     return solid, tuple(comments)
 
@@ -197,9 +201,9 @@ class _Cutter:
 
     def _skip_separators(self) -> bool:
         """Go to the next statement; return whether there is one."""
-        while self.at < len(self.lexemes):
-            lexeme = self.lexemes[self.at]
-            if lexeme.kind != "newline" and lexeme.text != ";":
+        kinds, starts = self.lexemes.kinds, self.lexemes.starts
+        while self.at < len(kinds):
+            if kinds[self.at] != _NEWLINE and self.text[starts[self.at]] != ";":
                 return True
             self.at += 1
         return False
@@ -231,8 +235,13 @@ class _Cutter:
 
     def _entries(self) -> Iterator[Statement]:
         """Yield the entries of a block, up to its `}` or what can only stand outside."""
+        lexemes = self.lexemes
         while self._skip_separators():
-            lexeme = self.lexemes[self.at]
+            if lexemes.kinds[self.at] == _LINE:
+                yield Statement(lexemes.starts[self.at], lexemes.ends[self.at])
+                self.at += 1
+                continue
+            lexeme = lexemes[self.at]
             if lexeme.text == "}" or self._begins_statement(lexeme):
                 return
             start, end, _ = self._run(None)

@@ -19,6 +19,7 @@ from shardspec.language import reading
 from shardspec.language.dsl_text import faults, layout
 from shardspec.language.dsl_text.faults import entry_of
 from shardspec.language.dsl_text.layout import SECTIONS, Comment, Statement
+from shardspec.language.grammar import expressions
 from shardspec.language.grammar.quoting import bad_escape, unquoted
 from shardspec.language.grammar.refusals import before_size
 from shardspec.language.grammar.syntax import SyntaxFault
@@ -44,6 +45,16 @@ Stretches = Sequence[tuple[Route, int, int]]
 
 #: Statements in which parentheses may nest.
 _NESTING = frozenset({"axis", "arrays_entry"})
+
+#: An entry of a path and an expression, with nothing in the path that a quote or a sign could be.
+_PLAIN_PAIR = re.compile(r"(?!optional\s)([A-Za-z*][\w./*-]*+)\s*+:\s*+([A-Za-z_]\S*(?: \S+)*+)")
+#: What reads the expressions of such entries; each text is read once, however often it stands.
+_PLAIN: dict[str, Callable[[str], object]] = {
+    **dict.fromkeys(("arrays", "caches"), expressions.parse_array_type),
+    "params": expressions.parse_names,
+}
+#: Units of work that an entry costs.
+_ENTRY = 400
 
 #: Of the longest text that is read: each takes about a hundred bytes of memory while it is.
 MOST_CHARACTERS = 4_000_000
@@ -275,7 +286,7 @@ class _Build:
 
         from shardspec.language.grammar.parser import parser
 
-        spend(400, self.source, statement.start)
+        spend(_ENTRY, self.source, statement.start)
         text = self.text[statement.start : statement.end]
         if len(text) > _LONGEST and start != "doc":
             message = f"a statement of {len(text):,} characters is too long"
@@ -483,10 +494,26 @@ class _Build:
         self.entries.append(((section,), statement.start, statement.end))
         self.blocks.append(((section,), statement.opening, statement.block_end))
         take = self._entry_taker(section)
+        plain = _PLAIN.get(section)
         for entry in statement.entries or ():
+            if plain is not None and self._plain_pair(section, entry, into, plain):
+                continue
             tree = self._parse(entry_of(section), entry)
             if tree is not None:
                 take(tree, entry, into)
+
+    def _plain_pair(
+        self, section: str, entry: Statement, into: dict[str, Any], plain: Callable[[str], object]
+    ) -> bool:
+        """Take in `a/b : bf16[4, 8]` without a parser; say whether it is as plain as that."""
+        found = _PLAIN_PAIR.fullmatch(self.text, entry.start, entry.end)
+        if found is None or isinstance(plain(found[2]), SyntaxFault):
+            return False
+        spend(_ENTRY, self.source, entry.start)
+        key, value = self.excerpt(*found.span(1)), self.excerpt(*found.span(2))
+        if self.file((section, key.text), key, value, entry):
+            into[key.text] = value.text
+        return True
 
     def _step(self, tree: Node, entry: Statement, into: dict[str, Any]) -> None:
         """Take in a key of `step:` with its value, or a line of its program."""

@@ -29,12 +29,18 @@ _BELOW = "(?:/[^/]*)*"
 _ANY_PATH = "(?s:.*)"
 
 
+#: One path: no sign means anything in it.
+_PLAIN = re.compile(r"[\w./-]+")
+
+
 def expand(text: str) -> tuple[str, ...] | SyntaxFault:
     """Return the paths that a glob of braces and ranges stands for, in natural order.
 
     >>> expand("layers_{0..2}/wi_{0,1}")[:3]
     ('layers_0/wi_0', 'layers_0/wi_1', 'layers_1/wi_0')
     """
+    if len(text) <= MAX_LENGTH and _PLAIN.fullmatch(text):
+        return (text,)
     parts = parts_of(text)
     if isinstance(parts, SyntaxFault):
         return parts

@@ -1,0 +1,289 @@
+"""All specs of a project at once: a base, the specs that extend it, and the code about them."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.lsp.names import Kind
+from shardspec.lsp.project import Project
+from shardspec.lsp.python_calls import Calls, calls, is_named
+from tests.lsp.client import Editor, RefusedError, at, edited, editor, under
+
+BASE = """\
+shardspec: 1
+axes: {embed: 64, mlp: 256}
+rules:
+  - mlp -> model
+  - embed -> data
+params:
+  "**/wi": embed mlp
+"""
+#: Three specs of one base, two of them of the same arrays.
+SPEC = """\
+extends: ./base.yaml
+mesh: {{data: 2, model: 4}}
+arrays: {{{path}/wi: "bf16[64, 256]"}}
+"""
+DSL = """\
+extends "./base.yaml"
+mesh on 8 cpu { data = 2; model = 4 }
+rules {
+  mlp -> model
+}
+arrays {
+  c/wi : bf16[64, 256]
+}
+"""
+CODE = """\
+import shardspec
+
+NAMES = "batch embed"
+
+
+def step(x, names):
+    resolver = shardspec.Resolver("specs/a.yaml")
+    x = resolver.constrain(x, "batch length embed")
+    y = shardspec.constrain({"mlp": x}, {"mlp": ["in:mlp'"]}, name="embed")
+    return resolver.sharding(NAMES), "embed", y
+"""
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Editor]:
+    specs = tmp_path / "specs"
+    specs.mkdir()
+    files = {
+        "base.yaml": BASE,
+        "a.yaml": SPEC.format(path="a"),
+        "b.yaml": SPEC.format(path="a"),
+        "c.shard": DSL,
+        "compose.yaml": "services:\n  embed: {image: x}\n",
+        "../model.py": CODE,
+    }
+    for name, text in files.items():
+        (specs / name).write_text(text)
+    with editor(tmp_path) as started:
+        yield started
+
+
+def open_base(session: Editor, text: str = BASE) -> str:
+    return session.open("specs/base.yaml", text)
+
+
+def rename(session: Editor, uri: str, text: str, old: str, new: str) -> dict[str, Any]:
+    """Return the new texts of a rename by path, each of which has to be parseable."""
+    edit = session.about("rename", uri, position=at(text, old), newName=new)
+    texts = {}
+    for found, edits in edit["changes"].items():
+        path = Path(found.removeprefix("file://"))
+        texts[str(path.relative_to(session.folder))] = edited(path.read_text(), edits)
+    return texts
+
+
+def test_a_typo_in_a_base_shows_in_the_base(session: Editor) -> None:
+    """The specs are closed; each finding stands once, with the specs that it is found for."""
+    wrong = BASE.replace("embed -> data", "embed -> dtaa")
+    uri = open_base(session, wrong)
+    (found,) = session.some(uri)
+    assert (found["code"], under(wrong, found["range"])) == ("SHD201", "dtaa")
+    assert "for 3 specs: `a.yaml`, `b.yaml`, `c.shard`" in found["message"]
+    session.edit(uri, BASE)
+    assert session.findings(uri) == []
+
+
+def test_a_base_alone_is_looked_at_alone(session: Editor) -> None:
+    uri = session.open("alone.yaml", BASE.replace("-> model", "->"))
+    assert {each["code"] for each in session.some(uri)} == {"SHD002"}
+
+
+def test_a_fix_is_offered_in_the_base(session: Editor) -> None:
+    wrong = BASE.replace("embed -> data", "embed -> dtaa")
+    uri = open_base(session, wrong)
+    session.some(uri)
+    here = at(wrong, "dtaa", 1)
+    context: dict[str, Any] = {"diagnostics": []}
+    offered = session.about("codeAction", uri, range={"start": here, "end": here}, context=context)
+    (fix,) = [each for each in offered if "data" in each["title"]]
+    assert edited(wrong, fix["edit"]["changes"][uri]) == BASE
+
+
+def test_hover_in_a_base_answers_for_all_its_specs(session: Editor) -> None:
+    uri = open_base(session)
+    said = session.about("hover", uri, position=at(BASE, "mlp -> model"))["contents"]["value"]
+    assert "for 2 specs: `a.yaml`, `b.yaml`" in said
+    assert "for 1 spec: `c.shard`" in said, "which has a rule of its own"
+    assert "rule `mlp -> model`" in said
+    arrow = session.about("hover", uri, position=at(BASE, "-> model"))["contents"]["value"]
+    assert "for 2 specs" in arrow
+
+
+def test_an_axis_is_renamed_everywhere(session: Editor) -> None:
+    """From the base: closed specs of both spellings, and what code constrains by."""
+    uri = open_base(session)
+    texts = rename(session, uri, BASE, "mlp", "hidden")
+    assert texts["specs/base.yaml"] == BASE.replace("mlp", "hidden")
+    assert texts["specs/c.shard"] == DSL.replace("mlp", "hidden")
+    assert texts["model.py"] == CODE.replace("in:mlp'", "in:hidden'")
+    assert "specs/compose.yaml" not in texts
+    texts = rename(session, uri, BASE, "embed", "width")
+    new = CODE.replace("batch length embed", "batch length width")
+    assert texts["model.py"] == new.replace('"batch embed"', '"batch width"')
+    ast.parse(texts["model.py"])
+
+
+def test_a_rename_from_a_spec_reaches_its_siblings(session: Editor) -> None:
+    """`model.py` names `a.yaml` alone, and so is about every spec that shares the base."""
+    uri = session.open("specs/c.shard", DSL, "shardspec")
+    texts = rename(session, uri, DSL, "mlp", "hidden")
+    assert set(texts) == {"specs/base.yaml", "specs/c.shard", "model.py"}
+
+
+def test_references_include_code_and_closed_specs(session: Editor) -> None:
+    uri = open_base(session)
+    context = {"includeDeclaration": True}
+    places = session.about("references", uri, position=at(BASE, "mlp"), context=context)
+    files = {place["uri"].rpartition("/")[2] for place in places}
+    assert files == {"base.yaml", "c.shard", "model.py"}
+    (in_code,) = [place for place in places if place["uri"].endswith("model.py")]
+    assert under(CODE, in_code["range"]) == "mlp"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "why"),
+    [
+        ("broken.py", b"constrain(x, 'embed'\n", "broken.py` is no Python"),
+        ("latin.yaml", b"rules:\n  - embed -> \xe9\n", "latin.yaml` is not UTF-8"),
+        ("pieces.py", b"constrain(x, 'batch ' 'embed')\n", "pieces.py:1 puts `embed` together"),
+        ("escaped.py", b"constrain(x, 'batch\\x20embed')\n", "escaped.py:1 puts `embed` together"),
+        ("open.yaml", b"extends: ./specs/base.yaml\nrules: [embed ->]\n", "mend this first"),
+        ("large.yaml", b"#" * (5 * 2**20), "large.yaml: it is larger than 4 MiB"),
+    ],
+)
+def test_a_rename_says_which_file_it_cannot_read(
+    session: Editor, file: str, text: bytes, why: str
+) -> None:
+    (session.folder / file).write_bytes(text)
+    uri = open_base(session)
+    with pytest.raises(RefusedError) as no:
+        session.about("rename", uri, position=at(BASE, "embed"), newName="width")
+    assert why in str(no.value)
+    (session.folder / file).unlink()
+    assert "model.py" in rename(session, uri, BASE, "embed", "width")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read_is_named(session: Editor) -> None:
+    (session.folder / "secret.yaml").write_text("rules: [embed -> data]\n")
+    (session.folder / "secret.yaml").chmod(0)
+    with pytest.raises(RefusedError, match=r"secret\.yaml: Permission denied"):
+        rename(session, open_base(session), BASE, "embed", "width")
+
+
+def test_code_that_names_no_spec_may_be_about_another(session: Editor) -> None:
+    (session.folder / "layer.py").write_text("def f(r, x):\n    return r.constrain(x, 'embed')\n")
+    uri = open_base(session)
+    assert "layer.py" in rename(session, uri, BASE, "embed", "width")
+    (session.folder / "other.yaml").write_text("rules: [embed -> x]\nmesh: {x: 2}\n")
+    with pytest.raises(RefusedError, match=r"layer\.py:2 has `embed` and names no spec"):
+        rename(session, uri, BASE, "embed", "width")
+
+
+def test_what_code_works_out_is_said(session: Editor) -> None:
+    (session.folder / "late.py").write_text("def f(r, x, n):\n    return r.constrain(x, n)\n")
+    rename(session, open_base(session), BASE, "embed", "width")
+    (told,) = [each for each in session.shown if each["method"] == "window/showMessage"]
+    assert "late.py:2" in told["params"]["message"]
+
+
+def test_targets_and_phases_of_resolvers_are_renamed(session: Editor) -> None:
+    text = "targets: {pod: {hardware: 2 cpu, mesh: {x: 2}}}\nphases: {fast: {rules: [a -> x]}}\n"
+    code = 'r = Resolver("specs/t.yaml", "pod", phase="fast")\ns = Resolver("b.yaml", "pod")\n'
+    (session.folder / "specs/t.yaml").write_text(text)
+    (session.folder / "run.py").write_text(code)
+    uri = session.open("specs/t.yaml", text)
+    assert rename(session, uri, text, "pod", "slice")["run.py"] == code.replace("pod", "slice", 1)
+    assert rename(session, uri, text, "fast", "slow")["run.py"] == code.replace("fast", "slow")
+
+
+def test_lenses_say_the_verdict_of_each_target(session: Editor) -> None:
+    text = SPEC.format(path="a").replace(
+        "mesh: {data: 2, model: 4}",
+        "targets:\n  pod: {hardware: tpu v4 2x2x2, mesh: {data: 2, model: 4}}\n"
+        "  laptop: {hardware: 8 cpu, mesh: {data: 2, model: 4}}",
+    )
+    uri = session.open("specs/a.yaml", text)
+    first, second = session.about("codeLens", uri)
+    assert (first["range"]["start"]["line"], second["range"]["start"]["line"]) == (2, 3)
+    assert first["command"]["title"].startswith("pod: fits, ")
+    assert first["command"]["title"].endswith("; no findings")
+    assert "its memory is unknown" in second["command"]["title"]
+    (lens,) = session.about("codeLens", open_base(session))
+    assert lens["command"]["title"].startswith("for 3 specs: `a.yaml: no findings`")
+
+
+def test_a_closed_spec_is_read_anew_when_it_changes(session: Editor) -> None:
+    uri = open_base(session)
+    assert session.findings(uri) == []
+    path = session.folder / "specs/a.yaml"
+    path.write_text(path.read_text().replace("model: 4", "modle: 4"))
+    changed = {"changes": [{"uri": path.as_uri(), "type": 2}]}
+    session.notify("workspace/didChangeWatchedFiles", changed)
+    (found,) = session.some(uri)
+    assert (found["code"], "`a.yaml`" in found["message"]) == ("SHD201", True)
+
+
+PYTHON = '''\
+from pathlib import Path
+TEXT = "kv"
+LATER = "one"; LATER = "two"
+def run(x, named, resolver):
+    r = ss.Resolver(Path(__file__).parent / "specs" / "a.yaml", target="pod", phase="decode")
+    r.constrain(x, """
+        batch embed""", activation="residual")
+    with Resolver("./b.shard") as held:
+        held.size("é"), held.partition_spec(TEXT), other.size("no"), held.sharding(LATER)
+    return r.constrain(x, named), r.constrain(x, f"a {named}"), r.constrain(x, None)
+'''
+
+
+def test_what_python_says() -> None:
+    found = calls(SourceFile("m.py", PYTHON))
+    assert isinstance(found, Calls)
+    assert [(use.kind, use.span.text) for use in found.uses if use.is_plain] == [
+        (Kind.LOGICAL_AXIS, "kv"),
+        *((Kind.TARGET, "pod"), (Kind.PHASE, "decode")),
+        *((Kind.LOGICAL_AXIS, "batch"), (Kind.LOGICAL_AXIS, "embed")),
+        *((Kind.ACTIVATION, "residual"), (Kind.LOGICAL_AXIS, "é")),
+    ]
+    assert found.specs == ("a.yaml", "./b.shard")
+    assert is_named("/work/specs/a.yaml", found.specs)
+    assert not is_named("/work/specs/aa.yaml", found.specs)
+    assert sorted(span.line for span in found.unknown) == [9, 10, 10]
+
+
+@pytest.mark.parametrize(
+    "text", ["(" * 5000, "def f(:", "x = '\x00'", "-" * 100_000 + "1", "class " * 99, "\ufeff1"]
+)
+def test_hostile_python_is_a_reason(text: str) -> None:
+    assert isinstance(calls(SourceFile("m.py", text)), (Calls, Diagnostic))
+
+
+def test_a_project_is_listed_within_bounds(tmp_path: Path) -> None:
+    """No link is followed, and nothing hidden, nor of an environment, is looked into."""
+    for folder in (".git", "node_modules", "env", "src"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "spec.yaml").write_text(BASE)
+    (tmp_path / "env" / "pyvenv.cfg").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "src")
+    (tmp_path / "linked.yaml").symlink_to(tmp_path / "src" / "spec.yaml")
+    project = Project([str(tmp_path)])
+    project.read({})
+    assert [*project.specs] == [os.path.realpath(tmp_path / "src" / "spec.yaml")]
+    assert project.unread == ()
