@@ -9,12 +9,13 @@ from dataclasses import replace
 import click
 
 from shardspec import pipeline
+from shardspec.analysis.comparison import Comparison
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.analysis.traffic import BY, By, names_in
 from shardspec.cli import options
 from shardspec.cli.basis import BASIS, step_costs
-from shardspec.cli.measured import MEASURED, Measured, held_to
+from shardspec.cli.measured import MEASURED, Measured, comparison, held_to
 from shardspec.cli.request import Request, has_errors, matching, select, unknown_path
 from shardspec.cli.steps import STEP, plan_on_target
 from shardspec.cli.streams import FINDINGS, FINE, echo, fail, rows_of_terminal, show, width_of
@@ -82,11 +83,16 @@ def command(
     """
     request.require_place()
     draft = _Draft(request, by, top, is_shown=measured is None)
+    if measured is not None and measured.run and measured.target is not None:
+        request = replace(request, target=measured.target)
     found = _found(request, step_name, tokens, draft.show)
-    if measured is not None:
+    compared = None
+    if measured is not None and measured.run:
+        compared = comparison(measured.run, found, request, step_name)
+    elif measured is not None:
         found = held_to(measured, found, request, lambda at: _found(at, step_name, tokens, None))
     draft.take_away()
-    _print(found, request, by, top)
+    _print(found, request, by, top, compared)
     if found.step is None:
         told = "what a step adds: activations, temporaries, time, and what is sent and why"
         request.remark(f"\n{told}: --step MODULE:FUNCTION, or `step:` in the spec")
@@ -154,7 +160,9 @@ class _Draft:
             echo(f"\x1b[{self.rows}F\x1b[J", is_painted=True, end="")
 
 
-def _print(cost: Cost, request: Request, by: By, top: int) -> None:
+def _print(
+    cost: Cost, request: Request, by: By, top: int, compared: Comparison | None = None
+) -> None:
     from shardspec.diagnostics.lines import fitted
     from shardspec.report.cost import WIDTH, cost_lines
 
@@ -165,13 +173,18 @@ def _print(cost: Cost, request: Request, by: By, top: int) -> None:
         from shardspec.report.cost_json import cost_text
 
     if request.output:
-        text = cost_text(cost, arrays, time.strftime("%Y-%m-%d"), by)
+        text = cost_text(cost, arrays, time.strftime("%Y-%m-%d"), by, compared)
         request.write_to(request.output, text)
     if request.form == "json":
         if request.output != "-":
-            echo(cost_text(cost, arrays, by=by).rstrip("\n"))
+            echo(cost_text(cost, arrays, by=by, compared=compared).rstrip("\n"))
     elif request.output != "-":
-        show(fitted(cost_lines(cost, by, top=top, arrays=arrays), width_of() or WIDTH))
+        lines = list(cost_lines(cost, by, top=top, arrays=arrays))
+        if compared is not None:
+            from shardspec.report.comparison import comparison_lines
+
+            lines += ["", *comparison_lines(compared, top=top)]
+        show(fitted(lines, width_of() or WIDTH))
 
 
 def _chosen(only: str, step: Step) -> frozenset[str]:
