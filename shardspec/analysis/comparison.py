@@ -169,6 +169,25 @@ class Comparison:
         return known / whole if whole else None
 
 
+class RunRow(NamedTuple):
+    """What one row of a table took of a step in two runs, in seconds."""
+
+    name: str
+    before: float
+    after: float
+
+
+def run_diff(before: Comparison, after: Comparison) -> dict[SpentBy, tuple[RunRow, ...]]:
+    """Return what changed from one run to another, by rule, line and mesh axis, the most first."""
+    found: dict[SpentBy, tuple[RunRow, ...]] = {}
+    for by in ("rule", "line", "axis"):
+        old, new = ({row.name: row.measured for row in run.rows(by)} for run in (before, after))
+        names = dict.fromkeys((*new, *old))
+        rows = (RunRow(name, old.get(name, 0.0), new.get(name, 0.0)) for name in names)
+        found[by] = tuple(sorted(rows, key=lambda row: -abs(row.after - row.before)))
+    return found
+
+
 def _operation(each: Spent) -> str:
     if each.kind == "idle" or not each.place.is_known:
         return each.what

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from shardspec.analysis.comparison import Comparison
     from shardspec.analysis.cost import Cost
     from shardspec.analysis.step_time import Scale
+    from shardspec.ir.spec import Mesh
+    from shardspec.ir.step import Step
+    from shardspec.programs.captures import Capture
     from shardspec.programs.reading import ReadProgram
 
 _TIME = re.compile(
@@ -28,7 +31,7 @@ _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0}
 #: A step that takes so many times as long as predicted, or so much less, is likely another one.
 _FAR = 3.0
 #: What a run is, where one cannot be read.
-_RUNS = "name an `.xplane.pb`, a folder of `jax.profiler.trace`, or a `trace.json.gz`"
+RUNS = "name an `.xplane.pb`, a folder of `jax.profiler.trace`, or a `trace.json.gz`"
 _WAY_OUT = "leave --measured out, or name a target whose speeds are known"
 
 
@@ -126,29 +129,41 @@ def comparison(run: str, found: Cost, request: Request, step_name: str | None) -
     The program is that which the capture carries, else the one that `verify` would prove.
     """
     from shardspec.programs.captures import capture_of
-    from shardspec.programs.measured import compared, module_of, program_in, programs_of
+    from shardspec.programs.measured import compared
 
     cost = found.predicted or found
-    if cost.step is None:
-        fail("--measured times a step, and there is none", "name one: `--step MODULE:FUNCTION`")
     try:
         capture = capture_of(run)
         with progress(is_quiet=request.is_quiet) as tell:
             tell("reading the programs of the run")
-            from shardspec.jax_backend.xla.printing import texts_of
-
-            module = module_of(capture)
-            texts = texts_of(programs_of(capture, module))
-        program = program_in(capture, module, texts.values(), cost.target.mesh, cost.step)
+            module, program = program_of_run(capture, cost.target.mesh, cost.step)
         if program is not None:
             return compared(capture, module, program, cost)
-        made = None if request.basis == "model" else _program(found, request, step_name)
+        has_compiler = request.basis != "model" and step_name is not None
+        made = _program(found, request, step_name) if has_compiler else None
         return compared(capture, module, made, cost, is_own=False)
     except ShardspecError as error:
         request.report(error.diagnostics)
         raise SystemExit(FAILED) from None
     except ValueError as error:
-        fail(f"--measured {run}: {error}", _RUNS)
+        fail(f"--measured {run}: {error}", RUNS)
+
+
+def program_of_run(
+    capture: Capture, mesh: Mesh, step: Step | None = None
+) -> tuple[str, ReadProgram | None]:
+    """Return the module that the step of a run is, and the program of it that the run carries.
+
+    Raises:
+      ShardspecError: XLA cannot read it.
+      ValueError: it is for another mesh.
+    """
+    from shardspec.jax_backend.xla.printing import texts_of
+    from shardspec.programs.measured import module_of, program_in, programs_of
+
+    module = module_of(capture)
+    texts = texts_of(programs_of(capture, module))
+    return module, program_in(capture, module, texts.values(), mesh, step)
 
 
 def _program(found: Cost, request: Request, step_name: str | None) -> ReadProgram | None:
@@ -165,6 +180,13 @@ def _program(found: Cost, request: Request, step_name: str | None) -> ReadProgra
         return None
 
 
+def is_run(name: str) -> bool:
+    """Say whether a name is that of a captured run: a file of its forms, or a folder with some."""
+    from shardspec.programs.captures import has_capture
+
+    return has_capture(name)
+
+
 def seconds_of(measured: Measured) -> float:
     """Return how long a step took: as stated, or in a captured run."""
     from shardspec.programs.captures import capture_of
@@ -177,4 +199,4 @@ def seconds_of(measured: Measured) -> float:
         capture = capture_of(measured.run)
         return steps_of(capture, module_of(capture), lambda op: COMPUTES).seconds
     except ValueError as error:
-        fail(f"--measured {measured.run}: {error}", _RUNS)
+        fail(f"--measured {measured.run}: {error}", RUNS)

@@ -126,6 +126,16 @@ def capture_of(name: str) -> Capture:
     return made.capture(name)
 
 
+def has_capture(name: str) -> bool:
+    """Say whether a file has the name of a capture, or a folder holds one."""
+    if not os.path.isdir(name):
+        return name.endswith((_PLANE, *_TRACES)) and os.path.exists(name)
+    try:
+        return bool(_files_of(Path(name), []))
+    except CaptureError:
+        return False
+
+
 def _files_of(folder: Path, notes: list[str]) -> list[Path]:
     """Return a file for each host, of the newest run in a folder."""
     found: dict[str, dict[Path, list[Path]]] = {}

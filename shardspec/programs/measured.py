@@ -168,7 +168,7 @@ def compared(
       cost: the model's, of the traced step.
       is_own: whether the capture carries the program.
     """
-    joined = _Joined(cost, capture, module, program)
+    joined = Joined(cost, capture, module, program)
     steps = steps_of(capture, module, joined.rank)
     rows = [row for op, took in steps.ops.items() for row in joined.rows(op, took)]
     if steps.idle:
@@ -193,7 +193,7 @@ def compared(
 
 
 @dataclass(slots=True)
-class _Joined:
+class Joined:
     """A program, a prediction of the same step, and what the capture says of operations."""
 
     cost: Cost
@@ -254,6 +254,11 @@ class _Joined:
                 break
             found = calls.instruction(ref) or found
         return ref, found
+
+    def is_begun(self, op: str) -> bool:
+        """Say whether an operation begins what it sends, and does not only wait for its end."""
+        at, ref = self.instruction(op), self.refs.get(op)
+        return at is not None and at[0] == ref
 
     def inner(self, ref: Ref, each: Instruction) -> Iterator[Ref]:
         """Yield an instruction and all that a fusion or an asynchronous call of it is made of."""
@@ -385,7 +390,7 @@ def _kind_of_name(op: str) -> SpentKind:
     return "matmul" if _PRODUCT_NAMES.search(op) else "other"
 
 
-def _notes(joined: _Joined, steps: Steps, rows: Iterable[Spent], *, is_own: bool) -> Iterator[str]:
+def _notes(joined: Joined, steps: Steps, rows: Iterable[Spent], *, is_own: bool) -> Iterator[str]:
     """Yield what is missing in a capture, and where it does not agree with the prediction."""
     mesh, program = joined.cost.target.mesh, joined.program
     if len(steps.devices) < mesh.device_count:
@@ -414,7 +419,7 @@ def _notes(joined: _Joined, steps: Steps, rows: Iterable[Spent], *, is_own: bool
         )
 
 
-def _other_step(joined: _Joined, program: ReadProgram) -> Iterator[str]:
+def _other_step(joined: Joined, program: ReadProgram) -> Iterator[str]:
     """Yield that the program of a capture is of another step than the one that is predicted."""
     step, entry = joined.cost.step, program.calls.program.entry
     if step is None or entry is None:

@@ -207,7 +207,10 @@ def _shortest(runs: Iterable[_Run]) -> dict[str, tuple[float, ...]]:
     for run_list in grouped(runs, lambda run: run.device).values():
         seen: Counter[str] = Counter()
         for run in run_list:
+            async_ = {each.op for each in run.events if each.lane.startswith(_ASYNC)}
             for each in run.events:
+                if each.op in async_ and not each.lane.startswith(_ASYNC):
+                    continue  # what only starts it
                 key = each.op, seen[each.op]
                 seen[each.op] += 1
                 took = each.end - each.start

@@ -5,9 +5,16 @@ The tables are by mesh axis, line and rule; every second of the step is in one r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from shardspec.analysis.comparison import NAMED, ComparedRow, Comparison, Spent, SpentBy
+from shardspec.analysis.comparison import (
+    NAMED,
+    ComparedRow,
+    Comparison,
+    RunRow,
+    Spent,
+    SpentBy,
+)
 from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import counted, percent, seconds_text
 
@@ -128,3 +135,23 @@ def _unpredicted(rows: tuple[Spent, ...], seconds: float) -> Iterator[str]:
         share = percent(each.shown, seconds)
         what = f"{each.what} over {axes}, {each.place}, {each.array}"
         yield f"not predicted: {what}, {seconds_text(each.seconds)} ({share} of the step), {rules}"
+
+
+def run_diff_lines(
+    before: Comparison, after: Comparison, rows: Mapping[SpentBy, Sequence[RunRow]]
+) -> Iterator[str]:
+    """Yield what became slower, and faster, from one run to another."""
+    yield f"{before.run} -> {after.run}"
+    change = _off(before.seconds, after.seconds)
+    yield f"step  {seconds_text(before.seconds)} -> {seconds_text(after.seconds)}, {change}"
+    for by, words in _TABLES:
+        found = [row for row in rows[by] if abs(row.after - row.before) > _LITTLE * after.seconds]
+        cells = [(words, "before", "after", "")]
+        for row in found:
+            times = seconds_text(row.before), seconds_text(row.after)
+            cells.append((row.name, *times, _signed(row.after - row.before)))
+        if found:
+            yield ""
+            yield from columns(cells, right=(1, 2, 3), paths=0, indent=0, is_prose=True)
+    for run in (before, after):
+        yield from (f"note  {run.run}: {note}" for note in run.notes)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple
 
-from shardspec.analysis.comparison import NAMED, Comparison, Spent
+from shardspec.analysis.comparison import NAMED, Comparison, RunRow, Spent, SpentBy
 from shardspec.ir.step import Place
-from shardspec.records import OMITTED
+from shardspec.records import OMITTED, data_of
 from shardspec.report.findings_forms import relative
+from shardspec.versions import PACKAGE
 
 Whole = Annotated[int, 1]
 
@@ -100,3 +103,15 @@ def _row(each: Spent) -> SpentRow:
         each.shown,
         each.runs,
     )
+
+
+def run_diff_text(
+    before: Comparison, after: Comparison, rows: Mapping[SpentBy, Sequence[RunRow]]
+) -> str:
+    """Return what changed from one run to another as JSON text."""
+    tables = {
+        by: [{"name": row.name, "before_s": row.before, "after_s": row.after} for row in found]
+        for by, found in rows.items()
+    }
+    runs = {"before": data_of(measured_run(before)), "after": data_of(measured_run(after))}
+    return json.dumps({"made_by": f"shardspec {PACKAGE}", **runs, "by": tables}, indent=2) + "\n"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 import shardspec
@@ -19,9 +20,11 @@ from shardspec.cli.main import cli
 from shardspec.diagnostics import ShardspecError
 from shardspec.jax_backend.xla.printing import texts_of
 from shardspec.jax_backend.xla.verifying import lowered
+from shardspec.language.calibration import calibration_of
 from shardspec.programs.captures import Capture, capture_of
 from shardspec.programs.measured import compared, module_of, program_in, programs_of
-from tests.models.captured_steps import SPEC, STEPS, captured
+from shardspec.programs.runs import steps_of
+from tests.models.captured_steps import LAYERS, SPEC, STEPS, captured
 
 #: What is to have its line and its rule, of the time that is measured.
 LEAST = {"collective": 0.95, "matmul": 0.8}
@@ -152,3 +155,76 @@ def test_what_is_no_run_is_refused() -> None:
     result = run(*asked)
     assert result.exit_code == 2
     assert "--measured spec.yaml: " in result.stderr
+
+
+def test_a_run_calibrates_its_machine() -> None:
+    result = run("calibrate", "spec.yaml", "-q", "--from=scanned", "-o", "hardware.local.yaml")
+    assert result.exit_code == 0, result.output
+    data = yaml.safe_load(Path("hardware.local.yaml").read_text())
+    made = calibration_of(data)
+    assert (made.machine, made.mesh) == ("8 cpu", "data=4 model=2")
+    gradients = made.curve("all-reduce", ("data",))
+    assert gradients is not None
+    assert gradients.payloads == (4, 2**20)  # of the loss, and of both weights of a layer
+    # a round of the scan for each layer, in two steps
+    assert gradients.seconds[1].operations == 2 * LAYERS
+    (table,) = made.matmuls
+    assert table.operations == 2 * LAYERS * 6  # two products, and two for each backwards
+    assert made.exposed is not None
+    assert 0 < made.exposed.median <= 1
+    text = SPEC.replace("8 cpu,", "8 cpu by hardware.local.yaml,")
+    Path("calibrated.yaml").write_text(text)
+    asked = "cost", "calibrated.yaml", "-q", of("scanned"), "--measured=scanned", "--format=json"
+    found = json.loads(run(*asked).stdout)
+    measured = found["measured"]
+    shown = sum(row["shown_s"] for row in measured["predicted"])
+    assert shown == pytest.approx(measured["predicted_s"]) == pytest.approx(found["time"]["step_s"])
+    told = run(*asked[:-1]).stdout
+    assert "what the model gets most wrong:" in told
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("--from=scanned", "--compiler"), "--from takes a run, and no compiler is asked"),
+        (("--from=spec.yaml",), "is no trace"),
+    ],
+)
+def test_a_calibration_of_no_run_is_refused(asked: tuple[str, ...], said: str) -> None:
+    result = run("calibrate", "spec.yaml", "-q", *asked)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_a_calibration_of_another_machine_is_refused() -> None:
+    text = SPEC.replace("8 cpu,", "tpu v6e 2x4,")
+    Path("other.yaml").write_text(text)
+    result = run("calibrate", "other.yaml", "-q", "--from=scanned")
+    assert result.exit_code == 2
+    assert "it is of a CPU, and target `here` of tpu v6e 2x4" in result.stderr
+
+
+def test_two_runs_show_what_became_slower() -> None:
+    asked = "diff", "mapped", "scanned", "--spec=spec.yaml", "-q", of("scanned")
+    result = run(*asked, "--fail-on=time+1%")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("mapped -> scanned\nstep  ")
+    assert "mlp -> model spec.yaml:6" in result.stdout
+    found = json.loads(run(*asked, "--format=json").stdout)
+    for table in found["by"].values():
+        for side in ("before", "after"):
+            whole = sum(row[f"{side}_s"] for row in table)
+            assert whole == pytest.approx(found[side]["step_s"])
+
+
+def test_hosts_of_a_run_are_joined(tmp_path: Path) -> None:
+    (file,) = Path("scanned").rglob("*.xplane.pb")
+    for host in ("host0", "host1"):
+        (tmp_path / f"{host}.xplane.pb").write_bytes(file.read_bytes())
+    alone, both = (capture_of(name) for name in ("scanned", str(tmp_path)))
+    assert both.hosts == ("host0", "host1")
+    assert len(both.events) == 2 * len(alone.events)
+    module = module_of(both)
+    found = steps_of(both, module, lambda op: 0)
+    assert len(found.devices) == 16
+    assert found.seconds == pytest.approx(steps_of(alone, module, lambda op: 0).seconds)
