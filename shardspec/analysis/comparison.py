@@ -209,6 +209,11 @@ def _busy(found: Iterable[Spent]) -> float:
 
 def predicted_of(cost: Cost) -> tuple[Spent, ...]:
     """Return what each operation takes of a predicted step; none where no time is predicted."""
+    return tuple(row for _, row in timed_of(cost))
+
+
+def timed_of(cost: Cost) -> tuple[tuple[int, Spent], ...]:
+    """Return what each operation takes, behind the tick at which it starts; see `predicted_of`."""
     step, time, hardware = cost.step, cost.time, cost.target.hardware
     if step is None or time is None or hardware is None:
         return ()
@@ -218,7 +223,7 @@ def predicted_of(cost: Cost) -> tuple[Spent, ...]:
     return (*_sends(cost, step, time), *_ops(cost, step, time))
 
 
-def _sends(cost: Cost, step: Step, time: StepTime) -> Iterator[Spent]:
+def _sends(cost: Cost, step: Step, time: StepTime) -> Iterator[tuple[int, Spent]]:
     """Yield what collectives take; each exposes of it the share that its mesh axes do."""
     links = links_of(cost.plan)
     exposed = {each.mesh_axis: each.exposed_seconds / (each.seconds or 1.0) for each in time.axes}
@@ -227,21 +232,24 @@ def _sends(cost: Cost, step: Step, time: StepTime) -> Iterator[Spent]:
             None if links is None else links.seconds(each.kind, each.mesh_axes, each.payload_bytes)
         )
         took = (run or 0.0) * each.count * time.scale
-        yield Spent(
-            "collective",
-            str(each.kind),
-            each.place,
-            each.phase,
-            each.axes,
-            array_of(each),
-            askers(each),
-            took,
-            took * exposed.get("+".join(each.axes), 0.0),
-            each.count,
+        yield (
+            each.at,
+            Spent(
+                "collective",
+                str(each.kind),
+                each.place,
+                each.phase,
+                each.axes,
+                array_of(each),
+                askers(each),
+                took,
+                took * exposed.get("+".join(each.axes), 0.0),
+                each.count,
+            ),
         )
 
 
-def _ops(cost: Cost, step: Step, time: StepTime) -> Iterator[Spent]:
+def _ops(cost: Cost, step: Step, time: StepTime) -> Iterator[tuple[int, Spent]]:
     """Yield what operations take; what all of them take beside their FLOPs goes by what each makes.
 
     That is the model of `step_work`, an operation at a time.
@@ -257,11 +265,13 @@ def _ops(cost: Cost, step: Step, time: StepTime) -> Iterator[Spent]:
         kind: SpentKind = "matmul" if op.kind in PRODUCTS else "other"
         array = array_read(op, step)
         what = op.einsum or op.kind
-        yield Spent(kind, what, op.place, op.phase, (), array, rules, took, took, op.count)
+        row = Spent(kind, what, op.place, op.phase, (), array, rules, took, took, op.count)
+        yield op.at, row
     update = update_bytes(step) / stream * time.scale
     if update:
         what = "the optimizer's update"
-        yield Spent("other", what, Place(), "update", (), "", (), update, update, 1)
+        row = Spent("other", what, Place(), "update", (), "", (), update, update, 1)
+        yield step.end + 1, row
 
 
 def array_read(op: StepOp, step: Step) -> str:

@@ -43,7 +43,7 @@ def _tokens(ctx: click.Context, param: click.Parameter, text: str | None) -> int
     options.SET,
     options.ONLY,
     *options.FINDINGS,
-    options.format_option("text", "json"),
+    options.format_option("text", "json", "perfetto"),
     options.option(
         "--by",
         type=click.Choice(BY),
@@ -174,6 +174,9 @@ def _print(
     if request.form == "json" or request.output:
         from shardspec.report.cost_json import cost_text
 
+    if request.form == "perfetto":
+        _print_trace(cost, request)
+        return
     if request.output:
         text = cost_text(cost, arrays, time.strftime("%Y-%m-%d"), by, compared)
         request.write_to(request.output, text)
@@ -187,6 +190,22 @@ def _print(
 
             lines += ["", *comparison_lines(compared, top=top)]
         show(fitted(lines, width_of() or WIDTH))
+
+
+def _print_trace(cost: Cost, request: Request) -> None:
+    """Write the predicted step as a trace for ui.perfetto.dev."""
+    from shardspec.report.trace import trace_text
+
+    text = trace_text(cost.predicted or cost)
+    if not text:
+        fail(
+            f"no time of a step is predicted for target `{cost.target.name}`, so none is drawn",
+            "name a step, `--step MODULE:FUNCTION`, and a target whose speeds are known",
+        )
+    if request.output in (None, "-"):
+        echo(text.rstrip("\n"))
+    else:
+        request.write_to(request.output, text)
 
 
 def _chosen(only: str, step: Step) -> frozenset[str]:
