@@ -50,7 +50,7 @@ def calibration_of_run(
         kinds = " and ".join(sorted(each.upper() for each in ran))
         raise ValueError(f"it is of a {kinds}, and target `{plan.target.name}` of {hardware}")
     joined = Joined(cost_of(plan), capture, module, program)
-    steps = steps_of(capture, module, joined.rank)
+    steps = steps_of(capture, module, joined.rank, joined.name)
     ran_on = f"{counted(len(steps.devices), 'device')}, {counted(steps.count, 'step')}"
     found = Calibration(
         hardware.chip.name,
@@ -153,7 +153,7 @@ def _curves(joined: Joined, steps: Steps) -> Iterator[Curve]:
     for op, times in steps.once.items():
         sends = joined.sends(op)
         ways = {(each.kind, each.axes) for each in sends}
-        if joined.is_begun(op) and len(ways) == 1 and joined.product(op) is None:
+        if len(ways) == 1 and joined.product(op) is None:
             size = sum(each.payload_bytes for each in sends)
             found += (((sends[0].kind, sends[0].axes, size), took) for took in times if took > 0)
     kinds = grouped(by_key(found).items(), lambda item: item[0][:2])

@@ -56,8 +56,8 @@ _IOTA = re.compile(r"<=\[([\d,]{1,200})\]")
 _LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{(\{[\d,{}]*+\})\}")
 _SOURCE = re.compile(r"(.{1,400}):(\d{1,7})$")
 #: Operations that only call others, and that move data beside what computes.
-_CALLERS = frozenset(("while", "conditional", "call", "async-start"))
-_COPIES = frozenset(("copy-start", "copy-done", "slice-start", "slice-done"))
+_CALLERS = frozenset(("while", "conditional", "call"))
+_COPIES = ("copy-start", "async-start", "slice-start", "send", "recv")
 #: What JAX calls collectives, and a compiler may, too.
 _AS_IN_JAX = ("psum", "ppermute", "pmax", "pmin")
 #: What multiplies, by the names that compilers give; where there is no program.
@@ -169,7 +169,7 @@ def compared(
       is_own: whether the capture carries the program.
     """
     joined = Joined(cost, capture, module, program)
-    steps = steps_of(capture, module, joined.rank)
+    steps = steps_of(capture, module, joined.rank, joined.name)
     rows = [row for op, took in steps.ops.items() for row in joined.rows(op, took)]
     if steps.idle:
         idle = (steps.idle, steps.idle, 1.0)
@@ -255,10 +255,10 @@ class Joined:
             found = calls.instruction(ref) or found
         return ref, found
 
-    def is_begun(self, op: str) -> bool:
-        """Say whether an operation begins what it sends, and does not only wait for its end."""
-        at, ref = self.instruction(op), self.refs.get(op)
-        return at is not None and at[0] == ref
+    def name(self, op: str) -> str:
+        """Return the name of what began an operation: its own, but of the end of something."""
+        at = self.instruction(op)
+        return op if at is None else at[0].name
 
     def inner(self, ref: Ref, each: Instruction) -> Iterator[Ref]:
         """Yield an instruction and all that a fusion or an asynchronous call of it is made of."""
@@ -306,8 +306,8 @@ class Joined:
             return MOVES if kind == "collective" else COMPUTES
         if at[1].operation in _CALLERS and not self.sends(op):
             return CALLS
-        is_copy = at[1].operation in _COPIES
-        return MOVES if is_copy or (self.sends(op) and self.product(op) is None) else COMPUTES
+        moves = at[1].operation in _COPIES or bool(self.sends(op))
+        return MOVES if moves and self.product(op) is None else COMPUTES
 
     # rows
 

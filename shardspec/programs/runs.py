@@ -82,6 +82,13 @@ class _Run(NamedTuple):
     def end(self) -> int:
         return max(each.end for each in self.events)
 
+    def whole(self) -> Iterator[Event]:
+        """Yield the events that are whole operations, and not the start or the end of one."""
+        beside = {each.op for each in self.events if each.lane.startswith(_ASYNC)}
+        for each in self.events:
+            if each.op not in beside or each.lane.startswith(_ASYNC):
+                yield each
+
 
 def modules_of(capture: Capture) -> dict[str, float]:
     """Return the modules of a capture and the seconds of their operations, the longest first."""
@@ -92,14 +99,23 @@ def modules_of(capture: Capture) -> dict[str, float]:
     return {name: picoseconds * _S for name, picoseconds in found.most_common()}
 
 
-def steps_of(capture: Capture, module: str, rank: Callable[[str], Rank]) -> Steps:
+def steps_of(
+    capture: Capture,
+    module: str,
+    rank: Callable[[str], Rank],
+    name: Callable[[str], str] = str,
+) -> Steps:
     """Return what the operations of a module take in a step.
 
     Args:
       rank: what an instant counts for, by the name of an operation.
+      name: what the end of an operation counts as: what began it.
     """
     notes: list[str] = []
-    runs = _complete(list(_runs(capture, module)), notes)
+    runs = [
+        _Run(run.device, tuple(each._replace(op=name(each.op)) for each in run.events))
+        for run in _complete(list(_runs(capture, module)), notes)
+    ]
     beside = by_key((each.device, each) for each in capture.events if each.module != module)
     ops: dict[str, list[float]] = {}
     idle = 0.0
@@ -111,8 +127,8 @@ def steps_of(capture: Capture, module: str, rank: Callable[[str], Rank]) -> Step
             held = ops.setdefault(op, [0.0, 0.0, 0.0])
             held[0] += took * _S
             held[1] += shown.get(op, 0.0) * _S
-        for each in run.events:
-            ops[each.op][2] += 1
+        for each in run.whole():
+            ops.setdefault(each.op, [0.0, 0.0, 0.0])[2] += 1
     times = tuple((run.end - run.start) * _S for run in runs)
     names = tuple(dict.fromkeys(run.device for run in runs))
     return Steps(
@@ -207,10 +223,7 @@ def _shortest(runs: Iterable[_Run]) -> dict[str, tuple[float, ...]]:
     for run_list in grouped(runs, lambda run: run.device).values():
         seen: Counter[str] = Counter()
         for run in run_list:
-            async_ = {each.op for each in run.events if each.lane.startswith(_ASYNC)}
-            for each in run.events:
-                if each.op in async_ and not each.lane.startswith(_ASYNC):
-                    continue  # what only starts it
+            for each in run.whole():
                 key = each.op, seen[each.op]
                 seen[each.op] += 1
                 took = each.end - each.start

@@ -38,6 +38,11 @@ def test_a_loop_shows_what_its_body_leaves() -> None:
     assert shown(found) == {"while": 5.0, "dot": 3.0, "all-gather": 2.0}
 
 
+def test_a_loop_that_its_body_fills_shows_nothing() -> None:
+    found = steps(("1", "while", 0, 2), ("1", "dot", 0, 2))
+    assert found.ops["while"] == (0.0, 0.0, 1.0)
+
+
 def test_a_body_on_another_thread_is_of_no_loop() -> None:
     found = steps(("1", "while", 0, 10), ("2", "dot", 1, 9))
     assert shown(found) == {"while": 2.0, "dot": 8.0}
@@ -52,6 +57,19 @@ def test_asynchronous_slices_of_one_line_may_overlap() -> None:
     found = steps(("Async XLA Ops", "a1", 0, 4), ("Async XLA Ops", "a2", 2, 6))
     assert found.ops["a1"].seconds == found.ops["a2"].seconds == 4.0
     assert sum(shown(found).values()) == 6.0
+
+
+def test_the_end_of_an_operation_counts_as_what_began_it() -> None:
+    rows = (
+        ("1", "a-start", 0, 1),
+        ("1", "dot", 1, 5),
+        ("1", "a-done", 5, 7),
+        ("Async XLA Ops", "a-start", 0, 7),
+    )
+    made = tuple(Event("d", lane, op, "m", "1", a * S, b * S) for lane, op, a, b in rows)
+    found = steps_of(Capture("x", (), made), "m", rank, lambda op: op.replace("done", "start"))
+    assert found.ops == {"dot": (4.0, 4.0, 1.0), "a-start": (7.0, 3.0, 1.0)}
+    assert found.once["a-start"] == (7.0,)
 
 
 def test_gaps_are_idle() -> None:
