@@ -12,7 +12,7 @@ activations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -277,16 +277,33 @@ def peak_tick(lives: Sequence[tuple[int, int, int]]) -> int:
     >>> peak_tick([(0, 2, 10), (2, 5, 10), (4, 5, 5)])
     2
     """
+    best = peak = 0
+    for tick, held in _held_over(lives):
+        if held > best:
+            best, peak = held, tick
+    return peak
+
+
+def _held_over(lives: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield how many bytes are alive, from each tick on at which that changes."""
     changes: dict[int, int] = {}
     for born, dies, size in lives:
         changes[born] = changes.get(born, 0) + size
         changes[dies + 1] = changes.get(dies + 1, 0) - size
-    best = held = peak = 0
+    held = 0
     for tick in sorted(changes):
         held += changes[tick]
-        if held > best:
-            best, peak = held, tick
-    return peak
+        yield tick, held
+
+
+def made_over(step: Step, target: Target) -> tuple[tuple[int, int], ...]:
+    """Return how many bytes of what a step makes are alive, from each tick on.
+
+    Invariants:
+      peak: the most of them are those of `step_memory`.
+    """
+    sizes = ((each.born, each.dies, _tensor_bytes(each, target)) for each in step.tensors)
+    return tuple(_held_over(sizes))
 
 
 class _Kinds:

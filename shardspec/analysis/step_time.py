@@ -272,7 +272,9 @@ def step_time(
     if links is None or sent is None:
         return None
     compute, memory = work.compute_seconds, work.hbm_seconds
-    axes = tuple(_axis_times(sent, compute, constants.shown))
+    exposed = None if links.measured is None else links.measured.exposed
+    shown = constants.shown if exposed is None else exposed.median
+    axes = tuple(_axis_times(sent, compute, shown))
     whole = compute + sum(axis.exposed_seconds for axis in axes)
     notes = (*work.notes, *links.notes(step))
     mfu = work.own_seconds / whole if whole else 0.0

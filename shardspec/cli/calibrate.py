@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,13 @@ LOCAL = "hardware.local.yaml"
         shell_complete=completion.machines,
         help="The machine, in place of a spec's: `tpu v5e 4x4`, `v5p-128`.",
     ),
+    options.option(
+        "--from",
+        "run",
+        metavar="RUN",
+        help="Take the figures from a run that `jax.profiler.trace` captured on the target: a"
+        " folder, or an `.xplane.pb`. No device is needed.",
+    ),
     options.flag(
         "--compiler",
         "Ask the compiler of the chips for its own estimates of matmuls; no device is needed.",
@@ -48,13 +56,23 @@ LOCAL = "hardware.local.yaml"
     *options.OUTPUT,
 )
 def command(
-    request: Request, *, hardware: str | None, compiler: bool, dtypes: tuple[str, ...], quick: bool
+    request: Request,
+    *,
+    hardware: str | None,
+    run: str | None,
+    compiler: bool,
+    dtypes: tuple[str, ...],
+    quick: bool,
 ) -> None:
     """Find out how fast a kind of chip is, and write it to a file.
 
     It measures the devices that are here, which have to be those of the target: matmuls by size and
     dtype, memory, and collectives over each mesh axis. A spec whose machine is `tpu v5e 4x4 by
     hardware.local.yaml` is predicted by it.
+
+    With --from RUN it is what the operations of a captured run took: products by their sizes,
+    collectives over each mesh axis, and what of them computation did not hide, each with the number
+    of operations behind it.
 
     With --compiler it is libtpu's own estimate of how long matmuls take on a TPU, over a grid of
     sizes, for chips that need not be here; minutes for each dtype. It is what shardspec's own
@@ -65,9 +83,13 @@ def command(
     if hardware is not None and not compiler:
         help = "name a spec, whose target they are, or ask the compiler: `--compiler`"
         fail("--hardware is for --compiler: devices are measured on the mesh of a target", help)
+    if run is not None and (compiler or hardware is not None):
+        fail("--from takes a run, and no compiler is asked", "leave --compiler and --hardware out")
     try:
         with progress(is_quiet=request.is_quiet) as tell:
-            if compiler:
+            if run is not None:
+                made = _from_run(request, run, tell)
+            elif compiler:
                 made = _estimated(_machine(request, hardware), dtypes, quick, tell)
             else:
                 made = _measured(request, dtypes, quick, tell)
@@ -129,6 +151,26 @@ def _estimated(
     if "bf16" in grids and not is_quick:
         grids["bf16"] = estimating.FINE
     return estimating.estimated(machine, grids, tell)
+
+
+def _from_run(request: Request, run: str, tell: Tell) -> Calibration:
+    """Return what a captured run says of the machine of the target that is meant."""
+    from shardspec.cli.measured import RUNS, program_of_run
+    from shardspec.programs.captures import capture_of
+    from shardspec.programs.constants import calibration_of_run
+
+    plan, _ = request.plan()
+    machine = _as_in_catalogue(_hardware(plan.target, plan.spec))
+    plan = replace(plan, target=replace(plan.target, hardware=machine))
+    tell("reading the run")
+    try:
+        capture = capture_of(run)
+        module, program = program_of_run(capture, plan.target.mesh)
+        if program is None:
+            fail(f"--from {run} carries no compiled program", "name an `.xplane.pb`, or its folder")
+        return calibration_of_run(capture, module, program, plan, time.strftime("%Y-%m-%d"))
+    except ValueError as error:
+        fail(f"--from {run}: {error}", RUNS)
 
 
 def _measured(request: Request, dtypes: tuple[str, ...], is_quick: bool, tell: Tell) -> Calibration:

@@ -9,12 +9,13 @@ from dataclasses import replace
 import click
 
 from shardspec import pipeline
+from shardspec.analysis.comparison import Comparison
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.analysis.traffic import BY, By, names_in
 from shardspec.cli import options
 from shardspec.cli.basis import BASIS, step_costs
-from shardspec.cli.measured import MEASURED, Measured, held_to
+from shardspec.cli.measured import MEASURED, Measured, comparison, held_to
 from shardspec.cli.request import Request, has_errors, matching, select, unknown_path
 from shardspec.cli.steps import STEP, plan_on_target
 from shardspec.cli.streams import FINDINGS, FINE, echo, fail, rows_of_terminal, show, width_of
@@ -42,7 +43,7 @@ def _tokens(ctx: click.Context, param: click.Parameter, text: str | None) -> int
     options.SET,
     options.ONLY,
     *options.FINDINGS,
-    options.format_option("text", "json"),
+    options.format_option("text", "json", "perfetto"),
     options.option(
         "--by",
         type=click.Choice(BY),
@@ -82,11 +83,18 @@ def command(
     """
     request.require_place()
     draft = _Draft(request, by, top, is_shown=measured is None)
+    if measured is not None and measured.run and measured.target is not None:
+        request = replace(request, target=measured.target)
     found = _found(request, step_name, tokens, draft.show)
-    if measured is not None:
+    compared = None
+    if measured is not None and measured.run:
+        if found.step is None:
+            fail("--measured RUN is of a step, and there is none", "name it: `--step train:step`")
+        compared = comparison(measured.run, found, request, step_name)
+    elif measured is not None:
         found = held_to(measured, found, request, lambda at: _found(at, step_name, tokens, None))
     draft.take_away()
-    _print(found, request, by, top)
+    _print(found, request, by, top, compared)
     if found.step is None:
         told = "what a step adds: activations, temporaries, time, and what is sent and why"
         request.remark(f"\n{told}: --step MODULE:FUNCTION, or `step:` in the spec")
@@ -154,7 +162,9 @@ class _Draft:
             echo(f"\x1b[{self.rows}F\x1b[J", is_painted=True, end="")
 
 
-def _print(cost: Cost, request: Request, by: By, top: int) -> None:
+def _print(
+    cost: Cost, request: Request, by: By, top: int, compared: Comparison | None = None
+) -> None:
     from shardspec.diagnostics.lines import fitted
     from shardspec.report.cost import WIDTH, cost_lines
 
@@ -164,14 +174,38 @@ def _print(cost: Cost, request: Request, by: By, top: int) -> None:
     if request.form == "json" or request.output:
         from shardspec.report.cost_json import cost_text
 
+    if request.form == "perfetto":
+        _print_trace(cost, request)
+        return
     if request.output:
-        text = cost_text(cost, arrays, time.strftime("%Y-%m-%d"), by)
+        text = cost_text(cost, arrays, time.strftime("%Y-%m-%d"), by, compared)
         request.write_to(request.output, text)
     if request.form == "json":
         if request.output != "-":
-            echo(cost_text(cost, arrays, by=by).rstrip("\n"))
+            echo(cost_text(cost, arrays, by=by, compared=compared).rstrip("\n"))
     elif request.output != "-":
-        show(fitted(cost_lines(cost, by, top=top, arrays=arrays), width_of() or WIDTH))
+        lines = list(cost_lines(cost, by, top=top, arrays=arrays))
+        if compared is not None:
+            from shardspec.report.comparison import comparison_lines
+
+            lines += ["", *comparison_lines(compared, top=top)]
+        show(fitted(lines, width_of() or WIDTH))
+
+
+def _print_trace(cost: Cost, request: Request) -> None:
+    """Write the predicted step as a trace for ui.perfetto.dev."""
+    from shardspec.report.trace import trace_text
+
+    text = trace_text(cost.predicted or cost)
+    if not text:
+        fail(
+            f"no time of a step is predicted for target `{cost.target.name}`, so none is drawn",
+            "name a step, `--step MODULE:FUNCTION`, and a target whose speeds are known",
+        )
+    if request.output in (None, "-"):
+        echo(text.rstrip("\n"))
+    else:
+        request.write_to(request.output, text)
 
 
 def _chosen(only: str, step: Step) -> frozenset[str]:

@@ -17,6 +17,7 @@ from shardspec.analysis.layouts import Layout, held_by, layout_of
 from shardspec.cli import completion, options
 from shardspec.cli.basis import BASIS, step_costs
 from shardspec.cli.discovery import find_spec
+from shardspec.cli.measured import comparison, is_run
 from shardspec.cli.request import Request, matching, unknown_path
 from shardspec.cli.steps import STEP
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, show
@@ -84,7 +85,13 @@ def command(
     specs: memory, time, what is sent over each mesh axis, and the rules that did it. The exit code
     is by the model's figures, so that it is the same on every machine; `--basis compiler` has it
     judged by the compiler's.
+
+    OLD and NEW may be two captured runs, folders of `jax.profiler.trace` or files: it shows by rule
+    and line of the code what became slower. With `--step`, rules of activations are known, too.
     """
+    if old is not None and new is not None and is_run(old) and is_run(new):
+        parsed = [_limit(text, has_step=True) for text in limits]
+        raise SystemExit(_print_runs((old, new), parsed, step_name, request))
     parsed = [_limit(text, has_step=step_name is not None) for text in limits]
     if between:
         before, after = _two_sides(_only_spec(old, new, request), between, request)
@@ -155,6 +162,37 @@ def _cost_diffs(
             )
             found.append(CostDiff.of(diff.name, *step_costs(name, pair, request)))
     return tuple(found)
+
+
+def _print_runs(
+    runs: tuple[str, str], limits: Sequence[Limit], step_name: str | None, request: Request
+) -> int:
+    """Print what became slower from one captured run to another; return the exit code."""
+    from shardspec.analysis.comparison import run_diff
+    from shardspec.analysis.cost import cost_of
+    from shardspec.report.comparison import run_diff_lines
+    from shardspec.report.comparison_json import run_diff_text
+
+    plan, _ = request.plan()
+    found = cost_of(plan)
+    if step_name is not None:
+        (found,) = step_costs(step_name, (plan,), replace(request, basis="model"))
+    else:
+        request.remark("rules of activations are known with `--step MODULE:FUNCTION`")
+    before, after = (comparison(run, found, request, None) for run in runs)
+    rows = run_diff(before, after)
+    if request.form == "json":
+        echo(run_diff_text(before, after, rows).rstrip("\n"))
+    else:
+        show(run_diff_lines(before, after, rows))
+    slower = [each for each in limits if each.kind == "time"]
+    failed = [each for each in slower if not each.allows(before.seconds, after.seconds)]
+    for each in limits:
+        if each.kind != "time":
+            fail(f"--fail-on {each.text} is of no captured run", "as in `--fail-on time+5%`")
+    for each in failed:
+        request.remark(f"exit {FINDINGS} for {each.text}")
+    return FINDINGS if failed else FINE
 
 
 def _old_and_new(old: str | None, new: str | None, request: Request) -> tuple[Side, Side]:

@@ -33,6 +33,7 @@ class MatmulTable:
       shares: in (0, 1], for each m each k, and for each of these each n.
       spread: of measured ones, the median over the sizes of what lies between the fastest and the
         slowest run, as a share of the median run.
+      operations: that it is of, where it is of those of a run; else 0.
 
     Invariants:
       exact: at a point of the grid, `share` is what the table holds there.
@@ -46,6 +47,7 @@ class MatmulTable:
     n: Sizes
     shares: tuple[float, ...]
     spread: float = 0.0
+    operations: int = 0
 
     def share(self, m: float, k: float, n: float) -> float:
         """Return the share at sizes that need not be on the grid; beyond its edge that of the edge.
@@ -85,6 +87,9 @@ def _around(sizes: Sequence[int], size: float) -> tuple[tuple[int, float], ...]:
 class Spread(NamedTuple):
     """A figure that was measured several times.
 
+    Attributes:
+      operations: that it is of, where it is of those of a run; else 0.
+
     Invariants:
       range: low <= median <= high.
     """
@@ -92,6 +97,7 @@ class Spread(NamedTuple):
     median: float
     low: float
     high: float
+    operations: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,6 +146,7 @@ class Calibration:
       flops_per_s: of one device, the most that a matmul reached, by dtype; only of chips that the
         catalogue has no peak of.
       hbm_bytes_per_s: of one device.
+      exposed: the share of the collectives that no computation hid, of a run.
     """
 
     chip: str
@@ -153,6 +160,7 @@ class Calibration:
     flops_per_s: tuple[tuple[str, float], ...] = ()
     hbm_bytes_per_s: Spread | None = None
     curves: tuple[Curve, ...] = ()
+    exposed: Spread | None = None
 
     @property
     def is_measured(self) -> bool:

@@ -94,6 +94,7 @@ class StepOp:
         the others all do the same work.
       useful: the share of its runs that are of use: stages of a pipeline run before the first
         microbatch comes to them, and after the last, too.
+      because: why mesh axes split it, as far as a trace says so.
     """
 
     kind: OpKind
@@ -107,6 +108,7 @@ class StepOp:
     mesh_axes: tuple[str, ...] = ()
     at: int = 0
     useful: float = 1.0
+    because: tuple[Cause, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def dtype(self) -> str:

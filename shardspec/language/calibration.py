@@ -65,7 +65,7 @@ def calibration_of(data: object) -> Calibration:
     if data[HEAD] != CALIBRATION:
         told = f"it is of another version: this shardspec reads {CALIBRATION}"
         raise CalibrationError(told, HEAD)
-    figures = ("flops_per_s", "hbm_bytes_per_s", "collectives")
+    figures = ("flops_per_s", "hbm_bytes_per_s", "collectives", "exposed")
     _refuse_others(data, (HEAD, *_WORDS, *_MEASURED, "versions", *figures, "matmul"))
     words = {key: _text(data, key) for key in _WORDS}
     words |= {key: _text(data, key) for key in _MEASURED if key in data}
@@ -83,6 +83,7 @@ def calibration_of(data: object) -> Calibration:
         flops_per_s=tuple(_peaks(_table(data, "flops_per_s"))),
         hbm_bytes_per_s=_spread(data, "hbm_bytes_per_s") if "hbm_bytes_per_s" in data else None,
         curves=tuple(_curves(_table(data, "collectives"))),
+        exposed=_spread(data, "exposed") if "exposed" in data else None,
     )
 
 
@@ -99,12 +100,13 @@ def _spread(data: Mapping[str, Any], key: str, *route: str) -> Spread:
 
 def _spread_of(words: Sequence[str], *route: str) -> Spread:
     """Return a median with its range."""
-    if len(words) != 3:
-        raise CalibrationError("three numbers are wanted: median, low, high", *route)
-    median, low, high = (_positive(word, *route) for word in words)
+    if len(words) not in (3, 4):
+        told = "three numbers are wanted: median, low, high; or with a count, four"
+        raise CalibrationError(told, *route)
+    median, low, high, *count = (_positive(word, *route) for word in words)
     if not low <= median <= high:
         raise CalibrationError("a median lies between low and high", *route)
-    return Spread(median, low, high)
+    return Spread(median, low, high, *map(int, count))
 
 
 def _curves(data: Mapping[str, Any]) -> Iterator[Curve]:
@@ -132,7 +134,7 @@ def _matmuls(dtype: str, data: Mapping[str, Any]) -> MatmulTable:
     route = ("matmul", dtype)
     if dtype not in DTYPE_BITS:
         raise CalibrationError(f"`{dtype[:20]}` is no dtype, as bf16 is", *route)
-    _refuse_others(data, ("m", "k", "n", "share", "spread"), *route)
+    _refuse_others(data, ("m", "k", "n", "share", "spread", "operations"), *route)
     m, k, n = (_sizes(data, name, *route) for name in ("m", "k", "n"))
     shares = tuple(_number(word, *route, "share") for word in _text(data, "share", *route).split())
     wanted = len(m) * len(k) * len(n)
@@ -143,7 +145,8 @@ def _matmuls(dtype: str, data: Mapping[str, Any]) -> MatmulTable:
     if not all(0 < share <= 1 for share in shares):
         raise CalibrationError("a share is more than 0 and at most 1", *route, "share")
     spread = _number(_text(data, "spread", *route), *route, "spread") if "spread" in data else 0.0
-    return MatmulTable(dtype, m, k, n, shares, max(0.0, spread))
+    ran = _number(_text(data, "operations", *route), *route) if "operations" in data else 0.0
+    return MatmulTable(dtype, m, k, n, shares, max(0.0, spread), max(0, int(ran)))
 
 
 def _sizes(data: Mapping[str, Any], key: str, *route: str) -> Sizes:
@@ -231,6 +234,8 @@ def _lines(made: Calibration) -> Iterator[str]:
             yield f"    {name}: {' '.join(map(str, getattr(table, name)))}"
         if table.spread:
             yield f"    spread: {table.spread:.3g}"
+        if table.operations:
+            yield f"    operations: {table.operations}"
         yield "    share: |-"
         yield from _share_lines(table)
 
@@ -251,8 +256,11 @@ def _measured_lines(made: Calibration) -> Iterator[str]:
         yield f"flops_per_s: {{{told}}}"
     if made.hbm_bytes_per_s is not None:
         yield f"hbm_bytes_per_s: {_figures(made.hbm_bytes_per_s)}  # median, low, high"
+    if made.exposed is not None:
+        yield f"exposed: {_figures(made.exposed)}  # of collectives: median, low, high, operations"
     if made.curves:
-        yield "# By mesh axes: bytes on one device, and seconds that they take: median, low, high."
+        yield "# By mesh axes: bytes on one device, and seconds that they take: median, low, high;"
+        yield "# of a run also the number of operations."
         yield "collectives:"
     for axes, curves in grouped(made.curves, lambda curve: curve.mesh_axes).items():
         yield f"  {print_scalar('+'.join(axes))}:"
@@ -263,7 +271,8 @@ def _measured_lines(made: Calibration) -> Iterator[str]:
 
 
 def _figures(spread: Spread) -> str:
-    return " ".join(f"{each:.4g}" for each in spread)
+    count = f" {spread.operations}" if spread.operations else ""
+    return " ".join(f"{each:.4g}" for each in spread[:3]) + count
 
 
 # in a spec

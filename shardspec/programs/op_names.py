@@ -20,7 +20,7 @@ from shardspec.ir.step import Phase, Place
 _LIBRARIES = frozenset(
     (
         *("jax", "jaxlib", "flax", "optax", "equinox", "haiku", "orbax", "chex", "shardspec"),
-        *("numpy", "einops", "jaxtyping", "beartype", "penzai", "qwix", "distrax"),
+        *("click", "numpy", "einops", "jaxtyping", "beartype", "penzai", "qwix", "distrax"),
     )
 )
 _PACKAGES = re.compile(r"(?:site|dist)-packages[/\\]([^/\\]+)")

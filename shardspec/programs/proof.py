@@ -21,6 +21,7 @@ from shardspec.programs.estimates import Estimate, by_line, step_cycles
 from shardspec.programs.known import Known
 from shardspec.programs.memory import NO_ROOM, CompiledMemory
 from shardspec.programs.miscompiled import Miscompiled
+from shardspec.programs.reading import ReadProgram
 
 #: The share of all bytes that may go over mesh axes without a prediction.
 UNPREDICTED_SHARE = 0.01
@@ -82,6 +83,7 @@ class Proof:
       flags: that the compiler had, by the variable that they are in.
       what_if: what more flags change, where that was asked for.
       miscompiled: known faults of compilers that the program has.
+      program: that the compiler made.
 
     Invariants:
       each: the rows hold every byte of both programs once.
@@ -100,6 +102,7 @@ class Proof:
     flags: tuple[tuple[str, str], ...] = ()
     what_if: WhatIf | None = None
     miscompiled: tuple[Miscompiled, ...] = ()
+    program: ReadProgram | None = field(default=None, repr=False, compare=False)
 
     @property
     def rows(self) -> tuple[AxisProof, ...]:

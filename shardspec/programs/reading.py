@@ -109,6 +109,10 @@ class ReadProgram:
         """Return the user's line of an instruction, and its phase."""
         return self._reader.made(ref)
 
+    def told(self, ref: Ref, each: Instruction) -> tuple[str, Place, ir.Phase]:
+        """Return what an instruction does in the user's words, its place and its phase."""
+        return self._reader.told(ref, each)
+
     def estimates(self) -> tuple[Estimate, ...]:
         """Return what operations take by the compiler's own estimate; none where it states none."""
         return tuple(estimates_of(self._reader.calls, self._reader.told))

@@ -29,10 +29,17 @@ def calibration_lines(made: Calibration) -> Iterator[str]:
         yield f"memory, read and written   {hbm.median / 1e9:.3g} GB/s a device, {ends}"
     for dtype, per_s in made.flops_per_s:
         yield f"most in {dtype}   {flops_text(round(per_s))}/s a device"
+    if made.exposed is not None:
+        exposed = made.exposed
+        yield f"exposed   {percent(exposed.median, 1)} of collectives{_counted(exposed.operations)}"
     if made.curves:
         yield "collectives, by mesh axes and bytes on one device:"
         yield from columns([_curve(each) for each in made.curves])
     yield f"found {made.date} by {made.how}"
+
+
+def _counted(operations: int) -> str:
+    return f", of {counted(operations, 'operation')}" if operations else ""
 
 
 def _curve(curve: Curve) -> tuple[str, ...]:
@@ -41,6 +48,7 @@ def _curve(curve: Curve) -> tuple[str, ...]:
     told = (
         f"{binary_bytes(curve.payloads[at])} in {seconds_text(curve.seconds[at].median)}"
         f" ({seconds_text(curve.seconds[at].low)} to {seconds_text(curve.seconds[at].high)})"
+        f"{_counted(curve.seconds[at].operations)}"
         for at in ends
     )
     return "+".join(curve.mesh_axes), curve.kind, ", ".join(told)
@@ -48,7 +56,7 @@ def _curve(curve: Curve) -> tuple[str, ...]:
 
 def _rows(table: MatmulTable, shown: Sizes) -> Iterator[tuple[str, ...]]:
     spread = f", +- {percent(table.spread / 2, 1)}" if table.spread else ""
-    told = f"of {counted(len(table.shares), 'size')}{spread}"
+    told = f"of {counted(len(table.shares), 'size')}{spread}{_counted(table.operations)}"
     sizes = (
         (min(max(k, table.k[0]), table.k[-1]), min(max(n, table.n[0]), table.n[-1]))
         for k, n in _SHOWN

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple
 
 from shardspec.analysis.accuracy import SURE, Interval
+from shardspec.analysis.comparison import Comparison
 from shardspec.analysis.cost import Compiler, Cost
 from shardspec.analysis.layouts import inputs
 from shardspec.analysis.memory import room_text
@@ -24,23 +25,10 @@ from shardspec.analysis.traffic import OTHERS, By, group, of_arrays
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
 from shardspec.diagnostics.codes import BAD_COST
 from shardspec.diagnostics.words import grouped, natural, percent, template
-from shardspec.ir.step import Cause, CauseKind, Collective, Figure, Place, StepTensor, Unknown
+from shardspec.ir.step import Cause, CauseKind, Collective, Figure, StepTensor, Unknown
 from shardspec.records import OMITTED, RecordError, data_of, record_of
-from shardspec.report.findings_forms import relative
+from shardspec.report.comparison_json import Line, MeasuredRun, Whole, line_of, measured_run
 from shardspec.versions import COST_JSON, PACKAGE
-
-Whole = Annotated[int, 1]
-
-
-class Line(NamedTuple):
-    """A line of the user's code, counted from 1."""
-
-    file: str
-    line: Whole
-
-    def __str__(self) -> str:
-        """Return `model.py:71`."""
-        return f"{self.file}:{self.line}"
 
 
 class RuleLine(NamedTuple):
@@ -250,6 +238,7 @@ class CostRecord:
     unknown: tuple[Uncounted, ...] = ()
     added: Annotated[tuple[AddedRow, ...], OMITTED] = ()
     sends_interval: Annotated[Interval | None, OMITTED] = None
+    measured: Annotated[MeasuredRun | None, OMITTED] = None
     groups: Annotated[tuple[Group, ...] | None, OMITTED] = None
     collectives: tuple[Sent, ...]
 
@@ -274,7 +263,11 @@ _AGAIN = "save it anew: `shardspec cost SPEC --step MODULE:FUNCTION -o FILE`"
 
 
 def cost_text(
-    cost: Cost, arrays: Collection[str] | None = None, date: str | None = None, by: By = "op"
+    cost: Cost,
+    arrays: Collection[str] | None = None,
+    date: str | None = None,
+    by: By = "op",
+    compared: Comparison | None = None,
 ) -> str:
     """Return a cost as JSON text, with a line break at the end. Equal costs have equal texts.
 
@@ -282,8 +275,12 @@ def cost_text(
       by: beside the collectives, what each mesh axis, line, rule or array sends.
       arrays: those whose traffic is written; None for all there is.
       date: of the day it is saved on, `2026-11-22`; None for what is printed.
+      compared: a run that was measured.
     """
-    data = data_of(cost_record(cost, arrays, date, by))
+    record = cost_record(cost, arrays, date, by)
+    if compared is not None:
+        record = replace(record, measured=measured_run(compared))
+    data = data_of(record)
     lists = {name: data.pop(name) for name in ("groups", "collectives") if name in data}
     written = (f'  "{name}": {lines_of(items)}' for name, items in lists.items())
     return ",\n".join((json.dumps(data, indent=2)[:-2], *written)) + "\n}\n"
@@ -315,7 +312,7 @@ def cost_record(
         basis="modelled" if cost.compiler is None else "compiled",
         compiled_by=None if cost.compiler is None else _compiled_by(cost.compiler),
         why_modelled=cost.why_modelled,
-        step=None if step is None else About(_line(step.place), step.notes),
+        step=None if step is None else About(line_of(step.place), step.notes),
         memory=_memory(cost.memory),
         time=None if cost.time is None else _time(cost.time, cost),
         schedule=None if cost.schedule is None else _time(cost.schedule, cost),
@@ -327,7 +324,7 @@ def cost_record(
         added=tuple(
             AddedRow(each.what, each.array, each.bytes, _n(each.runs), each.phase, at)
             for each in cost.added
-            for at in (_line(each.place),)
+            for at in (line_of(each.place),)
         ),
         sends_interval=cost.sends_interval,
         groups=None if by == "op" else tuple(rows),
@@ -341,10 +338,6 @@ def _compiled_by(made: Compiler) -> CompiledBy:
 
 def _n(count: float) -> float:
     return int(count) if count == int(count) else count
-
-
-def _line(place: Place) -> Line | None:
-    return Line(relative(place.file), place.line) if place.is_known else None
 
 
 def _memory(memory: StepMemory) -> Memory:
@@ -379,7 +372,7 @@ def room_said(memory: StepMemory | Memory) -> str:
 
 
 def _alive(tensor: StepTensor) -> Alive:
-    name, place = tensor.array.name or None, _line(tensor.place)
+    name, place = tensor.array.name or None, line_of(tensor.place)
     return Alive(str(tensor.array), name, tensor.bytes, tensor.phase, place, tensor.why)
 
 
@@ -417,11 +410,11 @@ def _alike(each: Collective) -> Sent:
         each.kind,
         each.mesh_axes,
         *(0, 0, ()),
-        _line(each.place),
+        line_of(each.place),
         str(each.carries),
         Load(each.carries.kind, each.carries.name or None),
         tuple(map(_because, each.because)),
-        None if forced is None else Forced(forced.kind, _line(forced.place)),
+        None if forced is None else Forced(forced.kind, line_of(forced.place)),
         each.is_invariant,
         each.is_written,
     )
@@ -431,13 +424,13 @@ def _because(cause: Cause) -> Because:
     asked = None if cause.attempt is None else str(cause.attempt)
     span = cause.span
     rule = None if span is None else RuleLine(span.source.name, span.line, asked)
-    array, place = cause.array or None, _line(cause.place)
+    array, place = cause.array or None, line_of(cause.place)
     return Because(cause.mesh_axis, cause.kind, array, cause.dim, place, rule, cause.through)
 
 
 def uncounted(each: Unknown) -> Uncounted:
     """Return something that could not be counted as a record."""
-    place, count = _line(each.place), _n(each.count)
+    place, count = line_of(each.place), _n(each.count)
     return Uncounted(each.what, each.reason, each.figures, place, each.phase, count)
 
 

@@ -30,6 +30,7 @@ from shardspec.ir.step import (
     Place,
     Step,
     StepArgument,
+    StepOp,
     Unknown,
 )
 from shardspec.jax_backend.step.blame import (
@@ -67,6 +68,7 @@ from shardspec.jax_backend.xla.partitioning import Partitioning
 from shardspec.programs.known import Known, as_read, as_shared, with_flops
 from shardspec.programs.partitioned import expanded_first, read_partitioned
 
+_MANUAL = "sdy.manual_computation"
 _BRANCHES = frozenset(("stablehlo.case", "stablehlo.if"))
 
 
@@ -118,7 +120,7 @@ def _with_sends(step: Step, blame: Blame, target: Target, made: Compiled | Diagn
     sends = [replace(each, at=_tick(known, each, step, sent)) for each in read_by]
     return replace(
         step,
-        ops=with_flops(ops, sent.ops),
+        ops=tuple(map(lines.explained, with_flops(ops, sent.ops))),
         collectives=tuple(sorted(sends, key=lambda each: each.at)),
         tensors=sent.tensors,
         end=max((step.end, *(each.dies for each in sent.tensors))),
@@ -156,6 +158,7 @@ class _Lines:
         self.nodes = by_key(((place.file, place.line), node) for place, node in places)
         arguments = enumerate(blame.arguments)
         self.numbers = {given.path: number for number, given in arguments if given is not None}
+        self.known: dict[tuple[Place, tuple[str, ...]], tuple[Cause, ...]] = {}
 
     def of_array(self, carried: Carried, axis: str) -> Cause | None:
         """Return why an argument, or the one that a gradient is of, lies along an axis."""
@@ -174,6 +177,26 @@ class _Lines:
             or self._least(values, axis)
             or next((replace(each, mesh_axis=axis) for each in others if each is not None), None)
         )
+
+    def explained(self, op: StepOp) -> StepOp:
+        """Return an operation with a cause for each mesh axis that splits it."""
+        if not op.mesh_axes:
+            return op
+        key = op.place, op.mesh_axes
+        if key not in self.known:
+            found = (
+                self.at(op.place, axis) or self._mapped(op.place, axis) for axis in op.mesh_axes
+            )
+            self.known[key] = tuple(each for each in found if each is not None)
+        return replace(op, because=self.known[key])
+
+    def _mapped(self, place: Place, axis: str) -> Cause | None:
+        """Return the `shard_map` whose body a line is in, where values are parts already."""
+        nodes = self.nodes.get((place.file, place.line), []) if place.is_known else []
+        owners = (body.owner for node in nodes for body in node.body.outwards())
+        found = (each for each in owners if each is not None and each.name == _MANUAL)
+        at = next((each.where.place for each in found), None)
+        return None if at is None else Cause(axis, CauseKind.WRITTEN, place=at)
 
     def _least(self, values: Iterable[Value], axis: str) -> Cause | None:
         least: Cause | None = None
@@ -321,7 +344,7 @@ def _forced(send: Send, blame: Blame) -> Cause | None:
         if is_here and (constraint.split, constraint.shape) == (result.split, result.shape):
             return Cause(axis, CauseKind.CONSTRAINT, place=constraint.place)
     for reader in result.users:
-        if reader.name == "sdy.manual_computation":
+        if reader.name == _MANUAL:
             return Cause(axis, CauseKind.CONSTRAINT, place=reader.where.place)
     if result.body is blame.graph.main and result.yielded:
         given = blame.given_back(result.yielded[0])

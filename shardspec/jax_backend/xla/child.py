@@ -8,7 +8,8 @@ waits. What comes of it is written beside them: `stage.txt`, a line for each tha
 of the compiler in `dump`; `final.txt` and `memory.json` where the compile came to its end,
 `error.json` where it did not. A job that lists matmuls has no module: each is compiled by itself,
 and `cycles.txt` gets a line for each, of how long the compiler takes it to be. A job that states
-`partitions` describes no machine: it runs XLA's partitioner alone, for that number of devices.
+`partitions` describes no machine: it runs XLA's partitioner alone, for that number of devices. One
+that lists the sizes of `programs` prints each as text, of those that a stranger's capture carries.
 
 Whoever started this process may end it as soon as the dumps hold what it wants, and where he is
 gone it ends itself.
@@ -41,6 +42,9 @@ def main(folder: Path) -> int:
         job = json.loads((folder / "job.json").read_text("utf-8"))
         if "partitions" in job:
             partition(folder, job["partitions"], lambda: _module(folder))
+            return 0
+        if "programs" in job:
+            _print(folder, job["programs"], _module(folder))
             return 0
         if "matmuls" in job:
             _estimate(folder, job)
@@ -151,6 +155,18 @@ def partitioned_text(folder: Path, count: int) -> str:
         if entry and rest.rstrip().endswith("\n}"):
             return text
     return ""
+
+
+def _print(folder: Path, sizes: list[int], protos: bytes) -> None:
+    """Write the text of each of some programs, which are serialized one behind the other."""
+    from jaxlib import xla_client
+
+    hlo: Any = vars(xla_client)["hlo"]
+    texts, at = [], 0
+    for size in sizes:
+        proto, at = protos[at : at + size], at + size
+        texts.append(hlo.HloModule.from_serialized_hlo_module_proto(proto).to_string())
+    _write(folder / "final.txt", json.dumps(texts))
 
 
 #: A matmul alone in a program, for one device.

@@ -209,6 +209,7 @@ def _proof(
         made.date if made.was_kept else "",
         made.flags,
         miscompiled=miscompiled(program, cost.target.mesh),
+        program=program,
     )
 
 

@@ -1,0 +1,446 @@
+"""A run that the profiler of JAX captured: which operation ran on which device, and when.
+
+Three forms are read: an `.xplane.pb`, a folder that `jax.profiler.trace` wrote, with a file for
+each host, and a trace of the Trace Event format, `perfetto_trace.json.gz` or `.trace.json.gz`. All
+of them become rows of one form: a plane (a device or a host), a line of it, a name, a time, and
+what is stated beside it. An `.xplane.pb` also carries the compiled programs.
+
+A run is a stranger's file: bytes, events and hosts are bounded, nothing of it is run, and what is
+over a bound is left out and said.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import struct
+import zlib
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shardspec.diagnostics.words import counted, listed
+from shardspec.programs.wire import WireError, fields, message, number, text
+
+#: Bounds of what is read: bytes of a file, unpacked, and operations and hosts of a run.
+MOST_BYTES = 1 << 30
+MOST_EVENTS = 2_000_000
+_MOST_HOSTS = 4096
+_MOST_NAME = 400
+_PLANE = ".xplane.pb"
+#: Forms of a trace, the one that is taken first first.
+_TRACES = (".trace.json.gz", "perfetto_trace.json.gz", ".trace.json")
+_DEVICE = re.compile(r"/device:(TPU|GPU):(\d{1,9})(?: |$)")
+_MODULES, _OPS, _ASYNC = "XLA Modules", "XLA Ops", "Async XLA Ops"
+_PROGRAM = "Hlo Proto"
+_PS = {"us": 1e6, "ns": 1e3}
+
+
+class CaptureError(ValueError):
+    """A run cannot be read."""
+
+
+class Event(NamedTuple):
+    """One operation of a compiled program, once on one device.
+
+    Attributes:
+      device: with its host where there are several: `host0/TPU:3`.
+      lane: what on the device ran it: a stream, a thread, a line.
+      op: the instruction, by its name in the program; empty where the run does not say it.
+      module: with the number of the program, where that is stated: `jit_step(14)`.
+      run: which run of the module it belongs to; empty where the capture does not say it.
+      start: in picoseconds.
+    """
+
+    device: str
+    lane: str
+    op: str
+    module: str
+    run: str
+    start: int
+    end: int
+
+
+class Told(NamedTuple):
+    """What a capture itself says of an operation: its line, and JAX's name for it."""
+
+    source: str = ""
+    op_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """One run, of all hosts whose files are there.
+
+    Attributes:
+      name: as the user gave it.
+      events: of devices, by their start.
+      programs: serialized `HloModuleProto`s, by module.
+      told: by module and operation.
+      notes: what was left out, for people.
+    """
+
+    name: str
+    hosts: tuple[str, ...]
+    events: tuple[Event, ...] = field(repr=False)
+    programs: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    told: Mapping[tuple[str, str], Told] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
+
+
+class _Row(NamedTuple):
+    """A slice of a trace, whatever form it was read from."""
+
+    plane: str
+    line: str
+    name: str
+    start: int
+    end: int
+    stats: Mapping[str, Any]
+
+
+def capture_of(name: str) -> Capture:
+    """Return the run that a file or a folder holds.
+
+    Raises:
+      CaptureError: it holds none, or is damaged.
+    """
+    path = Path(name)
+    notes: list[str] = []
+    try:
+        files = _files_of(path, notes) if path.is_dir() else [path]
+        made = _Made(len(files) > 1, notes)
+        for at, file in enumerate(files):
+            made.take(file, at)
+    except OSError as error:
+        raise CaptureError(f"{name} cannot be read: {error.strerror or error}") from None
+    except (WireError, struct.error, UnicodeDecodeError, zlib.error, EOFError) as error:
+        raise CaptureError(f"{name} is damaged, or is no trace: {error}") from None
+    except (ValueError, RecursionError, OverflowError) as error:
+        raise CaptureError(f"{name} is no trace: {error}") from None
+    return made.capture(name)
+
+
+def has_capture(name: str) -> bool:
+    """Say whether a file has the name of a capture, or a folder holds one."""
+    if not os.path.isdir(name):
+        return name.endswith((_PLANE, *_TRACES)) and os.path.exists(name)
+    try:
+        return bool(_files_of(Path(name), []))
+    except CaptureError:
+        return False
+
+
+def _files_of(folder: Path, notes: list[str]) -> list[Path]:
+    """Return a file for each host, of the newest run in a folder."""
+    found: dict[str, dict[Path, list[Path]]] = {}
+    seen = 0
+    for root, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            seen += 1
+            form = next((each for each in (_PLANE, *_TRACES) if name.endswith(each)), "")
+            if form and seen < 100_000:
+                found.setdefault(form, {}).setdefault(Path(root), []).append(Path(root, name))
+    form = next((each for each in (_PLANE, *_TRACES) if each in found), "")
+    if not form:
+        nsight = "; files of Nsight are not read"
+        raise CaptureError(f"it has no `*{_PLANE}` and no `*.trace.json.gz`{nsight}")
+    runs = sorted(found[form].items())
+    newest, files = runs[-1]
+    if len(runs) > 1:
+        notes.append(f"{newest.name} is read, the newest of {counted(len(runs), 'run')}")
+    if len(files) > _MOST_HOSTS:
+        notes.append(f"{_MOST_HOSTS:,} of {len(files):,} hosts are read")
+    return files[:_MOST_HOSTS]
+
+
+@dataclass(slots=True)
+class _Made:
+    """Collects the events of several files."""
+
+    has_hosts: bool
+    notes: list[str]
+    hosts: list[str] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    programs: dict[str, bytes] = field(default_factory=dict)
+    told: dict[tuple[str, str], Told] = field(default_factory=dict)
+    unread: Counter[str] = field(default_factory=Counter)
+    left: int = 0
+
+    def take(self, file: Path, at: int) -> None:
+        """Add what one file holds."""
+        data = _bytes_of(file)
+        host = file.name.partition(".")[0] or str(at)
+        rows: Iterator[_Row]
+        if file.name.endswith(".pb"):
+            rows = self._rows_of_planes(memoryview(data))
+        elif file.name.endswith((".nsys-rep", ".sqlite", ".qdrep")):
+            raise CaptureError(f"{file.name} is a file of Nsight, which is not read")
+        else:
+            rows = _rows_of_trace(data.decode("utf-8"))
+        self.hosts.append(host)
+        self._add(rows, f"{host}/" if self.has_hosts else "")
+
+    def _rows_of_planes(self, data: memoryview) -> Iterator[_Row]:
+        for which, value in fields(data):
+            if which == 1:
+                plane = _Plane.of(message(value))
+                self.programs |= plane.programs()
+                yield from plane.rows()
+
+    def _add(self, rows: Iterator[_Row], host: str) -> None:
+        """Add operations, each with the run of the module that it is in."""
+        waiting: dict[str, list[tuple[Event, Told]]] = {}
+        spans: dict[str, list[tuple[int, int, str, str]]] = {}
+        for row in rows:
+            device = _DEVICE.match(row.plane)
+            if device is None:
+                self._take(_on_host(row, host), _told(row))
+                continue
+            name = f"{host}{device[1]}:{device[2]}"
+            if row.plane[device.end() :].strip():
+                self.unread[row.plane[device.end() :].strip()] += 1
+            elif row.line == _MODULES:
+                run = str(row.stats.get("run_id", len(spans.get(name, ()))))
+                spans.setdefault(name, []).append((row.start, row.end, row.name, run))
+            elif device[1] == "GPU" and row.line.startswith("Stream"):
+                self._take(_stated(row, name), _told(row))
+            elif row.line in (_OPS, _ASYNC) and device[1] == "TPU":
+                op = row.name.partition(" = ")[0].lstrip("%").strip()
+                found = Event(name, row.line, op, "", "", row.start, row.end)
+                waiting.setdefault(name, []).append((found, _told(row)))
+        for name, events in waiting.items():
+            self._place(events, sorted(spans.get(name, ())))
+
+    def _place(
+        self, events: list[tuple[Event, Told]], spans: list[tuple[int, int, str, str]]
+    ) -> None:
+        """Give operations the module that runs while they begin."""
+        starts = [span[0] for span in spans]
+        for event, told in events:
+            at = bisect_right(starts, event.start) - 1
+            module, run = spans[at][2:] if at >= 0 and event.start < spans[at][1] else ("", "")
+            self._take(event._replace(module=module, run=run), told)
+
+    def _take(self, event: Event | None, told: Told) -> None:
+        if event is None or event.end < event.start:
+            return
+        if len(self.events) >= MOST_EVENTS:
+            self.left += 1
+            return
+        self.events.append(event)
+        if told != Told() and event.op:
+            self.told.setdefault((event.module, event.op), told)
+
+    def capture(self, name: str) -> Capture:
+        """Return what was collected."""
+        if not self.events:
+            raise CaptureError(f"{name} has no operation of a device, or of a CPU that runs XLA")
+        if self.left:
+            self.notes.append(f"{self.left:,} operations beyond {MOST_EVENTS:,} are left out")
+        if self.unread:
+            self.notes.append(f"not read: {listed(sorted(self.unread))}")
+        self.events.sort(key=lambda each: (each.start, -each.end))
+        return Capture(
+            name,
+            tuple(self.hosts),
+            tuple(self.events),
+            self.programs,
+            self.told,
+            tuple(self.notes),
+        )
+
+
+def _on_host(row: _Row, host: str) -> Event | None:
+    """Return an operation that a CPU ran as one of several devices; None of anything else."""
+    if "hlo_op" not in row.stats or "device_ordinal" not in row.stats:
+        return None
+    return _stated(row, f"{host}CPU:{row.stats['device_ordinal']}")
+
+
+def _stated(row: _Row, device: str) -> Event:
+    """Return an operation that states its module, with the number that tells two of a name."""
+    op, module, program, run = (
+        str(row.stats.get(key, "")) for key in ("hlo_op", "hlo_module", "program_id", "run_id")
+    )
+    module = f"{module}({program})" if program and module else module
+    return Event(device, row.line, op, module, run, row.start, row.end)
+
+
+def _told(row: _Row) -> Told:
+    stats = row.stats
+    source = str(stats.get("source", ""))[:_MOST_NAME]
+    op_name = stats.get("name") or stats.get("tf_op", "")
+    is_name = "/" in str(op_name)
+    return Told(source, str(op_name)[:_MOST_NAME].removesuffix(":") if is_name else "")
+
+
+def _bytes_of(file: Path) -> bytes:
+    """Return what a file holds, unpacked."""
+    with file.open("rb") as raw:
+        is_packed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        source = gzip.GzipFile(fileobj=raw) if is_packed else raw
+        data = source.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise CaptureError(f"{file.name} has more than {MOST_BYTES >> 20} MiB, unpacked")
+    return data
+
+
+# xplane
+
+
+@dataclass(slots=True)
+class _Plane:
+    """One plane of an XSpace: a device, a host, or the compiled programs."""
+
+    name: str = ""
+    lines: list[memoryview] = field(default_factory=list)
+    events: dict[int, memoryview] = field(default_factory=dict)
+    stats: dict[int, str] = field(default_factory=dict)
+    named: dict[int, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, data: memoryview) -> _Plane:
+        """Return a plane, its lines as they are."""
+        plane = cls()
+        for which, value in fields(data):
+            if which == 2:
+                plane.name = text(value)
+            elif which == 3:
+                plane.lines.append(message(value))
+            elif which in (4, 5):
+                entry = dict(fields(message(value)))
+                key, held = number(entry.get(1, 0)), message(entry.get(2, memoryview(b"")))
+                if which == 4:
+                    plane.events[key] = held
+                else:
+                    plane.stats[key] = text(dict(fields(held)).get(2, 0))
+        return plane
+
+    def programs(self) -> dict[str, bytes]:
+        """Return the programs that the plane carries, by module with its number."""
+        key = next((each for each, name in self.stats.items() if name == _PROGRAM), None)
+        found: dict[str, bytes] = {}
+        for held in self.events.values() if key is not None else ():
+            name, proto = "", b""
+            for which, value in fields(held):
+                name = text(value) if which == 2 else name
+                stat = dict(fields(message(value))) if which == 5 else {}
+                if stat.get(1) == key and 6 in stat:
+                    proto = bytes(message(dict(fields(message(stat[6]))).get(1, memoryview(b""))))
+            if proto:
+                found[name] = proto
+        return found
+
+    def rows(self) -> Iterator[_Row]:
+        """Yield the slices of all lines; of a host only those that state something."""
+        is_device = _DEVICE.match(self.name) is not None
+        if not is_device and not self.name.startswith("/host:CPU"):
+            return
+        for line in self.lines:
+            name, begin, events = "", 0, []
+            for which, value in fields(line):
+                if which == 2:
+                    name = text(value)
+                elif which == 3:
+                    begin = number(value) * 1000
+                elif which == 4:
+                    events.append(message(value))
+            for event in events:
+                found = self._row(name, begin, event, is_device)
+                if found is not None:
+                    yield found
+
+    def _row(self, line: str, begin: int, event: memoryview, is_device: bool) -> _Row | None:
+        named = offset = duration = 0
+        own: list[memoryview] = []
+        for which, value in fields(event):
+            if which == 4:
+                own.append(message(value))
+            elif which == 1:
+                named = number(value)
+            elif which == 2:
+                offset = number(value)
+            elif which == 3:
+                duration = number(value)
+        if not is_device and not own:
+            return None
+        name, stats = self._named(named)
+        stats = {**stats, **dict(map(self._stat, own))} if own else stats
+        return _Row(self.name, line, name, begin + offset, begin + offset + duration, stats)
+
+    def _named(self, key: int) -> tuple[str, Mapping[str, Any]]:
+        """Return the name of an event, and what is stated of all that have it."""
+        if key not in self.named:
+            name, stats = "", {}
+            for which, value in fields(self.events.get(key, memoryview(b""))):
+                if which == 2:
+                    name = text(value)
+                elif which == 5:
+                    stated, held = self._stat(message(value))
+                    stats[stated] = held
+            self.named[key] = name, stats
+        return self.named[key]
+
+    def _stat(self, data: memoryview) -> tuple[str, Any]:
+        key, found = 0, None
+        for which, value in fields(data):
+            if which == 1:
+                key = number(value)
+            elif which == 2:
+                found = struct.unpack("<d", message(value))[0]
+            elif which in (3, 4):
+                found = number(value)
+            elif which == 5:
+                found = text(value)
+            elif which == 7:
+                found = self.stats.get(number(value), "")
+        return self.stats.get(key, ""), found
+
+
+# Trace Event format
+
+
+def _rows_of_trace(data: str) -> Iterator[_Row]:
+    """Yield the complete slices of a trace, read one at a time."""
+    planes: dict[Any, str] = {}
+    lines: dict[tuple[Any, Any], str] = {}
+    for event in _objects(data):
+        kind, stated = event.get("ph"), event.get("args")
+        stats: Mapping[str, Any] = stated if isinstance(stated, dict) else {}
+        pid, tid = str(event.get("pid")), str(event.get("tid"))
+        if kind == "M" and event.get("name") == "process_name":
+            planes[pid] = str(stats.get("name"))
+        elif kind == "M" and event.get("name") == "thread_name":
+            lines[pid, tid] = str(stats.get("name"))
+        elif kind == "X":
+            start, took = event.get("ts"), event.get("dur", 0)
+            if isinstance(start, int | float) and isinstance(took, int | float):
+                begin, end = round(start * _PS["us"]), round((start + took) * _PS["us"])
+                name, line = str(event.get("name")), lines.get((pid, tid), tid)
+                yield _Row(planes.get(pid, pid), line, name, begin, end, stats)
+
+
+def _objects(data: str) -> Iterator[dict[str, Any]]:
+    """Yield the events of a trace: of its `traceEvents`, or of the list that it is."""
+    head = data.find('"traceEvents"')
+    start = data.find("[", max(head, 0))
+    if start < 0 or (head < 0 and data[:start].strip()):
+        raise CaptureError("it has no `traceEvents`")
+    read, at, size = json.JSONDecoder().raw_decode, start + 1, len(data)
+    gap = re.compile(r"[\s,]*+")
+    while True:
+        found = gap.match(data, at)
+        at = at if found is None else found.end()
+        if at >= size or data[at] == "]":
+            return
+        event, at = read(data, at)
+        if isinstance(event, dict):
+            yield event

@@ -1,0 +1,442 @@
+"""A captured step beside its prediction: each operation with its line, its array and its rule.
+
+An operation of a capture has the name of an instruction. The program that the capture carries, or
+else the one that the target's compiler makes of the step, says what that is and at which line of
+the code; the trace of the step says why. What the program does not have stays a row by its name.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+
+from shardspec.analysis.comparison import (
+    IDLE,
+    PRODUCTS,
+    Comparison,
+    Spent,
+    SpentKind,
+    array_read,
+    predicted_of,
+    rules_of,
+)
+from shardspec.analysis.cost import Cost
+from shardspec.analysis.traffic import OTHERS, Asker, array_of, askers
+from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.words import binary_bytes, by_key, counted, percent
+from shardspec.ir.collectives import IN_HLO
+from shardspec.ir.spec import Mesh
+from shardspec.ir.step import CauseKind, Collective, Phase, Place, Step, StepOp
+from shardspec.programs.calls import Ref, called_by
+from shardspec.programs.captures import Capture, Told
+from shardspec.programs.census import target_of
+from shardspec.programs.hlo import Instruction, Program, number, program_of
+from shardspec.programs.known import Known
+from shardspec.programs.op_names import einsum_in, is_library, phase_of, place_of, shown
+from shardspec.programs.proof import with_causes
+from shardspec.programs.reading import Parts, ReadProgram, read
+from shardspec.programs.runs import (
+    CALLS,
+    COMPUTES,
+    MOVES,
+    Rank,
+    Steps,
+    Took,
+    modules_of,
+    steps_of,
+    told_of_others,
+)
+
+#: What devices a program names.
+_IOTA = re.compile(r"<=\[([\d,]{1,200})\]")
+_LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{(\{[\d,{}]*+\})\}")
+_SOURCE = re.compile(r"(.{1,400}):(\d{1,7})$")
+#: Operations that only call others, and that move data beside what computes.
+_CALLERS = frozenset(("while", "conditional", "call"))
+_COPIES = ("copy-start", "async-start", "slice-start", "send", "recv")
+#: What JAX calls collectives, and a compiler may, too.
+_AS_IN_JAX = ("psum", "ppermute", "pmax", "pmin")
+#: What multiplies, by the names that compilers give; where there is no program.
+_PRODUCT_NAMES = re.compile(r"dot|conv(?!ert)|gemm|matmul")
+#: Hops from the end of a collective back to its start.
+_MOST_HOPS = 8
+#: Programs of one name that are looked at.
+_MOST_PROGRAMS = 8
+_UNKNOWN = Asker(OTHERS[CauseKind.UNKNOWN])
+#: The share of time, or of bytes, that is worth a note.
+_MUCH = 0.05
+
+
+def program_for(text: str, mesh: Mesh) -> Program:
+    """Return the program of a text that does not say for how many devices it is.
+
+    It is for as many as it names; one that names none sends nothing, and is for those of the mesh.
+    """
+    program = program_of(text)
+    if program.partitions > 1:
+        return program
+    named = [math.prod(map(number, each.split(","))) for each in _IOTA.findall(text)]
+    listed = (re.findall(r"\d+", each) for each in _LISTED.findall(text))
+    named += [max(map(number, each)) + 1 for each in listed if each]
+    return replace(program, partitions=max(named) if named else mesh.device_count)
+
+
+def on_paths(program: Program, known: Iterable[str]) -> Program:
+    """Return a program whose files are those that a trace knows, where their ends agree.
+
+    A run may be captured where the code lies in another folder.
+    """
+    by_name = by_key((PurePath(each).name, each) for each in dict.fromkeys(known) if each)
+
+    def here(file: str) -> str:
+        found = [] if is_library(file) else by_name.get(PurePath(file).name, [])
+        if not found or shown(file) in found:
+            return file
+        return max(found, key=lambda each: _same_end(each, file))
+
+    names = {file: here(file) for file in {frame[0] for frame in program.frames.values()}}
+    frames = {at: (names[file], line, by) for at, (file, line, by) in program.frames.items()}
+    return replace(program, frames=frames)
+
+
+def _same_end(one: str, other: str) -> int:
+    pairs = zip(reversed(PurePath(one).parts), reversed(PurePath(other).parts), strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), 99)
+
+
+def files_of(step: Step | None) -> tuple[str, ...]:
+    """Return the files of a step's lines."""
+    ops, sends = ((), ()) if step is None else (step.ops, step.collectives)
+    places = (*(op.place for op in ops), *(sent.place for sent in sends))
+    return tuple(dict.fromkeys(place.file for place in places))
+
+
+def module_of(capture: Capture) -> str:
+    """Return the module of a capture that is the step: the one whose operations take longest."""
+    return next(iter(modules_of(capture)), "")
+
+
+def programs_of(capture: Capture, module: str) -> dict[str, bytes]:
+    """Return the program that a capture carries of a module; without a number, all of its name."""
+    if module in capture.programs:
+        return {module: capture.programs[module]}
+    stem = module.partition("(")[0]
+    found = {
+        name: each for name, each in capture.programs.items() if name.partition("(")[0] == stem
+    }
+    return dict(sorted(found.items(), key=lambda item: -len(item[1]))[:_MOST_PROGRAMS])
+
+
+def program_in(
+    capture: Capture,
+    module: str,
+    texts: Iterable[str],
+    mesh: Mesh,
+    step: Step | None = None,
+) -> ReadProgram | None:
+    """Return the program of a module: of several the one that has most of its operations.
+
+    Args:
+      step: that is predicted, whose files and arguments it has.
+
+    Raises:
+      ValueError: it is for another mesh.
+    """
+    ran = Counter(each.op for each in capture.events if each.module == module)
+    best, most = None, 0
+    for text in texts:
+        program = on_paths(program_for(text, mesh), files_of(step))
+        has = {name for body in program.computations.values() for name in body.instructions}
+        covered = sum(count for op, count in ran.items() if op in has)
+        best, most = (program, covered) if covered > most else (best, most)
+    found = None if best is None else read(best, mesh, () if step is None else step.arguments)
+    if isinstance(found, Diagnostic):
+        raise ValueError(f"the program of {module} is not of this mesh: {found.message}")
+    return found
+
+
+def compared(
+    capture: Capture, module: str, program: ReadProgram | None, cost: Cost, *, is_own: bool = True
+) -> Comparison:
+    """Return a captured step beside its prediction.
+
+    Args:
+      cost: the model's, of the traced step.
+      is_own: whether the capture carries the program.
+    """
+    joined = Joined(cost, capture, module, program)
+    steps = steps_of(capture, module, joined.rank, joined.name)
+    rows = [row for op, took in steps.ops.items() for row in joined.rows(op, took)]
+    if steps.idle:
+        idle = (steps.idle, steps.idle, 1.0)
+        rows.append(Spent("idle", IDLE, Place(), "forward", (), "", (), *idle))
+    predicted = predicted_of(cost)
+    return Comparison(
+        capture.name,
+        module,
+        len(steps.devices),
+        steps.count,
+        steps.seconds,
+        min(steps.times),
+        max(steps.times),
+        steps.period,
+        cost.time.step_seconds if predicted and cost.time is not None else None,
+        tuple(sorted(rows, key=lambda row: -row.shown)),
+        predicted,
+        tuple(joined.unpredicted(rows)),
+        (*capture.notes, *steps.notes, *_notes(joined, steps, rows, is_own=is_own)),
+    )
+
+
+@dataclass(slots=True)
+class Joined:
+    """A program, a prediction of the same step, and what the capture says of operations."""
+
+    cost: Cost
+    capture: Capture
+    module: str
+    program: ReadProgram | None
+    parts: Parts | None = None
+    refs: dict[str, Ref] = field(default_factory=dict)
+    causes: dict[int, Collective] = field(default_factory=dict)
+    channels: dict[str, Ref] = field(default_factory=dict)
+    ops: dict[tuple[str, int], list[StepOp]] = field(default_factory=dict)
+    new: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        step = self.cost.step
+        known = () if step is None else step.ops
+        self.ops = by_key(((op.place.file, op.place.line), op) for op in known)
+        if self.program is None:
+            return
+        self.parts = self.program.parts()
+        program = self.program.calls.program
+        for body in program.computations.values():
+            for name in body.instructions:
+                self.refs.setdefault(name, Ref(body.name, name))
+        for body, _ in self.program.calls.unfused():
+            self.refs |= {name: Ref(body.name, name) for name in body.instructions}
+        own = self.program.step.collectives
+        told = with_causes(self.program.step, self.cost).collectives
+        self.causes = {id(each): one for each, one in zip(own, told, strict=True)}
+        traced = Known(step) if step is not None else None
+        self.new = {
+            id(one) for each, one in zip(own, told, strict=True)
+            if traced is not None and traced.tick(each) is None
+        }  # fmt: skip
+        for ref in self.parts.sends:
+            found = self.program.calls.instruction(ref)
+            if found is not None and found.attribute("channel_id"):
+                self.channels.setdefault(found.attribute("channel_id"), ref)
+
+    # what an operation is
+
+    def instruction(self, op: str) -> tuple[Ref, Instruction] | None:
+        """Return the instruction of a name; of the end of something, that of its start."""
+        ref = self.refs.get(op)
+        calls = None if self.program is None else self.program.calls
+        found = None if ref is None or calls is None else calls.instruction(ref)
+        if ref is None or found is None or calls is None or self.parts is None:
+            return None
+        for _ in range(_MOST_HOPS):
+            is_end = found.operation.endswith(("-done", "-update")) and found.operands
+            if found.operation == "recv-done" and found.operands:
+                ref = Ref(ref.computation, found.operands[0])
+                begun = calls.instruction(ref)
+                ref = ref if begun is None else self.parts.other_end(ref, begun)
+            elif is_end:
+                ref = Ref(ref.computation, found.operands[0])
+            else:
+                break
+            found = calls.instruction(ref) or found
+        return ref, found
+
+    def name(self, op: str) -> str:
+        """Return the name of what began an operation: its own, but of the end of something."""
+        at = self.instruction(op)
+        return op if at is None else at[0].name
+
+    def inner(self, ref: Ref, each: Instruction) -> Iterator[Ref]:
+        """Yield an instruction and all that a fusion or an asynchronous call of it is made of."""
+        yield ref
+        if each.operation in ("while", "conditional", "call") or self.program is None:
+            return
+        calls = self.program.calls
+        for name in called_by(each):
+            for body in calls.within(name):
+                for one in calls.program.computations[body].instructions.values():
+                    yield Ref(body, one.name)
+                    if target_of(one) == "AsyncCollectiveDone":
+                        yield from self._begun(body, one)
+
+    def _begun(self, body: str, done: Instruction) -> Iterator[Ref]:
+        assert self.program is not None, "an instruction is of a program"
+        for name in done.operands:
+            part = self.program.calls.instruction(Ref(body, name))
+            found = None if part is None else self.channels.get(part.attribute("channel_id"))
+            if found is not None:
+                yield found
+
+    def sends(self, op: str) -> tuple[Collective, ...]:
+        """Return what an operation sends, each with its causes."""
+        at = self.instruction(op)
+        if at is None or self.parts is None:
+            return ()
+        refs = dict.fromkeys(self.inner(*at))
+        return tuple(each for ref in refs for each in self.parts.sends.get(ref, ()))
+
+    def product(self, op: str) -> StepOp | None:
+        """Return the product that takes most of an operation; None where it multiplies nothing."""
+        at = self.instruction(op)
+        if at is None or self.parts is None:
+            return None
+        found = (self.parts.ops.get(ref) for ref in self.inner(*at))
+        products = [each for each in found if each is not None and each.kind in PRODUCTS]
+        return max(products, key=lambda each: each.flops, default=None)
+
+    def rank(self, op: str) -> Rank:
+        """Return what an instant counts for while the operation runs."""
+        at = self.instruction(op)
+        if at is None:
+            kind = _kind_of_name(op)
+            return MOVES if kind == "collective" else COMPUTES
+        if at[1].operation in _CALLERS and not self.sends(op):
+            return CALLS
+        moves = at[1].operation in _COPIES or bool(self.sends(op))
+        return MOVES if moves and self.product(op) is None else COMPUTES
+
+    # rows
+
+    def rows(self, op: str, took: Took) -> Iterator[Spent]:
+        """Yield what an operation takes; arrays that are sent together share it by their bytes."""
+        at = self.instruction(op)
+        if at is None or self.program is None:
+            yield self._by_name(op, took)
+            return
+        product, sends = self.product(op), self.sends(op)
+        what, place, phase = self.program.told(*at)
+        if product is not None:
+            yield self._product(product.flops, what, place, phase, took)
+        elif sends:
+            whole = sum(each.payload_bytes for each in sends) or 1
+            for each in sends:
+                share = each.payload_bytes / whole
+                yield self._sent(each, Took(took.seconds * share, took.shown * share, took.runs))
+        else:
+            yield Spent("other", what, place, phase, (), "", (), *took)
+
+    def _sent(self, each: Collective, took: Took) -> Spent:
+        told = self.causes.get(id(each), each)
+        rules = tuple(one for one in askers(told) if one != _UNKNOWN)
+        is_whole = len(rules) == len(askers(told))
+        return Spent(
+            "collective",
+            str(each.kind),
+            told.place,
+            told.phase,
+            told.axes,
+            array_of(told),
+            rules if is_whole else (),
+            *took,
+        )
+
+    def _product(self, flops: float, what: str, place: Place, phase: Phase, took: Took) -> Spent:
+        """Return the row of a product, with what the trace knows of the likest at its line."""
+        at_line = [op for op in self.ops.get((place.file, place.line), []) if op.kind in PRODUCTS]
+
+        def unlike(op: StepOp) -> tuple[bool, float]:
+            return op.phase != phase, abs(op.flops - flops)
+
+        like = min(at_line, key=unlike, default=None)
+        rules = () if like is None else rules_of(like, self.cost.plan)
+        likely = at_line if like is None else [like, *at_line]
+        step = self.cost.step
+        arrays = (array_read(op, step) for op in likely if step is not None)
+        array = next((name for name in arrays if name), "")
+        what = what if like is None else like.einsum or what
+        return Spent("matmul", what, place, phase, (), array, rules, *took)
+
+    def _by_name(self, op: str, took: Took) -> Spent:
+        """Return the row of what no program has, with the line that the capture states."""
+        told = self.capture.told.get((self.module, op), Told())
+        source = _SOURCE.match(told.source)
+        frames = [(source[1], number(source[2]))] if source else []
+        place, phase = place_of(frames, told.op_name), phase_of(told.op_name) or "forward"
+        kind = _kind_of_name(op)
+        what = einsum_in(place) or op or "of no operation of the step"
+        if kind == "matmul":
+            return self._product(0.0, what, place, phase, took)
+        axes = ("unknown axes",) if kind == "collective" else ()
+        return Spent(kind, what, place, phase, axes, "", (), *took)
+
+    def unpredicted(self, rows: Iterable[Spent]) -> Iterator[Spent]:
+        """Yield the measured collectives that the trace of the step does not have."""
+        own = () if self.program is None else self.program.step.collectives
+        new = (one for each in own if id(one := self.causes[id(each)]) in self.new)
+        keys = {(each.axes, each.place, str(each.kind)) for each in new}
+        found = (row for row in rows if (row.mesh_axes, row.place, row.what) in keys)
+        yield from sorted(found, key=lambda row: -row.seconds)
+
+
+def _kind_of_name(op: str) -> SpentKind:
+    """Return what an operation is by its name alone."""
+    stem = re.sub(r"[._]?\d+$", "", op).replace("_", "-")
+    if stem.startswith((*IN_HLO, *_AS_IN_JAX)):
+        return "collective"
+    return "matmul" if _PRODUCT_NAMES.search(op) else "other"
+
+
+def _notes(joined: Joined, steps: Steps, rows: Iterable[Spent], *, is_own: bool) -> Iterator[str]:
+    """Yield what is missing in a capture, and where it does not agree with the prediction."""
+    mesh, program = joined.cost.target.mesh, joined.program
+    if len(steps.devices) < mesh.device_count:
+        of = f"{len(steps.devices):,} of {counted(mesh.device_count, 'device')}"
+        yield f"the capture has {of}; where it ran on several hosts, give the folder with all files"
+    yield from told_of_others(modules_of(joined.capture), joined.module)
+    if program is None:
+        yield "the capture carries no program, and no compiler made one: lines are what it states"
+        return
+    unknown = (op for op in steps.ops if op and joined.instruction(op) is None)
+    lost = sum(steps.ops[op].shown for op in unknown)
+    if lost > _MUCH * steps.seconds:
+        whose = "of the capture" if is_own else "that the compiler of the target makes"
+        share = percent(lost, steps.seconds)
+        yield f"{share} of the step is of operations that the program {whose} does not have"
+    yield from _other_step(joined, program)
+    ran = {at[0] for op in steps.ops if (at := joined.instruction(op)) is not None}
+    ran |= {ref for op in steps.ops if (at := joined.instruction(op)) for ref in joined.inner(*at)}
+    assert joined.parts is not None, "a program has parts"
+    sending = [ref for ref in joined.parts.sends if ref.computation in program.calls.times]
+    missing = [ref for ref in sending if ref not in ran]
+    if missing:
+        yield (
+            f"{len(missing)} of {counted(len(sending), 'collective')} of the program"
+            f" {'is' if len(missing) == 1 else 'are'} not in the capture, first {missing[0].name}"
+        )
+
+
+def _other_step(joined: Joined, program: ReadProgram) -> Iterator[str]:
+    """Yield that the program of a capture is of another step than the one that is predicted."""
+    step, entry = joined.cost.step, program.calls.program.entry
+    if step is None or entry is None:
+        return
+    held = (each.arrays[0] for each in entry.parameters.values() if each.arrays)
+    ours = Counter((each.array.dtype, each.array.shard_shape) for each in step.arguments)
+    theirs = Counter((each.dtype, each.shape) for each in held)
+    other = sum((theirs - ours).values())
+    if other:
+        dtype, shape = next(iter(theirs - ours))
+        first = f"{dtype}[{', '.join(map(str, shape))}]"
+        yield (
+            f"{other} of {counted(sum(theirs.values()), 'argument')} of the captured program"
+            f" {'has' if other == 1 else 'have'} another shape than predicted, first {first}:"
+            " is it this step, with this layout?"
+        )
+    sent = sum(each.wire_bytes for each in program.step.collectives)
+    said = sum(each.wire_bytes for each in step.collectives)
+    if abs(sent - said) > 2 * _MUCH * max(sent, said):
+        yield f"the captured program sends {binary_bytes(sent)}, predicted are {binary_bytes(said)}"

@@ -1,0 +1,154 @@
+"""A predicted step as a trace of the Trace Event format, for ui.perfetto.dev and other viewers.
+
+One row has what computes, with a slice of waiting for each collective that shows; each mesh axis
+has a row of its collectives, as they go on beside the computation. An operation that runs several
+times is one slice of all its runs. Memory is a counter, over the order of the program.
+
+The rows sum to the prediction: the slices of computation to what computes, the slices of an axis to
+what its collectives take, those of waiting to what shows, and all end with the step.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardspec.analysis.comparison import Spent, timed_of
+from shardspec.analysis.cost import Cost
+from shardspec.analysis.step_memory import made_over
+from shardspec.versions import PACKAGE
+
+_COMPUTE = "compute"
+#: The process of all rows; threads are numbered from 1.
+_STEP = 1
+_US = 1e6
+
+Event = dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Slice:
+    """What one row shows of an operation.
+
+    Attributes:
+      due: when it is to end, of a collective: what waits for it goes on then.
+    """
+
+    row: str
+    spent: Spent
+    seconds: float
+    due: float
+    start: float = 0.0
+    is_wait: bool = False
+
+    @property
+    def end(self) -> float:
+        return self.start + self.seconds
+
+
+def trace_text(cost: Cost) -> str:
+    """Return a predicted step as a trace; nothing where no time is predicted."""
+    slices = _slices(cost)
+    if not slices:
+        return ""
+    end = max(each.end for each in slices)
+    rows = [_COMPUTE, *sorted({each.row for each in slices} - {_COMPUTE})]
+    events = [*_names(cost, rows), *_events(slices, rows), *_memory(cost, end)]
+    lines = ",\n".join(json.dumps(each) for each in events)
+    about = json.dumps({"made_by": f"shardspec {PACKAGE}", "target": cost.target.name})
+    head = f'{{"displayTimeUnit": "ms", "otherData": {about}, "traceEvents": [\n'
+    return f"{head}{lines}\n]}}\n"
+
+
+def _slices(cost: Cost) -> list[_Slice]:
+    """Return the slices of all rows, placed."""
+    compute: list[_Slice] = []
+    sent: dict[str, list[_Slice]] = {}
+    now = 0.0
+    for _, row in sorted(timed_of(cost), key=lambda item: item[0]):
+        took = row.shown
+        if took:
+            is_wait = row.kind == "collective"
+            compute.append(_Slice(_COMPUTE, row, took, now + took, now, is_wait))
+        now += took
+        if row.kind == "collective" and row.seconds:
+            axis = "+".join(row.mesh_axes)
+            sent.setdefault(axis, []).append(_Slice(axis, row, row.seconds, now))
+    for each in sent.values():
+        _place(each, now)
+    return [*compute, *(one for each in sent.values() for one in each)]
+
+
+def _place(row: Sequence[_Slice], end: float) -> None:
+    """Place the collectives of one axis: each ends when it is waited for, if there is room.
+
+    One that goes on while another of its axis is under way is earlier; what would begin before the
+    step does is later.
+    """
+    for each in reversed(row):
+        end = min(each.due, end)
+        each.start = end = end - each.seconds
+    begin = 0.0
+    for each in row:
+        each.start = begin = max(each.start, begin)
+        begin += each.seconds
+
+
+def _names(cost: Cost, rows: Sequence[str]) -> Iterator[Event]:
+    step = f"predicted step of target {cost.target.name}"
+    yield _named("process_name", 0, name=step)
+    for number, row in enumerate(rows, 1):
+        yield _named("thread_name", number, name=row if number == 1 else f"mesh axis {row}")
+        yield _named("thread_sort_index", number, sort_index=number)
+
+
+def _named(what: str, thread: int, **args: Any) -> Event:
+    return {"ph": "M", "pid": _STEP, "tid": thread, "name": what, "args": args}
+
+
+def _events(slices: Sequence[_Slice], rows: Sequence[str]) -> Iterator[Event]:
+    """Yield the slices, and an arrow from each collective to what waits for it."""
+    numbers = {row: number for number, row in enumerate(rows, 1)}
+    waits = {id(each.spent): each for each in slices if each.is_wait}
+    for number, each in enumerate(slices):
+        at = {"pid": _STEP, "tid": numbers[each.row]}
+        name = f"wait: {each.spent.what}" if each.is_wait else each.spent.what
+        times = {"ts": each.start * _US, "dur": each.seconds * _US}
+        yield {"ph": "X", **at, "name": name, "cat": each.spent.kind, **times, "args": _args(each)}
+        wait = waits.get(id(each.spent)) if each.row != _COMPUTE else None
+        if wait is not None:
+            flow = {"pid": _STEP, "name": "waits", "cat": "flow", "id": number}
+            yield {"ph": "s", **flow, "tid": numbers[each.row], "ts": each.start * _US}
+            late = max(wait.start, each.start) * _US
+            yield {"ph": "f", "bp": "e", **flow, "tid": numbers[_COMPUTE], "ts": late}
+
+
+def _args(each: _Slice) -> Event:
+    """Return what is known of a slice: its line, rule and array, and how often it runs."""
+    spent = each.spent
+    told = {
+        "line": str(spent.place) if spent.place.is_known else "unknown",
+        "rule": " + ".join(map(str, spent.askers)) or "unknown",
+        "array": spent.array,
+        "phase": spent.phase,
+        "runs": spent.runs,
+        "mesh_axes": "+".join(spent.mesh_axes),
+    }
+    return {key: value for key, value in told.items() if value != ""}
+
+
+def _memory(cost: Cost, end: float) -> Iterator[Event]:
+    """Yield what a device holds, over the order of the program; nothing where that is not known."""
+    made = () if cost.step is None else made_over(cost.step, cost.target)
+    if not made:
+        return
+    parts, own = cost.memory.parts, ("gradients", "activations", "temporaries")
+    given = sum(part.bytes for name, part in parts.items() if name not in own)
+    last = max(made[-1][0], 1)
+    for tick, held in ((0, 0), *made):
+        counted = {"given": given, "made": held}
+        name = "memory, in bytes, by order of the program"
+        at = max(tick, 0) / last * end * _US
+        yield {"ph": "C", "pid": _STEP, "name": name, "ts": at, "args": counted}
