@@ -1,96 +1,212 @@
-"""How long an editor waits: from a key to the findings, through a real session of the server.
+"""What the language server takes of a processor, and how long an editor waits.
 
-    python benchmarks/editing.py            # T5 1.1 XXL, five targets, 558 arrays
-    python benchmarks/editing.py SPEC ...
+    python benchmarks/editing.py                    # both spellings, 2,000 and 10,000 lines
+    python benchmarks/editing.py SPEC ...           # specs of your own
+    python benchmarks/editing.py --keys 40 --pause-s 0.2
 
-Each edit adds or takes away a letter of a comment at the end, so that all is worked out anew. The
-pause that the server waits for is in the figures; `work` is the CPU time of one look without it.
+A client types into a real session of the server, over its pipes, one letter after the other, and
+asks at every key what VS Code asks: colours and symbols. It reads the processor time of the server
+process, all threads, from the kernel.
+
+- `start`: from the start of the process to its first answer, in seconds of wall clock.
+- `typing`: CPU milliseconds a key while keys follow each other, and the wall-clock milliseconds
+  until findings of that text are there, the pause of the server in them.
+- `rest`: CPU milliseconds of the look at all of the text that follows when typing rests.
+
+Run `taskset -c 0` in front for numbers that other processes disturb less.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
+import queue
 import statistics
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from shardspec.lsp.findings import diagnostics
-from shardspec.lsp.server import PAUSE_S
-from shardspec.lsp.snapshot import Snapshot
+LINES = (2_000, 10_000)
+_LAYER = (
+    *(
+        ("attention/query/kernel", "bf16[4096, 32, 128]"),
+        ("attention/key/kernel", "bf16[4096, 8, 128]"),
+    ),
+    *(
+        ("attention/value/kernel", "bf16[4096, 8, 128]"),
+        ("attention/out/kernel", "bf16[32, 128, 4096]"),
+    ),
+    *(("mlp/gate/kernel", "bf16[4096, 16384]"), ("mlp/up/kernel", "bf16[4096, 16384]")),
+    *(("mlp/down/kernel", "bf16[16384, 4096]"), ("norm/scale", "bf16[4096]")),
+)
+_AXES = {"embed": 4096, "mlp": 16384, "heads": 32, "kv_heads": 8, "kv": 128}
+_RULES = ("mlp -> model", "heads -> model", "kv_heads -> model", "embed -> data")
+_PARAMS = {
+    "**/attention/query/kernel": "embed heads kv",
+    "**/attention/{key,value}/kernel": "embed kv_heads kv",
+    "**/attention/out/kernel": "heads kv embed",
+    "**/mlp/{gate,up}/kernel": "embed mlp",
+    "**/mlp/down/kernel": "mlp embed",
+    "**/scale": "embed",
+}
 
-EDITS = 20
+
+def spec(lines: int, suffix: str) -> str:
+    """Return a decoder of so many lines, most of which are arrays, as models list them."""
+    arrays = [
+        (f"layer_{n // 8}/{path}", kind) for n in range(lines) for path, kind in [_LAYER[n % 8]]
+    ]
+    if suffix == ".yaml":
+        head = ["shardspec: 1", "axes:", *(f"  {name}: {size}" for name, size in _AXES.items())]
+        head += ["targets:", "  pod: {hardware: tpu v4 4x4x4, mesh: {data: rest, model: 4}}"]
+        head += ["rules:", *(f"  - {rule}" for rule in _RULES)]
+        head += ["params:", *(f'  "{path}": {names}' for path, names in _PARAMS.items()), "arrays:"]
+        body = [f"  {path}: {kind}" for path, kind in arrays[: lines - len(head)]]
+        return "\n".join((*head, *body, ""))
+    head = ["shardspec 1", *(f"axis {name} = {size}" for name, size in _AXES.items())]
+    head += ["target pod on tpu v4 4x4x4 { data = rest; model = 4 }"]
+    head += ["rules {", *(f"  {rule}" for rule in _RULES), "}", "params {"]
+    head += [*(f"  {path} : {names}" for path, names in _PARAMS.items()), "}", "arrays {"]
+    body = [f"  {path} : {kind}" for path, kind in arrays[: lines - len(head) - 1]]
+    return "\n".join((*head, *body, "}", ""))
 
 
-def session_times(path: Path) -> list[float]:
-    """Return the seconds from each edit to its findings."""
-    command = [sys.executable, "-m", "shardspec", "lsp"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    text, uri = path.read_text(encoding="utf-8"), path.as_uri()
+class Times(NamedTuple):
+    """The times of one session, in seconds."""
 
-    def send(method: str, params: Any, **more: Any) -> None:
+    start: float
+    typing_cpu: float
+    waited: tuple[float, ...]
+    rest_cpu: float
+
+
+class Session:
+    """A server, and the messages that it sends."""
+
+    def __init__(self, folder: Path) -> None:
+        """Start it in a folder."""
+        command = [sys.executable, "-m", "shardspec", "lsp", "--stdio"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process = subprocess.Popen(command, cwd=folder, **pipes)  # type: ignore[call-overload]
+        self._incoming: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._id = 0
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def send(self, method: str, params: Any, **more: Any) -> None:
+        """Send a message."""
         body = json.dumps({"jsonrpc": "2.0", "method": method, "params": params, **more}).encode()
-        assert process.stdin is not None
-        process.stdin.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
-        process.stdin.flush()
+        self.process.stdin.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+        self.process.stdin.flush()
 
-    def wait(version: int) -> None:
-        assert process.stdout is not None
+    def ask(self, method: str, params: Any) -> int:
+        """Send a question, whose answer is not waited for."""
+        self._id += 1
+        self.send(method, params, id=self._id)
+        return self._id
+
+    def answer(self, number: int) -> None:
+        """Wait for an answer."""
+        while self._incoming.get(timeout=120).get("id") != number:
+            pass
+
+    def findings(self, version: int) -> list[Any]:
+        """Wait for the findings of a version."""
         while True:
-            length = 0
-            while line := process.stdout.readline().strip():
-                length = int(line.split(b":")[1]) if line.startswith(b"Content-Length") else length
-            message = json.loads(process.stdout.read(length))
-            if message.get("params", {}).get("version") == version:
+            params = self._incoming.get(timeout=120).get("params") or {}
+            if params.get("version") == version:
+                return list(params["diagnostics"])
+
+    def quiet(self, seconds: float) -> None:
+        """Wait until nothing has come for so long."""
+        while True:
+            try:
+                self._incoming.get(timeout=seconds)
+            except queue.Empty:
                 return
 
-    send("initialize", {"capabilities": {}}, id=1)
-    send("initialized", {})
+    def _listen(self) -> None:
+        stream = self.process.stdout
+        while True:
+            length = 0
+            while line := stream.readline().strip():
+                length = int(line.split(b":")[1]) if line.startswith(b"Content-Length") else length
+            if not length:
+                return
+            self._incoming.put(json.loads(stream.read(length)))
+
+    @property
+    def cpu(self) -> float:
+        """Return the processor time of all threads, in seconds."""
+        threads = Path(f"/proc/{self.process.pid}/task").iterdir()
+        return sum(int((each / "schedstat").read_text().split()[0]) for each in threads) / 1e9
+
+
+def measured(path: Path, keys: int, pause_s: float) -> Times:
+    """Return the times of a session in which a letter after the other is typed into an entry."""
+    text, uri = path.read_text(encoding="utf-8"), path.resolve().as_uri()
+    began = time.perf_counter()
+    session = Session(path.parent)
+    session.answer(session.ask("initialize", {"capabilities": {}, "rootUri": path.parent.as_uri()}))
+    start = time.perf_counter() - began
+    session.send("initialized", {})
     item = {"uri": uri, "languageId": "yaml", "version": 0, "text": text}
-    send("textDocument/didOpen", {"textDocument": item})
-    wait(0)
-    found = []
-    for version in range(1, EDITS + 1):
-        changes = [{"text": f"{text}\n#{'x' * (version % 7)}"}]
-        started = time.perf_counter()
-        which = {"uri": uri, "version": version}
-        send("textDocument/didChange", {"textDocument": which, "contentChanges": changes})
-        wait(version)
-        found.append(time.perf_counter() - started)
-    process.kill()
-    return found
-
-
-def work_times(path: Path) -> list[float]:
-    """Return the CPU seconds of looks at a text, each another one."""
-    real, text = os.path.realpath(path), path.read_text(encoding="utf-8")
-    found = []
-    for version in range(EDITS):
-        started = time.process_time()
-        texts = {real: f"{text}\n#{'x' * (version % 7)}"}
-        diagnostics(Snapshot(path.as_uri(), version, real, texts))
-        found.append(time.process_time() - started)
-    return found[1:]
+    session.send("textDocument/didOpen", {"textDocument": item})
+    session.findings(0)
+    session.quiet(3.0)
+    which = {"uri": uri}
+    at = text.index("\n", len(text) // 2)
+    before, waited = session.cpu, []
+    for version in range(1, keys + 1):
+        typed = f"{text[:at]}\n  typed/{'x' * version}{text[at:]}"
+        sent = time.perf_counter()
+        change = {
+            "textDocument": {**which, "version": version},
+            "contentChanges": [{"text": typed}],
+        }
+        session.send("textDocument/didChange", change)
+        session.ask("textDocument/semanticTokens/full", {"textDocument": which})
+        session.ask("textDocument/documentSymbol", {"textDocument": which})
+        session.findings(version)
+        waited.append(time.perf_counter() - sent)
+        time.sleep(max(0.0, pause_s - waited[-1]))
+    typing = session.cpu - before
+    session.quiet(8.0)
+    rest = session.cpu - before - typing
+    session.process.kill()
+    session.process.wait()
+    return Times(start, typing / keys, tuple(waited), rest)
 
 
 def main() -> None:
     """Print a line for each spec."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    example = Path(__file__).parents[1] / "specs/examples/t5-1.1-xxl.yaml"
-    parser.add_argument("specs", nargs="*", type=Path, default=[example])
-    print(f"pause {1000 * PAUSE_S:.0f} ms")
-    for path in parser.parse_args().specs:
-        waited, worked = session_times(path.resolve()), work_times(path.resolve())
-        print(
-            f"{path.name}: waited {1000 * statistics.median(waited):.0f} ms"
-            f" (at most {1000 * max(waited):.0f}), work {1000 * statistics.median(worked):.0f} ms"
-        )
+    formatter = argparse.RawTextHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
+    parser.add_argument("specs", nargs="*", type=Path)
+    parser.add_argument("--keys", type=int, default=20)
+    parser.add_argument("--pause-s", type=float, default=0.15)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        made = [
+            (Path(folder, str(n), f"spec{s}"), n, s) for n in LINES for s in (".yaml", ".shard")
+        ]
+        for path, lines, suffix in () if asked.specs else made:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(spec(lines, suffix), encoding="utf-8")
+        for path in asked.specs or [path for path, *_ in made]:
+            times = measured(path.resolve(), asked.keys, asked.pause_s)
+            lines = path.read_text(encoding="utf-8").count("\n")
+            print(
+                f"{path.name} ({lines:,} lines): start {times.start:.2f} s;"
+                f" typing {1000 * times.typing_cpu:.0f} ms CPU a key,"
+                f" findings after {1000 * statistics.median(times.waited):.0f} ms"
+                f" (at most {1000 * max(times.waited):.0f});"
+                f" rest {1000 * times.rest_cpu:.0f} ms CPU",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -80,6 +80,7 @@ FOR_ONE_SIBLING = {
     "language.target_section": "machines and meshes as stated, apart from what they come to",
     "language.yaml_text.faults": "what to say of a faulty text, apart from reading sound ones",
     "lints.checks.whole_batch": "a check",
+    "lsp.blocks": "which pieces of a text are read by themselves, apart from what is shown of them",
     "lsp.completion": "what editors ask for",
     "lsp.context": "where a cursor stands, apart from what may stand there",
     "lsp.hints": "what editors ask for",

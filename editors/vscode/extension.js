@@ -22,9 +22,11 @@ async function start() {
     await client.start();
   } catch (error) {
     client = undefined;
+    // a command that is not there comes without an error of its own
+    const reason = error?.message ?? "there is no such command";
     const settingsButton = "Open Settings";
     const chosen = await vscode.window.showErrorMessage(
-      `${run.command} cannot be started: ${error.message}. ` +
+      `${run.command} cannot be started: ${reason}. ` +
         "Run `pip install 'shardspec[lsp]'`, and say where the command is in `shardspec.path`.",
       settingsButton
     );

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 from shardspec.cli import options
-from shardspec.cli.request import Request
 from shardspec.cli.streams import fail
 
 
@@ -18,8 +17,9 @@ from shardspec.cli.streams import fail
     "lsp",
     options.option("--stdio", is_flag=True, help="Talk over stdin and stdout, as it always does."),
     options.file_option("--log", help="Write down what goes wrong, for a report."),
+    has_request=False,
 )
-def command(request: Request, *, stdio: bool, log: str | None) -> None:
+def command(*, stdio: bool, log: str | None) -> None:
     """Answer an editor about specs: findings as you type, fixes, hover, completion, rename.
 
     It speaks the Language Server Protocol over stdin and stdout, and is started by the editor:

@@ -80,16 +80,21 @@ def _in_new_words(args: Sequence[str], taken: Iterable[str]) -> Iterator[str]:
 
 
 def verb(
-    name: str, *options: click.Parameter, epilog: str | None = None
+    name: str, *options: click.Parameter, epilog: str | None = None, has_request: bool = True
 ) -> Callable[[Callable[..., None]], Verb]:
     """Return a decorator that makes a verb of a function.
 
     The function gets a `Request` with all that is shared, and its own options as keywords. Its
     docstring is the help.
+
+    Args:
+      has_request: False for a verb that has to be there before what reads specs is loaded.
     """
 
     def made(function: Callable[..., None]) -> Verb:
         def run(**values: Any) -> None:
+            if not has_request:
+                return function(**{each.name: values[each.name] for each in options if each.name})
             from shardspec.cli.request import request_of
             from shardspec.language.files import forget_what_was_read
 
@@ -98,7 +103,7 @@ def verb(
             context = click.get_current_context()
             for old, new in context.meta.get(_RENAMED_USED, ()):
                 request.remark(f"`{old}` is called `{new}` now; the old word goes with 0.3")
-            function(request, **own)
+            return function(request, **own)
 
         return Verb(
             name,

@@ -221,7 +221,7 @@ def find_hardware(expr: HardwareExpr, excerpt: Excerpt) -> Hardware | Diagnostic
     Args:
       excerpt: the text of the expression, for places.
     """
-    found = _machine(expr, excerpt)
+    found = _machine(_Stated(expr, excerpt))
     if expr.share is None or isinstance(found, Diagnostic):
         return found
     share = float(expr.share.text)
@@ -235,32 +235,47 @@ def find_hardware(expr: HardwareExpr, excerpt: Excerpt) -> Hardware | Diagnostic
     return point(codes.UNKNOWN_HARDWARE, message, span, help=help)
 
 
-def _machine(expr: HardwareExpr, excerpt: Excerpt) -> Hardware | Diagnostic:
+class _Stated(NamedTuple):
+    """A machine as it is written, and where."""
+
+    expr: HardwareExpr
+    excerpt: Excerpt
+
+    def fault(self, message: str, help: str, *, shape: bool = False) -> Diagnostic:
+        """Return the finding, pointing at the chip's name, or at what follows it."""
+        start, end = self.expr.chip.start, self.expr.chip.end
+        if shape:
+            start, end = min(end + 1, len(self.excerpt.text)), len(self.excerpt.text)
+        return point(codes.UNKNOWN_HARDWARE, message, self.excerpt.at(start, end), help=help)
+
+
+def _machine(stated: _Stated) -> Hardware | Diagnostic:
+    expr = stated.expr
     name = expr.chip.text.lower()
     prefix, dash, number = name.rpartition("-")
     files = hardware_names()
     is_type = bool(dash) and number.isdecimal() and name not in files
     file = files.get(prefix if is_type else name)
     if file is None:
-        return _unknown(expr, excerpt, files)
+        return _unknown(stated, files)
     entry = catalogue_entry(file)
     if expr.platform is not None and expr.platform.lower() != entry.chip.platform:
         message = f"`{expr.chip.text}` is a {entry.chip.platform.upper()}, not a {expr.platform}"
         help = f"write `{entry.chip.platform} {expr.chip.text}`, or the name alone"
-        return _fault(expr, excerpt, message, help)
+        return stated.fault(message, help)
     if expr.slices < 1 or (expr.count is not None and expr.count < 1):
-        return _fault(expr, excerpt, "a machine has at least one chip", _FORMS)
+        return stated.fault("a machine has at least one chip", _FORMS)
     if entry.chip.platform == "tpu":
-        return _tpu(entry, expr, excerpt, int(number) if is_type else None)
+        return _tpu(entry, stated, int(number) if is_type else None)
     if is_type or expr.topology:
         extra = f"-{number}" if is_type else f" {shape_text(expr.topology)}"
         message = f"`{entry.chip.name}` takes no `{extra.strip()}`: it has no torus"
         help = f"write a count: `4 * {entry.chip.name}`" if entry.domain else "write `8 cpu`"
-        return _fault(expr, excerpt, message, help)
+        return stated.fault(message, help)
     if entry.chip.platform == "gpu":
-        return _gpu(entry, expr, excerpt)
+        return _gpu(entry, stated)
     size = (expr.count or 1,)
-    return Hardware(entry.chip, expr.slices, size, host_shape=size, span=excerpt.span)
+    return Hardware(entry.chip, expr.slices, size, host_shape=size, span=stated.excerpt.span)
 
 
 #: Slices of one generation that complete.
@@ -287,10 +302,9 @@ def chips_of_kind(device_kind: str) -> tuple[Chip, ...]:
     return tuple(entry.chip for entry in entries if device_kind in entry.chip.device_kinds)
 
 
-def _tpu(
-    entry: CatalogueEntry, expr: HardwareExpr, excerpt: Excerpt, number: int | None
-) -> Hardware | Diagnostic:
+def _tpu(entry: CatalogueEntry, stated: _Stated, number: int | None) -> Hardware | Diagnostic:
     """Return slices of one TPU generation: by topology, by accelerator type, or by chips."""
+    expr = stated.expr
     per, chips = _counted_per_chip(entry), expr.count
     if number is not None:
         chips = number // per if number % per == 0 else None
@@ -298,19 +312,19 @@ def _tpu(
     if not shape:
         found = None if chips is None else entry.shapes.of_size(chips)
         if found is None:
-            return _no_size(entry, expr, excerpt, chips, number)
+            return _no_size(entry, stated, chips, number)
         shape = found
     if number is not None and chips != math.prod(shape):
         spelt, what = shape_text(shape), f"`{expr.chip.text}` is {_chips_text(entry, number)}"
         message = f"{what}, but `{spelt}` has {math.prod(shape)}"
-        return _fault(expr, excerpt, message, f"leave out `{spelt}`, or the number")
+        return stated.fault(message, f"leave out `{spelt}`, or the number")
     if not entry.shapes.has(shape):
-        return _no_shape(entry, expr, excerpt, shape)
+        return _no_shape(entry, stated, shape)
     type_name = expr.chip.text if number is not None else None
     hosts = shape  # of one that a single host serves
     if shape not in entry.shapes.one_host:
         hosts = tuple(map(min, zip(entry.chip.host_shape, shape, strict=True)))
-    return Hardware(entry.chip, expr.slices, shape, type_name, hosts, excerpt.span)
+    return Hardware(entry.chip, expr.slices, shape, type_name, hosts, stated.excerpt.span)
 
 
 def _counted_per_chip(entry: CatalogueEntry) -> int:
@@ -318,9 +332,9 @@ def _counted_per_chip(entry: CatalogueEntry) -> int:
     return entry.chip.cores_per_chip if entry.counts == "cores" else 1
 
 
-def _gpu(entry: CatalogueEntry, expr: HardwareExpr, excerpt: Excerpt) -> Hardware | Diagnostic:
+def _gpu(entry: CatalogueEntry, stated: _Stated) -> Hardware | Diagnostic:
     """Return NVLink domains: `4 * h100`, `16 h100`, `2 * a3-highgpu-8g`."""
-    machines = dict(entry.machines)
+    expr, machines = stated.expr, dict(entry.machines)
     name, domain = expr.chip.text.lower(), entry.domain
     type_name = expr.chip.text if name in machines else None
     chips = (expr.count or domain) * expr.slices
@@ -333,10 +347,10 @@ def _gpu(entry: CatalogueEntry, expr: HardwareExpr, excerpt: Excerpt) -> Hardwar
         near = [chips // domain * domain, (chips // domain + 1) * domain]
         fits = " or ".join(f"`{count} {entry.chip.name}`" for count in near if count)
         help = f"up to {domain}, or a multiple of {domain}: {fits}"
-        return _fault(expr, excerpt, message, help)
+        return stated.fault(message, help)
     nodes, size = (chips // domain, domain) if chips > domain else (1, chips)
     hosts = (min(size, max(entry.chip.host_shape[0], machines.get(name, 0))),)
-    return Hardware(entry.chip, nodes, (size,), type_name, hosts, excerpt.span)
+    return Hardware(entry.chip, nodes, (size,), type_name, hosts, stated.excerpt.span)
 
 
 def hardware_meant(text: str) -> tuple[str, ...]:
@@ -467,15 +481,16 @@ def _devices(text: str) -> int | None:
     return None if isinstance(found, Diagnostic) else found.device_count
 
 
-def _unknown(expr: HardwareExpr, excerpt: Excerpt, files: Iterable[str]) -> Diagnostic:
+def _unknown(stated: _Stated, files: Iterable[str]) -> Diagnostic:
+    expr, excerpt = stated
     message = f"the catalogue has no hardware `{expr.chip.text}`"
     if other := _other_chip(excerpt.text):
-        return _fault(expr, excerpt, message, f"{other}; {_FORMS}")
+        return stated.fault(message, f"{other}; {_FORMS}")
     near = nearest(expr.chip.text.rpartition("-")[0] or expr.chip.text, files, count=3)
     near = near or nearest(expr.chip.text, files, count=3)
     near = hardware_meant(excerpt.text) or _of_platform(expr) or near
     help = f"did you mean {listed(near)}? {_FORMS}" if near else _FORMS
-    return _fault(expr, excerpt, message, help)
+    return stated.fault(message, help)
 
 
 def _of_platform(expr: HardwareExpr) -> tuple[str, ...]:
@@ -488,49 +503,33 @@ def _of_platform(expr: HardwareExpr) -> tuple[str, ...]:
     return tuple(each for chip in chips if _devices(each := f"{count}{chip}") is not None)
 
 
-def _no_shape(
-    entry: CatalogueEntry, expr: HardwareExpr, excerpt: Excerpt, shape: Shape
-) -> Diagnostic:
+def _no_shape(entry: CatalogueEntry, stated: _Stated, shape: Shape) -> Diagnostic:
     rank, title, spelt = entry.chip.torus_rank, entry.chip.title, shape_text(shape)
     message = f"there is no {title} slice of {spelt} chips"
     if len(shape) != rank:
         message = f"{title} slices have {rank} dimensions, but `{spelt}` has {len(shape)}"
     near = listed(shape_text(other) for other in entry.shapes.near(shape))
-    return _fault(expr, excerpt, message, f"slices near it: {near}", shape=True)
+    return stated.fault(message, f"slices near it: {near}", shape=True)
 
 
 def _no_size(
-    entry: CatalogueEntry,
-    expr: HardwareExpr,
-    excerpt: Excerpt,
-    chips: int | None,
-    number: int | None,
+    entry: CatalogueEntry, stated: _Stated, chips: int | None, number: int | None
 ) -> Diagnostic:
     name = entry.chip.name
     if chips is None and number is None:
         every = listed((shape_text(shape) for shape in entry.shapes.every()), 12)
-        return _fault(expr, excerpt, f"`{name}` needs the topology of its slice", f"one of {every}")
+        return stated.fault(f"`{name}` needs the topology of its slice", f"one of {every}")
     if number is None:
         message = f"there is no {entry.chip.title} slice of {chips} chips"
         near = listed(map(str, entry.shapes.sizes_near(chips or 1)))
-        return _fault(expr, excerpt, message, f"sizes near it, in chips: {near}")
-    message = f"there is no `{expr.chip.text}`: {_chips_text(entry, number)}"
+        return stated.fault(message, f"sizes near it, in chips: {near}")
+    message = f"there is no `{stated.expr.chip.text}`: {_chips_text(entry, number)}"
     per = _counted_per_chip(entry)
     sizes = entry.shapes.sizes_near(max(1, number // per))
     near = listed(f"{entry.prefixes[0]}-{size * per}" for size in sizes)
-    return _fault(expr, excerpt, message, f"accelerator types near it: {near}")
+    return stated.fault(message, f"accelerator types near it: {near}")
 
 
 def _chips_text(entry: CatalogueEntry, number: int) -> str:
     per = _counted_per_chip(entry)
     return f"{number} chips" if per == 1 else f"{number} cores, {number / per:g} chips"
-
-
-def _fault(
-    expr: HardwareExpr, excerpt: Excerpt, message: str, help: str, *, shape: bool = False
-) -> Diagnostic:
-    """Return the finding, pointing at the chip's name, or at what follows it."""
-    start, end = expr.chip.start, expr.chip.end
-    if shape:
-        start, end = min(end + 1, len(excerpt.text)), len(excerpt.text)
-    return point(codes.UNKNOWN_HARDWARE, message, excerpt.at(start, end), help=help)

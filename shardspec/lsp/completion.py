@@ -19,7 +19,7 @@ from shardspec.language.loader import bundled_doc
 from shardspec.language.reading import SECTION_OF, SPEC_ALONE
 from shardspec.language.validate import fields_at
 from shardspec.lsp.context import ITEM, Place, place_at
-from shardspec.lsp.names import Kind as Name
+from shardspec.lsp.kinds import Kind as Name
 from shardspec.lsp.snapshot import Snapshot
 from shardspec.report.pages import field_page, finding_page
 from shardspec.report.table import rows

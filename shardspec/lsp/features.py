@@ -1,32 +1,21 @@
-"""The messages of the protocol, each with who answers it."""
+"""The messages of the protocol. What answers them is loaded once an editor has its first answer."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 from pygls import uris
 from pygls.exceptions import JsonRpcException
 
-from shardspec.language.formatting import formatted
-from shardspec.lsp import (
-    completion,
-    findings,
-    hints,
-    lenses,
-    navigation,
-    outline,
-    renaming,
-    tokens,
-)
-from shardspec.lsp.family import Family, references
-from shardspec.lsp.hover import hover as hovered
-from shardspec.lsp.project import Project
-from shardspec.lsp.server import SpecServer, watch_files
-from shardspec.lsp.snapshot import Snapshot
+from shardspec.lsp.kinds import LEGEND
+from shardspec.lsp.server import RefusedError, SpecServer, watch_files
+
+if TYPE_CHECKING:
+    from shardspec.lsp.family import Family
 
 _REQUEST_FAILED = -32803
 
@@ -35,10 +24,10 @@ def made() -> SpecServer:
     """Return a server that answers all that it can."""
     server = SpecServer()
     _follow_texts(server)
-    for feature, answer, *options in _ANSWERS:
-        _answer_with(answer, server, feature, *options)
-    for feature, through, *options in _OF_FAMILIES:
-        _answer_with_family(through, server, feature, *options)
+    for feature, *options in _OF_TEXTS:
+        _answer(server, feature, *options)
+    for feature, *options in _OF_FAMILIES:
+        _answer_with_family(server, feature, *options)
     _through_names(server)
     _decorate(server)
     return server
@@ -74,111 +63,75 @@ def _follow_texts(server: SpecServer) -> None:
         server.files_changed()
 
 
-Answer: TypeAlias = Callable[[SpecServer, Snapshot, Any], object]
-
-
-def _answer_with(answer: Answer, server: SpecServer, feature: str, *options: Any) -> None:
+def _answer(server: SpecServer, feature: str, *options: Any) -> None:
     @server.feature(feature, *options)
     async def asked(params: Any) -> object:
+        from shardspec.lsp.answers import OF_TEXTS
+
+        answer = OF_TEXTS[feature]
+        uri = params.text_document.uri
+        typed = server.typed(uri) if feature == types.TEXT_DOCUMENT_COMPLETION else None
+        if typed is not None:
+            return await server.answered(uri, typed, lambda: answer(server, typed, params))
+        if feature in _AT_EVERY_KEY:
+            await server.rested(uri)
         with _refusing():
-            uri = params.text_document.uri
             return await server.ask(uri, lambda snapshot: answer(server, snapshot, params))
 
 
-def _of_text(answer: Callable[[Snapshot], object]) -> Answer:
-    return lambda server, snapshot, params: answer(snapshot)
-
-
-def _at_place(answer: Callable[[Snapshot, int], object]) -> Answer:
-    return lambda server, snapshot, params: answer(snapshot, snapshot.lines.offset(params.position))
-
-
-def _actions(family: Family, params: Any) -> object:
-    snapshot, only = family.own, params.context.only
-    found = []
-    if _is_asked(types.CodeActionKind.QuickFix, only):
-        offsets = snapshot.lines.offsets(params.range)
-        found += findings.actions(snapshot, *offsets, family.tops)
-    if only and _is_asked(types.CodeActionKind.SourceFixAll, only):
-        found += filter(None, [findings.fix_all(snapshot)])
-    return found
-
-
-def _is_asked(kind: types.CodeActionKind, only: Sequence[str] | None) -> bool:
-    """Say whether a kind of actions is among those that an editor wants, or below one of them."""
-    name = f"{kind.value}."
-    return only is None or any(name.startswith(f"{_word(wanted)}.") for wanted in only)
-
-
-def _word(kind: types.CodeActionKind | str) -> str:
-    return kind.value if isinstance(kind, types.CodeActionKind) else kind
-
-
-def _formatted(snapshot: Snapshot) -> list[types.TextEdit] | None:
-    text, _ = formatted(snapshot.source)
-    if text is None or not findings.parses_as_well(snapshot.source, text):
-        return None
-    return snapshot.lines.edits_to(text)
+#: What editors ask by themselves after an edit.
+_AT_EVERY_KEY = frozenset(
+    {
+        types.TEXT_DOCUMENT_CODE_ACTION,
+        types.TEXT_DOCUMENT_CODE_LENS,
+        types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT,
+        types.TEXT_DOCUMENT_DOCUMENT_SYMBOL,
+        types.TEXT_DOCUMENT_FOLDING_RANGE,
+        types.TEXT_DOCUMENT_INLAY_HINT,
+        types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL,
+    }
+)
 
 
 _TRIGGERS = [" ", "/", "[", "(", ",", ">", "|", ":", '"']
 
 
-def _hover(family: Family, offset: int) -> types.Hover | None:
-    text = hovered(family.own, offset, family.tops)
-    markup = types.MarkupContent(types.MarkupKind.Markdown, text or "")
-    return types.Hover(markup) if text else None
-
-
-def _completed(server: SpecServer, snapshot: Snapshot, params: Any) -> object:
-    known = server.last_spec(params.text_document.uri)
-    return completion.completions(snapshot, known, snapshot.lines.offset(params.position))
-
-
-def _hints(server: SpecServer, snapshot: Snapshot, params: Any) -> object:
-    kinds = hints.wanted(server.settings)
-    return hints.hints(snapshot, *snapshot.lines.offsets(params.range), kinds)
-
-
 _KINDS = [types.CodeActionKind.QuickFix, types.CodeActionKind.SourceFixAll]
 _ACTIONS = types.CodeActionOptions(code_action_kinds=_KINDS)
 _COMPLETIONS = types.CompletionOptions(trigger_characters=_TRIGGERS, resolve_provider=True)
-_ANSWERS: tuple[tuple[Any, ...], ...] = (
-    (types.TEXT_DOCUMENT_FORMATTING, _of_text(_formatted)),
-    (types.TEXT_DOCUMENT_DOCUMENT_SYMBOL, _of_text(outline.symbols)),
-    (types.TEXT_DOCUMENT_FOLDING_RANGE, _of_text(outline.folds)),
-    (types.TEXT_DOCUMENT_COMPLETION, _completed, _COMPLETIONS),
-    (types.TEXT_DOCUMENT_DEFINITION, _at_place(navigation.definitions)),
-    (types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT, _at_place(navigation.own_references)),
-    (types.TEXT_DOCUMENT_PREPARE_RENAME, _at_place(renaming.renamed_range)),
-    (types.TEXT_DOCUMENT_INLAY_HINT, _hints),
-    (types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, _of_text(tokens.tokens), tokens.LEGEND),
+#: What is answered, with what an editor is told of it; `answers` has the answers.
+_OF_TEXTS: tuple[tuple[Any, ...], ...] = (
+    (types.TEXT_DOCUMENT_FORMATTING,),
+    (types.TEXT_DOCUMENT_DOCUMENT_SYMBOL,),
+    (types.TEXT_DOCUMENT_FOLDING_RANGE,),
+    (types.TEXT_DOCUMENT_COMPLETION, _COMPLETIONS),
+    (types.TEXT_DOCUMENT_DEFINITION,),
+    (types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT,),
+    (types.TEXT_DOCUMENT_PREPARE_RENAME,),
+    (types.TEXT_DOCUMENT_INLAY_HINT,),
+    (types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, LEGEND),
 )
-
-
 _OF_FAMILIES: tuple[tuple[Any, ...], ...] = (
-    (types.TEXT_DOCUMENT_CODE_ACTION, _actions, _ACTIONS),
-    (types.TEXT_DOCUMENT_HOVER, lambda family, params: _hover(family, _offset(family, params))),
-    (types.TEXT_DOCUMENT_CODE_LENS, lambda family, params: lenses.lenses(family)),
+    (types.TEXT_DOCUMENT_CODE_ACTION, _ACTIONS),
+    (types.TEXT_DOCUMENT_HOVER,),
+    (types.TEXT_DOCUMENT_CODE_LENS,),
 )
 
 
-def _offset(family: Family, params: Any) -> int:
-    return family.own.lines.offset(params.position)
-
-
-def _answer_with_family(
-    answer: Callable[[Family, Any], object], server: SpecServer, feature: str, *options: Any
-) -> None:
+def _answer_with_family(server: SpecServer, feature: str, *options: Any) -> None:
     """Answer through all specs that a text is part of."""
 
     @server.feature(feature, *options)
     async def asked(params: Any) -> object:
         uri = params.text_document.uri
+        if feature in _AT_EVERY_KEY:
+            await server.rested(uri)
         if await server.current(uri) is None:
             return None
+        from shardspec.lsp.answers import OF_FAMILIES
+
         family = await server.family(uri)
-        return await server.answered(uri, family.own, lambda: answer(family, params))
+        return await server.answered(uri, family.own, lambda: OF_FAMILIES[feature](family, params))
 
 
 def _through_names(server: SpecServer) -> None:
@@ -198,7 +151,10 @@ def _through_names(server: SpecServer) -> None:
         with_stated = params.context.include_declaration
 
         def answer() -> list[types.Location]:
-            return references(family, _offset(family, params), with_stated=with_stated)
+            from shardspec.lsp.family import references
+
+            offset = family.own.lines.offset(params.position)
+            return references(family, offset, with_stated=with_stated)
 
         return await server.answered(uri, family.own, answer)
 
@@ -209,8 +165,11 @@ def _through_names(server: SpecServer) -> None:
             return None
         family = await family_of(params)
 
+        from shardspec.lsp import renaming
+
         def answer() -> types.WorkspaceEdit:
-            return renaming.renamed(family, _offset(family, params), params.new_name)
+            offset = family.own.lines.offset(params.position)
+            return renaming.renamed(family, offset, params.new_name)
 
         with _refusing():
             edit = await server.answered(uri, family.own, answer)
@@ -226,7 +185,7 @@ def _refusing() -> Iterator[None]:
     """Tell a refusal to the person who asked."""
     try:
         yield
-    except renaming.RefusedError as refused:
+    except RefusedError as refused:
         raise JsonRpcException(str(refused), _REQUEST_FAILED) from None
 
 
@@ -237,7 +196,7 @@ def _decorate(server: SpecServer) -> None:
         named = [each.uri for each in params.workspace_folders or ()] or [params.root_uri or ""]
         folders = [uris.to_fs_path(uri) for uri in named if uri.startswith("file:")]
         too_wide = {os.path.expanduser("~"), os.path.abspath(os.sep)}
-        server.project = Project(each for each in folders if each and each not in too_wide)
+        server.folders = tuple(each for each in folders if each and each not in too_wide)
 
     @server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)
     def configured(params: types.DidChangeConfigurationParams) -> None:
@@ -246,7 +205,11 @@ def _decorate(server: SpecServer) -> None:
         if workspace and workspace.inlay_hint and workspace.inlay_hint.refresh_support:
             server.workspace_inlay_hint_refresh(None)
 
-    server.feature(types.COMPLETION_ITEM_RESOLVE)(completion.resolve)
+    @server.feature(types.COMPLETION_ITEM_RESOLVE)
+    def resolved(item: types.CompletionItem) -> types.CompletionItem:
+        from shardspec.lsp.completion import resolve
+
+        return resolve(item)
 
 
 def _settings(given: Any) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from shardspec.diagnostics.words import by_key, counted, listed
 from shardspec.language import loader
 from shardspec.language.files import real_path
 from shardspec.language.reading import is_dsl
+from shardspec.lsp import blocks
+from shardspec.lsp.positions import Lines
 from shardspec.lsp.python_calls import calls
 from shardspec.lsp.snapshot import Snapshot
 
@@ -69,16 +71,43 @@ def _for_specs(specs: Sequence[str], found: types.Diagnostic, file: str) -> type
 
 def _diagnostic(found: Diagnostic, snapshot: Snapshot) -> types.Diagnostic:
     place = snapshot.place_of(found)
+    shown = _shown(found, snapshot.lines_of(place.source).range_of(place))
+    shown.message = snapshot.said(shown.message)
+    shown.related_information = [*_related(found, place, snapshot)] or None
+    return shown
+
+
+def _shown(found: Diagnostic, place: types.Range) -> types.Diagnostic:
     remarks = [found.message, *(f"note: {note}" for note in found.notes)]
     remarks += [f"help: {found.help}"] if found.help else []
-    return types.Diagnostic(
-        range=snapshot.lines_of(place.source).range_of(place),
-        message=snapshot.said("\n".join(remarks)),
-        severity=_SEVERITIES[found.severity],
-        code=found.code.id,
-        source=SOURCE,
-        related_information=[*_related(found, place, snapshot)] or None,
-    )
+    severity, code = _SEVERITIES[found.severity], found.code.id
+    return types.Diagnostic(place, "\n".join(remarks), severity, code, source=SOURCE)
+
+
+def while_typing(
+    known: Iterable[types.Diagnostic], old: str, new: Lines, path: str
+) -> list[types.Diagnostic]:
+    """Return what is to be shown of a text that is typed: a large one is looked at when that rests.
+
+    Args:
+      known: what is shown of the text before.
+    """
+    in_dsl = is_dsl(SourceFile(path, new.text))
+    before = {block.text for block in blocks.blocks(old, is_dsl=in_dsl)}
+    found = blocks.blocks(new.text, is_dsl=in_dsl)
+    changed = [block for block in found if block.text not in before]
+    fresh = []
+    for block in changed:
+        source, of_form = blocks.faults(block, path, is_dsl=in_dsl)
+        lines = Lines(source.text, new.encoding)
+        for each in of_form:
+            place = lines.range_of(each.primary.span if each.primary else source.whole)
+            place.start.line, place.end.line = map(
+                block.line_of, (place.start.line, place.end.line)
+            )
+            fresh.append(_shown(each.spelt(is_dsl=in_dsl), place))
+    stretches = ((each.line, each.line_of(each.text.count("\n"))) for each in changed)
+    return [*blocks.moved(known, old, new.text, stretches), *fresh][:MOST_SHOWN]
 
 
 def _related(

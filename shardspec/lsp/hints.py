@@ -16,7 +16,8 @@ from shardspec.analysis.memory import memory, room_text
 from shardspec.diagnostics import Span
 from shardspec.diagnostics.words import binary_bytes, counted, tallied
 from shardspec.ir.plan import ParamSharding, ShardingPlan
-from shardspec.lsp.names import Kind, Use
+from shardspec.lsp.kinds import Kind
+from shardspec.lsp.names import Use
 from shardspec.lsp.snapshot import Snapshot
 from shardspec.resolve.match import PathMatcher
 

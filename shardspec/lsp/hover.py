@@ -13,7 +13,8 @@ from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import DTYPE_BITS, dtype_name
 from shardspec.language.loader import bundled_doc
 from shardspec.language.reading import inner_route
-from shardspec.lsp.names import Kind, Use
+from shardspec.lsp.kinds import Kind
+from shardspec.lsp.names import Use
 from shardspec.lsp.navigation import use_at
 from shardspec.lsp.snapshot import Snapshot
 from shardspec.report import explain_line, pages, shipped

@@ -9,19 +9,24 @@ from lsprotocol import types
 from shardspec import pipeline
 from shardspec.analysis.memory import memory, room_text
 from shardspec.diagnostics import Diagnostic, Span
-from shardspec.diagnostics.words import binary_bytes, counted, listed, tallied
+from shardspec.diagnostics.words import binary_bytes, counted, tallied
 from shardspec.ir.plan import ShardingPlan
 from shardspec.lsp.family import Family
-from shardspec.lsp.names import Kind, Use
+from shardspec.lsp.kinds import Kind
+from shardspec.lsp.names import Use
 from shardspec.lsp.snapshot import Snapshot
+
+#: Specs of a base whose verdict is shown.
+_MOST_SHOWN = 6
 
 
 def lenses(family: Family) -> list[types.CodeLens]:
     """Return a lens for each target of a text, and one for a base: the verdict of its specs."""
     own = family.own
     if family.is_part:
-        tops = (f"{own.said(top.path)}: {_tally(top.found)}" for top in family.tops)
-        title = f"for {counted(len(family.tops), 'spec')}: {listed(tops, limit=6)}"
+        shown = (f"{own.said(top.path)} {_tally(top.found)}" for top in family.tops[:_MOST_SHOWN])
+        more = "; ..." if len(family.tops) > _MOST_SHOWN else ""
+        title = f"for {counted(len(family.tops), 'spec')}: {'; '.join(shown)}{more}"
         return [_lens(own, own.source.whole, title)]
     return [_lens(own, place, title) for place, title in _verdicts(own)]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 from shardspec.diagnostics import Excerpt, SourceFile, Span
@@ -18,31 +17,7 @@ from shardspec.language.grammar.step_lines import LineExpr, parse_step_line
 from shardspec.language.grammar.syntax import AxisTarget, MeshSize, Name, SizeExpr, SyntaxFault
 from shardspec.language.reading import Reading, Route, inner_route, marks_of
 from shardspec.language.silencing import marked
-
-
-class Kind(StrEnum):
-    """What a name is of."""
-
-    #: a key of the language: `rules`, `hardware`
-    WORD = "word"
-    LOGICAL_AXIS = "logical axis"
-    MESH_AXIS = "mesh axis"
-    #: a name of `let`
-    NUMBER = "number"
-    TARGET = "target"
-    PHASE = "phase"
-    #: a bundled name or a file, of a base, of arrays or of a step
-    BASE = "base"
-    MANIFEST = "manifest"
-    STEP = "step"
-    HARDWARE = "hardware"
-    #: a pattern over paths, an override's too
-    PATTERN = "pattern"
-    #: an entry of `arrays:` or `caches:`
-    ARRAY = "array"
-    ACTIVATION = "activation"
-    FINDING = "finding"
-    DTYPE = "dtype"
+from shardspec.lsp.kinds import Kind
 
 
 class Use(NamedTuple):

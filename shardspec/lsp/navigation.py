@@ -13,7 +13,8 @@ from shardspec.diagnostics import Span
 from shardspec.language import catalogue
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.syntax import HardwareExpr
-from shardspec.lsp.names import Kind, Use
+from shardspec.lsp.kinds import Kind
+from shardspec.lsp.names import Use
 from shardspec.lsp.snapshot import Snapshot
 from shardspec.resolve.match import PathMatcher
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.foreign.python_text import Places, parse_python
 from shardspec.ir.spec import axis_of
-from shardspec.lsp.names import Kind
+from shardspec.lsp.kinds import Kind
 
 #: Calls that take logical axes -> the position of that argument; all take `names=` too.
 _AXES = {"constrain": 1, "partition_spec": 0, "spec": 0, "sharding": 0, "batch": 0, "size": 0}

@@ -22,20 +22,18 @@ from shardspec.language.grammar import expressions
 from shardspec.language.grammar.syntax import NamesExpr
 from shardspec.lsp.family import Family
 from shardspec.lsp.findings import UnparseableError, workspace_edit
-from shardspec.lsp.names import Kind, Use
+from shardspec.lsp.kinds import Kind
+from shardspec.lsp.names import Use
 from shardspec.lsp.navigation import use_at
 from shardspec.lsp.project import in_words
 from shardspec.lsp.python_calls import Called
+from shardspec.lsp.server import RefusedError
 from shardspec.lsp.snapshot import Snapshot
 
 #: What a rename is about; the names of others are files, or say what they are.
 RENAMED = frozenset({Kind.LOGICAL_AXIS, Kind.MESH_AXIS, Kind.NUMBER, Kind.TARGET, Kind.PHASE})
 #: How codes begin of what keeps a text, or a file that it names, from being read.
 _OF_FORM = "SHD00"
-
-
-class RefusedError(Exception):
-    """Why a name cannot be changed, for the person who asked."""
 
 
 def renamed_range(snapshot: Snapshot, offset: int) -> types.PrepareRenamePlaceholder:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lsprotocol import types
 from pygls import uris
@@ -23,26 +23,33 @@ from pygls.exceptions import JsonRpcContentModified
 from pygls.lsp.server import LanguageServer
 
 from shardspec import __version__
-from shardspec.ir.spec import Spec
-from shardspec.language.files import SPEC_NAMES, real_path
-from shardspec.language.validate import looks_like_spec
-from shardspec.lsp.family import Family
-from shardspec.lsp.findings import diagnostics, merged
-from shardspec.lsp.names import Use
-from shardspec.lsp.navigation import use_at
-from shardspec.lsp.project import Project
-from shardspec.lsp.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from shardspec.ir.spec import Spec
+    from shardspec.lsp.family import Family
+    from shardspec.lsp.names import Use
+    from shardspec.lsp.project import Project
+    from shardspec.lsp.snapshot import Snapshot
 
 T = TypeVar("T")
 
 #: How long typing has to pause before findings are looked for, in seconds.
 PAUSE_S = 0.05
+#: Characters of a text that is looked at whenever typing pauses.
+SHORT = 20_000
+#: A look at a longer one that takes more than this many seconds waits until typing rests for so
+#: many times as long, within bounds.
+QUICK_S, REST, LEAST_REST_S, MOST_REST_S = 0.06, 3.0, 0.25, 2.0
 #: Specs that one base is looked at through.
 MOST_TOPS = 64
 #: What a spec is made of, whose files an editor is to watch.
 _WATCHED = ("**/*.shard", "**/*.yaml", "**/*.yml", "**/*.json", "**/*.py", "**/pyproject.toml")
 _LANGUAGE = "shardspec"
 _SMALL = "mesh: {x: 2}\nrules: [a -> x]\nparams: {k: a}\narrays: {k: 'f32[a=8]'}\n"
+
+
+class RefusedError(Exception):
+    """Why what was asked for is not done, for the person who asked."""
 
 
 @dataclass(slots=True)
@@ -84,9 +91,14 @@ class SpecServer(LanguageServer):
         self.settings: dict[str, Any] = {}
         self._snapshots: dict[str, Snapshot] = {}
         self._specs: dict[str, Spec] = {}
-        self.project = Project()
+        self.folders: tuple[str, ...] = ()
         self._closed: dict[str, OpenText] = {}
         self._told: dict[str, dict[str, list[types.Diagnostic]]] = {}
+        self._costs: dict[str, float] = {}
+        self._shown: dict[str, list[types.Diagnostic]] = {}
+        self._versions: dict[str, int | None] = {}
+        self._typed: dict[str, str] = {}
+        self._hurrying: dict[str, asyncio.Task[None]] = {}
         self._is_to_read = True
         self._pending: dict[tuple[str, int], asyncio.Future[Snapshot]] = {}
         self._announcing: dict[str, asyncio.Task[None]] = {}
@@ -96,6 +108,13 @@ class SpecServer(LanguageServer):
         self._worker = ThreadPoolExecutor(1, "shardspec")
         self._slow: set[str] = set()
         self._slow_worker = ThreadPoolExecutor(1, "shardspec-slow")
+
+    @functools.cached_property
+    def project(self) -> Project:
+        """Return the files of the folders that the editor has open."""
+        from shardspec.lsp.project import Project
+
+        return Project(self.folders)
 
     # texts
 
@@ -107,7 +126,9 @@ class SpecServer(LanguageServer):
         is_spec = (known is not None and known.is_spec) or _is_spec(path, text)
         self.open[uri] = OpenText(uri, version, text, path, is_spec, self._stamp)
         self._is_to_read |= known is None
-        self._announce_soon(uri, PAUSE_S if known else 0.0)
+        self._announce_soon(uri, self._rest(uri) if known else 0.0)
+        if known is not None and self._is_large(uri):
+            self._hurry(uri, known.text)
         self._announce_dependents(path, but=uri)
 
     def drop(self, uri: str) -> None:
@@ -196,6 +217,9 @@ class SpecServer(LanguageServer):
         Raises:
           JsonRpcContentModified: the text has changed meanwhile.
         """
+        from shardspec.lsp.family import Family
+        from shardspec.lsp.navigation import use_at
+
         await self.look_around(again=offset_of is not None)
         own = await self.current(uri)
         if own is None:
@@ -217,6 +241,69 @@ class SpecServer(LanguageServer):
         code = tuple(project.code.values())
         return Family(own, tuple(found), code, specs, project.unread)
 
+    # typing in a large text
+
+    def _is_large(self, uri: str) -> bool:
+        """Say whether a look at a text takes so long that it waits until typing rests."""
+        opened = self.open.get(uri)
+        is_long = opened is not None and len(opened.text) > SHORT
+        return is_long and self._costs.get(uri, 0.0) > QUICK_S
+
+    def _rest(self, uri: str) -> float:
+        """Return how long typing has to rest before all of a text is looked at."""
+        cost = self._costs.get(uri, 0.0)
+        return (
+            PAUSE_S if not self._is_large(uri) else min(MOST_REST_S, max(LEAST_REST_S, REST * cost))
+        )
+
+    def _hurry(self, uri: str, old: str) -> None:
+        """Show soon what the blocks say that have changed, and move the rest along."""
+        self._typed.setdefault(uri, old)
+        if uri not in self._hurrying:
+            self._hurrying[uri] = asyncio.ensure_future(self._show_blocks(uri))
+            self._hurrying[uri].add_done_callback(lambda done: self._hurrying.pop(uri, None))
+
+    async def _show_blocks(self, uri: str) -> None:
+        from shardspec.lsp.findings import while_typing
+        from shardspec.lsp.positions import Lines
+
+        await asyncio.sleep(PAUSE_S)
+        opened, old = self.open.get(uri), self._typed.pop(uri, None)
+        if opened is None or old is None or not opened.is_spec:
+            return
+        known, lines = self._shown.get(uri, []), Lines(opened.text, self._encoding)
+        found = await self.work(lambda: while_typing(known, old, lines, opened.path), uri)
+        if self.open.get(uri) is opened and self._shown.get(uri, []) is known:
+            self._send(uri, opened.version, found)
+        else:
+            self._typed.setdefault(uri, old)
+
+    async def rested(self, uri: str) -> None:
+        """Wait until a large text is looked at, for what an editor asks at every key.
+
+        Raises:
+          JsonRpcContentModified: it is typed on meanwhile.
+        """
+        looking = self._announcing.get(uri)
+        if looking is None or looking.done() or not self._is_large(uri):
+            return
+        await asyncio.wait([looking])
+        if looking.cancelled():
+            raise JsonRpcContentModified()
+
+    def typed(self, uri: str) -> Snapshot | None:
+        """Return the last look at a large text with the text as it stands; None of others."""
+        opened, known = self.open.get(uri), self._snapshots.get(uri)
+        if opened is None or known is None or not self._is_large(uri):
+            return None
+        return (
+            known if known.version == opened.version else known.typed(opened.version, opened.text)
+        )
+
+    @property
+    def _encoding(self) -> types.PositionEncodingKind | str:
+        return self.workspace.position_encoding or types.PositionEncodingKind.Utf16
+
     # looking
 
     async def current(self, uri: str) -> Snapshot | None:
@@ -236,11 +323,16 @@ class SpecServer(LanguageServer):
 
     async def _look(self, opened: OpenText, stamp: int) -> Snapshot:
         texts = {real_path(opened.path): opened.text, **self._texts}
-        encoding = self.workspace.position_encoding or types.PositionEncodingKind.Utf16
+        from shardspec.lsp.snapshot import Snapshot
+
+        encoding = self._encoding
 
         def made() -> Snapshot:
             where = (opened.uri, opened.version, opened.path, texts)
-            return Snapshot(*where, stamp=stamp, encoding=encoding)
+            began = time.thread_time()
+            snapshot = Snapshot(*where, stamp=stamp, encoding=encoding)
+            self._costs[opened.uri] = time.thread_time() - began
+            return snapshot
 
         started = time.monotonic()
         snapshot = await self.work(made, opened.uri)
@@ -269,8 +361,15 @@ class SpecServer(LanguageServer):
 
     async def warm_up(self) -> None:
         """Load what the first look at a text needs, while the editor is still starting."""
-        name = os.path.abspath("spec.yaml")
-        await self.work(lambda: Snapshot("", 0, name, {real_path(name): _SMALL}))
+
+        def load() -> None:
+            from shardspec.lsp import answers  # noqa: F401
+            from shardspec.lsp.snapshot import Snapshot
+
+            name = os.path.abspath("spec.yaml")
+            Snapshot("", 0, name, {real_path(name): _SMALL})
+
+        await self.work(load)
 
     async def work(self, job: Callable[[], T], uri: str = "") -> T:
         """Return what a job makes, done apart from the reading of messages.
@@ -319,6 +418,8 @@ class SpecServer(LanguageServer):
     async def _announce(self, uri: str, after_s: float) -> None:
         """Publish what the specs find that a text is part of, each in the file at fault."""
         await asyncio.sleep(after_s)
+        from shardspec.lsp.findings import diagnostics
+
         await self.look_around(again=False)
         if await self.current(uri) is None:
             return
@@ -344,13 +445,28 @@ class SpecServer(LanguageServer):
 
     def _publish(self, file: str) -> None:
         """Publish what all specs find in a file."""
+        from shardspec.lsp.findings import merged
+
         told = {spec: found[file] for spec, found in self._told.items() if file in found}
         uri = self.uri_of(file)
         opened = self.open.get(uri)
         version = None if opened is None else opened.version
         found = merged(told, file if opened is None else opened.path)
+        self._send(uri, version, found)
+
+    def _send(self, uri: str, version: int | None, found: list[types.Diagnostic]) -> None:
+        if (version, found) == (self._versions.get(uri), self._shown.get(uri)):
+            return
+        self._shown[uri], self._versions[uri] = found, version
         params = types.PublishDiagnosticsParams(uri=uri, version=version, diagnostics=found)
         self.text_document_publish_diagnostics(params)
+
+
+def real_path(path: str) -> str:
+    """Return a path without links."""
+    from shardspec.language.files import real_path
+
+    return real_path(path)
 
 
 def _files_with(member: Snapshot, use: Use) -> set[str]:
@@ -371,9 +487,10 @@ def _path_of(uri: str, language: str) -> str:
 
 def _is_spec(path: str, text: str) -> bool:
     """Say whether a text is a spec, and not a file of something else that is YAML as well."""
-    if (
-        path.endswith(".shard") or os.path.basename(path) in SPEC_NAMES
-    ):  # which has no telling keys yet
+    from shardspec.language.files import SPEC_NAMES
+    from shardspec.language.validate import looks_like_spec
+
+    if path.endswith(".shard") or os.path.basename(path) in SPEC_NAMES:  # without telling keys yet
         return True
     return path.endswith((".yaml", ".yml")) and looks_like_spec(text)
 

@@ -6,6 +6,7 @@ out when it is asked for: an edit needs the findings, and only a hover the plans
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -76,6 +77,16 @@ class Snapshot:
         sources = (self.source, *(self.spec.sources if self.spec else ()))
         self.reads = frozenset(real_path(source.name) for source in sources)
         self.misses = self.spec is None or any(f.code is codes.UNKNOWN_PRESET for f in faults)
+
+    def typed(self, version: int, text: str) -> Snapshot:
+        """Return the same look with a text that was typed on since: for what may be written."""
+        later = copy.copy(self)
+        vars(later).update(all_uses=self.all_uses, plans=self.plans)
+        for name in ("source", "is_dsl", "lines", "reading", "uses"):
+            vars(later).pop(name, None)
+        later.version, later.text = version, text
+        vars(later)["source"] = SourceFile(self.path, text)
+        return later
 
     @cached_property
     def source(self) -> SourceFile:

@@ -9,30 +9,10 @@ from collections.abc import Iterator
 
 from lsprotocol import types
 
-from shardspec.lsp.names import Kind
+from shardspec.lsp.kinds import TYPES, TYPES_IN_ORDER, Kind
 from shardspec.lsp.snapshot import Snapshot
 
-Type = types.SemanticTokenTypes
-_TYPES: dict[Kind, types.SemanticTokenTypes] = {
-    Kind.WORD: Type.Keyword,
-    Kind.LOGICAL_AXIS: Type.Parameter,
-    Kind.MESH_AXIS: Type.EnumMember,
-    Kind.NUMBER: Type.Number,
-    Kind.TARGET: Type.Class,
-    **dict.fromkeys((Kind.PHASE, Kind.BASE, Kind.MANIFEST, Kind.STEP), Type.Namespace),
-    **dict.fromkeys((Kind.HARDWARE, Kind.DTYPE), Type.Type),
-    Kind.PATTERN: Type.Regexp,
-    Kind.ARRAY: Type.Variable,
-    Kind.ACTIVATION: Type.Event,
-    Kind.FINDING: Type.Macro,
-}
-_LEGEND = tuple(dict.fromkeys(_TYPES.values()))
 _STATED = 1
-
-LEGEND = types.SemanticTokensLegend(
-    token_types=[each.value for each in _LEGEND],
-    token_modifiers=[types.SemanticTokenModifiers.Definition.value],
-)
 
 
 def tokens(snapshot: Snapshot) -> types.SemanticTokens:
@@ -41,7 +21,7 @@ def tokens(snapshot: Snapshot) -> types.SemanticTokens:
     line = column = 0
     for number, start, length, kind, stated in _found(snapshot):
         column = 0 if number != line else column
-        data += [number - line, start - column, length, _LEGEND.index(_TYPES[kind]), stated]
+        data += [number - line, start - column, length, TYPES_IN_ORDER.index(TYPES[kind]), stated]
         line, column = number, start
     return types.SemanticTokens(data)
 

@@ -13,7 +13,8 @@ from shardspec import pipeline
 from shardspec.ir.spec import Spec
 from shardspec.lsp import navigation, renaming
 from shardspec.lsp.family import Family, references
-from shardspec.lsp.names import Kind, Use
+from shardspec.lsp.kinds import Kind
+from shardspec.lsp.names import Use
 from shardspec.lsp.snapshot import Snapshot
 from tests.lsp.texts import BOTH, SPEC, marked, snapshot_of
 

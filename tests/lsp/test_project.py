@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.lsp.names import Kind
+from shardspec.lsp.kinds import Kind
 from shardspec.lsp.project import Project
 from shardspec.lsp.python_calls import Calls, calls, is_named
 from tests.lsp.client import Editor, RefusedError, at, edited, editor, under
@@ -225,7 +225,7 @@ def test_lenses_say_the_verdict_of_each_target(session: Editor) -> None:
     assert first["command"]["title"].endswith("; no findings")
     assert "its memory is unknown" in second["command"]["title"]
     (lens,) = session.about("codeLens", open_base(session))
-    assert lens["command"]["title"].startswith("for 3 specs: `a.yaml: no findings`")
+    assert lens["command"]["title"].startswith("for 3 specs: a.yaml no findings; ")
 
 
 def test_a_closed_spec_is_read_anew_when_it_changes(session: Editor) -> None:

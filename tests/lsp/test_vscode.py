@@ -27,10 +27,11 @@ def read(name: str) -> Any:
 
 
 def test_what_it_names_is_there() -> None:
-    """But for the schema, which the build writes."""
+    """But for the schema and the bundle, which the build writes."""
     package = read("package.json")
     contributes = package["contributes"]
-    named = [package["main"], contributes["languages"][0]["configuration"]]
+    assert package["main"].removeprefix("./") in package["scripts"]["bundle"]
+    named = ["extension.js", contributes["languages"][0]["configuration"]]
     named += [contributes["grammars"][0]["path"]]
     assert all((FOLDER / name).is_file() for name in named)
     (language,) = contributes["languages"]
@@ -98,14 +99,20 @@ def test_it_builds(tmp_path: Path) -> None:
     shutil.copytree(FOLDER, folder, ignore=ignored)
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     environment = os.environ | {"PATH": path, "PYTHONPATH": str(FOLDER.parents[1])}
-    install = ["npm", "install", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund"]
-    options = ["--skip-license", "--allow-missing-repository", "--out", "shardspec.vsix"]
+    install = ["npm", "install", "--no-audit", "--no-fund"]
+    options = [
+        "--no-dependencies",
+        "--skip-license",
+        "--allow-missing-repository",
+        "--out",
+        "shardspec.vsix",
+    ]
     build = ["npx", "--yes", "@vscode/vsce", "package", *options]
     for command in (install, build):
         subprocess.run(command, cwd=folder, env=environment, check=True, timeout=600)
     with zipfile.ZipFile(folder / "shardspec.vsix") as made:
         names = set(made.namelist())
         schema = json.loads(made.read("extension/shardspec.schema.json"))
-    assert {"extension/extension.js", "extension/syntaxes/shardspec.tmLanguage.json"} <= names
-    assert "extension/node_modules/vscode-languageclient/node.js" in names
+    assert {"extension/dist/extension.js", "extension/syntaxes/shardspec.tmLanguage.json"} <= names
+    assert not [name for name in names if "node_modules" in name], "it is one file"
     assert "rules" in schema["properties"]

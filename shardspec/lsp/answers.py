@@ -1,0 +1,97 @@
+"""What each question of an editor about a text is answered with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from lsprotocol import types
+
+from shardspec.language.formatting import formatted
+from shardspec.lsp import (
+    completion,
+    findings,
+    hints,
+    lenses,
+    navigation,
+    outline,
+    renaming,
+    tokens,
+)
+from shardspec.lsp.family import Family
+from shardspec.lsp.hover import hover as hovered
+from shardspec.lsp.server import SpecServer
+from shardspec.lsp.snapshot import Snapshot
+
+Answer: TypeAlias = Callable[[SpecServer, Snapshot, Any], object]
+
+
+def _of_text(answer: Callable[[Snapshot], object]) -> Answer:
+    return lambda server, snapshot, params: answer(snapshot)
+
+
+def _at_place(answer: Callable[[Snapshot, int], object]) -> Answer:
+    return lambda server, snapshot, params: answer(snapshot, snapshot.lines.offset(params.position))
+
+
+def _actions(family: Family, params: Any) -> object:
+    snapshot, only = family.own, params.context.only
+    found = []
+    if _is_asked(types.CodeActionKind.QuickFix, only):
+        offsets = snapshot.lines.offsets(params.range)
+        found += findings.actions(snapshot, *offsets, family.tops)
+    if only and _is_asked(types.CodeActionKind.SourceFixAll, only):
+        found += filter(None, [findings.fix_all(snapshot)])
+    return found
+
+
+def _is_asked(kind: types.CodeActionKind, only: Sequence[str] | None) -> bool:
+    """Say whether a kind of actions is among those that an editor wants, or below one of them."""
+    name = f"{kind.value}."
+    return only is None or any(name.startswith(f"{_word(wanted)}.") for wanted in only)
+
+
+def _word(kind: types.CodeActionKind | str) -> str:
+    return kind.value if isinstance(kind, types.CodeActionKind) else kind
+
+
+def _formatted(snapshot: Snapshot) -> list[types.TextEdit] | None:
+    text, _ = formatted(snapshot.source)
+    if text is None or not findings.parses_as_well(snapshot.source, text):
+        return None
+    return snapshot.lines.edits_to(text)
+
+
+def _hover(family: Family, params: Any) -> types.Hover | None:
+    offset = family.own.lines.offset(params.position)
+    text = hovered(family.own, offset, family.tops)
+    markup = types.MarkupContent(types.MarkupKind.Markdown, text or "")
+    return types.Hover(markup) if text else None
+
+
+def _completed(server: SpecServer, snapshot: Snapshot, params: Any) -> object:
+    known = server.last_spec(params.text_document.uri)
+    return completion.completions(snapshot, known, snapshot.lines.offset(params.position))
+
+
+def _hints(server: SpecServer, snapshot: Snapshot, params: Any) -> object:
+    kinds = hints.wanted(server.settings)
+    return hints.hints(snapshot, *snapshot.lines.offsets(params.range), kinds)
+
+
+OF_TEXTS: Mapping[str, Answer] = {
+    types.TEXT_DOCUMENT_FORMATTING: _of_text(_formatted),
+    types.TEXT_DOCUMENT_DOCUMENT_SYMBOL: _of_text(outline.symbols),
+    types.TEXT_DOCUMENT_FOLDING_RANGE: _of_text(outline.folds),
+    types.TEXT_DOCUMENT_COMPLETION: _completed,
+    types.TEXT_DOCUMENT_DEFINITION: _at_place(navigation.definitions),
+    types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT: _at_place(navigation.own_references),
+    types.TEXT_DOCUMENT_PREPARE_RENAME: _at_place(renaming.renamed_range),
+    types.TEXT_DOCUMENT_INLAY_HINT: _hints,
+    types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL: _of_text(tokens.tokens),
+}
+OF_FAMILIES: Mapping[str, Callable[[Family, Any], object]] = {
+    types.TEXT_DOCUMENT_CODE_ACTION: _actions,
+    types.TEXT_DOCUMENT_HOVER: _hover,
+    types.TEXT_DOCUMENT_CODE_LENS: lambda family, params: lenses.lenses(family),
+}
