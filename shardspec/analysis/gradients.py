@@ -52,7 +52,7 @@ def gradients_of(spec: Spec, mesh: Mesh) -> Gradients:
     count, dtype, is_training = 1, None, step is not None and step.mode == "train"
     if step is not None and is_training:
         sizes = {axis.name: axis.size or 1 for axis in spec.logical_axes}
-        count = max(step.microbatches, sizes.get(_MICROBATCH, 1) if step.pipeline else 1)
+        count = max(step.microbatches, sizes.get(_MICROBATCH, 1))
         dtype = (step.gradients or "f32") if count > 1 else None
     is_split = state == "zero2" or (state == "zero1" and is_training and count == 1)
     return Gradients(mesh, is_split, dtype, state_axes(spec, mesh))

@@ -33,7 +33,7 @@ from shardspec.ir.spec import Shape, Target, array_bytes
 from shardspec.records import STATED
 
 if TYPE_CHECKING:  # what has no step loads nothing of one
-    from shardspec.ir.step import Step, StepArgument, StepTensor
+    from shardspec.ir.step import Stages, StageTag, Step, StepArgument, StepTensor
 
 #: How well a figure is known, the best first: counted, told by a compiler, worked out by a model
 #: of the machine, of an array whose sharding nothing states, or at the least so much.
@@ -61,6 +61,10 @@ class Amount:
         """Return `=`, `~` or `x`."""
         return MARKS[self.basis]
 
+    def times(self, share: float) -> Amount:
+        """Return a share of it."""
+        return self if share == 1 else Amount(round(self.bytes * share), self.basis)
+
     def __str__(self) -> str:
         """Return `= 1.25 GiB`, its basis before it."""
         return f"{self.mark} {binary_bytes(self.bytes)}"
@@ -84,6 +88,7 @@ class StepMemory:
       interval: where a compiler's total is in nine of ten steps; None where it is known, or nothing
         was learned of the target's devices.
       fits_probability: how likely a device has room, by the same rows.
+      pipeline: the schedule that this is under, and of which stage: of that which holds most.
 
     Invariants:
       sum: `total` is the sum of the parts; its basis is that of the part that is known worst.
@@ -106,6 +111,7 @@ class StepMemory:
     is_refused: bool = False
     interval: Interval | None = None
     fits_probability: float | None = None
+    pipeline: str = ""
 
     @property
     def parts(self) -> dict[str, Amount]:
@@ -197,16 +203,46 @@ def _figure_amount(figure: Figure, target: Target) -> Amount:
 
 
 def _by_step(target: Target, step: Step) -> StepMemory:
-    host = [each.array.bytes * each.count for each in step.arguments if each.is_on_host]
+    stages = step.stages
+    if stages is None:
+        return _held(target, step)
+    found = [_held(target, step, stages, stage) for stage in stages.extremes]
+    return max(found, key=lambda each: each.total.bytes)
+
+
+def _told(stages: Stages, stage: int) -> str:
+    count = stages.in_flight(stage)
+    kept = f"{count:.3g} {'microbatch' if count == 1 else 'microbatches'} in flight"
+    return f"{stages.schedule}, stage {stage + 1} of {stages.count}, {kept}"
+
+
+def _held(target: Target, step: Step, stages: Stages | None = None, stage: int = 0) -> StepMemory:
+    """Return what a device of a stage holds, or a device where there are none."""
+
+    def share(tag: StageTag) -> float:
+        return 1 if stages is None else stages.held(tag, stage)
+
+    host = [
+        round(each.array.bytes * each.count * share(each.stage))
+        for each in step.arguments
+        if each.is_on_host
+    ]
     given = (each for each in step.arguments if not each.is_on_host)
-    roles = by_key((each.role, _argument_amount(each, target)) for each in given)
-    sizes = [(each, _tensor_bytes(each, target)) for each in step.tensors]
+    roles = by_key(
+        (each.role, _argument_amount(each, target).times(share(each.stage))) for each in given
+    )
+    sizes = [
+        (each, round(_tensor_bytes(each, target) * share(each.stage))) for each in step.tensors
+    ]
     at = peak_tick([(each.born, each.dies, size) for each, size in sizes])
     alive = [(each, size) for each, size in sizes if each.born <= at <= each.dies and size]
     parts = dict.fromkeys(("gradients", "activations", "temporaries"), 0)
     kinds = _Kinds(step)
     for tensor, size in alive:
         parts[kinds.of(tensor)] += size
+    if stages is not None:  # the microbatches that are not at work keep what the backward reads
+        kept = sum(size for each, size in sizes if kinds.is_kept(each))
+        parts["activations"] += round(kept * (stages.in_flight(stage) - 1))
     is_told = step.tensors or step.source != "compiler"
     basis: Basis = "modelled" if any(each.part for each in step.tensors) else "floor"
     made = {name: Amount(size, basis) for name, size in parts.items()} if is_told else {}
@@ -223,6 +259,7 @@ def _by_step(target: Target, step: Step) -> StepMemory:
         peak_at=at,
         is_partial=bool(step.uncounted("memory")),
         is_refused=False,
+        pipeline="" if stages is None else _told(stages, stage),
         interval=None,
         fits_probability=None,
         **made,
@@ -307,6 +344,9 @@ class _Kinds:
             is_kept = array.name in self._stated and tensor.born < tensor.dies  # in any dtype
             if is_kept or (array.dtype, array.shape) in self._weights:
                 return "gradients"
-        is_copy = array.shape in self._shapes
-        is_kept = tensor.phase == "forward" and tensor.dies >= self._backward and not is_copy
-        return "activations" if is_kept else "temporaries"
+        is_kept = tensor.phase == "forward" and tensor.dies >= self._backward
+        return "activations" if is_kept and array.shape not in self._shapes else "temporaries"
+
+    def is_kept(self, tensor: StepTensor) -> bool:
+        """Say whether a value is kept from the forward pass of a microbatch to its backward."""
+        return tensor.born < self._backward and self.of(tensor) == "activations"

@@ -23,6 +23,7 @@ from shardspec.ir.step import (
     OpKind,
     Phase,
     Place,
+    StageTag,
     StepArray,
     StepOp,
     StepTensor,
@@ -48,6 +49,7 @@ class Record:
 
     Attributes:
       at: the tick of the pass.
+      stage: which stages do what is noted.
       again: the operations that the backward pass does again.
     """
 
@@ -56,6 +58,7 @@ class Record:
     collectives: list[Collective] = field(default_factory=list)
     tensors: list[StepTensor] = field(default_factory=list)
     at: int = 0
+    stage: StageTag = ""
     again: set[Op] = field(default_factory=set)
     _moved: set[_Moved] = field(default_factory=set)
 
@@ -72,21 +75,26 @@ class Record:
         ways = part.ways(self.layout.plan.mesh)
         copies = op.copies
         operands = tuple(self.layout.at_work(read.source, read.view, part) for read in reads)
+        made, left = self.layout.at_work(result, view, part), None
+        if isinstance(result, Value) and (own := self.layout.array(result).bytes) < made.bytes:
+            left = own
         self.ops.append(
             StepOp(
                 kind,
                 _letters(tuple([read.view for read in reads]), view) if kind == "einsum" else "",
                 operands,
-                self.layout.at_work(result, view, part),
+                made,
                 round(flops * part.padding(self.layout.plan.mesh, _sizes(reads))) // copies // ways,
                 self.layout.runs(op) * copies * self.layout.flow.passes * share,
                 place_of(op.line.span),
                 phase,
-                (*part.along, *self.layout.stages(op.loop)),
+                (*part.along, *self.layout.stages_of(op)),
                 self.at,
                 self.layout.flow.microbatches / turns
                 if (turns := self.layout.turns(op.loop)) > 1
                 else 1.0,
+                self.stage,
+                left,
             )
         )
 
@@ -134,7 +142,8 @@ class Record:
     def temporary(self, array: StepArray, phase: Phase, op: Op) -> None:
         """Note what a device has while an operation runs: a gathered array, or one of its host."""
         place = place_of(op.line.span)
-        self.tensors.append(StepTensor(array, array.bytes, self.at, self.at, place, phase))
+        lives = (array, array.bytes, self.at, self.at, place, phase)
+        self.tensors.append(StepTensor(*lives, stage=self.stage))
 
     def send_all(
         self, moves: Iterable[Move], op: Op, source: Value | Weight, phase: Phase,
@@ -186,6 +195,8 @@ class Record:
                     carries=carries,
                     because=causes,
                     at=self.at,
+                    is_once=is_once or phase == "update",
+                    stage=self.stage,
                 )
             )
 

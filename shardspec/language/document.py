@@ -280,8 +280,9 @@ class StepEntry(_Model):
         "The dtype that gradients are summed in over devices; else that of products, and over"
         " microbatches f32."
     )
-    pipeline: Literal["gpipe"] | None = _key(
-        "How stages of layers take turns: `gpipe` is a buffer with a place for each, in which"
+    pipeline: str | None = _key(
+        "How stages take turns, where a mesh axis splits the layers: `1f1b` (where nothing is"
+        " said), `interleaved(2)`, `zero-bubble`; `gpipe` is one program with a buffer, in which"
         " every microbatch goes on by one stage a turn."
     )
     experts: Expression | None = _key(

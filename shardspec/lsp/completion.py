@@ -368,7 +368,7 @@ _WORDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("state", "dtype"): ("f32", "bf16"),
     ("step", "mode"): ("train", "serve"),
     ("step", "attention"): ("flash", "einsum"),
-    ("step", "pipeline"): ("gpipe",),
+    ("step", "pipeline"): ("1f1b", "interleaved(2)", "zero-bubble", "gpipe"),
     ("step", "remat"): ("none", "full", "dots", "stages"),
     ("step", "dtype"): ("bf16", "f32"),
     ("memory",): MEMORY_KINDS,

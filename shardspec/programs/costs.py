@@ -118,6 +118,7 @@ def _memory(
         is_refused=is_refused,
         interval=None,
         fits_probability=None,
+        pipeline="",
         **{name: Amount(size, "compiled") for name, size in parts.items()},
     )
 

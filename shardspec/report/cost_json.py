@@ -137,6 +137,7 @@ class Memory:
     fits_probability: Annotated[float | None, OMITTED] = None
     interval: Annotated[Interval | None, OMITTED] = None
     hbm_share: Annotated[float | None, OMITTED] = None
+    pipeline: Annotated[str, OMITTED] = ""
     host: Annotated[Amount | None, OMITTED] = None
     largest: tuple[Alive, ...]
 
@@ -173,6 +174,7 @@ class Time(NamedTuple):
     spread: float
     scale: float = 1.0
     calibrated: Calibrated | None = None
+    waits_s: Annotated[float, OMITTED] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,6 +356,7 @@ def _memory(memory: StepMemory) -> Memory:
         hbm_bytes=memory.hbm_bytes,
         fits=memory.fits,
         fits_probability=memory.fits_probability,
+        pipeline=memory.pipeline,
         interval=memory.interval,
         hbm_share=memory.hbm_share,
         host=memory.host,
@@ -364,8 +367,9 @@ def _memory(memory: StepMemory) -> Memory:
 def room_said(memory: StepMemory | Memory) -> str:
     """Return ` of 95.7 GiB per device, fits`; a floor promises nothing, and may."""
     if memory.hbm_bytes is None:
-        return " per device"
+        return f" per device ({memory.pipeline})" if memory.pipeline else " per device"
     room = f" of {room_text(memory.hbm_bytes, memory.hbm_share)} per device"
+    room += f" ({memory.pipeline})" if memory.pipeline else ""
     likely = memory.fits_probability
     if memory.fits is False:
         is_sure = memory.total.basis != "modelled" and memory.total.bytes > memory.hbm_bytes

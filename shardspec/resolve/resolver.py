@@ -346,6 +346,7 @@ def _table(spec: ir.Spec, target: ir.Target) -> assign.RuleTable:
         axes=spec.logical_axes,
         policy=spec.policy,
         any_rules=spec.any_rules,
+        uneven=spec.uneven_axes,
     )
 
 

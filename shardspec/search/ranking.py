@@ -97,6 +97,8 @@ class SearchRow:
         found = {"compute": self.time.compute_seconds}
         for axis in self.time.axes:
             found[axis.mesh_axis] = axis.exposed_seconds
+        if self.time.waits_seconds:
+            found["waiting stages"] = self.time.waits_seconds
         return found
 
 

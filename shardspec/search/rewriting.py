@@ -23,6 +23,7 @@ _PLACES = {
     "order": ("policy", "order"),
     "remat": ("step", "remat"),
     "microbatches": ("step", "microbatches"),
+    "schedule": ("step", "pipeline"),
     "state": ("state", "optimizer"),
 }
 

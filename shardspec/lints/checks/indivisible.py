@@ -39,7 +39,8 @@ from shardspec.lints.evidence.sizes import AxisCase, finding, uneven
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield one finding for each axis, size and rule that do not go together."""
     for found in uneven(context):
-        if not found.cuts_unit:
+        is_of_stages = found.case.axis in context.spec.uneven_axes
+        if not found.cuts_unit and not is_of_stages:
             yield finding(context, codes.INDIVISIBLE, found, _message(found.case))
 
 
