@@ -6,9 +6,9 @@ operations add to are summed over a mesh axis once. In a loop whose results are 
 backward pass needs is computed again first. A weight that is gathered is gathered once for the
 forward pass and once for the rest of its round.
 
-Gradients of weights are summed once a step where every device then has all of them, unless layers
-are a scan, and in every microbatch and for every use where each has a part, since the whole would
-take the memory that splitting it saves.
+Unless `reduce:` says when, gradients of weights are summed once a step where every device then has
+all of them, unless layers are a scan, and in every microbatch and for every use where each has a
+part, since the whole would take the memory that splitting it saves.
 """
 
 from __future__ import annotations
@@ -147,6 +147,7 @@ class _Assembly:
                 key = each.array.name if self.flow.passes > 1 else len(found)
                 found.setdefault(key, each)
         self.record.tensors += found.values()
+        self.record.tensors += (replace(each, dies=end) for each in self.record.gathered)
         span, given = self.flow.step.span, tuple(arguments(self.layout))
         return Step(
             "spec",
@@ -445,8 +446,11 @@ class _Assembly:
 
         So are layers that the backward pass makes again, in a program that somebody would write.
         """
-        if loop is None or self.flow.passes == 1 or self.layout.pipeline is not None:
+        if loop is None or self.flow.passes == 1 or self.layout.gradients.is_once:
             return False
+        stated = self.flow.step.reduce
+        if stated is not None or self.layout.pipeline is not None:
+            return stated == "microbatch"
         return not loop.is_unrolled or self.flow.step.remat != ("none",)
 
     def _summed(

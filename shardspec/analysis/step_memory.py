@@ -345,7 +345,8 @@ class _Kinds:
             if is_kept or (array.dtype, array.shape) in self._weights:
                 return "gradients"
         is_kept = tensor.phase == "forward" and tensor.dies >= self._backward
-        return "activations" if is_kept and array.shape not in self._shapes else "temporaries"
+        is_weight = array.shape in self._shapes or array.name in self._stated
+        return "activations" if is_kept and not is_weight else "temporaries"
 
     def is_kept(self, tensor: StepTensor) -> bool:
         """Say whether a value is kept from the forward pass of a microbatch to its backward."""

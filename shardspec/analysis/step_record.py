@@ -51,6 +51,7 @@ class Record:
       at: the tick of the pass.
       stage: which stages do what is noted.
       again: the operations that the backward pass does again.
+      gathered: the weights that stay so until the end.
     """
 
     layout: StepLayout
@@ -60,6 +61,7 @@ class Record:
     at: int = 0
     stage: StageTag = ""
     again: set[Op] = field(default_factory=set)
+    gathered: list[StepTensor] = field(default_factory=list)
     _moved: set[_Moved] = field(default_factory=set)
 
     def op(
@@ -122,18 +124,30 @@ class Record:
             is_lone &= op.loop is not None or self.layout.flow.step.mode == "serve"
             is_turned = is_lone and (phase == "forward" or op not in self.again)
             runs, place = self.layout.runs(op), place_of(op.line.span)
-            self.send(move, runs, source, phase, place, carried, is_turned=is_turned)
+            stays = "layer" if not carried else self.layout.flow.step.gather
+            self.send(
+                *(move, runs, source, phase, place, carried),
+                is_turned=is_turned,
+                is_once=stays == "step",
+            )
             if move.kind is CollectiveKind.ALL_GATHER:
                 array = self.layout.at_work(source, reads[move.of].view, part)
-                self.temporary(array, phase, op)
+                if stays == "layer":
+                    self.temporary(array, phase, op)
+                    continue
+                rounds = 1 if op.loop is None else self.layout.rounds(op.loop)
+                born = 0 if stays == "step" else self.at
+                held = StepTensor(array, array.bytes, born, born, place, phase, rounds * op.copies)
+                self.gathered.append(replace(held, stage=self.stage))
 
     def _is_gathered_again(self, loop: Loop | None) -> bool:
         """Say whether the backward pass of a loop gathers anew what its forward pass gathered.
 
         Layers that Python repeats, and that keep all they make, are one program: it gathers once.
         """
-        keeps_all = self.layout.flow.step.remat == ("none",)
-        return loop is not None and not (loop.is_unrolled and keeps_all)
+        step = self.layout.flow.step
+        keeps_all = step.remat == ("none",) and loop is not None and loop.is_unrolled
+        return loop is not None and not keeps_all and step.gather == "layer"
 
     def forget(self, loop: Loop) -> None:
         """Let what the backward pass of a loop was sent be sent again."""

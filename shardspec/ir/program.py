@@ -143,6 +143,8 @@ class StepSpec:
       gradients: what gradients are summed in over devices; None for the dtype of products, and
         over microbatches f32.
       pipeline: how stages take turns, where a mesh axis splits layers; None for `USUAL`.
+      gather: how long weights stay gathered that the batch's mesh axes split.
+      reduce: when gradients are reduced over devices; None where that follows from the rest.
       experts: by what `dispatch(...)` makes its slots; None where `axes` says how many.
     """
 
@@ -155,6 +157,8 @@ class StepSpec:
     gradients: str | None = None
     experts: Experts | None = None
     pipeline: Schedule | None = None
+    gather: Literal["layer", "microbatch", "step"] = "layer"
+    reduce: Literal["microbatch", "step"] | None = None
     program: tuple[Line, ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)
 

@@ -285,6 +285,15 @@ class StepEntry(_Model):
         " said), `interleaved(2)`, `zero-bubble`; `gpipe` is one program with a buffer, in which"
         " every microbatch goes on by one stage a turn."
     )
+    gather: Literal["layer", "microbatch", "step"] | None = _key(
+        "How long weights that are sharded over the batch's mesh axes stay gathered: for their"
+        " `layer`, so that the backward pass gathers them again; for a `microbatch`; for the"
+        " `step`."
+    )
+    reduce: Literal["microbatch", "step"] | None = _key(
+        "Whether gradients are reduced over devices in each `microbatch`, or once a `step`, added"
+        " up before. Left out: once under ZeRO-1 and in a pipeline, else as XLA does it."
+    )
     experts: Expression | None = _key(
         "How tokens go to experts: `top 2 capacity 1.25` are two of them, each with room for 1.25"
         " times its even share of a sequence; `top 2 dropless` sorts them."

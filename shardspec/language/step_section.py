@@ -20,7 +20,7 @@ _MOST_LINES = 1_000
 
 def stated_step(walk: Walk, entry: StepEntry) -> tuple[tuple[str, Any], ...]:
     """Return the fields of `step:` that a document sets, and where."""
-    keys = ("mode", "microbatches", "attention", "gradients")
+    keys = ("mode", "microbatches", "attention", "gradients", "gather", "reduce")
     stated: dict[str, Any] = {key: getattr(entry, key) for key in keys}
     parsers = (
         ("tokens", step_lines.parse_count),

@@ -369,6 +369,8 @@ _WORDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("step", "mode"): ("train", "serve"),
     ("step", "attention"): ("flash", "einsum"),
     ("step", "pipeline"): ("1f1b", "interleaved(2)", "zero-bubble", "gpipe"),
+    ("step", "gather"): ("layer", "microbatch", "step"),
+    ("step", "reduce"): ("microbatch", "step"),
     ("step", "remat"): ("none", "full", "dots", "stages"),
     ("step", "dtype"): ("bf16", "f32"),
     ("memory",): MEMORY_KINDS,

@@ -24,6 +24,8 @@ _PLACES = {
     "remat": ("step", "remat"),
     "microbatches": ("step", "microbatches"),
     "schedule": ("step", "pipeline"),
+    "gather": ("step", "gather"),
+    "reduce": ("step", "reduce"),
     "state": ("state", "optimizer"),
 }
 

@@ -9,6 +9,7 @@ import itertools
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, NamedTuple, cast
 
 from shardspec.diagnostics import Diagnostic
@@ -30,6 +31,8 @@ WORDS: dict[str, str] = {
     "state": "same|zero1|zero2",
     "remat": "none|dots|full",
     "microbatches": "1|2|4|8|16|32, those that divide the batch; up to 256 in a pipeline",
+    "gather": "layer|microbatch|step: how long weights stay gathered",
+    "reduce": "microbatch|step: when gradients are reduced",
     "schedule": "of a pipeline: 1f1b|interleaved(2)|zero-bubble",
     "stages": "the sizes of the mesh axes that split layers, and of those that split the batch",
     "hardware": "the machines of all targets; --hardware names others",
@@ -108,12 +111,10 @@ def _with_changes(made: Spec, before: Spec, after: Spec) -> Spec:
     if after is before:
         return made
     if made.step is not None and after.step is not None and before.step is not None:
-        if after.step.remat != before.step.remat:
-            made = _with_step(made, remat=after.step.remat)
-        if after.step.microbatches != before.step.microbatches:
-            made = _with_step(made, microbatches=after.step.microbatches)
-        if after.step.pipeline != before.step.pipeline:
-            made = _with_step(made, pipeline=after.step.pipeline)
+        for word in ("remat", "microbatches", "pipeline", "gather", "reduce"):
+            value = getattr(after.step, word)
+            if value != getattr(before.step, word):
+                made = _with_step(made, **{word: value})
     if after.state != before.state:
         made = replace(made, state=after.state)
     if after.axis_rules != before.axis_rules or after.any_rules != before.any_rules:
@@ -200,6 +201,15 @@ def _schedule(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
     return found
 
 
+def _one_of(
+    word: str, known: tuple[str, ...], spec: Spec, values: Sequence[str]
+) -> _Made | Refusal:
+    unknown = next((value for value in values if value not in known), None)
+    if unknown is not None:
+        return Refusal(f"`{word}={unknown}` is not known", f"one of {listed(known)}")
+    return {value: _with_step(spec, **{word: value}) for value in values or known}
+
+
 def stage_axes(spec: Spec) -> tuple[str, ...]:
     """Return the mesh axes that rules put stacked layers on."""
     return _axes_of(spec, spec.stacked_axes)
@@ -226,6 +236,8 @@ _MAKERS: dict[str, _Maker] = {
     "remat": _remat,
     "microbatches": _microbatches,
     "schedule": _schedule,
+    "gather": partial(_one_of, "gather", ("layer", "microbatch", "step")),
+    "reduce": partial(_one_of, "reduce", ("microbatch", "step")),
 }
 
 
