@@ -26,7 +26,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import shardspec  # noqa: E402
+from shardspec.analysis.accuracy import learned  # noqa: E402
 from shardspec.analysis.spec_step import stated_cost  # noqa: E402
+from shardspec.analysis.step_memory import StepMemory  # noqa: E402
 
 DATA = Path(__file__).resolve().parent / "data" / "layouts.json"
 #: Rows closer than this, as a share, are as fast as each other.
@@ -42,6 +44,7 @@ class Row(NamedTuple):
     Attributes:
       seconds: measured, of a step; None where it ran out of memory.
       held: the bytes that a device held.
+      made: of what it held, that which is neither an argument nor a gradient, over the floor.
       rule: what the rule of thumb sorts by.
     """
 
@@ -51,6 +54,7 @@ class Row(NamedTuple):
     held: float | None
     predicted_held: int
     fits: bool | None
+    made: float | None
     rule: tuple[int, int, int]
 
 
@@ -126,10 +130,18 @@ def rows_of(sheet: Mapping[str, Any], models: Mapping[str, Any]) -> list[Row]:
                 None if held is None else held * _GIB,
                 cost.memory.total.bytes,
                 cost.memory.fits,
+                None if held is None else _made(cost.memory, held * _GIB),
                 (row["tp"], row["pp"], row["micro"]),
             )
         )
     return found
+
+
+def _made(memory: StepMemory, held: float) -> float:
+    parts = {name: part.bytes for name, part in memory.parts.items()}
+    floor = parts["activations"] + parts["temporaries"]
+    known = sum(parts.values()) - floor - parts.get("unstated", 0)
+    return (held - known) / floor
 
 
 def _seconds(
@@ -160,7 +172,7 @@ def pairs(rows: list[Row]) -> Iterator[tuple[bool, bool]]:
 def main(is_long: bool) -> None:
     data = json.loads(DATA.read_text(encoding="utf-8"))
     right = ruled = count = firsts = 0
-    ratios, ooms, caught, false, shares = [], 0, 0, 0, []
+    ratios, ooms, caught, false, shares, made = [], 0, 0, 0, [], []
     for sheet in data["sheets"]:
         rows = rows_of(sheet, data["models"])
         own = list(pairs(rows))
@@ -171,6 +183,7 @@ def main(is_long: bool) -> None:
         ruled, firsts = ruled + sum(rule for _, rule in own), firsts + is_first
         ratios += [row.predicted / row.seconds for row in ran if row.seconds]
         shares += [row.held / row.predicted_held for row in ran if row.held]
+        made += [row.made for row in ran if row.made]
         ooms += len(rows) - len(ran)
         caught += sum(row.fits is False for row in rows if row.seconds is None)
         false += sum(row.fits is False for row in ran)
@@ -188,6 +201,7 @@ def main(is_long: bool) -> None:
     print(f"mean error of the time {off:.1%}; predicted over measured {_range(ratios)}")
     print(f"out of memory: {caught} of {ooms} caught; {false} that ran are said not to fit")
     print(f"held over predicted {_range(shares)}, of {len(shares)}")
+    print(f"held over the floor of what a step makes: {learned(made)}")
 
 
 def _range(ratios: list[float]) -> str:

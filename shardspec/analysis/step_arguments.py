@@ -10,7 +10,7 @@ from shardspec.analysis.memory import Held, memory
 from shardspec.analysis.step_layout import StepLayout, place_of, stacked_array, step_array
 from shardspec.analysis.step_values import APART, Flow
 from shardspec.diagnostics.words import binary_bytes, counted, percent
-from shardspec.ir.plan import ParamSharding, ShardingPlan
+from shardspec.ir.plan import ParamSharding, ShardingPlan, stacked_names
 from shardspec.ir.spec import Spec
 from shardspec.ir.step import Figure, Place, Role, StepArgument, Unknown
 
@@ -141,7 +141,7 @@ def unread(
     Args:
       counts: how many arrays one of them stands for; one where it is not there.
     """
-    stacked = spec.stacked_axes
+    stacked = stacked_names(spec)
     found = [
         (each, counts.get(each.path, 1))
         for each in arrays

@@ -37,7 +37,7 @@ from shardspec.analysis.step_values import (
 )
 from shardspec.diagnostics import Diagnostic, Span, codes, point, quote
 from shardspec.diagnostics.words import counted, did_you_mean, grouped, listed, numbers_in, template
-from shardspec.ir.plan import ParamSharding
+from shardspec.ir.plan import ParamSharding, stacked_names
 from shardspec.ir.program import Line, StepSpec, Term, TermDim
 from shardspec.ir.spec import LogicalAxes, Pattern, Spec
 from shardspec.resolve.match import path_matcher
@@ -85,7 +85,7 @@ class _Build:
         self.axes = {axis.name: axis for axis in spec.logical_axes}
         named = [each for each in spec.activations if each.pattern is None]
         self.activations = {each.name: self._of_one(each.logical_axes) for each in named}
-        self.stacked = spec.stacked_axes
+        self.stacked = stacked_names(spec)
         self.sizes = {axis.name: axis.size for axis in spec.logical_axes if axis.size is not None}
         self.values: dict[str, Value] = {}
         self.inputs: list[Value] = []

@@ -1097,10 +1097,6 @@ class NamedNumber(NamedTuple):
     span: Span | None
 
 
-#: Names of stacked axes that need no `scan:`.
-_STACKED = frozenset({"layers", "layer", "stage"})
-
-
 @dataclass(frozen=True, slots=True)
 class Spec:
     """Everything one document says, with its presets merged in.
@@ -1198,18 +1194,6 @@ class Spec:
     def derived_axes(self) -> tuple[str, ...]:
         """Return the logical axes that entries of `derive:` name."""
         return tuple(dict.fromkeys(axis for rule in self.derives for axis in rule.axes))
-
-    @property
-    def stacked_axes(self) -> frozenset[str]:
-        """Return the names of the dimensions along which arrays are stacked."""
-        return _STACKED | {name for scan in self.scans for name, _ in scan.axes}
-
-    @property
-    def uneven_axes(self) -> frozenset[str]:
-        """Return the stacked axes that need not divide: stages are stated to be programs apart."""
-        step = self.step
-        is_apart = step is not None and step.pipeline is not None and not step.is_buffered
-        return self.stacked_axes if is_apart else frozenset()
 
     @property
     def mesh_axis_names(self) -> frozenset[str]:

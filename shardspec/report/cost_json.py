@@ -135,10 +135,12 @@ class Memory:
     hbm_bytes: int | None
     fits: bool | None
     fits_probability: Annotated[float | None, OMITTED] = None
+    fits_at: Annotated[float | None, OMITTED] = None
     interval: Annotated[Interval | None, OMITTED] = None
     hbm_share: Annotated[float | None, OMITTED] = None
     pipeline: Annotated[str, OMITTED] = ""
     host: Annotated[Amount | None, OMITTED] = None
+    unstated: Annotated[Amount | None, OMITTED] = None
     largest: tuple[Alive, ...]
 
     @property
@@ -270,7 +272,7 @@ class CostRecord:
 _MOST_LARGEST = 20
 _PARTS = (
     *("parameters", "gradients", "optimizer", "batch", "caches", "other"),
-    *("activations", "temporaries"),
+    *("activations", "temporaries", "unstated"),
 )
 _AGAIN = "save it anew: `shardspec cost SPEC --step MODULE:FUNCTION -o FILE`"
 
@@ -356,6 +358,7 @@ def _memory(memory: StepMemory) -> Memory:
         hbm_bytes=memory.hbm_bytes,
         fits=memory.fits,
         fits_probability=memory.fits_probability,
+        fits_at=None if memory.fits_probability is None else memory.decided_at,
         pipeline=memory.pipeline,
         interval=memory.interval,
         hbm_share=memory.hbm_share,
@@ -372,7 +375,8 @@ def room_said(memory: StepMemory | Memory) -> str:
     room += f" ({memory.pipeline})" if memory.pipeline else ""
     likely = memory.fits_probability
     if memory.fits is False:
-        is_sure = memory.total.basis != "modelled" and memory.total.bytes > memory.hbm_bytes
+        floor = memory.total.bytes - (memory.unstated.bytes if memory.unstated else 0)
+        is_sure = memory.total.basis != "modelled" and floor > memory.hbm_bytes
         how = "" if likely is None or is_sure else f", {percent(1 - likely, 1)} likely"
         return f"{room}, DOES NOT FIT{how}"
     if likely is not None and (memory.fits or 1 - SURE < likely < SURE):

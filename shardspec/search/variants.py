@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, cast
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.source import excerpt_of
 from shardspec.diagnostics.words import did_you_mean, listed
+from shardspec.ir.plan import stacked_names
 from shardspec.ir.spec import Hardware, Spec, StatePolicy, divisors
 from shardspec.language import loader
 from shardspec.language.catalogue import find_hardware, machine_fault
@@ -212,7 +213,7 @@ def _one_of(
 
 def stage_axes(spec: Spec) -> tuple[str, ...]:
     """Return the mesh axes that rules put stacked layers on."""
-    return _axes_of(spec, spec.stacked_axes)
+    return _axes_of(spec, stacked_names(spec))
 
 
 def batch_axes(spec: Spec) -> tuple[str, ...]:
