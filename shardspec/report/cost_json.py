@@ -403,6 +403,7 @@ def _time(time: StepTime, cost: Cost) -> Time:
         time.spread,
         time.scale,
         None if made is None else Calibrated(made.date, made.how),
+        time.waits_seconds,
     )
 
 
