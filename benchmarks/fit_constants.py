@@ -32,9 +32,15 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.measured_steps import Measured, baseline, compiled, load  # noqa: E402
-from shardspec.analysis.step_time import FITTED, Constants, step_time  # noqa: E402
+from shardspec.analysis.step_time import (  # noqa: E402
+    FITTED,
+    ON_GPU,
+    Constants,
+    constants_of,
+    step_time,
+)
 
-NAMES = tuple(each.name for each in fields(Constants))
+NAMES = tuple(each.name for each in fields(Constants) if each.name != "carrying")
 DRAWN = 200
 
 
@@ -65,10 +71,11 @@ def parts_of(row: Measured) -> Parts:
         assert row.seconds is not None, "only measured rows are fitted"
         return time.step_seconds / row.seconds
 
-    now = seconds(FITTED)
-    values = [getattr(FITTED, name) for name in NAMES]
+    own = constants_of(row.chip)
+    now = seconds(own)
+    values = [getattr(own, name) for name in NAMES]
     slopes = [
-        (seconds(replace(FITTED, **{name: value * 1.02})) - now) / (value * 0.02)
+        (seconds(replace(own, **{name: value * 1.02})) - now) / (value * 0.02)
         for name, value in zip(NAMES, values, strict=True)
     ]
     rest = now - sum(slope * value for slope, value in zip(slopes, values, strict=True))
@@ -171,7 +178,7 @@ def main() -> None:
     print(f"  model left out {own}, one MFU {mean(simple)}")
     print(f"  chip left out {spread(left_out(tpu, chip_of, fitted))}, one MFU {mean(bare)}")
     of_gpu = [parts_of(each) for each in gpu]
-    now = [getattr(FITTED, name) for name in NAMES]
+    now = [getattr(ON_GPU, name) for name in NAMES]
     share = gpu_share(of_gpu, now)
     without = {
         model_of(e.row): gpu_share([o for o in of_gpu if model_of(o.row) != model_of(e.row)], now)

@@ -18,17 +18,6 @@ rows. So a short dimension costs nothing while two others fill the tiles. A vect
 Source: Cloud TPU performance guide (cloud.google.com/tpu/docs/performance-guide), padding to
 8 x 128; XLA, tiled layout (openxla.org/xla/tiled_layout); the layouts and argument sizes that
 libtpu 0.0.52 compiles for v5e and v5p, to which tests/differential/test_libtpu_tiles.py holds it.
-
-How a device holds gradients, by `state:` and `step:`: one answer for all verbs.
-
-| `state:` | one pass over the batch | microbatches, added up |
-|---|---|---|
-| `same` | as the parameter | as the parameter |
-| `zero1` | as the state: each goes into the update as it is made | as the parameter |
-| `zero2` | as the state | as the state |
-
-Without a `step:` nothing says how the batch is gone through, and ZeRO-1 is taken at its word: it
-splits state, and not gradients. What microbatches add up is held in the dtype that it is added in.
 """
 
 from __future__ import annotations
@@ -40,20 +29,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 
+from shardspec.analysis.gradients import gradients_of
 from shardspec.diagnostics.words import binary_bytes
-from shardspec.ir.plan import Alike, Dims, ParamSharding, ShardingPlan
-from shardspec.ir.spec import (
-    DTYPE_BITS,
-    HostMemory,
-    Mesh,
-    Shape,
-    Spec,
-    StatePolicy,
-    Target,
-    host_memory,
-)
+from shardspec.ir.plan import Alike, ParamSharding, ShardingPlan
+from shardspec.ir.spec import DTYPE_BITS, HostMemory, Shape, Spec, StatePolicy, Target, host_memory
 from shardspec.resolve.match import path_matcher
-from shardspec.resolve.state import extra_axes, moment_name, state_axes
+from shardspec.resolve.state import extra_axes, moment_name
 
 
 class Held(StrEnum):
@@ -343,43 +324,3 @@ def _tile_rows(rows: int, packing: int) -> int:
 
 def _up(size: int, step: int) -> int:
     return -(-size // step) * step
-
-
-#: The axis of microbatches that are in a pipeline at once.
-_MICROBATCH = "microbatch"
-
-
-@dataclass(frozen=True, slots=True)
-class Gradients:
-    """How the gradients of a spec are held on a mesh.
-
-    Attributes:
-      is_split: whether they are held as the state is.
-      dtype: what they are added up in; None for that of the parameter.
-      over: the mesh axes that ZeRO splits state over.
-    """
-
-    mesh: Mesh
-    is_split: bool
-    dtype: str | None
-    over: tuple[str, ...]
-
-    def held(self, dims: Dims) -> Dims:
-        """Return how the gradient of an array that is laid out by `dims` is held."""
-        return self.updated(dims) if self.is_split else dims
-
-    def updated(self, dims: Dims) -> Dims:
-        """Return what the update takes of it, as the state is laid out."""
-        return extra_axes(dims, self.mesh, self.over)
-
-
-def gradients_of(spec: Spec, mesh: Mesh) -> Gradients:
-    """Return how the gradients of a spec are held on a mesh."""
-    step, state = spec.step, "same" if spec.state is None else spec.state.optimizer
-    count, dtype, is_training = 1, None, step is not None and step.mode == "train"
-    if step is not None and is_training:
-        sizes = {axis.name: axis.size or 1 for axis in spec.logical_axes}
-        count = max(step.microbatches, sizes.get(_MICROBATCH, 1) if step.pipeline else 1)
-        dtype = (step.gradients or "f32") if count > 1 else None
-    is_split = state == "zero2" or (state == "zero1" and is_training and count == 1)
-    return Gradients(mesh, is_split, dtype, state_axes(spec, mesh))

@@ -6,16 +6,16 @@ operations add to are summed over a mesh axis once. In a loop whose results are 
 backward pass needs is computed again first. A weight that is gathered is gathered once for the
 forward pass and once for the rest of its round.
 
-Gradients of weights are summed once a step where every device then has all of them, unless layers
-are a scan, and in every microbatch and for every use where each has a part, since the whole would
-take the memory that splitting it saves.
+Unless `reduce:` says when, gradients of weights are summed once a step where every device then has
+all of them, unless layers are a scan, and in every microbatch and for every use where each has a
+part, since the whole would take the memory that splitting it saves.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import NamedTuple, cast
 
@@ -41,13 +41,13 @@ from shardspec.analysis.step_values import Flow, Index, Loop, Op, Read, Value, V
 from shardspec.diagnostics import Span
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import DTYPE_BITS
-from shardspec.ir.step import CollectiveKind, Phase, Step, StepOp, StepTensor
+from shardspec.ir.step import CollectiveKind, Phase, StageTag, Step, StepOp, StepTensor
 from shardspec.resolve.resolver import array_resolver
 
 #: FLOPs of a kernel of attention in its backward pass, which makes the scores again, by forward.
 #: Source: FlashAttention-2 (arXiv 2307.08691), section 3.1: five products in place of two.
 _KERNEL_BACKWARD = 2.5
-_SCATTER = CollectiveKind.REDUCE_SCATTER
+_SCATTER, _PERMUTE = CollectiveKind.REDUCE_SCATTER, CollectiveKind.COLLECTIVE_PERMUTE
 
 
 class Stated(NamedTuple):
@@ -97,6 +97,7 @@ class _Sum:
     Attributes:
       born: the tick of the first part.
       loop: that makes the parts.
+      stage: the stages that make them.
     """
 
     seats: dict[str, Seat]
@@ -104,6 +105,7 @@ class _Sum:
     born: int
     line: Span | None
     loop: Loop | None = None
+    stage: StageTag = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -133,6 +135,8 @@ class _Assembly:
             self.lives.live(value, self.record.at)
         for op in self.flow.ops:
             self._forward(op, "forward")
+        for loop in dict.fromkeys(op.loop for op in self.flow.ops):
+            self._hand_on(loop, "forward")
         if self.flow.step.mode == "train":
             self._train()
         end = self.record.at + 1
@@ -143,23 +147,26 @@ class _Assembly:
                 key = each.array.name if self.flow.passes > 1 else len(found)
                 found.setdefault(key, each)
         self.record.tensors += found.values()
-        span = self.flow.step.span
+        self.record.tensors += (replace(each, dies=end) for each in self.record.gathered)
+        span, given = self.flow.step.span, tuple(arguments(self.layout))
         return Step(
             "spec",
             self.plan.mesh,
             tuple(self.record.ops),
             tuple(self.record.collectives),
             tuple(self.record.tensors),
-            tuple(arguments(self.layout)),
+            given,
             end,
             place_of(span),
             tuple(notes(self.layout)),
-            tuple(unknown(self.layout)),
+            tuple(unknown(self.layout, given)),
+            stages=self.layout.pipeline,
         )
 
     # passes
 
     def _forward(self, op: Op, phase: Phase) -> None:
+        self.record.stage = self.layout.tag(op)
         if op.kind == "stage":
             self.record.at += 1
             self.lives.read(op, phase, self.record.at)
@@ -214,10 +221,43 @@ class _Assembly:
             if loop is not None:
                 self._leave(loop, ops)
                 self._left[id(loop)] = self.record.at
+                self._hand_on(loop, "backward")
         for weight, sums in [pair for found in self._outside.values() for pair in _merged(found)]:
-            self._sum_weight(weight, sums, 1)
+            self._sum_weight(weight, sums, self.layout.mean(sums.stage))
+        self._sum_ends()
         self._unread()
         self._gather_updated()
+
+    def _hand_on(self, loop: Loop | None, phase: Phase) -> None:
+        """Send what a stage makes of a microbatch, or its gradient, to the next stage."""
+        stages, seats = self.layout.pipeline, self.layout.stage_seats(loop)
+        if stages is None or not seats:
+            return
+        ops = [op for op in self.flow.ops if op.loop is loop]
+        read = [each.source for op in ops for each in op.reads if isinstance(each.source, Value)]
+        read = [each for each in read if each.maker is not None]
+        read += [op.result.base for op in ops if op.result.base is not None]
+        given = {each.name: each for each in read if each.loop is not loop}
+        self.record.stage = ""
+        hops = (stages.count * stages.schedule.chunks - 1) / stages.count
+        for value in given.values():
+            payload, place = self.layout.array(value).bytes, place_of(ops[0].line.span)
+            move = Move(_PERMUTE, tuple(seats), payload, -1, tuple(seats.values()))
+            self.record.send(move, hops, value, phase, place)
+
+    def _sum_ends(self) -> None:
+        """Add up the gradients of arrays that the first and the last stage both have."""
+        loop = next((op.loop for op in self.flow.ops if self.layout.stages(op.loop)), None)
+        seats = self.layout.stage_seats(loop)
+        self.record.stage = "ends"
+        for weight, sums in self._weights.values():
+            if self.layout.tag_of(weight.first.path) == "ends" and sums.stage == "last":
+                payload = self.layout.gradient(weight.first).bytes
+                move = Move(_PERMUTE, tuple(seats), payload, -1, tuple(seats.values()))
+                count, place = self.layout.mean("ends"), place_of(sums.line)
+                self.record.send(
+                    *(move, count, weight, "backward", place, "gradient"), is_once=True
+                )
 
     def _redo_stages(self, loop: Loop, ops: Sequence[Op]) -> None:
         """Run the rounds of a turn again, from what comes into its stages."""
@@ -248,6 +288,7 @@ class _Assembly:
         return [op for op in reversed(ops) if op in again]
 
     def _backward(self, op: Op) -> None:
+        self.record.stage = self.layout.tag(op)
         if op.kind == "route" or not op.result.is_trained:
             return
         if op.kind == "stage":
@@ -297,8 +338,8 @@ class _Assembly:
         is_split = set(axes) <= self.layout.lies(whole, whole.view).seats.keys()
         payload = self.layout.array(source).bytes
         if is_entering:
-            kind, runs = CollectiveKind.COLLECTIVE_PERMUTE, turns * (2 if is_split else 1)
-            move = Move(kind, axes, payload, -1, tuple(seats.values()))
+            runs = turns * (2 if is_split else 1)
+            move = Move(_PERMUTE, axes, payload, -1, tuple(seats.values()))
             self.record.send(move, runs, source, phase, place_of(op.line.span))
         if not is_split and is_entering == (phase == "backward"):
             runs = self.flow.microbatches if is_entering else turns
@@ -329,15 +370,13 @@ class _Assembly:
         along = {axis for axis, name in part.along.items() if name in result.indices}
         if isinstance(source, Value):
             self.record.send_all(_of_result(part), op, source, "backward")
-            _, sums = self._pending.setdefault(
-                id(source), (source, _Sum({}, set(), self.record.at, op.line.span))
-            )
+            _, sums = self._pending.setdefault(id(source), (source, self._sum_of({}, set(), op)))
             sums.seats.update(part.sums)
             sums.along |= along
             life = self.lives.live(source, self.record.at)
             life.gradient = life.gradient or (self.record.at, self.record.at)
             return
-        found = _Sum(dict(part.sums), along, self.record.at, op.line.span, op.loop)
+        found = self._sum_of(dict(part.sums), along, op)
         self.record.send_all(_of_result(part), op, source, "backward", 1, "gradient")
         if op.loop is None:
             by = source.first.path, op.kind == "gather"  # it adds rows to the sum of the others
@@ -348,26 +387,34 @@ class _Assembly:
         if self.flow.passes * self.layout.turns(op.loop) > 1:
             self._add_up(source, op)
 
+    def _sum_of(self, seats: dict[str, Seat], along: set[str], op: Op) -> _Sum:
+        stage = self.layout.tag(op)
+        return _Sum(seats, along, self.record.at, op.line.span, op.loop, stage)
+
     def _add_up(self, weight: Weight, op: Op) -> None:
         """Note that the gradient of a microbatch is added to those before, in memory."""
         for each, count in self.layout.trained_of(weight):
             array, at = self.layout.gradient(each), self.record.at
-            runs = count * self.flow.passes * self.layout.turns(op.loop)
+            passes = self.flow.passes * self.layout.mean(self.record.stage)
+            runs = count * passes * self.layout.turns(op.loop)
             place, axes = place_of(op.line.span), tuple(a for dim in array.split.dims for a in dim)
             added = StepOp("scatter", "", (array,), array, 0, runs, place, "backward", axes, at)
-            self.record.ops.append(added)
+            self.record.ops.append(replace(added, stage=self.record.stage))
 
-    def _flush(self, value: Value, count: int) -> None:
+    def _flush(self, value: Value, count: float) -> None:
         """Add up the parts of the gradient of a value."""
         found = self._pending.pop(id(value), None)
         if found is None:
             return
         sums = found[1]
+        if count == 1:
+            count = self.layout.mean(sums.stage)
         own = self.layout.lies(value, value.view)
         for move in summed(own, sums.seats, sums.along, self.plan.mesh):
             self.record.send(move, count, value, "backward", place_of(sums.line))
 
-    def _sum_weight(self, weight: Weight, sums: _Sum, count: int) -> None:
+    def _sum_weight(self, weight: Weight, sums: _Sum, count: float) -> None:
+        self.record.stage = sums.stage
         own = self.layout.lies(weight, _view(weight), "gradient")
         dtype, uses = weight.first.param.dtype, sums.loop.uses if sums.loop is not None else 1
         moves = list(self._summed(weight, sums.seats, sums.along))
@@ -379,9 +426,9 @@ class _Assembly:
             if is_turned:  # in every microbatch and use, ahead of what adds them up
                 dtype = self.layout.wire_dtype(dtype)
             else:  # added up over the turns of a pipeline, and summed behind them
-                runs = count // self.layout.turns(sums.loop)
+                runs = count / self.layout.turns(sums.loop)
             if not is_turned and uses > 1:  # added up first, as the array itself is
-                runs, dtype = runs // uses, self.flow.step.gradients or dtype
+                runs, dtype = runs / uses, self.flow.step.gradients or dtype
             if is_turned or uses > 1:
                 bits = DTYPE_BITS.get(dtype, 32)
                 move = move._replace(payload_bytes=move.payload_bytes * bits // own.bits)
@@ -399,8 +446,11 @@ class _Assembly:
 
         So are layers that the backward pass makes again, in a program that somebody would write.
         """
-        if loop is None or self.flow.passes == 1:
+        if loop is None or self.flow.passes == 1 or self.layout.gradients.is_once:
             return False
+        stated = self.flow.step.reduce
+        if stated is not None or self.layout.pipeline is not None:
+            return stated == "microbatch"
         return not loop.is_unrolled or self.flow.step.remat != ("none",)
 
     def _summed(
@@ -422,7 +472,7 @@ class _Assembly:
 
     def _unread(self) -> None:
         """Add the gradients of arrays that no line reads, such as the scales of norms."""
-        axes = self._batch_seats()
+        self.record.stage, axes = "", self._batch_seats()
         at, place = self.record.at, place_of(self.flow.step.span)
         for each in self.arrays:
             if each.path in self.flow.used or each.is_state or not each.is_trained:
@@ -467,7 +517,9 @@ class _Assembly:
                 payload = own.bytes(self.plan.mesh.ways(before.seats))
                 seats = tuple(own.seats[axis] for axis in axes)
                 move = Move(CollectiveKind.ALL_GATHER, axes, payload, 0, seats)
-                self.record.send(move, 1, weight, "update", place, "weight")
+                stage = self.record.stage = self.layout.tag_of(each.path)
+                mean = self.layout.mean(stage)
+                self.record.send(move, mean, weight, "update", place, "weight")
 
     def _gradient_tensors(self, weight: Weight, sums: _Sum, end: int) -> Iterator[StepTensor]:
         """Yield the gradients of arrays, alive from when the first of them is made.
@@ -482,7 +534,9 @@ class _Assembly:
             born = min(end, self._left[id(sums.loop)] + 1)
         for each, count in self.layout.trained_of(weight):
             array = self.layout.gradient(each)
-            yield StepTensor(array, array.bytes, born, end, place_of(sums.line), "backward", count)
+            lives, place = (array, array.bytes, born, end), place_of(sums.line)
+            tag = self.layout.tag_of(each.path)
+            yield StepTensor(*lives, place, "backward", count, stage=tag)
 
 
 def _of_result(part: Partition) -> tuple[Move, ...]:

@@ -8,9 +8,9 @@ from typing import get_args
 
 from shardspec.analysis.memory import Held, memory
 from shardspec.analysis.step_layout import StepLayout, place_of, stacked_array, step_array
-from shardspec.analysis.step_values import APART, Flow, stacked_names
+from shardspec.analysis.step_values import APART, Flow
 from shardspec.diagnostics.words import binary_bytes, counted, percent
-from shardspec.ir.plan import ParamSharding, ShardingPlan
+from shardspec.ir.plan import ParamSharding, ShardingPlan, stacked_names
 from shardspec.ir.spec import Spec
 from shardspec.ir.step import Figure, Place, Role, StepArgument, Unknown
 
@@ -29,7 +29,10 @@ def arguments(layout: StepLayout) -> Iterator[StepArgument]:
         is_frozen = each.training is not None and not each.is_trained
         is_donated = (is_training and not is_frozen) or is_cache
         is_on_host = each.memory_kind is not None
-        yield StepArgument(each.path, role, array, is_donated, True, is_on_host, count)
+        yield StepArgument(
+            *(each.path, role, array, is_donated, True, is_on_host, count),
+            stage=layout.tag_of(each.path),
+        )
     if is_training and plan.spec.state is not None:
         yield from _moments(layout)
     for value in flow.inputs:
@@ -54,7 +57,10 @@ def _moments(layout: StepLayout) -> Iterator[StepArgument]:
             array = step_array(alike.dims, alike.shape, alike.dtype, each.path)
             path = f"opt_state/{each.path}" if is_on_host else each.path
             count = layout.count_of(each.path)
-            yield StepArgument(path, "optimizer", array, True, True, is_on_host, count)
+            yield StepArgument(
+                *(path, "optimizer", array, True, True, is_on_host, count),
+                stage=layout.tag_of(each.path),
+            )
 
 
 def notes(layout: StepLayout) -> Iterator[str]:
@@ -67,10 +73,16 @@ def notes(layout: StepLayout) -> Iterator[str]:
         )
     loops = dict.fromkeys(op.loop for op in flow.ops)
     stages = dict.fromkeys(axis for loop in loops for axis in layout.stages(loop))
-    for axis in stages if flow.step.pipeline is None else ():
+    for axis in stages if layout.pipeline is None and not flow.step.is_buffered else ():
+        if layout.plan.mesh.sizes[axis] > 1:
+            yield (
+                f"layers are split over `{axis}`, and so are activations: how layers come to the"
+                " devices that run them is not counted"
+            )
+    if layout.pipeline is not None and layout.pipeline.is_assumed:
         yield (
-            f"layers are split over `{axis}`: what stages pass on and wait for is not counted"
-            " without `pipeline` in `step`"
+            f"{layout.pipeline.count} stages of layers are taken for a pipeline that runs as"
+            f" {layout.pipeline.schedule}: `pipeline` in `step` says another schedule"
         )
     for loop in loops:
         turns, microbatches = layout.turns(loop), flow.microbatches
@@ -161,14 +173,14 @@ def _shares(
     return share
 
 
-def unknown(layout: StepLayout) -> Iterator[Unknown]:
+def unknown(layout: StepLayout, given: Iterable[StepArgument]) -> Iterator[Unknown]:
     """Yield what makes the figures of a step lower bounds: much that no line of it reads."""
     plan, flow = layout.plan, layout.flow
     left = unread(plan.spec, flow, plan.arrays, layout.counts)
     if left.is_much:
         what = f"the work of {counted(left.count, 'array')}"
         yield Unknown(what, left.told, get_args(Figure), place_of(flow.step.span))
-    yield from transfers(arguments(layout), place_of(flow.step.span))
+    yield from transfers(given, place_of(flow.step.span))
 
 
 def transfers(given: Iterable[StepArgument], place: Place) -> Iterator[Unknown]:

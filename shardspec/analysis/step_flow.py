@@ -34,11 +34,10 @@ from shardspec.analysis.step_values import (
     Value,
     Weight,
     mark_trained,
-    stacked_names,
 )
 from shardspec.diagnostics import Diagnostic, Span, codes, point, quote
 from shardspec.diagnostics.words import counted, did_you_mean, grouped, listed, numbers_in, template
-from shardspec.ir.plan import ParamSharding
+from shardspec.ir.plan import ParamSharding, stacked_names
 from shardspec.ir.program import Line, StepSpec, Term, TermDim
 from shardspec.ir.spec import LogicalAxes, Pattern, Spec
 from shardspec.resolve.match import path_matcher
@@ -85,7 +84,7 @@ class _Build:
         self.arrays = [each for each in arrays if not each.param.is_cache]
         self.axes = {axis.name: axis for axis in spec.logical_axes}
         named = [each for each in spec.activations if each.pattern is None]
-        self.activations = {each.name: each.logical_axes for each in named}
+        self.activations = {each.name: self._of_one(each.logical_axes) for each in named}
         self.stacked = stacked_names(spec)
         self.sizes = {axis.name: axis.size for axis in spec.logical_axes if axis.size is not None}
         self.values: dict[str, Value] = {}
@@ -108,8 +107,12 @@ class _Build:
         self.microbatches, batch = step_stages.counted(step, self.sizes)
         if batch is not None:
             self.sizes["batch"] = batch
-        if step.pipeline:
+        if step.is_buffered:
             self.sizes[MICROBATCH] = self.microbatches
+
+    def _of_one(self, names: LogicalAxes) -> LogicalAxes:
+        """Return the names of an activation of one microbatch, unless all are in a buffer."""
+        return names if self.step.is_buffered else tuple(n for n in names if n != MICROBATCH)
 
     def end(self) -> None:
         """Report a step that trains nothing, or a pipeline that lacks something."""
@@ -312,7 +315,7 @@ class _Build:
         """Return a value as the line has it: of a pipeline a microbatch in a loop, else all."""
         home = step_stages.home_of(value)
         is_given = home is None and not is_whole(value)
-        if not self.step.pipeline or is_given or home is self.loop:
+        if not self.step.is_buffered or is_given or home is self.loop:
             return value
         for loop in filter(None, (home, self.loop)):  # out of the one, and into the other
             self._add(passed(value, loop, self.microbatches, line))
@@ -370,7 +373,7 @@ class _Build:
           names: by which rules place it.
           known: by which lines know its dimensions.
         """
-        if self.step.pipeline and self.loop is None and MICROBATCH not in known:
+        if self.step.is_buffered and self.loop is None and MICROBATCH not in known:
             names, known = (MICROBATCH, *names), (MICROBATCH, *known)
         spans = {dim.alias or dim.name: dim.span for dim in term.dims or ()}
         shape = tuple(self.dims.size(name, term, spans.get(name)) for name in known)

@@ -11,14 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from shardspec.analysis.memory import Gradients, gradients_of
+from shardspec.analysis.gradients import Gradients, gradients_of
 from shardspec.analysis.step_partition import Laid, Partition, Seat, laid
 from shardspec.analysis.step_stages import turns
 from shardspec.analysis.step_values import Flow, Loop, Op, Value, View, Weight
 from shardspec.diagnostics import Span
 from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan
+from shardspec.ir.program import USUAL
 from shardspec.ir.spec import DTYPE_BITS, PartitionSpec, Shape
-from shardspec.ir.step import Place, StepArray
+from shardspec.ir.step import Place, Stages, StageTag, StepArray
 from shardspec.resolve.resolver import ArrayResolver
 
 
@@ -43,9 +44,15 @@ class StepLayout:
     _alike: dict[Weight, tuple[tuple[ParamSharding, int], ...]] = field(default_factory=dict)
     _stages: dict[Loop, tuple[str, ...]] = field(default_factory=dict)
     _rounds: dict[Loop, int] = field(default_factory=dict)
+    pipeline: Stages | None = field(init=False)
+    _tags: dict[Op, StageTag] = field(default_factory=dict)
+    _path_tags: dict[str, StageTag] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.gradients = gradients_of(self.plan.spec, self.plan.mesh)
+        self.pipeline = self._pipeline()
+        if self.pipeline is not None:
+            self._tag()
 
     # arrays of the plan
 
@@ -66,6 +73,59 @@ class StepLayout:
     def trained_of(self, weight: Weight) -> Iterator[tuple[ParamSharding, int]]:
         """Yield the arrays of a weight that have gradients, and how many each stands for."""
         return (pair for pair in self.arrays_of(weight) if pair[0].is_trained)
+
+    # stages
+
+    def _pipeline(self) -> Stages | None:
+        """Return the stages of the program, where each of them is a program of its own.
+
+        A mesh axis that splits activations as well makes no stages: all have all layers in turn.
+        """
+        step, ways, layers = self.flow.step, 1, 0
+        for loop in () if step.is_buffered else self._loops():
+            axes = self.stages(loop)
+            inside = (op.result for op in self.flow.ops if op.loop is loop)
+            if any(set(axes) & self.lies(value, value.view).seats.keys() for value in inside):
+                return None
+            ways = max(ways, self.plan.mesh.ways(axes))
+            layers += loop.rounds if axes else 0
+        if ways == 1:
+            return None
+        schedule = step.pipeline or USUAL
+        is_assumed = step.pipeline is None
+        return Stages(schedule, ways, self.flow.microbatches, layers, is_assumed)
+
+    def _loops(self) -> tuple[Loop, ...]:
+        return tuple(dict.fromkeys(op.loop for op in self.flow.ops if op.loop is not None))
+
+    def _tag(self) -> None:
+        """Note which stages run each operation, and have each array."""
+        ops = self.flow.ops
+        inside = [at for at, op in enumerate(ops) if self.stages(op.loop)]
+        for at, op in enumerate(ops):
+            tag: StageTag = "first" if at < inside[0] else "last" if at > inside[-1] else ""
+            self._tags[op] = "layers" if self.stages(op.loop) else tag if op.loop is None else ""
+            for each in () if op.weight is None else op.weight.arrays:
+                before = self._path_tags.get(each.path, self._tags[op])
+                self._path_tags[each.path] = _joined(before, self._tags[op])
+
+    def tag(self, op: Op | None) -> StageTag:
+        """Return which stages run an operation."""
+        return "" if op is None else self._tags.get(op, "")
+
+    def tag_of(self, path: str) -> StageTag:
+        """Return which stages have an array."""
+        return self._path_tags.get(path, "")
+
+    def stages_of(self, op: Op) -> tuple[str, ...]:
+        """Return the mesh axes along which stages share an operation, or leave it to one."""
+        is_of_one = self.tag(op) in ("first", "last")
+        loops = self._loops() if is_of_one else (op.loop,)
+        return tuple(dict.fromkeys(axis for loop in loops for axis in self.stages(loop)))
+
+    def mean(self, tag: StageTag) -> float:
+        """Return how often something runs on the mean of all stages, that runs once on its own."""
+        return 1 if self.pipeline is None else self.pipeline.mean(tag)
 
     # rounds
 
@@ -101,21 +161,30 @@ class StepLayout:
         return {axis: found[axis] for axis in self.stages(loop) if ways[axis] > 1}
 
     def rounds(self, loop: Loop) -> int:
-        """Return how many rounds of a loop a device runs in a pass; of a pipeline in all turns."""
+        """Return how many rounds of a loop a device runs in a pass, the most of any stage.
+
+        Those of a buffered pipeline in all turns.
+        """
         if loop not in self._rounds:
             ways = self.plan.mesh.ways(self.stages(loop))
-            self._rounds[loop] = max(1, loop.rounds // ways) * self.turns(loop)
+            whole = -(-loop.rounds // ways) if self.pipeline else max(1, loop.rounds // ways)
+            self._rounds[loop] = whole * self.turns(loop)
         return self._rounds[loop]
 
     def turns(self, loop: Loop | None) -> int:
-        """Return how often the stages of a loop run, each its rounds; 1 where it is no pipeline."""
-        if loop is None or not self.flow.step.pipeline:
+        """Return how often the stages of a loop run in a buffer, each its rounds; else 1."""
+        if loop is None or not self.flow.step.is_buffered:
             return 1
         return turns(self.flow.microbatches, self.plan.mesh.ways(self.stages(loop)))
 
-    def runs(self, op: Op) -> int:
-        """Return how often a device runs an operation in a pass."""
-        return 1 if op.loop is None else self.rounds(op.loop)
+    def runs(self, op: Op) -> float:
+        """Return how often a device runs an operation in a pass, on the mean of all stages."""
+        if op.loop is None:
+            return self.mean(self.tag(op))
+        ways = self.plan.mesh.ways(self.stages(op.loop))
+        if self.pipeline is None or op.loop.rounds % ways == 0:
+            return self.rounds(op.loop)
+        return op.loop.rounds / ways
 
     # how things lie
 
@@ -200,6 +269,11 @@ class StepLayout:
             found = StepArray(dtype, array.shape, PartitionSpec(split), shard, array.name)
             self._arrays[key] = found
         return found
+
+
+def _joined(one: StageTag, other: StageTag) -> StageTag:
+    """Return the stages that have an array which operations of some stages read, and of others."""
+    return one if one == other else "ends" if {one, other} <= {"first", "last", "ends"} else ""
 
 
 def step_array(dims: Sequence[DimSharding], shape: Shape, dtype: str, name: str) -> StepArray:

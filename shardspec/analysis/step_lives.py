@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shardspec.analysis.step_layout import StepLayout, place_of, stacked_array
 from shardspec.analysis.step_values import Loop, Op, Value, Weight
-from shardspec.ir.step import Phase, Place, StepTensor
+from shardspec.ir.step import Phase, Place, StageTag, StepTensor
 
 
 @dataclass(slots=True)
@@ -74,20 +74,25 @@ class Lives:
         place = place_of(value.maker.line.span if value.maker else self.layout.flow.step.span)
         array = self.layout.array(value)
         carry = next((loop for loop in self._carried_by(value)), None)
-        keeps = self.layout.flow.keeps(value)
+        keeps, tag = self.layout.flow.keeps(value), self.layout.tag(value.maker)
         is_kept = life.needed is not None and (keeps or life.again is None)
         if value.maker is not None or (carry is not None and life.is_each_kept):
             if is_kept and life.needed is not None:
                 loop = (value.loop or carry) if life.is_each_kept else None
-                yield from self._kept(value, loop, life, place)
+                kept_by: StageTag = "layers" if loop is not None and tag else tag
+                for each in self._kept(value, loop, life, place):
+                    yield replace(each, stage=kept_by) if kept_by else each
             else:
-                yield StepTensor(array, array.bytes, life.born, life.read, place, "forward")
+                lives = (array, array.bytes, life.born, life.read, place)
+                yield StepTensor(*lives, "forward", stage=tag)
             if life.again is not None and life.needed is not None and not keeps:
                 last = max(life.again, life.needed)
                 for _ in range(branches(value)):
-                    yield StepTensor(array, array.bytes, life.again, last, place, "remat")
+                    lives = (array, array.bytes, life.again, last, place)
+                    yield StepTensor(*lives, "remat", stage=tag)
         if life.gradient is not None:
-            yield StepTensor(array, array.bytes, *life.gradient, place, "backward")
+            lives = (array, array.bytes, *life.gradient, place)
+            yield StepTensor(*lives, "backward", stage=tag)
 
     def _kept(
         self, value: Value, loop: Loop | None, life: Life, place: Place

@@ -16,7 +16,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from shardspec.analysis.accuracy import SURE, Interval, Mode, fits_probability, interval
+from shardspec.analysis.accuracy import (
+    EVEN,
+    SURE,
+    Interval,
+    Mode,
+    fits_probability,
+    interval,
+    middle,
+)
 from shardspec.analysis.memory import (
     Figure,
     Held,
@@ -33,7 +41,7 @@ from shardspec.ir.spec import Shape, Target, array_bytes
 from shardspec.records import STATED
 
 if TYPE_CHECKING:  # what has no step loads nothing of one
-    from shardspec.ir.step import Step, StepArgument, StepTensor
+    from shardspec.ir.step import Stages, StageTag, Step, StepArgument, StepTensor
 
 #: How well a figure is known, the best first: counted, told by a compiler, worked out by a model
 #: of the machine, of an array whose sharding nothing states, or at the least so much.
@@ -61,6 +69,10 @@ class Amount:
         """Return `=`, `~` or `x`."""
         return MARKS[self.basis]
 
+    def times(self, share: float) -> Amount:
+        """Return a share of it."""
+        return self if share == 1 else Amount(round(self.bytes * share), self.basis)
+
     def __str__(self) -> str:
         """Return `= 1.25 GiB`, its basis before it."""
         return f"{self.mark} {binary_bytes(self.bytes)}"
@@ -74,6 +86,8 @@ class StepMemory:
       gradients: those alive at the peak; without a step, all of them by `state:`.
       activations: what the forward pass made and the backward pass will read, at the peak.
       temporaries: everything else that is alive at the peak.
+      unstated: what a step that a spec states makes beside that, by others like it: norms,
+        activation functions, copies.
       host: what lies in the memory of its host; no part of the total.
       hbm_bytes: what a device has for a program; None where that is not known, or is the host's.
       hbm_share: the share of the device that this is, where JAX allocates one.
@@ -84,6 +98,8 @@ class StepMemory:
       interval: where a compiler's total is in nine of ten steps; None where it is known, or nothing
         was learned of the target's devices.
       fits_probability: how likely a device has room, by the same rows.
+      decided_at: how likely it has to be for `fits` to be said, and not to be for the contrary.
+      pipeline: the schedule that this is under, and of which stage: of that which holds most.
 
     Invariants:
       sum: `total` is the sum of the parts; its basis is that of the part that is known worst.
@@ -97,6 +113,7 @@ class StepMemory:
     other: Amount | None = None
     activations: Amount | None = None
     temporaries: Amount | None = None
+    unstated: Amount | None = None
     host: Amount | None = None
     hbm_bytes: int | None = None
     hbm_share: float | None = None
@@ -106,6 +123,8 @@ class StepMemory:
     is_refused: bool = False
     interval: Interval | None = None
     fits_probability: float | None = None
+    decided_at: float = SURE
+    pipeline: str = ""
 
     @property
     def parts(self) -> dict[str, Amount]:
@@ -137,17 +156,18 @@ class StepMemory:
     def fits(self) -> bool | None:
         """Say whether a device has room for the step; None where that is unknown.
 
-        What is more than there is room for does not fit. Else it is decided where nine in ten steps
-        alike would go the same way, by `fits_probability`. Nothing counted says nothing.
+        What is more than there is room for does not fit. Else `fits_probability` decides: of a
+        traced step where nine in ten alike would go the same way, since a compiler can be asked of
+        the others; of a stated one where most would. Nothing counted says nothing.
         """
         if self.is_too_large:
             return False
         if self.is_empty or self.is_partial or self.hbm_bytes is None:
             return None
         likely = self.fits_probability
-        if likely is None or likely >= SURE:
+        if likely is None or likely >= self.decided_at:
             return True
-        return False if likely <= 1 - SURE else None
+        return False if likely <= 1 - self.decided_at else None
 
 
 def step_memory(plan: ShardingPlan, step: Step | None = None) -> StepMemory:
@@ -203,16 +223,37 @@ def _figure_amount(figure: Figure, target: Target) -> Amount:
 
 
 def _by_step(target: Target, step: Step) -> StepMemory:
-    host = [each.array.bytes * each.count for each in step.arguments if each.is_on_host]
-    given = (each for each in step.arguments if not each.is_on_host)
-    roles = by_key((each.role, _argument_amount(each, target)) for each in given)
-    sizes = [(each, _tensor_bytes(each, target)) for each in step.tensors]
+    stages = step.stages
+    if stages is None:
+        return _held(target, step)
+    found = [_held(target, step, stages, stage) for stage in stages.extremes]
+    return max(found, key=lambda each: (-(each.fits_probability or 1), each.total.bytes))
+
+
+def _told(stages: Stages, stage: int) -> str:
+    count = stages.in_flight(stage)
+    kept = f"{count:.3g} {'microbatch' if count == 1 else 'microbatches'} in flight"
+    return f"{stages.schedule}, stage {stage + 1} of {stages.count}, {kept}"
+
+
+def _held(target: Target, step: Step, stages: Stages | None = None, stage: int = 0) -> StepMemory:
+    """Return what a device of a stage holds, or a device where there are none."""
+
+    def share(tag: StageTag) -> float:
+        return 1 if stages is None else stages.held(tag, stage)
+
+    given = [(each, share(each.stage)) for each in step.arguments]
+    host = [round(e.array.bytes * e.count * part) for e, part in given if e.is_on_host]
+    roles = by_key(
+        (e.role, _argument_amount(e, target).times(part)) for e, part in given if not e.is_on_host
+    )
+    sizes = [
+        (each, round(_tensor_bytes(each, target) * share(each.stage))) for each in step.tensors
+    ]
     at = peak_tick([(each.born, each.dies, size) for each, size in sizes])
     alive = [(each, size) for each, size in sizes if each.born <= at <= each.dies and size]
-    parts = dict.fromkeys(("gradients", "activations", "temporaries"), 0)
-    kinds = _Kinds(step)
-    for tensor, size in alive:
-        parts[kinds.of(tensor)] += size
+    others = 0.0 if stages is None else stages.in_flight(stage) - 1
+    parts = _Kinds(step).sums(alive, sizes, others)
     is_told = step.tensors or step.source != "compiler"
     basis: Basis = "modelled" if any(each.part for each in step.tensors) else "floor"
     made = {name: Amount(size, basis) for name, size in parts.items()} if is_told else {}
@@ -229,11 +270,17 @@ def _by_step(target: Target, step: Step) -> StepMemory:
         peak_at=at,
         is_partial=bool(step.uncounted("memory")),
         is_refused=False,
+        pipeline="" if stages is None else _told(stages, stage),
+        decided_at=EVEN if step.source == "spec" else SURE,
         interval=None,
         fits_probability=None,
         **made,
     )
-    return _likely(found, mode_of(step), target) if step.source == "code" else found
+    if target.hardware is None or step.source == "compiler":
+        return found
+    if step.source == "spec":
+        return _likely_stated(found, step, target.hardware.chip.platform)
+    return _likely(found, mode_of(step), target)
 
 
 def _likely(held: StepMemory, mode: Mode, target: Target) -> StepMemory:
@@ -248,6 +295,26 @@ def _likely(held: StepMemory, mode: Mode, target: Target) -> StepMemory:
         interval=within and within._replace(low=max(within.low, given)),
         fits_probability=fits_probability(total, held.hbm_bytes, platform, mode),
     )
+
+
+def _likely_stated(held: StepMemory, step: Step, platform: str) -> StepMemory:
+    """Return what a stated step holds, with how much more than its lines state.
+
+    Layers that keep all they make keep as much again and more: norms, activation functions, copies.
+    What is kept where layers are computed again is known; what one of them makes then is not.
+    """
+    keeps_all, mode = not any(op.phase == "remat" for op in step.ops), mode_of(step)
+    parts = ["temporaries", "activations"] if keeps_all else ["temporaries"]
+    made = sum(part.bytes for name, part in held.parts.items() if name in parts)
+    within, known = interval(made, platform, mode, "made"), held.total.bytes - made
+    often = middle(platform, mode, "made")
+    if within is None or often is None or not made:
+        return held
+    room = None if held.hbm_bytes is None else max(0, held.hbm_bytes - known)
+    likely = fits_probability(made, room, platform, mode, "made")
+    around = Interval(known + within.low, known + within.high)
+    unstated = Amount(round(made * max(0.0, often - 1)), "modelled")
+    return replace(held, unstated=unstated, interval=around, fits_probability=likely)
 
 
 #: Parts that a model works out; what a step is given is known.
@@ -330,6 +397,29 @@ class _Kinds:
             is_kept = array.name in self._stated and tensor.born < tensor.dies  # in any dtype
             if is_kept or (array.dtype, array.shape) in self._weights:
                 return "gradients"
-        is_copy = array.shape in self._shapes
-        is_kept = tensor.phase == "forward" and tensor.dies >= self._backward and not is_copy
-        return "activations" if is_kept else "temporaries"
+        is_kept = tensor.phase == "forward" and tensor.dies >= self._backward
+        is_weight = array.shape in self._shapes or array.name in self._stated
+        return "activations" if is_kept and not is_weight else "temporaries"
+
+    def sums(
+        self,
+        alive: Iterable[tuple[StepTensor, int]],
+        every: Iterable[tuple[StepTensor, int]],
+        others: float,
+    ) -> dict[str, int]:
+        """Return the bytes of each part: of what is alive, and what other microbatches keep.
+
+        Args:
+          others: microbatches in flight that are not at work.
+        """
+        parts = dict.fromkeys(("gradients", "activations", "temporaries"), 0)
+        for tensor, size in alive:
+            parts[self.of(tensor)] += size
+        if others > 0:
+            kept = sum(size for each, size in every if self.is_kept(each))
+            parts["activations"] += round(kept * others)
+        return parts
+
+    def is_kept(self, tensor: StepTensor) -> bool:
+        """Say whether a value is kept from the forward pass of a microbatch to its backward."""
+        return tensor.born < self._backward and self.of(tensor) == "activations"

@@ -23,6 +23,7 @@ from shardspec.ir.step import (
     OpKind,
     Phase,
     Place,
+    StageTag,
     StepArray,
     StepOp,
     StepTensor,
@@ -48,7 +49,9 @@ class Record:
 
     Attributes:
       at: the tick of the pass.
+      stage: which stages do what is noted.
       again: the operations that the backward pass does again.
+      gathered: the weights that stay so until the end.
     """
 
     layout: StepLayout
@@ -56,7 +59,9 @@ class Record:
     collectives: list[Collective] = field(default_factory=list)
     tensors: list[StepTensor] = field(default_factory=list)
     at: int = 0
+    stage: StageTag = ""
     again: set[Op] = field(default_factory=set)
+    gathered: list[StepTensor] = field(default_factory=list)
     _moved: set[_Moved] = field(default_factory=set)
 
     def op(
@@ -72,21 +77,26 @@ class Record:
         ways = part.ways(self.layout.plan.mesh)
         copies = op.copies
         operands = tuple(self.layout.at_work(read.source, read.view, part) for read in reads)
+        made, left = self.layout.at_work(result, view, part), None
+        if isinstance(result, Value) and (own := self.layout.array(result).bytes) < made.bytes:
+            left = own
         self.ops.append(
             StepOp(
                 kind,
                 _letters(tuple([read.view for read in reads]), view) if kind == "einsum" else "",
                 operands,
-                self.layout.at_work(result, view, part),
+                made,
                 round(flops * part.padding(self.layout.plan.mesh, _sizes(reads))) // copies // ways,
                 self.layout.runs(op) * copies * self.layout.flow.passes * share,
                 place_of(op.line.span),
                 phase,
-                (*part.along, *self.layout.stages(op.loop)),
+                (*part.along, *self.layout.stages_of(op)),
                 self.at,
                 self.layout.flow.microbatches / turns
                 if (turns := self.layout.turns(op.loop)) > 1
                 else 1.0,
+                self.stage,
+                left,
             )
         )
 
@@ -114,18 +124,30 @@ class Record:
             is_lone &= op.loop is not None or self.layout.flow.step.mode == "serve"
             is_turned = is_lone and (phase == "forward" or op not in self.again)
             runs, place = self.layout.runs(op), place_of(op.line.span)
-            self.send(move, runs, source, phase, place, carried, is_turned=is_turned)
+            stays = "layer" if not carried else self.layout.flow.step.gather
+            self.send(
+                *(move, runs, source, phase, place, carried),
+                is_turned=is_turned,
+                is_once=stays == "step",
+            )
             if move.kind is CollectiveKind.ALL_GATHER:
                 array = self.layout.at_work(source, reads[move.of].view, part)
-                self.temporary(array, phase, op)
+                if stays == "layer":
+                    self.temporary(array, phase, op)
+                    continue
+                rounds = 1 if op.loop is None else self.layout.rounds(op.loop)
+                born = 0 if stays == "step" else self.at
+                held = StepTensor(array, array.bytes, born, born, place, phase, rounds * op.copies)
+                self.gathered.append(replace(held, stage=self.stage))
 
     def _is_gathered_again(self, loop: Loop | None) -> bool:
         """Say whether the backward pass of a loop gathers anew what its forward pass gathered.
 
         Layers that Python repeats, and that keep all they make, are one program: it gathers once.
         """
-        keeps_all = self.layout.flow.step.remat == ("none",)
-        return loop is not None and not (loop.is_unrolled and keeps_all)
+        step = self.layout.flow.step
+        keeps_all = step.remat == ("none",) and loop is not None and loop.is_unrolled
+        return loop is not None and not keeps_all and step.gather == "layer"
 
     def forget(self, loop: Loop) -> None:
         """Let what the backward pass of a loop was sent be sent again."""
@@ -134,7 +156,8 @@ class Record:
     def temporary(self, array: StepArray, phase: Phase, op: Op) -> None:
         """Note what a device has while an operation runs: a gathered array, or one of its host."""
         place = place_of(op.line.span)
-        self.tensors.append(StepTensor(array, array.bytes, self.at, self.at, place, phase))
+        lives = (array, array.bytes, self.at, self.at, place, phase)
+        self.tensors.append(StepTensor(*lives, stage=self.stage))
 
     def send_all(
         self, moves: Iterable[Move], op: Op, source: Value | Weight, phase: Phase,
@@ -186,6 +209,8 @@ class Record:
                     carries=carries,
                     because=causes,
                     at=self.at,
+                    is_once=is_once or phase == "update",
+                    stage=self.stage,
                 )
             )
 

@@ -1,6 +1,8 @@
 """A pipeline: layers in stages, and what goes from one stage to the next.
 
-All stages run at once, each on a microbatch of its own, and then every microbatch goes on to the
+Stages that are programs of their own (`ir.step.Stages`) each go through the microbatches as a step
+without a pipeline does. Under `gpipe` they are one program, which is what this module is about: all
+stages run at once, each on a microbatch of its own, and then every microbatch goes on to the
 next stage. So with `stages` of them it takes `microbatches` + `stages` - 1 turns until the last is
 through, and each stage works for nothing in `stages` - 1 of these. What is before the first stage
 and behind the last is computed for all microbatches at once.
@@ -34,7 +36,7 @@ def turns(microbatches: int, stages: int) -> int:
 def counted(step: StepSpec, sizes: Mapping[str, int]) -> tuple[int, int | None]:
     """Return the microbatches of a step, and the sequences of one; None where they are not known.
 
-    In a pipeline with an axis `microbatch`, `batch` is that of one microbatch already.
+    With an axis `microbatch`, `batch` is that of one microbatch already.
     """
     count, whole, own = step.microbatches, sequences(step, sizes), _in_flight(step, sizes)
     if own > 1:
@@ -49,7 +51,7 @@ def sequences(step: StepSpec, sizes: Mapping[str, int]) -> int | None:
 
 
 def _in_flight(step: StepSpec, sizes: Mapping[str, int]) -> int:
-    return sizes.get(MICROBATCH, 1) if step.pipeline and step.tokens is None else 1
+    return sizes.get(MICROBATCH, 1) if step.tokens is None else 1
 
 
 def is_whole(value: Value) -> bool:
@@ -61,11 +63,11 @@ def lacking(step: StepSpec, ops: Sequence[Op]) -> tuple[str, str] | None:
     """Return what a pipeline lacks, and what helps; None where it lacks nothing."""
     if step.pipeline is None:
         is_odd = step.remat == ("stages",)
-        help = f"say {quote.word('pipeline', 'gpipe')} too, or {quote.word('remat', 'full')}"
+        help = f"say {quote.word('pipeline', '1f1b')} too, or {quote.word('remat', 'full')}"
         return (f"{quote.word('remat', 'stages')} without a pipeline", help) if is_odd else None
     if not any(op.weight is not None and op.weight.is_stacked for op in ops):
-        gpipe = quote.word("pipeline", "gpipe")
-        message = f"{gpipe}, and no line reads arrays in which layers are stacked"
+        stated = quote.word("pipeline", step.pipeline)
+        message = f"{stated}, and no line reads arrays in which layers are stacked"
         return message, "stages are parts of a stacked axis: `scan` names it, or the arrays do"
     return None
 

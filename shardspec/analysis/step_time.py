@@ -24,10 +24,27 @@ from shardspec.diagnostics.words import seconds_text
 from shardspec.ir.calibration import Calibration, MatmulTable
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Chip, Target, array_bytes
-from shardspec.ir.step import CollectiveKind, Step, StepOp, idle_ways
+from shardspec.ir.step import (
+    CarriedKind,
+    Collective,
+    CollectiveKind,
+    Stages,
+    StageTag,
+    Step,
+    StepOp,
+    idle_ways,
+)
 from shardspec.topology.explanation import slices_of
 from shardspec.topology.placement import Placement, placed
 from shardspec.topology.walk import Leg, legs, walk_seconds
+
+#: What a collective carries: what lets it run beside computation differs.
+Carries = Literal["activations", "weights", "gradients"]
+_CARRIES: dict[CarriedKind, Carries] = {
+    "weight": "weights",
+    "state": "weights",
+    "gradient": "gradients",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +58,21 @@ class Constants:
         peak: what is scaled and rounded on the way.
       kernel: the time of attention in a kernel by that of its FLOPs at the peak for bf16.
       passes: how often what an operation makes goes to or from memory, in other operations.
-      shown: the share of the collectives that shows in the time of a step.
+      shown: the time that collectives add to a step, by what the links alone would take.
+      carrying: of those that carry something else, where that differs: what a product waits for
+        is hidden less than weights that are known ahead. Over 1 where libraries reach less than
+        the speed of the links, and nothing hides it.
     """
 
     narrow: float
     kernel: float
     passes: float
     shown: float
+    carrying: tuple[tuple[Carries, float], ...] = ()
+
+    def shown_of(self, send: Send) -> float:
+        """Return the share of a collective that shows, by what it carries."""
+        return dict(self.carrying).get(send.carries, self.shown)
 
 
 #: Source: `benchmarks/fit_constants.py`, on 43 public measurements of decoders of 4B and more on
@@ -61,6 +86,21 @@ FITTED = Constants(
     passes=5.5,  # 3.3 to 7.7
     shown=0.60,  # 0.3 to 0.9: less of one of these two is more of the other
 )
+#: Of GPUs. Matmuls take the catalogue's share of the peak.
+#: Source: `kernel` and `passes` on 18 public JAX steps of models of 1B and more (MaxText, Paxml,
+#: T5X, axlearn; mean error 7.2 % in place of 9.1 %), and 9 passes are what Korthikanti et al.
+#: (arXiv 2205.05198, table 4) measure of norms and dropout on A100. What a product waits for is
+#: hidden by nothing and takes 1.25 times what NVLink alone would: the rows of nanotron's Llama 1B
+#: on 8 H100 over 2, 4 and 8 ways of tensor parallelism then have one error
+#: (`benchmarks/layouts.py`).
+ON_GPU = replace(FITTED, kernel=1.8, passes=9.0, carrying=(("activations", 1.25),))
+
+
+def constants_of(chip: Chip) -> Constants:
+    """Return the constants of a kind of machine."""
+    return ON_GPU if chip.platform == "gpu" else FITTED
+
+
 #: How far a measured step lies from such a model where it has not seen its like.
 #: Source: four in five of these left-out errors are within 12 %; of 18 on GPUs, which are of four
 #: models alone, within 21 %. Of CPUs, whose devices share all, a guess.
@@ -104,6 +144,7 @@ class StepTime:
       compute_seconds: of all operations, those that wait for memory included.
       hbm_seconds: of it, operations whose bytes take longer than their FLOPs.
       axes: the collectives by mesh axes, in the order of the program.
+      waits_seconds: of a stage of a pipeline for the others.
       spread: how far a measured step may lie to either side, as a share.
       mfu: the share of the peak that the model's own FLOPs are, without work that is done again
         or by several devices alike.
@@ -112,7 +153,7 @@ class StepTime:
       basis: `compiled` where the seconds were read from the schedule of a compiled program.
 
     Invariants:
-      sum: step_seconds is compute_seconds and what the axes expose.
+      sum: step_seconds is compute_seconds, what the axes expose, and waits_seconds.
     """
 
     compute_seconds: float
@@ -123,6 +164,7 @@ class StepTime:
     notes: tuple[str, ...] = ()
     scale: float = 1.0
     basis: Literal["modelled", "compiled"] = "modelled"
+    waits_seconds: float = 0.0
 
     @property
     def mark(self) -> str:
@@ -132,12 +174,14 @@ class StepTime:
     @property
     def step_seconds(self) -> float:
         """Return the seconds of the whole step."""
-        return self.compute_seconds + sum(axis.exposed_seconds for axis in self.axes)
+        exposed = sum(axis.exposed_seconds for axis in self.axes)
+        return self.compute_seconds + exposed + self.waits_seconds
 
     @property
     def bound(self) -> str:
-        """Return what takes most of the step: `compute`, `memory`, or the name of a mesh axis."""
+        """Return what takes most of the step: `compute`, `memory`, `stages` or a mesh axis."""
         shares = {axis.mesh_axis: axis.exposed_seconds for axis in self.axes}
+        shares["stages"] = self.waits_seconds
         shares["memory"] = self.hbm_seconds
         shares["compute"] = self.compute_seconds - self.hbm_seconds
         return max(reversed(shares), key=lambda name: shares[name])
@@ -213,47 +257,82 @@ def scaled(time: StepTime, scale: float) -> StepTime:
         hbm_seconds=time.hbm_seconds * scale,
         axes=tuple(axes),
         mfu=time.mfu / scale,
+        waits_seconds=time.waits_seconds * scale,
         scale=time.scale * scale,
     )
+
+
+class Send(NamedTuple):
+    """What collectives that take as long have in common."""
+
+    kind: CollectiveKind
+    mesh_axes: tuple[str, ...]
+    payload_bytes: int
+    carries: Carries = "activations"
+    stage: StageTag = ""
+    is_once: bool = False
 
 
 class Work(NamedTuple):
     """What a step takes of a device and sends, wherever its mesh lies on the machine.
 
+    Seconds are by the stages that take them, `""` where all take as long.
+
     Attributes:
-      compute_seconds: of all operations and of what is beside them.
+      compute_seconds: of all operations, and of what is beside them.
       hbm_seconds: of it, what waits for memory.
+      update_seconds: of the optimizer, which comes once a step, behind all microbatches.
       own_seconds: the model's own FLOPs at the peak.
-      sends: how often a collective runs, by operation, mesh axes and payload.
+      backward: the share of the backward pass in what is computed.
+      sends: how often a collective runs.
       notes: which operations could not be counted.
     """
 
-    compute_seconds: float
-    hbm_seconds: float
+    compute_seconds: Mapping[StageTag, float]
+    hbm_seconds: Mapping[StageTag, float]
+    update_seconds: Mapping[StageTag, float]
     own_seconds: float
-    sends: Mapping[tuple[CollectiveKind, tuple[str, ...], int], float]
+    backward: float
+    sends: Mapping[Send, float]
     notes: tuple[str, ...]
 
 
-def step_work(step: Step, chip: Chip, constants: Constants = FITTED) -> Work | None:
+def step_work(step: Step, chip: Chip, constants: Constants | None = None) -> Work | None:
     """Return what a step takes of a device of a chip; None where the catalogue has no speeds."""
     if not is_timed(chip):
         return None
-    times = [(op_seconds(op, chip, constants), op.count) for op in step.ops]
-    moved = update_bytes(step) + constants.passes * sum(map(made_bytes, step.ops))
-    beside = moved / per_device(chip.hbm_bytes_per_s, chip)
-    compute = beside + sum(max(pair) * count for pair, count in times)
-    memory = beside + sum(hbm * count for (flops, hbm), count in times if hbm > flops)
+    constants = constants or constants_of(chip)
+    speed, backward = per_device(chip.hbm_bytes_per_s, chip), 0.0
+    compute: dict[StageTag, float] = {"": 0.0}
+    memory: dict[StageTag, float] = {"": 0.0}
+    for op in step.ops:
+        flops, hbm = op_seconds(op, chip, constants)
+        beside = constants.passes * made_bytes(op) / speed
+        taken = beside + max(flops, hbm) * op.count
+        waited = beside + (hbm * op.count if hbm > flops else 0.0)
+        compute[op.stage] = compute.get(op.stage, 0.0) + taken
+        memory[op.stage] = memory.get(op.stage, 0.0) + waited
+        backward += taken if op.phase == "backward" else 0.0
+    tags = dict.fromkeys(each.stage for each in step.arguments)
+    update = {tag: update_bytes(step, tag) / speed for tag in tags}
     own = sum(own_seconds(op, step, chip) for op in step.ops)
-    sends: dict[tuple[CollectiveKind, tuple[str, ...], int], float] = {}
+    sends: dict[Send, float] = {}
     for each in step.collectives:
-        key = each.kind, each.mesh_axes, each.payload_bytes
+        key = _send(each)
         sends[key] = sends.get(key, 0) + each.count
-    return Work(compute, memory, own, sends, tuple(silent_kernels(step)))
+    whole = sum(compute.values())
+    share = backward / whole if whole else 0.0
+    return Work(compute, memory, update, own, share, sends, tuple(silent_kernels(step)))
+
+
+def _send(each: Collective) -> Send:
+    carried = _CARRIES.get(each.carries.kind, "activations")
+    shape = each.kind, each.mesh_axes, each.payload_bytes
+    return Send(*shape, carried, each.stage, each.is_once)
 
 
 def step_time(
-    plan: ShardingPlan, step: Step, constants: Constants = FITTED, work: Work | None = None
+    plan: ShardingPlan, step: Step, constants: Constants | None = None, work: Work | None = None
 ) -> StepTime | None:
     """Return how long a step takes; None where the catalogue has no speeds of the machine.
 
@@ -264,6 +343,7 @@ def step_time(
     hardware = plan.target.hardware
     if hardware is None:
         return None
+    constants = constants or constants_of(hardware.chip)
     work = work or step_work(step, hardware.chip, constants)
     if work is None:
         return None
@@ -271,14 +351,21 @@ def step_time(
     sent = None if links is None else _sent(links, work.sends)
     if links is None or sent is None:
         return None
-    compute, memory = work.compute_seconds, work.hbm_seconds
     exposed = None if links.measured is None else links.measured.exposed
-    shown = constants.shown if exposed is None else exposed.median
-    axes = tuple(_axis_times(sent, compute, shown))
-    whole = compute + sum(axis.exposed_seconds for axis in axes)
-    notes = (*work.notes, *links.notes(step))
-    mfu = work.own_seconds / whole if whole else 0.0
-    return StepTime(compute, memory, axes, SPREAD[hardware.chip.platform], mfu, notes)
+    if exposed is not None:
+        constants = replace(constants, shown=exposed.median, carrying=())
+    stages, waits = step.stages, 0.0
+    if stages is None:
+        busiest = _taken(work, sent, constants)
+    else:
+        found = [_taken(work, sent, constants, stages, stage) for stage in stages.extremes]
+        busiest = max(found, key=lambda each: each.turns_seconds)
+        whole = _taken(work, sent, constants).turns_seconds * stages.count
+        waits = stages.waits(busiest.turns_seconds, whole, work.backward)
+    notes, spread = (*work.notes, *links.notes(step)), SPREAD[hardware.chip.platform]
+    taken = (busiest.compute_seconds, busiest.hbm_seconds, busiest.axes, spread, 0.0, notes)
+    time = StepTime(*taken, waits_seconds=waits)
+    return replace(time, mfu=work.own_seconds / time.step_seconds if time.step_seconds else 0.0)
 
 
 def own_seconds(op: StepOp, step: Step, chip: Chip) -> float:
@@ -376,13 +463,14 @@ def matmul_sizes(op: StepOp) -> tuple[float, float, float] | None:
     return max(1.0, m), max(1.0, k), max(1.0, n)
 
 
-def op_seconds(op: StepOp, chip: Chip, constants: Constants = FITTED) -> tuple[float, float]:
+def op_seconds(op: StepOp, chip: Chip, constants: Constants | None = None) -> tuple[float, float]:
     """Return what the FLOPs of an operation take each time it runs, and what its bytes take.
 
     Attention multiplies in 16 bits where the rest of a step does in 8.
 
     Source: NVIDIA Transformer Engine and Google's Qwix quantise the products with weights.
     """
+    constants = constants or constants_of(chip)
     hbm = op_bytes(op) / per_device(chip.hbm_bytes_per_s, chip)
     if op.kind == "kernel":
         return constants.kernel * op.flops / peak("bf16", chip), hbm
@@ -403,7 +491,8 @@ def made_bytes(op: StepOp) -> float:
     if op.kind == "scatter":
         return 0.0
     width = array_bytes((8,), result_dtype(op.result.dtype)) / array_bytes((8,), op.result.dtype)
-    return op.result.bytes * max(1.0, width) * op.count
+    made = op.result.bytes if op.left_bytes is None else op.left_bytes
+    return made * max(1.0, width) * op.count
 
 
 def op_bytes(op: StepOp) -> int:
@@ -418,14 +507,17 @@ def op_bytes(op: StepOp) -> int:
     return op.bytes
 
 
-def update_bytes(step: Step) -> int:
+def update_bytes(step: Step, stage: StageTag | None = None) -> int:
     """Return what the optimizer reads and writes: parameters and state both, gradients once.
 
     0 where the step changes no parameter. Where it is given some to change, the others are frozen.
+
+    Args:
+      stage: of what only these stages have; None for all.
     """
     held = {"parameter": 0, "optimizer": 0, "donated": 0}
     for each in step.arguments:
-        if each.role in held:
+        if each.role in held and stage in (None, each.stage):
             size = each.array.bytes * each.count
             held[each.role] += size
             held["donated"] += size if each.role == "parameter" and each.is_donated else 0
@@ -461,26 +553,64 @@ def _unmeasured(target: Target, step: Step) -> Iterator[str]:
         )
 
 
-def _sent(
-    links: Links, sends: Mapping[tuple[CollectiveKind, tuple[str, ...], int], float]
-) -> dict[str, float] | None:
+def _sent(links: Links, sends: Mapping[Send, float]) -> dict[Send, float] | None:
     """Return how long all collectives take; None where that of one is not known."""
-    sent: dict[str, float] = {}
-    for (kind, axes, payload_bytes), count in sends.items():
-        seconds = links.seconds(kind, axes, payload_bytes)
+    sent: dict[Send, float] = {}
+    for send, count in sends.items():
+        seconds = links.seconds(send.kind, send.mesh_axes, send.payload_bytes)
         if seconds is None:
             return None
-        name = "+".join(sorted(axes))
-        sent[name] = sent.get(name, 0.0) + count * seconds
+        sent[send] = count * seconds
     return sent
 
 
-def _axis_times(sent: dict[str, float], compute_seconds: float, shown: float) -> Iterator[AxisTime]:
-    """Yield what each axis takes and exposes; what is too much to hide is shared out evenly."""
-    total = sum(sent.values())
-    shown = max(shown, 1 - compute_seconds / total) if total else 0.0
-    for name, seconds in sent.items():
-        yield AxisTime(name, seconds, seconds * shown)
+class _Taken(NamedTuple):
+    """What one stage takes, or the mean of all.
+
+    Attributes:
+      turns_seconds: of it, for all microbatches: what comes once a step is left out.
+    """
+
+    compute_seconds: float
+    hbm_seconds: float
+    axes: tuple[AxisTime, ...]
+    turns_seconds: float
+
+
+def _taken(
+    work: Work,
+    sent: Mapping[Send, float],
+    constants: Constants,
+    stages: Stages | None = None,
+    stage: int = 0,
+) -> _Taken:
+    """Return what a stage takes; the mean of all stages where none is asked for.
+
+    No more is hidden than there is computation; what is too much shows in proportion.
+    """
+
+    def share(tag: StageTag) -> float:
+        return 1 if stages is None else stages.work(tag, stage)
+
+    def sum_of(seconds: Mapping[StageTag, float]) -> float:
+        return sum(share(tag) * each for tag, each in seconds.items())
+
+    compute, memory = sum_of(work.compute_seconds), sum_of(work.hbm_seconds)
+    of_one = stages.held if stages is not None else lambda *_: 1.0
+    update = sum(of_one(tag, stage) * each for tag, each in work.update_seconds.items())
+    shown_of = {send: constants.shown_of(send) for send in sent}
+    times = {send: share(send.stage) * each * max(1, shown_of[send]) for send, each in sent.items()}
+    hidden = {send: max(0.0, 1 - shown_of[send]) * time for send, time in times.items()}
+    most = min(1.0, (compute + update) / (sum(hidden.values()) or 1.0))
+    axes: dict[str, tuple[float, float]] = {}
+    turns = compute
+    for send, seconds in times.items():
+        name, shown = "+".join(sorted(send.mesh_axes)), seconds - hidden[send] * most
+        before = axes.get(name, (0.0, 0.0))
+        axes[name] = before[0] + seconds, before[1] + shown
+        turns += 0.0 if send.is_once else shown
+    found = tuple(AxisTime(name, *pair) for name, pair in axes.items())
+    return _Taken(compute + update, memory + update, found, turns)
 
 
 def silent_kernels(step: Step) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.program import Line, StepSpec
-from shardspec.ir.spec import LogicalAxes, Param, Shape, Spec
+from shardspec.ir.spec import LogicalAxes, Param, Shape
 
 OpName = Literal["einsum", "flash", "gather", "route", "view", "op", "stage"]
 
@@ -191,7 +191,7 @@ class Flow:
     @property
     def passes(self) -> int:
         """Return how often the whole program runs in a step, a microbatch each time."""
-        return 1 if self.step.pipeline else self.microbatches
+        return 1 if self.step.is_buffered else self.microbatches
 
     @property
     def remats_stages(self) -> bool:
@@ -222,13 +222,6 @@ class Flow:
 
 #: Experts with arrays of their own: no token goes through all of them, as through a layer.
 APART = re.compile(r"experts?[./_][0-9]+")
-#: Names of stacked axes that need no `scan:`.
-_STACKED = frozenset({"layers", "layer", "stage"})
-
-
-def stacked_names(spec: Spec) -> frozenset[str]:
-    """Return the names of the dimensions along which a spec stacks arrays."""
-    return _STACKED | {name for scan in spec.scans for name, _ in scan.axes}
 
 
 def mark_trained(ops: Sequence[Op]) -> None:

@@ -89,8 +89,9 @@ def _prices(
         default=None,
         metavar="WORDS",
         help="What is chosen, all else staying as the spec has it: mesh, order, state, remat,"
-        " microbatches, hardware, rules=preset:A|preset:B; with values: `remat=full|dots`. Of a"
-        " --step without `step:` in the spec: constraints.  [default: mesh,order; constraints]",
+        " microbatches, schedule, stages, hardware, rules=preset:A|preset:B; with values:"
+        " `remat=full|dots`. Of a --step without `step:` in the spec: constraints."
+        "  [default: mesh,order; constraints]",
     ),
     options.option(
         "--keep",

@@ -606,3 +606,19 @@ class ShardingPlan:
     def host_bytes(self) -> int:
         """Return the bytes of all arrays that lie in host memory, for one device."""
         return sum(each.device_bytes for each in self.alike if each.memory_kind is not None)
+
+
+#: Names of stacked axes that need no `scan:`.
+_STACKED = frozenset({"layers", "layer", "stage"})
+
+
+def stacked_names(spec: ir.Spec) -> frozenset[str]:
+    """Return the names of the dimensions along which a spec stacks arrays."""
+    return _STACKED | {name for scan in spec.scans for name, _ in scan.axes}
+
+
+def uneven_axes(spec: ir.Spec) -> frozenset[str]:
+    """Return the stacked axes that need not divide: stages are stated to be programs apart."""
+    step = spec.step
+    is_apart = step is not None and step.pipeline is not None and not step.is_buffered
+    return stacked_names(spec) if is_apart else frozenset()

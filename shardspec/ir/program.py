@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from shardspec.diagnostics import Span
 
@@ -39,6 +39,32 @@ class Experts(NamedTuple):
         """Return `top 2 capacity 1.25` or `top 2 dropless`."""
         how = "dropless" if self.is_dropless else f"capacity {self.capacity:g}"
         return f"top {self.choices} {how}"
+
+
+ScheduleKind = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
+SCHEDULES: tuple[ScheduleKind, ...] = get_args(ScheduleKind)
+
+
+class Schedule(NamedTuple):
+    """How the stages of a pipeline take turns.
+
+    `gpipe` is one program: a buffer with a place for each stage, in which every microbatch goes on
+    by one stage a turn. Under the others each stage is a program of its own.
+
+    Attributes:
+      chunks: the parts of its layers that a stage takes in turns; 1 unless they are interleaved.
+    """
+
+    kind: ScheduleKind
+    chunks: int = 1
+
+    def __str__(self) -> str:
+        """Return `1f1b`, or `interleaved(2)`."""
+        return f"{self.kind}({self.chunks})" if self.kind == "interleaved" else self.kind
+
+
+#: What people run where nobody says how stages take turns.
+USUAL = Schedule("1f1b")
 
 
 class Product(NamedTuple):
@@ -116,7 +142,9 @@ class StepSpec:
       attention: whether `flash(...)` is a kernel, or products that make all scores.
       gradients: what gradients are summed in over devices; None for the dtype of products, and
         over microbatches f32.
-      pipeline: how layers that a mesh axis splits take turns; None where that is not counted.
+      pipeline: how stages take turns, where a mesh axis splits layers; None for `USUAL`.
+      gather: how long weights stay gathered that the batch's mesh axes split.
+      reduce: when gradients are reduced over devices; None where that follows from the rest.
       experts: by what `dispatch(...)` makes its slots; None where `axes` says how many.
     """
 
@@ -128,6 +156,13 @@ class StepSpec:
     attention: Literal["flash", "einsum"] = "flash"
     gradients: str | None = None
     experts: Experts | None = None
-    pipeline: Literal["gpipe"] | None = None
+    pipeline: Schedule | None = None
+    gather: Literal["layer", "microbatch", "step"] = "layer"
+    reduce: Literal["microbatch", "step"] | None = None
     program: tuple[Line, ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_buffered(self) -> bool:
+        """Say whether all stages are one program, with a buffer of microbatches."""
+        return self.pipeline is not None and self.pipeline.kind == "gpipe"

@@ -11,7 +11,7 @@ of a loop once, at the place of the loop, and `count` says how often it runs in 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, NamedTuple
@@ -20,10 +20,14 @@ from shardspec.diagnostics import Span
 from shardspec.ir.collectives import CollectiveKind as CollectiveKind
 from shardspec.ir.collectives import ring_bytes as ring_bytes
 from shardspec.ir.plan import Attempt
+from shardspec.ir.program import Schedule
 from shardspec.ir.spec import AxisRule, Mesh, PartitionSpec, Shape, array_bytes
 
 #: Where a step was read from: `step:` of a spec, a traced function, or a compiled program.
 Source = Literal["spec", "code", "compiler"]
+#: Which stages of a pipeline something is of, where each is a program of its own: all of them, as
+#: much as they have layers, the first or the last alone, or these two.
+StageTag = Literal["", "layers", "first", "last", "ends"]
 #: `remat` is work of the forward pass that is done again in the backward pass.
 Phase = Literal["forward", "backward", "remat", "update"]
 OpKind = Literal["einsum", "convolution", "gather", "scatter", "sort", "kernel"]
@@ -92,8 +96,11 @@ class StepOp:
       count: how often it runs in a step; with a fraction where that is an average.
       mesh_axes: the axes that split it in some operand, or in what is contracted. The devices of
         the others all do the same work.
-      useful: the share of its runs that are of use: stages of a pipeline run before the first
-        microbatch comes to them, and after the last, too.
+      useful: the share of its runs that are of use: stages of a buffered pipeline run before the
+        first microbatch comes to them, and after the last, too.
+      stage: the stages that run it; `count` is their mean.
+      left_bytes: of a value as others read it, where it is a sum whose parts are scattered; None
+        where they read the result as it is.
       because: why mesh axes split it, as far as a trace says so.
     """
 
@@ -108,6 +115,8 @@ class StepOp:
     mesh_axes: tuple[str, ...] = ()
     at: int = 0
     useful: float = 1.0
+    stage: StageTag = ""
+    left_bytes: int | None = None
     because: tuple[Cause, ...] = field(default=(), compare=False, repr=False)
 
     @property
@@ -256,6 +265,8 @@ class Collective:
         totals in a step, on one device; else 0.
       total_axes: those of its mesh axes that do not split that total.
       is_kept: whether the step gives that total back, and the next call goes on with it.
+      is_once: whether it is sent once a step, behind all microbatches.
+      stage: the stages that send it; `count` is their mean.
 
     Invariants:
       ring: wire_bytes_per_run is never more than twice payload_bytes.
@@ -280,6 +291,8 @@ class Collective:
     total_bytes: int = 0
     is_kept: bool = False
     total_axes: tuple[str, ...] = ()
+    is_once: bool = False
+    stage: StageTag = ""
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -315,6 +328,7 @@ class StepTensor:
       count: how many there are of it, each as large.
       part: of the memory of a step; empty where its phase and its shape say it.
       why: why it is in memory, and not inside of a kernel: `exponential, read by 3 kernels`.
+      stage: the stages that hold it.
     """
 
     array: StepArray
@@ -326,6 +340,7 @@ class StepTensor:
     count: int = 1
     part: MadePart | Literal[""] = ""
     why: str = ""
+    stage: StageTag = ""
 
 
 #: A figure of a step that something uncounted would change.
@@ -372,6 +387,7 @@ class StepArgument:
       is_guess: whether nothing says how it is sharded: its first dimension was taken for the batch.
       is_on_host: whether it lies in the memory of the host when the step begins.
       count: how many there are of it, of other paths.
+      stage: the stages that are given it.
     """
 
     path: str
@@ -382,6 +398,7 @@ class StepArgument:
     is_on_host: bool = False
     count: int = 1
     is_guess: bool = False
+    stage: StageTag = ""
 
 
 #: How `Returned.kinds` says that an array is not in the memory of the device.
@@ -439,6 +456,100 @@ class WrongSum(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Stages:
+    """Stages of a pipeline, each a program of its own.
+
+    Layers that do not divide leave stages with one less: the last and the first, which have
+    something to do beside layers, and then others.
+
+    Attributes:
+      count: of stages.
+      is_assumed: whether nothing says how they take turns.
+
+    Invariants:
+      layers: those of all stages are all layers.
+      work: the mean of `work` over the stages is 1, for every tag.
+    """
+
+    schedule: Schedule
+    count: int
+    microbatches: int
+    layers: int
+    is_assumed: bool = False
+
+    @property
+    def extremes(self) -> tuple[int, ...]:
+        """Return the stages of which one holds most, and one takes longest."""
+        return tuple(dict.fromkeys((0, min(1, self.count - 1), self.count - 1)))
+
+    def layers_of(self, stage: int) -> int:
+        """Return the layers of a stage, the first of which is 0.
+
+        >>> stages = Stages(Schedule("1f1b"), count=16, microbatches=32, layers=126)
+        >>> [stages.layers_of(stage) for stage in (0, 1, 15)]
+        [7, 8, 7]
+        """
+        least, more = divmod(self.layers, self.count)
+        spared = {self.count - 1: 0, 0: 1}.get(stage, self.count - stage)
+        return least + (more > 0 and spared >= self.count - more)
+
+    def work(self, tag: StageTag, stage: int) -> float:
+        """Return what a stage has of something, by the mean of all stages."""
+        if tag == "layers":
+            return self.layers_of(stage) * self.count / self.layers
+        owners = self._owners(tag)
+        return self.count / len(owners) if stage in owners else 0
+
+    def held(self, tag: StageTag, stage: int) -> float:
+        """Return what a stage has of something, by the stage that has most of it."""
+        if tag == "layers":
+            return self.layers_of(stage) / -(-self.layers // self.count)
+        return float(stage in self._owners(tag))
+
+    def mean(self, tag: StageTag) -> float:
+        """Return how often something runs that runs once on each stage that has it."""
+        return len(self._owners(tag)) / self.count if tag != "layers" else 1
+
+    def _owners(self, tag: StageTag) -> Collection[int]:
+        ends = {"first": (0,), "last": (self.count - 1,), "ends": {0, self.count - 1}}
+        return ends.get(tag, range(self.count))
+
+    def in_flight(self, stage: int) -> float:
+        """Return how many microbatches a stage keeps activations of.
+
+        Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters
+        (arXiv 2104.04473), section 2.2; warm-up of Megatron-Core's interleaved schedule; Qi et
+        al., Zero Bubble Pipeline Parallelism (arXiv 2401.10241), table 1, ZB-H1.
+
+        >>> stages = Stages(Schedule("interleaved", 2), count=8, microbatches=32, layers=80)
+        >>> stages.in_flight(0), stages.in_flight(7)
+        (11.5, 4.5)
+        """
+        chunks, behind = self.schedule.chunks, self.count - 1 - stage
+        kept = {
+            "interleaved": (2 * behind + (chunks - 1) * self.count + 1) / chunks,
+            "zero-bubble": self.count,
+        }
+        return min(self.microbatches, kept.get(self.schedule.kind, behind + 1))
+
+    def waits(self, busiest: float, whole: float, backward: float) -> float:
+        """Return how long the busiest stage waits for others, in a step.
+
+        Until the first microbatch comes to it, and after the last has left it, the others work on
+        one: less by as many times as layers are cut into chunks, and not where gradients of
+        weights, half of the backward pass, fill the gap.
+
+        Args:
+          busiest: the seconds that the busiest stage works.
+          whole: the seconds of all stages together.
+          backward: the share of the backward pass in them, what is computed again left out.
+        """
+        filled = backward if self.schedule.kind == "zero-bubble" else 0.0
+        alone = max(0.0, whole - busiest) / self.microbatches
+        return alone * (1 - filled) / self.schedule.chunks
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """What one step computes, sends and holds on one device of a mesh.
 
@@ -452,6 +563,8 @@ class Step:
       unknown: what could not be counted; the figures it touches are lower bounds.
       returned: state that comes back with another type or layout than it was given with.
       wrong_sums: sums that code under `shard_map` leaves out or takes too often.
+      stages: of a pipeline of programs: what is computed and sent is the mean of them, and what is
+        held that of the stage that has it.
 
     Invariants:
       ticks: every `at`, `born` and `dies` is from 0 to `end`, and `born` <= `dies`.
@@ -470,6 +583,7 @@ class Step:
     unknown: tuple[Unknown, ...] = ()
     returned: tuple[Returned, ...] = ()
     wrong_sums: tuple[WrongSum, ...] = ()
+    stages: Stages | None = None
 
     @property
     def flops(self) -> int:

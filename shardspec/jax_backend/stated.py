@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from shardspec import pipeline
-from shardspec.analysis.memory import gradients_of
+from shardspec.analysis.gradients import gradients_of
 from shardspec.analysis.step_flow import flow_of
 from shardspec.analysis.step_values import APART, Flow, Loop, Op, Value, Weight
 from shardspec.diagnostics import ShardspecError, quote
@@ -83,6 +83,8 @@ def _refused(plan: ShardingPlan, step: StepSpec) -> str:
         return "the spec states no step"
     if step.pipeline is not None:
         return f"a pipeline of {section} has no function of JAX yet"
+    if step.gather != "layer" or step.reduce is not None:
+        return f"`gather` and `reduce` of {section} have no function of JAX yet"
     if any(each.memory_kind is not None for each in plan.arrays):
         return f"{section} does not say when arrays leave the host's memory"
     return ""

@@ -284,9 +284,19 @@ class StepEntry(_Model):
         "The dtype that gradients are summed in over devices; else that of products, and over"
         " microbatches f32."
     )
-    pipeline: Literal["gpipe"] | None = _key(
-        "How stages of layers take turns: `gpipe` is a buffer with a place for each, in which"
+    pipeline: str | None = _key(
+        "How stages take turns, where a mesh axis splits the layers: `1f1b` (where nothing is"
+        " said), `interleaved(2)`, `zero-bubble`; `gpipe` is one program with a buffer, in which"
         " every microbatch goes on by one stage a turn."
+    )
+    gather: Literal["layer", "microbatch", "step"] | None = _key(
+        "How long weights that are sharded over the batch's mesh axes stay gathered: for their"
+        " `layer`, so that the backward pass gathers them again; for a `microbatch`; for the"
+        " `step`."
+    )
+    reduce: Literal["microbatch", "step"] | None = _key(
+        "Whether gradients are reduced over devices in each `microbatch`, or once a `step`, added"
+        " up before. Left out: once under ZeRO-1 and in a pipeline, else as XLA does it."
     )
     experts: Expression | None = _key(
         "How tokens go to experts: `top 2 capacity 1.25` are two of them, each with room for 1.25"

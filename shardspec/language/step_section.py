@@ -20,9 +20,14 @@ _MOST_LINES = 1_000
 
 def stated_step(walk: Walk, entry: StepEntry) -> tuple[tuple[str, Any], ...]:
     """Return the fields of `step:` that a document sets, and where."""
-    keys = ("mode", "microbatches", "attention", "gradients", "pipeline")
+    keys = ("mode", "microbatches", "attention", "gradients", "gather", "reduce")
     stated: dict[str, Any] = {key: getattr(entry, key) for key in keys}
-    for key, parse in (("tokens", step_lines.parse_count), ("experts", step_lines.parse_experts)):
+    parsers = (
+        ("tokens", step_lines.parse_count),
+        ("experts", step_lines.parse_experts),
+        ("pipeline", step_lines.parse_schedule),
+    )
+    for key, parse in parsers:
         text = getattr(entry, key)
         stated[key] = text and walk.parse(parse, walk.excerpt(("step", key), text))
     stated["dtype"] = entry.dtype and walk.dtype(("step", "dtype"), entry.dtype)

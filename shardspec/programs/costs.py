@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from shardspec.analysis.accuracy import SURE
 from shardspec.analysis.cost import Added, Compiler, Cost
 from shardspec.analysis.memory import limit, share_of
 from shardspec.analysis.step_memory import Amount, StepMemory
@@ -118,6 +119,8 @@ def _memory(
         is_refused=is_refused,
         interval=None,
         fits_probability=None,
+        decided_at=SURE,
+        pipeline="",
         **{name: Amount(size, "compiled") for name, size in parts.items()},
     )
 

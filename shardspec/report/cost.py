@@ -201,6 +201,8 @@ def _parts(time: StepTime) -> Iterator[str]:
         compute += f", {seconds_text(time.hbm_seconds)} of it memory"
     yield compute
     yield from (axis.text(time.mark) for axis in time.axes)
+    if time.waits_seconds:
+        yield f"stages wait {time.mark} {seconds_text(time.waits_seconds)}"
 
 
 def _rates(cost: figures.Cost) -> list[str]:

@@ -123,9 +123,12 @@ class Memory:
     hbm_bytes: int | None
     fits: bool | None
     fits_probability: Annotated[float | None, OMITTED] = None
+    fits_at: Annotated[float | None, OMITTED] = None
     interval: Annotated[Interval | None, OMITTED] = None
     hbm_share: Annotated[float | None, OMITTED] = None
+    pipeline: Annotated[str, OMITTED] = ""
     host: Annotated[Amount | None, OMITTED] = None
+    unstated: Annotated[Amount | None, OMITTED] = None
     largest: tuple[Alive, ...]
 
     @property
@@ -161,6 +164,7 @@ class Time(NamedTuple):
     spread: float
     scale: float = 1.0
     calibrated: Calibrated | None = None
+    waits_s: Annotated[float, OMITTED] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +261,7 @@ class CostRecord:
 _MOST_LARGEST = 20
 _PARTS = (
     *("parameters", "gradients", "optimizer", "batch", "caches", "other"),
-    *("activations", "temporaries"),
+    *("activations", "temporaries", "unstated"),
 )
 _AGAIN = "save it anew: `shardspec cost SPEC --step MODULE:FUNCTION -o FILE`"
 
@@ -347,6 +351,8 @@ def _memory(memory: StepMemory) -> Memory:
         hbm_bytes=memory.hbm_bytes,
         fits=memory.fits,
         fits_probability=memory.fits_probability,
+        fits_at=None if memory.fits_probability is None else memory.decided_at,
+        pipeline=memory.pipeline,
         interval=memory.interval,
         hbm_share=memory.hbm_share,
         host=memory.host,
@@ -357,11 +363,13 @@ def _memory(memory: StepMemory) -> Memory:
 def room_said(memory: StepMemory | Memory) -> str:
     """Return ` of 95.7 GiB per device, fits`; a floor promises nothing, and may."""
     if memory.hbm_bytes is None:
-        return " per device"
+        return f" per device ({memory.pipeline})" if memory.pipeline else " per device"
     room = f" of {room_text(memory.hbm_bytes, memory.hbm_share)} per device"
+    room += f" ({memory.pipeline})" if memory.pipeline else ""
     likely = memory.fits_probability
     if memory.fits is False:
-        is_sure = memory.total.basis != "modelled" and memory.total.bytes > memory.hbm_bytes
+        floor = memory.total.bytes - (memory.unstated.bytes if memory.unstated else 0)
+        is_sure = memory.total.basis != "modelled" and floor > memory.hbm_bytes
         how = "" if likely is None or is_sure else f", {percent(1 - likely, 1)} likely"
         return f"{room}, DOES NOT FIT{how}"
     if likely is not None and (memory.fits or 1 - SURE < likely < SURE):
@@ -388,6 +396,7 @@ def _time(time: StepTime, cost: Cost) -> Time:
         time.spread,
         time.scale,
         None if made is None else Calibrated(made.date, made.how),
+        time.waits_seconds,
     )
 
 

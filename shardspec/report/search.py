@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shardspec import pipeline
+from shardspec.analysis.accuracy import SURE
 from shardspec.analysis.memory import room_text, share_of
 from shardspec.diagnostics import Diagnostic, codes, words
 from shardspec.diagnostics.lines import columns, fitted
@@ -252,6 +253,8 @@ def _cells(
         memory += ", DOES NOT FIT"
     elif row.unknown and row.fits is None:
         memory += ", unknown whether it fits"
+    elif row.fits_probability is not None and row.fits_probability < SURE:
+        memory += f", fits {words.percent(row.fits_probability, 1)} likely"
     beside = [] if today is None else [phrase(today, row)]
     if row.share is not None and row.share.copies > 1:
         beside.append(f"{row.share.copies} devices compute the same sequences")

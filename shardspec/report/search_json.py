@@ -61,6 +61,7 @@ def _row(row: SearchRow, best: SearchRow | None) -> Data:
         "mfu": None if row.unknown else time.mfu,
         "bound": "unknown" if row.unknown else time.bound,
         **picked(row, "parts memory_bytes=memory.bytes memory_basis=memory.basis hbm_bytes fits"),
+        **({} if row.fits_probability is None else picked(row, "fits_probability")),
         "batch_per_device": None if row.share is None else row.share.sequences,
         "batch_copies": None if row.share is None else row.share.copies,
         **picked(row, "dollars_per_step placements"),

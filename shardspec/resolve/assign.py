@@ -38,6 +38,7 @@ class RuleTable(NamedTuple):
       segments: logical axis -> what the number of its shards is a multiple of.
       mesh: whose wholes stand for their parts.
       any: what the rules for arrays that nothing names come to, in order.
+      uneven: logical axes that any number of shards may split, one of them larger than another.
     """
 
     by_axis: Mapping[str, tuple[Attempt, ...]]
@@ -48,6 +49,7 @@ class RuleTable(NamedTuple):
     policy: Policy
     mesh: Mesh
     any: tuple[Attempt, ...] = ()
+    uneven: frozenset[str] = frozenset()
 
     def grain(self, axis: str | None) -> tuple[int, int]:
         """Return the unit and the segments of a logical axis."""
@@ -62,6 +64,7 @@ def rule_table(
     axes: Iterable[LogicalAxis] = (),
     policy: Policy | None = None,
     any_rules: Sequence[AxisRule] = (),
+    uneven: frozenset[str] = frozenset(),
 ) -> RuleTable:
     """Return `rules` made ready for `assign_axes`, and `any_rules` for `assign_any`."""
     by_axis: dict[str, tuple[Attempt, ...]] = {}
@@ -69,7 +72,8 @@ def rule_table(
     units = {axis.name: axis.unit for axis in axes if axis.unit > 1}
     segments = {axis.name: axis.parts.segments for axis in axes if axis.parts is not None}
     table = RuleTable(
-        by_axis, mesh.sizes, known_mesh_axes, units, segments, policy or Policy(), mesh
+        *(by_axis, mesh.sizes, known_mesh_axes, units, segments, policy or Policy(), mesh),
+        uneven=uneven,
     )
     found: dict[str, list[Attempt]] = defaultdict(list)
     for position, rule in enumerate(rules):
@@ -228,11 +232,15 @@ def _assigned(
     attempts: list[list[Attempt]] = [[] for _ in logical_axes]
     decided: set[int] = set()
     used: dict[str, int] = dict(in_use or {})
+    kept = table
+    if table.uneven:
+        kept = table._replace(policy=replace(table.policy, indivisible="keep"))
     for _, dim, attempt in candidates:
         if dim in decided:
             continue
         turn = _try_in_part if attempt.in_part else _try
-        result = turn(attempt, shape[dim], grains[dim], used, table)
+        own = kept if logical_axes[dim] in table.uneven else table
+        result = turn(attempt, shape[dim], grains[dim], used, own)
         attempts[dim].append(result)
         if result.outcome is Outcome.TAKEN:
             decided.add(dim)

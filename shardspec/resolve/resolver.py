@@ -19,7 +19,15 @@ from typing import NamedTuple, TypeVar
 
 from shardspec.diagnostics.budget import spend
 from shardspec.ir import spec as ir
-from shardspec.ir.plan import ActivationSharding, Dims, Entry, Origin, ParamSharding, ShardingPlan
+from shardspec.ir.plan import (
+    ActivationSharding,
+    Dims,
+    Entry,
+    Origin,
+    ParamSharding,
+    ShardingPlan,
+    uneven_axes,
+)
 from shardspec.resolve import assign
 from shardspec.resolve.match import PathMatcher, path_matcher
 
@@ -346,6 +354,7 @@ def _table(spec: ir.Spec, target: ir.Target) -> assign.RuleTable:
         axes=spec.logical_axes,
         policy=spec.policy,
         any_rules=spec.any_rules,
+        uneven=uneven_axes(spec),
     )
 
 

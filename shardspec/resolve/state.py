@@ -97,6 +97,23 @@ def split_further(dims: Dims, mesh: Mesh, over: Sequence[str]) -> Split:
     return Split(dims, free)
 
 
+def without_axes(dims: Dims, mesh: Mesh, axes: Sequence[str]) -> Dims:
+    """Return `dims` as they are where the mesh axes `axes` split nothing."""
+    return Dims(
+        replace(dim, attempts=tuple(_without(each, mesh, axes) for each in dim.attempts))
+        if not set(axes).isdisjoint(dim.mesh_axes)
+        else dim
+        for dim in dims
+    )
+
+
+def _without(attempt: Attempt, mesh: Mesh, axes: Sequence[str]) -> Attempt:
+    if attempt.outcome not in (Outcome.TAKEN, Outcome.ADDED):
+        return attempt
+    left = tuple(axis for axis in attempt.mesh_axes if axis not in axes)
+    return replace(attempt, mesh_axes=left, ways=mesh.ways(left))
+
+
 def _split(dim: DimSharding, extra: tuple[str, ...], ways: int) -> DimSharding:
     """Return `dim` with more mesh axes on it, behind those that were added before."""
     tried, before = dim.attempts, dim.added

@@ -15,7 +15,6 @@ from typing import Any, Literal, NamedTuple
 
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.cost_diff import Change, changes
-from shardspec.analysis.memory import has_room
 from shardspec.analysis.step_memory import Amount
 from shardspec.analysis.step_time import Scale, StepTime, scaled
 from shardspec.analysis.traffic import group
@@ -45,6 +44,7 @@ class SearchRow:
       dollars_per_hour: of the whole machine, where a price is known.
       placements: how many ways to lay these sizes out were looked at.
       unknown: what of the step could not be counted: such a row is never the best.
+      fits: whether a device has room; `fits_probability` how likely it has, where that is known.
     """
 
     candidate: Candidate
@@ -56,6 +56,8 @@ class SearchRow:
     dollars_per_hour: float | None = None
     placements: int = 1
     unknown: tuple[Unknown, ...] = ()
+    fits: bool | None = None
+    fits_probability: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -63,10 +65,9 @@ class SearchRow:
         return self.time.step_seconds
 
     @property
-    def fits(self) -> bool | None:
-        """Say whether a device has room, as far as is known: only a no is certain."""
-        is_partial = any("memory" in each.figures for each in self.unknown)
-        return has_room(self.memory.bytes, self.hbm_bytes, is_partial=is_partial)
+    def expected_seconds(self) -> float:
+        """Return the time of a step by how likely it runs: what rows are ranked by."""
+        return self.seconds / (self.fits_probability or 1)
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -97,6 +98,8 @@ class SearchRow:
         found = {"compute": self.time.compute_seconds}
         for axis in self.time.axes:
             found[axis.mesh_axis] = axis.exposed_seconds
+        if self.time.waits_seconds:
+            found["waiting stages"] = self.time.waits_seconds
         return found
 
 
@@ -125,7 +128,7 @@ class Ranking:
       seen: how many candidates were looked at.
       misplaced: those that cannot lie on their machine.
       unlinked: those that send over links whose speed is not known.
-      too_large: those that are certain not to fit, counted with those that stay.
+      too_large: those that do not fit, as far as is known, counted with those that stay.
       refused: those that a constraint rules out.
       untimed: machines of which the catalogue has no speeds.
     """
@@ -166,6 +169,8 @@ class Ranking:
             evaluator.share,
             None if price is None else price * candidate.hardware.chip_count,
             unknown=() if cost.step is None else cost.step.unknown,
+            fits=cost.memory.fits,
+            fits_probability=cost.memory.fits_probability,
         )
 
     def take(self, candidate: Candidate) -> None:
@@ -216,7 +221,7 @@ def _order(row: SearchRow) -> tuple[bool, float, int, str]:
 def _by_time(row: SearchRow) -> tuple[object, ...]:
     if row.fits is False:  # by what comes nearest to fitting
         return (True, row.memory.bytes, row.seconds, str(row.candidate))
-    return (False, row.seconds, row.memory.bytes, row.chips, str(row.candidate))
+    return (False, row.expected_seconds, row.memory.bytes, row.chips, str(row.candidate))
 
 
 def _by_cost(row: SearchRow) -> tuple[object, ...]:

@@ -23,6 +23,9 @@ _PLACES = {
     "order": ("policy", "order"),
     "remat": ("step", "remat"),
     "microbatches": ("step", "microbatches"),
+    "schedule": ("step", "pipeline"),
+    "gather": ("step", "gather"),
+    "reduce": ("step", "reduce"),
     "state": ("state", "optimizer"),
 }
 

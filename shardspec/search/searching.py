@@ -24,7 +24,14 @@ from shardspec.search.candidates import (
 )
 from shardspec.search.evaluate import Evaluator
 from shardspec.search.ranking import By, Ranking, SearchRow, Sent, Wanted, sends
-from shardspec.search.variants import Refusal, machine_of, parse_over, variants
+from shardspec.search.variants import (
+    Refusal,
+    batch_axes,
+    machine_of,
+    parse_over,
+    stage_axes,
+    variants,
+)
 
 #: Candidates that are looked at where nobody says how many.
 MOST = 20_000
@@ -153,7 +160,10 @@ def asked(
             machines += [each.hardware for each in spec.targets if each.hardware is not None]
     sizes = target.mesh.sizes
     kept = {axis: found or (sizes.get(axis, 0),) for axis, found in choice.keep.items()}
-    freedom = Freedom("mesh" in words, "order" in words, kept)
+    if "stages" in words and "mesh" not in words:
+        moved = {*stage_axes(spec), *batch_axes(spec)}
+        kept = {axis: (size,) for axis, size in sizes.items() if axis not in moved} | kept
+    freedom = Freedom(not words.keys().isdisjoint(("mesh", "stages")), "order" in words, kept)
     chosen = tuple(dict.fromkeys(machines))
     wanted = wanted or Wanted()
     found = Question(spec, params, target, chosen, made, freedom, wanted, choice.most, choice.by)

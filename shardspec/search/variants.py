@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, NamedTuple, cast
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.source import excerpt_of
 from shardspec.diagnostics.words import did_you_mean, listed
+from shardspec.ir.plan import stacked_names
 from shardspec.ir.spec import Hardware, Spec, StatePolicy, divisors
 from shardspec.language import loader
 from shardspec.language.catalogue import find_hardware, machine_fault
 from shardspec.language.grammar import expressions
+from shardspec.language.grammar.step_lines import parse_schedule
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.search.candidates import Variant
 
@@ -28,14 +31,19 @@ WORDS: dict[str, str] = {
     "rules": "other rules: preset:NAME|preset:NAME",
     "state": "same|zero1|zero2",
     "remat": "none|dots|full",
-    "microbatches": "1|2|4|8|16|32, those that divide the batch",
+    "microbatches": "1|2|4|8|16|32, those that divide the batch; up to 256 in a pipeline",
+    "gather": "layer|microbatch|step: how long weights stay gathered",
+    "reduce": "microbatch|step: when gradients are reduced",
+    "schedule": "of a pipeline: 1f1b|interleaved(2)|zero-bubble",
+    "stages": "the sizes of the mesh axes that split layers, and of those that split the batch",
     "hardware": "the machines of all targets; --hardware names others",
 }
 #: Variants of one spec, at most.
 MOST_VARIANTS = 512
 _MACHINES = "as in `tpu v5p 4x4x8`, `v5p-256`, `16 * h100`"
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
-_MICROBATCHES = (1, 2, 4, 8, 16, 32)
+#: The most microbatches that are tried, and in a pipeline, which they keep busy.
+_MOST_PARTS, _MOST_IN_PIPELINE = 32, 256
 
 
 class Refusal(NamedTuple):
@@ -61,9 +69,10 @@ def parse_over(text: str) -> Over | Refusal:
         if word not in WORDS:
             near = did_you_mean(word, WORDS)
             return Refusal(f"`{word}` cannot be chosen", near or f"words: {listed(WORDS)}")
-        if values and word in ("mesh", "order", "hardware"):
-            help = {"mesh": "--keep AXIS=SIZE keeps sizes", "hardware": "--hardware names machines"}
-            return Refusal(f"`{word}` takes no values", help.get(word, "it is t5x or ring"))
+        if values and word in ("mesh", "order", "stages", "hardware"):
+            help = {"hardware": "--hardware names machines", "order": "it is t5x or ring"}
+            kept = "--keep AXIS=SIZE keeps sizes"
+            return Refusal(f"`{word}` takes no values", help.get(word, kept))
         found[word] = tuple(filter(None, (value.strip() for value in values.split("|"))))
     if not found:
         return Refusal("nothing is to be chosen", f"words: {listed(WORDS)}")
@@ -103,10 +112,10 @@ def _with_changes(made: Spec, before: Spec, after: Spec) -> Spec:
     if after is before:
         return made
     if made.step is not None and after.step is not None and before.step is not None:
-        if after.step.remat != before.step.remat:
-            made = _with_step(made, remat=after.step.remat)
-        if after.step.microbatches != before.step.microbatches:
-            made = _with_step(made, microbatches=after.step.microbatches)
+        for word in ("remat", "microbatches", "pipeline", "gather", "reduce"):
+            value = getattr(after.step, word)
+            if value != getattr(before.step, word):
+                made = _with_step(made, **{word: value})
     if after.state != before.state:
         made = replace(made, state=after.state)
     if after.axis_rules != before.axis_rules or after.any_rules != before.any_rules:
@@ -171,11 +180,50 @@ def _microbatches(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
     if unread is not None:
         return Refusal(f"`microbatches={unread}` is no number of them", "as in `microbatches=1|4`")
     sizes = {axis.name: axis.size for axis in spec.logical_axes}
-    batch = sizes.get("batch")
+    batch, most = sizes.get("batch"), _MOST_IN_PIPELINE if stage_axes(spec) else _MOST_PARTS
     counts = [int(each) for each in values] or [
-        count for count in _MICROBATCHES if not batch or count in divisors(batch)
+        1 << power
+        for power in range(most.bit_length())
+        if not batch or 1 << power in divisors(batch)
     ]
     return {f"{count}": _with_step(spec, microbatches=count) for count in counts}
+
+
+def _schedule(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
+    if not stage_axes(spec):
+        help = "a rule puts stacked layers on a mesh axis: `layers -> stage`"
+        return Refusal("`schedule` cannot be chosen: no mesh axis splits layers", help)
+    found: _Made = {}
+    for value in values or ("1f1b", "interleaved(2)", "zero-bubble"):
+        schedule = parse_schedule(value)
+        if isinstance(schedule, SyntaxFault):
+            return Refusal(schedule.message, schedule.help or "as in `schedule=1f1b|zero-bubble`")
+        found[value] = _with_step(spec, pipeline=schedule)
+    return found
+
+
+def _one_of(
+    word: str, known: tuple[str, ...], spec: Spec, values: Sequence[str]
+) -> _Made | Refusal:
+    unknown = next((value for value in values if value not in known), None)
+    if unknown is not None:
+        return Refusal(f"`{word}={unknown}` is not known", f"one of {listed(known)}")
+    return {value: _with_step(spec, **{word: value}) for value in values or known}
+
+
+def stage_axes(spec: Spec) -> tuple[str, ...]:
+    """Return the mesh axes that rules put stacked layers on."""
+    return _axes_of(spec, stacked_names(spec))
+
+
+def batch_axes(spec: Spec) -> tuple[str, ...]:
+    """Return the mesh axes that rules put the batch on."""
+    return _axes_of(spec, {"batch"})
+
+
+def _axes_of(spec: Spec, names: Container[str]) -> tuple[str, ...]:
+    rules = (rule for rule in spec.axis_rules if rule.logical_axis in names)
+    return tuple(dict.fromkeys(axis for rule in rules for axis in rule.mesh_axes))
 
 
 def _with_step(spec: Spec, **changes: Any) -> Spec:
@@ -188,6 +236,9 @@ _MAKERS: dict[str, _Maker] = {
     "state": _state,
     "remat": _remat,
     "microbatches": _microbatches,
+    "schedule": _schedule,
+    "gather": partial(_one_of, "gather", ("layer", "microbatch", "step")),
+    "reduce": partial(_one_of, "reduce", ("microbatch", "step")),
 }
 
 

@@ -13,8 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.analysis import accuracy
-from shardspec.analysis.accuracy import LEARNED, LEVELS, SURE, fits_probability, interval, learned
-from shardspec.analysis.step_memory import Amount, StepMemory
+from shardspec.analysis.accuracy import (
+    LEARNED,
+    LEVELS,
+    STATED,
+    SURE,
+    fits_probability,
+    interval,
+    learned,
+)
+from shardspec.analysis.step_memory import Amount, StepMemory, step_memory
+from tests.analysis.test_spec_step import plan_of, stated
 from tests.generated.table import ratios as ratios_of
 
 ratios = st.lists(st.floats(0.01, 100.0), min_size=1, max_size=60)
@@ -128,3 +137,62 @@ def test_few_steps_that_a_compiler_refuses_are_said_to_fit(monkeypatch: pytest.M
         assert likely is not None
         wrong += [row["recipe"]] if likely >= SURE else []
     assert len(wrong) <= (1 - SURE) * len(refused), wrong
+
+
+GPU = """
+axes: {batch: 64, length: 2048, embed: 4096, mlp: 16384, layers: 32}
+mesh: {data: 8}
+rules: [batch -> data, "length, embed, mlp, layers -> none"]
+params: {"**/up": embed mlp, "**/down": mlp embed}
+scan: {layers/**: layers@0}
+arrays: {layers/up: "bf16[32, 4096, 16384]", layers/down: "bf16[32, 16384, 4096]"}
+activations: {residual: batch length embed}
+step:
+  microbatches: 4
+  remat: none
+  program:
+    - residual, "layers/up" -> hidden
+    - hidden, "layers/down" -> residual
+"""
+
+
+def stated_memory(machine: str, **settings: str) -> StepMemory:
+    text = GPU.replace("mesh:", f"hardware: {machine}\nmesh:")
+    return step_memory(plan_of(text, **settings), stated(text, **settings).step)
+
+
+def test_a_stated_step_on_gpus_makes_more_than_its_lines_say() -> None:
+    """By `STATED`: what layers keep and make, and nothing of parameters and gradients."""
+    held = stated_memory("8 h100 memory 0.9")
+    ratios = STATED["gpu", "train", "made"].ratios
+    assert held.activations is not None
+    assert held.temporaries is not None
+    assert held.unstated is not None
+    made = held.activations.bytes + held.temporaries.bytes
+    assert held.unstated.bytes == round(made * (ratios[3] - 1))
+    assert held.interval is not None
+    known = held.total.bytes - held.unstated.bytes - made
+    assert held.interval == (known + round(made * ratios[0]), known + round(made * ratios[-1]))
+
+
+def test_what_layers_compute_again_is_known() -> None:
+    """Under `remat: full` only what one layer makes is not."""
+    held = stated_memory("8 h100 memory 0.9", step__remat="full")
+    assert held.temporaries is not None
+    assert held.unstated is not None
+    assert held.unstated.bytes < 1.2 * held.temporaries.bytes
+
+
+@pytest.mark.parametrize("batch", ["32", "64", "128", "256", "512", "1024"])
+def test_most_steps_alike_decide_whether_a_stated_one_fits(batch: str) -> None:
+    held = stated_memory("8 h100 memory 0.9", axes__batch=batch)
+    likely = held.fits_probability
+    assert likely is not None
+    assert held.fits is (likely >= 0.5 and not held.is_too_large)
+
+
+def test_nothing_is_learned_of_stated_steps_on_tpus() -> None:
+    held = stated_memory("tpu v5p 2x2x2")
+    assert held.unstated is None
+    assert held.interval is None
+    assert held.fits_probability is None

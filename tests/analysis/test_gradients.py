@@ -48,17 +48,55 @@ def test_check_and_cost_hold_the_same_gradients(
     assert microbatches == "1" or found.bytes == held
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16"])
-def test_zero1_over_microbatches_holds_whole_gradients_and_sums_them_in_each(dtype: str) -> None:
-    """In what they are added up in; `zero2` holds parts, and scatters in every microbatch."""
-    whole, parts = CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER
-    text = text_of("zero1", dtype, None, "(data, fsdp)").replace("embed -> fsdp", "embed -> none")
-    for state, share, kind in (("zero1", 1, whole), ("zero2", 8, parts)):
-        changes = {"axes__batch": "32", "step__microbatches": "4", "state__optimizer": state}
-        step = stated(text, **changes).step
-        tensors = [e for e in step.tensors if (e.array.name, e.phase) == ("layers/up", "backward")]
-        (held,) = (each for each in tensors if each.born == 0)
-        assert (held.array.dtype, held.bytes) == ("f32", 2 * 32 * 64 * 4 // 2 // share)
-        sums = [e for e in step.collectives if str(e.carries) == "gradient of layers/up"]
-        assert {each.kind for each in sums} == {kind}
-        assert sum(each.count for each in sums) == 8
+def gradient_sums(state: str, **changes: str) -> tuple[int, set[CollectiveKind], float]:
+    """Return the bytes held of a gradient over four microbatches, and how it is reduced."""
+    text = text_of(state, "f32", None, "(data, fsdp)").replace("embed -> fsdp", "embed -> none")
+    step = stated(text, axes__batch="32", step__microbatches="4", **changes).step
+    tensors = [e for e in step.tensors if (e.array.name, e.phase) == ("layers/up", "backward")]
+    (held,) = (each for each in tensors if each.born == 0)
+    assert held.array.dtype == "f32"
+    sums = [e for e in step.collectives if str(e.carries) == "gradient of layers/up"]
+    return held.bytes, {each.kind for each in sums}, sum(each.count for each in sums)
+
+
+WHOLE = 2 * 32 * 64 * 4 // 2
+SUM, SCATTER = CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER
+
+
+@pytest.mark.parametrize(
+    ("state", "reduce", "share", "kind", "count"),
+    [
+        ("zero1", None, 1, SCATTER, 2),  # all of it, sent once for each of two layers
+        ("zero1", "step", 1, SCATTER, 2),
+        ("zero1", "microbatch", 1, SUM, 8),
+        ("zero2", None, 8, SCATTER, 8),  # a part, to which every microbatch adds
+        ("zero2", "microbatch", 8, SCATTER, 8),
+        ("zero2", "step", 1, SCATTER, 2),
+        ("same", "step", 1, SUM, 2),
+        ("same", "microbatch", 1, SUM, 8),
+    ],
+)
+def test_gradients_are_held_and_reduced_as_is_said(
+    state: str, reduce: str | None, share: int, kind: CollectiveKind, count: int
+) -> None:
+    changes = {} if reduce is None else {"step__reduce": reduce}
+    assert gradient_sums(state, **changes) == (WHOLE // share, {kind}, count)
+
+
+@pytest.mark.parametrize(
+    ("gather", "count", "kept"), [("layer", 2 * 2 * 4, 0), ("microbatch", 2 * 4, 2), ("step", 2, 2)]
+)
+def test_weights_stay_gathered_as_is_said(gather: str, count: int, kept: int) -> None:
+    """Two layers, four microbatches; forward and backward, once for both, or once a step."""
+    text = TEXT.replace("step:\n", f"step:\n  gather: {gather}\n")
+    step = stated(text, axes__batch="32", step__microbatches="4").step
+    gathers = [
+        each
+        for each in step.collectives
+        if each.kind is CollectiveKind.ALL_GATHER and str(each.carries) == "weight layers/up"
+    ]
+    assert sum(each.count for each in gathers) == count
+    held = [
+        each for each in step.tensors if each.array.name == "layers/up" and each.dies == step.end
+    ]
+    assert sum(each.count for each in held if each.phase == "forward") == kept

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardspec import pipeline
 from shardspec.analysis.step_memory import step_memory
-from shardspec.ir.step import CollectiveKind, Step
+from shardspec.analysis.step_time import step_time
+from shardspec.diagnostics import Diagnostic
+from shardspec.ir.program import Schedule
+from shardspec.ir.step import CollectiveKind, Stages, StageTag, Step
 from tests.analysis.test_spec_step import plan_of, stated, step_of
 
 #: Eight layers on four stages, six microbatches of two sequences.
@@ -74,7 +81,8 @@ def test_microbatches_that_are_everywhere_come_from_where_they_are() -> None:
 
 def test_one_stage_is_a_loop_over_microbatches() -> None:
     text = TEXT.replace("stage: 4, data: 2", "stage: 1, data: 2")
-    alone = text.replace("  pipeline: gpipe\n", "").replace("batch: 2", "batch: 12")
+    alone = text.replace("  pipeline: gpipe\n", "").replace(", microbatch: 6", "")
+    alone = alone.replace("batch: 2", "batch: 12").replace("microbatch -> stage, ", "")
     alone = alone.replace("  mode: serve", "  microbatches: 6\n  mode: serve")
     assert step_of(text).flops == step_of(alone).flops
     assert not any(each.mesh_axes == ("stage",) for each in step_of(text).collectives)
@@ -115,3 +123,123 @@ def test_stages_are_kept_in_a_pipeline_alone() -> None:
     assert spec is not None
     (fault,) = pipeline.checked(spec, (), pipeline.compile_plans(spec)).shown
     assert str(fault.message) == "`remat: stages` without a pipeline"
+
+
+# stages that are programs of their own
+
+TRAIN = TEXT.replace("mode: serve\n  pipeline: gpipe", "pipeline: 1f1b").replace(
+    ", microbatch -> stage", ""
+)
+
+
+@given(
+    count=st.integers(2, 40),
+    layers=st.integers(1, 200),
+    microbatches=st.integers(1, 64),
+    kind=st.sampled_from((Schedule("1f1b"), Schedule("interleaved", 3), Schedule("zero-bubble"))),
+)
+def test_laws_of_stages(count: int, layers: int, microbatches: int, kind: Schedule) -> None:
+    """Stages have all layers; their work is 1 in the mean; none keeps more than the first."""
+    stages = Stages(kind, count, microbatches, layers)
+    every = range(count)
+    assert sum(map(stages.layers_of, every)) == layers
+    assert max(map(stages.layers_of, every)) == max(map(stages.layers_of, stages.extremes))
+    tags: tuple[StageTag, ...] = ("", "layers", "first", "last", "ends")
+    for tag in tags:
+        assert sum(stages.work(tag, stage) for stage in every) == pytest.approx(count)
+    kept = [stages.in_flight(stage) for stage in every]
+    assert kept == sorted(kept, reverse=True)
+    assert kept[0] <= microbatches
+
+
+def test_a_step_is_the_mean_of_its_stages() -> None:
+    """As many FLOPs as without stages, on four times the devices; logits on one of them."""
+    step, alone = step_of(TRAIN), step_of(TRAIN.replace("stage: 4", "stage: 1"))
+    assert step.flops * 4 == alone.flops
+    head = next(op for op in step.ops if op.operands[-1].name == "head")
+    assert (head.stage, head.count, "stage" in head.mesh_axes) == ("last", 6 / 4, True)
+    assert not any("taken for a pipeline" in note for note in step.notes)
+
+
+def test_stages_hand_on_one_activation_of_each_microbatch() -> None:
+    """Three of four stages send it on, and three its gradient back; interleaved, seven times."""
+    assert sent(step_of(TRAIN), PERMUTE) == {
+        "forward": 6 * 3 * RESIDUAL // 4,
+        "backward": 6 * 3 * RESIDUAL // 4,
+    }
+    turned = sent(step_of(TRAIN.replace("1f1b", "interleaved(2)")), PERMUTE)
+    assert turned["forward"] == 6 * 7 * RESIDUAL // 4
+
+
+@pytest.mark.parametrize(
+    ("schedule", "kept"), [("1f1b", 4), ("interleaved(2)", 4 + 3 / 2), ("zero-bubble", 4)]
+)
+def test_a_stage_keeps_the_microbatches_in_flight(schedule: str, kept: float) -> None:
+    text = TRAIN.replace("1f1b", schedule).replace("length: 16", "length: 4096")
+    text = text.replace("  head: f32[32, 128]\n", "").replace(', "head: embed vocab"', "")
+    text = text.replace('    - residual, "head" -> logits\n', "")
+    held, one = (
+        step_memory(plan_of(each), step_of(each)).activations
+        for each in (text, text.replace("microbatch: 6", "microbatch: 1"))
+    )
+    assert held is not None
+    assert one is not None
+    assert held.bytes == round(one.bytes * kept)
+
+
+def test_what_holds_most_is_named_with_its_schedule() -> None:
+    """The last stage has the head, and keeps one microbatch; the first keeps four."""
+    told = step_memory(plan_of(TRAIN), step_of(TRAIN)).pipeline
+    assert told == "1f1b, stage 4 of 4, 1 microbatch in flight"
+    small = TRAIN.replace("vocab: 128", "vocab: 2").replace("[32, 128]", "[32, 2]")
+    told = step_memory(plan_of(small), step_of(small)).pipeline
+    assert told == "1f1b, stage 1 of 4, 4 microbatches in flight"
+
+
+def test_a_stage_waits_for_the_others() -> None:
+    """Of equal stages and M microbatches: P - 1 turns of them, by a third of it with no bubble."""
+    stages = Stages(Schedule("1f1b"), 4, 8, 16)
+    assert stages.waits(8.0, 32.0, 2 / 3) == pytest.approx(3.0)
+    for kind, share in (Schedule("interleaved", 2), 1 / 2), (Schedule("zero-bubble"), 1 / 3):
+        waits = replace(stages, schedule=kind).waits(8.0, 32.0, 2 / 3)
+        assert waits == pytest.approx(3.0 * share)
+
+
+def test_time_is_that_of_the_busiest_stage_and_what_it_waits() -> None:
+    text = TRAIN.replace("mesh:", "hardware: tpu v5p 2x2x2\nmesh:")
+    time = step_time(plan_of(text), step_of(text))
+    assert time is not None
+    assert time.waits_seconds > 0
+    parts = time.compute_seconds + sum(axis.exposed_seconds for axis in time.axes)
+    assert time.step_seconds == pytest.approx(parts + time.waits_seconds)
+    more = text.replace("microbatch: 6", "microbatch: 60")
+    longer = step_time(plan_of(more), step_of(more))
+    assert longer is not None
+    assert longer.waits_seconds == pytest.approx(time.waits_seconds)
+
+
+def test_layers_on_an_axis_are_a_pipeline_that_people_run() -> None:
+    unsaid = TRAIN.replace("pipeline: 1f1b\n", "remat: none\n")
+    step = step_of(unsaid)
+    assert step.stages is not None
+    assert step.stages.is_assumed
+    assert any("runs as 1f1b" in note for note in step.notes)
+    shared = unsaid.replace("batch -> data", "batch -> stage")
+    assert step_of(shared).stages is None
+
+
+def test_layers_that_do_not_divide_are_uneven_stages() -> None:
+    """Ten layers on four stages: 3 on two of them, and 2 where head and input are."""
+    text = TRAIN.replace("layers: 8", "layers: 10").replace("[8, ", "[10, ")
+    text = text.replace("policy: {indivisible: keep}\n", "")
+    assert not [each for each in findings(text) if each.code.id == "SHD301"]
+    step = step_of(text)
+    assert step.stages is not None
+    assert [step.stages.layers_of(stage) for stage in range(4)] == [2, 3, 3, 2]
+    assert step.ops[0].count == 6 * 10 / 4
+
+
+def findings(text: str) -> tuple[Diagnostic, ...]:
+    spec, _ = pipeline.load_text(text)
+    assert spec is not None
+    return pipeline.findings(spec, pipeline.compile_plans(spec)).shown

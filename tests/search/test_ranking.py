@@ -282,3 +282,45 @@ def test_memory_without_state_is_told() -> None:
     table = checked(search(question(spec_of(TEXT.replace("state: {optimizer: same}", "")))))
     assert "memory is without optimizer state" in str(table)
     assert "without optimizer state" not in str(checked(search(question(SPEC))))
+
+
+def test_rows_are_ranked_by_expected_throughput() -> None:
+    """A row that is a little faster and may not fit comes behind one that surely fits."""
+    sure, fast = replace(_ROWS[0], fits_probability=0.97), replace(_ROWS[0], fits_probability=0.6)
+    fast = replace(fast, time=replace(fast.time, compute_seconds=fast.time.compute_seconds * 0.9))
+    assert fast.seconds < sure.seconds
+    assert fast.expected_seconds > sure.expected_seconds
+    plain = replace(sure, fits_probability=None)
+    assert plain.expected_seconds == plain.seconds
+
+
+PIPELINE = """
+shardspec: 1
+axes: {batch: 64, length: 128, embed: 256, mlp: 1024, layers: 8}
+hardware: tpu v5p 2x2x2
+mesh: {stage: 2, data: 2, tensor: 2}
+rules: [batch -> data, layers -> stage, mlp -> tensor, "embed, length -> none"]
+params: {"**/up": embed mlp, "**/down": mlp embed}
+scan: {layers/**: layers@0}
+arrays: {layers/up: "f32[8, 256, 1024]", layers/down: "f32[8, 1024, 256]"}
+activations: {residual: batch length embed}
+step: {program: ['residual, "layers/up" -> hidden', 'hidden, "layers/down" -> residual']}
+"""
+
+
+def test_schedules_and_stages_are_searched() -> None:
+    spec, faults = pipeline.load_text(PIPELINE)
+    assert spec is not None
+    assert not faults
+    found = shardspec.loads(PIPELINE).search(over="schedule,stages,microbatches=4|8")
+    rows = found.found.rows
+    assert {row.candidate.mesh.sizes["tensor"] for row in rows} == {2}
+    assert {row.candidate.mesh.sizes["stage"] for row in rows} == {1, 2, 4}
+    schedules = {str(row.candidate.spec.step.pipeline) for row in rows if row.candidate.spec.step}
+    assert schedules == {"None", "1f1b", "interleaved(2)", "zero-bubble"}
+    deep = [row for row in rows if row.candidate.mesh.sizes["stage"] == 4]
+    waits = {str(row.candidate.variant): row.time.waits_seconds for row in deep}
+    assert waits["microbatches=8 schedule=zero-bubble"] < waits["microbatches=8 schedule=1f1b"]
+    assert waits["microbatches=8 schedule=1f1b"] < waits["microbatches=4 schedule=1f1b"]
+    refused = variants(SPEC, {"schedule": ()})
+    assert isinstance(refused, Refusal)

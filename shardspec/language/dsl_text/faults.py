@@ -19,7 +19,7 @@ _OPTIONAL = r"(?:optional\s+(?!because\b)(?=[^\s:=]))?"
 _PATTERN = _OPTIONAL + r'(?:re:?"(?:[^"\\]|\\.)*"|"(?:[^"\\]|\\.)*"|(?:\\.|[^\s:="\\])+)'
 #: A key of `step:` with its value.
 STEP_SETTING = (
-    r"(?:extends|mode|tokens|microbatches|remat|dtype|attention|gradients|experts|pipeline)"
+    r"(?:extends|mode|tokens|microbatches|remat|dtype|attention|gradients|experts|pipeline|gather|reduce)"
     r"\s+[\w.\"(]"
 )
 _MEMORY = r"(?:\s+memory\s+\w+)?"

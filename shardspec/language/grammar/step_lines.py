@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from shardspec.ir.program import Experts
+from shardspec.ir.program import SCHEDULES, Experts, Schedule
 from shardspec.language.grammar.expressions import reader
 from shardspec.language.grammar.plain_forms import LONGEST
 from shardspec.language.grammar.quoting import unquoted
@@ -31,6 +31,8 @@ _EXPERTS = re.compile(
     r"\s*top\s+(?P<choices>[0-9]{1,6})"
     r"(?:\s+(?P<how>dropless)|\s+capacity\s+(?P<share>[0-9]{1,6}(?:\.[0-9]{1,6})?))?\s*"
 )
+
+_SCHEDULE = re.compile(r"\s*(?P<kind>[a-z0-9-]{1,20})(?:\((?P<chunks>[0-9]{1,3})\))?\s*")
 
 _NAME = r"(?!(?:as|flops|none|per|x[0-9]*)\b)[A-Za-z][A-Za-z0-9_]*"
 _TERM = rf"(?:{_NAME}|\"[^\"\\\s]+\")(?:\[{_NAME}(?: {_NAME})*\])?"
@@ -223,6 +225,23 @@ def parse_experts(text: str) -> Experts | SyntaxFault:
         help += " or `top 2 dropless`: tokens are sorted by expert"
         return SyntaxFault(message, 0, len(text), help)
     return Experts(int(found["choices"]), float(found["share"] or 1), bool(found["how"]))
+
+
+def parse_schedule(text: str) -> Schedule | SyntaxFault:
+    """Return how the stages of a pipeline take turns.
+
+    >>> parse_schedule("1f1b"), parse_schedule("interleaved(2)")
+    (Schedule(kind='1f1b', chunks=1), Schedule(kind='interleaved', chunks=2))
+    """
+    found = _SCHEDULE.fullmatch(text)
+    chunks = int(found["chunks"] or 1) if found is not None else 0
+    kind = next((each for each in SCHEDULES if found is not None and each == found["kind"]), None)
+    if kind is None or (chunks > 1) != (kind == "interleaved"):
+        message = f"`{text.strip()[:40]}` is no schedule of a pipeline"
+        help = "as in `1f1b`, `zero-bubble` and `gpipe`; `interleaved(2)` cuts the layers of a"
+        help += " stage into 2 parts that take turns"
+        return SyntaxFault(message, 0, len(text), help)
+    return Schedule(kind, chunks)
 
 
 def parse_count(text: str) -> int | SyntaxFault:

@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardspec.diagnostics import Diagnostic, codes
+from shardspec.ir.plan import uneven_axes
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.sizes import AxisCase, finding, uneven
 
@@ -35,7 +36,8 @@ from shardspec.lints.evidence.sizes import AxisCase, finding, uneven
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield one finding for each axis, size and rule that do not go together."""
     for found in uneven(context):
-        if not found.cuts_unit:
+        is_of_stages = found.case.axis in uneven_axes(context.spec)
+        if not found.cuts_unit and not is_of_stages:
             yield finding(context, codes.INDIVISIBLE, found, _message(found.case))
 
 

@@ -43,7 +43,7 @@ from itertools import islice
 
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.coverage import is_large_work
-from shardspec.analysis.step_time import op_seconds, step_time, step_work
+from shardspec.analysis.step_time import Send, op_seconds, step_time, step_work
 from shardspec.diagnostics import Diagnostic, codes, labels_at, quote
 from shardspec.diagnostics.words import counted, grouped, listed, percent
 from shardspec.ir.step import CollectiveKind, Place, Step, StepOp
@@ -236,9 +236,11 @@ def _pays(
     moves = 2 if any(op.phase == "backward" for op in step.ops) else 1
     sends = dict(now.sends)
     for kind, size, count in sent:
-        key = kind, tuple(repeated), size
+        key = Send(kind, tuple(repeated), size)
         sends[key] = sends.get(key, 0) + count * moves
-    then = now._replace(compute_seconds=now.compute_seconds - saved, sends=sends)
+    then = now._replace(
+        compute_seconds={**now.compute_seconds, "": now.compute_seconds[""] - saved}, sends=sends
+    )
     times = [step_time(cost.plan, step, work=each) for each in (now, then)]
     before, after = (None if time is None else time.step_seconds for time in times)
     return before is not None and after is not None and after < before

@@ -191,7 +191,7 @@ _files = st.fixed_dictionaries(
             remat=st.sampled_from(("full", ["full"], ["query", "key"])),
             dtype=st.just("bf16"),
             attention=st.sampled_from(("flash", "einsum")),
-            pipeline=st.just("gpipe"),
+            pipeline=st.sampled_from(("gpipe", "1f1b", "interleaved(2)")),
             experts=st.sampled_from(("top 2", "top 2 capacity 1.25")),
             program=st.lists(step_lines, max_size=3),
         ),
