@@ -23,7 +23,7 @@ def answering(made: Answer | Compiled) -> type:
 
     class Fake:
         def __init__(self, target: Any, how: compiling.Compiling, order: str = "t5x") -> None:
-            compiling.need_compiler(target)
+            compiling.compiler_of(compiling._hardware(target))
             self.target, self.how, self.module = target, how, b""
 
         def __enter__(self) -> Self:
