@@ -8,7 +8,7 @@ every second of both once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from shardspec.analysis.cost import Cost
@@ -296,10 +296,3 @@ def rules_of(op: StepOp, plan: ShardingPlan) -> tuple[Asker, ...]:
     if known:
         return tuple(dict.fromkeys(map(asker, known)))
     return () if op.mesh_axes else (UNSPLIT,)
-
-
-def scaled_to(rows: Iterable[Spent], share: float) -> tuple[Spent, ...]:
-    """Return rows that take `share` times as long."""
-    return tuple(
-        replace(each, seconds=each.seconds * share, shown=each.shown * share) for each in rows
-    )

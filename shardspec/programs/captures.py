@@ -29,7 +29,7 @@ from shardspec.programs.wire import WireError, fields, message, number, text
 
 #: Bounds of what is read: bytes of a file, unpacked, and operations and hosts of a run.
 MOST_BYTES = 1 << 30
-MOST_EVENTS = 2_000_000
+MOST_EVENTS = 1_000_000
 _MOST_HOSTS = 4096
 _MOST_NAME = 400
 _PLANE = ".xplane.pb"
@@ -38,7 +38,8 @@ _TRACES = (".trace.json.gz", "perfetto_trace.json.gz", ".trace.json")
 _DEVICE = re.compile(r"/device:(TPU|GPU):(\d{1,9})(?: |$)")
 _MODULES, _OPS, _ASYNC = "XLA Modules", "XLA Ops", "Async XLA Ops"
 _PROGRAM = "Hlo Proto"
-_PS = {"us": 1e6, "ns": 1e3}
+#: Picoseconds of a microsecond.
+_US = 1e6
 
 
 class CaptureError(ValueError):
@@ -423,7 +424,7 @@ def _rows_of_trace(data: str) -> Iterator[_Row]:
         elif kind == "X":
             start, took = event.get("ts"), event.get("dur", 0)
             if isinstance(start, int | float) and isinstance(took, int | float):
-                begin, end = round(start * _PS["us"]), round((start + took) * _PS["us"])
+                begin, end = round(start * _US), round((start + took) * _US)
                 name, line = str(event.get("name")), lines.get((pid, tid), tid)
                 yield _Row(planes.get(pid, pid), line, name, begin, end, stats)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -117,10 +117,28 @@ def steps_of(
         for run in _complete(list(_runs(capture, module)), notes)
     ]
     beside = by_key((each.device, each) for each in capture.events if each.module != module)
+    ops, idle = _added_up(runs, beside, rank)
+    return Steps(
+        module,
+        tuple(dict.fromkeys(run.device for run in runs)),
+        min(Counter(run.device for run in runs).values()),
+        tuple((run.end - run.start) * _S for run in runs),
+        _period(runs),
+        ops,
+        idle,
+        _shortest(runs),
+        tuple(notes),
+    )
+
+
+def _added_up(
+    runs: Sequence[_Run], beside: Mapping[str, Sequence[Event]], rank: Callable[[str], Rank]
+) -> tuple[dict[str, Took], float]:
+    """Return what operations take in the mean of some runs, and how long nothing runs."""
     ops: dict[str, list[float]] = {}
     idle = 0.0
     for run in runs:
-        others = _within(beside.get(run.device, []), run)
+        others = _within(beside.get(run.device, ()), run)
         busy, shown, empty = _swept([*run.events, *others], rank)
         idle += empty
         for op, took in busy.items():
@@ -129,19 +147,8 @@ def steps_of(
             held[1] += shown.get(op, 0.0) * _S
         for each in run.whole():
             ops.setdefault(each.op, [0.0, 0.0, 0.0])[2] += 1
-    times = tuple((run.end - run.start) * _S for run in runs)
-    names = tuple(dict.fromkeys(run.device for run in runs))
-    return Steps(
-        module,
-        names,
-        min(Counter(run.device for run in runs).values()),
-        times,
-        _period(runs),
-        {op: Took(*(value / len(runs) for value in held)) for op, held in ops.items()},
-        idle * _S / len(runs),
-        _shortest(runs),
-        tuple(notes),
-    )
+    mean = {op: Took(*(value / len(runs) for value in held)) for op, held in ops.items()}
+    return mean, idle * _S / len(runs)
 
 
 def _runs(capture: Capture, module: str) -> Iterator[_Run]:

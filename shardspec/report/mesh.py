@@ -297,11 +297,12 @@ _STYLE = "font: 10px sans-serif; text-anchor: middle; dominant-baseline: central
 def mesh_svg(target: Target, placement: Placement) -> str:
     """Return an SVG document; planes along z stand side by side, x runs down, y to the right."""
     rows, columns, planes = _picture_shape(placement)
-    width = _GAP + planes * (columns * _CELL + _GAP)
+    width = max(_GAP + planes * (columns * _CELL + _GAP), 420)
     height = _TOP + rows * _CELL + _GAP
     title = escape(f"{target_title(target)}   mesh {placement.mesh}", quote=False)
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{max(width, 420)}" height="{height}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
+        f' viewBox="0 0 {width} {height}">',
         f"<title>{title}</title>",
         f'<text x="{_GAP}" y="16" style="font: 12px sans-serif">{title}</text>',
         f'<text x="{_GAP}" y="34" style="font: 10px sans-serif">{_legend(placement)}</text>',
