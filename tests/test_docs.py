@@ -29,6 +29,7 @@ NOT_ONE_TEXT = {
     "unknown-phase": "takes a flag",
     "unknown-target": "takes a flag",
     "unknown-activation": "takes a call in Python",
+    "unplaced-activation": "takes a call in Python",
     "nothing-checked": "only `check` says so",
     "ambiguous-state": "takes the state of an optimizer",
     "unrelated-state": "takes the state of an optimizer",

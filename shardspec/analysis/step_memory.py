@@ -276,11 +276,16 @@ def _held(target: Target, step: Step, stages: Stages | None = None, stage: int =
         fits_probability=None,
         **made,
     )
+    return _with_interval(found, step, target)
+
+
+def _with_interval(held: StepMemory, step: Step, target: Target) -> StepMemory:
+    """Return what a step holds, with how well such a figure is known."""
     if target.hardware is None or step.source == "compiler":
-        return found
+        return held
     if step.source == "spec":
-        return _likely_stated(found, step, target.hardware.chip.platform)
-    return _likely(found, mode_of(step), target)
+        return _likely_stated(held, step, target.hardware.chip.platform)
+    return _likely(held, mode_of(step), target)
 
 
 def _likely(held: StepMemory, mode: Mode, target: Target) -> StepMemory:

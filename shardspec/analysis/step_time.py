@@ -90,8 +90,8 @@ FITTED = Constants(
 #: Source: `kernel` and `passes` on 18 public JAX steps of models of 1B and more (MaxText, Paxml,
 #: T5X, axlearn; mean error 7.2 % in place of 9.1 %); 9 passes are estimated from what Korthikanti
 #: et al. (arXiv 2205.05198, table 4) measure of norms and dropout on A100. What a product waits for
-#: is hidden by nothing and takes 1.25 times what NVLink alone would: the rows of nanotron's Llama 1B
-#: on 8 H100 over 2, 4 and 8 ways of tensor parallelism then have one error
+#: is hidden by nothing and takes 1.25 times what NVLink alone would: the rows of nanotron's Llama
+#: 1B on 8 H100 over 2, 4 and 8 ways of tensor parallelism then have one error
 #: (`benchmarks/layouts.py`).
 ON_GPU = replace(FITTED, kernel=1.8, passes=9.0, carrying=(("activations", 1.25),))
 

@@ -93,10 +93,7 @@ def command(
         parsed = [_limit(text, has_step=True) for text in limits]
         raise SystemExit(_print_runs((old, new), parsed, step_name, request))
     parsed = [_limit(text, has_step=step_name is not None) for text in limits]
-    if between:
-        before, after = _two_sides(_only_spec(old, new, request), between, request)
-    else:
-        before, after = _old_and_new(old, new, request)
+    before, after = _sides(old, new, between, request)
     plans = (before.plans, after.plans)
     if request.only is not None:
         before, after = _only(request.only, before, after)
@@ -139,6 +136,14 @@ class Side:
     reasons: Reasons | None = field(default=None, repr=False)
     plans: tuple[ShardingPlan, ...] = field(default=(), repr=False)
     errors: tuple[Diagnostic, ...] = ()
+
+
+def _sides(
+    old: str | None, new: str | None, between: tuple[str, str] | None, request: Request
+) -> tuple[Side, Side]:
+    if between:
+        return _two_sides(_only_spec(old, new, request), between, request)
+    return _old_and_new(old, new, request)
 
 
 def _cost_diffs(

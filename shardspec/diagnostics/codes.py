@@ -186,7 +186,7 @@ UNUSED_LET = warning("SHD234", "nothing uses a number that `let` names")
 UNNAMED_SMALL = pedantic("SHD235", "nothing names the dimensions of small arrays")
 
 UNPLACED_ACTIVATION = error(
-    "SHD236", "the place of an activation in code has no value, or several of different ranks"
+    "SHD236", "a place in code has no value to constrain, or several of different ranks"
 )
 STEP_LINE = fault(
     "SHD240",

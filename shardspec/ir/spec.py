@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from shardspec.diagnostics import Severity, SourceFile, Span
 from shardspec.diagnostics.levels import NOTHING_ASKED, Levels, LevelTable
 from shardspec.diagnostics.words import counted
+from shardspec.ir.code_place import CodePlace
 
 if TYPE_CHECKING:
     import jax
@@ -934,34 +935,6 @@ class DeriveRule:
             return (self.factors.rank,) if self.factors.rank else ()
         names = (dim for answer in self.answers for dim in answer if isinstance(dim, str))
         return tuple(name for name in names if name not in self.parent_names)
-
-
-#: Which values of a place a constraint is put on.
-CodeValue = Literal["result", "argument", "line"]
-
-
-@dataclass(frozen=True, slots=True)
-class CodePlace:
-    """A place in code that is not the user's, whose values are constrained.
-
-    Attributes:
-      text: as written.
-      scope: of named scopes and module paths; None where a function is meant.
-      file, function: how the path of a file and the qualified name of a function end.
-      value: what it is of the place.
-      index: the number of a result; None for all of as many dimensions as there are names.
-      name: of an argument.
-      line: the number of a line in the file.
-    """
-
-    text: str
-    scope: Pattern | None = None
-    file: str = ""
-    function: str = ""
-    value: CodeValue = "result"
-    index: int | None = None
-    name: str = ""
-    line: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,8 @@ from jax.interpreters import ad, batching, mlir
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.words import counted, did_you_mean, listed
-from shardspec.ir.spec import Activation, CodePlace, Shape
+from shardspec.ir.code_place import CodePlace
+from shardspec.ir.spec import Activation, Pattern, Shape
 from shardspec.programs.op_names import is_library
 from shardspec.resolve.match import path_matcher
 
@@ -154,10 +155,10 @@ class _Placing:
         self._watched = [
             (at, place)
             for at, place in places
-            if place.value == "argument" or (place.scope is None and place.value == "result")
+            if place.value == "argument" or (not place.scope and place.value == "result")
         ]
         self._regions = [pair for pair in places if pair not in self._watched]
-        self._functions = tuple(pair for pair in self._watched if pair[1].scope is None)
+        self._functions = tuple(pair for pair in self._watched if not pair[1].scope)
         self._files = tuple((at, replace(place, function="")) for at, place in self._functions)
         self._alive: list[Any] = []  # JAX leaves out equations whose results nobody has
         self._inside: dict[FrameType, set[Hashable]] = {}
@@ -196,7 +197,7 @@ class _Placing:
             code = frame.f_code
             if place.value != "argument" or place.name not in _arguments(code):
                 continue
-            if place.scope is None:
+            if not place.scope:
                 if _is_at(place, code.co_filename, code.co_qualname):
                     yield at, place
             elif not is_library(code.co_filename):
@@ -327,7 +328,7 @@ class _Placing:
             if at in where.within:
                 continue
             scope: Hashable = None
-            if place.scope is not None:
+            if place.scope:
                 path = (*where.path, *_scopes(eqn))
                 scope = _scope_of(place, path)
                 self._found[at].others.add("/".join(path))
@@ -422,7 +423,7 @@ def _wrong(activation: Activation, found: _Found) -> Diagnostic | None:
         if place is not None and place.index is not None and found.results:
             most = counted(max(found.results), "result")
             message = f"activation `{activation.name}` is for {where}, which has {most}"
-        named = "" if place is None else place.function or str(place.scope)
+        named = "" if place is None else place.function or place.scope
         help = did_you_mean(named, sorted(found.others - {""})) or _TRACED
     elif len(ranks) > 1:
         message = f"{where} has values of different ranks: {shapes}"
@@ -463,9 +464,9 @@ def _names(stack: Any) -> Path:
 @functools.lru_cache(maxsize=65536)
 def _scope_of(place: CodePlace, path: Path) -> Path | None:
     """Return the outermost scope of a path that a place is for."""
-    if place.scope is None:
+    if not place.scope:
         return None
-    matcher = path_matcher((place.scope,))
+    matcher = path_matcher((Pattern(place.pattern, "regex" if place.is_regex else "glob"),))
     for end in range(1, len(path) + 1):
         if matcher.first_match("/".join(path[:end])) is not None:
             return path[:end]
@@ -483,7 +484,7 @@ def _is_on(place: CodePlace, eqn: Any) -> bool:
     """Say whether the line of a place asked for an equation."""
     traceback = eqn.source_info.traceback
     for frame in () if traceback is None else traceback.frames:
-        if place.scope is not None:
+        if place.scope:
             if not is_library(frame.file_name):
                 return bool(frame.line_num == place.line)
         elif frame.line_num == place.line and _is_at(place, frame.file_name, frame.function_name):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from shardspec.ir.spec import CodePlace, Pattern
+from shardspec.ir.code_place import REGEX, CodePlace
 from shardspec.language.grammar.syntax import SyntaxFault
 
 _VALUE = re.compile(
@@ -17,7 +17,6 @@ _VALUE = re.compile(
     r"|line\s+(?P<line>\d{1,7}))\Z"
 )
 _FUNCTION = re.compile(r"(?P<file>[^\s:*?\[\]{}]+\.py)(?::(?P<function>[\w.<>]+))?\Z")
-_REGEX = "re:"
 _FORMS = "`model.py:Block.__call__`, or a named scope such as `**/mlp`"
 _LONGEST = 1000
 
@@ -27,7 +26,7 @@ def parse_code_place(text: str) -> CodePlace | SyntaxFault:
 
     >>> parse_code_place("model.py:Block.__call__ result[1]").index
     1
-    >>> parse_code_place("**/mlp line 23").scope.text
+    >>> parse_code_place("**/mlp line 23").scope
     '**/mlp'
     """
     stated = text.strip()
@@ -43,13 +42,11 @@ def parse_code_place(text: str) -> CodePlace | SyntaxFault:
         if function["function"] is None and value.get("value") != "line":
             help = f"name a function, `{where}:Block.__call__`, or a line, `{where} line 23`"
             return SyntaxFault("a file alone is no place of a value", 0, len(where), help)
-        return CodePlace(stated, None, function["file"], function["function"] or "", **value)
-    if not where.startswith(_REGEX) and re.search(r"\s", where):
+        return CodePlace(stated, "", function["file"], function["function"] or "", **value)
+    if not where.startswith(REGEX) and re.search(r"\s", where):
         help = f"write {_FORMS}, and behind it `result`, `result[1]`, `argument x` or `line 23`"
         return SyntaxFault(f"`{stated}` is no place in code", 0, len(text), help)
-    if where.startswith(_REGEX):
-        return CodePlace(stated, Pattern(where.removeprefix(_REGEX), "regex"), **value)
-    return CodePlace(stated, Pattern(where), **value)
+    return CodePlace(stated, where, **value)
 
 
 def _value_of(found: re.Match[str] | None) -> dict[str, Any]:

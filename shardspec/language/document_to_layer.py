@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from shardspec.diagnostics import Code, Diagnostic, Excerpt, Span, codes, point, quote
 from shardspec.diagnostics.words import did_you_mean
 from shardspec.ir import spec as ir
+from shardspec.ir.code_place import CodePlace
 from shardspec.ir.spec import AxisRule, Override, PathRule, Pattern, ScanRule
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.expressions import parse_bound, parse_bytes, parse_size
@@ -204,7 +205,7 @@ class _Sections(Walk):
 
     def _code_place(
         self, route: Route, entry: doc.ActivationEntry
-    ) -> tuple[ir.CodePlace | None, bool]:
+    ) -> tuple[CodePlace | None, bool]:
         """Return where in code an activation is constrained, and whether it can be read."""
         from shardspec.language.code_places import parse_code_place
 
@@ -212,11 +213,11 @@ class _Sections(Walk):
             return None, True
         excerpt = self.excerpt((*route, "at"), entry.at)
         place = self.parse(parse_code_place, excerpt)
-        if place is None or place.scope is None:
+        if place is None or not place.scope:
             return place, place is not None
-        at = excerpt.text.index(place.scope.text)
-        stated = excerpt.part(at, at + len(place.scope.text))
-        is_read = self.pattern(stated, is_regex=place.scope.dialect == "regex") is not None
+        at = excerpt.text.index(place.pattern)
+        stated = excerpt.part(at, at + len(place.pattern))
+        is_read = self.pattern(stated, is_regex=place.is_regex) is not None
         return place, is_read
 
     def _answer(

@@ -11,8 +11,8 @@ from lsprotocol import types
 from pygls import uris
 from pygls.exceptions import JsonRpcException
 
-from shardspec.lsp.kinds import LEGEND
-from shardspec.lsp.server import RefusedError, SpecServer, watch_files
+from shardspec.lsp.kinds import LEGEND, RefusedError
+from shardspec.lsp.server import SpecServer, watch_files
 
 if TYPE_CHECKING:
     from shardspec.lsp.family import Family
@@ -33,11 +33,18 @@ def made() -> SpecServer:
     return server
 
 
+def _answers() -> object:
+    """Load what answers questions."""
+    from shardspec.lsp import answers
+
+    return answers
+
+
 def _follow_texts(server: SpecServer) -> None:
     @server.feature(types.INITIALIZED)
     async def initialized(params: types.InitializedParams) -> None:
         watch_files(server)
-        await server.warm_up()
+        await server.warm_up(_answers)
 
     @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
     def opened(params: types.DidOpenTextDocumentParams) -> None:

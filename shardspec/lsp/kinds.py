@@ -1,4 +1,4 @@
-"""What a name may be of, and the colour that an editor is told for it."""
+"""What a name may be of, with the colour that an editor is told for it, and what refuses one."""
 
 from __future__ import annotations
 
@@ -52,3 +52,7 @@ LEGEND = types.SemanticTokensLegend(
     token_types=[each.value for each in TYPES_IN_ORDER],
     token_modifiers=[types.SemanticTokenModifiers.Definition.value],
 )
+
+
+class RefusedError(Exception):
+    """Why what was asked for is not done, for the person who asked."""

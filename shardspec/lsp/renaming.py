@@ -22,12 +22,11 @@ from shardspec.language.grammar import expressions
 from shardspec.language.grammar.syntax import NamesExpr
 from shardspec.lsp.family import Family
 from shardspec.lsp.findings import UnparseableError, workspace_edit
-from shardspec.lsp.kinds import Kind
+from shardspec.lsp.kinds import Kind, RefusedError
 from shardspec.lsp.names import Use
 from shardspec.lsp.navigation import use_at
 from shardspec.lsp.project import in_words
 from shardspec.lsp.python_calls import Called
-from shardspec.lsp.server import RefusedError
 from shardspec.lsp.snapshot import Snapshot
 
 #: What a rename is about; the names of others are files, or say what they are.

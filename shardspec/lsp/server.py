@@ -48,10 +48,6 @@ _LANGUAGE = "shardspec"
 _SMALL = "mesh: {x: 2}\nrules: [a -> x]\nparams: {k: a}\narrays: {k: 'f32[a=8]'}\n"
 
 
-class RefusedError(Exception):
-    """Why what was asked for is not done, for the person who asked."""
-
-
 @dataclass(slots=True)
 class OpenText:
     """A text that is open in the editor.
@@ -359,13 +355,13 @@ class SpecServer(LanguageServer):
         last = max((self._changes.get(path, 0) for path in snapshot.reads), default=0)
         return snapshot.stamp >= max(last, self._files_stamp)
 
-    async def warm_up(self) -> None:
+    async def warm_up(self, load_answers: Callable[[], object]) -> None:
         """Load what the first look at a text needs, while the editor is still starting."""
 
         def load() -> None:
-            from shardspec.lsp import answers  # noqa: F401
             from shardspec.lsp.snapshot import Snapshot
 
+            load_answers()
             name = os.path.abspath("spec.yaml")
             Snapshot("", 0, name, {real_path(name): _SMALL})
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import shardspec
 from shardspec.diagnostics import ShardspecError
-from shardspec.ir.spec import CodePlace
+from shardspec.ir.code_place import CodePlace
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.language.code_places import parse_code_place
 from shardspec.language.grammar.syntax import SyntaxFault
@@ -261,7 +261,7 @@ def test_a_text_is_a_place_or_a_fault(text: str) -> None:
     if isinstance(found, SyntaxFault):
         assert 0 <= found.start <= found.end <= len(text)
     else:
-        assert (found.scope is None) == bool(found.file)
+        assert bool(found.scope) != bool(found.file)
         assert parse_code_place(found.text) == found
 
 
@@ -272,7 +272,7 @@ def test_a_text_is_a_place_or_a_fault(text: str) -> None:
 def test_which_value_is_read_behind_the_place(place: str, value: str) -> None:
     found = parse_code_place(place + value)
     assert isinstance(found, CodePlace)
-    where = f"{found.file}:{found.function}" if found.file else str(found.scope)
+    where = f"{found.file}:{found.function}" if found.file else found.scope
     shown = {
         "result": " result" if found.index is None else f" result[{found.index}]",
         "argument": f" argument {found.name}",
