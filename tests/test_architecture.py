@@ -47,6 +47,7 @@ FOR_ONE_SIBLING = {
     "programs.peak_narrow": "what XLA changes before it fuses",
     "programs.peak_units": "orders of kernels, apart from what is alive in them",
     "programs.schedule": "the order of instructions, and what of it waits",
+    "lsp.answers": "what answers questions, loaded behind the messages",
     "jax_backend.code_places": "values of other code, apart from what a resolver is asked for",
     "language.code_places": "a small language, apart from the sections",
     "programs.wire": "bytes of any message, apart from what a capture means by them",
