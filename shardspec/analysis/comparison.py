@@ -7,14 +7,14 @@ every second of both once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.step_time import (
-    FITTED,
     StepTime,
+    constants_of,
     links_of,
     made_bytes,
     op_seconds,
@@ -220,7 +220,26 @@ def timed_of(cost: Cost) -> tuple[tuple[int, Spent], ...]:
     links = links_of(cost.plan)
     if links is None:
         return ()
-    return (*_sends(cost, step, time), *_ops(cost, step, time))
+    return tuple(_as_predicted([*_sends(cost, step, time), *_ops(cost, step, time)], time))
+
+
+def _as_predicted(rows: Sequence[tuple[int, Spent]], time: StepTime) -> Iterator[tuple[int, Spent]]:
+    """Yield rows that add up to a prediction.
+
+    What is said of an operation is the mean of a pipeline's stages, and what libraries add on top
+    of links is known of all of a mesh axis: a prediction is of the busiest stage, with all of it.
+    """
+
+    def key(row: Spent) -> str:
+        return "+".join(sorted(row.mesh_axes)) if row.kind == "collective" else ""
+
+    whole = {"": time.compute_seconds, **{each.mesh_axis: each.seconds for each in time.axes}}
+    sums: dict[str, float] = {}
+    for _, row in rows:
+        sums[key(row)] = sums.get(key(row), 0.0) + row.seconds
+    for at, row in rows:
+        share = whole.get(key(row), 0.0) / (sums[key(row)] or 1.0)
+        yield at, replace(row, seconds=row.seconds * share, shown=row.shown * share)
 
 
 def _sends(cost: Cost, step: Step, time: StepTime) -> Iterator[tuple[int, Spent]]:
@@ -258,8 +277,9 @@ def _ops(cost: Cost, step: Step, time: StepTime) -> Iterator[tuple[int, Spent]]:
     assert hardware is not None, "a step with a time has a machine"
     chip = hardware.chip
     stream = per_device(chip.hbm_bytes_per_s, chip)
+    passes = constants_of(chip).passes
     for op in step.ops:
-        made = FITTED.passes * made_bytes(op) / stream
+        made = passes * made_bytes(op) / stream
         took = (max(op_seconds(op, chip)) * op.count + made) * time.scale
         rules = rules_of(op, cost.plan)
         kind: SpentKind = "matmul" if op.kind in PRODUCTS else "other"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from shardspec.lints.context import Context
 
 _FOLDER = Path(__file__).parent
-_CHANGE = re.compile(r"(^Bad:\n.*^Good:\n)( {4}[-+ ].*)\Z", re.DOTALL | re.MULTILINE)
+_CHANGE = re.compile(r" {4}[-+ ]")
 _EXAMPLE = re.compile(r"^## (Bad|Good)\n\n```\w+\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
 
 
@@ -96,7 +96,9 @@ def page(code: Code) -> str:
         text = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
     else:  # where only compiled files are installed
         text = inspect.cleandoc(_module(code).__doc__ or "")
-    return _CHANGE.sub(lambda found: f"{found[1]}{_changed(found[1], found[2])}", text)
+    bad, heading, change = text.rpartition("\nGood:\n")
+    is_change = heading and _CHANGE.match(change)
+    return f"{bad}{heading}{_changed(bad + heading, change)}" if is_change else text
 
 
 def _changed(bad: str, change: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import string
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -384,7 +385,7 @@ class Joined:
 
 def _kind_of_name(op: str) -> SpentKind:
     """Return what an operation is by its name alone."""
-    stem = re.sub(r"[._]?\d+$", "", op).replace("_", "-")
+    stem = op.rstrip(string.digits).removesuffix(".").removesuffix("_").replace("_", "-")
     if stem.startswith((*IN_HLO, *_AS_IN_JAX)):
         return "collective"
     return "matmul" if _PRODUCT_NAMES.search(op) else "other"
