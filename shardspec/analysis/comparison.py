@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.step_time import (
+    Links,
     StepTime,
     constants_of,
     links_of,
@@ -215,23 +216,26 @@ def predicted_of(cost: Cost) -> tuple[Spent, ...]:
 def timed_of(cost: Cost) -> tuple[tuple[int, Spent], ...]:
     """Return what each operation takes, behind the tick at which it starts; see `predicted_of`."""
     step, time, hardware = cost.step, cost.time, cost.target.hardware
-    if step is None or time is None or hardware is None:
-        return ()
     links = links_of(cost.plan)
-    if links is None:
+    if step is None or time is None or hardware is None or links is None:
         return ()
-    return tuple(_as_predicted([*_sends(cost, step, time), *_ops(cost, step, time)], time))
+    rows = [*_sends(links, step, time), *_ops(cost, step, time)]
+    found = [*_as_predicted(rows, time)]
+    if waits := time.waits_seconds:
+        idle = Spent("idle", "stages wait", Place(), "forward", (), "", (), waits, waits, 1)
+        found.append((step.end + 2, idle))
+    return tuple(found)
 
 
 def _as_predicted(rows: Sequence[tuple[int, Spent]], time: StepTime) -> Iterator[tuple[int, Spent]]:
-    """Yield rows that add up to a prediction.
+    """Yield rows in the same proportions that add up to a prediction.
 
-    What is said of an operation is the mean of a pipeline's stages, and what libraries add on top
-    of links is known of all of a mesh axis: a prediction is of the busiest stage, with all of it.
+    Two things are predicted for all rows together: a pipeline's busiest stage, where a row is the
+    mean of the stages, and what libraries lose on the links of a mesh axis.
     """
 
     def key(row: Spent) -> str:
-        return "+".join(sorted(row.mesh_axes)) if row.kind == "collective" else ""
+        return _axis(row.mesh_axes) if row.kind == "collective" else ""
 
     whole = {"": time.compute_seconds, **{each.mesh_axis: each.seconds for each in time.axes}}
     sums: dict[str, float] = {}
@@ -242,14 +246,16 @@ def _as_predicted(rows: Sequence[tuple[int, Spent]], time: StepTime) -> Iterator
         yield at, replace(row, seconds=row.seconds * share, shown=row.shown * share)
 
 
-def _sends(cost: Cost, step: Step, time: StepTime) -> Iterator[tuple[int, Spent]]:
+def _axis(axes: Iterable[str]) -> str:
+    """Return the name that mesh axes have in a predicted time."""
+    return "+".join(sorted(axes))
+
+
+def _sends(links: Links, step: Step, time: StepTime) -> Iterator[tuple[int, Spent]]:
     """Yield what collectives take; each exposes of it the share that its mesh axes do."""
-    links = links_of(cost.plan)
     exposed = {each.mesh_axis: each.exposed_seconds / (each.seconds or 1.0) for each in time.axes}
     for each in step.collectives:
-        run = (
-            None if links is None else links.seconds(each.kind, each.mesh_axes, each.payload_bytes)
-        )
+        run = links.seconds(each.kind, each.mesh_axes, each.payload_bytes)
         took = (run or 0.0) * each.count * time.scale
         yield (
             each.at,
@@ -262,7 +268,7 @@ def _sends(cost: Cost, step: Step, time: StepTime) -> Iterator[tuple[int, Spent]
                 array_of(each),
                 askers(each),
                 took,
-                took * exposed.get("+".join(each.axes), 0.0),
+                took * exposed.get(_axis(each.axes), 0.0),
                 each.count,
             ),
         )

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeVar
 
 import jax
+import numpy as np
 from jax._src import source_info_util
 from jax._src.interpreters import partial_eval
 from jax.extend.core import Literal, Primitive, jaxprs_in_params
@@ -107,11 +108,7 @@ _ARRAY = object()
 
 
 def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) or hasattr(leaf, "__jax_array__") or _is_numpy(leaf)
-
-
-def _is_numpy(leaf: Any) -> bool:
-    return type(leaf).__module__ == "numpy" and hasattr(leaf, "dtype")
+    return isinstance(leaf, jax.Array | np.ndarray | np.generic) or hasattr(leaf, "__jax_array__")
 
 
 @dataclass(slots=True)
@@ -275,8 +272,8 @@ class _Placing:
         else:
             own = self._inside_of(eqn, where)
             params = {key: self._changed(each, own) for key, each in params.items()}
-        if "fwd_jaxpr_thunk" in params:
-            params["fwd_jaxpr_thunk"] = _Forward(params["fwd_jaxpr_thunk"], self, own)
+            if "fwd_jaxpr_thunk" in params:
+                params["fwd_jaxpr_thunk"] = _Forward(params["fwd_jaxpr_thunk"], self, own)
         found: Any = eqn.primitive.get_bind_params(params)
         functions, bound = found if isinstance(found, tuple) else ((), found)
         stack = source_info_util.current_name_stack() + eqn.source_info.name_stack
@@ -352,27 +349,23 @@ class _Placing:
         for var in jaxpr.outvars:
             if not isinstance(var, Literal):
                 left.setdefault(var, set()).update(made.get(var, set()))
+        results: dict[_Region, list[Any]] = {}
+        for var in made:
+            for region in left.get(var, ()) if var.aval.shape else ():
+                results.setdefault(region, []).append(var)
         found: dict[Any, list[int]] = {}
-        for var, regions in left.items():
-            for region in sorted(regions, key=lambda each: each.at):
-                if var.aval.shape and self._is_asked(region, made, left, var):
-                    found.setdefault(var, []).append(region.at)
+        for region in sorted(results, key=lambda each: each.at):
+            for var in self._asked(region.at, results[region]):
+                found.setdefault(var, []).append(region.at)
         return found
 
-    def _is_asked(
-        self,
-        region: _Region,
-        made: Mapping[Any, set[_Region]],
-        left: Mapping[Any, set[_Region]],
-        var: Any,
-    ) -> bool:
-        """Say whether a value is the result of a scope that is asked for, counted in order."""
-        place = self._activations[region.at].at
+    def _asked(self, at: int, values: list[Any]) -> list[Any]:
+        """Return the values of one scope or line that an activation is for, which are in order."""
+        place = self._activations[at].at
         if place is None or place.value != "result":
-            return True
-        own = [each for each in made if region in left.get(each, ()) and each.aval.shape]
-        self._found[region.at].results.add(len(own))
-        return place.index is None or own[place.index : place.index + 1] == [var]
+            return values
+        self._found[at].results.add(len(values))
+        return values if place.index is None else values[place.index : place.index + 1]
 
     def raise_missing(self) -> None:
         """Refuse places that have no value, or values of different ranks.

@@ -28,7 +28,8 @@ def made() -> SpecServer:
         _answer(server, feature, *options)
     for feature, *options in _OF_FAMILIES:
         _answer_with_family(server, feature, *options)
-    _through_names(server)
+    _find_names(server)
+    _rename_names(server)
     _decorate(server)
     return server
 
@@ -141,20 +142,20 @@ def _answer_with_family(server: SpecServer, feature: str, *options: Any) -> None
         return await server.answered(uri, family.own, lambda: OF_FAMILIES[feature](family, params))
 
 
-def _through_names(server: SpecServer) -> None:
-    """Answer through all specs and all code that share a name."""
+async def _family_of(server: SpecServer, params: Any) -> Family:
+    """Return all specs and all code that share the name at a position."""
+    return await server.family(
+        params.text_document.uri, lambda own: own.lines.offset(params.position)
+    )
 
-    async def family_of(params: Any) -> Family:
-        return await server.family(
-            params.text_document.uri, lambda own: own.lines.offset(params.position)
-        )
 
+def _find_names(server: SpecServer) -> None:
     @server.feature(types.TEXT_DOCUMENT_REFERENCES)
     async def referred(params: types.ReferenceParams) -> list[types.Location] | None:
         uri = params.text_document.uri
         if await server.current(uri) is None:
             return None
-        family = await family_of(params)
+        family = await _family_of(server, params)
         with_stated = params.context.include_declaration
 
         def answer() -> list[types.Location]:
@@ -165,12 +166,14 @@ def _through_names(server: SpecServer) -> None:
 
         return await server.answered(uri, family.own, answer)
 
+
+def _rename_names(server: SpecServer) -> None:
     @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
     async def rename(params: types.RenameParams) -> types.WorkspaceEdit | None:
         uri = params.text_document.uri
         if await server.current(uri) is None:
             return None
-        family = await family_of(params)
+        family = await _family_of(server, params)
 
         from shardspec.lsp import renaming
 

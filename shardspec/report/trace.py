@@ -18,12 +18,9 @@ from typing import Any
 from shardspec.analysis.comparison import Spent, timed_of
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.step_memory import made_over
-from shardspec.ir.step import Place
 from shardspec.versions import PACKAGE
 
 _COMPUTE = "compute"
-#: What a stage of a pipeline does while it has no microbatch.
-STAGES = "stages wait"
 #: The process of all rows; threads are numbered from 1.
 _STEP = 1
 _US = 1e6
@@ -81,10 +78,6 @@ def _slices(cost: Cost) -> list[_Slice]:
             sent.setdefault(axis, []).append(_Slice(axis, row, row.seconds, now))
     for each in sent.values():
         _place(each, now)
-    if cost.time is not None and cost.time.waits_seconds:
-        took = cost.time.waits_seconds
-        waits = Spent("idle", STAGES, Place(), "forward", (), "", (), took, took, 1)
-        compute.append(_Slice(_COMPUTE, waits, took, now + took, now))
     return [*compute, *(one for each in sent.values() for one in each)]
 
 
