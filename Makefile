@@ -4,6 +4,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST ?= $(BIN)/python -m pytest
+# A test that hangs, or that ends its process, ends the run: it does not wait for it.
+ENDS := --max-worker-restart=0 -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 
 .PHONY: demo test test-pythons lint types layers pytest nightly cases tables docs docs-site mutations bench clean
 
@@ -28,7 +30,7 @@ layers: .venv/test
 	$(BIN)/lint-imports --no-cache
 
 pytest: .venv/test .venv/gpu-compiler
-	$(PYTEST) -q -n auto --dist loadfile
+	$(PYTEST) -q -n auto --dist loadfile $(ENDS)
 
 nightly: .venv/test .venv/gpu-compiler
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) -q -n auto --dist loadfile

@@ -11,13 +11,13 @@ import ast
 import os
 import re
 import textwrap
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardspec.cure.idioms import Beside, Code, Idiom
 from shardspec.cure.unified import unified
+from shardspec.python_syntax import expression, parsed
 
 _LARGEST = 2_000_000
 _BOM = "\ufeff"
@@ -212,9 +212,7 @@ class _Lines:
 def _parsed(raw: bytes) -> ast.Module | str:
     """Return the tree of a text, or why there is none."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(raw.decode("utf-8"))
+        return parsed(raw.decode("utf-8"))
     except SyntaxError as fault:
         return f"the file cannot be parsed: {fault.msg} (line {fault.lineno or 1})"
     except (ValueError, RecursionError, MemoryError) as fault:
@@ -401,14 +399,14 @@ def _is_same(
 
 
 def _statements(text: str | None) -> list[ast.stmt]:
-    return ast.parse(text).body if text else []
+    return parsed(text).body if text else []
 
 
 def _unwrapped(node: object, change: _Change, stack: list[tuple[object, object]]) -> object:
     """Return the expression in the calls of a change; what is to be the same goes to the stack."""
     for names in reversed(change.names):
         text = f"{change.idiom.callee}(0, {change.idiom.axes(names)})"
-        call = ast.parse(text, mode="eval").body
+        call = expression(text)
         if not isinstance(call, ast.Call) or not isinstance(node, ast.Call) or len(node.args) != 2:
             return None
         stack += [(call.func, node.func), (call.args[1], node.args[1]), ([], node.keywords)]

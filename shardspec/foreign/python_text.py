@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
@@ -29,6 +28,7 @@ from typing import NamedTuple, TypeVar
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.foreign.formats import bad
 from shardspec.foreign.values import DEEPEST, Node, constant, group, mapping_of, unreadable
+from shardspec.python_syntax import parsed
 
 _TOO_DEEP = "it is nested too deep"
 _MAPPINGS = ("dict", "OrderedDict", "ConfigDict", "FrozenConfigDict")
@@ -59,9 +59,7 @@ def read_python(source: SourceFile) -> tuple[Binding, ...] | Diagnostic:
 def parse_python(source: SourceFile, read: Callable[[ast.Module], T]) -> T | Diagnostic:
     """Return what `read` makes of the syntax tree of a module, or why it is no Python."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return read(ast.parse(source.text))
+        return read(parsed(source.text))
     except SyntaxError as fault:
         return _no_python(source, fault.msg, fault.lineno)
     except (ValueError, RecursionError, MemoryError) as fault:

@@ -24,7 +24,7 @@ from shardspec.language.calibration import calibration_of
 from shardspec.programs.captures import Capture, capture_of
 from shardspec.programs.measured import compared, module_of, program_in, programs_of
 from shardspec.programs.runs import steps_of
-from tests.models.captured_steps import LAYERS, SPEC, STEPS, captured
+from tests.models.captured_steps import LAYERS, SPEC, STEPS, capture_all
 
 #: What is to have its line and its rule, of the time that is measured.
 LEAST = {"collective": 0.95, "matmul": 0.8}
@@ -37,14 +37,13 @@ def resolver() -> Any:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def folder(tmp_path_factory: pytest.TempPathFactory, resolver: Any) -> Iterator[None]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Work in a folder with a run of each step."""
     found: Path = tmp_path_factory.mktemp("runs")
     (found / "spec.yaml").write_text(SPEC)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(found)
-        for name, step in STEPS.items():
-            captured(resolver, step, name, steps=2)
+        capture_all(found)
         yield
 
 

@@ -5,8 +5,12 @@ Each takes a resolver and returns `(function, args)`, as `--step` wants it.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import flax.linen as nn
@@ -177,6 +181,16 @@ STEPS: dict[str, Callable[[Any], Step]] = {
 }
 
 
+def capture_all(folder: Path) -> None:
+    """Run and capture each step in a folder of its name, in a process of its own.
+
+    Where libtpu is loaded, as by a test before, a capture ends the process: libtpu's profiler is of
+    another version than JAX's.
+    """
+    env = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-m", __name__], cwd=folder, env=env, check=True)
+
+
 def captured(resolver: Any, step: Callable[[Any], Step], folder: str, steps: int = 3) -> None:
     """Run a step on the devices of a resolver and capture it, as `jax.profiler.trace` does."""
     from shardspec.jax_backend.step.trace import lowered_here
@@ -196,3 +210,16 @@ def captured(resolver: Any, step: Callable[[Any], Step], folder: str, steps: int
         for _ in range(steps):
             found = compiled(*placed)
             jax.block_until_ready(found)
+
+
+def _main() -> None:
+    import shardspec
+
+    read = shardspec.loads(SPEC, "spec.yaml")
+    resolver = shardspec.Resolver(read, "here", agree_within_s=None)
+    for name, step in STEPS.items():
+        captured(resolver, step, name, steps=2)
+
+
+if __name__ == "__main__":
+    _main()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from shardspec.assets import data_of
 from shardspec.language.grammar.parser import parser
 from shardspec.language.grammar.syntax import SyntaxFault
+from shardspec.python_syntax import expression
 
 if TYPE_CHECKING:
     from lark import Lark, Token
@@ -105,7 +106,7 @@ def _nested(text: str) -> object:
     if len(text) > _LONGEST or "\\" in text:
         return None
     try:
-        return _value(ast.parse(text, mode="eval").body)
+        return _value(expression(text))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
