@@ -69,7 +69,11 @@ def score_axis(digits: Sequence[Digit], machine: Machine, *, asks_dcn: bool = Fa
     Args:
       asks_dcn: whether the spec says `@ dcn`, so that DCN costs nothing.
     """
-    digits = joined_digits(digits)
+    return _score(joined_digits(digits), machine, asks_dcn)
+
+
+@lru_cache(maxsize=1 << 14)
+def _score(digits: tuple[Digit, ...], machine: Machine, asks_dcn: bool) -> AxisScore:
     torus = [digit for digit in digits if machine[digit.axis].link == "ici"]
     dcn = math.prod(digit.size for digit in digits if machine[digit.axis].link == "dcn")
     links = sum((2 if is_ring(digit, machine[digit.axis]) else 1) / digit.stride for digit in torus)
@@ -191,7 +195,7 @@ def _choices(
     request: Request, left: Factors, machine: Machine, free: Sequence[Digit]
 ) -> Iterator[Factors]:
     """Yield the ways along each free stretch that multiply to the size of the request."""
-    choices = factorings(request.size, left)
+    choices = iter(factorings(request.size, left))
     if request.factors is not None:
         wanted = request.factors
         return (found for found in choices if _ways(found, machine, free) == wanted)
@@ -211,16 +215,17 @@ def _ways(factors: Factors, machine: Machine, free: Sequence[Digit]) -> Factors:
     return tuple(ways)
 
 
-def factorings(size: int, left: Sequence[int]) -> Iterator[Factors]:
-    """Yield every tuple with product `size` whose entries divide those of `left`, in order."""
+@lru_cache(maxsize=1 << 12)
+def factorings(size: int, left: tuple[int, ...]) -> tuple[Factors, ...]:
+    """Return every tuple with product `size` whose entries divide those of `left`, in order."""
     if not left:
-        if size == 1:
-            yield ()
-        return
-    for factor in range(1, min(size, left[0]) + 1):
-        if size % factor == 0 and left[0] % factor == 0:
-            for rest in factorings(size // factor, left[1:]):
-                yield (factor, *rest)
+        return ((),) if size == 1 else ()
+    return tuple(
+        (factor, *rest)
+        for factor in range(1, min(size, left[0]) + 1)
+        if size % factor == 0 and left[0] % factor == 0
+        for rest in factorings(size // factor, left[1:])
+    )
 
 
 def _extended(

@@ -233,7 +233,7 @@ def tiles_fault(
     ]
     wanted = first.submesh or ()
     fits = sorted(
-        factorings(first.size, beside),
+        factorings(first.size, tuple(beside)),
         key=lambda fit: sum(abs(a - b) for a, b in zip(fit, wanted, strict=True)),
     )
     names = listed([axis.name for axis in tiled])

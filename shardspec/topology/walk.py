@@ -24,7 +24,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
+import sys
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -40,8 +41,6 @@ from shardspec.topology.machine import (
     Link,
     Machine,
     PhysicalAxis,
-    Wire,
-    digit_offsets,
     joined_digits,
     links_between,
     machine_of,
@@ -222,57 +221,116 @@ def _torus(hardware: Hardware, placed: _Placed) -> Leg | None:
     )
 
 
+#: A number for each place on the torus, x slowest, in 32 bits of one integer: two sums are one
+#: addition, and to move all along a dimension takes two shifts.
+_Grid = int
+
+
 def _most_shared(machine: Machine, placed: _Placed) -> tuple[int, int]:
     """Return how many steps share the busiest link: of rings that go one way, and both ways.
 
-    All groups go the same ring, each from a corner of its own. The torus is x, y and z.
+    All groups go the same ring, each from a corner of its own. The corners are all sums of the
+    digits that are left, so one digit after the other is added. The torus is x, y and z.
     """
     torus = [at for at, axis in enumerate(machine) if axis.link == "ici"]
     axes = [machine[at] for at in torus]
+    extents = tuple(axis.extent for axis in axes)
     routes = [each.route or route_of(each.digits, machine, each.order) for each in placed]
-    ring = _places(routes, torus)
-    steps = list(zip(ring, (*ring[1:], ring[0]), strict=True))
-    there = Counter(wire for one, other in steps for wire in links_between(one, other, axes))
-    back = Counter(wire for one, other in steps for wire in links_between(other, one, axes))
-    others = digit_offsets(_left_over(placed, machine, torus), len(machine))
-    corners = _places([others], torus)
+    left = [digit for digit in _left_over(placed, machine, torus) if digit.size > 1]
+    one_way: dict[tuple[int, int], _Grid] = {}
+    both_ways: dict[tuple[int, int], _Grid] = {}
+    for step, starts in _starts_by_step(_places(routes, torus), axes).items():
+        for digit in left:
+            starts = _added(starts, digit, extents)
+        here = tuple(max(0, -by) for by in step)
+        there = tuple(map(int.__add__, here, step))
+        for place, *wire in links_between(here, there, axes):
+            _add(one_way, wire, _from(starts, here, place, extents))
+            _add(both_ways, wire, _from(starts, here, place, extents))
+        for place, *wire in links_between(there, here, axes):
+            _add(both_ways, wire, _from(starts, here, place, extents))
+    return _most(one_way, extents), _most(both_ways, extents)
+
+
+def _starts_by_step(
+    ring: Sequence[Coordinate], axes: Sequence[PhysicalAxis]
+) -> dict[Coordinate, _Grid]:
+    """Return where a ring takes each of its steps; links on the way depend on the step alone."""
     extents = [axis.extent for axis in axes]
-    return _busiest(there, corners, extents), _busiest(there + back, corners, extents)
+    found: dict[Coordinate, array[int]] = {}
+    for start, end in zip(ring, (*ring[1:], ring[0]), strict=True):
+        step = tuple(
+            (b - a) % axis.extent if axis.wraps else b - a
+            for a, b, axis in zip(start, end, axes, strict=True)
+        )
+        starts = found.get(step)
+        if starts is None:
+            starts = found[step] = array("I", bytes(4 * math.prod(extents)))
+        at = 0
+        for coordinate, extent in zip(start, extents, strict=True):
+            at = at * extent + coordinate
+        starts[at] += 1
+    return {step: int.from_bytes(each.tobytes(), sys.byteorder) for step, each in found.items()}
+
+
+def _add(loads: dict[tuple[int, int], _Grid], wire: Sequence[int], more: _Grid) -> None:
+    dim, way = wire
+    loads[dim, way] = loads.get((dim, way), 0) + more
+
+
+def _most(loads: dict[tuple[int, int], _Grid], extents: tuple[int, ...]) -> int:
+    """Return the load of the busiest link."""
+    size = 4 * math.prod(extents)
+    return max(max(array("I", each.to_bytes(size, sys.byteorder))) for each in loads.values())
 
 
 def _left_over(placed: _Placed, machine: Machine, torus: Sequence[int]) -> Iterator[Digit]:
-    """Yield the digits of the torus that some mesh axes leave to the others."""
+    """Yield the digits of x, y and z that some mesh axes leave to the others."""
     joined = joined_digits(digit for each in placed for digit in each.digits)
     for at in torus:
         below = 1
         for digit in joined:
             if digit.axis == at:
-                yield Digit(at, digit.stride // below, below)
+                yield Digit(at - torus[0], digit.stride // below, below)
                 below = digit.span
-        yield Digit(at, machine[at].extent // below, below)
+        yield Digit(at - torus[0], machine[at].extent // below, below)
 
 
-def _busiest(loads: Counter[Wire], corners: Sequence[Coordinate], extents: Sequence[int]) -> int:
-    """Return the load of the busiest link, with the loads of one ring at every corner."""
-    strides = [math.prod(extents[dim + 1 :]) for dim in range(3)]
-    alike: dict[tuple[int, int], list[tuple[Coordinate, int]]] = {}
-    for (place, dim, way), load in loads.items():
-        alike.setdefault((dim, way), []).append((place, load))
-    moved = [
-        [
-            [(at + by) % extent * stride for at in range(extent)]
-            for by, extent, stride in zip(corner, extents, strides, strict=True)
-        ]
-        for corner in corners
-    ]
-    most = 0
-    for own in alike.values():
-        total = [0] * math.prod(extents)
-        for xs, ys, zs in moved:
-            for (x, y, z), load in own:
-                total[xs[x] + ys[y] + zs[z]] += load
-        most = max(most, *total)
-    return most
+def _added(grid: _Grid, digit: Digit, extents: tuple[int, ...]) -> _Grid:
+    """Return the sum of a grid at every value of a digit: twice as many values at each turn."""
+    total, done, block, size = 0, 0, grid, 1
+    while size <= digit.size:
+        if digit.size & size:
+            total += _moved(block, digit.axis, done * digit.stride, extents)
+            done += size
+        block += _moved(block, digit.axis, size * digit.stride, extents)
+        size *= 2
+    return total
+
+
+def _from(grid: _Grid, here: Coordinate, place: Coordinate, extents: tuple[int, ...]) -> _Grid:
+    """Return a grid moved by the way from one place to another."""
+    for dim, (start, end) in enumerate(zip(here, place, strict=True)):
+        grid = _moved(grid, dim, end - start, extents)
+    return grid
+
+
+def _moved(grid: _Grid, dim: int, by: int, extents: tuple[int, ...]) -> _Grid:
+    """Return a grid moved along a dimension, around its end."""
+    by %= extents[dim]
+    if by == 0:
+        return grid
+    bits = 32 * math.prod(extents[dim + 1 :])
+    stays = grid & _mask(extents, dim, extents[dim] - by)
+    return (stays << by * bits) | ((grid ^ stays) >> (extents[dim] - by) * bits)
+
+
+@lru_cache(maxsize=1 << 8)
+def _mask(extents: tuple[int, ...], dim: int, below: int) -> int:
+    """Return the bits of places whose coordinate is below a bound."""
+    lanes = 32 * math.prod(extents[dim + 1 :])
+    lines = ((1 << 32 * math.prod(extents)) - 1) // ((1 << lanes * extents[dim]) - 1)
+    return lines * ((1 << lanes * below) - 1)
 
 
 def _places(routes: Sequence[Sequence[Coordinate]], torus: Sequence[int]) -> tuple[Coordinate, ...]:

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import math
+from collections import Counter
+from itertools import product
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shardspec.ir.spec import MeshAxis, Target
 from shardspec.ir.step import CollectiveKind, ring_bytes
+from shardspec.topology.assignment import is_ring
+from shardspec.topology.machine import Coordinate, Wire, joined_digits, links_between
 from shardspec.topology.placement import Placement, place
 from shardspec.topology.walk import HOP_SECONDS, Leg, legs, walk_seconds
 from tests.topology.machines import hardware, sized, target, targets, tiled_targets
@@ -165,3 +171,38 @@ def test_along_a_ring_is_never_slower(wanted: Target) -> None:
         if ring is not None and other is not None:
             slowest = walk_seconds(ALL_GATHER, size, other)
             assert walk_seconds(ALL_GATHER, size, ring) <= slowest * (1 + 1e-9)
+
+
+@given(st.one_of(targets(), tiled_targets()), st.sampled_from(["t5x", "ring"]))
+def test_the_busiest_link_sets_the_pace(wanted: Target, order: str) -> None:
+    """Every step of every group of a mesh axis is routed, and the links are counted."""
+    assume(isinstance(place(wanted), Placement))
+    lies = placed(wanted, order)
+    assume(math.prod(axis.extent for axis in lies.machine) <= 512)
+    torus = [at for at, axis in enumerate(lies.machine) if axis.link == "ici"]
+    axes = [lies.machine[at] for at in torus]
+    speed = lies.hardware.chip.link_bytes_per_s
+    for name in wanted.mesh.names:
+        (leg,) = [each for each in legs(lies, (name,)) or () if each.link == "ici"] or [None]
+        digits = joined_digits(d for d in lies.axis(name).digits if d.axis in torus)
+        if leg is None or speed is None or all(is_ring(d, lies.machine[d.axis]) for d in digits):
+            continue
+        there, back = Counter[Wire](), Counter[Wire]()
+        for group in groups(lies, name, torus):
+            for one, other in zip(group, (*group[1:], group[0]), strict=True):
+                there.update(links_between(one, other, axes))
+                back.update(links_between(other, one, axes))
+        own = speed / lies.hardware.chip.devices_per_chip
+        assert leg.shift_bytes_per_s == pytest.approx(own / max(there.values()))
+        assert leg.bytes_per_s == pytest.approx(own * 2 / max((there + back).values()))
+
+
+def groups(lies: Placement, name: str, torus: list[int]) -> set[tuple[Coordinate, ...]]:
+    """Return the chips of each group of a mesh axis in the order in which the axis counts them."""
+    at, names = lies.mesh.names.index(name), lies.mesh.names
+    sizes = [lies.mesh.sizes[each] for each in names]
+    found: dict[tuple[int, ...], dict[Coordinate, None]] = {}
+    for place, index in zip(lies.coordinates(), product(*map(range, sizes)), strict=True):
+        group = found.setdefault((*index[:at], *index[at + 1 :]), {})
+        group[tuple(place[each] for each in torus)] = None
+    return {tuple(group) for group in found.values()}
