@@ -202,7 +202,7 @@ def groups(lies: Placement, name: str, torus: list[int]) -> set[tuple[Coordinate
     at, names = lies.mesh.names.index(name), lies.mesh.names
     sizes = [lies.mesh.sizes[each] for each in names]
     found: dict[tuple[int, ...], dict[Coordinate, None]] = {}
-    for place, index in zip(lies.coordinates(), product(*map(range, sizes)), strict=True):
+    for chip, index in zip(lies.coordinates(), product(*map(range, sizes)), strict=True):
         group = found.setdefault((*index[:at], *index[at + 1 :]), {})
-        group[tuple(place[each] for each in torus)] = None
+        group[tuple(chip[each] for each in torus)] = None
     return {tuple(group) for group in found.values()}
