@@ -26,9 +26,11 @@ class LostError(Exception):
         self.finding = finding
 
 
-def lost(message: str, span: Span | None, help: str | None = None) -> LostError:
+def lost(
+    message: str, span: Span | None, help: str | None = None, subject: str | None = None
+) -> LostError:
     """Return what ends a line, with its fault."""
-    return LostError(point(codes.STEP_LINE, message, span, help=help))
+    return LostError(point(codes.STEP_LINE, message, span, help=help, subject=subject))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class Sizes:
             what = f"`{name}`" if name else "a dimension without a name"
             help = _state_it(name) if name else "name it in brackets"
             help += f", or here: `[{name}=128]`" if name else ""
-            raise lost(f"the size of {what} is not known", span or term.span, help)
+            raise lost(f"the size of {what} is not known", span or term.span, help, name)
         return size
 
     def sum(self, products: Sequence[Product], line: Line) -> int:
@@ -87,7 +89,7 @@ class Sizes:
         size = self.known.get(factor)
         if size is None:
             message = f"the size of `{factor}` is not known"
-            raise lost(message, line.span, _state_it(factor))
+            raise lost(message, line.span, _state_it(factor), factor)
         return size
 
 

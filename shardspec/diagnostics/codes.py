@@ -191,7 +191,7 @@ UNPLACED_ACTIVATION = error(
 STEP_LINE = fault(
     "SHD240",
     "a line of `step:` does not go with arrays and axes",
-    explained_by_name=_ARRAYS | {"step", "activations"},
+    explained_by_name=_ARRAYS | _AXES | {"step", "activations"},
 )
 
 MISSING_PARENT = error(

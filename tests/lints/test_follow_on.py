@@ -248,6 +248,8 @@ def test_the_step_is_sound() -> None:
             ["SHD240"],
         ),
         ("step:", "stepp:", ["SHD003"]),
+        ("axes: {batch: 64", "axes: {batch: {siez: 64}", ["SHD003"]),
+        ("axes: {", "axes: nothing #", ["SHD004"]),
     ],
 )
 def test_one_slip_in_a_step_is_one_finding(right: str, wrong: str, found: list[str]) -> None:
