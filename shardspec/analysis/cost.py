@@ -125,7 +125,7 @@ class Cost:
         """Return the measurements that the time stands on; None where it is the catalogue's."""
         hardware = self.target.hardware
         made = None if hardware is None else hardware.chip.calibration
-        return made if made is not None and made.is_measured else None
+        return made if made is not None and made.is_own else None
 
     @property
     def flops(self) -> int | None:

@@ -168,7 +168,8 @@ def _from_run(request: Request, run: str, tell: Tell) -> Calibration:
         module, program = program_of_run(capture, plan.target.mesh)
         if program is None:
             fail(f"--from {run} carries no compiled program", "name an `.xplane.pb`, or its folder")
-        return calibration_of_run(capture, module, program, plan, time.strftime("%Y-%m-%d"))
+        made = calibration_of_run(capture, module, program, plan, time.strftime("%Y-%m-%d"))
+        return _as_stated(made, machine)
     except ValueError as error:
         fail(f"--from {run}: {error}", RUNS)
 
@@ -188,14 +189,24 @@ def _measured(request: Request, dtypes: tuple[str, ...], is_quick: bool, tell: T
     _require_dtypes(machine.chip, dtypes, measuring.multiplied(machine.chip))
     resolver = Resolver(spec, target.name, agree_within_s=None)
     plan = measuring.plan_for(machine.chip, dtypes, is_quick=is_quick)
-    return measuring.measured(replace(target, hardware=machine), resolver.mesh, plan, tell)
+    target = replace(target, hardware=machine)
+    return _as_stated(measuring.measured(target, resolver.mesh, plan, tell), machine)
+
+
+def _as_stated(made: Calibration, machine: Hardware) -> Calibration:
+    """Return what was measured, with what the file before states of the chip."""
+    before = machine.chip.measured
+    return made if before is None else replace(made, title=before.title, figures=before.figures)
 
 
 def _as_in_catalogue(machine: Hardware) -> Hardware:
-    """Return a machine without what was measured of it before."""
+    """Return a machine without what was measured of it before; what a file states of it stays."""
     from shardspec.language.catalogue import catalogue_entry, hardware_names
 
-    return replace(machine, chip=catalogue_entry(hardware_names()[machine.chip.name]).chip)
+    chip, before = catalogue_entry(hardware_names()[machine.chip.name]).chip, machine.chip.measured
+    if before is not None and (before.title or before.figures):
+        chip = chip.calibrated(before.described)
+    return replace(machine, chip=chip)
 
 
 def _require_dtypes(chip: Chip, dtypes: tuple[str, ...], known: tuple[str, ...]) -> None:

@@ -147,6 +147,8 @@ class Calibration:
         catalogue has no peak of.
       hbm_bytes_per_s: of one device.
       exposed: the share of the collectives that no computation hid, of a run.
+      title: of another chip than the catalogue's, which is like it but for `figures`.
+      figures: of one chip, in place of the catalogue's, by the names that `Chip` has for them.
     """
 
     chip: str
@@ -161,11 +163,30 @@ class Calibration:
     hbm_bytes_per_s: Spread | None = None
     curves: tuple[Curve, ...] = ()
     exposed: Spread | None = None
+    title: str = ""
+    figures: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def described(self) -> Calibration:
+        """Return what is stated of the chip, without what was measured."""
+        told = (self.chip, self.device_kind, self.date, self.how)
+        return Calibration(*told, title=self.title, figures=self.figures)
 
     @property
     def is_measured(self) -> bool:
         """Say whether devices were measured, and no compiler asked."""
         return bool(self.machine)
+
+    @property
+    def is_own(self) -> bool:
+        """Say whether it is the user's: measured, or stated in place of the catalogue."""
+        return self.is_measured or bool(self.title or self.figures)
+
+    def __str__(self) -> str:
+        """Return where the figures are from."""
+        if self.is_measured:
+            return f"calibrated {self.date} by {self.how}"
+        return f"figures of {self.title or self.chip} stated {self.date} by {self.how}"
 
     def curve(self, kind: str, mesh_axes: tuple[str, ...]) -> Curve | None:
         """Return how long a collective over mesh axes takes; None where it was not measured."""

@@ -304,6 +304,8 @@ class Chip:
       network_bytes_per_s: DCN or network bandwidth of one host, one way.
       int8_ops_per_s: peak, dense, one chip.
       fp8_flops_per_s: peak, dense, one chip.
+      fabric: what the links between the GPUs of a node are called.
+      has_switch: whether a switch joins them; else each has a link to each other one.
       pair_bytes_per_s: the link between the devices of one chip, where it is stated.
       matmul_efficiency: the share of the peak that matmuls of models reach.
       clock_hz: cycles a second, in which TPU compilers estimate time; None of others.
@@ -337,11 +339,22 @@ class Chip:
     clock_hz: float | None = None
     usable_hbm_bytes: int | None = None
     cores_per_chip: int = 1
+    fabric: str = "NVLink"
+    has_switch: bool = True
     wrap_size: int | None = None
     wrap_multiple: int | None = None
     compiler: tuple[tuple[str, str], ...] = ()
     measured: Calibration | None = field(default=None, repr=False)
     estimates: Callable[[], Calibration] | None = field(default=None, repr=False, compare=False)
+
+    def speed_between(self, gpus: int) -> float | None:
+        """Return the bytes/s of a GPU to all others of a group in its node, one way.
+
+        Without a switch it has the links to these others, and no more of its links.
+        """
+        if self.link_bytes_per_s is None or self.has_switch:
+            return self.link_bytes_per_s
+        return self.link_bytes_per_s * (gpus - 1) / (self.links or 1)
 
     @property
     def calibration(self) -> Calibration | None:
@@ -353,18 +366,25 @@ class Chip:
     def calibrated(self, found: Calibration) -> Chip:
         """Return the chip with what was found of it in place of the catalogue's.
 
-        Figures that were not measured stay: a peak that the catalogue states, the links.
+        Figures that were neither stated nor measured stay: a peak of the catalogue, the links.
         """
+        chip = self
+        if found.title:
+            chip = replace(chip, title=found.title, device_kinds=(found.device_kind,))
+        stated: dict[str, Any] = dict(found.figures)
+        chip = replace(chip, **stated)
+        if found.figures and not found.matmuls and self.estimates is not None:
+            found = replace(found, matmuls=self.estimates().matmuls)
         devices = self.devices_per_chip
         hbm = found.hbm_bytes_per_s
         peaks = [per_s for _, per_s in found.flops_per_s]
         shares = sorted(share for table in found.matmuls for share in table.shares)
         return replace(
-            self,
+            chip,
             measured=found,
-            bf16_flops_per_s=max(peaks) * devices if peaks else self.bf16_flops_per_s,
-            hbm_bytes_per_s=self.hbm_bytes_per_s if hbm is None else hbm.median * devices,
-            matmul_efficiency=self.matmul_efficiency or (shares[-1] if shares else None),
+            bf16_flops_per_s=max(peaks) * devices if peaks else chip.bf16_flops_per_s,
+            hbm_bytes_per_s=chip.hbm_bytes_per_s if hbm is None else hbm.median * devices,
+            matmul_efficiency=chip.matmul_efficiency or (shares[-1] if shares else None),
         )
 
     def wraps(self, topology: tuple[int, ...]) -> tuple[bool, ...]:
@@ -439,7 +459,7 @@ class Hardware:
         """Return what one of `slice_count` is: a slice, a node, an NVLink domain of many hosts."""
         if self.chip.platform != "gpu":
             return {"tpu": "slice"}.get(self.chip.platform, "machine")
-        return "node" if self.host_shape == self.topology else "NVLink domain"
+        return "node" if self.host_shape == self.topology else f"{self.chip.fabric} domain"
 
     @property
     def with_count(self) -> str:

@@ -35,8 +35,15 @@ _FASTEST = 1e21
 _MOST_CHARACTERS = 1 << 20
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _WORDS = ("chip", "device_kind", "date", "how")
-#: What only measured ones have.
-_MEASURED = ("machine", "mesh")
+#: What only some have: those of another chip, and measured ones.
+_MAY_SAY = ("title", "machine", "mesh")
+#: What a file may say of a chip in place of the catalogue's figures; those that are whole numbers.
+_COUNTS = ("hbm_bytes", "usable_hbm_bytes", "links")
+_FIGURES = (
+    *_COUNTS,
+    *("bf16_flops_per_s", "int8_ops_per_s", "fp8_flops_per_s", "hbm_bytes_per_s"),
+    *("link_bytes_per_s", "network_bytes_per_s", "matmul_efficiency"),
+)
 #: Collectives, and what is measured of each, at most.
 _MOST_CURVES = 256
 
@@ -65,10 +72,10 @@ def calibration_of(data: object) -> Calibration:
     if data[HEAD] != CALIBRATION:
         told = f"it is of another version: this shardspec reads {CALIBRATION}"
         raise CalibrationError(told, HEAD)
-    figures = ("flops_per_s", "hbm_bytes_per_s", "collectives", "exposed")
-    _refuse_others(data, (HEAD, *_WORDS, *_MEASURED, "versions", *figures, "matmul"))
+    figures = ("flops_per_s", "hbm_bytes_per_s", "collectives", "exposed", "matmul")
+    _refuse_others(data, (HEAD, *_WORDS, *_MAY_SAY, "versions", "figures", *figures))
     words = {key: _text(data, key) for key in _WORDS}
-    words |= {key: _text(data, key) for key in _MEASURED if key in data}
+    words |= {key: _text(data, key) for key in _MAY_SAY if key in data}
     if not _DATE.fullmatch(words["date"]):
         raise CalibrationError(f"`{words['date'][:20]}` is no date, as 2026-11-22 is", "date")
     versions = _table(data, "versions")
@@ -84,7 +91,20 @@ def calibration_of(data: object) -> Calibration:
         hbm_bytes_per_s=_spread(data, "hbm_bytes_per_s") if "hbm_bytes_per_s" in data else None,
         curves=tuple(_curves(_table(data, "collectives"))),
         exposed=_spread(data, "exposed") if "exposed" in data else None,
+        figures=tuple(_stated(_table(data, "figures"))),
     )
+
+
+def _stated(data: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield figures of a chip."""
+    _refuse_others(data, _FIGURES, "figures")
+    for key in data:
+        value = _positive(_text(data, key, "figures"), "figures", key)
+        if key == "matmul_efficiency" and value > 1:
+            raise CalibrationError("a share is more than 0 and at most 1", "figures", key)
+        if key in _COUNTS and value % 1:
+            raise CalibrationError("it is a whole number", "figures", key)
+        yield key, int(value) if key in _COUNTS else value
 
 
 def _peaks(data: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -218,8 +238,11 @@ def calibration_text(made: Calibration) -> str:
 
 def _lines(made: Calibration) -> Iterator[str]:
     yield f"{HEAD}: {CALIBRATION}"
-    for key in (*_WORDS, *(key for key in _MEASURED if getattr(made, key))):
+    for key in (*_WORDS, *(key for key in _MAY_SAY if getattr(made, key))):
         yield f"{key}: {print_scalar(getattr(made, key))}"
+    if made.figures:
+        yield "figures:"
+        yield from (f"  {name}: {value!r}" for name, value in made.figures)
     if made.versions:
         versions = ((name, print_scalar(each, in_flow=True)) for name, each in made.versions)
         yield f"versions: {{{', '.join(map(': '.join, versions))}}}"
@@ -300,7 +323,9 @@ def calibrated(
             made = known[by.text] = _read_at(by, read) if is_new else known[by.text]
             if isinstance(made, Diagnostic):
                 faults += [made] if is_new else []
-            elif made.chip == machine.chip.name and made.device_kind in machine.chip.device_kinds:
+            elif made.chip == machine.chip.name and (
+                made.title or made.device_kind in machine.chip.device_kinds
+            ):
                 faults += _stale(made, by) if is_new else ()
                 machine = replace(machine, chip=machine.chip.calibrated(made))
                 target = target._replace(mesh=target.mesh._replace(hardware=machine))
@@ -323,7 +348,8 @@ def _read_at(
     if value.source_map is None or value.faults:
         fault = next(iter(value.faults), None)
         why = "it is no YAML" if fault is None else fault.message
-        return _bad(f"`{named.text}` is no calibration: {why}", named.span)
+        help = None if fault is None else fault.help
+        return _bad(f"`{named.text}` is no calibration: {why}", named.span, help)
     try:
         return calibration_of(value.root)
     except CalibrationError as error:

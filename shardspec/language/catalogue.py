@@ -109,7 +109,7 @@ class CatalogueEntry(NamedTuple):
       prefixes: what accelerator types begin with: `v5litepod` of `v5litepod-64`.
       counts: what the number of an accelerator type counts.
       machines: machine type -> GPUs of one machine.
-      domain: chips that NVLink joins; 0 where there is a torus or nothing.
+      domain: chips that NVLink, or another fabric, joins; 0 where there is a torus or nothing.
     """
 
     chip: Chip
@@ -164,6 +164,8 @@ def _chip(data: Mapping[str, Any], figures: Mapping[str, Any], name: str) -> Chi
         torus_rank=figures["torus_rank"],
         host_shape=tuple(figures["host_shape"]),
         cores_per_chip=figures.get("cores_per_chip", 1),
+        fabric=data.get("fabric", "NVLink"),
+        has_switch=figures.get("has_switch", True),
         hbm_bytes=figures.get("hbm_bytes"),
         links=figures.get("links"),
         matmul_efficiency=figures.get("matmul_efficiency"),
@@ -343,7 +345,8 @@ def _gpu(entry: CatalogueEntry, stated: _Stated) -> Hardware | Diagnostic:
         chips = own * (expr.count or 1) * expr.slices
         domain = own if own < entry.chip.host_shape[0] else max(own, domain)
     if chips > domain and chips % domain:
-        message = f"{chips} {entry.chip.title} do not fill whole NVLink domains of {domain}"
+        domains = f"{entry.chip.fabric} domains of {domain}"
+        message = f"{chips} {entry.chip.title} do not fill whole {domains}"
         near = [chips // domain * domain, (chips // domain + 1) * domain]
         fits = " or ".join(f"`{count} {entry.chip.name}`" for count in near if count)
         help = f"up to {domain}, or a multiple of {domain}: {fits}"

@@ -191,7 +191,7 @@ def _time(cost: figures.Cost) -> Iterator[str]:
         yield "   ".join((f"        by the compiled schedule {whole}", *_parts(cost.schedule)))
     made = cost.calibration
     if made is not None:
-        yield f"        calibrated {made.date} by {made.how}"
+        yield f"        {made}"
 
 
 def _parts(time: StepTime) -> Iterator[str]:

@@ -66,7 +66,7 @@ def machine_lines(placement: Placement) -> Iterator[str]:
         torus = f"wraps around in {', '.join(wrapped)}" if wrapped else "does not wrap around"
         yield f"  a host has {hosts} chips; the torus {torus}"
     elif hardware.chip.platform == "gpu":
-        yield f"  a host has {hosts} GPUs; NVLink joins {hardware.topology[0]}"
+        yield f"  a host has {hosts} GPUs; {hardware.chip.fabric} joins {hardware.topology[0]}"
 
 
 def _asked(placement: Placement) -> str:
@@ -125,7 +125,7 @@ def hops_text(explanation: AxisExplanation) -> str:
 
 def speed_text(explanation: AxisExplanation) -> str:
     """Return `~ 158 GB/s ICI`."""
-    names = {"dcn": "DCN", "ici": "ICI", "chip": "in the chip", "nvlink": "NVLink"}
+    names = {"dcn": "DCN", "ici": "ICI", "chip": "in the chip", "nvlink": explanation.fabric}
     if explanation.bottleneck not in names:
         return "-"
     if explanation.bytes_per_s is None:

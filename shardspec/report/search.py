@@ -178,10 +178,12 @@ def _calibrated(shown: Sequence[Shown], found: Found) -> Iterator[str]:
     rows = [*(each.row for each in shown), *([] if found.today is None else [found.today])]
     for made in dict.fromkeys(row.calibration for row in rows):
         if made is not None:
-            yield (
-                f"    calibrated {made.date} by {made.how}; collectives on {made.mesh} of"
-                f" {made.machine}, on other meshes by the catalogue's links"
+            links = (
+                f"; collectives on {made.mesh} of {made.machine}, on other meshes by the links"
+                if made.is_measured
+                else ""
             )
+            yield f"    {made}{links}"
 
 
 def _codes(passed: Mapping[str, int]) -> str:

@@ -186,7 +186,7 @@ def machine_cells(file: str) -> tuple[str, str]:
     chip = entry.chip
     hbm = f", {binary_bytes(chip.hbm_bytes)}" if chip.hbm_bytes else ""
     shape = f", torus of {chip.torus_rank} dimensions" if chip.torus_rank else ""
-    domain = f", NVLink domains of {entry.domain}" if entry.domain else ""
+    domain = f", {chip.fabric} domains of {entry.domain}" if entry.domain else ""
     return entry.names[0], f"{chip.title}{hbm}{shape}{domain}"
 
 

@@ -84,7 +84,7 @@ class SearchRow:
     def calibration(self) -> Calibration | None:
         """Return the measurements that the time stands on; None where it is the catalogue's."""
         made = self.candidate.hardware.chip.calibration
-        return made if made is not None and made.is_measured else None
+        return made if made is not None and made.is_own else None
 
     @property
     def dollars_per_step(self) -> float | None:

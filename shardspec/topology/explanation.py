@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from shardspec.ir.spec import Hardware, Mesh, MeshAxis, Target
+from shardspec.ir.spec import Chip, Hardware, Mesh, MeshAxis, Target
 from shardspec.topology import machine as machines
 from shardspec.topology.assignment import AxisScore, is_ring, score_axis
 from shardspec.topology.placement import AxisPlacement, Placement, place
@@ -21,7 +21,7 @@ from shardspec.topology.submesh import Tile, better_submeshes
 if TYPE_CHECKING:
     from shardspec.topology.listed import Stretches
 
-RunShape = Literal["ring", "line", "switch", "chip"]
+RunShape = Literal["ring", "line", "switch", "direct", "chip"]
 Bottleneck = Literal["dcn", "ici", "chip", "nvlink", "memory", "none"]
 
 
@@ -33,8 +33,8 @@ class Run:
       size: devices along it.
       stride: steps from one to the next; more than 1 means that other groups lie between.
       extent: size of the whole physical axis.
-      shape: `ring` if its ends are joined, `line` if not, `switch` where every pair is,
-        `chip` for the devices of one chip.
+      shape: `ring` if its ends are joined, `line` if not, `switch` or `direct` where every
+        pair is, by a switch or by links of their own, `chip` for the devices of one chip.
     """
 
     physical_axis: str
@@ -64,6 +64,7 @@ class AxisExplanation:
         on its links, all of them at work: what there is. What one ring reaches of it in the order
         of the devices is `walk.legs`. None where the catalogue has no figure.
       bottleneck: what bytes_per_s is a figure of.
+      fabric: what the links between the GPUs of a node are called.
 
     Where devices are listed in no order of digits there are no runs, hops, hosts and slices are
     those of the worst group, and bytes_per_s is what rings in the order of the list reach.
@@ -79,6 +80,7 @@ class AxisExplanation:
     bytes_per_s: float | None
     bottleneck: Bottleneck
     score: AxisScore
+    fabric: str = "NVLink"
 
     @property
     def shape(self) -> str:
@@ -90,7 +92,7 @@ class AxisExplanation:
             return shapes[0]
         if set(shapes) == {"ring"}:
             return "torus"
-        return "mixed" if "switch" in shapes else "grid"
+        return "grid" if {"switch", "direct"}.isdisjoint(shapes) else "mixed"
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -111,8 +113,10 @@ def _explain(placed: AxisPlacement, placement: Placement) -> AxisExplanation:
     asks_dcn = placed.axis.network == "dcn"
     score = score_axis(digits, machine, asks_dcn=asks_dcn)
     crossed = {machine[digit.axis].link for digit in digits}
-    speed, bottleneck = _bandwidth(crossed, score.links, placement.hardware)
-    runs = tuple(_run(digit, machine[digit.axis]) for digit in machines.joined_digits(digits))
+    gpus = math.prod(each.size for each in digits if machine[each.axis].link == "nvlink")
+    speed, bottleneck = _bandwidth(crossed, score.links, gpus, placement.hardware)
+    chip, joined = placement.hardware.chip, machines.joined_digits(digits)
+    runs = tuple(_run(digit, machine[digit.axis], chip) for digit in joined)
     return AxisExplanation(
         name=placed.axis.name,
         size=placed.axis.size,
@@ -124,6 +128,7 @@ def _explain(placed: AxisPlacement, placement: Placement) -> AxisExplanation:
         bytes_per_s=speed,
         bottleneck=bottleneck,
         score=score,
+        fabric=placement.hardware.chip.fabric,
     )
 
 
@@ -146,7 +151,7 @@ def _explain_listed(axis: MeshAxis, placement: Placement) -> AxisExplanation:
     lies = _stretches(axis, placement)
     links = 2 / lies.both_ways
     crossed = {link for link, ways in lies.ways.items() if ways > 1}
-    speed, slowest = _bandwidth(crossed, links, placement.hardware)
+    speed, slowest = _bandwidth(crossed, links, lies.ways["nvlink"], placement.hardware)
     score = AxisScore(lies.ways["dcn"], 1, 1, -links, lies.diameter, lies.hosts)
     return AxisExplanation(
         axis.name,
@@ -159,25 +164,27 @@ def _explain_listed(axis: MeshAxis, placement: Placement) -> AxisExplanation:
         bytes_per_s=speed,
         bottleneck=slowest,
         score=score,
+        fabric=placement.hardware.chip.fabric,
     )
 
 
-def _run(digit: machines.Digit, axis: machines.PhysicalAxis) -> Run:
+def _run(digit: machines.Digit, axis: machines.PhysicalAxis, chip: Chip) -> Run:
     shape: RunShape = "ring" if is_ring(digit, axis) else "line"
     if axis.link != "ici":
-        shape = "chip" if axis.link == "chip" else "switch"
+        has_links = axis.link == "nvlink" and not chip.has_switch
+        shape = "chip" if axis.link == "chip" else "direct" if has_links else "switch"
     return Run(axis.name, digit.size, digit.stride, axis.extent, shape)
 
 
 def _bandwidth(
-    crossed: Collection[machines.Link], links: float, hardware: Hardware
+    crossed: Collection[machines.Link], links: float, gpus: int, hardware: Hardware
 ) -> tuple[float | None, Bottleneck]:
     """Return the slowest part of what an axis crosses and its speed for one device, one way."""
     link_speed = hardware.chip.link_bytes_per_s
     speeds: dict[machines.Link, float | None] = {
         "dcn": network_per_device(hardware),
         "ici": None if link_speed is None else link_speed * links,
-        "nvlink": link_speed,
+        "nvlink": hardware.chip.speed_between(gpus),
         "chip": hardware.chip.pair_bytes_per_s,
         "memory": None,
     }

@@ -167,10 +167,13 @@ def _joined(placement: Placement, ways: int, link: Link) -> Leg | None:
     chip = placement.hardware.chip
     speed = {
         "chip": chip.pair_bytes_per_s or math.inf,
-        "nvlink": chip.link_bytes_per_s,
+        "nvlink": chip.speed_between(ways),
         "dcn": network_per_device(placement.hardware),
     }[link]
-    return None if speed is None else Leg(link, ways, speed, speed, speed)
+    if speed is None:
+        return None
+    shift = chip.speed_between(2) if link == "nvlink" else speed
+    return Leg(link, ways, speed, speed, shift or speed)
 
 
 class _Walked(NamedTuple):

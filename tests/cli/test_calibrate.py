@@ -195,6 +195,30 @@ def cost(*arguments: str) -> Result:
     return result
 
 
+def test_what_is_stated_of_a_chip_stays_in_its_file(
+    here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stated = Calibration(
+        "cpu", "cpu", "2026-11-28", "us", title="Our CPU", figures=(("bf16_flops_per_s", 1e12),)
+    )
+    Path("hardware.local.yaml").write_text(calibration_text(stated))
+    seen = []
+
+    def measured(target: Target, *_: Any) -> Calibration:
+        assert target.hardware is not None
+        seen.append(target.hardware.chip)
+        return FOUND
+
+    monkeypatch.setattr("shardspec.jax_backend.measuring.measured", measured)
+    for _ in range(2):
+        result = run("spec.yaml", "--force")
+        assert result.exit_code == 0, result.output
+    assert {(chip.title, chip.bf16_flops_per_s) for chip in seen} == {("Our CPU", 1e12)}
+    made = calibration_of(yaml.safe_load(Path("hardware.local.yaml").read_text()))
+    assert (made.title, made.figures) == (stated.title, stated.figures)
+    assert (made.machine, made.flops_per_s) == (FOUND.machine, FOUND.flops_per_s)
+
+
 def test_what_was_measured_is_what_cost_predicts_by(here: Any, tmp_path: Path) -> None:
     assert "SHD025" in cost().stderr
     result = run("spec.yaml")

@@ -37,6 +37,14 @@ MEASURED = Calibration(
     Spread(2e9, 1e9, 3e9),
     (CURVE, replace(CURVE, kind="all-reduce"), replace(CURVE, mesh_axes=("data",))),
 )
+STATED = Calibration(
+    "h100",
+    "NVIDIA H800",
+    "2026-11-28",
+    "data sheet, and our network",
+    title="NVIDIA H800 SXM",
+    figures=(("link_bytes_per_s", 2e11), ("links", 8), ("hbm_bytes", 80 * 10**9)),
+)
 #: Chips of which the compiler was asked.
 ESTIMATED = [name for name in assets.spec_names("hardware") if name.startswith("estimates/")]
 
@@ -50,10 +58,11 @@ def as_told(made: Calibration) -> tuple[Any, ...]:
     tables = [astuple(each) for each in made.matmuls]
     curves = [astuple(each) for each in made.curves]
     words = made.chip, made.device_kind, made.date, made.how, made.versions, made.machine, made.mesh
-    return *words, made.flops_per_s, made.hbm_bytes_per_s, tables, curves
+    stated = made.title, made.figures
+    return *words, *stated, made.flops_per_s, made.hbm_bytes_per_s, tables, curves
 
 
-@pytest.mark.parametrize("made", [MADE, MEASURED], ids=["estimated", "measured"])
+@pytest.mark.parametrize("made", [MADE, MEASURED, STATED], ids=["estimated", "measured", "stated"])
 def test_what_is_written_is_read_again(made: Calibration) -> None:
     assert as_told(calibration_of(data(made))) == as_told(made)
 
@@ -98,13 +107,19 @@ def test_texts_come_back_whole(how: str, version: str) -> None:
         (("collectives", "data", "all-gather"), "64 1 1 1\n64 1 1 1", "in ascending order"),
         (("collectives", "data", "all-gather"), " ", "it has 0 lines"),
         (("collectives", "data", "all-gather"), "1 1 1 1\n" * 65, "it has 65 lines"),
+        (("figures",), 7, "`figures` should have keys"),
+        (("figures", "speed"), 1, "`speed` means nothing here; keys are"),
+        (("figures", "links"), 1.5, "it is a whole number"),
+        (("figures", "link_bytes_per_s"), "fast", "`fast` is no number"),
+        (("figures", "link_bytes_per_s"), -1, "`-1` is out of range"),
+        (("figures", "matmul_efficiency"), 1.1, "at most 1"),
     ],
 )
 def test_what_is_none_is_refused(route: tuple[str, ...], value: Any, fault: str) -> None:
     made = data(MEASURED)
     inner = made
     for key in route[:-1]:
-        inner = inner[key]
+        inner = inner.setdefault(key, {})
     inner[route[-1]] = value
     with pytest.raises(CalibrationError, match=fault) as caught:
         calibration_of(made)
@@ -224,6 +239,35 @@ def test_a_target_is_as_fast_as_its_file_says(folder: Path) -> None:
     (phase,) = spec.phases
     assert {chip_of(phase, name).hbm_bytes_per_s for name in ("one[1]", "one[2]")} == {2e9}
     assert "measured/hardware.local.yaml" in [source.name for source in spec.sources]
+
+
+def test_a_file_may_state_a_chip_that_is_like_one_of_the_catalogue(folder: Path) -> None:
+    (folder / "h800.yaml").write_text(calibration_text(STATED))
+    text = "shardspec: 1\nhardware: 4 * h100 by h800.yaml\nmesh: {data: 32}\n"
+    (folder / "spec.yaml").write_text(text)
+    spec, faults = load_path("spec.yaml")
+    assert faults == ()
+    assert spec is not None
+    chip, like = chip_of(spec, "default"), catalogue_entry("h100").chip
+    assert (chip.title, chip.device_kinds) == ("NVIDIA H800 SXM", ("NVIDIA H800",))
+    assert (chip.link_bytes_per_s, chip.links) == (2e11, 8)
+    assert chip.bf16_flops_per_s == like.bf16_flops_per_s
+    assert chip.measured is not None
+    assert chip.measured.is_own
+    assert not chip.measured.is_measured
+    assert str(chip.measured) == (
+        "figures of NVIDIA H800 SXM stated 2026-11-28 by data sheet, and our network"
+    )
+
+
+def test_estimates_of_the_compiler_stay_where_only_figures_are_stated() -> None:
+    chip = catalogue_entry("tpu_v5e").chip
+    stated = Calibration("v5e", "TPU v5 lite", "2026-11-28", "us", figures=(("hbm_bytes", 2**33),))
+    found = chip.calibrated(stated)
+    assert found.hbm_bytes == 2**33
+    assert found.calibration is not None
+    assert chip.calibration is not None
+    assert found.calibration.matmuls == chip.calibration.matmuls
 
 
 def test_a_child_and_a_preset_name_it_from_where_they_stand(folder: Path) -> None:

@@ -112,6 +112,18 @@ def test_gpus_gather_over_the_network_before_they_do_so_in_a_node() -> None:
     assert seconds(ALL_GATHER, wanted, "data") == pytest.approx(MIB * (nvlink + network))
 
 
+def test_without_a_switch_a_group_has_the_links_between_its_own() -> None:
+    """Of seven links of a GPU, those to the others of its group; a shift takes one of them."""
+    wanted = sized(hardware("mi300x", (8,)), a=2, b=4)
+    link = 64e9
+    for name, others in ("a", 1), ("b", 3):
+        (leg,) = stretch(wanted, name)
+        assert leg.bytes_per_s == leg.pairs_bytes_per_s == pytest.approx(link * others)
+        assert leg.shift_bytes_per_s == pytest.approx(link)
+    (leg,) = stretch(wanted, "a", "b")
+    assert leg.bytes_per_s == pytest.approx(448e9)
+
+
 def test_of_all_to_all_half_crosses_the_middle() -> None:
     ring = sized(hardware("tpu_v5e", (16, 16)), a=16, b=16)
     pair = sized(hardware("h100", (8,), 2), data=16)
