@@ -205,7 +205,9 @@ def _as_in_catalogue(machine: Hardware) -> Hardware:
 
     chip, before = catalogue_entry(hardware_names()[machine.chip.name]).chip, machine.chip.measured
     if before is not None and (before.title or before.figures):
-        chip = chip.calibrated(before.described)
+        from shardspec.ir.calibrated import calibrated
+
+        chip = calibrated(chip, before.described)
     return replace(machine, chip=chip)
 
 

@@ -363,30 +363,6 @@ class Chip:
             return self.estimates()
         return self.measured
 
-    def calibrated(self, found: Calibration) -> Chip:
-        """Return the chip with what was found of it in place of the catalogue's.
-
-        Figures that were neither stated nor measured stay: a peak of the catalogue, the links.
-        """
-        chip = self
-        if found.title:
-            chip = replace(chip, title=found.title, device_kinds=(found.device_kind,))
-        stated: dict[str, Any] = dict(found.figures)
-        chip = replace(chip, **stated)
-        if found.figures and not found.matmuls and self.estimates is not None:
-            found = replace(found, matmuls=self.estimates().matmuls)
-        devices = self.devices_per_chip
-        hbm = found.hbm_bytes_per_s
-        peaks = [per_s for _, per_s in found.flops_per_s]
-        shares = sorted(share for table in found.matmuls for share in table.shares)
-        return replace(
-            chip,
-            measured=found,
-            bf16_flops_per_s=max(peaks) * devices if peaks else chip.bf16_flops_per_s,
-            hbm_bytes_per_s=chip.hbm_bytes_per_s if hbm is None else hbm.median * devices,
-            matmul_efficiency=chip.matmul_efficiency or (shares[-1] if shares else None),
-        )
-
     def wraps(self, topology: tuple[int, ...]) -> tuple[bool, ...]:
         """Return, for each torus dimension of a slice, whether its ends are joined."""
         if self.wrap_multiple is not None:

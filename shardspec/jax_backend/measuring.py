@@ -21,6 +21,7 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from shardspec.analysis.step_time import matmul_seconds
+from shardspec.ir.calibrated import calibrated
 from shardspec.ir.calibration import Calibration, Curve, MatmulTable, Spread
 from shardspec.ir.spec import Chip, Target
 from shardspec.ir.step import CollectiveKind
@@ -114,7 +115,7 @@ def measured(
             for dtype in plan.dtypes
         }
         found = replace(found, flops_per_s=tuple(peaks.items()))
-    found = replace(found, matmuls=tuple(_tables(chip.calibrated(found), plan, runs)))
+    found = replace(found, matmuls=tuple(_tables(calibrated(chip, found), plan, runs)))
     return replace(found, curves=tuple(_curves(bench, plan, tell)))
 
 

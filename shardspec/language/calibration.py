@@ -17,6 +17,7 @@ from typing import Any
 
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, codes, point
 from shardspec.diagnostics.words import counted, grouped, listed
+from shardspec.ir.calibrated import calibrated as calibrated_chip
 from shardspec.ir.calibration import Calibration, Curve, MatmulTable, Sizes, Spread
 from shardspec.ir.spec import DTYPE_BITS, Chip
 from shardspec.ir.step import CollectiveKind
@@ -327,7 +328,7 @@ def calibrated(
                 made.title or made.device_kind in machine.chip.device_kinds
             ):
                 faults += _stale(made, by) if is_new else ()
-                machine = replace(machine, chip=machine.chip.calibrated(made))
+                machine = replace(machine, chip=calibrated_chip(machine.chip, made))
                 target = target._replace(mesh=target.mesh._replace(hardware=machine))
             else:
                 faults.append(_foreign(made, machine.chip, by))

@@ -16,6 +16,7 @@ from itertools import product
 from shardspec.analysis.cost import cost_of
 from shardspec.analysis.step_time import matmul_seconds, matmul_sizes
 from shardspec.diagnostics.words import by_key, counted, grouped
+from shardspec.ir.calibrated import calibrated
 from shardspec.ir.calibration import Calibration, Curve, MatmulTable, Spread
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Chip
@@ -93,7 +94,7 @@ def _with_matmuls(made: Calibration, joined: Joined, steps: Steps, chip: Chip) -
         made = replace(made, hbm_bytes_per_s=_memory(joined, steps))
         if made.hbm_bytes_per_s is None:
             return made
-    own = chip.calibrated(made)
+    own = calibrated(chip, made)
     tables = (_table(dtype, held, own) for dtype, held in runs.items())
     return replace(made, matmuls=tuple(tables))
 

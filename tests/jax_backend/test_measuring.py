@@ -11,6 +11,7 @@ import pytest
 
 from shardspec import Resolver, loads
 from shardspec.analysis.step_time import efficiency, matmul_seconds
+from shardspec.ir.calibrated import calibrated
 from shardspec.ir.calibration import Calibration, Spread
 from shardspec.ir.step import CollectiveKind
 from shardspec.jax_backend import measuring
@@ -59,7 +60,7 @@ def test_every_collective_over_every_axis(made: Calibration) -> None:
 def test_shares_stand_on_what_was_measured(made: Calibration) -> None:
     (table,) = made.matmuls
     assert (table.m, table.k, table.n) == ((8, 64), (64,), (64,))
-    chip = CPU.calibrated(made)
+    chip = calibrated(CPU, made)
     assert made.hbm_bytes_per_s is not None
     assert chip.hbm_bytes_per_s == made.hbm_bytes_per_s.median
     assert chip.bf16_flops_per_s == dict(made.flops_per_s)["f32"]
