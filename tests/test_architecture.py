@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -138,8 +139,14 @@ every_module = pytest.mark.parametrize(
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+@cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def code_lines_of(path: Path) -> set[int]:
+    return code_lines(path.read_text(encoding="utf-8"))
 
 
 def code_lines(source: str) -> set[int]:
@@ -164,12 +171,11 @@ def functions_of(tree: ast.Module) -> Iterator[Function]:
 
 def oversized(path: Path) -> Iterator[str]:
     """Yield what is over its ceiling in one module."""
-    source = path.read_text(encoding="utf-8")
-    lines = code_lines(source)
+    lines = code_lines_of(path)
     name = path.relative_to(ROOT).as_posix()
     if len(lines) > MODULE_CEILING:
         yield name
-    for function in functions_of(ast.parse(source)):
+    for function in functions_of(tree_of(path)):
         end = function.end_lineno or function.lineno
         if len(lines & set(range(function.lineno, end + 1))) > FUNCTION_CEILING:
             yield f"{name}:{function.name}"
@@ -247,10 +253,9 @@ def test_no_file_has_an_empty_name() -> None:
 def test_imports_are_a_small_share_of_the_code() -> None:
     imports = code = 0
     for path in MODULES:
-        source = path.read_text(encoding="utf-8")
-        lines = code_lines(source)
+        lines = code_lines_of(path)
         code += len(lines)
-        for node in ast.walk(ast.parse(source)):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 imports += len(lines & set(range(node.lineno, (node.end_lineno or 0) + 1)))
     assert 0 < imports / code <= IMPORT_CEILING
