@@ -92,6 +92,7 @@ def write_sources(folder: Path) -> Path:
         file = folder / "docs" / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
+    shutil.copytree(HERE.parent / "images", folder / "docs" / "images")
     (folder / "docs" / "assets").mkdir()
     for name in ("iframe-worker.js", "site.css"):
         shutil.copy(HERE / name, folder / "docs" / "assets")

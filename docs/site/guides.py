@@ -119,6 +119,8 @@ def _link(file: str, link: re.Match[str], titles: dict[str, str]) -> str:
     if not path or ":" in path:
         return link[0]
     target = posixpath.normpath(posixpath.join(posixpath.dirname(file), path))
+    if target.startswith("docs/images/") and (ROOT / target).is_file():
+        return f"[{link['label']}]({relative(page_of(file), target.removeprefix('docs/'))})"
     page = page_of(target)
     if page not in titles:
         raise ValueError(f"{file}: `{link['target']}` is not on the site")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from html import escape
 
 from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.source import printable
@@ -215,7 +214,7 @@ def _draw_plane(
     cores = placement.machine[4].extent
     rows = [
         [
-            _chip_cell([placed[(0, x, y, plane, core)] for core in range(cores)])
+            chip_cell([placed[(0, x, y, plane, core)] for core in range(cores)])
             for y in range(shape[1])
         ]
         for x in range(shape[0])
@@ -241,7 +240,7 @@ def _draw_nodes(
         yield f"    ({outer.extent - _ROWS_DRAWN} more)"
 
 
-def _chip_cell(devices: Sequence[Seat]) -> tuple[str, int]:
+def chip_cell(devices: Sequence[Seat]) -> tuple[str, int]:
     """Return the text of one chip: `A0`, `A0+1` for two devices of a group, `A0,B0` else."""
     first = devices[0]
     if all(seat.group == first.group for seat in devices):
@@ -286,65 +285,6 @@ def verdict_lines(
         ratio = b.bytes_per_s / a.bytes_per_s
         better = "B" if ratio > 1 else "A"
         yield f"  {name}: {better} is {three_figures(max(ratio, 1 / ratio))} times as fast (~)"
-
-
-_CELL = 30
-_GAP = 18
-_TOP = 44
-_STYLE = "font: 10px sans-serif; text-anchor: middle; dominant-baseline: central"
-
-
-def mesh_svg(target: Target, placement: Placement) -> str:
-    """Return an SVG document; planes along z stand side by side, x runs down, y to the right."""
-    rows, columns, planes = _picture_shape(placement)
-    width = max(_GAP + planes * (columns * _CELL + _GAP), 420)
-    height = _TOP + rows * _CELL + _GAP
-    title = escape(f"{target_title(target)}   mesh {placement.mesh}", quote=False)
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
-        f' viewBox="0 0 {width} {height}">',
-        f"<title>{title}</title>",
-        f'<text x="{_GAP}" y="16" style="font: 12px sans-serif">{title}</text>',
-        f'<text x="{_GAP}" y="34" style="font: 10px sans-serif">{_legend(placement)}</text>',
-        *_chips(placement, (rows, columns, planes)),
-        "</svg>",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _legend(placement: Placement) -> str:
-    name = drawn_axis(placement)
-    return f"same letter: one group of {name}; number: index on it" if name else "one device"
-
-
-def _picture_shape(placement: Placement) -> tuple[int, int, int]:
-    """Return rows, columns and planes of the picture."""
-    extents = [axis.extent for axis in placement.machine]
-    if placement.hardware.chip.platform == "tpu":
-        return extents[1], extents[2], extents[3]
-    return extents[0], extents[1], 1
-
-
-def _chips(placement: Placement, shape: tuple[int, int, int]) -> Iterator[str]:
-    placed = seats(placement)
-    is_tpu = placement.hardware.chip.platform == "tpu"
-    rows, columns, planes = shape
-    for plane in range(planes):
-        for row in range(rows):
-            for column in range(columns):
-                place = (0, row, column, plane, 0) if is_tpu else (row, column)
-                left = _GAP + plane * (columns * _CELL + _GAP) + column * _CELL
-                yield from _chip(left, _TOP + row * _CELL, placed[place])
-
-
-def _chip(left: int, top: int, seat: Seat) -> Iterator[str]:
-    hue = seat.group * 137 % 360
-    yield (
-        f'<rect x="{left}" y="{top}" width="{_CELL - 2}" height="{_CELL - 2}" rx="3" '
-        f'fill="hsl({hue}, 65%, 80%)" stroke="hsl({hue}, 40%, 45%)"/>'
-    )
-    middle = _CELL // 2 - 1
-    yield f'<text x="{left + middle}" y="{top + middle}" style="{_STYLE}">{seat}</text>'
 
 
 #: Keys of a machine and of a mesh axis, as `picked` takes them.
