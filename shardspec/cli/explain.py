@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardspec import pipeline
+from shardspec.assets import DOCS
 from shardspec.cli import completion, options, streams
 from shardspec.cli.discovery import find_spec
 from shardspec.cli.request import Request, has_errors, has_path, quiet_spec, select, why_unsound
@@ -69,6 +70,8 @@ _DRAWS_ONLY = "--draw draws an array, a glob or an activation", "give it that al
         type=click.Choice(["findings", "presets", "hardware", "examples", "steps", "arrays"]),
         help="Show all findings, or all there is of what comes along.",
     ),
+    example="shardspec explain layers_3/kernel --spec spec.yaml",
+    page="explaining.md",
 )
 def command(
     request: Request,
@@ -344,7 +347,8 @@ def _explain_words(subject: str) -> bool:
 
     code = find_code(subject)
     if code is not None:
-        show(finding_page(code).split("\n"), is_page=True)
+        link = f"Documentation: {DOCS}findings.md#{code.id.lower()}-{code.name}"
+        show([*finding_page(code).split("\n"), "", link], is_page=True)
         return True
     if re.fullmatch(r"(?i)SHD\d*", subject):
         _print_family(subject.upper())

@@ -32,6 +32,8 @@ _FORMATS = "\n".join(f"  {entry.name:<11} {entry.title}" for entry in EXPORTS)
     options.option("--axis", metavar="NAME", help="The mesh axis that a tp_plan is about."),
     options.flag("--lossy", "What the format cannot hold may be lost."),
     epilog=f"\b\nFormats:\n{_FORMATS}",
+    example="shardspec export flax spec.yaml",
+    page="migrating.md",
 )
 def command(request: Request, *, tool: str, resolved: bool, axis: str | None, lossy: bool) -> None:
     """Write the rules or the plan of a spec as another tool reads them.

@@ -55,6 +55,8 @@ class _Proving:
     STEP,
     *PROOF,
     *options.OUTPUT,
+    example="shardspec lock spec.yaml",
+    page="locks.md",
 )
 def command(
     request: Request,

@@ -184,6 +184,8 @@ _NAME_ONE = "name one: `--step train:step`"
     ),
     *NUMBERS,
     *options.OUTPUT,
+    example="shardspec verify spec.yaml --step train:step",
+    page="verify.md",
 )
 def command(
     request: Request,
