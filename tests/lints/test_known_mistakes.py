@@ -261,8 +261,8 @@ BUGS = {
         "SHD226",
         "model",
         (
-            "`vocab` is whole in `embedding`",
-            "`mlp` is whole in `layers_0/wi`",
+            "`vocab` is replicated in `embedding`",
+            "`mlp` is replicated in `layers_0/wi`",
             "896 MiB on every device",
         ),
         (
@@ -275,7 +275,7 @@ BUGS = {
         "  - vocab -> model\n" + LLAMA,
         "SHD217",
         "model",
-        ("fires for nothing: `embed` always has `model` before it", "896 MiB on every device"),
+        ("shards nothing: `embed` always has `model` before it", "896 MiB on every device"),
         ("mlp -> model\n  - vocab -> model", "mlp -> model | none\n  - vocab -> model | none"),
     ),
     "maxtext#4205: two dimensions want one mesh axis, and NNX gives it to both": Bug(
@@ -284,7 +284,7 @@ BUGS = {
         "SHD226",
         "model",
         (
-            "`heads` is whole in `a/out`: `mlp` has `model`",
+            "`heads` is replicated in `a/out`: `mlp` has `model`",
             "Flax NNX gives both `model`",
             "4.00 GiB",
         ),

@@ -573,7 +573,7 @@ def warnings_in(log: str) -> tuple[str, ...]:
     """Return what XLA warns of in its log: arrays that it makes whole to lay them out anew."""
     found = (
         f"XLA could not move {each.group(3)} from {each.group(1)} to {each.group(2)} but by making"
-        " it whole on every device (full rematerialization)"
+        " it replicated on every device (full rematerialization)"
         for each in islice(_REMATERIALIZED.finditer(log), _MOST_WARNINGS)
     )
     return tuple(dict.fromkeys(found))

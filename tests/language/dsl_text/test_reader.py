@@ -300,7 +300,7 @@ def faults(text: str) -> list[tuple[str, str, str]]:
         (r'doc "\q"', r"\q", "means nothing in text"),
         ("policy indivisible: next", ":", "policy indivisible next"),
         ("scan a : 0", "0", "layers@0"),
-        ("arrays { a : f32(3) }", "(", "sizes stand in brackets"),
+        ("arrays { a : f32(3) }", "(", "write sizes in brackets"),
         ("activation a b", "b", "expected `:`"),
         ("hardware h100 {", "{", "the end"),
         ("state optimizer", "", "a value or text in double quotes after `optimizer`"),
