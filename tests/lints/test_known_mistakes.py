@@ -154,7 +154,7 @@ ROWS = {
         "SHD209",
         "layers_0/mlp/wi/kernel",
         ("`embed` names more than one dimension",),
-        "a name of its own",
+        "another name, with its own rule",
     ),
     "size-one axis that wins a rule": Row(
         "tensor: 8}", "tensor: 1}", "SHD107", "1", ("`mlp -> tensor`", "layers_0/mlp"), "larger"
@@ -244,7 +244,7 @@ BUGS = {
         "mesh: {fsdp: 8}\nrules:\n  - vocab -> none\n  - embed -> none\n  - mlp -> none\n" + LLAMA,
         "SHD410",
         "none",
-        ("7.98 GiB of arrays, 100 % of what a device holds", "split over `fsdp`"),
+        ("7.98 GiB of arrays, 100 % of what a device holds", "sharded over `fsdp`"),
         ("arrays:", 'replicate: [{path: "**", because: it fits}]\narrays:'),
     ),
     "sglang-jax#953: all of it falls back to whole by an override": Bug(
@@ -323,4 +323,4 @@ def test_the_same_on_a_small_model_is_reported_only_where_jax_refuses(name: str)
     found = pipeline.checked(spec, faults, pipeline.compile_plans(spec)).shown
     mine = [diagnostic for diagnostic in found if diagnostic.code.id == BUGS[name].code]
     assert all("JAX refuses that" in " ".join(diagnostic.notes) for diagnostic in mine)
-    assert bool(mine) == ("whole in" in " ".join(BUGS[name].says))
+    assert bool(mine) == ("is replicated in" in " ".join(BUGS[name].says))

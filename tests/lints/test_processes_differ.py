@@ -19,7 +19,7 @@ def view(process: int, **changes: str) -> View:
 
 
 def test_both_digests_and_the_file() -> None:
-    here, other = view(0), view(1, rules="sha256:99", stands="sha256:44")
+    here, other = view(0), view(1, rules="sha256:99", changes="sha256:44")
     found = finding([here, other, view(2)])
     assert here.digest != other.digest
     assert found.message == (
@@ -36,7 +36,7 @@ def test_a_file_of_one_process() -> None:
 
 
 def test_consequences_are_told_only_where_there_is_no_cause() -> None:
-    found = finding([view(0), view(1, stands="sha256:44", mesh="data=2 model=4")])
+    found = finding([view(0), view(1, changes="sha256:44", mesh="data=2 model=4")])
     assert found.notes == (
         "the spec with its changes: sha256:33 on process 0, sha256:44 on process 1",
         "the mesh: data=4 model=2 on process 0, data=2 model=4 on process 1",

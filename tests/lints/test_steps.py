@@ -69,7 +69,7 @@ def test_a_finding_says_what_where_how_much_and_what_to_do() -> None:
     assert found.primary is not None
     assert "tensor: 2" in found.primary.span.source.line_text(found.primary.span.line)
     assert any("gsxc,gse->xgce, tests/models/steps.py:" in note for note in found.notes)
-    assert "would send more than it saves" in str(found.help)
+    assert "sends more than it saves" in str(found.help)
 
 
 HEAD = """\

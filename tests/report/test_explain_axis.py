@@ -149,7 +149,7 @@ def test_the_verb_takes_activations(spec: str) -> None:
         answers = [_explain(spec, "--why-not", f"{each}=data").output for each in (number, name)]
         assert answers[0] == answers[1]
     for question, said in (
-        ("dispatched:7=data", "expert batch _ embed has no dimension 7"),
+        ("dispatched:7=data", "(expert batch _ embed) has no dimension 7"),
         ("dispatched:mlp=data", "has no dimension `mlp`"),
         ("moe/wi:bath=data", "has no dimension `bath`"),
         ("dispathced:0=data", "did you mean `dispatched`?"),
