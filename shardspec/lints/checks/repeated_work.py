@@ -163,7 +163,7 @@ def _fitting(op: StepOp, ways: int) -> set[int]:
 def _split(op: StepOp, repeated: Mapping[str, int], fitting: Collection[int]) -> str:
     sizes = " or ".join(map(str, sorted(fitting, reverse=True)[:2]))
     what = f"the result of {product_name(op)} {_where(op)}"
-    return f"constrain {what} so that {listed(repeated)} shard its dimension of {sizes}"
+    return f"constrain {what}: shard its dimension of {sizes} over {listed(repeated)}"
 
 
 def _where(op: StepOp) -> str:
