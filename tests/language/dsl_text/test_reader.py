@@ -290,7 +290,7 @@ def faults(text: str) -> list[tuple[str, str, str]]:
         ("params { a b }", "b", "expected `:` after `a`"),
         ("params { re:x : b }", ":", "a regex stands in quotes"),
         ('params { "a : b }', '"a : b }', "text is not closed"),
-        ("params { a : [b] }", "[", "one after another"),
+        ("params { a : [b] }", "[", "by spaces"),
         ("target a on h100", "target a on h100", "the mesh is missing"),
         ("target a on 8xh100 { }", "8xh100", "`8 h100`"),
         ("mesh { a : 4 }", ":", "expected `=` after `a`"),
