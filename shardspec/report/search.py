@@ -319,7 +319,7 @@ def _beside_today(found: Found, best: SearchRow) -> Iterator[str]:
         near = words.percent(spread(today, best), 1)
         told = f"within {near} of each other: the model cannot tell which is faster"
     old, new = seconds_text(today.seconds), seconds_text(best.seconds)
-    yield f"best compared with today   ~ {old} -> ~ {new}, {told}"
+    yield f"today -> best        ~ {old} -> ~ {new}, {told}"
     parts = [
         f"{each.name} {seconds_text(each.before)} -> {seconds_text(each.after)}"
         for each in parts_changed(today, best)
