@@ -113,7 +113,7 @@ def test_room_is_made_where_devices_hold_the_same() -> None:
     )
     before = _example(code, spec)
     help = _one(before, "SHD510").help or ""
-    said = re.search(r"split bf16\[131072, 524288\], model\.py:(\d+), over `(\w+)`: ", help)
+    said = re.search(r"shard bf16\[131072, 524288\], model\.py:(\d+), over `(\w+)`: ", help)
     assert said, help
     assert "batch fits" not in help
     after = _example(_constrained(code, int(said[1]), said[2]), spec)
