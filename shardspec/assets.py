@@ -12,6 +12,9 @@ from typing import Any, Literal
 
 SpecKind = Literal["presets", "hardware", "arrays", "examples", "steps"]
 
+#: Where the pages of the documentation are, which `--help` and `explain` name.
+DOCS = "docs/"
+
 _PACKAGE = Path(__file__).parent
 
 

@@ -18,6 +18,9 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Tests are of the model, in seconds, unless they ask for a compiler.
 os.environ.setdefault("SHARDSPEC_BASIS", "model")
 
+# A loaded machine must not add a line of progress to what a test compares.
+os.environ.setdefault("SHARDSPEC_PROGRESS", "never")
+
 # `make test` installs the compiler for GPUs beside the environment, and not into it.
 _COMPILER = Path(__file__).parent.parent / ".venv" / "gpu-compiler"
 if any(_COMPILER.glob("jax_cuda12_plugin*")):

@@ -58,6 +58,7 @@ FOR_ONE_SIBLING = {
     "cli.diff": "a verb, whose sides `report --diff` shows",
     "arrays.safetensors": "a format",
     "cli.shells": "the words of each shell, apart from what is offered",
+    "cli.watching": "a verb again after each change, apart from what the verb does",
     "cli.curing": "what `search` does with code, which `init` does, too",
     "cure.idioms": "what a file calls constraints and where its names hold, apart from edits",
     "cure.unified": "the text of a diff, apart from what is changed",

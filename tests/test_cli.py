@@ -43,6 +43,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run `shardspec` as a process of its own, in a folder, with a clean environment."""
     clean = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8"}
+    clean |= {"SHARDSPEC_PROGRESS": "never"}
     clean |= {"HOME": str(cwd)}
     return subprocess.run(
         [sys.executable, "-m", "shardspec", *arguments],

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import textwrap
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
+import yaml
 
 from shardspec import assets, pipeline
+from shardspec.cli.main import VERBS, cli
 from shardspec.diagnostics import Code, Diagnostic, SourceFile
 from shardspec.diagnostics.codes import ALL
 from shardspec.ir.spec import LintLevel, Spec
@@ -407,3 +412,44 @@ def test_code_names_pages_that_are_there() -> None:
 
 def test_readme_is_short() -> None:
     assert len(README.read_text(encoding="utf-8").splitlines()) < 150
+
+
+def avoided_words() -> list[str]:
+    """Return the phrases that the table of CONTRIBUTING says not to write."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    _, _, rest = text.partition("\n## Words\n")
+    lines = rest.partition("\n## ")[0].splitlines()
+    rows = [line.split("|") for line in lines if line.startswith("| ")]
+    return [phrase for row in rows for phrase in re.findall(r"`([^`]+)`", row[2])]
+
+
+def texts_of_users() -> Iterator[tuple[str, str]]:
+    """Yield where a text for users is from, and the text: pages without their examples."""
+    for code in ALL:
+        yield f"{code.id} in codes.py", code.summary
+        yield f"the page of {code.id}", re.sub(r"(?m)^ {4}.*$", "", page(code))
+    for path in (ROOT / "shardspec").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        inner = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}
+        for node in ast.walk(tree):
+            is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+            if is_text and id(node) not in inner:  # docstrings are for readers of the code
+                yield f"{path.name}:{node.lineno}", node.value
+    for row in yaml.safe_load((ROOT / "grammars/faults.yaml").read_text(encoding="utf-8"))["rows"]:
+        yield "grammars/faults.yaml", row["help"]
+    context = click.Context(cli)
+    for name in VERBS:
+        yield f"the help of {name}", str(getattr(cli.get_command(context, name), "help", ""))
+
+
+def test_texts_use_the_words_of_the_list() -> None:
+    avoided = avoided_words()
+    assert len(avoided) > 20
+    pattern = re.compile("|".join(rf"\b{re.escape(each)}\b" for each in avoided), re.IGNORECASE)
+    assert pattern.search("The array is whole on every device.")
+    found = [
+        f"{place}: {match[0]!r} in {' '.join(text.split())[:120]}"
+        for place, text in texts_of_users()
+        if (match := pattern.search(" ".join(text.split())))
+    ]
+    assert not found, "\n".join(found)

@@ -89,7 +89,7 @@ def notes(layout: StepLayout) -> Iterator[str]:
         if layout.stages(loop) and turns > 1:
             yield (
                 f"{turns} turns of {turns - microbatches + 1} stages for {microbatches}"
-                f" microbatches: each works for nothing in {1 - microbatches / turns:.0%}"
+                f" microbatches: each is idle in {1 - microbatches / turns:.0%}"
             )
     left = unread(layout.plan.spec, flow, arrays, layout.counts)
     if left.arrays and not left.is_much:

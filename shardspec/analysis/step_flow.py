@@ -599,7 +599,7 @@ class _Build:
             made = f"{quote.word('experts', experts)} makes {count}"
             message = f"`{name}` is {stated} in {quote.section('axes')}, and {made}"
             span = next((axis.span for axis in self.spec.logical_axes if axis.name == name), None)
-            self.fault(message, span or line.span, "take one of the two out")
+            self.fault(message, span or line.span, "remove one of the two")
         self.sizes[name] = count
 
     # attention

@@ -1,16 +1,15 @@
-"""How long a step takes: operations, memory, and what of the collectives nothing hides.
+"""Predict how long a step takes: operations, memory traffic and exposed collectives.
 
-An operation takes as long as its FLOPs at the peak, or as its bytes to and from memory, whichever
-is longer, over the share of that which such an operation reaches by its local shape and dtype
-(`efficiency`). What it makes goes to memory and back some times more, for norms, activation
-functions and residuals, which no program states; what the optimizer updates does once. A
-collective takes the time of its walk over the links (`topology.walk`); computation hides a part of
-it, and what it is too short to hide shows.
+An operation takes the longer of two times: its FLOPs at the peak, or its bytes to and from memory.
+Both are divided by the share of the roofline that its local shape and dtype reach (`efficiency`).
+Its result goes to memory and back several times more, for norms, activation functions and residuals
+that no program states. The optimizer reads and writes its arrays once. A collective takes the time
+of its walk over the links (`topology.walk`). Computation hides a part of it; the rest is exposed.
 
     step = compute + sum of what is exposed
 
-It is a model with few constants, `FITTED`, each with how well measurements tell it. The host, and
-losses over many slices, are not in it; `spread` says how far a measured step may lie away.
+The model has few constants, `FITTED`, each with its range. The host, and losses over many slices,
+are not modelled. `spread` is the expected error of the prediction.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _CARRIES: dict[CarriedKind, Carries] = {
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """What of the model measurements tell, and no datasheet.
+    """The constants that are fitted to measurements, because no datasheet has them.
 
     Matmuls take what the compiler estimates for them (`Chip.calibration`), with no constant.
 
@@ -109,7 +108,7 @@ SPREAD = {"tpu": 0.15, "gpu": 0.30, "cpu": 0.50}
 
 @dataclass(frozen=True, slots=True)
 class AxisTime:
-    """What the collectives over one mesh axis take in a step.
+    """The time of the collectives over one mesh axis in a step.
 
     Attributes:
       mesh_axis: several that go together are joined: `data+expert`.
@@ -138,7 +137,7 @@ class AxisTime:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """How long a step takes, by a model of the machine, and of what.
+    """The predicted time of a step and its parts.
 
     Attributes:
       compute_seconds: of all operations, those that wait for memory included.
@@ -179,7 +178,7 @@ class StepTime:
 
     @property
     def bound(self) -> str:
-        """Return what takes most of the step: `compute`, `memory`, `stages` or a mesh axis."""
+        """Return the largest part of the step: `compute`, `memory`, `stages` or a mesh axis."""
         shares = {axis.mesh_axis: axis.exposed_seconds for axis in self.axes}
         shares["stages"] = self.waits_seconds
         shares["memory"] = self.hbm_seconds
@@ -189,7 +188,7 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The links between devices, and how long a collective takes over them.
+    """The links between devices, with the time of a collective over them.
 
     Attributes:
       measured: the calibration of this machine and mesh, where there is one.
@@ -229,13 +228,13 @@ class Links:
 
 
 def links_of(plan: ShardingPlan) -> Links | None:
-    """Return the links under the mesh of a plan; None where it cannot lie on its machine."""
+    """Return the links under the mesh of a plan; None if it does not fit on its machine."""
     found = placed(plan.target, plan.spec.policy.order)
     return None if found is None else Links(found, plan.target, _curves(plan.target))
 
 
 class Scale(NamedTuple):
-    """By what predictions are multiplied, so that a step which was measured takes what it took.
+    """The factor of predictions, so that a measured step is predicted at its measured time.
 
     Attributes:
       told: the same for people, with both times.
@@ -246,7 +245,7 @@ class Scale(NamedTuple):
 
 
 def scaled(time: StepTime, scale: float) -> StepTime:
-    """Return a step that takes `scale` times as long, in all of its parts alike."""
+    """Return a step of which each part takes `scale` times as long."""
     axes = (
         AxisTime(each.mesh_axis, each.seconds * scale, each.exposed_seconds * scale)
         for each in time.axes
@@ -263,7 +262,7 @@ def scaled(time: StepTime, scale: float) -> StepTime:
 
 
 class Send(NamedTuple):
-    """What collectives that take as long have in common."""
+    """The properties that decide how long a collective takes."""
 
     kind: CollectiveKind
     mesh_axes: tuple[str, ...]
@@ -274,7 +273,7 @@ class Send(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What a step takes of a device and sends, wherever its mesh lies on the machine.
+    """The work and traffic of a step, for any placement of its mesh on the machine.
 
     Seconds are by the stages that take them, `""` where all take as long.
 
@@ -298,7 +297,7 @@ class Work(NamedTuple):
 
 
 def step_work(step: Step, chip: Chip, constants: Constants | None = None) -> Work | None:
-    """Return what a step takes of a device of a chip; None where the catalogue has no speeds."""
+    """Return the work of a step on a chip; None if the catalogue has no speeds for it."""
     if not is_timed(chip):
         return None
     constants = constants or constants_of(chip)
@@ -334,7 +333,7 @@ def _send(each: Collective) -> Send:
 def step_time(
     plan: ShardingPlan, step: Step, constants: Constants | None = None, work: Work | None = None
 ) -> StepTime | None:
-    """Return how long a step takes; None where the catalogue has no speeds of the machine.
+    """Return the time of a step; None if the catalogue has no speeds for the machine.
 
     Args:
       constants: others than those that were fitted, to fit them.
@@ -369,7 +368,7 @@ def step_time(
 
 
 def own_seconds(op: StepOp, step: Step, chip: Chip) -> float:
-    """Return what the model's own FLOPs in an operation take at the peak.
+    """Return the time of an operation's model FLOPs at the peak.
 
     Work that is done again is none of them, and what several devices all do counts once.
     """
@@ -384,7 +383,7 @@ def is_timed(chip: Chip) -> bool:
 
 
 def peak(dtype: str, chip: Chip) -> float:
-    """Return the peak FLOP/s of one device for what is multiplied in a dtype.
+    """Return the peak FLOP/s of one device for operands of a dtype.
 
     A TPU multiplies f32 in one pass of bf16, JAX's default precision, and a GPU in TF32, at half
     the rate. A dtype that the catalogue has no peak for goes as bf16.
@@ -444,7 +443,7 @@ def matmul_seconds(chip: Chip, dtype: str, m: float, k: float, n: float) -> floa
 
 
 def result_dtype(dtype: str) -> str:
-    """Return the dtype that a matmul of another gives: integers are summed in 32 bits."""
+    """Return the dtype of a matmul's result: integers are summed in 32 bits."""
     return "s32" if dtype.startswith(("s", "u")) else "bf16" if dtype.startswith("f8") else dtype
 
 
@@ -464,7 +463,7 @@ def matmul_sizes(op: StepOp) -> tuple[float, float, float] | None:
 
 
 def op_seconds(op: StepOp, chip: Chip, constants: Constants | None = None) -> tuple[float, float]:
-    """Return what the FLOPs of an operation take each time it runs, and what its bytes take.
+    """Return the time of an operation's FLOPs, and of its bytes, for one run.
 
     Attention multiplies in 16 bits where the rest of a step does in 8.
 
@@ -484,7 +483,7 @@ def op_seconds(op: StepOp, chip: Chip, constants: Constants | None = None) -> tu
 
 
 def made_bytes(op: StepOp) -> float:
-    """Return the bytes of what an operation makes in a step; 8-bit numbers are 16 in between.
+    """Return the bytes of an operation's results in a step; 8-bit results count as 16 bits.
 
     What a scatter adds to is there before.
     """
@@ -508,7 +507,7 @@ def op_bytes(op: StepOp) -> int:
 
 
 def update_bytes(step: Step, stage: StageTag | None = None) -> int:
-    """Return what the optimizer reads and writes: parameters and state both, gradients once.
+    """Return the bytes that the optimizer moves: parameters and state twice, gradients once.
 
     0 where the step changes no parameter. Where it is given some to change, the others are frozen.
 
@@ -527,7 +526,7 @@ def update_bytes(step: Step, stage: StageTag | None = None) -> int:
 
 
 def per_device(per_chip: float | None, chip: Chip) -> float:
-    """Return what one device has of a speed of its chip."""
+    """Return one device's share of a speed of its chip."""
     assert per_chip is not None, "only a chip that has its speeds is timed"
     return per_chip / chip.devices_per_chip
 
@@ -542,7 +541,7 @@ def _curves(target: Target) -> Calibration | None:
 
 
 def _unmeasured(target: Target, step: Step) -> Iterator[str]:
-    """Yield that collectives go by the links: the machine was measured, but not this mesh."""
+    """Yield a note where the machine was measured but not this mesh, so links are used."""
     made = None if target.hardware is None else target.hardware.chip.calibration
     if made is None or not made.is_measured or not step.collectives:
         return
@@ -554,7 +553,7 @@ def _unmeasured(target: Target, step: Step) -> Iterator[str]:
 
 
 def _sent(links: Links, sends: Mapping[Send, float]) -> dict[Send, float] | None:
-    """Return how long all collectives take; None where that of one is not known."""
+    """Return the time of all collectives; None if one is not known."""
     sent: dict[Send, float] = {}
     for send, count in sends.items():
         seconds = links.seconds(send.kind, send.mesh_axes, send.payload_bytes)
@@ -565,7 +564,7 @@ def _sent(links: Links, sends: Mapping[Send, float]) -> dict[Send, float] | None
 
 
 class _Taken(NamedTuple):
-    """What one stage takes, or the mean of all.
+    """The time of one stage, or the mean of all stages.
 
     Attributes:
       turns_seconds: of it, for all microbatches: what comes once a step is left out.
@@ -584,7 +583,7 @@ def _taken(
     stages: Stages | None = None,
     stage: int = 0,
 ) -> _Taken:
-    """Return what a stage takes; the mean of all stages where none is asked for.
+    """Return the time of a stage; without one, the mean of all stages.
 
     No more is hidden than there is computation; what is too much shows in proportion.
     """

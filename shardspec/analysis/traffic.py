@@ -43,7 +43,7 @@ OTHERS = {
     CauseKind.CONSTRAINT: "constraint",
     CauseKind.RESULT: "sharding of a result",
     CauseKind.WRITTEN: "written so",
-    CauseKind.PROPAGATED: "propagated, nobody asked",
+    CauseKind.PROPAGATED: "chosen by XLA; no rule or constraint requires it",
     CauseKind.UNKNOWN: "unknown",
 }
 

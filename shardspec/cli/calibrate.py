@@ -54,6 +54,8 @@ LOCAL = "hardware.local.yaml"
     ),
     options.flag("--quick", "Fewer sizes; 175 in place of 567 for bf16 by the compiler."),
     *options.OUTPUT,
+    example="shardspec calibrate spec.yaml --compiler -o v5e.local.yaml",
+    page="calibrate.md",
 )
 def command(
     request: Request,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from shardspec import fixing, pipeline
 from shardspec.cli import options, streams
@@ -46,9 +46,7 @@ _NO_JOB = (codes.UNREADABLE, codes.UNKNOWN_TARGET)
     options.SET,
     options.COST,
     *options.FINDINGS,
-    options.option(
-        "--pedantic", "is_pedantic", is_flag=True, help="Also what is a matter of taste or of care."
-    ),
+    options.option("--pedantic", "is_pedantic", is_flag=True, help="Also report matters of taste."),
     options.file_option(
         "--baseline",
         help="Show only what is not in this baseline; else by `[tool.shardspec] baseline`.",
@@ -56,10 +54,13 @@ _NO_JOB = (codes.UNREADABLE, codes.UNKNOWN_TARGET)
     options.file_option(
         "--write-baseline", "new_baseline", help="Write all findings of this run into a baseline."
     ),
-    options.flag("--fix", "Mend what can be mended beyond doubt, in place."),
+    options.flag("--fix", "Apply the safe fixes, in place."),
     options.flag("--diff", "Show what --fix would change; write nothing."),
-    options.flag("--unsafe-fixes", "With --fix or --diff: also what may not be meant."),
+    options.flag("--watch", "Check again whenever a file that was read changes; Ctrl-C ends it."),
+    options.flag("--unsafe-fixes", "With --fix or --diff: also fixes that may change the meaning."),
     options.format_option("full", "concise", "json", "github", "sarif"),
+    example="shardspec check spec.yaml",
+    page="checking.md",
 )
 def command(
     request: Request,
@@ -70,29 +71,61 @@ def command(
     fix: bool,
     diff: bool,
     unsafe_fixes: bool,
+    watch: bool,
 ) -> None:
-    """Report everything that is wrong, on all targets; of a folder, in all specs in it.
+    """Report every mistake in a spec, on all targets; in a folder, in all specs.
 
-    With `--step`, what a step of your own code sends and computes in vain as well (SHD503 to
-    SHD510); only then does it run code.
+    With `--step` it also traces a step of your own code and reports collectives and FLOPs that
+    the step does not need (SHD503 to SHD510). Only then does it run code.
     """
+    _refuse_pairs(step_name, new_baseline, fix=fix, diff=diff, unsafe_fixes=unsafe_fixes)
+
+    def run() -> NoReturn:
+        files = request.spec_files()
+        if step_name is not None and len(files) > 1:
+            streams.fail(f"--step for {len(files)} specs", "name the one spec that it runs under")
+        if diff:
+            raise SystemExit(_diff(files, request, is_unsafe=unsafe_fixes))
+        _check(files, request, step_name, baseline, new_baseline, fix=fix, is_unsafe=unsafe_fixes)
+
+    if watch:
+        from shardspec.cli.watching import watched
+
+        if step_name is not None or "-" in request.named:
+            streams.fail("--watch reads specs again, and no code or stdin", "leave the other out")
+        watched(run, request)
+    run()
+
+
+def _refuse_pairs(
+    step_name: str | None, new_baseline: str | None, *, fix: bool, diff: bool, unsafe_fixes: bool
+) -> None:
+    """Refuse options that cannot go together."""
     if new_baseline and diff:
         streams.fail("--write-baseline with --diff", "--diff writes nothing: leave it out")
     if unsafe_fixes and not (fix or diff):
-        streams.fail("--unsafe-fixes alone fixes nothing", "say --fix or --diff as well")
-    files = request.spec_files()
+        streams.fail("--unsafe-fixes alone fixes nothing", "add --fix or --diff")
     if step_name is not None and (fix or diff):
         streams.fail(
             "--step with --fix or --diff", "fix first: no finding of a step can be fixed here"
         )
-    if step_name is not None and len(files) > 1:
-        streams.fail(f"--step for {len(files)} specs", "name the one spec that it runs under")
-    if diff:
-        raise SystemExit(_diff(files, request, is_unsafe=unsafe_fixes))
+
+
+def _check(
+    files: tuple[str, ...],
+    request: Request,
+    step_name: str | None,
+    baseline: str | None,
+    new_baseline: str | None,
+    *,
+    fix: bool,
+    is_unsafe: bool,
+) -> NoReturn:
+    """Check the files, print what was found and exit."""
     notes: tuple[str, ...] = ()
     old = _old_baseline(baseline, new_baseline, request)
     if fix:
-        checked, notes = _fix(files, request, is_unsafe=unsafe_fixes)
+        checked, notes = _fix(files, request, is_unsafe=is_unsafe)
     else:
         checked = tuple(check_file(file, request, step_name=step_name) for file in files)
     if new_baseline:

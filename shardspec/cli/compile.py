@@ -28,6 +28,8 @@ from shardspec.ir.spec import Spec
     *options.OUTPUT,
     options.flag("--list-presets", "Show the presets, one line each."),
     options.flag("--list-targets", "Show the targets of the spec."),
+    example="shardspec compile spec.yaml",
+    page="tutorial.md",
 )
 def command(request: Request, *, list_presets: bool, list_targets: bool) -> None:
     """Resolve every array on one target and print the table.

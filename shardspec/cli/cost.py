@@ -62,6 +62,8 @@ def _tokens(ctx: click.Context, param: click.Parameter, text: str | None) -> int
     *BASIS,
     MEASURED,
     *options.OUTPUT,
+    example="shardspec cost spec.yaml --by axis",
+    page="cost.md",
 )
 def command(
     request: Request,

@@ -62,6 +62,8 @@ _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40
         help="Exit 1 only for this: memory+5%, memory+64MiB, reshard, or change; of a step,"
         " traffic+5% or time+5%.",
     ),
+    example="shardspec diff spec.lock spec.yaml",
+    page="locks.md",
 )
 def command(
     request: Request,

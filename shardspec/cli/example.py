@@ -27,6 +27,8 @@ from shardspec.cli.streams import fail, write_file
         help="The spelling of the copy.",
     ),
     options.FORCE,
+    example="shardspec example tiny-t5",
+    page="presets.md",
 )
 def command(request: Request, *, name: str, folder: str, spelling: str) -> None:
     """Copy an example and what it refers to into FOLDER; `shardspec explain --list examples`.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardspec import pipeline
+from shardspec.assets import DOCS
 from shardspec.cli import completion, options, streams
 from shardspec.cli.discovery import find_spec
 from shardspec.cli.request import Request, has_errors, has_path, quiet_spec, select, why_unsound
@@ -34,7 +35,7 @@ _KINDS = ("array", "activation", "target", "phase", "rule")
 #: Rows that a part of a path may stand for: of more, one is asked for.
 _MOST_MEANT = 4
 
-_FROM_0 = "the first dimension is 0"
+_SCALAR = "is a scalar and has no dimensions"
 _ARRAYS_ONLY = "--porcelain prints arrays", "give it a path or a glob alone"
 _DRAWS_ONLY = "--draw draws an array, a glob or an activation", "give it that alone"
 
@@ -69,6 +70,8 @@ _DRAWS_ONLY = "--draw draws an array, a glob or an activation", "give it that al
         type=click.Choice(["findings", "presets", "hardware", "examples", "steps", "arrays"]),
         help="Show all findings, or all there is of what comes along.",
     ),
+    example="shardspec explain layers_3/kernel --spec spec.yaml",
+    page="explaining.md",
 )
 def command(
     request: Request,
@@ -344,7 +347,8 @@ def _explain_words(subject: str) -> bool:
 
     code = find_code(subject)
     if code is not None:
-        show(finding_page(code).split("\n"), is_page=True)
+        link = f"Documentation: {DOCS}findings.md#{code.id.lower()}-{code.name}"
+        show([*finding_page(code).split("\n"), "", link], is_page=True)
         return True
     if re.fullmatch(r"(?i)SHD\d*", subject):
         _print_family(subject.upper())
@@ -639,7 +643,11 @@ def _dimension(asked: str, sharding: Sharding, named: str) -> int:
         if len(asked) < 10 and int(asked) < len(names):
             return int(asked)
         shown = " ".join(name or "_" for name in names)
-        fail(f"{named}: {shown or 'a scalar'} has no dim {asked}", _FROM_0)
+        last = len(names) - 1
+        have = (
+            f"has dimensions 0 to {last}" if last > 0 else "has dimension 0" if names else _SCALAR
+        )
+        fail(f"{named} ({shown}) has no dimension {asked}", f"it {have}")
     found = [at for at, name in enumerate(names) if name == asked]
     found = found or [at for at, name in enumerate(names) if name and axis_of(name) == asked]
     if len(found) == 1:
@@ -648,5 +656,7 @@ def _dimension(asked: str, sharding: Sharding, named: str) -> int:
         numbers = " or ".join(map(str, found))
         fail(f"{len(found)} dims of {named} are called `{asked}`", f"say which: {numbers}")
     own = [f"`{name}`" for name in names if name]
-    help = f"its dims are {', '.join(own)}" if own else "it has no names: say the number of the dim"
-    return fail(f"{named} has no dim `{asked}`", help)
+    help = (
+        f"its dimensions are {', '.join(own)}" if own else "it has no names: use a number, from 0"
+    )
+    return fail(f"{named} has no dimension `{asked}`", help)

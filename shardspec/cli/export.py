@@ -32,12 +32,14 @@ _FORMATS = "\n".join(f"  {entry.name:<11} {entry.title}" for entry in EXPORTS)
     options.option("--axis", metavar="NAME", help="The mesh axis that a tp_plan is about."),
     options.flag("--lossy", "What the format cannot hold may be lost."),
     epilog=f"\b\nFormats:\n{_FORMATS}",
+    example="shardspec export flax spec.yaml",
+    page="migrating.md",
 )
 def command(request: Request, *, tool: str, resolved: bool, axis: str | None, lossy: bool) -> None:
     """Write the rules or the plan of a spec as another tool reads them.
 
-    What the format has no place for is said, and the exit code is 1. Where the file would lay an
-    array out otherwise than the plan does, nothing is written. --lossy accepts both.
+    Rules that the format cannot express are reported, and the exit code is 1. If the other tool
+    would shard an array differently from the plan, nothing is written. --lossy accepts both.
     """
     entry = export_named(tool)
     for flag, given in (("resolved", resolved), ("axis", axis)):

@@ -21,6 +21,8 @@ from shardspec.cli.streams import FINDINGS, FINE, echo_data, fail
     *options.OUTPUT,
     options.flag("--check", "Write nothing; exit 1 if a file would change."),
     options.flag("--diff", "Write nothing; show what would change."),
+    example="shardspec fmt spec.yaml",
+    page="language.md",
 )
 def command(request: Request, *, spelling: str | None, check: bool, diff: bool) -> None:
     """Format specs in place, or turn YAML into the DSL and back. Keeps comments and meaning."""

@@ -100,6 +100,8 @@ _FORMATS_PAGE = "\b\nFormats:\n" + "\n".join(f"  {f.name:<12} {f.title}" for f i
     ),
     *shared.FINDINGS,
     epilog=_FORMATS_PAGE,
+    example="shardspec import flax rules.json",
+    page="migrating.md",
 )
 def command(
     request: Request, *, tool: str, files: tuple[str, ...], against: str | None, **rest: Any

@@ -47,6 +47,8 @@ _MOST_INSIDE = 60
     STEP,
     *CURE,
     *options.OUTPUT,
+    example="shardspec init --arrays model.safetensors --hardware 'tpu v5e 4x4'",
+    page="init.md",
 )
 def command(
     request: Request,

@@ -55,6 +55,8 @@ class _Proving:
     STEP,
     *PROOF,
     *options.OUTPUT,
+    example="shardspec lock spec.yaml",
+    page="locks.md",
 )
 def command(
     request: Request,
@@ -116,7 +118,7 @@ def _lock(file: str, request: Request, proving: _Proving | None, *, check: bool)
     has_targets = any(each.targets for each in spec.in_phases)
     is_bare = not ((params and has_targets) or has_errors(diagnostics))
     if is_bare and file not in (request.named or [file]):
-        request.remark(f"{file} is passed over: it has no arrays, or no targets, of its own")
+        request.remark(f"{file} is skipped: it has no arrays or no targets")
         return FINE
     plans = _plans(spec, diagnostics, params, request)
     if not plans:

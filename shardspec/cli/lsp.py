@@ -18,6 +18,8 @@ from shardspec.cli.streams import fail
     options.option("--stdio", is_flag=True, help="Talk over stdin and stdout, as it always does."),
     options.file_option("--log", help="Write down what goes wrong, for a report."),
     has_request=False,
+    example="shardspec lsp --stdio",
+    page="editors.md",
 )
 def command(*, stdio: bool, log: str | None) -> None:
     """Answer an editor about specs: findings as you type, fixes, hover, completion, rename.

@@ -9,29 +9,36 @@ from typing import Any
 
 import click
 
+from shardspec.assets import DOCS
 from shardspec.cli.options import HELP, version_option, write_exits
 
 #: Verb -> what it is for, in the order of `--help`. The module has the verb's name.
 VERBS = {
     "compile": "Resolve every array on one target and print the table.",
-    "cost": "Show what a device holds, and what a step sends and takes.",
-    "search": "Rank meshes by what a step takes, and say why the best is.",
-    "verify": "Have the real compiler prove it, for machines that are not here.",
-    "calibrate": "Find out how fast a kind of chip is, and keep it in a file.",
-    "explain": "Say why: an array, a line of the spec, a mesh axis, a finding, a field.",
-    "check": "Report everything that is wrong, on all targets.",
-    "fmt": "Format specs, or turn YAML into the DSL and back.",
-    "lock": "Write what every device holds, for git; --check compares.",
+    "cost": "Show what a device holds, and what a step sends and how long it takes.",
+    "search": "Rank meshes by step time, or find the constraints that your code lacks.",
+    "verify": "Compile a step with the real compiler, for machines that are not here.",
+    "calibrate": "Measure how fast a chip is and write the figures to a file.",
+    "explain": "Explain why an array is sharded the way it is, or what a name means.",
+    "check": "Report every mistake in a spec, on all targets.",
+    "fmt": "Format specs, or convert between YAML and the DSL.",
+    "lock": "Write the layout of every device to a lock file; --check compares.",
     "diff": "Show what moved between two specs, locks or revisions.",
-    "manifest": "List the arrays of a checkpoint, for git.",
-    "import": "Make a spec of the rules of another tool, with the proof.",
-    "export": "Write the rules or the plan of a spec for another tool.",
+    "manifest": "List the arrays of a checkpoint.",
+    "import": "Convert another tool's rules to a spec, and prove that they agree.",
+    "export": "Convert a spec to another tool's rules.",
     "mesh": "Show which devices each mesh axis runs over.",
-    "report": "Write a page to look at in a browser: all of it, and why.",
-    "init": "Write a first spec for the arrays of a model, to begin with.",
-    "example": "Copy an example, to begin with.",
+    "report": "Write one HTML page with the plan, the reasons and the costs.",
+    "init": "Write a first spec for the arrays of a model.",
+    "example": "Copy an example spec.",
     "schema": "Print the JSON Schema of the YAML format.",
-    "lsp": "Answer an editor: findings as you type, hover, completion, rename.",
+    "lsp": "Run the language server for editors.",
+}
+
+#: Commands about the verbs themselves, each with its summary.
+HELPERS = {
+    "help": "Show the help of a verb; --man prints the man page.",
+    "completion": "Print the line that turns on completion in bash, zsh or fish.",
 }
 
 #: Verbs that are words of Python, which no module can be called.
@@ -42,11 +49,14 @@ class _Verbs(click.Group):
     """A group that imports a verb when it is asked for, and says what failed as a finding does."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the verbs."""
-        return list(VERBS)
+        """Return the verbs, then the commands about them."""
+        return [*VERBS, *HELPERS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return one verb."""
+        if cmd_name in HELPERS:
+            helper: click.Command = getattr(import_module("shardspec.cli.help"), cmd_name)
+            return helper
         if cmd_name not in VERBS:
             return None
         module = import_module(f"shardspec.cli.{_MODULES.get(cmd_name, cmd_name)}")
@@ -67,19 +77,20 @@ class _Verbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the verb, or fail with the nearest one."""
         is_asked = not ctx.resilient_parsing  # not by a shell that completes a line
-        if is_asked and args and args[0] not in VERBS and not args[0].startswith("-"):
+        if is_asked and args and args[0] not in (*VERBS, *HELPERS) and not args[0].startswith("-"):
             from shardspec.cli.streams import fail
             from shardspec.diagnostics.words import did_you_mean
 
-            help = did_you_mean(args[0], VERBS) or f"verbs: {', '.join(VERBS)}"
+            help = did_you_mean(args[0], (*VERBS, *HELPERS)) or f"verbs: {', '.join(VERBS)}"
             fail(f"no verb is called `{args[0]}`", help)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the verbs without importing them, and the exit codes of all."""
         with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
+            formatter.write_dl(list((VERBS | HELPERS).items()))
         write_exits(formatter)
+        formatter.write(f"\nStart with `shardspec example tiny-t5`, or read {DOCS}tutorial.md.\n")
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a verb and exit; Ctrl-C ends it with 130."""

@@ -17,6 +17,8 @@ from shardspec.cli.streams import fail
     options.ONLY,
     options.format_option("yaml", "json"),
     *options.OUTPUT,
+    example="shardspec manifest model.safetensors -o arrays.yaml",
+    page="arrays.md",
 )
 def command(request: Request, *, checkpoint: str) -> None:
     """List the arrays of a checkpoint as a manifest: names, shapes, dtypes.

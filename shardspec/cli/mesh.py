@@ -32,6 +32,8 @@ from shardspec.topology.placement import Order, Placement, place
     ),
     options.flag("--compare", "The spec as it is, beside the one with --set."),
     *options.OUTPUT,
+    example="shardspec mesh spec.yaml",
+    page="mesh.md",
 )
 def command(request: Request, *, order: Order | None, compare: bool) -> None:
     """Show which devices each mesh axis runs over, and what that costs."""

@@ -14,13 +14,14 @@ from typing import Any
 
 import click
 
+from shardspec.assets import DOCS
 from shardspec.cli import completion
-from shardspec.cli.streams import STDOUT, fail
+from shardspec.cli.streams import STDOUT, fail, waiting
 
 EXITS = (
     ("0", "fine, or the same"),
     ("1", "findings, or different"),
-    ("2", "it could not be done: a wrong flag, a file that cannot be read, a missing extra"),
+    ("2", "usage error, unreadable input or missing extra"),
 )
 
 #: How help is asked for.
@@ -30,15 +31,26 @@ HELP = {"help_option_names": ["-h", "--help"]}
 RENAMED = {"--params": "--arrays", "--output-format": "--format"}
 
 _RENAMED_USED = "shardspec.renamed"
+_JSON = "--json"
 
 
 class Verb(click.Command):
-    """A verb: its help ends with the exit codes, its old spellings are read."""
+    """A verb: its help ends with an example, its page and the exit codes; old spellings are read.
+
+    Attributes:
+      example: a command line that works as typed, in a folder with the files that it names.
+      page: the page of the documentation, below `DOCS`.
+    """
+
+    example = ""
+    page = ""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the exit codes, and what the verb adds."""
+        """Write the exit codes, what the verb adds, the example and the page."""
         write_exits(formatter)
         super().format_epilog(ctx, formatter)
+        formatter.write(f"\nExample:\n  $ {self.example}\n")
+        formatter.write(f"\nDocumentation: {DOCS}{self.page}\n")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments, old spellings as new ones."""
@@ -47,7 +59,7 @@ class Verb(click.Command):
         ctx.meta[_RENAMED_USED] = dict.fromkeys(
             (old.partition("=")[0], now.partition("=")[0])
             for old, now in zip(args, new, strict=True)
-            if old != now
+            if old not in (now, _JSON)
         )
         try:
             return super().parse_args(ctx, new)
@@ -72,6 +84,9 @@ def _in_new_words(args: Sequence[str], taken: Iterable[str]) -> Iterator[str]:
             yield from args[at:]
             return
         flag, equals, value = arg.partition("=")
+        if arg == _JSON and _JSON in taken:
+            yield "--format=json"
+            continue
         new = RENAMED.get(flag, flag)
         if flag == "--select" and "--only" in taken:
             following = value if equals else " ".join(args[at + 1 : at + 2])
@@ -80,7 +95,12 @@ def _in_new_words(args: Sequence[str], taken: Iterable[str]) -> Iterator[str]:
 
 
 def verb(
-    name: str, *options: click.Parameter, epilog: str | None = None, has_request: bool = True
+    name: str,
+    *options: click.Parameter,
+    example: str,
+    page: str,
+    epilog: str | None = None,
+    has_request: bool = True,
 ) -> Callable[[Callable[..., None]], Verb]:
     """Return a decorator that makes a verb of a function.
 
@@ -88,33 +108,38 @@ def verb(
     docstring is the help.
 
     Args:
+      example: as in `Verb`.
+      page: as in `Verb`.
       has_request: False for a verb that has to be there before what reads specs is loaded.
     """
 
-    def made(function: Callable[..., None]) -> Verb:
+    def decorated(function: Callable[..., None]) -> Verb:
         def run(**values: Any) -> None:
             if not has_request:
                 return function(**{each.name: values[each.name] for each in options if each.name})
-            from shardspec.cli.request import request_of
-            from shardspec.language.files import forget_what_was_read
+            with waiting(f"shardspec {name}", is_quiet=values["is_quiet"]):
+                from shardspec.cli.request import request_of
+                from shardspec.language.files import forget_what_was_read
 
-            forget_what_was_read()
-            request, own = request_of(values)
-            context = click.get_current_context()
-            for old, new in context.meta.get(_RENAMED_USED, ()):
-                request.remark(f"`{old}` is called `{new}` now; the old word goes with 0.3")
-            return function(request, **own)
+                forget_what_was_read()
+                request, own = request_of(values)
+                context = click.get_current_context()
+                for old, new in context.meta.get(_RENAMED_USED, ()):
+                    request.remark(f"`{old}` is now `{new}`; 0.3 removes the old spelling")
+                return function(request, **own)
 
-        return Verb(
+        made = Verb(
             name,
             callback=run,
-            params=[*options, *EVERYWHERE],
+            params=[*options, *_json_option(options), *EVERYWHERE],
             help=inspect.cleandoc(function.__doc__ or ""),
             epilog=epilog,
             context_settings=HELP,
         )
+        made.example, made.page = example, page
+        return made
 
-    return made
+    return decorated
 
 
 def option(*declared: str, **how: Any) -> click.Option:
@@ -150,13 +175,23 @@ def format_option(*formats: str) -> click.Option:
     )
 
 
+def _json_option(options: Iterable[click.Parameter]) -> tuple[click.Option, ...]:
+    """Return `--json` for a verb that has `--format json`, which `_in_new_words` makes of it."""
+    forms = (each.type for each in options if each.name == "form")
+    if not any(isinstance(each, click.Choice) and "json" in each.choices for each in forms):
+        return ()
+    help = "The same as `--format json`."
+    return (click.Option([_JSON], is_flag=True, expose_value=False, help=help),)
+
+
 def print_version(ctx: click.Context, param: click.Parameter, is_asked: bool) -> None:
-    """Print the version and end, where that is asked."""
+    """Print the version and the compilers that `verify` would use, and end."""
     if is_asked and not ctx.resilient_parsing:
         from shardspec import __version__
-        from shardspec.cli.streams import echo
+        from shardspec.cli.streams import show
+        from shardspec.jax_backend.xla.compiling import compiler_lines
 
-        echo(f"shardspec {__version__}")
+        show((f"shardspec {__version__}", *compiler_lines()))
         ctx.exit()
 
 
@@ -168,7 +203,7 @@ def version_option() -> click.Option:
         is_eager=True,
         expose_value=False,
         callback=print_version,
-        help="Show the version and exit.",
+        help="Show the version and the compilers found, and exit.",
     )
 
 

@@ -60,6 +60,8 @@ _NAME = "report.html"
     options.flag(
         "--open", "Open it in the browser; without -o, from a folder for temporary files."
     ),
+    example="shardspec report spec.yaml -o report.html",
+    page="report.md",
 )
 def command(
     request: Request,

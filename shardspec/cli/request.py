@@ -80,7 +80,7 @@ class Request:
         """Return all specs that are meant, those in folders too."""
         found = expand(self.named or (find_spec(None),))
         if found.others:
-            self.remark(f"{counted(found.others, 'YAML file')} passed over: not specs")
+            self.remark(f"{counted(found.others, 'YAML file')} skipped: not specs")
         if self.output and len(found.files) > 1:
             fail(f"-o names one file for {len(found.files)} specs", "name one spec, or no file")
         return found.files

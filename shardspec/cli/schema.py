@@ -23,6 +23,8 @@ _OUTPUTS = ("cost", "search", "cure")
         " (`cure`).",
     ),
     options.flag("--versions", "Show the versions of language, lock and JSON instead."),
+    example="shardspec schema -o shardspec.schema.json",
+    page="editors.md",
 )
 def command(request: Request, *, of: str, versions: bool) -> None:
     """Print the JSON Schema (draft-07) of the YAML format, or of the JSON of a verb.

@@ -144,6 +144,7 @@ def _prices(
         help="Candidates looked at, those most like today's mesh first.",
     ),
     options.flag("--write", "Write the best into the spec, in place; comments stay."),
+    options.flag("--diff", "Show what --write would change; write nothing."),
     STEP,
     options.option(
         "--confirm",
@@ -162,6 +163,8 @@ def _prices(
     *CURE,
     MEASURED,
     *options.OUTPUT,
+    example="shardspec search spec.yaml --over mesh,remat",
+    page="search.md",
 )
 def command(
     request: Request,
@@ -178,6 +181,7 @@ def command(
     top: int,
     most: int,
     write: bool,
+    diff: bool,
     step_name: str | None,
     confirm: int,
     verify: int,
@@ -210,8 +214,8 @@ def command(
     _print(table, request)
     is_off = partial(_is_off, question, step_name or "", request, verify)
     off = [is_off(each) for each in table.shown[: max(confirm, verify)]]
-    if write:
-        _write_best(table, request, is_off=any(off[:1]))
+    if write or diff:
+        _write_best(table, request, is_off=any(off[:1]), is_shown=diff)
     does_not_fit = table.shown[0].row.fits is False
     raise SystemExit(FINDINGS if does_not_fit or table.best is None or any(off) else FINE)
 
@@ -300,16 +304,27 @@ def _print(table: Search, request: Request) -> None:
 # what is done with the best
 
 
-def _write_best(table: Search, request: Request, *, is_off: bool) -> None:
-    """Write the best row into the spec, unless its trace says something else."""
+def _write_best(table: Search, request: Request, *, is_off: bool, is_shown: bool) -> None:
+    """Write the best row into the spec, unless its trace says something else.
+
+    Args:
+      is_shown: write nothing, and show what would change.
+    """
     if is_off:
         request.undone("the best is not confirmed, and is not written")
-    else:
-        _write(table.found, table.shown[0].row, request)
+        return
+    best = table.shown[0].row
+    changed = _changed(table.found, best, request)
+    if changed is not None and is_shown:
+        echo("", err=request.form == "json")
+        show(edits.diff_text([changed]).splitlines(), err=request.form == "json")
+    elif changed is not None:
+        edits.write([changed])
+        request.remark(f"{changed.name}: wrote {best.candidate}")
 
 
-def _write(found: Found, best: SearchRow, request: Request) -> None:
-    """Write a layout into the spec, once the new text says just that."""
+def _changed(found: Found, best: SearchRow, request: Request) -> Changed | None:
+    """Return the spec with a layout, once the new text says just that; None where it has it."""
     question, source = found.question, found.question.spec.source
     if best.unknown:
         fail(f"no row is the best, so none is written: {UNKNOWN_ROWS}", _way_out(found))
@@ -320,7 +335,7 @@ def _write(found: Found, best: SearchRow, request: Request) -> None:
         _refuse(text)
     if text == source.text:
         request.remark(f"{source.name} has this mesh already")
-        return
+        return None
     if source.name == "-":
         fail("stdin cannot be written", "name the file of the spec")
     again = request.reload(source.name, text)
@@ -330,8 +345,7 @@ def _write(found: Found, best: SearchRow, request: Request) -> None:
     off = "the target" if isinstance(target, Diagnostic) else differs(again, target, best.candidate)
     if off is not None:
         fail(f"{off} is stated where --write does not reach", f"write `{best.candidate}` by hand")
-    edits.write([Changed(source.name, source.text, text)])
-    request.remark(f"{source.name}: wrote {best.candidate}")
+    return Changed(source.name, source.text, text)
 
 
 def _is_off(question: Question, step: str, request: Request, verify: int, each: Shown) -> bool:

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, redirect_stderr, suppress
+from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
@@ -33,6 +33,10 @@ STDOUT = tuple(os.path.join(_DEVICES, name) for name in ("stdout", "fd/1"))
 _STREAMS = tuple(os.path.join(_DEVICES, name) for name in ("std", "fd/"))
 #: How often what is being done is said anew on a terminal.
 _TICK_SECONDS = 0.2
+#: After how long a verb that has printed nothing says that it is at work.
+_PATIENCE_SECONDS = 0.4
+#: Elsewhere than on a terminal: the least time between two lines of progress, and the longest.
+_LEAST_SECONDS, _MOST_SECONDS = 2.0, 10.0
 
 
 class Failure(click.ClickException):
@@ -119,29 +123,119 @@ def rows_of_terminal() -> int:
 
 
 @contextmanager
-def progress(*, is_quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """Yield what says on a terminal what is being done, and for how long; elsewhere it is silent.
+def waiting(name: str, *, is_quiet: bool) -> Iterator[None]:
+    """Say on stderr that a verb is at work, unless it prints something in its first half second.
 
-    The line stands below what the job itself writes to stderr, and is gone after it.
+    On a terminal the line is gone once there is something to print.
     """
-    if is_quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+    if is_quiet or _is_silent():
+        yield
+        return
+    _FIRST.start()
+    timer = threading.Timer(_PATIENCE_SECONDS, _FIRST.say, [f"{name} is working ..."])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        _FIRST.end()
+
+
+class _First:
+    """Whether a verb has printed anything, and the line that stands in for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._has_ended, self._stands = True, False
+
+    def start(self) -> None:
+        """Wait for the first output."""
+        with self._lock:
+            self._has_ended = False
+
+    def say(self, text: str) -> None:
+        """Print a line, unless something was printed."""
+        with self._lock, suppress(OSError, ValueError):
+            if self._has_ended:
+                return
+            self._stands = sys.stderr.isatty()
+            sys.stderr.write(text if self._stands else f"{text}\n")
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        """Make room for output."""
+        if self._has_ended:
+            return
+        with self._lock, suppress(OSError, ValueError):
+            self._has_ended = True
+            if self._stands:
+                sys.stderr.write("\r\x1b[K")
+                sys.stderr.flush()
+            self._stands = False
+
+
+_FIRST = _First()
+
+
+def _is_silent() -> bool:
+    """Say whether no progress is printed: where the user says so, and on a dumb terminal."""
+    is_dumb = sys.stderr.isatty() and os.environ.get("TERM") == "dumb"
+    return is_dumb or os.environ.get("SHARDSPEC_PROGRESS") == "never"
+
+
+@contextmanager
+def progress(*, is_quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Yield what says on stderr what is being done, and for how long.
+
+    On a terminal that is one line below what the job itself writes to stderr, and gone after it.
+    Elsewhere it is a line when the work changes, and every ten seconds.
+    """
+    if is_quiet or _is_silent():
         yield lambda doing: None
         return
-    line, ended, started = _LastLine(sys.stderr), threading.Event(), time.monotonic()
+    _FIRST.end()
+    line = _LastLine(sys.stderr) if sys.stderr.isatty() else _Lines(sys.stderr)
+    ended, started = threading.Event(), time.monotonic()
 
     def tick() -> None:
         while not ended.wait(_TICK_SECONDS):
-            line.show(f"{line.doing} ... {time.monotonic() - started:.0f} s")
+            line.tick(time.monotonic() - started)
 
     watcher = threading.Thread(target=tick, daemon=True)
     watcher.start()
     try:
-        with redirect_stderr(line):
+        with redirect_stderr(line) if isinstance(line, _LastLine) else nullcontext():
             yield line.say
     finally:
         ended.set()
         watcher.join()
-        line.show("")
+        line.close()
+
+
+class _Lines:
+    """A file or a pipe that gets a line of progress now and then."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._doing, self._shown, self._at = "starting", "", _PATIENCE_SECONDS - _LEAST_SECONDS
+
+    def say(self, doing: str) -> None:
+        """Say something else from now on."""
+        self._doing = doing
+
+    def tick(self, seconds: float) -> None:
+        """Write a line, where there is something new or nothing was written for long."""
+        least = _MOST_SECONDS if self._doing == self._shown else _LEAST_SECONDS
+        if seconds - self._at < least:
+            return
+        self._shown, self._at = self._doing, seconds
+        with suppress(OSError, ValueError):
+            self._stream.write(f"{printable(self._doing)} ... {seconds:.0f} s\n")
+            self._stream.flush()
+
+    def close(self) -> None:
+        """Leave what was written."""
 
 
 class _LastLine(io.TextIOBase):
@@ -155,6 +249,14 @@ class _LastLine(io.TextIOBase):
     def say(self, doing: str) -> None:
         """Say something else from now on."""
         self.doing = doing
+
+    def tick(self, seconds: float) -> None:
+        """Show for how long it has been done."""
+        self.show(f"{self.doing} ... {seconds:.0f} s")
+
+    def close(self) -> None:
+        """Remove the last line."""
+        self.show("")
 
     def show(self, text: str) -> None:
         """Write the last line anew, unless another is half written."""
@@ -231,6 +333,7 @@ def echo(text: str, *, err: bool = False, is_painted: bool = False, end: str = "
       is_painted: whether escape sequences in it are ours; what comes from files is shown as
         what it is.
     """
+    _FIRST.end()
     if not is_painted:
         text = _harmless(text)
     stream = sys.stderr if err else sys.stdout
@@ -281,6 +384,7 @@ def echo_data(text: str) -> None:
 
 def echo_bytes(text: str) -> None:
     """Print a text as it is, wherever that goes."""
+    _FIRST.end()
     sys.stdout.flush()
     sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
     sys.stdout.buffer.flush()

@@ -167,23 +167,23 @@ _NAME_ONE = "name one: `--step train:step`"
         type=click.Choice(["target", "here"]),
         default="target",
         show_default=True,
-        help="Whose program: that of the target's machine, which need not be here, or of the"
-        " devices that are.",
+        help="Compile for the target's machine, which need not be here, or for the devices here.",
     ),
     options.flag(
         "--whole",
-        "Let the compiler generate code, too, and show how long it thinks that operations take; ten"
-        " times as long.",
+        "Also generate code, and show the compiler's own time estimates; takes ten times as long.",
     ),
     options.option(
         "--flags",
         metavar="FLAGS",
         default="",
-        help="Compile once more with these flags of the compiler, and show what they change:"
+        help="Compile again with these compiler flags, and show the difference:"
         " `--flags '--xla_tpu_enable_latency_hiding_scheduler=true'`.",
     ),
     *NUMBERS,
     *options.OUTPUT,
+    example="shardspec verify spec.yaml --step train:step",
+    page="verify.md",
 )
 def command(
     request: Request,
@@ -201,18 +201,17 @@ def command(
     inputs_name: str | None,
     f64: bool,
 ) -> None:
-    """Have the real compiler compile a step for machines that are not here.
+    """Compile a step with the real compiler, for machines that are not here.
 
-    Without --step it is the one that `step:` of the spec states, written in JAX from its lines: no
-    code is needed. It is libtpu for TPU slices, stopped once the final program is there, and XLA's
-    CUDA plugin for GPUs; neither needs the chips. Exit 0 if the program fits, if it sends what was
-    predicted, and if nothing goes over mesh axes that were not; 1 if one of these is not so.
-    Several targets are compiled side by side, as many as there are processors and memory for; one
-    without a program keeps no other from its own.
+    The compiler is libtpu for TPU slices and XLA's CUDA plugin for GPUs; neither needs the chips.
+    Without --step it compiles the step that `step:` of the spec states, and needs no code. Exit 0
+    if the program fits in memory and sends what was predicted over the predicted mesh axes; else 1.
+    Several targets are compiled in parallel, as far as processors and memory allow. A target that
+    fails to compile does not stop the others.
 
-    With --numbers nothing is compiled for the target. The step runs on CPU devices, with small
-    sizes on a small mesh and on one device: exit 0 if both return the same, 1 if not, 2 if that
-    could not be tried.
+    With --numbers nothing is compiled for the target. The step runs with small sizes on a small
+    mesh of CPU devices and on one device: exit 0 if both return the same, 1 if not, and 2 if it
+    could not run.
     """
     request.require_place()
     if numbers:

@@ -40,44 +40,50 @@ _WHY_WHOLE = (
 )
 
 UNREADABLE = fault("SHD001", "a file cannot be read as text")
-SYNTAX = fault("SHD002", "text is not YAML, or not the shardspec language", loses_entry=True)
-UNKNOWN_KEY = fault("SHD003", "a key means nothing here", loses_entry=True)
+SYNTAX = fault("SHD002", "text is not valid YAML, or not valid shardspec DSL", loses_entry=True)
+UNKNOWN_KEY = fault("SHD003", "a key is not part of the language here", loses_entry=True)
 WRONG_TYPE = fault("SHD004", "a value has the wrong type or form", loses_entry=True)
-DUPLICATE_KEY = fault("SHD005", "a key is given twice; only one could count")
+DUPLICATE_KEY = fault("SHD005", "a key is given twice")
 YAML_TRAP = fault("SHD006", "YAML 1.1 reads a plain word as something else", loses_entry=True)
-TOO_DEEP = fault("SHD007", "nesting or aliases go too deep or in a circle")
-UNKNOWN_PRESET = fault("SHD008", "`extends` or `manifest` names nothing there is", loses_entry=True)
-PRESET_CYCLE = fault("SHD009", "specs extend each other in a circle")
-VERSION = fault("SHD010", "the document asks for another language version")
+TOO_DEEP = fault("SHD007", "nesting or aliases are too deep, or form a cycle")
+UNKNOWN_PRESET = fault(
+    "SHD008", "`extends` or `manifest` does not match any preset or file", loses_entry=True
+)
+PRESET_CYCLE = fault("SHD009", "specs extend each other in a cycle")
+VERSION = fault("SHD010", "the document needs another language version")
 UNKNOWN_LINT = fault("SHD011", "no finding that a level can change has this name")
 BAD_MANIFEST = fault(
-    "SHD012", "an entry of a manifest, or what code gives, is not an array", loses_entry=True
+    "SHD012",
+    "an entry of a manifest, or a value returned by code, is not an array",
+    loses_entry=True,
 )
 UNUSED_SUPPRESSION = warning("SHD013", "a `# shardspec: ignore[...]` silences nothing", runs=None)
 BAD_SUPPRESSION = warning(
-    "SHD014", "a comment is nearly a suppression, and silences nothing", runs=None
+    "SHD014", "a comment looks like a suppression but silences nothing", runs=None
 )
 BAD_CHECKPOINT = fault(
-    "SHD015", "a checkpoint is damaged, or holds no arrays with names", loses_entry=True
+    "SHD015", "a checkpoint is damaged, or has no named arrays", loses_entry=True
 )
 UNSAFE_MANIFEST = fault("SHD016", "reading the arrays would run code from a file", loses_entry=True)
 BAD_LOCK = fault("SHD017", "a lock cannot be read: edited by hand, or half merged")
 STALE_LOCK = warning("SHD018", "a lock is older than the files it was made from")
-GIT_IN_A_FILE = fault("SHD019", "a file asks for a revision, which runs git")
+GIT_IN_A_FILE = fault("SHD019", "a file refers to a revision, which would run git")
 NOTHING_CHECKED = warning(
-    "SHD020", "there are no arrays to check the rules on", is_alone=True, runs=None
+    "SHD020", "there are no arrays to check the rules against", is_alone=True, runs=None
 )
 
-OWN_FILE = fault("SHD021", "a plan, a lock or a list of arrays stands where a spec should")
+OWN_FILE = fault("SHD021", "a plan, a lock or a list of arrays is given as a spec")
 
-BAD_STEP = fault("SHD022", "the function that `--step` names makes no step")
+BAD_STEP = fault("SHD022", "the function that `--step` names does not return a step")
 BAD_COST = fault("SHD023", "a saved cost cannot be read")
-STALE_COST = warning("SHD024", "a saved cost is of another spec, target or mesh")
+STALE_COST = warning("SHD024", "a saved cost belongs to another spec, target or mesh")
 BAD_CALIBRATION = fault("SHD025", "a calibration cannot be read")
-FOREIGN_CALIBRATION = warning("SHD026", "a calibration is of another chip, and does not count")
-STALE_CALIBRATION = pedantic("SHD027", "a calibration was made with other versions than are here")
-ASKS_THIS_MACHINE = warning("SHD028", "code of a step asks what only its target could answer")
-TOO_MUCH_WORK = fault("SHD029", "a file is more work than `check` does for one")
+FOREIGN_CALIBRATION = warning("SHD026", "a calibration is for another chip and is not used")
+STALE_CALIBRATION = pedantic(
+    "SHD027", "a calibration was made with other versions than those installed"
+)
+ASKS_THIS_MACHINE = warning("SHD028", "code of a step queries devices that only its target has")
+TOO_MUCH_WORK = fault("SHD029", "a file needs more work than `check` allows for one file")
 
 UNKNOWN_HARDWARE = fault("SHD101", "the catalogue has no such hardware", loses_entry=True)
 MESH_PRODUCT = fault(
@@ -88,90 +94,96 @@ UNSOLVED_SIZE = error("SHD104", "a mesh size needs hardware to be known", explai
 SUBMESH_TILING = fault("SHD105", "a submesh does not tile the slice")
 UNKNOWN_TARGET = fault("SHD106", "no target has this name", explained_by=_MACHINES | {"extends"})
 SIZE_ONE_AXIS = warning("SHD107", "a mesh axis of size 1 wins a rule")
-CROSSES_SLICES = warning("SHD108", "a mesh axis crosses slices or nodes and does not say so")
-SLOW_RING = warning("SHD109", "another submesh of the same size has more links")
+CROSSES_SLICES = warning("SHD108", "a mesh axis crosses slices or nodes without being marked so")
+SLOW_RING = warning("SHD109", "another submesh of the same size uses more links")
 UNUSED_MESH_AXIS = warning(
     "SHD110",
-    "nothing is split over a mesh axis: its devices hold copies",
+    "nothing is sharded over a mesh axis, so its devices hold copies",
     is_idle=True,
     explained_by=_LAYOUT | _ARRAYS,
 )
 TENSOR_OVER_DCN = warning(
-    "SHD111", "a mesh axis that each layer waits for crosses slices", outranked_here=("SHD506",)
+    "SHD111", "a mesh axis that every layer waits for crosses slices", outranked_here=("SHD506",)
 )
 REPLICATED_HERE = pedantic(
-    "SHD112", "a target holds whole what others with the same mesh axes split", explained_by=_LAYOUT
+    "SHD112", "a target replicates what targets with the same mesh axes shard", explained_by=_LAYOUT
 )
-EXPLICIT_FSDP = warning("SHD113", "a result would be split twice over an explicit mesh axis")
+EXPLICIT_FSDP = warning("SHD113", "a result would be sharded twice over an explicit mesh axis")
 UNKNOWN_PHASE = fault("SHD114", "no phase has this name")
 FAST_LINK = warning("SHD115", "the fast link inside a chip joins an axis that no layer waits for")
 SUMS_NOT_EXPLICIT = error("SHD116", "a sum over mesh axes on a mesh that is not explicit")
-DEVICE_ORDER = fault("SHD117", "an order by hand does not give every device a place")
-MISSING_MEMORY = error("SHD118", "the devices of a target have no memory of this kind")
+DEVICE_ORDER = fault("SHD117", "an order of devices written by hand leaves a device out")
+MISSING_MEMORY = error("SHD118", "the devices of a target do not have this kind of memory")
 
 UNKNOWN_MESH_AXIS = error(
-    "SHD201", "a rule names a mesh axis no target has", explained_by_name=_MACHINES
+    "SHD201", "a rule names a mesh axis that no target has", explained_by_name=_MACHINES
 )
 UNKNOWN_LOGICAL_AXIS = error(
     "SHD202",
-    "an array's or activation's axis that no rule knows",
+    "an array or activation has a logical axis that no rule names",
     explained_by_name=_LAYOUT | _ARRAYS | _AXES,
 )
 AXIS_WITHOUT_RULE = warning(
     "SHD203",
-    "a logical axis is in use and has no rule",
+    "a logical axis is used but has no rule",
     explained_by_name=_RULES,
     outranked_here=("SHD202",),
 )
 UNMATCHED_PATTERN = error(
     "SHD204", "a pattern or override matches no array", is_idle=True, explained_by=_ARRAYS
 )
-UNNAMED_ARRAY = error("SHD205", "nothing names the dimensions of an array", explained_by=_NAMES)
+UNNAMED_ARRAY = error("SHD205", "the dimensions of an array have no names", explained_by=_NAMES)
 RANK_MISMATCH = error(
-    "SHD206", "names and dimensions differ in number", explained_by=frozenset({"scan"})
+    "SHD206", "an array has more or fewer dimensions than names", explained_by=frozenset({"scan"})
 )
-SLOW_REGEX = warning("SHD207", "a regex needs backtracking, which may take for ever", runs="last")
+SLOW_REGEX = warning(
+    "SHD207", "a regex needs backtracking, which can take exponential time", runs="last"
+)
 BAD_PATTERN = fault("SHD208", "a glob or regex cannot be read", loses_entry=True)
-REPEATED_AXIS = error("SHD209", "two dimensions of an array have one logical axis")
+REPEATED_AXIS = error("SHD209", "two dimensions of an array have the same logical axis")
 BAD_PLACE = fault("SHD210", "`at` or `drop` names an axis that has no rules")
 UNKNOWN_SIZE = fault(
     "SHD211",
-    "an array's type needs a size that no axis states",
+    "an array's type needs the size of an axis that has none",
     loses_entry=True,
     explained_by_name=_AXES,
 )
-DUPLICATE_ARRAY = fault("SHD212", "one path stands for two arrays")
-UNKNOWN_ACTIVATION = error("SHD213", "code asks for an activation not named")
+DUPLICATE_ARRAY = fault("SHD212", "two arrays have the same path")
+UNKNOWN_ACTIVATION = error("SHD213", "code names an activation that the spec does not have")
 DEAD_RULE = error("SHD214", "a rule can never fire", is_idle=True)
-HIDDEN_PATTERN = warning("SHD215", "a pattern matches arrays, and decides on none", is_idle=True)
-SINGLE_DIGIT = warning("SHD216", "a regex has room for one digit, and misses 10")
+HIDDEN_PATTERN = warning(
+    "SHD215", "a pattern matches arrays but never decides their names", is_idle=True
+)
+SINGLE_DIGIT = warning("SHD216", "a regex matches one digit, and misses layer 10")
 RULE_WITHOUT_ARRAY = warning(
     "SHD217",
-    "a rule fires for nothing it is for",
+    "a rule shards none of the arrays that have its axis",
     is_idle=True,
     explained_by=_NAMES | _ARRAYS,
     outranked_here=("SHD220", "SHD226", "SHD229"),
 )
 FALLBACK_NEVER_REACHED = pedantic("SHD218", "a fallback is never tried", is_idle=True)
 PRIORITY_REORDERS = pedantic(
-    "SHD219", "a priority changes who wins a mesh axis, or changes nothing", is_idle=True
+    "SHD219", "a priority changes which rule wins a mesh axis, or has no effect", is_idle=True
 )
-TUPLE_SKIPPED = warning("SHD220", "a tuple is skipped whole, and part of it would have split more")
-CONFLICTING_NAMES = warning("SHD221", "two patterns overlap, and name the same array differently")
-REGEX_LIKE_GLOB = warning("SHD222", "a glob reads like a regex, or a regex like a glob")
+TUPLE_SKIPPED = warning("SHD220", "a tuple is skipped although part of it would divide")
+CONFLICTING_NAMES = warning(
+    "SHD221", "two patterns overlap and give the same array different names"
+)
+REGEX_LIKE_GLOB = warning("SHD222", "a glob looks like a regex, or a regex like a glob")
 NNX_DIFFERS = warning(
     "SHD223",
-    "two rules of one name give two answers: Flax NNX takes the last",
+    "two rules for one axis give two answers: Flax NNX takes the last",
     outranked_here=("SHD214", "SHD217"),
 )
-TARGET_NAME = warning("SHD224", "a target is called after other hardware than it has")
+TARGET_NAME = warning("SHD224", "a target is named after hardware that it does not have")
 NAMELESS_DIMENSION = warning(
-    "SHD225", "a dimension has no name, and one that fits would split it", explained_by=_LAYOUT
+    "SHD225", "a dimension has no name, and a fitting name would shard it", explained_by=_LAYOUT
 )
-LOST_CONTEST = warning("SHD226", "a dimension lost its mesh axis, and another one is left idle")
-SHORT_RANGE = warning("SHD227", "arrays have fewer layers than those beside them")
-BROKEN_UNIT = error("SHD228", "an axis is no whole number of its units")
-WHOLE_BATCH = warning("SHD229", "an activation's batch is whole: another rule came first")
+LOST_CONTEST = warning("SHD226", "a dimension lost its mesh axis while another axis stays unused")
+SHORT_RANGE = warning("SHD227", "arrays have fewer layers than their neighbours")
+BROKEN_UNIT = error("SHD228", "the size of an axis is not a multiple of its unit")
+WHOLE_BATCH = warning("SHD229", "an activation's batch is replicated: another rule came first")
 AXIS_WITHOUT_ARRAY = warning(
     "SHD230",
     "a rule is for a logical axis that nothing has",
@@ -179,28 +191,28 @@ AXIS_WITHOUT_ARRAY = warning(
     explained_by_name=(_NAMES | _ARRAYS | _AXES) - _RULES,
     explained_in_entry=True,
 )
-REGEX_BUDGET = fault("SHD231", "a regex ran out of the time it is given", runs="last")
-LOST_IN_PHASE = error("SHD232", "a phase holds whole what a mesh axis of another phase splits")
-CONTESTED_AXIS = pedantic("SHD233", "two dimensions of an array want one mesh axis")
-UNUSED_LET = warning("SHD234", "nothing uses a number that `let` names")
-UNNAMED_SMALL = pedantic("SHD235", "nothing names the dimensions of small arrays")
+REGEX_BUDGET = fault("SHD231", "a regex exceeded its time limit", runs="last")
+LOST_IN_PHASE = error("SHD232", "a phase replicates what a mesh axis of another phase shards")
+CONTESTED_AXIS = pedantic("SHD233", "two dimensions of an array have rules for the same mesh axis")
+UNUSED_LET = warning("SHD234", "a number that `let` names is never used")
+UNNAMED_SMALL = pedantic("SHD235", "the dimensions of small arrays have no names")
 
 UNPLACED_ACTIVATION = error(
     "SHD236", "a place in code has no value to constrain, or several of different ranks"
 )
 STEP_LINE = fault(
     "SHD240",
-    "a line of `step:` does not go with arrays and axes",
+    "a line of `step:` does not match the arrays and axes",
     explained_by_name=_ARRAYS | _AXES | {"step", "activations"},
 )
 
 MISSING_PARENT = error(
-    "SHD241", "the array that another derives from is not there", explained_by=_ARRAYS
+    "SHD241", "the array that another one derives from does not exist", explained_by=_ARRAYS
 )
-DERIVED_MISFIT = error("SHD242", "an array has not the dimensions that `derive:` gives it")
+DERIVED_MISFIT = error("SHD242", "an array does not have the dimensions that `derive:` gives it")
 #: An error of `cost` and `search`, which show figures without what was left out.
 UNREAD_ARRAYS = uncounted(
-    "SHD243", "no line of `step:` reads much of the model", explained_by=frozenset({"step"})
+    "SHD243", "no line of `step:` reads a large part of the model", explained_by=frozenset({"step"})
 )
 
 INDIVISIBLE = error("SHD301", "mesh axes do not divide a dimension")
@@ -208,31 +220,33 @@ SIZE_MISMATCH = error("SHD302", "an array contradicts the stated size of an axis
 BELOW_TILE = warning("SHD303", "shards do not fill the tiles of a TPU's memory")
 BELOW_MINIMUM = error("SHD304", "a shard is smaller than its axis allows")
 BEYOND_COUNT = fault(
-    "SHD305", "an array, an activation or a mesh of 2^63 elements or more", explained_by=_AXES
+    "SHD305", "an array, an activation or a mesh has 2^63 elements or more", explained_by=_AXES
 )
-RESIZED_IN_PHASE = error("SHD306", "an array has another shape in a phase, and cannot move there")
+RESIZED_IN_PHASE = error(
+    "SHD306", "an array has another shape in a phase, and cannot be moved there"
+)
 CUT_UNIT = error("SHD312", "a shard holds part of a unit, such as half a head")
 CUT_PART = error("SHD313", "a shard holds pieces of two parts of a fused axis")
 UNEVEN_MICROBATCH = error("SHD314", "mesh axes do not divide a microbatch")
 
 REPLICATED_LARGE = warning(
     "SHD401",
-    "every device holds a large array whole",
+    "a large array is replicated on every device",
     explained_by=_LAYOUT,
     outranked_by=_WHY_WHOLE,
 )
 REPLICATED_OVER_BUDGET = error(
-    "SHD402", "more bytes are whole than the gate `coverage:` allows", explained_by=_LAYOUT
+    "SHD402", "more bytes are replicated than `coverage:` allows", explained_by=_LAYOUT
 )
 EXCEEDS_MEMORY = error(
     "SHD403",
-    "a device has less memory than parameters and state take",
+    "parameters and state need more memory than a device has",
     explained_by=_LAYOUT,
     outranked_by=("SHD205", "SHD206"),
 )
 DOMINANT_ARRAY = warning(
     "SHD404",
-    "one array takes most of what a device holds",
+    "one array takes most of a device's memory",
     explained_by=_LAYOUT,
     outranked_by=(*_WHY_WHOLE, "SHD401", "SHD410"),
 )
@@ -243,71 +257,83 @@ UNEVEN_LOAD = warning(
     outranked_on_target=("SHD301",),
 )
 NEEDLESS_REPLICATE = warning(
-    "SHD406", "an entry of `replicate:` is about arrays that are split", is_idle=True
+    "SHD406", "an entry of `replicate:` names arrays that are sharded", is_idle=True
 )
-STATE_NOT_SPLIT = warning("SHD407", "ZeRO cannot split the state of an array", explained_by=_LAYOUT)
+STATE_NOT_SPLIT = warning(
+    "SHD407", "ZeRO cannot shard the optimizer state of an array", explained_by=_LAYOUT
+)
 AMBIGUOUS_STATE = error(
-    "SHD408", "state may be its parameter without either of two dimensions", runs=None
+    "SHD408", "state could be its parameter without either of two dimensions", runs=None
 )
 UNRELATED_STATE = warning(
-    "SHD409", "large optimizer state has no dimension of its parameter", runs=None
+    "SHD409", "large optimizer state shares no dimension with its parameter", runs=None
 )
-PINNED_LARGE = warning("SHD410", "rules pin large arrays whole, and say no reason")
+PINNED_LARGE = warning("SHD410", "rules replicate large arrays and give no reason")
 
-ACTIVATION_CONFLICT = warning("SHD501", "activations are split where their parameters are whole")
+ACTIVATION_CONFLICT = warning(
+    "SHD501", "activations are sharded where their parameters are replicated"
+)
 NO_PROPAGATION = fault("SHD502", "the installed jaxlib cannot propagate through a traced step")
 RESHARDED_TWICE = of_step(
     "SHD503",
-    "an array is made to lie otherwise twice before it is read once",
+    "an array is resharded twice before anything uses it",
     outranked_here=("SHD513",),
 )
 FORCED_GATHER = of_step(
-    "SHD504", "a constraint or a result asks for an all-gather no operation needs"
+    "SHD504", "a constraint or a result causes an all-gather that no operation needs"
 )
 NEEDLESS_GATHER = of_step(
-    "SHD505", "a split weight is gathered for work that its axis does not share"
+    "SHD505", "a sharded weight is gathered although no work is shared over its axis"
 )
-REPEATED_OVER_DCN = of_step("SHD506", "an activation crosses DCN again and again in a step")
+REPEATED_OVER_DCN = of_step("SHD506", "an activation crosses DCN several times in a step")
 REPEATED_WORK = of_step(
-    "SHD507", "devices of a mesh axis all do the same large products", outranked_here=("SHD513",)
+    "SHD507",
+    "all devices along a mesh axis compute the same large products",
+    outranked_here=("SHD513",),
 )
-FULL_REMATERIALIZATION = of_step("SHD508", "XLA gathers an array whole to make it lie otherwise")
-INVARIANT_GATHER = of_step("SHD509", "a loop gathers the same array in every round")
+FULL_REMATERIALIZATION = of_step("SHD508", "XLA gathers a full array to reshard it")
+INVARIANT_GATHER = of_step("SHD509", "a loop gathers the same array in every iteration")
 STEP_EXCEEDS_MEMORY = error("SHD510", "a step needs more memory than a device has", runs="step")
 FASTER_MESH = pedantic("SHD511", "another mesh of the same devices is predicted 10 % faster")
 #: Nothing shows figures without what could not be counted, and no level silences it.
 UNKNOWN_OPERATION = uncounted("SHD512", "an operation of the step cannot be counted", runs="step")
 
 ACTIVATIONS_SUMMED = of_step(
-    "SHD513", "activations are summed where gathered weights would send less"
+    "SHD513", "activations are summed although gathering weights would send less"
 )
-EXPERTS_GATHERED = of_step("SHD514", "weights of experts are gathered where tokens would send less")
-REPEATED_SUM = of_step("SHD515", "each round of a loop sums over devices what it only adds up")
+EXPERTS_GATHERED = of_step(
+    "SHD514", "expert weights are gathered although sending tokens would cost less"
+)
+REPEATED_SUM = of_step(
+    "SHD515", "a loop sums over devices in every iteration, and only adds the result up"
+)
 TORN_BATCH = of_step(
-    "SHD516", "a reshape cuts a sharded batch, and its parts move to other devices"
+    "SHD516", "a reshape splits a sharded batch and moves its parts to other devices"
 )
 COMPILES_TWICE = of_step("SHD517", "a step changes its state's type or layout, and compiles twice")
-GUESSED_PLACEMENT = of_step("SHD518", "nothing says how an argument is sharded, and it is guessed")
+GUESSED_PLACEMENT = of_step("SHD518", "the sharding of an argument is not given, and is guessed")
 MISSING_SUM = error("SHD519", "a partial sum is used as the complete one", runs="step")
 SUMMED_TWICE = of_step("SHD520", "a value is summed over devices twice")
 
-NOT_CARRIED_OVER = warning("SHD601", "another tool's file says what a spec cannot say, or back")
-IMPORT_DIFFERS = error("SHD602", "the imported spec and the other tool split an array otherwise")
-BAD_FOREIGN_FILE = fault("SHD603", "a file is not what its own tool would read")
-AMBIGUOUS_READING = error("SHD604", "a file has two readings, and they give other answers")
-MOVED_BY_MERGE = warning("SHD605", "a tool moves replaced rules to the end, which changes answers")
-EXPORT_DIFFERS = error("SHD606", "the exported file would split an array otherwise")
-CANNOT_HOLD = error("SHD607", "a format has no way at all to say what a plan is")
-NOT_COMPARED = warning("SHD608", "a proof leaves arrays out: what may split them is not read")
-
-SHARDING_DIFFERS = error("SHD901", "a live array lies otherwise than the plan says", runs=None)
-PROCESSES_DIFFER = error("SHD902", "the processes of one run plan by different specs", runs=None)
-CHECKPOINT_DIFFERS = error(
-    "SHD903", "a checkpoint does not hold the arrays to be restored", runs=None
+NOT_CARRIED_OVER = warning(
+    "SHD601", "a file of another tool has something a spec cannot express, or back"
 )
-LOCK_DIFFERS = error("SHD904", "the plan of a live tree is not what the lock says", runs=None)
-BAD_PROGRAM = fault("SHD905", "a text is no program of a compiler for this mesh")
-NOT_COMPILED = fault("SHD906", "the real compiler gave no program for the target")
+IMPORT_DIFFERS = error("SHD602", "the imported spec and the other tool shard an array differently")
+BAD_FOREIGN_FILE = fault("SHD603", "a file is not valid for its own tool")
+AMBIGUOUS_READING = error("SHD604", "a file can be read in two ways that give different answers")
+MOVED_BY_MERGE = warning("SHD605", "a tool moves replaced rules to the end, which changes answers")
+EXPORT_DIFFERS = error("SHD606", "the exported file would shard an array differently")
+CANNOT_HOLD = error("SHD607", "a format cannot express this plan")
+NOT_COMPARED = warning("SHD608", "a proof leaves arrays out, because what shards them is not read")
+
+SHARDING_DIFFERS = error("SHD901", "a live array is sharded differently from the plan", runs=None)
+PROCESSES_DIFFER = error("SHD902", "the processes of one run use different specs", runs=None)
+CHECKPOINT_DIFFERS = error(
+    "SHD903", "a checkpoint does not have the arrays to be restored", runs=None
+)
+LOCK_DIFFERS = error("SHD904", "the plan of a live tree differs from the lock", runs=None)
+BAD_PROGRAM = fault("SHD905", "a text is not a compiled program for this mesh")
+NOT_COMPILED = fault("SHD906", "the compiler produced no program for the target")
 
 
 def _named() -> Iterator[Code]:

@@ -60,7 +60,7 @@ def render(diagnostic: Diagnostic, *, color: bool = False, width: int | None = N
 
     Args:
       width: columns of the terminal, at which sentences go on below; None for no end. What stands
-        in backticks stays whole, so that it can be copied.
+        in backticks is replicated, so that it can be copied.
     """
     return "\n".join(_lines(diagnostic, color, width))
 

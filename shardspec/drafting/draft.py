@@ -448,7 +448,7 @@ class _Whole:
             if like is None and mesh_axis is not None:
                 none = " | none" if axis.name in self.uneven else ""
                 why = f"guess: arrays name the mesh axis `{axis.name}`"
-                why += ", and are whole where it does not divide" if none else ""
+                why += ", and are replicated where it does not divide" if none else ""
                 yield "", f"{axis.name} -> {mesh_axis}{none}", why
             elif like is None or rules[0].is_none or self._is_idle(axis.name):
                 usual = _WHOLE if like is None or rules[0].is_none else _IDLE
@@ -568,7 +568,9 @@ _STEPS = (("decoder",), ("decoder-tied", "decoder"), ("t5", "t5-tied", "vit"))
 _LEAST_BATCH = 64
 _IDLE = "guess: other dimensions of these arrays take the mesh axes before them"
 _WHOLE = "guess: the presets have no rule for these"
-_LOST = f"{QUESTION}: which mesh axis takes these? Large arrays have no other, so are whole"
+_LOST = (
+    f"{QUESTION}: which mesh axis takes these? Large arrays have no other, so they are replicated"
+)
 _OWN_WHOLE = f"{QUESTION}: which mesh axes take these? Arrays name them, and no preset does"
 
 

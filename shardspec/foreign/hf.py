@@ -145,7 +145,7 @@ def _is_longer(key: str, keys: Collection[str]) -> bool:
 
 
 def _for_arrays(reading: TpReading, params: Params, sections: PathSections) -> None:
-    """Add what is said of the parameters there are: splits, and what is meant to be whole."""
+    """Add what is said of the parameters there are: splits, and what should be replicated."""
     plans = TpPlans(reading.plans, tuple(param.path for param in params))
     groups: dict[tuple[str, str, PlanEntry], list[Param]] = {}
     for param in params:
@@ -249,7 +249,7 @@ def _not_carried(reading: TpReading, params: Params | None, tool: str) -> list[D
         place = (entry, entry.span)
         if entry.style in PACKED and place not in dead:
             message = f"`{entry.key}`: {entry.style} gives each device a part of both packed halves"
-            help = "no PartitionSpec says that, so it is whole here: keep the halves as two arrays"
+            help = "no PartitionSpec can, so it is replicated here: keep the halves as two arrays"
             faults.append(lost(message, entry.span, help=help))
         elif paths and place not in dead | used and _splits(entry, reading.axis):
             message = f"`{entry.key}` is a module without parameters of its own: nothing is split"
@@ -257,7 +257,7 @@ def _not_carried(reading: TpReading, params: Params | None, tool: str) -> list[D
             faults.append(lost(message, entry.span, help=help))
         elif not hf_plans.is_known(entry.style):
             message = f"`{entry.style}` is no style of {tool}"
-            faults.append(lost(message, entry.span, help=f"`{entry.key}` is whole here"))
+            faults.append(lost(message, entry.span, help=f"`{entry.key}` is replicated here"))
         if _has_number(entry.key):
             message = f"`{entry.key}` never matches: names are looked up with `*` for numbers"
             faults.append(lost(message, entry.span, help="write `*` for the number there"))
@@ -320,7 +320,7 @@ def _half_split(entries: Mapping[str, str]) -> Iterator[Diagnostic]:
         inside = {key: style for key, style in entries.items() if key.startswith(f"{owner}.")}
         whole = [key for key, style in inside.items() if not style and not key.endswith("_bias")]
         if whole:
-            message = f"`{whole[0]}` is whole, and others of `{owner}` are split"
+            message = f"`{whole[0]}` is replicated, and others of `{owner}` are split"
             help = "transformers computes experts on local parts: packed_colwise, if it is packed"
             yield lost(message, None, help=help)
 

@@ -569,5 +569,5 @@ def document(
     says_the_rest = any(isinstance(e, dict) and e["match"] == _ANY_PATH for e in sections.replicate)
     if not is_strict and not says_the_rest:
         data["lints"] = {"unnamed-array": "warn"}
-        comments["lints",] = Comments(trailing="what nothing matches is whole over there")
+        comments["lints",] = Comments(trailing="what nothing matches is replicated by the tool")
     return data, comments

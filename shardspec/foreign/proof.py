@@ -259,7 +259,7 @@ def _labels(sharding: ParamSharding) -> Iterator[Label]:
             if span is None:
                 continue
             if attempt.outcome is Outcome.INDIVISIBLE:
-                yield Label(span, f"passed over: {dim.size} is not divisible by {attempt.ways}")
+                yield Label(span, f"skipped: {dim.size} is not divisible by {attempt.ways}")
             elif attempt.mesh_axes != attempt.asked:
                 yield Label(span, f"here this is {target_text(attempt.mesh_axes)}")
             elif attempt.outcome is Outcome.ABSENT:

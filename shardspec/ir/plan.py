@@ -552,7 +552,7 @@ class ShardingPlan:
     def __getitem__(self, path: str) -> ParamSharding:
         """Return the array at `path`; KeyError where there is none."""
         if not isinstance(path, str):
-            raise TypeError(f"an array is asked for by its path, not by a `{type(path).__name__}`")
+            raise TypeError(f"an array is found by its path, not by a `{type(path).__name__}`")
         return self._by_path[path]
 
     @cached_property

@@ -126,8 +126,8 @@ class LocalChunker:
                 continue
             if not isinstance(axis, str):
                 raise NotImplementedError(
-                    f"dimension {dim} is split over {axis}, and a chunk is told for one mesh axis "
-                    "a dimension: ask `sharding.addressable_devices_indices_map(shape)`"
+                    f"dimension {dim} is split over {axis}, and a chunk is known only for one mesh "
+                    "axis a dimension: ask `sharding.addressable_devices_indices_map(shape)`"
                 )
             length = size // self.num_chunks[axis]
             start = self.chunk_ids[axis] * length

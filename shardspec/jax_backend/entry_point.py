@@ -45,7 +45,7 @@ _SHAPES = (
     "no array can be made on the target's devices: give shapes, by `jax.eval_shape(init, key)`"
 )
 _VALUES = "a step is traced without its machine: read values where it runs, not where it is made"
-_ASKED = "on the target the step may be another program: pass in what it asks for"
+_ASKED = "on the target the step may be another program: pass in the values that it queries"
 _TRACED = "arguments are traced, numbers too: what has to be known goes in by `functools.partial`"
 
 

@@ -458,7 +458,7 @@ def _facts(spec: Spec, target: Target, mesh: jax.sharding.Mesh) -> Facts:
         ("shardspec", import_module("shardspec").__version__),
         *((f"`{each.name}`", each.digest) for each in inputs(spec)),
         ("the target", f"`{target.name}`"),
-        ("the spec as it stands", text_digest(repr(bare))),
+        ("the spec with its changes", text_digest(repr(bare))),
         ("the mesh", str(target.mesh)),
         ("the order of the devices", text_digest(repr(order))),
     )

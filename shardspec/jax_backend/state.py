@@ -84,7 +84,7 @@ def findings(plan: ShardingPlan, params: Sequence[ParamSharding]) -> Iterator[Di
     held = sum(map(_bytes, state))
     large = [found for found in lost if is_large(_bytes(found), held)]
     if large:
-        message = f"{_arrays(large)} of no parameter, and whole on every device"
+        message = f"{_arrays(large)} of no parameter, and replicated on every device"
         note = f"{binary_bytes(sum(map(_bytes, large)))} on each"
         yield Diagnostic(codes.REPLICATED_LARGE, message, notes=(note,), help=_HELP)
 
@@ -94,7 +94,7 @@ def _of_others(lost: Sequence[StateSharding], params: Sequence[ParamSharding]) -
     size = binary_bytes(sum(map(_bytes, lost)))
     return Diagnostic(
         codes.UNNAMED_ARRAY,
-        f"nothing in the state belongs to a parameter: {_arrays(lost)} whole on every device",
+        f"nothing in the state belongs to a parameter: {_arrays(lost)} replicated on every device",
         notes=(
             f"{size} on each",
             f"one of the parameters that were given: `{owner.path}` {owner}",

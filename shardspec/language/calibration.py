@@ -179,7 +179,7 @@ def _sizes(data: Mapping[str, Any], key: str, *route: str) -> Sizes:
     sizes = tuple(_number(word, *route, key) for word in words)
     is_ascending = all(low < high for low, high in pairwise(sizes))
     if not is_ascending or not all(1 <= each <= _LARGEST and each % 1 == 0 for each in sizes):
-        raise CalibrationError("sizes are whole numbers from 1, in ascending order", *route, key)
+        raise CalibrationError("sizes have to be integers from 1, in ascending order", *route, key)
     return tuple(map(int, sizes))
 
 

@@ -309,7 +309,7 @@ class StepEntry(_Model):
 
 
 class ReplicateEntry(_Matching):
-    """Arrays that are meant to be whole on every device."""
+    """Arrays that are meant to be replicated on every device."""
 
     because: str = Field(description="Why, for whoever reads this next.")
 
@@ -368,7 +368,7 @@ class Document(_Model):
         " state. The first match wins; what none matches is `trained`."
     )
     activations: dict[str, Activation] = _entries(
-        "Named constraints that code asks for by name: a name, a glob, or `re:` and a regex. The"
+        "Constraints that code uses by name: a name, a glob, or `re:` and a regex. The"
         " name itself comes first, then the first pattern that matches."
     )
     arrays: dict[str, str] = _entries(
@@ -390,7 +390,7 @@ class Document(_Model):
     )
     coverage: CoverageEntry | None = _key("How much every device may hold whole.")
     replicate: list[ReplicateEntry] = _items(
-        "Arrays that are meant to be whole on every device, each with the reason."
+        "Arrays that are meant to be replicated on every device, each with the reason."
     )
     step: StepEntry | None = _key(
         "What a step computes, by names: what `cost` goes by without code."

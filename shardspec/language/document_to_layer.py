@@ -1,8 +1,8 @@
 """Document -> Layer: expressions parsed, every node with the span it came from.
 
-Faulty expressions are reported and left out; the rest goes on.
+An expression that cannot be parsed is reported and skipped; the others are still read.
 
-Of entries of `derive:` it is known that their parents can be told.
+Entries of `derive:` only reach this module if their parent can be determined.
 """
 
 from __future__ import annotations
@@ -333,7 +333,7 @@ def _replicate(walk: Walk, entries: Sequence[doc.ReplicateEntry]) -> Iterator[ir
         if not entry.because.strip():
             span = walk.source_map.value((*route, "because")).span
             tiny = quote.either("`because: tiny`", '`because "tiny"`')
-            help = f"say why these arrays are whole on every device: {tiny}"
+            help = f"say why these arrays are replicated on every device: {tiny}"
             walk.fault("`because` says nothing", span, help)
         pattern = walk.entry_pattern(route, entry)
         if pattern is not None:
@@ -345,7 +345,7 @@ def _report_empty(walk: Walk, section: str, entry: object) -> None:
     if entry is None and section in walk.document.model_fields_set:
         span = walk.source_map.key((section,)).span
         form = {"state": ("optimizer", "zero1"), "coverage": ("max_replicated_bytes", "2%")}
-        help = f"as in {quote.setting(section, form[section])}; or take it out"
+        help = f"as in {quote.setting(section, form[section])}; or remove it"
         walk.fault(f"`{section}` is empty", span, help)
 
 

@@ -185,7 +185,7 @@ def read_stdin() -> bytes | Diagnostic:
         message = "`-` cannot be read: standard input is closed"
         return _refuse(message, "name a file, or pipe one in")
     with suppress(OSError, ValueError):  # a stream that is no file
-        _read.add(_identity(os.fstat(sys.stdin.fileno())))
+        _read.setdefault(_identity(os.fstat(sys.stdin.fileno())), "")
     try:
         return _not_too_large(sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1), "-")
     except (OSError, ValueError) as fault:
@@ -201,7 +201,7 @@ def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
       OSError: it cannot be opened, or is no regular file.
     """
     descriptor = open_unnoted(path, flags)
-    _read.add(_identity(os.fstat(descriptor)))
+    _read[_identity(os.fstat(descriptor))] = os.path.abspath(path)
     return descriptor
 
 
@@ -221,13 +221,18 @@ def open_unnoted(path: str, flags: int = os.O_RDONLY) -> int:
     return descriptor
 
 
-#: The files that were read since a verb began, whatever their names: device and number of each.
-_read: set[tuple[int, int]] = set()
+#: The files that were read since a verb began: device and number of each, and a path; "" of stdin.
+_read: dict[tuple[int, int], str] = {}
 
 
 def forget_what_was_read() -> None:
     """Begin anew, as each verb does."""
     _read.clear()
+
+
+def paths_read() -> tuple[str, ...]:
+    """Return the paths of the files that were read since `forget_what_was_read`."""
+    return tuple(filter(None, _read.values()))
 
 
 def was_read(about: os.stat_result) -> bool:

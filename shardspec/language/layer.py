@@ -361,7 +361,7 @@ def _twice(first: Param, second: Param, of: str) -> Diagnostic:
     if first.span and second.span and first.span != second.span:
         labels.append(Label(first.span, "stands for it first", primary=False))
     message = f"two arrays{of} have the path `{second.path}`: {first} and {second}"
-    help = "take one of the two out; the first counts"
+    help = f"remove one of the entries for `{second.path}`; the first counts"
     return Diagnostic(codes.DUPLICATE_ARRAY, message, tuple(labels), help=help)
 
 
@@ -486,7 +486,7 @@ def _parts(
     small = next(((name, size) for name, size in found if size is not None and size < 1), None)
     if small is not None and sizes[decl.name] is not None:
         message = f"the part `{small[0]}` of `{decl.name}` is {small[1]:,}"
-        help = "a part is 1 element or more: take it out, or mend the sizes that it names"
+        help = "a part is 1 element or more: remove it, or correct the sizes that it names"
         diagnostics.append(_bad_size(message, decl.span, help))
     known = tuple((name, size) for name, size in found if size is not None)
     if not known or small is not None or len(known) < len(found) or sizes[decl.name] == BEYOND:

@@ -511,7 +511,7 @@ def _cycle(parent: File, span: Span, child: File) -> Diagnostic:
     if pulled is not None:
         labels.append(Label(pulled, "this file is pulled in here", primary=False))
     message = f"`{child.source.name}` extends itself through `{parent.source.name}`"
-    return Diagnostic(codes.PRESET_CYCLE, message, tuple(labels), help="take one of the two out")
+    return Diagnostic(codes.PRESET_CYCLE, message, tuple(labels), help="remove one of the two")
 
 
 def _too_deep(parent: File, span: Span) -> Diagnostic:

@@ -98,7 +98,7 @@ def _by_phase(places: Mapping[Route, Excerpt]) -> dict[str, dict[Route, Excerpt]
 def _spec_alone(key: str, phase: str, places: SourceMap) -> Diagnostic:
     message = f"phase `{phase}` has `{key}`, which is the spec's alone"
     label, span = "means nothing in a phase", places.key((key,)).span
-    help = f"{SPEC_ALONE[key]}: take it out, or move it out of {quote.section('phases')}"
+    help = f"{SPEC_ALONE[key]}: remove it, or move it out of {quote.section('phases')}"
     return point(codes.UNKNOWN_KEY, message, span, label, help=help)
 
 

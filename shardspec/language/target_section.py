@@ -58,12 +58,12 @@ def _mesh_beside(walk: Walk, targets: Iterable[str]) -> Diagnostic:
     """Return the fault of a mesh without a name beside targets with names."""
     span = walk.source_map.key(("mesh",)).span
     message = f"a `mesh` without a name stands beside {listed(targets)}"
-    help = "give it a name, as in `target laptop { data = 8 }`, or take it out"
+    help = "give it a name, as in `target laptop { data = 8 }`, or remove it"
     labels = [Label(span, "which of them would count?")]
     if not is_dsl(span.source):
         message = f"`mesh` is for a spec with one machine, and `targets` has {listed(targets)}"
         form = "`laptop: {mesh: {data: 8}}`"
-        help = f"move it under `targets` with a name, as in {form}, or take it out"
+        help = f"move it under `targets` with a name, as in {form}, or remove it"
         labels.append(Label(walk.source_map.key(("targets",)).span, "", primary=False))
     return Diagnostic(codes.WRONG_TYPE, message, tuple(labels), help=help)
 

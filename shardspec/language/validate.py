@@ -101,10 +101,10 @@ def _one_each(faults: Sequence[ErrorDetails], reading: Reading) -> list[ErrorDet
 
 def _wrong_version(version: int, reading: Reading) -> Diagnostic:
     known = f"this shardspec, which reads version {LANGUAGE}"
-    message = f"language version {version} is not known to {known}"
+    message = f"language version `{version}` is not known to {known}"
     span = reading.source_map.value(("shardspec",)).span
     help = f"write {quote.word('shardspec', LANGUAGE)}, or install a shardspec that reads it"
-    return point(codes.VERSION, message, span, "asked for here", help=help)
+    return point(codes.VERSION, message, span, "requested here", help=help)
 
 
 def _follows(fault: ErrorDetails, reading: Reading) -> bool:

@@ -102,7 +102,7 @@ class Walk:
                 places = (self.key((*route, second)).span, self.key((*route, first)).span)
                 labels = tuple(Label(span, "", span is places[0]) for span in places)
                 message = f"an {noun} has one {what}, and this has both `{first}` and `{second}`"
-                self.report(Diagnostic(_WRONG, message, labels, help="take one of the two out"))
+                self.report(Diagnostic(_WRONG, message, labels, help="remove one of the two"))
                 return False
             if not any(given):
                 help = f"add `{first}` or `{second}`: {forms}"

@@ -217,7 +217,7 @@ class _Choices:
 
     def _partition(self) -> Iterator[Choice]:
         yield from self._mesh_axes()
-        yield Choice("none", Kind.Keyword, "whole on every device")
+        yield Choice("none", Kind.Keyword, "replicated on every device")
 
     def _at(self) -> Iterator[Choice]:
         words = {"start": "first", "end": "last", "before": "an axis", "after": "an axis"}

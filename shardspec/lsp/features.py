@@ -1,4 +1,4 @@
-"""The messages of the protocol. What answers them is loaded once an editor has its first answer."""
+"""The protocol messages that the server handles. Their handlers load after the first answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REQUEST_FAILED = -32803
 
 
 def made() -> SpecServer:
-    """Return a server that answers all that it can."""
+    """Return a server with all features registered."""
     server = SpecServer()
     _follow_texts(server)
     for feature, *options in _OF_TEXTS:
@@ -35,7 +35,7 @@ def made() -> SpecServer:
 
 
 def _answers() -> object:
-    """Load what answers questions."""
+    """Load the handlers of requests."""
     from shardspec.lsp import answers
 
     return answers

@@ -261,7 +261,7 @@ def _added(cost: figures.Cost) -> Iterator[str]:
     kinds = grouped(cost.added, lambda each: each.what)
     sizes = {what: round(sum(each.step_bytes for each in same)) for what, same in kinds.items()}
     told = ", ".join(f"x {binary_bytes(size)} {_ADDED[what]}" for what, size in sizes.items())
-    yield f"adds    {told}: the compiler's own, which no code asks for"
+    yield f"adds    {told}: added by the compiler, not by code"
     rows = (
         (each.what, f"{each.array} x{each.runs:.6g}", f"x {size}", each.phase, str(each.place))
         for each in cost.added[:_LARGEST]
@@ -322,7 +322,7 @@ def _propagated(row: TrafficRow) -> str:
 
 def _is_named(askers: Sequence[Asker]) -> bool:
     """Say whether somebody asked, so that it is worth a word if it came by way of operations."""
-    return all("nobody asked" not in each.text for each in askers)
+    return all("chosen by XLA" not in each.text for each in askers)
 
 
 def _forced(sent: Collective) -> str:

@@ -198,7 +198,7 @@ def _underived(index: int, dim: DimSharding, derivation: Derivation) -> str:
         return f"no rule for `{of_parent}`"
     if of_parent is None:
         return "no dimension of the parent"
-    return f"dim {of_parent.place} of the parent is whole" if dim.size != 1 else "size 1"
+    return f"dim {of_parent.place} of the parent is replicated" if dim.size != 1 else "size 1"
 
 
 def outcome_text(attempt: Attempt, dim: DimSharding, sharding: Sharding, plan: ShardingPlan) -> str:

@@ -32,16 +32,16 @@ _INTRODUCTION = """\
 Made from the pages that `shardspec explain CODE` prints; `make docs` writes this file anew. Each
 finding has a spec that fires it, and one that does not; the tests run both.
 
-How loud a finding is, `lints:` in a spec decides, by code or name: `error`, `warn` or `allow`.
-Errors make the exit code 1. Pedantic findings are said under `--pedantic`, or where a level of
-their own asks for them.
+`lints:` in a spec sets the level of a finding, by code or name: `error`, `warn` or `allow`. Errors
+make the exit code 1. Pedantic findings are reported under `--pedantic`, or where `lints:` names
+them.
 
-**Large**, wherever a finding says so, is one measure: 2 % of what a device holds of all parameters
-(of the state, where a finding is about optimizer state; of all it sends in a step, where one is
-about that), and 16 MiB at least; of the FLOPs of a step 2 %, and 34 GFLOP. By it go {large}.
+**Large** means the same in every finding: at least 2 % of a device's parameters (of its optimizer
+state or of its traffic in a step, if the finding is about these) and at least 16 MiB; for FLOPs, at
+least 2 % of the step and 34 GFLOP. It applies to {large}.
 
-SHD503 and those that follow it need a step: a function of yours, traced without devices. In their
-examples it stands in the comments: `params` are the arrays of the spec, `x` is the activation.
+SHD503 and the findings after it need a step: a function of yours, traced without devices. In their
+examples it is in the comments: `params` are the arrays of the spec, `x` is the activation.
 """
 
 

@@ -167,7 +167,7 @@ def array_lines(saved: SavedCost, paths: Sequence[str], plan: ShardingPlan) -> I
     """Yield what some arrays send: they are carried, or what lies as they do is."""
     found = saved.by_arrays(frozenset(paths))
     is_one = len(paths) == 1
-    what = f"{paths[0]}, and how it lies, sends" if is_one else f"{len(paths)} arrays send"
+    what = f"{paths[0]} and its sharding send" if is_one else f"{len(paths)} arrays send"
     yield from _lines(saved, found, what, plan)
 
 

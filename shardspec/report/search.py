@@ -209,7 +209,7 @@ def _seen(found: Found, shown: int) -> str:
     if found.is_stopped:
         parts.append("stopped before the end")
     elif found.left:
-        parts.append("there are more: --most N looks further, --keep AXIS=SIZE asks for fewer")
+        parts.append("there are more: --most N looks further, --keep AXIS=SIZE narrows the search")
     return "; ".join(parts)
 
 
@@ -217,7 +217,7 @@ def _table(found: Found, shown: Sequence[Shown]) -> Iterator[str]:
     rooms = {(each.row.hbm_bytes, share_of(each.row.candidate.target)) for each in shown}
     machines = len(found.question.machines) > 1
     is_priced = any(each.row.dollars_per_step is not None for each in shown)
-    heads = ["", "mesh", "step", "tokens/s", "MFU", "memory", "bound by", "beside today"]
+    heads = ["", "mesh", "step", "tokens/s", "MFU", "memory", "bound by", "compared with today"]
     size, share = rooms.pop()
     if size is not None and not rooms:
         heads[5] += f" of {room_text(size, share)}"
@@ -261,8 +261,8 @@ def _cells(
     if row.share is not None and row.share.copies > 1:
         beside.append(f"{row.share.copies} devices compute the same sequences")
     if findings:
-        codes = dict.fromkeys(each.code.id for each in findings)
-        beside.append(f"brings {', '.join(codes)}")
+        codes = tuple(dict.fromkeys(each.code.id for each in findings))
+        beside.append(f"adds {'warning' if len(codes) == 1 else 'warnings'} {', '.join(codes)}")
     return (
         rank,
         str(row.candidate),
@@ -321,7 +321,7 @@ def _beside_today(found: Found, best: SearchRow) -> Iterator[str]:
         near = words.percent(spread(today, best), 1)
         told = f"within {near} of each other: the model cannot tell which is faster"
     old, new = seconds_text(today.seconds), seconds_text(best.seconds)
-    yield f"best beside today   ~ {old} -> ~ {new}, {told}"
+    yield f"today -> best        ~ {old} -> ~ {new}, {told}"
     parts = [
         f"{each.name} {seconds_text(each.before)} -> {seconds_text(each.after)}"
         for each in parts_changed(today, best)
@@ -359,7 +359,7 @@ def nothing_found(found: Found, passed: Mapping[str, int]) -> str:
     if ranking.too_large:
         return f"none of {words.counted(ranking.seen, 'candidate')} fits in the memory of a device"
     if ruled:
-        return f"{ruled} have fewer sequences on a device than --per-device-batch asks for"
+        return f"{ruled} have fewer sequences on a device than --per-device-batch needs"
     if not ranking.seen and found.question.wanted.max_chips is not None:
         return f"no machine has at most {found.question.wanted.max_chips:,} chips (--max-chips)"
     return "no sizes of the mesh, as --keep has them, multiply to the devices of a machine"

@@ -120,7 +120,7 @@ def _two_rest(rests: Sequence[StatedAxis]) -> Diagnostic:
         codes.TWO_REST,
         f"both `{first.name}` and `{second.name}` take the rest",
         tuple(Label(span, text, primary=primary) for span, text, primary in labels if span),
-        help="give one of them a number",
+        help=f"give one of them a number, as in {quote.size(second.name, 8)}",
     )
 
 

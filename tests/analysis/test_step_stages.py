@@ -60,7 +60,7 @@ def test_every_stage_runs_in_every_turn() -> None:
     assert {op.useful for op in inside} == {6 / 9}
     assert outside.flops * outside.count == 2 * LOGITS // 2
     assert outside.useful == 1
-    assert step.notes == ("9 turns of 4 stages for 6 microbatches: each works for nothing in 33%",)
+    assert step.notes == ("9 turns of 4 stages for 6 microbatches: each is idle in 33%",)
 
 
 def test_stages_pass_on_activations_and_microbatches() -> None:

@@ -131,7 +131,10 @@ def test_what_flowed_in_counts_for_the_rule_it_started_from_and_is_told() -> Non
         (EMBED, "embed -> fsdp spec.yaml:2"),
         (UNKNOWN, "unknown"),
         (WRITTEN, "written so train.py:3"),
-        (Cause("x", CauseKind.PROPAGATED, "batch/x", 0), "propagated, nobody asked: batch/x"),
+        (
+            Cause("x", CauseKind.PROPAGATED, "batch/x", 0),
+            "chosen by XLA; no rule or constraint requires it: batch/x",
+        ),
         (Cause("x", CauseKind.RESULT), "sharding of a result"),
         (Cause("x", CauseKind.CONSTRAINT, place=Place("m.py", 4)), "constraint m.py:4"),
         (

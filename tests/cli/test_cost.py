@@ -467,7 +467,9 @@ def in_terminal(folder: Path, columns: int) -> tuple[str, str]:
         cwd=folder,
         stdout=ends[0][1],
         stderr=ends[1][1],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "TERM": "xterm"},
+        env=os.environ
+        | {"PYTHONPATH": str(Path(__file__).parents[2]), "TERM": "xterm"}
+        | {"SHARDSPEC_PROGRESS": "auto"},
     )
     for _, far in ends:
         os.close(far)

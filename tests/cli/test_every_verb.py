@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shardspec import __version__
+from shardspec.assets import DOCS
 from shardspec.cli import options, request
 from shardspec.cli.main import VERBS, cli
 from shardspec.ir.calibration import Calibration
@@ -213,7 +218,70 @@ def test_help_says_what_each_option_is_for(name: str) -> None:
 @pytest.mark.parametrize("spelt", ["-V", "--version"])
 def test_version(name: str, spelt: str) -> None:
     result = run(*name.split(), spelt)
-    assert (result.exit_code, result.stdout) == (0, f"shardspec {__version__}\n")
+    assert result.exit_code == 0
+    first, *compilers = result.stdout.splitlines()
+    assert first == f"shardspec {__version__}"
+    assert [line.split(":")[0] for line in compilers] == ["compiler for TPU", "compiler for GPU"]
+
+
+@pytest.fixture
+def with_everything(folder: Path) -> Path:
+    """Return a folder with every file that an example names."""
+    header = b'{"a/kernel":{"dtype":"BF16","shape":[64,128],"data_offsets":[0,16384]}}'
+    size = len(header).to_bytes(8, "little")
+    (folder / "model.safetensors").write_bytes(size + header + bytes(16384))
+    (folder / "train.py").write_text(STEP)
+    assert run("lock", "spec.yaml", "-q").exit_code == 0
+    return folder
+
+
+@every_verb
+def test_help_has_an_example_that_runs_and_a_page(name: str, with_everything: Path) -> None:
+    verb = command(name)
+    assert isinstance(verb, options.Verb)
+    shown = run(name, "--help").stdout
+    assert f"$ {verb.example}" in " ".join(shown.split())
+    assert shown.endswith(f"\nDocumentation: {DOCS}{verb.page}\n")
+    assert (Path(__file__).parents[2] / "docs" / verb.page).is_file()
+    program, *arguments = shlex.split(verb.example)
+    assert (program, arguments[0]) == ("shardspec", name)
+    if name == "init":
+        (with_everything / "spec.yaml").unlink()
+    assert run(*arguments).exit_code == 0
+
+
+@every_verb
+def test_help_of_a_verb(name: str) -> None:
+    assert run("help", name).stdout == run(name, "--help").stdout
+    assert run("help").stdout == run("--help").stdout
+
+
+def test_help_of_what_is_no_verb() -> None:
+    result = run("help", "serach")
+    assert result.exit_code == 2
+    assert "did you mean `search`?" in result.stderr
+
+
+def test_the_man_page_has_every_verb_and_no_stray_macro() -> None:
+    text = run("help", "--man").stdout
+    assert [line[4:] for line in text.splitlines() if line.startswith(".SS ")] == list(VERBS)
+    macros = {line.split()[0] for line in text.splitlines() if line.startswith(".")}
+    assert macros <= {".TH", ".SH", ".SS", ".B", ".PP", ".nf", ".fi", ".TP"}
+    if shutil.which("groff"):
+        words = ["groff", "-man", "-Tutf8", "-ww", "-z"]
+        done = subprocess.run(words, input=text, capture_output=True, text=True, check=True)
+        assert done.stderr == ""
+
+
+@every_verb
+def test_json_is_short_for_its_format(name: str, folder: Path) -> None:
+    form = given(name).get("--format")
+    has_json = form is not None and "json" in form.type.choices  # type: ignore[attr-defined]
+    assert ("--json" in given(name)) == has_json
+    if has_json:
+        short, long = run(name, *RUNS[name], "--json"), run(name, *RUNS[name], "--format", "json")
+        assert (short.exit_code, short.stdout) == (long.exit_code, long.stdout)
+        assert json.loads(short.stdout)
 
 
 # quiet
@@ -311,7 +379,7 @@ def test_a_folder_is_locked_but_for_what_has_no_arrays(folder: Path) -> None:
     (folder / "base.yaml").write_text("shardspec: 1\nrules: [mlp -> model]\n")
     result = run("lock", ".")
     assert result.exit_code == 0
-    assert "base.yaml is passed over" in result.stderr
+    assert "base.yaml is skipped" in result.stderr
     assert {each.name for each in folder.glob("*.lock")} == {"spec.lock"}
     assert run("lock", "base.yaml").exit_code != 0
 

@@ -201,6 +201,7 @@ except SystemExit as end:
     print("code", end.code, "jax" in sys.modules)
 """
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    environment |= {"SHARDSPEC_PROGRESS": "never"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
     )

@@ -52,7 +52,7 @@ def test_the_table_names_the_best_and_today() -> None:
     assert re.search(r"^ +1 +data=\d+ fsdp=\d+ tensor=\d+", text, re.MULTILINE)
     assert re.search(r"^ +now +data=2 fsdp=2 tensor=4 ", text, re.MULTILINE)
     assert "memory of 15.7 GiB" in text or "memory of" in text
-    assert "best beside today" in text
+    assert "today -> best" in text
     assert "sends less" in text
 
 
@@ -171,7 +171,7 @@ def test_the_front_has_nothing_that_is_beaten() -> None:
         (["--hardware", "tpu v9 4x4"], "machine `tpu v9 4x4`"),
         (["--hardware", "16 cpu", "--over", "mesh"], "has no speeds"),
         (["--confirm", "1"], "need code to trace"),
-        (["--per-device-batch", "1000000", "--over", "order"], "--per-device-batch asks for"),
+        (["--per-device-batch", "1000000", "--over", "order"], "--per-device-batch needs"),
         (["--max-chips", "2"], "--max-chips"),
         (["--over", "microbatches=0"], "is no number of them"),
     ],
@@ -272,7 +272,7 @@ def test_a_tie_is_called_nothing_else() -> None:
         sizes = (f"mesh.data={data}", f"mesh.fsdp={fsdp}", f"mesh.tensor={tensor}")
         asked = [word for each in ("policy.order=ring", *sizes) for word in ("--set", each)]
         text = run(*asked, "--over", "mesh").stdout
-        for line in re.findall(r"^best beside today.*", text, re.MULTILINE):
+        for line in re.findall(r"^today -> best.*", text, re.MULTILINE):
             old, new = (_seconds(each) for each in re.findall(r"~ ([\d.]+ \w+)", line))
             is_tie = old <= new * 1.06
             ties += is_tie

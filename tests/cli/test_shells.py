@@ -9,7 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from shardspec.cli import help
+from shardspec.cli.main import cli
 from tests.cli.test_completion import SPEC
 
 ROOT = Path(__file__).parent.parent.parent
@@ -32,6 +35,7 @@ def folder(tmp_path: Path) -> Path:
 def run(command: list[str], folder: Path, **environment: str) -> str:
     path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
     clean = {"PATH": path, "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8", "HOME": str(folder)}
+    clean |= {"SHARDSPEC_PROGRESS": "never"}
     result = subprocess.run(
         command,
         cwd=folder,
@@ -106,3 +110,12 @@ def test_completion_loads_no_jax(folder: Path) -> None:
     )
     line = {"COMP_WORDS": "shardspec explain s", "_SHARDSPEC_COMPLETE": "bash_complete"}
     assert run([sys.executable, "-c", code], folder, **line).splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("shell", help.SHELLS)
+def test_completion_prints_the_line_of_the_page(shell: str) -> None:
+    result = CliRunner().invoke(cli, ["completion", shell])
+    assert result.exit_code == 0
+    page = (ROOT / "docs/command-line.md").read_text("utf-8").replace("\\|", "|")
+    assert f"| {shell}" in page
+    assert f"`{result.stdout.strip()}`" in page

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from shardspec.cli import streams
 from shardspec.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
@@ -380,3 +383,52 @@ def test_a_revision_is_not_written(folder: Path) -> None:
     result = run("fmt", "git:HEAD:./spec.yaml")
     assert result.exit_code != 0
     assert "cannot be written" in result.output
+
+
+class _Pipe(io.StringIO):
+    """A stream that is no terminal, and keeps what it gets."""
+
+
+def piped(monkeypatch: pytest.MonkeyPatch) -> _Pipe:
+    """Return what stderr is from now on; pytest sets its own after fixtures."""
+    monkeypatch.delenv("SHARDSPEC_PROGRESS")
+    pipe = _Pipe()
+    monkeypatch.setattr(sys, "stderr", pipe)
+    return pipe
+
+
+def test_a_verb_that_prints_nothing_says_that_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe, end = piped(monkeypatch), time.monotonic() + 10
+    monkeypatch.setattr(streams, "_PATIENCE_SECONDS", 0.0)
+    with streams.waiting("shardspec cost", is_quiet=False):
+        while not pipe.getvalue() and time.monotonic() < end:
+            time.sleep(0.001)
+    assert pipe.getvalue() == "shardspec cost is working ...\n"
+
+
+@pytest.mark.parametrize("is_quiet", [True, False])
+def test_a_verb_that_has_printed_says_no_more(
+    is_quiet: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = piped(monkeypatch)
+    monkeypatch.setattr(streams, "_PATIENCE_SECONDS", 0.02)
+    with streams.waiting("shardspec cost", is_quiet=is_quiet):
+        if not is_quiet:
+            streams.echo("answer", err=True)
+        time.sleep(0.05)
+    assert pipe.getvalue() == ("" if is_quiet else "answer\n")
+
+
+def test_progress_in_a_pipe_is_a_line_when_the_work_changes_and_now_and_then() -> None:
+    pipe = _Pipe()
+    lines = streams._Lines(pipe)
+    for second in range(31):
+        lines.say("tracing" if second < 7 else "compiling")
+        for part in range(5):
+            lines.tick(second + part / 5)
+    assert pipe.getvalue().splitlines() == [
+        "tracing ... 0 s",
+        "compiling ... 7 s",
+        "compiling ... 17 s",
+        "compiling ... 27 s",
+    ]

@@ -105,6 +105,7 @@ def _folder(path: Path) -> Path:
 def _environment(folder: Path, **more: str) -> dict[str, str]:
     home = {"HOME": str(folder)}
     kept = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8"}
+    kept |= {"SHARDSPEC_PROGRESS": "never"}
     return kept | home | more
 
 

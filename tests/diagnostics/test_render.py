@@ -136,7 +136,7 @@ def test_nothing_raw_reaches_the_terminal() -> None:
 def test_sentences_go_on_below_and_keep_their_words(width: int) -> None:
     source = SourceFile("spec.yaml", "rules:\n  - embed -> data\n")
     help = "take the rule out; or, if code has it, add `joined_kv: SIZE` to `axes` of the spec"
-    note = "4 arrays, first layers_0/key/kernel; whole: 4.00 KiB on every device, 67 % of all"
+    note = "4 arrays, first layers_0/key/kernel; replicated: 4.00 KiB on every device, 67 % of all"
     here = Label(Span(source, 11, 16), "here")
     message = "no rule is for `joined_kv`, and every device holds all of what it should split"
     found = Diagnostic(codes.UNKNOWN_LOGICAL_AXIS, message, (here,), (note,), help)

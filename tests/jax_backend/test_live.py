@@ -94,7 +94,7 @@ def _elsewhere(found: Resolver) -> Any:
 CAUSES: dict[str, tuple[Any, str]] = {
     "split": (
         lambda r: NamedSharding(r.mesh, P()),
-        "`kernel` is split otherwise than planned\n"
+        "`kernel` is sharded differently from the plan\n"
         "kernel f32[8, 16]: planned P('data', 'model'), found P(None, None), +448 B on a device",
     ),
     "less": (
@@ -394,7 +394,7 @@ def test_arrays_that_are_planned_otherwise(spec_file: Path) -> None:
     tree = model() | {"layers_2": {"kernel": jnp.ones((8, 32)), "bias": jnp.ones(16)}}
     found = Resolver(spec_file)
     (said,) = found.findings(tree)
-    assert said.message == "`layers_2/kernel` is planned otherwise than in `spec.lock`"
+    assert said.message == "`layers_2/kernel` is planned differently from `spec.lock`"
     assert said.notes == (
         "layers_2/kernel: locked f32[8, 16] P('data', 'model'), now f32[8, 32] P('data', 'model')",
     )

@@ -43,7 +43,7 @@ def test_one_vector_of_all_moments_is_an_error() -> None:
         resolver().state_shardings(state, model())
     (found,) = caught.value.diagnostics
     assert found.code.id == "SHD205"
-    assert "`0/mu` f32[128] and 1 more array are whole on every device" in found.message
+    assert "`0/mu` f32[128] and 1 more array are replicated on every device" in found.message
     assert found.notes[0] == "1.00 KiB on each"
 
 

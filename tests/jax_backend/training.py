@@ -44,7 +44,7 @@ _QUICK = {
 }
 _UNKNOWN = "No such compile option"
 
-#: What XLA logs where it can move an array only by making it whole on every device.
+#: What XLA logs where it can move an array only by making it replicated on every device.
 REMATERIALIZATION = "Involuntary full rematerialization"
 
 

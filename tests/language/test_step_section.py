@@ -137,7 +137,7 @@ def test_bundled_steps_are_sound(name: str) -> None:
         ("step: {microbatches: 0}", "0", "microbatches"),
         ("step: {dtype: bf17}", "bf17", "`bf16`"),
         ("step: {remats: full}", "remats", "`remat`"),
-        ("step: {program: [a b -> c]}", "b", "`,` between"),
+        ("step: {program: [a b -> c]}", "b", "by `,`"),
         ("step: {program: ['a, b']}", "", "`a, b -> c`"),
         ("step: {program: ['a -> ']}", "", "what the line makes"),
         ("step: {program: ['a[b as] -> c']}", "]", ""),
@@ -145,7 +145,7 @@ def test_bundled_steps_are_sound(name: str) -> None:
         ("step: {program: ['op(a) -> c']}", "op(", "flops"),
         ("step: {program: ['flash(a) -> c']}", "a", "flash(query, key, value)"),
         ("step: {program: ['a, **x/k -> c']}", "**", ""),
-        ("step: {program: ['a -> c x 0']}", "a", "take it out"),
+        ("step: {program: ['a -> c x 0']}", "a", "remove it"),
     ],
 )
 def test_faults(text: str, marked: str, help: str) -> None:

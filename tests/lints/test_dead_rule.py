@@ -158,7 +158,7 @@ def test_names_of_a_list_are_one_finding() -> None:
 def test_the_help_works() -> None:
     text = "mesh: {x: 2, y: 2}\naxes: {q: 8}\nrules: ['q -> x | (x, y)']"
     (found,) = findings_of(text, only="dead-rule")
-    assert found.help == "put `(x, y)` before `x`, or take it out"
+    assert found.help == "put `(x, y)` before `x`, or remove it"
     assert findings_of(text.replace("x | (x, y)", "(x, y) | x"), only="dead-rule") == ()
 
 
@@ -166,7 +166,7 @@ def test_the_help_for_priorities_works() -> None:
     text = "mesh: {x: 2, y: 2}\naxes: {q: 8}\nrules: ['q -> (x, y) @ 3', 'q -> x @ 2']"
     (found,) = findings_of(text, only="dead-rule")
     assert found.notes == ("priority 2 comes before 3",)
-    assert found.help == "give it a priority below `@ 2`, or take it out"
+    assert found.help == "give it a priority below `@ 2`, or remove it"
     assert findings_of(text.replace("@ 3", "@ 1"), only="dead-rule") == ()
 
 

@@ -41,7 +41,7 @@ def test_the_help_works() -> None:
 def test_whole_on_purpose() -> None:
     unpinned = text(vocab="none") + "lints: {pinned-large: allow}\n"
     (found,) = findings_of(unpinned)
-    assert "or say under `replicate:` that it is meant to be whole" in (found.help or "")
+    assert "or say under `replicate:` that it should be replicated" in (found.help or "")
     assert "`data`, `model`" in found.notes[1]
     allow = "replicate: [{path: embedding, because: looked up everywhere}]"
     assert findings_of(text(vocab="none") + allow) == ()

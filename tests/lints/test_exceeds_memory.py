@@ -103,7 +103,7 @@ def test_how_many_devices_it_takes_at_the_least() -> None:
     small = text(ADAM, hardware="tpu v5e 1x1", data=1, layers=31)
     found = found_in(small)
     assert found is not None
-    least = re.search(r"takes (\d+) such devices", found.help or "")
+    least = re.search(r"needs at least (\d+) such devices", found.help or "")
     assert least
     assert least[1] == "3"
     larger = text(ADAM, hardware="tpu v5e 2x2", data=2, embed="data")

@@ -73,9 +73,9 @@ def test_the_number_is_said() -> None:
 @pytest.mark.parametrize(
     ("text", "help"),
     [
-        ("{'**': b, k: a}", "put it before `**`, or take it out"),
-        ("{'**': a, k: a}", "take it out: the arrays get the same answer already"),
-        ("{k: a, '{k,}': b, '**': a}", "take it out, or put it in place of `k`"),
+        ("{'**': b, k: a}", "put it before `**`, or remove it"),
+        ("{'**': a, k: a}", "remove it: the arrays get the same answer already"),
+        ("{k: a, '{k,}': b, '**': a}", "remove it, or put it in place of `k`"),
     ],
 )
 def test_help(text: str, help: str) -> None:

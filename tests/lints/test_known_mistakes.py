@@ -154,7 +154,7 @@ ROWS = {
         "SHD209",
         "layers_0/mlp/wi/kernel",
         ("`embed` names more than one dimension",),
-        "a name of its own",
+        "another name, with its own rule",
     ),
     "size-one axis that wins a rule": Row(
         "tensor: 8}", "tensor: 1}", "SHD107", "1", ("`mlp -> tensor`", "layers_0/mlp"), "larger"
@@ -244,7 +244,7 @@ BUGS = {
         "mesh: {fsdp: 8}\nrules:\n  - vocab -> none\n  - embed -> none\n  - mlp -> none\n" + LLAMA,
         "SHD410",
         "none",
-        ("7.98 GiB of arrays, 100 % of what a device holds", "split over `fsdp`"),
+        ("7.98 GiB of arrays, 100 % of what a device holds", "sharded over `fsdp`"),
         ("arrays:", 'replicate: [{path: "**", because: it fits}]\narrays:'),
     ),
     "sglang-jax#953: all of it falls back to whole by an override": Bug(
@@ -261,8 +261,8 @@ BUGS = {
         "SHD226",
         "model",
         (
-            "`vocab` is whole in `embedding`",
-            "`mlp` is whole in `layers_0/wi`",
+            "`vocab` is replicated in `embedding`",
+            "`mlp` is replicated in `layers_0/wi`",
             "896 MiB on every device",
         ),
         (
@@ -275,7 +275,7 @@ BUGS = {
         "  - vocab -> model\n" + LLAMA,
         "SHD217",
         "model",
-        ("fires for nothing: `embed` always has `model` before it", "896 MiB on every device"),
+        ("shards nothing: `embed` always has `model` before it", "896 MiB on every device"),
         ("mlp -> model\n  - vocab -> model", "mlp -> model | none\n  - vocab -> model | none"),
     ),
     "maxtext#4205: two dimensions want one mesh axis, and NNX gives it to both": Bug(
@@ -284,7 +284,7 @@ BUGS = {
         "SHD226",
         "model",
         (
-            "`heads` is whole in `a/out`: `mlp` has `model`",
+            "`heads` is replicated in `a/out`: `mlp` has `model`",
             "Flax NNX gives both `model`",
             "4.00 GiB",
         ),
@@ -323,4 +323,4 @@ def test_the_same_on_a_small_model_is_reported_only_where_jax_refuses(name: str)
     found = pipeline.checked(spec, faults, pipeline.compile_plans(spec)).shown
     mine = [diagnostic for diagnostic in found if diagnostic.code.id == BUGS[name].code]
     assert all("JAX refuses that" in " ".join(diagnostic.notes) for diagnostic in mine)
-    assert bool(mine) == ("whole in" in " ".join(BUGS[name].says))
+    assert bool(mine) == ("is replicated in" in " ".join(BUGS[name].says))

@@ -143,7 +143,7 @@ arrays:
 def test_targets_share_a_finding_of_whole_arrays() -> None:
     text = TARGETS.format(vocab="expert", axis="expert")
     (found,) = findings_of(text, only="replicated-large")
-    assert "on every device of targets `a`, `b`" in found.message
+    assert "is replicated on targets `a`, `b`" in found.message
     assert found.target is None
 
 

@@ -112,7 +112,7 @@ def test_the_spec_itself_may_lack_what_a_phase_has() -> None:
         for each in check("{train: {mesh: {replica: 4, tensor: 8}}}", base)
         if each.code.id == "SHD232"
     ]
-    assert found.message == "`batch` is whole in the spec itself: no mesh there has `replica`"
+    assert found.message == "`batch` is replicated in the spec itself: no mesh there has `replica`"
 
 
 def test_an_axis_that_no_phase_has_is_unknown() -> None:

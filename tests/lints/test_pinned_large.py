@@ -24,7 +24,9 @@ def test_a_whole_model_is_one_finding_with_its_bytes() -> None:
     (found,) = findings_of(TEXT)
     assert found.code.name == NAME
     assert found.bytes == (32768 * 4096 + 4 * 4096 * 16384) * 2
-    assert found.message.startswith("768 MiB of arrays, 100 % of what a device holds, are pinned")
+    assert found.message.startswith(
+        "768 MiB of arrays, 100 % of what a device holds, are replicated"
+    )
     assert found.notes[0] == "512 MiB  layers_{0..3}/wi x4"
 
 

@@ -7,7 +7,7 @@ FACTS = {
     "`spec.yaml`": "sha256:11",
     "`rules.yaml`": "sha256:22",
     "the target": "`laptop`",
-    "the spec as it stands": "sha256:33",
+    "the spec with its changes": "sha256:33",
     "the mesh": "data=4 model=2",
 }
 
@@ -19,7 +19,7 @@ def view(process: int, **changes: str) -> View:
 
 
 def test_both_digests_and_the_file() -> None:
-    here, other = view(0), view(1, rules="sha256:99", stands="sha256:44")
+    here, other = view(0), view(1, rules="sha256:99", changes="sha256:44")
     found = finding([here, other, view(2)])
     assert here.digest != other.digest
     assert found.message == (
@@ -36,9 +36,9 @@ def test_a_file_of_one_process() -> None:
 
 
 def test_consequences_are_told_only_where_there_is_no_cause() -> None:
-    found = finding([view(0), view(1, stands="sha256:44", mesh="data=2 model=4")])
+    found = finding([view(0), view(1, changes="sha256:44", mesh="data=2 model=4")])
     assert found.notes == (
-        "the spec as it stands: sha256:33 on process 0, sha256:44 on process 1",
+        "the spec with its changes: sha256:33 on process 0, sha256:44 on process 1",
         "the mesh: data=4 model=2 on process 0, data=2 model=4 on process 1",
     )
 
@@ -53,5 +53,5 @@ def test_many_processes_are_counted() -> None:
 def test_a_process_without_a_plan_is_all_that_counts() -> None:
     failed = View(1, ((FAILED, "SHD201: unknown mesh axis `modle`"),))
     found = finding([view(0), failed, View(3, failed.facts)])
-    assert found.message == "processes 1, 3 have no plan, so nobody can go on"
+    assert found.message == "processes 1, 3 have no plan, so none can continue"
     assert found.notes == ("processes 1, 3: SHD201: unknown mesh axis `modle`",)

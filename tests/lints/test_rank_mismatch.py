@@ -39,7 +39,8 @@ def test_the_way_out_of_a_partition_names_parts() -> None:
     text = SPEC + "overrides: [{path: k, spec: (data)}]\narrays: {k: 'f32[8, 8]'}\n"
     (found,) = (d for d in shardspec.loads(text).findings() if d.code.name == "rank-mismatch")
     assert (
-        found.help == "one part for every dimension, `none` for one that is whole: `(none, model)`"
+        found.help
+        == "one part for every dimension, `none` for one that is replicated: `(none, model)`"
     )
     right = text.replace("(data)", '"(data, none)"')
     assert all(d.code.name != "rank-mismatch" for d in shardspec.loads(right).findings())

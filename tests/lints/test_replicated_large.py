@@ -91,13 +91,13 @@ arrays:
 def test_a_derived_array_has_the_ways_out_of_its_parent() -> None:
     (found,) = found_by(replicated_large, DERIVED)
     assert found.notes[1:] == (
-        "dim 0 (embed=4096): dim 0 of `w/kernel` is whole",
+        "dim 0 (embed=4096): dim 0 of `w/kernel` is replicated",
         "dim 1 (_=65536) is no dimension of `w/kernel`",
     )
     assert found.help == (
-        "it lies as `w/kernel`: split dim 0 of it over mesh axes of this target (tensor); or write"
-        " an axis that rules place for `_` in `dims`; or say that it is meant: `replicate:` with a"
-        " reason"
+        "it is sharded like `w/kernel`: split dim 0 of it over mesh axes of this target (tensor);"
+        " or write an axis that rules place for `_` in `dims`; or say that this is intended:"
+        " `replicate:` with a reason"
     )
 
 

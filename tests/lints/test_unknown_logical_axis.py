@@ -75,8 +75,8 @@ def test_a_rule_missed_by_a_slip_is_an_error_with_the_bytes(rule: str, error: bo
         assert found[0].help == "did you mean `mlp`?"
         assert found[0].bytes == 4 << 20
         assert found[0].notes == (
-            "no rule is for `mlp`: 1 array, k; whole: 4.00 MiB on every device, 100 % of all it"
-            " holds; split over `x`, it would be 2.00 MiB",
+            "no rule is for `mlp`: 1 array, k; replicated: 4.00 MiB on every device, 100 % of all"
+            " it holds; sharded over `x`, it would be 2.00 MiB",
         )
 
 
@@ -101,7 +101,7 @@ activations: {a: kv kvv}
 def test_a_name_of_a_mesh_axis_is_split_over_it() -> None:
     text = "mesh: {model: 2}\nrules: [embed -> none]\narrays: {w: 'f32[embed=8 model=4]'}\n"
     (found,) = findings_of(text, only="unknown-logical-axis")
-    assert (found.help or "").startswith("a mesh axis is called so: `model -> model`")
+    assert (found.help or "").startswith("a mesh axis has this name: `model -> model`")
     mended = text.replace("embed -> none", "embed -> none, model -> model")
     assert findings_of(mended) == ()
 

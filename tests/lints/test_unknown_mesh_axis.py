@@ -16,7 +16,7 @@ def test_many_places_are_counted() -> None:
     rules = ", ".join(f"a{i} -> q" for i in range(9))
     axes = ", ".join(f"a{i}: 4" for i in range(9))
     (found,) = findings_of(f"mesh: {{x: 2}}\nrules: [{rules}]\naxes: {{{axes}}}")
-    assert found.notes == ("it stands in 5 more places",)
+    assert found.notes == ("it is in 5 more places",)
 
 
 def test_an_axis_of_another_target_is_known() -> None:

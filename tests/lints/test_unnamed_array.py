@@ -43,7 +43,9 @@ def test_a_whole_embedding_does_not_read_like_a_norm() -> None:
     (small,) = findings_of(text + "lints: {unnamed-small: warn}", only="unnamed-small")
     assert large.message == "nothing names the dimensions of `embedding` bf16[32000, 4096]"
     assert large.bytes == 32000 * 4096 * 2
-    assert large.notes[0].startswith("1 array, embedding; whole: 250 MiB on every device, 100 %")
+    assert large.notes[0].startswith(
+        "1 array, embedding; replicated: 250 MiB on every device, 100 %"
+    )
     assert "9 arrays that are small" in small.message
 
 

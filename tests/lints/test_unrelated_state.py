@@ -58,7 +58,7 @@ def test_it_is_one_finding_with_its_bytes() -> None:
     assert (found.code.id, found.severity) == ("SHD409", Severity.WARNING)
     assert found.message == (
         "`statistics/layer_{0..2}/kernel/1` f32[4096, 4096] has no dimension of"
-        " `layer_0/kernel` f32[1024, 4096], and is whole on every device"
+        " `layer_0/kernel` f32[1024, 4096], and is replicated on every device"
     )
     assert found.notes[0] == "12 arrays of such state, 408 MiB on each device"
     assert found.notes[1].startswith("204 MiB  ")
@@ -94,7 +94,7 @@ def test_what_is_small_allowed_or_on_one_device_is_fine() -> None:
 def test_a_size_that_nothing_divides_has_another_way_out() -> None:
     (found,) = said(TEXT, embed=1023, mlp=4095)
     assert found.help == (
-        "no mesh axis divides it: allow what is meant to be whole under `replicate:`, with a reason"
+        "no mesh axis divides it: allow what should be replicated under `replicate:`, with a reason"
     )
 
 

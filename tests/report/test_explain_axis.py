@@ -149,9 +149,9 @@ def test_the_verb_takes_activations(spec: str) -> None:
         answers = [_explain(spec, "--why-not", f"{each}=data").output for each in (number, name)]
         assert answers[0] == answers[1]
     for question, said in (
-        ("dispatched:7=data", "expert batch _ embed has no dim 7"),
-        ("dispatched:mlp=data", "has no dim `mlp`"),
-        ("moe/wi:bath=data", "has no dim `bath`"),
+        ("dispatched:7=data", "(expert batch _ embed) has no dimension 7"),
+        ("dispatched:mlp=data", "has no dimension `mlp`"),
+        ("moe/wi:bath=data", "has no dimension `bath`"),
         ("dispathced:0=data", "did you mean `dispatched`?"),
         ("dispathced", "did you mean `dispatched`?"),
     ):

@@ -63,12 +63,12 @@ def test_what_lines_send_together_is_said() -> None:
 
 def test_arrays() -> None:
     lines = list(array_lines(SAVED, ["layers_3/mlp/wi"], plan()))
-    assert lines[0].startswith(f"{HEAD}layers_3/mlp/wi, and how it lies, sends ~ 64.0 MiB of")
+    assert lines[0].startswith(f"{HEAD}layers_3/mlp/wi and its sharding send ~ 64.0 MiB of")
     lines = list(array_lines(SAVED, ["layers_3/mlp/wi", "layers_4/mlp/wi"], plan()))
     assert lines[0].startswith(f"{HEAD}2 arrays send ~ 128 MiB of")
     assert "weight layers_{3,4}/mlp/wi" in lines[1]
     (line,) = array_lines(SAVED, ["layers_9/scale"], plan())
-    assert "sends nothing of ~ 10.6 GiB" in line
+    assert "send nothing of ~ 10.6 GiB" in line
 
 
 def test_without_a_step() -> None:

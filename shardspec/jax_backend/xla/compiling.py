@@ -314,6 +314,17 @@ def installed(package: str) -> str | None:
     return None if found is None else found.version
 
 
+def compiler_lines() -> Iterator[str]:
+    """Yield the compilers of machines that are not here, with their versions, or how to get them.
+
+    What is installed is read off its metadata: no jax is loaded.
+    """
+    for platform, ((package, *_), extra) in _PACKAGES.items():
+        found = installed(package)
+        absent = f"not installed: pip install 'shardspec[{extra}]'"
+        yield f"compiler for {platform.upper()}: {f'{package} {found}' if found else absent}"
+
+
 def _distribution(package: str) -> Distribution | None:
     where = [*_folders(), *sys.path]
     return next(iter(distributions(name=package, path=where)), None)
@@ -566,7 +577,7 @@ def warnings_in(log: str) -> tuple[str, ...]:
     """Return what XLA warns of in its log: arrays that it makes whole to lay them out anew."""
     found = (
         f"XLA could not move {each.group(3)} from {each.group(1)} to {each.group(2)} but by making"
-        " it whole on every device (full rematerialization)"
+        " it replicated on every device (full rematerialization)"
         for each in islice(_REMATERIALIZED.finditer(log), _MOST_WARNINGS)
     )
     return tuple(dict.fromkeys(found))

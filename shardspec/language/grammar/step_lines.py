@@ -159,7 +159,7 @@ def in_step_line(line: LineExpr) -> SyntaxFault | None:
         help = "say what it computes: `op(a, b) -> c, flops 2 * batch * embed`"
         return SyntaxFault("`op` without FLOPs", 0, at.start, help)
     if line.flops is not None and line.call not in ("op", "flash"):
-        help = "names say what an einsum computes; take it out, or write `op(...)`"
+        help = "names say what an einsum computes; remove it, or write `op(...)`"
         return SyntaxFault("only `op` and `flash` state their FLOPs", at.start, at.end, help)
     wanted = _OPERANDS.get(line.call, ())
     if wanted and len(line.operands) not in wanted:
@@ -168,7 +168,7 @@ def in_step_line(line: LineExpr) -> SyntaxFault | None:
         message = f"`{line.call}` takes {numbers}, and this is {len(line.operands)}"
         return SyntaxFault(message, line.operands[0].start, last.end, _FORMS[line.call])
     if line.times == 0:
-        return SyntaxFault("a line that runs 0 times", 0, line.operands[0].end, "take it out")
+        return SyntaxFault("a line that runs 0 times", 0, line.operands[0].end, "remove it")
     return None
 
 

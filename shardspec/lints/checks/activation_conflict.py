@@ -1,14 +1,14 @@
-"""An activation is split where the parameters it meets are whole, on a logical axis of both.
+"""An activation is sharded on a logical axis on which the parameters it meets are replicated.
 
 `hidden: batch length mlp` has `mlp` on `tensor`, and the weights have `mlp` elsewhere, with no
 dimension on `tensor` at all: every device of `tensor` then holds, or gathers, rows of the weight
 that only another device of `tensor` needs. It comes from rule order (`mlp -> fsdp | tensor`
 gives weights `fsdp`, and activations, whose batch has `fsdp`, `tensor`), or from an override.
 
-Not told: weights that are split more than the activation (FSDP gathers them, as it means to),
+Not reported: weights that are sharded more than the activation (FSDP gathers them on purpose),
 weights with another dimension on that mesh axis (as in T5X's 2-D rules, where an activation is
-gathered instead), parameters that `replicate:` allows to be whole, and what is not large on a
-device. SHD301 tells where a weight is whole because it does not divide.
+gathered instead), parameters listed under `replicate:`, and arrays that are not large on a device.
+SHD301 reports weights that are replicated because they do not divide.
 
 Bad:
     shardspec: 1
@@ -121,7 +121,7 @@ def _finding(conflict: _Conflict) -> Diagnostic:
             (other.span if other else None, "parameters take this"),
         ),
         notes=(
-            f"{described(conflict.paths)}; held whole along `{mesh_axis}`:"
+            f"{described(conflict.paths)}; replicated over `{mesh_axis}`:"
             f" +{binary_bytes(max(conflict.lost.values()))} per device",
         ),
         help=_help(conflict),
@@ -135,7 +135,7 @@ def _help(conflict: _Conflict) -> str:
     if not now:
         return (
             f"put `{mesh_axis}` on `{conflict.axis}` of the parameters too; or say under"
-            f" {quote.section('replicate:')} that they are meant to be whole"
+            f" {quote.section('replicate:')} that they should be replicated"
         )
     both = f"`{target_text((*now, mesh_axis))} | {mesh_axis}`"
     return (

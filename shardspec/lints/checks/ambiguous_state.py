@@ -1,4 +1,4 @@
-"""An array of optimizer state may be its parameter without one dimension, or without another.
+"""The shape of optimizer state fits its parameter without one dimension, or without another.
 
 State that lacks dimensions of its parameter is laid out as the parameter in those it has. Where
 two dimensions are equally long, its shape does not say which is missing. The names of fields say it

@@ -1,9 +1,8 @@
 """A rule is for a logical axis that nothing has: no array, no pattern, no activation.
 
-It does no harm: nothing asks for it. It may be left over from another model, or be for what only
-code has; then say so, by a size under `axes` or by an activation. Rules of presets may name axes
-that this model does not have. Where the name is a slip of the fingers for an axis that arrays have
-and no rule places, the rule is missed there, and that is SHD202.
+Remove the rule, or fix its name. If only code has this axis, give it a size under `axes` or list an
+activation with it. Rules of presets may name axes that this model does not have. If the name is a
+typo of an axis that arrays have and no rule places, SHD202 reports it.
 
 Bad:
     shardspec: 1

@@ -1,6 +1,6 @@
-"""A logical axis is declared and in use, and no rule says where it goes.
+"""A logical axis is declared and used, but no rule places it.
 
-It is replicated, which may be meant; say so with `kv -> none`, and the next reader knows.
+Add a rule for it. Its dimensions are replicated; if that is intended, write `kv -> none`.
 
 Bad:
     shardspec: 1
@@ -43,7 +43,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
                 f"no rule names `{axis.name}`, so it is replicated",
                 axis.span,
                 "declared here",
-                help=f"if that is meant, say so: `{axis.name} -> none`",
+                help=f"if that is intended, write: `{axis.name} -> none`",
                 subject=axis.name,
             )
             finding = with_cost(finding, context, paths)

@@ -1,4 +1,4 @@
-"""A comment is nearly a suppression, and silences nothing.
+"""A comment looks like a suppression but silences nothing.
 
 The form is `# shardspec: ignore[SHD302] why`: one finding or several, by id or name, in square
 brackets. Behind an entry it speaks for that line, alone on a line for the next one.
@@ -59,7 +59,7 @@ def bad(source: SourceFile) -> Iterator[Diagnostic]:
 def _misplaced(span: Span) -> Diagnostic:
     return point(
         codes.BAD_SUPPRESSION,
-        "`ignore-file` has to stand alone on a line above the first entry",
+        "put `ignore-file` on a line of its own above the first entry",
         span,
         "silences nothing here",
         help=f"move it to the top; for one line, {_FORM}",
@@ -76,7 +76,7 @@ def _malformed(span: Span) -> Diagnostic:
         fix = Fix(f"write `{form}`", (edit,), is_sure=True)
     return point(
         codes.BAD_SUPPRESSION,
-        "this comment is no suppression: the findings stand in square brackets",
+        "this comment is not a suppression: put the findings in square brackets",
         span,
         "silences nothing",
         help=f"write {written}",

@@ -1,11 +1,11 @@
-"""A TPU fills up the tiles of a shard, and most of what the split saves is lost.
+"""A TPU pads the tiles of a shard, which loses most of what the sharding saves.
 
-Memory of a TPU is handed out in tiles of 8 rows of 128 elements. The compiler lays two
-dimensions of an array along them, those that waste least, and fills up the rest; an array with
-one dimension of 128 and another of 8 loses nothing. Split until none is left, and a shard takes
-more than its elements. Told of arrays of 64 KiB at least, where padding is half of a shard's own
-bytes or more, and large in all; vectors, such as scales of norms, are padded too, and cost nothing.
-Sizes are those of the compiler's own layouts (v5e, v5p).
+Memory of a TPU is handed out in tiles of 8 rows of 128 elements. The compiler lays two dimensions
+of an array along them, those that waste least, and fills up the rest; an array with one dimension
+of 128 and another of 8 loses nothing. Shard another dimension, or over fewer devices. Reported for
+arrays of at least 64 KiB if the padding is half of a shard's bytes or more and is large; vectors
+such as scales of norms are padded too, but cost little. Sizes are those of the compiler's own
+layouts (v5e, v5p).
 
 Bad:
     shardspec: 1

@@ -1,4 +1,4 @@
-"""An axis is no whole number of its units.
+"""The size of an axis is not a multiple of its unit.
 
 A `unit` is what must stay together: one head of 64, so that 4096 is 64 heads. An axis of 4096 with
 a unit of 65 ends in a part of one; either the size or the unit is wrong, and no mesh axis divides

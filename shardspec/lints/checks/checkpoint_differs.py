@@ -1,4 +1,4 @@
-"""A checkpoint does not hold the arrays that are to be restored.
+"""A checkpoint does not have the arrays to be restored.
 
 Before `resolver.restore(path, tree)` reads any array, it compares the tree with what the
 checkpoint says it holds: arrays that the tree has and the checkpoint lacks, arrays that are in the

@@ -1,4 +1,4 @@
-"""A step gives its state back with another type or layout, so that its second call compiles anew.
+"""A step returns its state with another type or layout, so that its second call compiles again.
 
 JAX compiles a function for the types and the shardings of its arguments. What the first call
 returns is what the second is given: where a parameter comes back in f32 that went in as bf16, a
@@ -68,7 +68,7 @@ def _finding(cost: Cost, found: Sequence[Returned]) -> Diagnostic:
     told = f"{binary_bytes(lost)} that were donated on each device are not reused"
     return point(
         codes.COMPILES_TWICE,
-        f"the step gives {who} back otherwise than it was given, so its second call compiles again",
+        f"the step gives {who} back with another type or layout, so its second call compiles again",
         cost.target.span,
         notes=(*notes[:_SHOWN], *([told] if lost else ())),
         help="; ".join(f"{way}{names[way] if len(ways) > 1 else ''}" for way in [*ways][:_SHOWN]),

@@ -1,8 +1,8 @@
-"""Two patterns overlap, and name the same array differently.
+"""Two patterns overlap and give the same array different names.
 
-The first match wins, which is how a special entry stands before a general one. Here neither is
-the special one: each matches arrays that the other does not, so their order decides, and whoever
-moves a line changes the model. Told where both would fit the array's rank.
+Make the patterns disjoint. The first match wins, so a special entry can come before a general one.
+Here neither is more special: each also matches arrays that the other does not, so the order of the
+lines decides. Reported if both fit the array's rank.
 
 Bad:
     shardspec: 1
@@ -104,7 +104,7 @@ def _finding(first: Entry, other: Entry, paths: Sequence[str]) -> Diagnostic:
     return Diagnostic(
         codes.CONFLICTING_NAMES,
         f"{count} {verb} `{first.pattern}` and `{other.pattern}`, which name"
-        f" {'it' if len(paths) == 1 else 'them'} differently; the first stands, and neither is"
+        f" {'it' if len(paths) == 1 else 'them'} differently; the first one wins, and neither is"
         " narrower",
         labels_at(
             (other.pattern.span, f"would say {_said(other)}"),

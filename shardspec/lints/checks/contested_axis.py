@@ -1,9 +1,8 @@
-"""Two dimensions of one array want one mesh axis, and the order of the rules decides.
+"""Two dimensions of an array have rules for one mesh axis, and the order of rules decides.
 
-The rule that stands first wins; the other dimension takes its next alternative, or stays whole.
-That is how rules are read, and most specs rely on it. To have every such case spelt out in rules,
-make this an error: `lints: {contested-axis: error}`. A dimension of an array that loses and has no
-alternative left is SHD226, which is reported by default.
+The first rule wins, and the other dimension takes its next alternative or is replicated. Most specs
+rely on this order. To require explicit rules for every such case, write `lints: {contested-axis:
+error}`. A dimension that loses and has no alternative is SHD226, which is reported by default.
 
 Bad:
     shardspec: 1

@@ -1,9 +1,9 @@
-"""A mesh axis crosses slices or nodes, and does not say `@ dcn`.
+"""A mesh axis crosses slices or nodes without `@ dcn`.
 
-Part of each group then lies in another slice (on GPUs: another node), and every collective of the
-axis waits for the network between them, which is many times slower than the links inside. Give
-that part an axis of its own: then the rules decide what may cross. An axis that fills the GPU
-nodes' network and nothing else is no finding: there is no other place for it.
+Give the part that crosses an axis of its own, so that the rules decide what may cross. Now part of
+each group is in another slice (on GPUs: another node), and every collective over the axis waits for
+the network between them, which is many times slower than the links inside. Not reported: an axis
+that uses only the network of GPU nodes, because it has no other place.
 
 Bad:
     shardspec: 1
@@ -70,7 +70,7 @@ def _way_out(fact: DcnFact, target: Target) -> str:
     is_rest = family(target.name) != target.name and span is not None and span.text == "rest"
     across = "rest" if is_rest else fact.across
     if fact.inside == 1:
-        return f"if that is meant, say so: {quote.size(name, f'{across} @ dcn')}"
+        return f"if that is intended, write: {quote.size(name, f'{across} @ dcn')}"
     taken = set(target.mesh.names)
     new = next(other for other in ("replica", "outer", f"{name}_dcn") if other not in taken)
     split = f"{quote.size(new, f'{across} @ dcn')} and {quote.size(name, fact.inside)}"

@@ -1,9 +1,10 @@
 """A rule can never fire, on any array and any target.
 
-It is repeated, or stands behind a `none` of the same axis, or behind a rule that asks for some
-of its mesh axes and so fires wherever it could: where `(data, model)` divides a dimension and is
-free, `model` alone does and is. Put the rule that asks for more first. Mesh axes that a target
-lacks drop out of its tuples; a rule that can fire on one target is no finding.
+Move the rule up, or remove it. It is a repetition, it comes after a `none` for the same axis, or it
+comes after a rule for a part of its mesh axes, which fires first in every case: where `(data,
+model)` is free and divides a dimension, so does `model`. Put the rule with more mesh axes first.
+Mesh axes that a target lacks drop out of its tuples. A rule that can fire on one target is not
+reported.
 
 Bad:
     shardspec: 1
@@ -91,7 +92,7 @@ def _where(targets: Sequence[Target]) -> str:
 def _why(rule: AxisRule, shadows: Sequence[AxisRule]) -> str:
     shadow = shadows[0]
     if shadow.right == rule.right:
-        return "the same rule stands before it"
+        return "the same rule comes before it"
     if shadow.is_none:
         return "`none` before it is final"
     texts = list(dict.fromkeys(each.right for each in shadows))
@@ -117,7 +118,7 @@ def _notes(rule: AxisRule, shadows: Sequence[AxisRule]) -> Iterator[str]:
 def _help(rule: AxisRule, shadow: AxisRule) -> str:
     later, earlier = rule.right, shadow.right
     if set(rule.mesh_axes) == set(shadow.mesh_axes):
-        return "take one of the two out"
+        return f"remove one of the two: `{rule}`"
     if shadow.priority != rule.priority:
-        return f"give it a priority below `@ {shadow.priority}`, or take it out"
-    return f"put `{later}` before `{earlier}`, or take it out"
+        return f"give it a priority below `@ {shadow.priority}`, or remove it"
+    return f"put `{later}` before `{earlier}`, or remove it"

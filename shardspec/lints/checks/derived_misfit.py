@@ -1,8 +1,8 @@
-"""An array has not the dimensions that `derive:` gives it.
+"""An array does not have the dimensions that `derive:` gives it.
 
 Each dimension in `dims` is one of the parent's: as long as that, or as its spelling says, `0/128`
-with one for each 128, `0*8` with 8 for each; size 1 is always whole. Where a size is another, the
-entry is for other arrays, or the parent is another one. Nothing is guessed: the array stays whole.
+with one for each 128, `0*8` with 8 for each; size 1 is always whole. If a size differs, the entry
+was written for other arrays or another parent. The array is replicated.
 
 Bad:
     shardspec: 1

@@ -1,9 +1,8 @@
-"""One large array takes more than half of what a device holds, since the others are split more.
+"""One large array takes more than half of the memory that parameters and state use on a device.
 
-Of the whole model it is less than half. It is then what decides whether the model fits, and the
-mesh axes that split the others leave it alone: because a rule says so, because they do not divide
-it, or because no rule is left. Told where a mesh axis that it does not use would divide it. What
-`replicate:` allows to be whole is meant.
+Shard it over the mesh axis that the message names. The array is less than half of the model, but
+the other arrays are sharded more, so it decides whether the model fits. Reported if a mesh axis
+that it does not use would divide it, and if `replicate:` does not list it.
 
 Bad:
     shardspec: 1
@@ -98,7 +97,7 @@ def _finding(targets: Sequence[_Heavy]) -> Diagnostic:
             *_others(targets[1:]),
         ),
         help=f"split `{name}` over `{axis}` as well: {binary_bytes(then)} per device"
-        + f"; or say under {quote.section('replicate:')} that it is meant to be whole"
+        + f"; or say under {quote.section('replicate:')} that it should be replicated"
         * arrays.is_replicated,
         target=plan.target.name if len(targets) == 1 else None,
         arrays=arrays.paths,

@@ -1,4 +1,4 @@
-"""What a device must hold at the least is more than it has.
+"""Parameters and state need more memory than a device has.
 
 Parameters, and where the spec has `state:` (training) gradients of the parameters' dtype and the
 optimizer's moments, laid out as `state:` says, in the tiles of a TPU. That is a lower bound:
@@ -121,7 +121,7 @@ def _help(plan: ShardingPlan, held: Memory) -> str:
     if held.global_bytes > held.hbm_bytes * devices:
         least = -(-held.global_bytes // held.hbm_bytes)
         return (
-            f"it takes {least} such devices at the least, with every array split over all of them,"
+            f"it needs at least {least} such devices, with every array sharded over all of them,"
             f" not {devices}"
         )
     options = [

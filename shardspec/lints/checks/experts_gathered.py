@@ -1,4 +1,4 @@
-"""Weights of experts are gathered over the mesh axis that holds each expert once.
+"""Expert weights are gathered over the mesh axis that has each expert once.
 
 An axis for experts gives each device a few experts, and tokens travel to the device of theirs and
 back, by an all-to-all. Where what an expert's product reads or makes is sharded over the axis by

@@ -1,4 +1,4 @@
-"""A result would be split twice over one explicit mesh axis, which JAX refuses.
+"""A result would be sharded twice over one explicit mesh axis, which JAX refuses.
 
 Fully sharded weights lie on the mesh axis that the batch has. Under automatic axes XLA gathers
 them where they are used. Where the axis is explicit, JAX asks the types: a weight's dimension that
@@ -7,8 +7,8 @@ is contracted it gathers unasked, and one that stays in the result, beside the b
 (`embed mlp`), and not out of it (`mlp embed`), nor for scales and biases (`embed`).
 
 The way out is to gather such a weight where it is used: `resolver.constrain(w, "mlp _")`, with no
-name for the dimension that is split. An activation with these names says that the code does so, and
-nothing is told of such weights then.
+name for the dimension that is split. If the spec has an activation with these names, the code is
+assumed to do so, and nothing is reported.
 
 A spec does not say what the code multiplies; names do, read as Flax stores weights, inputs first,
 and inputs last where the path ends in `weight`, as those of PyTorch and Equinox. A weight is met
@@ -16,8 +16,8 @@ where an activation has its last axes and lacks those before them (`batch length
 of `mlp embed`), or ends as the weight does (`embed`: a scale). Names of activations count without
 `activation_` in front. Where no activation has a batch, the rules of batch axes count, and the last
 dimension of each weight. Dimensions of stacked layers are those of `scan` and those whose name says
-so, and are no part of a product. Tables over a vocabulary are left out: they are looked up, and
-there JAX asks for `table.at[ids].get(out_sharding=...)` anyway.
+so, and are no part of a product. Tables over a vocabulary are left out: they are looked up, and JAX
+needs `table.at[ids].get(out_sharding=...)` there anyway.
 
 Bad:
     shardspec: 1

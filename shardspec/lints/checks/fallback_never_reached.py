@@ -1,8 +1,8 @@
-"""A fallback is never tried: on every target, an alternative before it always fires.
+"""A fallback is never tried, because an earlier alternative always fires.
 
-It has no effect today. It may be for a machine to come, and then it does no harm; but it may also
-hide that the first choice was to be another. A `none` that is never reached keeps the next size
-that does not divide from being an error (SHD301).
+It has no effect on the targets of this spec. It is harmless if it is for another machine; otherwise
+the order of the alternatives may be wrong. A `none` that is never reached keeps the next size that
+does not divide from being an error (SHD301).
 
 Bad:
     shardspec: 1
@@ -46,6 +46,6 @@ def _finding(use: RuleUse, targets: int) -> Diagnostic:
         f" {verb}",
         use.labels("never tried"),
         notes=(use.note(),),
-        help=f"take it out: every answer stays as it is{loss}",
+        help=f"remove it: no sharding changes{loss}",
         fix=without_fallback(use.rule.span),
     )

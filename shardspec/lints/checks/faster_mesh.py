@@ -2,8 +2,8 @@
 
 The step that the spec states is timed on all sizes of the mesh axes that multiply to the devices,
 as `shardspec search` times them, in the order of chips that the spec has. Only meshes count that
-may fit in memory, and on which all rules fire that fire on the spec's own. It takes a second or so
-for each target, and so is said only where it is asked for (`--pedantic`, `--select SHD511`).
+may fit in memory, and on which all rules fire that fire on the spec's own. It takes about a second
+for each target, so it is reported only under `--pedantic` or `--select SHD511`.
 
 `shardspec search` shows what the faster mesh gains and loses, and `--write` puts it into the spec.
 The times are a model's: where a mesh was measured, the measurement counts, and
@@ -93,7 +93,7 @@ def _notes(now: float, then: float, spread: float) -> tuple[str, ...]:
     unit, scale = ("s", 1.0) if then >= 1 else ("ms", 1e3)
     sides = (three_figures(seconds * scale) for seconds in (now, then))
     times = "~ {} {unit} a step now, and ~ {} {unit} then".format(*sides, unit=unit)
-    return (f"{times}; a measured one may lie {percent(spread, 1)} to either side",)
+    return (f"{times}; a measured one may be off by {percent(spread, 1)} to either side",)
 
 
 def _unfired(plan: ShardingPlan) -> set[tuple[str | None, tuple[str, ...]]]:

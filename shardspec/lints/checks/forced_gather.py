@@ -1,11 +1,12 @@
-"""A constraint, or the sharding of a result, asks for an all-gather that no operation needs.
+"""A constraint, or the sharding of a result, causes an all-gather that no operation needs.
 
-The array lies split, a line of the code says that it shall be whole along a mesh axis, and what
-reads it then is split over that axis in nothing: every device of the axis computes the same. Or it
-is given back so: each device receives all of a result of which it had made its part. Parameters
-that are given back as the old ones lie are no finding (ZeRO gathers them); nor is a constraint that
-gathers what an operation reads whole in any case: with sequence parallelism, an activation before a
-product that the mesh axis splits in another dimension. Told where what is sent is large in a step.
+Remove the constraint, or shard it over the mesh axis. The array is sharded over a mesh axis, a line
+of the code replicates it, and the operations that read it are not sharded over that axis: all
+devices along the axis compute the same. Or a result is returned so, and each device receives the
+full array although it computed only a part. Not reported: updated parameters that are returned in
+the sharding of the old ones (ZeRO gathers them), and a gather that the operation needs in any case,
+such as that of sequence parallelism before a product that is sharded in another dimension. Reported
+if the traffic is large in a step.
 
 Bad:
     # def step(params, x):
@@ -103,14 +104,14 @@ def _finding(cost: Cost, step: Step, found: Sequence[_Gather]) -> Diagnostic:
     made = f"{name} {array}" if name else str(array)
     return Diagnostic(
         codes.FORCED_GATHER,
-        f"{who} makes {made} whole over `{axis}`, and nothing there needs it:"
+        f"{who} makes {made} replicated over `{axis}`, and nothing there needs that:"
         f" {steps.per_step(sum(saved for _, _, saved in found))}",
         labels_at((cause.span, f"`{axis}` comes from here")),
         (
             *steps.sent_lines(each for each, _, _ in found),
             _read_by(first, step),
         ),
-        f"keep `{axis}` in {where}: dim {_dim(first, axis)} lies on it already",
+        f"keep `{axis}` in {where}: dim {_dim(first, axis)} is sharded over it already",
         target=cost.target.name,
     )
 
@@ -121,7 +122,7 @@ def _read_by(each: Collective, step: Step) -> str:
     ops = [op for op in step.ops if op.at in each.reshard.works]
     if not ops:
         return "what reads it does all of it on every device"
-    return f"read by {ops[0].einsum or ops[0].kind}, {ops[0].place}, all of it on every device"
+    return f"read by {steps.product_name(ops[0])}, {ops[0].place}, in full on every device"
 
 
 def _dim(each: Collective, axis: str) -> int:

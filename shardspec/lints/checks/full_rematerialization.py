@@ -1,12 +1,11 @@
-"""XLA gathers an array whole to make it lie otherwise.
+"""XLA gathers a full array to reshard it.
 
-From one sharding to another XLA knows a few moves, and looks for a chain of them. Where it finds
-none, every device gathers all of the array and takes its part: the whole array has to fit, and
-ways - 1 of it are sent where a part of that would do. XLA's log says so when it compiles, as
-"involuntary full rematerialization", with the sharding of devices and without a line of code. Told
-where a constraint, or an operation that goes element by element, asks for such a transition, and
-what is sent is large in a step. A stop between the two makes two transitions that XLA has moves
-for. Source: openxla/xla#15207, of which this is the first example.
+Add a constraint with a sharding between the two, so that XLA knows both steps. XLA knows a few ways
+to reshard an array and looks for a chain of them. If it finds none, every device gathers the full
+array and keeps its part, which needs memory for the full array and sends far more than the reshard
+needs. XLA's log calls this "involuntary full rematerialization" and names no line of code. Reported
+if a constraint or an elementwise operation causes such a reshard and the traffic is large in a
+step. Source: openxla/xla#15207, of which this is the first example.
 
 Bad:
     # def step(params, x):
@@ -104,11 +103,11 @@ def _finding(cost: Cost, step: Step, found: Sequence[_Gathered]) -> Diagnostic:
     way_out = (
         f"constrain it to {stop} before: XLA has moves from there"
         if stop is not None
-        else "keep one of the mesh axes where it lies"
+        else "keep one of the mesh axes where it is"
     )
     return Diagnostic(
         codes.FULL_REMATERIALIZATION,
-        f"XLA has no moves from {reshard.before} to {reshard.after}, which {first.place} asks for:"
+        f"XLA cannot reshard directly from {reshard.before} to {reshard.after} at {first.place}:"
         f" every device gathers all of {array}, {per_step(sum(e.sent for e in found))}",
         labels_at(*spans_of(parts)),
         (

@@ -1,4 +1,4 @@
-"""Nothing says how an argument of a step is sharded, so that its memory and its sends are a guess.
+"""The sharding of an argument is not given, so its memory and traffic are a guess.
 
 What carries no sharding, and has no name in the spec, is taken for a batch: its first dimension is
 `batch`. A cache begins with layers or pages more often than not, and where the guess is wrong, all

@@ -1,10 +1,10 @@
-"""A pattern matches arrays, and decides on none of them.
+"""A pattern matches arrays, but another entry decides each of them.
 
-The first match wins in each section, so an entry behind others that take all it matches has no
-effect, and nobody notices: a general pattern was put above a special one. What stands in a spec
-comes before what it extends. An entry of `params:` is for arrays that carry no names: told of
-too where all its arrays carry names of their own, in types of `arrays:`, in a manifest or in the
-model, and some are others than the entry asks for. `overrides:` come before an array's own names.
+Move it above the more general pattern. The first match wins in each section, and entries of a spec
+come before those that it extends. An entry of `params:` applies only to arrays without names of
+their own. It is also reported if all its arrays have names (in types of `arrays:`, in a manifest or
+in the model) and some of these differ from the entry: use `overrides:`, which come before an
+array's own names.
 
 Bad:
     shardspec: 1
@@ -111,13 +111,13 @@ def _help(entries: Sequence[Entry], at: int, hidden: _Hidden, wins: Counter[int]
     takers = sorted(hidden.takers)
     if all(entries[taker].answer == entries[at].answer for taker in takers):
         if entries[at].section == "replicate":
-            return "take it out: these arrays have a reason already"
-        return "take it out: the arrays get the same answer already"
+            return "remove it: these arrays have a reason already"
+        return "remove it: the arrays get the same answer already"
     swallowed = [taker for taker in takers if hidden.takers[taker] == wins[taker]]
     if swallowed:  # put first, it would leave nothing to them
         others = listed((str(entries[taker].pattern) for taker in swallowed), limit=2)
-        return f"take it out, or put it in place of {others}"
-    return f"put it before `{entries[takers[0]].pattern}`, or take it out"
+        return f"remove it, or put it in place of {others}"
+    return f"put it before `{entries[takers[0]].pattern}`, or remove it"
 
 
 def outvoted(context: Context) -> Iterator[Diagnostic]:
@@ -151,14 +151,14 @@ def _names_finding(
         f"params pattern `{rule.pattern}` has no effect: {_who(len(named), len(others))}",
         labels_at((rule.pattern.span, f"would say `{asked}`"), (first.span, f"says `{said}`")),
         notes=(*both, described(each.param.path for each in others)),
-        help="take it out, or make an override of it: those come before an array's own names",
+        help="remove it, or make it an override, which comes before an array's own names",
     )
 
 
 def _who(named: int, others: int) -> str:
     """Return whose names count, and how many of them are others."""
     if named == 1:
-        return "the only array it matches carries names of its own, different ones"
+        return "the only array that it matches has other names of its own"
     share = "" if named == others else f" in {others}"
     return f"all {named} arrays it matches carry names of their own, different ones{share}"
 

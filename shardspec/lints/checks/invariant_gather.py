@@ -1,10 +1,10 @@
-"""A loop gathers the same array in every round.
+"""A loop gathers the same array in every iteration.
 
-What is gathered is made outside of the loop, and no round changes it: one gather before the loop
-would do, and the others are for nothing. On TPUs the compiler leaves it in the loop. Loops over
-layers are not meant, whose rounds gather another layer's weights each, but loops over microbatches,
-tokens that are generated, or steps of a solver. Told where what the loop sends again is large in a
-step, and a device has room to keep the gathered arrays.
+Gather it once before the loop. The array is made outside of the loop and no iteration changes it,
+but on TPUs the compiler leaves the gather in the loop. This concerns loops over microbatches,
+generated tokens or steps of a solver. Loops over layers gather the weights of another layer each
+time and are not reported. Reported if the repeated traffic is large in a step and a device has room
+for the gathered arrays.
 
 Bad:
     # def step(params, x):
@@ -83,8 +83,8 @@ def _finding(cost: Cost, found: Sequence[Collective]) -> Diagnostic:
     spans = [(cause.span, f"`{cause.mesh_axis}` comes from here") for cause in first.because]
     return Diagnostic(
         codes.INVARIANT_GATHER,
-        f"a loop of {times(first.rounds)} rounds gathers {who} in every round, and it is the same"
-        f" each time: {per_step(_saved(found))} in vain",
+        f"a loop of {times(first.rounds)} iterations gathers {who} each time, unchanged:"
+        f" {per_step(_saved(found))} more than needed",
         labels_at(*spans),
         sent_lines(found),
         'gather before the loop: `resolver.constrain(array, "_ _")` in front of it, with `_` for'

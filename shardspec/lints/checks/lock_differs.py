@@ -1,4 +1,4 @@
-"""The plan of a live tree is not what the lock beside the spec says.
+"""The plan of a live tree differs from the lock of the spec.
 
 `spec.lock` is made of the arrays that the spec lists. If its digests are those of today and the
 answers are not, the running model has arrays that the list does not have, or has in other sizes
@@ -47,7 +47,7 @@ def findings(diff: TargetDiff, lock: str) -> Iterator[Diagnostic]:
         return
     moved = [move for move in diff.moves if move.mark not in (Mark.NEW, Mark.GONE, Mark.SAME)]
     if moved:
-        what = f"{_who(moved)} planned otherwise than in `{lock}`"
+        what = f"{_who(moved)} planned differently from `{lock}`"
         yield Diagnostic(codes.LOCK_DIFFERS, what, notes=tuple(_notes(moved, _change)), help=_HELP)
     new = [move for move in diff.moves if move.mark is Mark.NEW]
     if new:
@@ -63,7 +63,7 @@ def _machine(before: TargetLayout, after: TargetLayout, lock: str) -> Diagnostic
     sides = [_machine_text(each) for each in (before, after)]
     note = f"locked: {sides[0]}; now: {sides[1]}"
     if sides[0] == sides[1]:
-        note = "the same mesh; its devices stand in another order"
+        note = "the same mesh, with its devices in another order"
     message = f"target `{after.name}` is another machine than in `{lock}`"
     help = "`shardspec mesh` shows the order of devices; `shardspec lock` writes the lock anew"
     return Diagnostic(codes.LOCK_DIFFERS, message, notes=(note,), help=help)

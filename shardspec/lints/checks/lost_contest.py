@@ -1,11 +1,11 @@
-"""A dimension lost its mesh axis to another dimension, and no rule says what comes then.
+"""A dimension lost its mesh axis to another dimension and has no alternative.
 
-Both dimensions have rules for one mesh axis, the rule that stands first wins, and the other
-dimension has no alternative left: it is whole. Flax NNX knows no first and second and gives both
-the mesh axis, which JAX refuses with a `DuplicateSpecError`: reported whatever the size, except for
-rules of a preset. Also reported where a mesh axis that splits other arrays of the model splits
-nothing here, and what that costs on a device is large. Activations do not count: they often keep a
-dimension whole on purpose. `| none` says that it is meant.
+Add an alternative, or `| none` if this is intended. Both dimensions have rules for one mesh axis,
+the first rule wins, and the other dimension is replicated. Flax NNX knows no first and second and
+gives both the mesh axis, which JAX refuses with a `DuplicateSpecError`: reported whatever the size,
+except for rules of a preset. Also reported where a mesh axis that splits other arrays of the model
+splits nothing here, and what that costs on a device is large. Activations do not count: they often
+keep a dimension whole on purpose. A `none` in the rule silences this.
 
 Bad:
     shardspec: 1
@@ -113,7 +113,7 @@ def _finding(context: Context, loss: _Loss, paths: tuple[str, ...]) -> Diagnosti
     lost, won, idle = loss.lost, loss.winner.taken, loss.idle
     axis, winner = loss.dim.logical_axis, loss.winner.logical_axis
     taken = target_text(lost.mesh_axes)
-    meant = f"say that it is meant: `{axis} -> {taken} | none`"
+    meant = f"say that this is intended: `{axis} -> {taken} | none`"
     if idle is None:
         then, notes = "no rule says what comes then", []
         help = f"give one of them another mesh axis; or {meant}"
@@ -129,7 +129,7 @@ def _finding(context: Context, loss: _Loss, paths: tuple[str, ...]) -> Diagnosti
         notes.append(f"Flax NNX gives both `{taken}`: JAX refuses that")
     finding = Diagnostic(
         codes.LOST_CONTEST,
-        f"`{axis}` is whole in `{loss.arrays.paths[0]}`: `{winner}` has `{taken}`, and {then}",
+        f"`{axis}` is replicated in `{loss.arrays.paths[0]}`: `{winner}` has `{taken}`, and {then}",
         labels_at(
             *context.own_first(
                 (lost.span, f"`{axis}` finds it taken"),

@@ -1,10 +1,9 @@
-"""A phase holds whole what the spec or another phase splits: its meshes lack the axes for it.
+"""A phase replicates what another phase shards, because its meshes lack the axis.
 
-On a machine without an axis a rule drops out, which is right where machines are alike and one is
-smaller. Between phases it is most often a slip: rules that were written for training name `fsdp`,
-decoding runs on a mesh of `tensor` alone, and every device holds all of the model. So a dimension
-that ends whole for this reason alone is an error, until the phase says what it wants: a rule of its
-own for that axis, `embed -> none` if every device is to hold it whole.
+Give the phase a rule for the logical axis, or `embed -> none` if every device should have a copy. A
+rule drops out on a mesh without its axis, which is right for a smaller machine. Between phases it
+is usually a mistake: the rules for training name `fsdp`, decoding runs on a mesh with `tensor`
+only, and every device holds the full model.
 
 Bad:
     shardspec: 1
@@ -58,9 +57,9 @@ def check(context: Context) -> Iterator[Diagnostic]:
         finding = _finding(axis, attempt, spec)
         found = affected[axis]
         if found.activations:
-            note = f"whole: {named('activation', found.activations)}"
+            note = f"replicated: {named('activation', found.activations)}"
             finding = replace(finding, notes=(note,))
-        yield with_cost(finding, context, found.arrays, "whole: ")
+        yield with_cost(finding, context, found.arrays, "replicated: ")
 
 
 def _lost(dim: DimSharding, spec: Spec) -> Attempt | None:
@@ -86,12 +85,12 @@ def _finding(axis: str, attempt: Attempt, spec: Spec) -> Diagnostic:
     rules = "its `rules`" if spec.phase else "`rules`"
     return Diagnostic(
         codes.LOST_IN_PHASE,
-        f"`{axis}` is whole in {where}: no mesh there has `{asked}`",
+        f"`{axis}` is replicated in {where}: no mesh there has `{asked}`",
         labels_at(
             (attempt.span, "splits it elsewhere"),
             (target.span, f"has {listed(target.mesh.names)}"),
         ),
         help=f"add to {rules} `{axis} -> AXIS` (of {listed(own)}), or `{axis} -> none` if every"
-        " device is to hold it whole",
+        " device should hold a copy",
         subject=axis,
     )

@@ -1,4 +1,4 @@
-"""Arrays are to lie in a memory that the devices of a target do not have.
+"""Arrays are assigned to a memory kind that the target's devices do not have.
 
 JAX knows a memory by its kind, and not all devices have all of them: GPUs have `device` and
 `pinned_host`, and no `unpinned_host`. A sharding with a kind that a device lacks is an error the

@@ -1,9 +1,9 @@
-"""The array that another derives from is not there.
+"""The array that another one derives from does not exist.
 
 An entry of `derive:` lays an array out from its parent. The parent is looked for by its path, among
-the arrays that are planned and those that the spec lists; without it nothing says how the array
-lies, and nothing is guessed: every device holds it whole. A tree with the small arrays alone, such
-as the parameters of LoRA, needs the others in `arrays` or `manifest`.
+the arrays that are planned and those that the spec lists; without it the array is replicated on
+every device. A tree with the small arrays alone, such as the parameters of LoRA, needs the others
+in `arrays` or `manifest`.
 
 Bad:
     shardspec: 1
@@ -70,7 +70,7 @@ def _finding(
     return Diagnostic(
         codes.MISSING_PARENT,
         why,
-        labels_at((rule.span, "matches it"), (first.param.span, "stays whole")),
+        labels_at((rule.span, "matches it"), (first.param.span, "is replicated")),
         help=help,
     )
 

@@ -1,10 +1,10 @@
-"""A dimension has no name, and a declared axis of its length would be split.
+"""A dimension has no name, and a declared axis of its length would be sharded.
 
-`_` says that a dimension has no name, so no rule is asked and it stays whole. Here exactly that
+`_` says that a dimension has no name, so no rule is asked and it is replicated. Here exactly that
 length is stated under `axes`, for an axis that the array does not have yet; with its name, the
-rules would split the array, and what that saves on a device is large.
-Lengths agree by chance as well: an axis that only one module of a layer has (`experts`, in `moe`)
-is no name for arrays of the module beside it, and one that no array has (`batch`) is for none.
+rules would split the array, and what that saves on a device is large. Two axes can have the same
+size by coincidence. So an axis that only one module of a layer has (`experts`, in `moe`) is not
+suggested for arrays of another module, and one that no array has (`batch`) is not suggested at all.
 
 Bad:
     shardspec: 1
@@ -145,11 +145,10 @@ def _finding(place: _Place, gain: _Gain) -> Diagnostic:
         f"dim {place.dim} of `{gain.paths[0]}` has no name, and is as long as `{gain.axis}`"
         f" = {place.size}",
         None if place.span is None else first_word(place.span, "_"),
-        "whole on every device",
+        "replicated on every device",
         notes=(
             f"{described(gain.paths)}; named `{gain.axis}`, they take"
             f" {binary_bytes(gain.saved)} less per device on target `{gain.target}`",
         ),
-        help=f"write `{gain.axis}` for `_`; or give the dimension an axis of its own:"
-        " `AXIS -> none`",
+        help=f"write `{gain.axis}` for `_`; or give the dimension its own axis: `AXIS -> none`",
     )

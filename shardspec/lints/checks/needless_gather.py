@@ -1,11 +1,10 @@
-"""A split weight is gathered for work that its mesh axis does not share.
+"""A sharded weight is gathered, although no work is shared over its mesh axis.
 
-A rule splits the weight over a mesh axis, and the products that read it are split over that axis in
-nothing: not in the weight, which a constraint or a kernel wants whole, and not in what it is
-multiplied with. So the axis saves memory, costs what the gathers send, and every device of it
-computes the same numbers. A gather of FSDP is another thing, and is not told of: there the axis
-splits the batch as well, and each device works on its own examples. Told where what is sent in vain
-is large in a step.
+Shard the batch over the axis as well, or do not shard the weight over it. A rule shards the weight
+over a mesh axis, but the products that read it are sharded over that axis in neither operand. So
+the axis saves memory and costs the gathers, and all devices along it compute the same. FSDP gathers
+are not reported: there the axis also shards the batch, and each device has its own examples.
+Reported if the traffic is large in a step.
 
 Bad:
     # def step(params, x):

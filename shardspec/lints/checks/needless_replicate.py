@@ -1,8 +1,8 @@
-"""An entry of `replicate:` is about arrays that are split all the same.
+"""An entry of `replicate:` matches only arrays that are sharded.
 
-It does not make an array whole: rules do. It says that an array which is whole is meant to be,
-so that the gate `coverage:` does not count it. Where every array it matches is split on every
-target, it allows nothing, and would hide it if the arrays ever became whole.
+Remove the entry. It does not replicate an array, only rules do that: it tells the gate `coverage:`
+not to count an array that is replicated. Here every array that it matches is sharded on every
+target, so the entry would only hide a later mistake.
 
 Bad:
     shardspec: 1
@@ -53,9 +53,9 @@ def _finding(entry: Replicate, paths: list[str], targets: int) -> Diagnostic:
     where = " on every target" if targets > 1 else ""
     return point(
         codes.NEEDLESS_REPLICATE,
-        f"`{entry.pattern}` may be whole, and every array it matches is split{where}",
+        f"`{entry.pattern}` allows replication, but every array it matches is sharded{where}",
         entry.pattern.span or entry.span,
         "allows nothing",
         notes=(described(paths),),
-        help="take it out; to make them whole, give their axes a rule `AXIS -> none`",
+        help="remove it; to replicate the arrays, give their axes a rule `AXIS -> none`",
     )

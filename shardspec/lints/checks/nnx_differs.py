@@ -163,7 +163,7 @@ def _finding(case: _Difference, context: Context) -> Diagnostic:
         f" {case.linen} in Linen and here, and {case.nnx.partition_spec} in Flax NNX",
         _labels(case),
         notes=_notes(case),
-        help=f"{meant}; otherwise remove the rule that is not meant",
+        help=f"{meant}; otherwise remove the wrong rule",
         arrays=tuple(case.paths),
     )
 
@@ -190,7 +190,7 @@ def _pedantic(case: _Difference) -> Diagnostic:
         _labels(case),
         notes=_notes(case),
         help="let shardspec lay out the model (`Resolver.shardings`), or write one rule an axis,"
-        " of which no array asks for a mesh axis twice",
+        " of which no array uses a mesh axis twice",
     )
 
 

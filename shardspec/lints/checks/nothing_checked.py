@@ -1,11 +1,10 @@
-"""A spec has a mesh and nothing to lay out on it, so there was nothing to check.
+"""A spec has a mesh but no arrays, so there was nothing to check.
 
-Rules for use from JAX code alone are fine, and `check` reads their text. But whether they fit a
-model, its names, its sizes and the memory of a device, only its arrays can tell: list them under
-`arrays:` or `manifest:`, or name them for one run: `shardspec check --arrays
-package.module:function`. Told by `check` alone, and where it has nothing else to say; a preset,
-which has no mesh, is complete without arrays. Where rules are for code only, say so:
-`lints: {nothing-checked: allow}`.
+List the arrays under `arrays:` or `manifest:`, or name them for one run: `shardspec check --arrays
+package.module:function`. Without arrays only the text of the rules is checked, not whether they fit
+the model's names and sizes and the memory of a device. If the rules are only used from JAX code,
+write `lints: {nothing-checked: allow}`. Only `check` reports this, and only if there is no other
+finding. A preset has no mesh and is complete without arrays.
 
 Bad:
     shardspec: 1
@@ -33,9 +32,9 @@ def findings(spec: Spec, params: Params, targets: Sequence[Target]) -> Iterator[
         return
     yield point(
         codes.NOTHING_CHECKED,
-        "nothing was checked but the text: there are no arrays",
+        "only the text was checked: there are no arrays",
         targets[0].span,
-        "nothing lies on it",
+        "nothing uses it",
         help=f"add {quote.section('arrays:')} or {quote.section('manifest:')}, or pass --arrays"
         " FILE (or `package.module:function`);"
         f" for rules that only code uses, {quote.setting('lints', ('nothing-checked', 'allow'))}",

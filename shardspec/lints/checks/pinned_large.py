@@ -1,10 +1,9 @@
-"""Rules pin large arrays whole on every device, and nothing says why.
+"""Rules replicate large arrays on every device and give no reason.
 
-`none` for every dimension of an array is a decision that each device pays for, and no other finding
-says how much. A model whose rules were all turned to `none` to make something run looks like one
-that is meant to be so. Say why it is: with an entry of `replicate:`, or `because` in an override.
-A `none` behind other alternatives says what happens where they do not fit, and is no pin; nor is
-one in a preset, which is a strategy that has a name.
+Give the reason in an entry of `replicate:`, or by `because` in an override, or shard the array.
+`none` for every dimension costs memory on each device, and no other finding reports how much. A
+`none` behind other alternatives says what happens where they do not fit, and is no pin; nor is one
+in a preset, which is a strategy that has a name.
 
 Bad:
     shardspec: 1
@@ -83,7 +82,7 @@ def _finding(
     pattern = "**" if is_all else as_one(sharding.param.path for sharding in most)
     return Diagnostic(
         codes.PINNED_LARGE,
-        f"{binary_bytes(size)} of arrays, {share} of what a device holds, are pinned whole by"
+        f"{binary_bytes(size)} of arrays, {share} of what a device holds, are replicated by"
         f" `none` on {named('target', names)}",
         labels_at(*((span, "pinned here") for span in _places(context, groups)[:_SHOWN])),
         notes=largest((sharding.param.path, sharding.param.bytes) for sharding in arrays),

@@ -1,4 +1,4 @@
-"""A priority changes who wins a mesh axis against the order of the file, or changes nothing.
+"""A priority changes which rule wins a mesh axis, or has no effect.
 
 `@ N` is written on purpose, and read by those who look at the order of the lines alone. This shows
 what it does: the array whose answer it changes, with both answers and the rule that would have come

@@ -1,11 +1,11 @@
-"""The processes of one run plan by different specs, or one of them has no plan.
+"""The processes of one run use different specs, or one of them has no plan.
 
 Every process makes its own plan from its own files. Where one of them reads another text (a stale
-checkout on one host, a file saved between two starts), it lays arrays out for collectives that
-the others never join, and the run hangs or computes nonsense. So all of them compare digests when
-they make their `Resolver`, and all of them are told: which process reads what, and which file
-it is. Compared are the texts of all files that were read, the spec as it stands after changes in
-Python, the target, its mesh, the order of the devices, and the version of shardspec.
+checkout on one host, a file saved between two starts), it lays arrays out for collectives that the
+others never join, and the run hangs or computes nonsense. So all processes compare digests when
+they make their `Resolver`, and each of them reports which process reads another text and which file
+it is. The digest covers the text of all files that were read, the spec after changes in Python, the
+target, its mesh, the order of the devices, and the version of shardspec.
 
 Bad:
     # process 1 read this, and process 0 the spec below
@@ -37,7 +37,7 @@ from shardspec.diagnostics.words import by_key
 FAILED = "failed"
 
 #: Facts that follow from others: told only where nothing else differs.
-CONSEQUENCES = ("the spec as it stands", "the mesh", "the order of the devices")
+CONSEQUENCES = ("the spec with its changes", "the mesh", "the order of the devices")
 
 
 class View(NamedTuple):
@@ -81,7 +81,7 @@ def _failure(failed: Sequence[View]) -> Diagnostic:
     has = "has" if len(failed) == 1 else "have"
     return Diagnostic(
         codes.PROCESSES_DIFFER,
-        f"{_processes([view.process for view in failed])} {has} no plan, so nobody can go on",
+        f"{_processes([view.process for view in failed])} {has} no plan, so none can continue",
         notes=tuple(f"{_processes(at)}: {reason}" for reason, at in reasons.items()),
         help="give every process the spec that this one has",
     )

@@ -1,4 +1,4 @@
-"""An array is given more or fewer names than it has dimensions.
+"""An array has more or fewer names than dimensions.
 
 The names cannot be right, so none is used, and no later pattern is tried: a fall-through
 would hide the mistake. Stacked layers have one dimension more: say so under `scan:`. The help has
@@ -117,7 +117,7 @@ def _no_position(group: list[ParamSharding]) -> Diagnostic:
     asked = " ".join(f"{axis}@{position}" for axis, position in scan.axes) if scan else ""
     return Diagnostic(
         codes.RANK_MISMATCH,
-        f"`{asked}`: `{param.path}` {param} has no such position",
+        f"`{asked}`: `{param.path}` {param} does not have this dimension",
         labels_at((scan.span if scan else None, "")),
         help=f"positions run from 0 to {param.rank - 1}, or from -{param.rank} to -1",
     )
@@ -134,7 +134,7 @@ def _own_help(context: Context, group: list[ParamSharding]) -> str:
     yaml = f'to `overrides` `- {{path: "{path}", axes: {axes}}}`'
     entry = quote.either(yaml, f"`override {path} : {axes}`")
     return (
-        f"an array's own names come before `params` and `scan`: add {entry}; or mend"
+        f"an array's own names come before `params` and `scan`: add {entry}; or correct"
         " them in the model, unless a layer reshapes the array that it names (Flax's"
         " `DenseGeneral`)"
     )
@@ -154,7 +154,7 @@ def _placed_names(context: Context, sharding: ParamSharding) -> str:
     return " ".join(placed)
 
 
-_PARTS = "one part for every dimension, `none` for one that is whole: `(none, model)`"
+_PARTS = "one part for every dimension, `none` for one that is replicated: `(none, model)`"
 
 
 def _proposal(context: Context, group: list[ParamSharding]) -> str | None:

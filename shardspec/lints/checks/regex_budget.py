@@ -1,4 +1,4 @@
-r"""A regex ran out of the time it is given.
+r"""A regex exceeded its time limit.
 
 What RE2 cannot express (SHD207) runs under Python's `re`, where a pattern that can match in many
 ways tries all of them: `(a|a)*b` on forty letters takes days. Each pattern gets a second of the

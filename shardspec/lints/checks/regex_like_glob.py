@@ -1,10 +1,9 @@
-r"""A glob reads like a regex, or a regex like a glob, and read so it matches more.
+r"""A glob looks like a regex, or a regex like a glob, and would match more if read so.
 
 In a glob `(wi|wo)`, `[0-9]+` and `\d` are these very characters; in a regex `layers_*` is any
-number of underscores, and `wi_{0,1}` a `wi` with one underscore or none. Where such a pattern
-still matches something, nobody notices what it misses. Told where the other reading is tried on
-the arrays and matches some that this pattern does not, and that are no business of another entry.
-A pattern that matches nothing at all is told of as such (SHD204), with the same offers.
+number of underscores, and `wi_{0,1}` a `wi` with one underscore or none. Reported if the other
+reading matches arrays that this pattern misses and that no other entry matches. A pattern that
+matches nothing is SHD204, with the same suggestions.
 
 Bad:
     shardspec: 1
@@ -96,7 +95,7 @@ def _finding(
     verb = "matches" if len(missed) == 1 else "match"
     return point(
         codes.REGEX_LIKE_GLOB,
-        f"{entry.section} {kind} `{pattern.text}` reads like a {other}: it matches"
+        f"{entry.section} {kind} `{pattern.text}` looks like a {other}: it matches"
         f" {counted(len(matched), 'array')}, and misses {len(missed)} that {verb} otherwise",
         pattern.span,
         f"read as a {kind}",

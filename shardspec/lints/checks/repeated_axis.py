@@ -54,7 +54,7 @@ def _finding(
         f"{listed(repeated(names))} names more than one dimension of {what}",
         place,
         notes=notes,
-        help=f"give one of them a name of its own, with its own rule; or say that both are meant:"
+        help=f"give one of them another name, with its own rule; or write that both are intended:"
         f" `{first} {first}'`",
     )
 

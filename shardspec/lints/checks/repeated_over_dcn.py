@@ -1,10 +1,10 @@
-"""An activation crosses DCN again and again in a step.
+"""An activation crosses DCN several times in a step.
 
 Each layer waits for it, forward and backward, and DCN is many times slower than the links inside a
-slice. Weights, which can be gathered ahead, and gradients, which can be summed behind, are not told
-of, nor is what a stage of a pipeline passes on to the next. SHD108 and SHD109 say of a mesh that an
-axis crosses; this says what is sent over it, from which line of the code, how often. Told where it
-is large in a step.
+slice. Not reported: weights, which can be gathered ahead, gradients, which can be summed later, and
+the activations that pipeline stages pass on. SHD108 and SHD111 report that an axis crosses; this
+finding reports what is sent over it, how often, and by which line of the code. Reported if the
+traffic is large in a step.
 
 Bad:
     # def step(params, x):

@@ -1,4 +1,4 @@
-"""A loop sums over devices in every round what it only adds up.
+"""A loop sums over devices in every iteration, and only adds the result up.
 
 Gradients of microbatches are such sums. The total is the same where each device adds up its own
 part of it, and the parts are summed over devices once, behind the loop. XLA moves a sum out of a

@@ -1,10 +1,11 @@
-"""The devices of a mesh axis all do the same large products.
+"""All devices along a mesh axis compute the same large products.
 
-A product that a mesh axis of N devices splits in no operand, nor in what it sums over, is computed
-N times, and N - 1 of them are for nothing. It is so where no rule gives a dimension of it to the
-axis, where what is constrained is whole, or where there are fewer parts than devices (of sixteen
-devices over eight KV heads, each two compute the same). Told of what is large of the FLOPs of a
-step; what SHD504 and SHD505 tell of, they tell.
+Shard a dimension of the product over the axis: the help names the constraint to add and its line. A
+product that is not sharded over a mesh axis of N devices, in any operand or in the contracted
+dimension, is computed N times. The causes: no rule places a dimension of it on the axis, a
+constraint replicates it, or there are fewer parts than devices (with 8 KV heads on 16 devices, each
+two devices compute the same). Reported only for large products that SHD504 and SHD505 do not
+already report.
 
 Bad:
     # def step(params, x):
@@ -51,6 +52,7 @@ from shardspec.lints.context import Context
 from shardspec.lints.evidence.steps import (
     moved,
     op_lines,
+    product_name,
     repeats,
     searchable,
     told_gathers,
@@ -91,7 +93,7 @@ def _repeated(step: Step) -> Iterator[tuple[tuple[tuple[str, int], ...], StepOp]
 
 
 def _asked_whole(step: Step, op: StepOp) -> Iterator[str]:
-    """Yield the mesh axes over which a constraint asks for the result of a product whole."""
+    """Yield the mesh axes over which a constraint replicates the result of a product."""
     for each in step.collectives:
         is_own = (each.place, moved(each).shape) == (op.place, op.result.shape)
         if each.forced_by is not None and is_own:
@@ -111,8 +113,8 @@ def _finding(
     return Diagnostic(
         codes.REPEATED_WORK,
         f"{counted(len({op.at for op in ops}), 'product')} of the step"
-        f" {'is' if len(ops) == 1 else 'are'} computed {ways} times over, on devices of"
-        f" {listed(repeated)}: {percent(wasted, step.flops)} of the step's FLOPs are in vain",
+        f" {'is' if len(ops) == 1 else 'are'} computed {ways} times, by the devices along"
+        f" {listed(repeated)}: {percent(wasted, step.flops)} of the step's FLOPs are repeated",
         labels_at(*spans),
         op_lines(ops, step.flops),
         searchable(_help(cost, step, repeated, ops), cost),
@@ -121,8 +123,8 @@ def _finding(
 
 
 def _of(ways: int, size: int) -> str:
-    """Return `all 4`, or `each 2 of these 16` where parts of a dimension split the rest."""
-    return f"all {size}" if ways == size else f"each {ways} of these {size}"
+    """Return `all 4`, or `groups of 2 of these 16` where parts of a dimension share the rest."""
+    return f"all {size}" if ways == size else f"groups of {ways} of these {size}"
 
 
 def _help(cost: Cost, step: Step, repeated: Mapping[str, int], ops: Sequence[StepOp]) -> str:
@@ -131,9 +133,9 @@ def _help(cost: Cost, step: Step, repeated: Mapping[str, int], ops: Sequence[Ste
     heaviest = sorted(ops, key=lambda op: (op.phase == "backward", -op.flops * op.count))
     allow = quote.setting("lints", ("repeated-work", "allow"))
     if not any(_fitting(op, ways) for op in heaviest):
-        what = f"the result of {heaviest[0].einsum or heaviest[0].kind}"
+        what = f"the result of {product_name(heaviest[0])}"
         has_none = f"{what} has no dimension that {listed(repeated)} divide"
-        return f"{has_none}; if that is meant, {allow}"
+        return f"{has_none}; if that is intended, {allow}"
     for op in heaviest[:_TRIED]:
         fitting = _fitting(op, ways)
         readers = list(islice(_readers(op, fitting, ops), 1))
@@ -145,10 +147,10 @@ def _help(cost: Cost, step: Step, repeated: Mapping[str, int], ops: Sequence[Ste
         here = [each for each in ops if (each.place, each.phase) == (op.place, op.phase)]
         if fitting and op is heaviest[0] and _pays(cost, step, repeated, here, _gathered(here)):
             return _split(op, repeated, fitting)
-    what = f"the result of {heaviest[0].einsum or heaviest[0].kind}"
+    what = f"the result of {product_name(heaviest[0])}"
     return (
-        f"to split {what} over {listed(repeated)} and gather it for what reads it would send more"
-        f" than it saves; split its readers as well, or where repeating it is meant, {allow}"
+        f"shard {what} and its readers over {listed(repeated)}: the result alone would be gathered"
+        f" again, which sends more than it saves; or if repeating it is intended, {allow}"
     )
 
 
@@ -160,13 +162,12 @@ def _fitting(op: StepOp, ways: int) -> set[int]:
 
 def _split(op: StepOp, repeated: Mapping[str, int], fitting: Collection[int]) -> str:
     sizes = " or ".join(map(str, sorted(fitting, reverse=True)[:2]))
-    over = f"over {listed(repeated)}, in its constraint"
-    what = f"the result of {op.einsum or op.kind}"
-    return f"split {what} {_where(op)} {over}: its dimension of {sizes} divides"
+    what = f"the result of {product_name(op)} {_where(op)}"
+    return f"constrain {what}: shard its dimension of {sizes} over {listed(repeated)}"
 
 
 def _where(op: StepOp) -> str:
-    return f"at {op.place}" if _is_own(op.place) else "where your code has it"
+    return f"at {op.place}" if _is_own(op.place) else "in your code"
 
 
 def _readers(op: StepOp, fitting: Collection[int], ops: Iterable[StepOp]) -> Iterator[StepOp]:

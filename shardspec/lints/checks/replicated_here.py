@@ -1,8 +1,8 @@
-"""A target holds a large array whole that others split over the same mesh axes.
+"""A target replicates a large array that others shard over the same mesh axes.
 
-Its sizes do not divide there, and a `none` behind the rule says that this is meant. It may be; but
-a `none` that was written for one machine also hides what it costs on the next. Where the mesh lacks
-the axes, the rule says what it says; other reasons have findings of their own (SHD301, SHD401).
+Its sizes do not divide on this target, and the `none` of the rule allows that. A `none` that was
+written for one machine can hide the cost on another. Not reported if the mesh lacks the axes.
+SHD301 and SHD401 report other reasons.
 
 Bad:
     shardspec: 1
@@ -83,10 +83,10 @@ def _finding(plan: ShardingPlan, arrays: Alike, why: _Why, other: _Split) -> Dia
     refused, ended = why.refused, why.ended
     return Diagnostic(
         codes.REPLICATED_HERE,
-        f"`{arrays.paths[0]}` {arrays.first.param} is whole on target `{plan.target.name}`, and"
-        f" split {other.arrays.first.shard_count} times on `{other.target}`",
+        f"`{arrays.paths[0]}` {arrays.first.param} is replicated on target `{plan.target.name}`"
+        f" and sharded {other.arrays.first.shard_count} ways on `{other.target}`",
         labels_at(
-            (ended.span, "so it is whole"),
+            (ended.span, "so it is replicated"),
             (refused.span, f"{refused.ways} does not divide {why.dim.size}"),
         ),
         notes=(
@@ -102,6 +102,6 @@ def _help(plan: ShardingPlan, why: _Why) -> str:
     sizes = plan.mesh.sizes
     fitting = next((axis for axis in sizes if would_divide(sizes[axis], why.dim)), None)
     if fitting is None:
-        return f"if that is meant, {quote.setting('lints', ('replicated-here', 'allow'))}"
+        return f"if that is intended, {quote.setting('lints', ('replicated-here', 'allow'))}"
     wider = f"{target_text(why.refused.mesh_axes)} | {fitting} | none"
     return f"`{why.dim.logical_axis} -> {wider}` splits it here as well"

@@ -1,9 +1,9 @@
-"""Every device holds a large array whole, and nothing asked for that.
+"""A large array is replicated on every device, and no rule says so.
 
-No rule that fits was left, or this target lacks the mesh axes. Arrays under `replicate:` with a
-reason are not reported. Where rules say `none` for all of it, that is SHD410. Where another finding
-about the same arrays gives the cause (such as SHD203, SHD205, SHD301 or SHD313), only that one is
-shown.
+Add a rule that fits, or an entry under `replicate:` with a reason. No rule for the array fits on
+this target, or its mesh lacks the axes. Where rules say `none` for all of it, that is SHD410. Where
+another finding about the same arrays gives the cause (such as SHD203, SHD205, SHD301 or SHD313),
+only that one is shown.
 
 Bad:
     shardspec: 1
@@ -71,7 +71,7 @@ def _finding(paths: tuple[str, ...], layers: Layers, plans: Sequence[ShardingPla
     axes = dict.fromkeys(axis for plan in plans for axis in plan.mesh.names)
     return point(
         codes.REPLICATED_LARGE,
-        f"`{as_one(paths)}` {first.param} is whole on every device of {named('target', names)}",
+        f"`{as_one(paths)}` {first.param} is replicated on {named('target', names)}",
         first.named_at,
         "named here" if first.matched else "this array",
         notes=(
@@ -90,7 +90,7 @@ def _way_out(sharding: ParamSharding, mesh_axes: str) -> str:
     derivation = sharding.derivation
     if derivation is None or derivation.parent is None:
         return (
-            f"add an alternative for {mesh_axes}, or say that it is meant: `AXIS -> none`, or"
+            f"add an alternative for {mesh_axes}, or say that this is intended: `AXIS -> none`, or"
             f" {quote.section('replicate:')} with a reason"
         )
     dims = [
@@ -104,8 +104,8 @@ def _way_out(sharding: ParamSharding, mesh_axes: str) -> str:
     ways += names
     if any(of is None for _, of in dims):
         ways.append("write an axis that rules place for `_` in `dims`")
-    whole = f"say that it is meant: {quote.section('replicate:')} with a reason"
-    return f"it lies as `{derivation.parent.path}`: {'; or '.join((*ways, whole))}"
+    whole = f"say that this is intended: {quote.section('replicate:')} with a reason"
+    return f"it is sharded like `{derivation.parent.path}`: {'; or '.join((*ways, whole))}"
 
 
 def _why(index: int, dim: DimSharding, derivation: Derivation | None) -> str:
@@ -113,9 +113,9 @@ def _why(index: int, dim: DimSharding, derivation: Derivation | None) -> str:
     if derivation is not None and derivation.parent is not None and not dim.attempts:
         of_parent = derivation.reading[index] if derivation.reading else None
         if isinstance(of_parent, ParentDim):
-            return f"{name}: dim {of_parent.place} of `{derivation.parent.path}` is whole"
+            return f"{name}: dim {of_parent.place} of `{derivation.parent.path}` is replicated"
         if dim.logical_axis is None:
-            return f"{name} is no dimension of `{derivation.parent.path}`"
+            return f"{name} is not a dimension of `{derivation.parent.path}`"
     if dim.taken is not None and dim.taken.kind is Kind.SMALL:
         return f"{name}: the array is below `whole_below`"
     if dim.taken is not None:

@@ -1,4 +1,4 @@
-"""More bytes are whole on every device than the gate `coverage:` allows.
+"""More bytes are replicated than the gate `coverage:` allows.
 
 `coverage: {max_replicated_bytes: 2%}` is a promise of a whole spec, in bytes per device and share
 of the model, on every target. An array counts where no mesh axis of more than one device splits
@@ -55,8 +55,8 @@ def _finding(gate: CoverageGate, covered: Coverage, targets: list[str]) -> Diagn
     yaml, dsl = "`replicate: [{path: ..., because: ...}]`", '`replicate ... because "..."`'
     return point(
         codes.REPLICATED_OVER_BUDGET,
-        f"{binary_bytes(whole)} of arrays, {percent(whole, total)} of the model, are whole on every"
-        f" device of {named('target', targets)}",
+        f"{binary_bytes(whole)} of arrays, {percent(whole, total)} of the model, are replicated on"
+        f" {named('target', targets)}",
         gate.span,
         f"allows {binary_bytes(limit)}",
         notes=(
@@ -65,7 +65,7 @@ def _finding(gate: CoverageGate, covered: Coverage, targets: list[str]) -> Diagn
             *largest((sharding.param.path, sharding.param.bytes) for sharding in covered.counted),
             *_allowed(covered),
         ),
-        help=f"split them; or name those that are meant to be whole, {quote.either(yaml, dsl)};"
+        help=f"split them; or name those that should be replicated, {quote.either(yaml, dsl)};"
         f" or {quote.word('max_replicated_bytes', _enough(gate, whole, total), 'coverage ')}",
         target=only(targets),
     )

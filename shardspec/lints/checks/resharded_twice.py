@@ -1,10 +1,9 @@
-"""An array is made to lie otherwise twice before it is read once.
+"""An array is resharded twice before anything uses it.
 
-A constraint, or the sharding that an operation wants, moves the array; nothing reads it as it lies
-then; and the next one moves it on, or splits it again. XLA does both: it does not see that the
-first was for nothing. Told where going straight would send less, and how much is large in a step;
-not where XLA has no way straight from the first to the last (SHD508), for which a stop between is
-the mend.
+Remove the first constraint. A constraint, or the sharding that an operation requires, reshards the
+array; nothing reads it in that sharding; and the next constraint reshards it again. XLA does both.
+Reported if one direct reshard would send less and the difference is large in a step. Not reported
+if XLA cannot reshard directly (SHD508): then the intermediate sharding helps.
 
 Bad:
     # def step(params, x):
@@ -109,15 +108,15 @@ def _split_again(reshard: Reshard) -> PartitionSpec:
 def _finding(cost: Cost, found: Sequence[_Detour]) -> Diagnostic:
     reshard, parts, onward, last, _ = found[0]
     first = parts[0]
-    then = f"made to lie otherwise again at {onward[0].place}" if onward else "split again"
+    then = f"resharded again at {onward[0].place}" if onward else "split again"
     saved = sum(each.saved for each in found)
     asked = first.forced_by
     place = asked.place if asked is not None and asked.place.is_known else first.place
     way_out = f"constrain it at {place} to {last}, as it is read, or not at all"
     return Diagnostic(
         codes.RESHARDED_TWICE,
-        f"{steps.moved(first)} is moved from {reshard.before} to {reshard.after} at"
-        f" {place}, and {then} before anything reads it: {steps.per_step(saved)} in vain",
+        f"{steps.moved(first)} is resharded from {reshard.before} to {reshard.after} at"
+        f" {place}, and {then} before anything reads it: {steps.per_step(saved)} more than needed",
         labels_at(*steps.spans_of(parts)),
         steps.sent_lines(move for each in found for move in (*each.first, *each.onward)),
         steps.searchable(way_out, cost) if asked is None else way_out,

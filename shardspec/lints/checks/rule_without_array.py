@@ -1,10 +1,9 @@
-"""A rule fires for nothing it is for: no array and no activation, on any target.
+"""A rule shards no array and no activation on any target, although some have its axis.
 
-Whenever it is tried, its mesh axes are taken by a rule above it, or do not divide, and another rule
-is taken instead. The rule has no effect; most often it was meant to stand higher, or for another
-mesh axis. A rule for an axis that nothing here has is SHD230. One that loses to others may be for
-activations; where the spec lists none, it is told if the arrays that it is for are large, and no
-`none` behind it says that they are meant to be whole there. A list of axes counts as one rule.
+Move the rule up, or use another mesh axis. Whenever the rule is tried, its mesh axes are taken by
+an earlier rule or do not divide, so it has no effect. A rule for an axis that nothing has is
+SHD230. A rule that loses to others may be for activations. If the spec lists no activations, it is
+reported only if its arrays are large and no `none` follows it. A list of axes counts as one rule.
 Where the loss leaves a mesh axis idle and costs memory, SHD226 says so.
 
 Bad:
@@ -58,7 +57,7 @@ def _is_for_large(use: RuleUse, context: Context) -> bool:
 def _finding(use: RuleUse, context: Context) -> Diagnostic:
     finding = Diagnostic(
         codes.RULE_WITHOUT_ARRAY,
-        f"`{use}` fires for nothing{on_targets(len(context.plans))}: {_why(use)}",
+        f"`{use}` shards nothing{on_targets(len(context.plans))}: {_why(use)}",
         use.labels("never fires"),
         notes=(use.note(),),
         help=_help(use, context),
@@ -90,7 +89,7 @@ def _help(use: RuleUse, context: Context) -> str:
     axes = {rule.logical_axis for rule in use.rules}
     others = {r.logical_axis for r in rules if r.logical_axis in axes and r.span not in spans}
     names = ", ".join(rule.logical_axis for rule in use.rules)
-    out = "take it out: every answer stays as it is"
+    out = "remove it: no sharding changes"
     way_out = out if others == axes else f"`{names} -> none` says what happens"
     higher = "; or put it before what fires first" if use.outcomes[Outcome.BUSY] else ""
     return way_out + higher

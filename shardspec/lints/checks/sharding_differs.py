@@ -1,12 +1,13 @@
-"""A live array lies otherwise than the plan says.
+"""A live array is sharded differently from the plan.
 
-`resolver.verify_placement(tree)` compares where every array really is with where its plan wants
-it. What was made without `out_shardings`, came from a checkpoint of another mesh, or went through a
+`resolver.verify_placement(tree)` compares where every array really is with where its plan wants it.
+What was made without `out_shardings`, came from a checkpoint of another mesh, or went through a
 step that lost its sharding still computes the right numbers, only on too few devices or with too
-many bytes on each. An array in another memory than the one its devices compute in (`pinned_host`)
-is told as well, unless `memory:` of the spec says so, and so is one that `memory:` wants elsewhere;
-`resolver.verify_placement(tree, memory_kinds=["pinned_host"])` says that it may be there. So are
-partial sums, which an array of explicit axes may hold, where the spec does not say `unreduced`.
+many bytes on each. An array in another memory kind than that of its device (`pinned_host`) is
+reported as well, unless `memory:` of the spec says so, and so is one that `memory:` places
+elsewhere; `resolver.verify_placement(tree, memory_kinds=["pinned_host"])` says that it may be
+there. So are partial sums, which an array of explicit axes may hold, where the spec does not say
+`unreduced`.
 
 Bad:
     # params = init(rng)                      all on the first device, uncommitted
@@ -49,7 +50,7 @@ class Cause(StrEnum):
     ONE_DEVICE = "on one device"
     ELSEWHERE = "on other devices than the mesh"
     ORDER = "on the devices of the mesh, in another order"
-    SPLIT = "split otherwise than planned"
+    SPLIT = "sharded differently from the plan"
     MEMORY = "in another memory than planned"
     UNREDUCED = "not summed up: each part of a mesh axis holds a partial sum"
     NOT_PARTS = "no partial sums over the mesh axes that the plan has them over"
@@ -62,9 +63,9 @@ _HELP = {
     Cause.ONE_DEVICE: _PUT + _OUT,
     Cause.ELSEWHERE: _PUT
     + "where they are right, make the resolver with the `devices` they are on",
-    Cause.ORDER: _PUT + "make every sharding with `resolver.mesh`, never with a mesh of its own",
+    Cause.ORDER: _PUT + "make every sharding with `resolver.mesh`, never with another mesh",
     Cause.SPLIT: _PUT + _OUT,
-    Cause.MEMORY: _PUT + f"{quote.section('memory:')} in the spec says where arrays lie, or"
+    Cause.MEMORY: _PUT + f"{quote.section('memory:')} in the spec says where arrays are placed, or"
     ' `resolver.verify_placement(tree, memory_kinds=["pinned_host"])` where they may',
     Cause.UNREDUCED: "`resolver.put(tree)` sums them up; so does `jax.sharding.reshard` in a step",
     Cause.NOT_PARTS: "`resolver.put(tree)` makes them partial sums",

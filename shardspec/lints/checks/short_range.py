@@ -1,10 +1,9 @@
-"""An entry of arrays has fewer layers than the entries beside it.
+"""An entry of arrays has fewer layers than its neighbours.
 
 `layers_{0..3}` among entries of `layers_{0..31}`: a digit was lost, and the arrays of the other
-layers are in no plan and in no total. Looked at are hand-written ranges that begin alike, in path
-and in number. Models do have layers of several kinds: where entries begin at several numbers, as
-`{0..2}` and `{3..60}` do, a range that ends where another entry goes on is meant to end there, and
-nothing is said.
+layers are in no plan and in no total. Only hand-written ranges with the same start, in path and
+number, are compared. Models may have layers of several kinds, as `{0..2}` and `{3..60}`: a range
+that ends where another one continues is not reported.
 
 Bad:
     shardspec: 1

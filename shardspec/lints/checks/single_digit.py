@@ -1,9 +1,8 @@
-r"""A regex has room for one digit, and the model has more layers.
+r"""A regex matches one digit, and the model has more than 10 layers.
 
 `layer_\d` matches layers 0 to 9 and silently not layer 10, which then keeps other names or none.
-Looked at are arrays that differ from matched ones in the number alone. `layer_\d\d` and
-`layer_1\d` count digits on purpose, and so does a `layer_\d` with an entry beside it that is
-for the other layers alone, or gives them the same answer.
+Reported if other arrays differ from the matched ones only in the number. Not reported: `layer_\d\d`
+and `layer_1\d`, and a `layer_\d` with another entry for the other layers.
 
 Bad:
     shardspec: 1
@@ -111,7 +110,7 @@ def _finding(
         _part(entry.pattern, start, end),
         "one digit",
         notes=(f"missed: {described(missed)}",),
-        help=f"`{right}` matches them all; or say that one digit is meant, as a glob: `{{0..9}}`",
+        help=f"`{right}` matches them all; or if one digit is intended, write a glob: `{{0..9}}`",
         fix=_fix(entry.pattern, right),
     )
 

@@ -1,4 +1,4 @@
-"""An array's dimension is not as long as its logical axis says.
+"""A dimension of an array has another size than its logical axis.
 
 Either the size under `axes:` is not this model's, or, more often, the names stand in the wrong
 order: `mlp embed` on a kernel that is [embed, mlp] shards the wrong dimension in silence. Where all
@@ -93,7 +93,7 @@ def _wrong_size(axis: LogicalAxis, size: int, group: Sequence[ParamSharding]) ->
             (group[0].named_at, f"`{axis.name}` is {size} here"),
         ),
         notes=(described(dict.fromkeys(sharding.param.path for sharding in group)),),
-        help=f"{size} would fit them all; or their names are wrong",
+        help=f"write {quote.size(axis.name, size)}, which fits them all; or correct their names",
     )
 
 

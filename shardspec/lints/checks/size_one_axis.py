@@ -1,9 +1,9 @@
-"""A mesh axis of size 1 wins a rule, and shards nothing.
+"""A mesh axis of size 1 wins a rule and shards nothing.
 
-It fires as in Flax: the dimension is then decided, and no later alternative is tried, though
-one of them might have split it. On a small machine that may be meant: `lints: {size-one-axis:
-allow}`. Of activations, those count for which there is a later alternative: `batch -> data` alone
-keeps nothing from being split.
+Remove the axis from this mesh, or put another alternative first. The rule fires as in Flax: it
+decides the dimension, and no later alternative is tried, although one of them might shard it. If
+this is intended on a small machine, write `lints: {size-one-axis: allow}`. Activations are reported
+only if the rule has a later alternative.
 
 Bad:
     shardspec: 1
@@ -59,9 +59,9 @@ def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
     rules = ", ".join(dict.fromkeys(map(_shown, won)))
     allowed = quote.setting("lints", ("size-one-axis", "allow"))
     way_out = (
-        "take it out of the override"
+        "remove it from the override"
         if all(map(_is_stated, won))
-        else "take it out of this mesh, and the next alternative is tried"
+        else "remove it from this mesh, and the next alternative is tried"
     )
     yield Diagnostic(
         codes.SIZE_ONE_AXIS,

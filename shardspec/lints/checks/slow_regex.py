@@ -1,4 +1,4 @@
-"""A regex needs backtracking, which can take for ever.
+"""A regex needs backtracking, which can take exponential time.
 
 Patterns run in linear time under RE2 wherever RE2 can express them. Backreferences, lookaround
 and a few others need Python's `re`, where one pattern on one path could take longer than the

@@ -1,4 +1,4 @@
-"""A submesh lies on the torus such that another of the same size has more links at work.
+"""Another submesh of the same size would use more links.
 
 A collective over a tile is as fast as the links it can use: a whole ring of chips sends both
 ways, a line only one way, and every direction of the tile adds to the others. Turning a tile

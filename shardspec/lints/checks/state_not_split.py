@@ -1,9 +1,9 @@
-"""ZeRO is asked for, and the optimizer state of a large array stays as whole as the array.
+"""ZeRO is on, but cannot shard the optimizer state of a large array.
 
 `state: {optimizer: zero1}` puts further mesh axes on state, along the first dimension whose shard
 they divide in whole units. Where they divide none, every device that differs only in its share of
-the batch keeps the same moments, which is the memory that ZeRO was to save. Told where what could
-be saved is large. Without `over:` and without a mesh axis for `batch`, it is all state.
+the batch keeps the same moments, which is the memory that ZeRO was to save. Reported if the saving
+would be large. Without `over:` and without a mesh axis for `batch`, it is all state.
 
 Bad:
     shardspec: 1
@@ -120,7 +120,7 @@ def _finding(found: Unsplit, target: Target, policy: StatePolicy, ways: int) -> 
         f"`{policy.optimizer}` cannot split the state of `{found.paths[0]}` {found.first} on target"
         f" `{target.name}`: {axes} divides no dimension",
         policy.span,
-        "asked for here",
+        "requested here",
         notes=(
             f"{described(found.paths)}: {binary_bytes(found.bytes)} of state per device, which"
             f" could be {binary_bytes(found.bytes / ways)}",
@@ -143,9 +143,9 @@ def _without_axes(spec: Spec, policy: StatePolicy) -> Diagnostic:
     axis = spec.targets[0].mesh.names[0] if spec.targets and spec.targets[0].mesh.axes else "data"
     return point(
         codes.STATE_NOT_SPLIT,
-        f"`{policy.optimizer}` splits nothing: it goes by the mesh axes of `{BATCH}`, and {why}",
+        f"`{policy.optimizer}` shards nothing: it uses the mesh axes of `{BATCH}`, and {why}",
         policy.span,
-        "asked for here",
-        notes=("all optimizer state stays as its parameters lie",),
+        "requested here",
+        notes=("all optimizer state is sharded like its parameters",),
         help=f"say which mesh axes see different data, as in {quote.word('over', axis, 'state ')}",
     )

@@ -63,11 +63,11 @@ def _finding(cost: Cost) -> Diagnostic:
         for name, part in held.parts.items()
         if part.bytes
     ]
-    least = " at the least" if held.total.basis == "floor" else ""
+    least = "at least " if held.total.basis == "floor" else ""
     return point(
         codes.STEP_EXCEEDS_MEMORY,
-        f"the step holds {binary_bytes(held.total.bytes)} per device of target"
-        f" `{cost.target.name}`{least}; a device of {hardware.chip.title} has"
+        f"the step holds {least}{binary_bytes(held.total.bytes)} per device of target"
+        f" `{cost.target.name}`; a device of {hardware.chip.title} has"
         f" {room_text(held.hbm_bytes, held.hbm_share)}",
         hardware.span or cost.target.span,
         f"{binary_bytes(held.hbm_bytes)} per device",
@@ -93,11 +93,11 @@ def _help(cost: Cost) -> str:
     if (alike := _alike(cost)) is not None:
         return alike
     if room <= 0:
-        return "split what the step is given over more mesh axes, or take more devices"
+        return "shard the arguments of the step over more mesh axes, or use more devices"
     less = (
-        f"at most {percent(room, made)} of the batch fits by this count: more microbatches, or more"
+        f"use more microbatches: at most {percent(room, made)} of the batch fits by this estimate;"
+        " or use more mesh axes in the rules of activations"
     )
-    less += " mesh axes in the rules of activations"
     return f"{less}; or keep less for the backward pass (`jax.checkpoint`)" if kept else less
 
 
@@ -124,6 +124,6 @@ def _alike(cost: Cost) -> str | None:
     tensor, whole, idle = large
     name = whole.name or str(whole)
     return (
-        f"split {name}, {tensor.place}, over {listed(idle)}: their devices all make the same, and"
-        " what is left fits by this count"
+        f"shard {name}, {tensor.place}, over {listed(idle)}: their devices all compute the same,"
+        " and the rest fits by this estimate"
     )

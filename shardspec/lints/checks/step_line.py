@@ -1,9 +1,9 @@
-"""A line of `step:` does not go with the arrays, activations and axes of the spec.
+"""A line of `step:` does not match the arrays, activations and axes of the spec.
 
 A line names what it reads and makes: a value that a line before makes, an activation, an array by
 pattern. What is named has to be there, the names in brackets have to be as many as the dimensions,
 and in an einsum everything has to agree: a name has one size, what the result has must come from
-something that is read, and a name that only one operand has would be summed over for nothing.
+something that is read, and a name that only one operand has would be summed over without need.
 
 Lines of a step that the spec extends are for many models: those that match no array are left out,
 and it is a finding only where nothing is left.

@@ -1,4 +1,4 @@
-"""A sum over mesh axes, on a mesh that the compiler shards along.
+"""A sum over mesh axes on a mesh whose axes are not explicit.
 
 `unreduced` and `reduced` are part of an array's type in JAX: it says over which mesh axes each
 device holds a partial sum. Types know of explicit mesh axes alone, so JAX refuses a sum over one

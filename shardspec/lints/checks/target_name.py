@@ -1,9 +1,8 @@
-"""A target is called after hardware that it does not have.
+"""A target is named after hardware that it does not have.
 
-`v5e-64` on a slice of 32 chips, or on a v5p: one of the two was changed and the other was not, and
-`rest` fills any machine, so nothing else would tell. A name says something where it has the name
-of a chip, and behind it a number (devices, chips, cores, slices or nodes, of all slices or of one)
-or a topology. Any other name is just a name.
+For example, `v5e-64` has a slice of 32 chips, or v5p chips: one of the two was changed and the
+other was not. Since `rest` fills any machine, no other finding reports it. Only names with a chip
+followed by a number (of devices, chips, cores, slices or nodes) or a topology are compared.
 
 Bad:
     shardspec: 1

@@ -1,15 +1,15 @@
 """A mesh axis that every layer waits for crosses slices or nodes.
 
-Split over such an axis, a matrix product ends in an all-reduce, or starts with an all-gather, of
-activations in each layer, forward and backward, and DCN is many times slower than the links inside
-a slice. What may cross is what is sent once a step or can be sent ahead: an axis that also splits
-the batch (its gradients, and with FSDP its weights, which are gathered ahead of their use), and
-one that only splits stacked layers (pipeline stages send one activation).
+Use the axis inside a slice, and let a data axis cross. A matrix product that is sharded over the
+axis needs an all-reduce or an all-gather of activations in each layer, forward and backward, and
+DCN is many times slower than the links inside a slice. Two kinds of axes may cross: one that also
+shards the batch (gradients are sent once a step, and FSDP gathers weights ahead of their use), and
+one that only shards stacked layers (pipeline stages send one activation).
 
-So these axes count: on `@ dcn`, or filling the network of GPU nodes (others that cross unasked are
-told of by SHD108); splitting a dimension of an array; not that of `scan`, nor one whose name says
-layer, stage or stack; and named by no rule for an axis that says batch. A spec that has no such
-rule is no finding.
+Reported for axes on `@ dcn`, and for those that fill the network of GPU nodes (SHD108 reports
+others that cross). The axis has to shard a dimension of an array other than stacked layers (that of
+`scan`, or with layer, stage or stack in its name), and no rule for a batch axis may use it. Nothing
+is reported for a spec without a rule for a batch.
 
 Bad:
     shardspec: 1

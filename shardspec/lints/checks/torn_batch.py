@@ -1,4 +1,4 @@
-"""A reshape cuts a sharded batch such that the rows of a microbatch lie on a few devices.
+"""A reshape splits a sharded batch so that each microbatch is on only a few devices.
 
 `x.reshape(microbatches, rows, ...)` puts neighbouring rows into one microbatch, and neighbouring
 rows are on one device. So that all devices have a part of each microbatch, rows have to move: an

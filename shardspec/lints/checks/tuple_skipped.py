@@ -1,4 +1,4 @@
-"""A tuple is skipped whole because one of its axes is taken, and the rest would have split more.
+"""A tuple is skipped because one of its axes is taken, although the others would divide.
 
 Tuples are all or nothing. Where another dimension of the array has one of the mesh axes, no later
 rule takes what is free, and the free part divides, devices hold more than they need to. Reported
@@ -177,9 +177,9 @@ def _finding(case: _Skipped, context: Context) -> Diagnostic:
     busy = [axis for axis in rule.mesh_axes if axis in case.taker.mesh_axes]
     return Diagnostic(
         codes.TUPLE_SKIPPED,
-        f"`{rule}` is skipped whole on {named('target', case.saved)}: {listed(busy)} is taken, and"
+        f"`{rule}` is skipped on {named('target', case.saved)}: {listed(busy)} is taken, and"
         f" `{part}` alone would divide",
-        labels_at((rule.span, "skipped whole"), (case.taker.span, "fires first")),
+        labels_at((rule.span, "skipped"), (case.taker.span, "fires first")),
         notes=tuple(_notes(case, part)),
         help=f"`{rule} | {part}` takes what is free; `{rule}?` whatever of it fits;"
         " `| none` says that nothing should",

@@ -1,4 +1,4 @@
-"""Some devices hold notably more than others, because dimensions are filled up.
+"""Some devices hold notably more than others, because dimensions are padded.
 
 A dimension of 9 over 8 devices is 2 on four of them, 1 on one, and nothing on three: all wait
 for the first, and its memory is the limit. JAX refuses such arrays, and SHD301 says so as an

@@ -1,9 +1,9 @@
 """An array or an activation has a logical axis that no rule and no `axes` entry knows.
 
-An array that says `embd` gets no rule: the dimension ends whole on every device, without a word
-from any tool. The name must be known to a rule or to `axes`. A rule for `mpl` where arrays say
-`mlp`, and no rule places that, is the same mistake on the other side. A rule for an axis that
-nothing has is no harm in itself (SHD230).
+An array with `embd` gets no rule, so JAX would silently replicate the dimension. The name must be
+known to a rule or to `axes`. A rule for `mpl` where arrays say `mlp`, and no rule places that, is
+the same mistake on the other side. A rule for an axis that nothing has is no harm in itself
+(SHD230).
 
 Bad:
     shardspec: 1
@@ -173,13 +173,13 @@ def _way_out(
         )
     if axis in context.spec.mesh_axis_names:
         return (
-            f"a mesh axis is called so: `{axis} -> {axis}` splits the dimension over it; `{axis} ->"
-            " none` leaves it whole"
+            f"a mesh axis has this name: `{axis} -> {axis}` shards the dimension over it;"
+            f" `{axis} -> none` replicates it"
         )
     rule = f"give it a rule: `{axis} -> none`"
     near = nearest(axis, known, without=_not_meant(axis, known, beside, context))
     if near and near[0] not in context.axes_heard_of:
-        return f"a rule is for `{near[0]}`, which nothing has: if one is meant, write one name"
+        return f"a rule is for `{near[0]}`, which nothing has: if both mean the same, use one name"
     if near:
         return f"did you mean `{near[0]}`?"
     free = [name for name in index_of(known).names if name not in beside]
@@ -193,7 +193,7 @@ def _in_activations(context: Context, reported: frozenset[str]) -> Iterator[Diag
             if axis and axis not in known:
                 span = activation.span
                 exact = None if span is None else last_word(span, axis)
-                notes = (f"activation `{activation.name}`; the dimension is left whole",)
+                notes = (f"activation `{activation.name}`; the dimension is replicated",)
                 beside = activation.logical_axes
                 fix = _fix([exact], axis, known, beside, context)
                 yield _finding(

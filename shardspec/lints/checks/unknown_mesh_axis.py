@@ -1,8 +1,8 @@
 """A rule, a partition or `state` names a mesh axis that no target has.
 
-The rule can never fire, so the dimension it is for stays whole on every device. Flax passes
-such a rule through and fails later, naming neither rule nor array, or not at all where only
-activations use it. An axis that some targets have and others lack is fine: it drops out there.
+The rule can never fire, so its dimension is replicated. Flax passes such a rule through and fails
+later, naming neither rule nor array, or not at all where only activations use it. An axis that some
+targets have and others lack is fine: it drops out there.
 
 Bad:
     shardspec: 1
@@ -99,7 +99,7 @@ def _finding(axis: str, places: list[Span], spec: Spec) -> Diagnostic:
     target = spec.targets[0]
     rest = len(places) - _SHOWN
     known = spec.mesh_axis_names
-    more = (f"it stands in {rest} more place{'s' if rest > 1 else ''}",) if rest > 0 else ()
+    more = (f"it is in {rest} more place{'s' if rest > 1 else ''}",) if rest > 0 else ()
     return Diagnostic(
         codes.UNKNOWN_MESH_AXIS,
         f"unknown mesh axis `{axis}`",

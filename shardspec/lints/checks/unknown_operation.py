@@ -1,9 +1,9 @@
 """A step has an operation that cannot be counted.
 
-Nobody knows what it sends or holds before the real compiler has made a program of it: it is a
-foreign kernel, its bytes depend on values, or XLA's partitioner gave no program of the step. It is
-never counted as zero. Figures that it adds to are lower bounds, and what depends on them is
-unknown: whether the step fits, what bounds it, whether it is the best of a search.
+Run `shardspec verify`, which compiles the step. The operation is a foreign kernel, its bytes depend
+on values, or XLA's partitioner gave no program for the step. It is never counted as zero: figures
+that it adds to are lower bounds, and results that depend on them are unknown, such as whether the
+step fits and which mesh is best.
 
 Bad:
     # def step(params):

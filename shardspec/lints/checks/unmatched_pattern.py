@@ -1,9 +1,9 @@
 """A pattern or override matches no array.
 
-It does nothing, and nobody notices: the arrays it was for keep other names or none. Patterns
-match whole paths: `wo/kernel` is not `mlp/wo/kernel`; and `.*` belongs in a regex (`re:`), `**`
-in a glob. Patterns in what a spec extends may be for other models, and are not looked at; entries
-of `derive:` without `from` are about optimizer state alone.
+It has no effect: the arrays it was written for keep other names or none. Patterns match whole
+paths: `wo/kernel` is not `mlp/wo/kernel`; and `.*` belongs in a regex (`re:`), `**` in a glob.
+Patterns in what a spec extends may be for other models, and are not looked at; entries of `derive:`
+without `from` are about optimizer state alone.
 
 Patterns that match nothing for one reason, such as a prefix that all paths have, are one finding.
 A pattern for some of the models that a spec serves is `optional` (a key `"optional:**/experts/wi"`,
@@ -48,8 +48,8 @@ from shardspec.resolve.match import path_matcher
 
 #: Places that are shown of patterns that match nothing for one reason.
 _MOST_SHOWN = 8
-_WHOLE_PATH = "must match a whole path"
-_MEANT = "meant for them, maybe: "
+_WHOLE_PATH = "must match the full path"
+_MEANT = "perhaps for these: "
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -191,7 +191,7 @@ def _one_by_one(unmatched: Sequence[Entry], context: Context) -> list[_Dead]:
         help = offer.text if offer else _guess(entry.pattern, meant)
         if offer and str(offer.spelling.pattern) in _keys(context.spec, entry.section):
             fix = None
-            help = f"take it out: `{offer.spelling.pattern}` is an entry already"
+            help = f"remove it: `{offer.spelling.pattern}` is an entry already"
         finding = point(
             codes.UNMATCHED_PATTERN,
             f"{entry.section} pattern `{entry.pattern}` matches none of"

@@ -1,12 +1,11 @@
-"""Nothing names the dimensions of an array.
+"""The dimensions of an array have no names.
 
-No override, no names of its own, no entry of `params:`. Without names no rule applies, and
-every device holds the whole array. A large part of the model in which nothing has names is one
-finding, such as a tower or the attention of all layers. Small arrays, such as norms and biases, are
-one finding together where they take 2 % of what a device holds; below that they are SHD235. What
-`replicate:` allows to be whole needs no names: plain data parallelism is
-`replicate: [{path: "**", because: data parallel}]`.
-The help has the line to paste where the path and the sizes under `axes` allow one answer.
+Add an entry under `params:`. Without names no rule applies, and the array is replicated on every
+device. A large part of the model in which nothing has names is one finding, such as a tower or the
+attention of all layers. Small arrays, such as norms and biases, are one finding together where they
+take 2 % of what a device holds; below that they are SHD235. What `replicate:` allows to be whole
+needs no names: plain data parallelism is `replicate: [{path: "**", because: data parallel}]`. The
+help has the line to paste where the path and the sizes under `axes` allow one answer.
 
 Bad:
     shardspec: 1
@@ -45,7 +44,7 @@ from shardspec.resolve.match import path_matcher
 
 _CACHE_HELP = (
     "name the dimensions in its type under `caches`, as in `bf16[batch cache_length kv_heads kv]`;"
-    " a size that no axis has stands behind its name, `kv_heads=8`"
+    " write a size that no axis has after its name, `kv_heads=8`"
 )
 _THEIR_NAMES = "their names to `params`"
 #: Places that are shown of what is small, and lines that would name it.
@@ -193,7 +192,7 @@ def _of_one(context: Context, group: _Group) -> Diagnostic:
         help=known
         or (_CACHE_HELP if param.is_cache else "")
         or f"add to `params`: {_blank_line(group)} (`_` for a dimension without a name); or to"
-        " `replicate`, with the reason, what is meant to be whole",
+        " `replicate`, with the reason, what should be replicated",
     )
     return with_cost(finding, context, group.paths)
 
@@ -222,7 +221,7 @@ def of_small(
     places = [group.arrays[0].param.span for group in groups]
     shown = list(dict.fromkeys(span for span in places if span is not None))[:_SHOWN]
     glob = _glob_of(paths, context.paths)
-    added = "add to `replicate`: what is meant to be whole"
+    added = "add to `replicate`: what should be replicated"
     if glob:
         yaml = f'add to `replicate`: `{{path: "{glob}", because: small}}`'
         added = quote.either(yaml, f'add `replicate {glob} because "small"`')
@@ -248,7 +247,7 @@ def _help(context: Context, groups: Sequence[_Group], instead: str = "") -> str:
         return instead + (lines or _THEIR_NAMES)
     return (
         f"add a line for each kind to `params`, as {_blank_line(groups[0])}; or to `replicate`,"
-        " with the reason, what is meant to be whole"
+        " with the reason, what should be replicated"
     )
 
 

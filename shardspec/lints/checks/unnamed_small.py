@@ -1,6 +1,6 @@
-"""Nothing names the dimensions of small arrays, such as norms and biases.
+"""The dimensions of small arrays, such as norms and biases, have no names.
 
-Every device holds them whole, and together they take less than 2 % of what it holds. Larger arrays
+They are replicated on every device, and together use less than 2 % of its memory. Larger arrays
 without names are SHD205.
 
 Bad:

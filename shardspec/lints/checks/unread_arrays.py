@@ -1,8 +1,8 @@
-"""No line of `step:` reads much of a model.
+"""No line of `step:` reads a large part of the model.
 
-What such arrays compute, and what their weights and gradients send, is in no figure of the step.
-The figures are then lower bounds, and the best mesh of the rest may be the worst of the whole.
-Norms and biases need no line: only arrays that products read are counted, those with two
+Add lines that read these arrays. Their FLOPs, and what their weights and gradients send, are
+missing from every figure of the step, so the figures are lower bounds and the ranking of meshes may
+be wrong. Norms and biases need no line: only arrays that products read are counted, those with two
 dimensions beside that of stacked layers. Up to 5 % of their bytes are a note of `cost`. Above that
 it is a warning of `check`, and an error of `cost` and `search`, which call what depends on it
 unknown.

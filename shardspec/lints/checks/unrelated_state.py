@@ -1,10 +1,10 @@
-"""Large optimizer state has no dimension of its parameter, and every device holds it whole.
+"""Large optimizer state shares no dimension with its parameter, and is replicated on every device.
 
-State lies as its parameter does in the dimensions it has of it. Some optimizers keep more than
-that: Shampoo a square of statistics for each dimension, GaLore a projection to a small rank.
-Nothing says how those are split, so they are whole, and ZeRO leaves them so. An entry of `derive:`
-that matches the path of the state says which dimension of the parameter they go with, or an
-override how they lie; `replicate:` with a reason says that they are meant to be whole.
+State is sharded like its parameter in the dimensions that both have. Some optimizers keep other
+arrays: Shampoo a square of statistics for each dimension, GaLore a projection to a small rank.
+These arrays are replicated, also under ZeRO. Name their dimensions by an entry of `derive:` that
+matches the path of the state, shard them by an override, or list them under `replicate:` with a
+reason.
 
 Bad:
     # state: {"statistics": f32[16384, 16384]} of `kernel`
@@ -57,7 +57,7 @@ def _finding(found: Sequence[StateSharding], mesh: Mesh) -> Diagnostic:
     return point(
         codes.UNRELATED_STATE,
         f"`{shown}` {first.param} has no dimension of `{owner.param.path}` {owner.param},"
-        " and is whole on every device",
+        " and is replicated on every device",
         owner.named_at,
         "the parameter is named here" if owner.matched else "the parameter",
         notes=(
@@ -88,13 +88,13 @@ def _derivation(path: str, state: StateSharding) -> str | None:
 
 
 def _help(path: str, dims: Dims, mesh: Mesh) -> str:
-    meant = f"allow what is meant to be whole under {quote.section('replicate:')}, with a reason"
+    meant = f"allow what should be replicated under {quote.section('replicate:')}, with a reason"
     split = _split(dims, mesh)
     if split == dims:
         return f"no mesh axis divides it: {meant}"
     says = override_text(dim.mesh_axes for dim in split)
     entry = quote.override(path, spec=says)
-    return f"say how it lies{quote.either(' in `overrides`', '')}, {entry}; {meant}"
+    return f"say how it is sharded{quote.either(' in `overrides`', '')}, {entry}; {meant}"
 
 
 def _split(dims: Dims, mesh: Mesh) -> Dims:

@@ -1,7 +1,7 @@
-"""Nothing uses a number that `let` names.
+"""A number that `let` names is never used.
 
-It was meant for a mesh, an axis or an array that still has its number written out, so that changing
-the name changes nothing there; or what used it is gone.
+Use the name in place of the number in a mesh, an axis or an array, or remove it. Changing an unused
+number has no effect.
 
 Bad:
     shardspec: 1
@@ -35,6 +35,6 @@ def check(context: Context) -> Iterator[Diagnostic]:
                 f"nothing uses `{let.name}`",
                 let.span,
                 "no mesh, axis or array names it",
-                help=f"write `{let.name}` where its number stands, or take it out",
+                help=f"write `{let.name}` in place of its number, or remove it",
                 subject=let.name,
             )

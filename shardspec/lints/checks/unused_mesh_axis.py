@@ -1,11 +1,11 @@
-"""Nothing is split over a mesh axis of a target, so its devices hold copies and do the same work.
+"""Nothing is sharded over a mesh axis of a target, so its devices hold copies and compute the same.
 
 An axis is used where it splits an array or an activation, or where `state` splits optimizer state
 over it; with `--step`, also where the code itself shards arguments or work over it. A rule that
-names it counts as well, if it is for dimensions that only activations have (`batch -> data`), or if
-the spec lists no activations at all: code may have some. And a spec that says nothing of a batch,
-in no rule and no activation, is no finding: then code splits it. So is one with a rule for a mesh
-axis that no target has (SHD201): either may be the one misspelt.
+names the axis counts as well, if it is for dimensions that only activations have (`batch -> data`),
+or if the spec lists no activations: code may have some. Not reported: a spec that mentions no batch
+in any rule or activation, because code then shards the batch, and a spec with a rule for an unknown
+mesh axis (SHD201), because one of the two may be misspelt.
 
 Bad:
     shardspec: 1

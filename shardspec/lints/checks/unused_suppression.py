@@ -1,9 +1,9 @@
 """A `# shardspec: ignore[...]` silences nothing.
 
-The finding that it was for is gone, or stands on another line: the comment speaks for its own
-line, or, alone on a line, for the next one. Left in, it would silence the finding on the day it
-comes back. `--fix` takes it out. Looked for where all targets are checked as they stand, and in
-the spec itself: what others extend may need its comments for them.
+`--fix` removes it. Its finding is gone, or is on another line: a comment applies to its own line,
+or to the next one if it is alone on a line. If it stayed, it would hide the finding when it comes
+back. Reported only when all targets are checked without `--set`, and only in the spec itself: a
+spec that others extend may need its comments for them.
 
 Bad:
     shardspec: 1
@@ -60,7 +60,7 @@ def _finding(suppression: Suppression, idle: list[Excerpt]) -> Diagnostic:
         codes.UNUSED_SUPPRESSION,
         f"there is no {names} {where} to ignore",
         labels,
-        help="take it out (`--fix`), or put it on the line that the finding points at",
+        help="remove it (`--fix`), or put it on the line that the finding points at",
         fix=fix,
     )
 

@@ -1,13 +1,13 @@
-"""An activation's `batch` is whole, because another dimension's rule came first.
+"""An activation's `batch` is replicated, because another dimension's rule came first.
 
-The classic of FSDP: `embed -> fsdp` splits the weights, `batch -> fsdp` the examples, and in an
-activation that has both, the rule that stands first wins. If that is `embed`, every device works
-on all examples of its group, on a part of their width. Put the rules of `batch` above it: then
-weights keep the axis for `embed`, and activations for `batch`.
+Put the rules of `batch` first: then weights use the axis for `embed`, and activations for `batch`.
+This is a common mistake with FSDP. `embed -> fsdp` shards the weights and `batch -> fsdp` the
+examples, and in an activation with both dimensions the first rule wins. If that is `embed`, every
+device computes a part of the width of all examples.
 
-Looked at are dimensions called `batch` that lose to a dimension behind them. One before it is
-meant to win: `expert batch embed` is tokens among their experts. Where mesh axes of the rule for
-`batch` stand idle then, SHD220 says so.
+Reported if `batch` loses to a later dimension. An earlier one may win on purpose: `expert batch
+embed` is tokens grouped by expert. If this leaves mesh axes of the rule for `batch` unused, SHD220
+reports it.
 
 Bad:
     shardspec: 1
@@ -89,14 +89,14 @@ def _finding(context: Context, loss: _Loss) -> Diagnostic:
     spans = {each.name: each.span for each in context.spec.activations}
     return Diagnostic(
         codes.WHOLE_BATCH,
-        f"`{_BATCH}` is whole in {named('activation', affected.activations)} on"
+        f"`{_BATCH}` is replicated in {named('activation', affected.activations)} on"
         f" {named('target', affected.targets)}: `{winner}` comes first",
         labels_at(
             *context.own_first(
                 (winner.span, f"`{winner.logical_axis}` takes it first"),
                 (rule.span, f"and `{_BATCH}` finds it taken"),
             ),
-            (spans.get(first), "every device has the whole batch"),
+            (spans.get(first), "every device has the full batch"),
         ),
         help=f"put `{rule}` above `{winner}`",
     )

@@ -98,13 +98,13 @@ class Cost(NamedTuple):
     then: int
 
     def __str__(self) -> str:
-        """Return "whole: 250 MiB on every device, 40 % of all it holds; `tensor` ..."."""
+        """Return "replicated: 250 MiB on every device, 40 % of all it holds; `tensor` ..."."""
         where = f" of target `{self.plan.target.name}`" if len(self.plan.spec.targets) > 1 else ""
         share = f"{words.percent(self.bytes, max(self.held, self.bytes))} of all it holds"
         size = f"{binary_bytes(self.bytes)} on every device{where}, {share}"
-        then = f"; split over `{self.axis}`, it would be {binary_bytes(self.then)}"
+        then = f"; sharded over `{self.axis}`, it would be {binary_bytes(self.then)}"
         is_less = self.axis and binary_bytes(self.then) != binary_bytes(self.bytes)
-        return f"{'whole: ' if self.is_whole else ''}{size}{then if is_less else ''}"
+        return f"{'replicated: ' if self.is_whole else ''}{size}{then if is_less else ''}"
 
 
 def cost(context: Context, paths: Iterable[str]) -> Cost | None:

@@ -203,15 +203,27 @@ def _taken(array: steps.StepArray, mesh: Mesh) -> dict[str, int]:
     return taken
 
 
+def product_name(op: steps.StepOp) -> str:
+    """Return what a product is called: `attention product BTNH,BSNH->BNTS`, `product bte,ef->btf`.
+
+    Attention multiplies for each example and each head: both operands and the result have these.
+    """
+    inputs, arrow, result = op.einsum.partition("->")
+    if not arrow:
+        return op.kind
+    shared = set(result).intersection(*map(set, inputs.split(",")))
+    return f"{'attention ' if len(shared) > 1 else ''}product {op.einsum}"
+
+
 def op_lines(ops: Iterable[steps.StepOp], whole: float) -> tuple[str, ...]:
-    """Return a line for each line of code that computes most: "4 %  x32  bte,ef->btf, model.py:71".
+    """Return the lines of code that compute most: "4 %  x32  product bte,ef->btf, model.py:71".
 
     Args:
       whole: the FLOPs of the step.
     """
     sums: dict[str, tuple[float, float]] = {}
     for op in ops:
-        key = f"{op.einsum or op.kind}, {op.place}"
+        key = f"{product_name(op)}, {op.place}"
         flops, count = sums.get(key, (0.0, 0.0))
         sums[key] = (flops + op.flops * op.count, count + op.count)
     order = sorted(sums.items(), key=lambda item: -item[1][0])
