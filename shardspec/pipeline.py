@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shardspec import arrays
 from shardspec.arrays import read_arrays, read_manifest
-from shardspec.diagnostics import Diagnostic, ShardspecError, codes, point, quote, sort_key
+from shardspec.diagnostics import Code, Diagnostic, ShardspecError, codes, point, quote, sort_key
 from shardspec.diagnostics.levels import NOTHING_ASKED, Levels, LevelTable
 from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir.plan import ShardingPlan
@@ -208,6 +208,7 @@ def findings(
     plans: Sequence[ShardingPlan],
     costs: Sequence[Cost] = (),
     faults: Iterable[Diagnostic] = (),
+    only: Container[Code] | None = None,
 ) -> Report:
     """Return a report of everything that the checks find.
 
@@ -215,8 +216,9 @@ def findings(
       plans: those of a phase are looked at as such.
       costs: of a step, on the targets that it was traced for.
       faults: what loading the spec found.
+      only: the checks that are run; None for all.
     """
-    return report(spec, (*faults, *_found(spec, plans, costs)))
+    return report(spec, (*faults, *_found(spec, plans, costs, only=only)))
 
 
 def step_findings(costs: Sequence[Cost]) -> tuple[Diagnostic, ...]:
@@ -375,13 +377,15 @@ def _found(
     plans: Sequence[ShardingPlan],
     costs: Sequence[Cost] = (),
     phases: Sequence[Spec] = (),
+    only: Container[Code] | None = None,
 ) -> Iterator[Diagnostic]:
     """Yield what the checks find in a spec, and in those of its phases that are looked at."""
     from shardspec.lints.context import Context
     from shardspec.lints.registry import run
 
     if not phases and all(plan.spec.phase == spec.phase for plan in plans):
-        return run(Context(spec, tuple(plans), tuple(cost.for_checks for cost in costs)))
+        costs = tuple(cost.for_checks for cost in costs)
+        return run(Context(spec, tuple(plans), costs), only)
     from shardspec.lints.phases import together
 
     asked = {plan.spec.phase for plan in plans} | {phase.phase for phase in phases}

@@ -50,6 +50,7 @@ class Site:
       weight: how much may depend on it; those of most are tried first.
       effort: 0 for a line of its own by what the file calls constraints, 1 where an expression
         becomes longer; 2 and 3 the same by `shardspec.constrain`.
+      is_update: whether it is computed from gradients, as an optimizer does it.
     """
 
     shape: Shape
@@ -60,6 +61,7 @@ class Site:
     layouts: tuple[Layout, ...] = ()
     weight: float = 0.0
     effort: int = 0
+    is_update: bool = False
 
     def near(self, places: Iterable[tuple[str, int, float]]) -> float:
         """Return the share of what is sent that is sent at lines near to this one."""

@@ -1,10 +1,11 @@
 """The fewest lines that a step lacks: a search over what could be added, each trial priced.
 
-First each line is tried alone, then the best with others, up to four. A step may need several at
-once of which none helps alone. Therefore all lines are tried together, too, and those that nothing
-depends on are left out again by halves; and values are moved from one dimension to another and
-back, as a mixture of experts needs. Each line of the answer earns its place: without it, the step
-takes at least 6 % more, or does not fit.
+First each line is tried alone, then the best with others, up to four. Where one of the most likely
+lines earns much, it leads: the others are tried beside it, and no longer alone. Values are also
+moved from one dimension to another and back, as a mixture of experts needs. And a step may need
+several lines at once of which none helps alone: all lines are tried together, and those that
+nothing depends on are left out again by halves. Each line of the answer earns its place: without
+it, the step takes at least 6 % more, or does not fit.
 """
 
 from __future__ import annotations
@@ -25,10 +26,13 @@ Priced = list[tuple[Trial, Figures]]
 MOST = 100
 #: How many trials go on to the next round, what they are tried with, and lines of an answer.
 _BEAM, _PARTNERS, _DEEPEST = 3, 12, 4
+#: Trials after which it is asked whether to go on, and the share that a line earns which leads: all
+#: others are tried beside it.
+_CHUNK, _LEADS = 24, 0.3
 #: Two answers are as good as each other where one takes at most so much more.
 _AS_GOOD = 0.02
 #: Moves that are tried, and rounds in which more natural names are put in.
-_MOST_MOVES, _ROUNDS = 96, 3
+_MOST_MOVES, _ROUNDS = 48, 3
 #: The same where one line does as much as all lines at once: little is left to find.
 _FEW = 16
 
@@ -56,33 +60,64 @@ def searched(sites: Sequence[Site], price: Price, most: int = MOST) -> Found | N
     """Return the lines that a step lacks; None where the step itself cannot be priced.
 
     Args:
-      sites: what could be constrained, with layouts, in the order of the program; those of one
-        shape have the same layouts.
+      sites: what could be constrained, with layouts, in the order of the program.
     """
     every = tuple(Line(site, site.layouts[:1]) for site in sites)
     base, together = price([(), every])
     if base is None:
         return None
     search = _Search(price, base)
-    first = sorted(every, key=lambda line: -line.site.weight)[:most]
-    singles = search.priced((line,) for line in first)
+    first = [*_apart(sorted(every, key=lambda line: -line.site.weight))][:most]
+    if together is not None and together.key == base.key:  # all are there already
+        singles = [((line,), base) for line in first]
+        first = []
+    else:
+        singles = search.priced((line,) for line in first[:_CHUNK])
     search.note((), base)
     search.note(every, together)
-    is_close = together is not None and bool(singles) and _are_alike(singles[0][1], together)
-    if search.could_improve():
+    is_led = bool(singles) and singles[0][1].is_better(base, _LEADS)
+    if is_led:
+        (lead,), _ = singles[0]
+        left = [Line(lead.site, (layout,)) for layout in lead.site.layouts[1:]]
+    else:
+        left = first[_CHUNK:]
+    singles += search.priced((line,) for line in left)
+    singles.sort(key=lambda pair: pair[1].rank)
+    is_close = (
+        bool(first)
+        and together is not None
+        and bool(singles)
+        and _are_alike(singles[0][1], together)
+    )
+    if not is_led and search.could_improve():
         room = most - len(first)
         others = [*islice(_others(singles), min(_FEW, room) if is_close else room)]
         singles += search.priced((line,) for line in others)
         singles.sort(key=lambda pair: pair[1].rank)
     if singles and not is_close and search.could_improve():
-        search.deepen(singles, every)
-    if together is not None:
-        search.all_at_once(every, together)
+        search.deepen(singles, sites, 1 if is_led else _BEAM)
     if search.could_improve():
         search.move(sites, _FEW if is_close else _MOST_MOVES)
+    if together is not None:
+        search.all_at_once(every, together)
     alone = tuple((line, figures) for (line,), figures in singles)
     layouts = sum(len(site.layouts) for site in sites)
     return Found(base, search.answers(), together, alone, len(sites), layouts)
+
+
+def _apart(lines: Iterable[Line]) -> Iterator[Line]:
+    """Yield one line for each shape at each place in the code, then those that are left."""
+    seen: set[object] = set()
+    left = []
+    for line in lines:
+        at = line.site.at
+        key = line.layouts, line.site.path, line.site.shape, at and (at.file, at.line)
+        if key in seen:
+            left.append(line)
+        else:
+            seen.add(key)
+            yield line
+    yield from left
 
 
 def _others(singles: Priced) -> Iterator[Line]:
@@ -106,8 +141,28 @@ def _moves(sites: Sequence[Site]) -> Iterator[Trial]:
             if _is_move(*pair):
                 yield (Line(site, pair),)
                 for other in sites[at + 1 :]:
-                    if other.shape == site.shape and other.at != site.at:
+                    if other.at != site.at and _has(other, site, pair):
                         yield Line(site, pair), Line(other, pair[::-1])
+
+
+def _has(site: Site, other: Site, layouts: Iterable[Layout]) -> bool:
+    """Say whether a site is of the shape of another, and could have its layouts."""
+    return site.shape == other.shape and set(layouts) <= set(site.layouts)
+
+
+def _effort_of(move: Line) -> int:
+    """Return what is least for a likely move: of few mesh axes, between natural layouts.
+
+    An all-to-all moves one axis, and the others stay where they are.
+    """
+    before, after = move.layouts
+    moved = sum(
+        axis not in there
+        for here, there in zip(before.split, after.split, strict=True)
+        for axis in here
+    )
+    ranks = sorted(move.site.layouts.index(each) for each in move.layouts)
+    return (1 + 4 * ranks[0] + ranks[1]) * moved**3
 
 
 def _is_move(before: Layout, after: Layout) -> bool:
@@ -138,15 +193,20 @@ class _Search:
             return True
         return best.could_improve(min(each.compute for each in found))
 
-    def deepen(self, singles: Priced, every: Trial) -> None:
+    def deepen(self, singles: Priced, sites: Sequence[Site], most: int) -> None:
         """Try the best lines with others: the best alone, and those where most is sent."""
-        best = singles[0][1]
-        near = sorted(every, key=lambda line: -line.site.near(best.places))
-        partners = [trial for trial, _ in islice(_unlike(singles), _PARTNERS)]
-        partners += [(line,) for line in near[:_PARTNERS]]
-        self._wider([*islice(_unlike(singles), _BEAM)], [*dict.fromkeys(partners)])
+        places = singles[0][1].places
+        near = {site: site.near(places) for site in sites}
+        is_led = most == 1
+        lines = [Line(s, (each,)) for s in sites for each in s.layouts[: None if is_led else 1]]
+        lines.sort(key=lambda line: -near[line.site] / (1 + _doubt((line,))))
+        best = islice(_unlike(singles), _PARTNERS // 3 if is_led else _PARTNERS)
+        partners = [trial for trial, _ in best]
+        partners += [(line,) for line in islice(_apart(lines), 2 * _PARTNERS - len(partners))]
+        partners = [*dict.fromkeys(partners)]
+        self._wider([*islice(_unlike(singles), most)], partners, most)
 
-    def _wider(self, beam: Priced, partners: Sequence[Trial]) -> None:
+    def _wider(self, beam: Priced, partners: Sequence[Trial], most: int = _BEAM) -> None:
         """Add to trials what they are tried with, as long as one more earns its place."""
         best = self.base
         while beam and beam[0][1].is_better(best) and len(beam[0][0]) < _DEEPEST:
@@ -157,7 +217,7 @@ class _Search:
                 for more in partners
                 if not {line.site for line in more} & {line.site for line in trial}
             }
-            beam = [*islice(_unlike(self.priced(wider.values())), _BEAM)]
+            beam = [*islice(_unlike(self.priced(wider.values())), most)]
 
     def note(self, trial: Trial, figures: Figures | None) -> None:
         """Take up what a trial takes."""
@@ -179,16 +239,22 @@ class _Search:
 
         def doubt(trial: Trial) -> float:
             near = sum(line.site.near(figures.places) for line in trial) / len(trial)
-            return (1 + _doubt(trial)) / (near + 1e-3)
+            return _effort_of(trial[0]) / (near + 1e-3)
 
         moves.sort(key=doubt)
-        moved = self.priced((*beside, *trial) for trial in moves[:most])
+        moved: Priced = []
+        for start in range(0, min(most, len(moves)), _CHUNK):
+            chunk = moves[start : min(most, start + _CHUNK)]
+            moved += self.priced((*beside, *trial) for trial in chunk)
+            moved.sort(key=lambda pair: pair[1].rank)
+            if moved and moved[0][1].is_better(figures):
+                break
         best = [*islice(_unlike(moved), _BEAM)]
         back = [
             (Line(site, line.layouts[::-1]),)
             for line in dict.fromkeys(line for trial, _ in best for line in trial if line.is_move)
             for site in sites
-            if site.shape == line.site.shape and site != line.site
+            if site != line.site and _has(site, line.site, line.layouts)
         ]
         places = best[0][1].places if best else ()
         back.sort(key=lambda trial: -trial[0].site.near(places))

@@ -419,7 +419,7 @@ class ActivationResolver:
         sizes = tuple(dim.size or 0 for dim in dims)
         sharding = ParamSharding(Param(_path(axes, label), sizes, label.dtype), dims, Origin.ARRAY)
         plan = ShardingPlan(spec, arrays.target, (sharding,))
-        found = (d for d in pipeline.findings(spec, [plan]).shown if d.code in suspects)
+        found = pipeline.findings(spec, [plan], only=suspects).shown
         raise_errors(_seen_inside(d, arrays.target.mesh, self.arrays.target.mesh) for d in found)
 
     def _stated(self, axes: LogicalAxes) -> tuple[int | None, ...]:

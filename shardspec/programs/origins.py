@@ -48,6 +48,7 @@ class Origins:
 
     calls: Calls
     ends: dict[Element, frozenset[int]] = field(default_factory=dict)
+    after: dict[Element, tuple[Element | int, ...]] = field(default_factory=dict)
 
     def origin(self, start: Ref) -> Origin:
         """Return what a value is another form of, out of loops and fusions."""
@@ -168,8 +169,13 @@ class Origins:
                     seen.add(step)
                     waiting.append(step)
 
-    def _onward(self, at: Element) -> Iterator[Element | int]:
-        """Yield where a value goes, one operation on; numbers are results of the program."""
+    def _onward(self, at: Element) -> tuple[Element | int, ...]:
+        """Return where a value goes, one operation on; numbers are results of the program."""
+        if at not in self.after:
+            self.after[at] = tuple(self._next(at))
+        return self.after[at]
+
+    def _next(self, at: Element) -> Iterator[Element | int]:
         computation = self.calls.program.computations[at[0].computation]
         each = computation.instructions[at[0].name]
         if each.is_root:

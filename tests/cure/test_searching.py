@@ -126,11 +126,39 @@ def test_only_a_value_of_the_same_shape_is_moved_back() -> None:
     own = (ROWS, EXPERTS)
     found(world, tuple(site(at, own, shape=shape) for at, shape in enumerate(shapes, 1)))
     moved = {tuple(sorted(at for at, own in each if len(own) > 1)) for each in world.asked}
-    assert moved == {(), (2,), (3,), (4,)}
+    alone = {(at,) for at in range(1, 5)}
+    assert moved == {(), *alone, (1, 3)}
     world = World([])
     found(world, tuple(site(at, own, shape=shapes[at % 2]) for at in range(1, 6)))
     moved = {tuple(sorted(at for at, own in each if len(own) > 1)) for each in world.asked}
-    assert moved == {(), (2,), (3,), (4,), (5,), (2, 4), (3, 5)}
+    assert moved == {(), *alone, (5,), (1, 3), (1, 5), (2, 4), (3, 5)}
+
+
+def test_beside_a_line_that_earns_much_others_are_tried_and_no_longer_alone() -> None:
+    sites = tuple(site(at, weight=100.0 - at) for at in range(1, 61))
+    rules = [([line(3)], 0.5), ([line(3), line(7)], 1.5), ([line(3), line(50, EXPERTS)], 0.5)]
+    world = World(rules)
+    world.base = world.base._replace(places=(("model.py", 50, 1.0),))
+    assert best(world, sites) == {line(3), line(50, EXPERTS)}
+    assert frozenset((line(3),)) in world.asked
+    assert frozenset((line(40),)) not in world.asked
+
+
+def test_where_all_lines_at_once_change_nothing_none_of_them_is_tried_alone() -> None:
+    world = World([([line(3, EXPERTS)], 0.5)])
+    assert best(world) == {line(3, EXPERTS)}
+    assert frozenset((line(2),)) not in world.asked
+
+
+def test_the_move_of_one_axis_that_is_sent_goes_before_those_of_all() -> None:
+    both = Layout("batch _ embed", (("data", "fsdp"), (), ()))
+    one = Layout("groups expert embed", (("data",), ("fsdp",), ()))
+    others = tuple(Layout(f"_ {at} _", ((), ("data", "fsdp"), ())) for at in range(4))
+    world = World([])
+    own = both, *others, one
+    found(world, (site(1, own), site(2, own)))
+    moves = [own for each in world.asked for _, own in each if len(own) > 1]
+    assert set(moves[:2]) == {(both, one), (one, both)}
 
 
 @pytest.mark.parametrize(("natural", "expected"), [(0.505, ROWS), (0.55, EXPERTS)])

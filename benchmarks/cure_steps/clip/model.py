@@ -1,6 +1,5 @@
 """CLIP, an image tower and a text tower, with one contrastive loss over all pairs of the batch."""
 
-import os
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,10 +8,6 @@ import jax.numpy as jnp
 import optax
 
 BATCH, PATCHES, PIXELS, TOKENS, VOCAB, JOINT = 16384, 256, 588, 80, 49408, 1280
-
-
-def expert(resolver, x, names):
-    return resolver.constrain(x, names) if os.environ.get("EXPERT") else x
 
 
 @dataclass(frozen=True)
@@ -84,14 +79,14 @@ def step(resolver):
     def image_features(p, images):
         x = images @ p["patch_embedding"].astype(jnp.bfloat16)
         x = x + p["position"].astype(jnp.bfloat16)
-        x = expert(resolver, x, "batch patches embed")
+        x = resolver.constrain(x, "batch patches embed")  # expert
         x = encode(x, p, None).mean(axis=1)
         return x @ p["head"].astype(jnp.bfloat16)
 
     def text_features(p, tokens):
         x = p["token_embedding"].astype(jnp.bfloat16)[tokens]
         x = x + p["position"].astype(jnp.bfloat16)
-        x = expert(resolver, x, "batch tokens embed")
+        x = resolver.constrain(x, "batch tokens embed")  # expert
         x = encode(x, p, jnp.tril(jnp.ones((TOKENS, TOKENS), bool)))
         last = jnp.argmax(tokens, axis=-1)
         x = jnp.take_along_axis(x, last[:, None, None], axis=1)[:, 0]

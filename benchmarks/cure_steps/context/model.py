@@ -1,6 +1,5 @@
 """Llama 3 8B on long sequences: attention goes over blocks of keys with a running softmax, in a scan."""
 
-import os
 from functools import partial
 
 import jax
@@ -9,10 +8,6 @@ import optax
 
 LAYERS, VOCAB, EMBED, MLP, HEADS, KV_HEADS, KV = 32, 128256, 4096, 14336, 32, 8, 128
 BATCH, LENGTH, BLOCK = 8, 32768, 1024
-
-
-def expert(resolver, x, names):
-    return resolver.constrain(x, names) if os.environ.get("EXPERT") else x
 
 
 def shapes():
@@ -87,9 +82,9 @@ def step(resolver):
         q = rope(jnp.einsum("bte,ehd->bthd", h, p["q"]))
         k = rope(jnp.einsum("bte,ehd->bthd", h, p["k"]))
         v = jnp.einsum("bte,ehd->bthd", h, p["v"])
-        v = expert(resolver, v, "batch length kv_heads kv")
-        k = expert(resolver, k, "batch kv_length kv_heads kv")
-        v = expert(resolver, v, "batch kv_length kv_heads kv")
+        v = resolver.constrain(v, "batch length kv_heads kv")  # expert
+        k = resolver.constrain(k, "batch kv_length kv_heads kv")  # expert
+        v = resolver.constrain(v, "batch kv_length kv_heads kv")  # expert
         x = x + jnp.einsum("bthd,hde->bte", blockwise(q, k, v), p["o"])
         h = rms_norm(x, p["norm_2"])
         x = x + (jax.nn.silu(h @ p["gate"]) * (h @ p["up"])) @ p["down"]
@@ -97,7 +92,7 @@ def step(resolver):
 
     def loss_fn(params, tokens, targets):
         x = params["embedder"].astype(jnp.bfloat16)[tokens]
-        x = expert(resolver, x, "batch length embed")
+        x = resolver.constrain(x, "batch length embed")  # expert
         x, _ = jax.lax.scan(jax.checkpoint(layer), x, params["layers"])
         x = rms_norm(x, params["final_norm"])
         logits = (x @ params["logits"].astype(jnp.bfloat16)).astype(jnp.float32)

@@ -1,6 +1,5 @@
 """Llama 3 70B, one token for each of 64 sequences, with caches of keys and values as arguments."""
 
-import os
 from functools import partial
 
 import jax
@@ -8,10 +7,6 @@ import jax.numpy as jnp
 
 LAYERS, VOCAB, EMBED, MLP, HEADS, KV_HEADS, KV = 80, 128256, 8192, 28672, 64, 8, 128
 BATCH, CACHE_LENGTH = 64, 4096
-
-
-def expert(resolver, x, names):
-    return resolver.constrain(x, names) if os.environ.get("EXPERT") else x
 
 
 def shapes():
@@ -64,10 +59,10 @@ def step(resolver):
     @partial(jax.jit, donate_argnums=1)
     def decode(params, caches, tokens, at):
         keys, values = caches
-        keys = expert(resolver, keys, "layers batch cache_length kv_heads kv")
-        values = expert(resolver, values, "layers batch cache_length kv_heads kv")
+        keys = resolver.constrain(keys, "layers batch cache_length kv_heads kv")  # expert
+        values = resolver.constrain(values, "layers batch cache_length kv_heads kv")  # expert
         x = params["embedder"][tokens]
-        x = expert(resolver, x, "_ embed")
+        x = resolver.constrain(x, "_ embed")  # expert
         layers = params["layers"], keys, values
         x, caches = jax.lax.scan(lambda x, inputs: layer(x, inputs, at), x, layers)
         logits = norm(x, params["norm"]) @ params["logits"]

@@ -1,6 +1,5 @@
 """A diffusion transformer with adaptive norms: rectified flow on latents of 64 x 64 x 16, one AdamW step."""
 
-import os
 from functools import partial
 
 import jax
@@ -10,10 +9,6 @@ import optax
 LAYERS, EMBED, MLP, HEADS, KV, CLASSES = 36, 2304, 9216, 18, 128, 1001
 BATCH, SIDE, CHANNELS, PATCH = 512, 64, 16, 2
 TOKENS, PIXELS = (SIDE // PATCH) ** 2, PATCH * PATCH * CHANNELS
-
-
-def expert(resolver, x, names):
-    return resolver.constrain(x, names) if os.environ.get("EXPERT") else x
 
 
 def shapes():
@@ -72,7 +67,7 @@ def step(resolver):
         c = jax.nn.silu(c @ p["time_in"]) @ p["time_out"] + p["label"][label]
         c = jax.nn.silu(c)
         x = patches(x) @ p["patch_in"] + p["position"]
-        x = expert(resolver, x, "batch query_tokens embed")
+        x = resolver.constrain(x, "batch query_tokens embed")  # expert
         body = jax.checkpoint(lambda x, p: (layer(x, p, c), None))
         x, _ = jax.lax.scan(body, x, params["layers"])
         shift, scale = jnp.split(c @ p["final_modulation"], 2, -1)

@@ -1,6 +1,5 @@
 """Llama 3 8B in plain JAX: stacked layers under a scan with remat, one AdamW step."""
 
-import os
 from functools import partial
 
 import jax
@@ -9,10 +8,6 @@ import optax
 
 LAYERS, VOCAB, EMBED, MLP, HEADS, KV_HEADS, KV = 32, 128256, 4096, 14336, 32, 8, 128
 BATCH, LENGTH = 64, 4096
-
-
-def expert(resolver, x, names):
-    return resolver.constrain(x, names) if os.environ.get("EXPERT") else x
 
 
 def init_shapes():
@@ -76,7 +71,7 @@ def step(resolver):
 
     def loss_fn(params, tokens, targets):
         x = params["token_embedder"]["embedding"].astype(jnp.bfloat16)[tokens]
-        x = expert(resolver, x, "batch length embed")
+        x = resolver.constrain(x, "batch length embed")  # expert
         x, _ = jax.lax.scan(jax.checkpoint(layer), x, params["layers"])
         x = rms_norm(x, params["decoder_norm"]["scale"])
         logits = x @ params["logits_dense"]["kernel"].astype(jnp.bfloat16)

@@ -1,6 +1,5 @@
 """Mamba 2.8B in plain JAX: a scan over layers, within it one over length; one AdamW step."""
 
-import os
 from functools import partial
 
 import jax
@@ -9,10 +8,6 @@ import optax
 
 LAYERS, VOCAB, EMBED, INNER, STATE, RANK, WINDOW = 64, 50288, 2560, 5120, 16, 160, 4
 BATCH, LENGTH, CHUNK = 64, 2048, 64
-
-
-def expert(resolver, x, names):
-    return resolver.constrain(x, names) if os.environ.get("EXPERT") else x
 
 
 def shapes():
@@ -82,7 +77,7 @@ def step(resolver):
 
     def loss_fn(params, tokens):
         x = params["embedding"].astype(jnp.bfloat16)[tokens]
-        x = expert(resolver, x, "batch length embed")
+        x = resolver.constrain(x, "batch length embed")  # expert
         x, _ = jax.lax.scan(jax.checkpoint(layer), x, params["layers"])
         x = rms_norm(x, params["final_norm"])
         logits = jnp.einsum("ble,ve->blv", x, params["embedding"].astype(jnp.bfloat16))

@@ -1,6 +1,5 @@
 """A mixture of experts, GShard's way: dispatch and combine einsums with a capacity, top two of 16."""
 
-import os
 from functools import partial
 
 import jax
@@ -10,10 +9,6 @@ import optax
 LAYERS, VOCAB, EMBED, MLP, HEADS, KV, EXPERTS = 16, 32000, 2048, 8192, 16, 128, 16
 BATCH, LENGTH = 128, 2048
 CAPACITY = 2 * LENGTH // EXPERTS * 5 // 4
-
-
-def expert(resolver, x, names):
-    return resolver.constrain(x, names) if os.environ.get("EXPERT") else x
 
 
 def shapes():
@@ -72,13 +67,13 @@ def step(resolver):
         combine = route(x, p["router"])
         dispatch = (combine > 0).astype(jnp.bfloat16)
         inputs = jnp.einsum("gsxc,gse->xgce", dispatch, x)
-        inputs = expert(resolver, inputs, "_ batch capacity embed")
-        inputs = expert(resolver, inputs, "expert groups capacity embed")
+        inputs = resolver.constrain(inputs, "_ batch capacity embed")  # expert
+        inputs = resolver.constrain(inputs, "expert groups capacity embed")  # expert
         hidden = jnp.einsum("xgce,xef->xgcf", inputs, p["wi"])
         hidden = jax.nn.silu(jnp.einsum("xgce,xef->xgcf", inputs, p["wg"])) * hidden
         outputs = jnp.einsum("xgcf,xfe->xgce", hidden, p["wo"])
-        outputs = expert(resolver, outputs, "expert groups capacity embed")
-        outputs = expert(resolver, outputs, "_ batch capacity embed")
+        outputs = resolver.constrain(outputs, "expert groups capacity embed")  # expert
+        outputs = resolver.constrain(outputs, "_ batch capacity embed")  # expert
         return jnp.einsum("gsxc,xgce->gse", combine, outputs)
 
     def layer(x, p):
@@ -89,7 +84,7 @@ def step(resolver):
 
     def loss_fn(params, tokens):
         x = params["embed"].astype(jnp.bfloat16)[tokens]
-        x = expert(resolver, x, "batch length embed")
+        x = resolver.constrain(x, "batch length embed")  # expert
         x, _ = jax.lax.scan(jax.checkpoint(layer), x, params["layers"])
         x = rms_norm(x, params["final_norm"])
         logits = jnp.einsum("bte,ev->btv", x, params["head"].astype(jnp.bfloat16))

@@ -1,6 +1,5 @@
 """A draft model in the shape of Qwen 2.5 3B in Flax NNX, layers in a list, each rematerialised; one AdamW step."""
 
-import os
 from functools import partial
 
 import jax
@@ -10,10 +9,6 @@ from flax import nnx
 
 LAYERS, VOCAB, EMBED, MLP, HEADS, KV_HEADS, KV = 12, 151936, 2048, 11008, 16, 2, 128
 BATCH, LENGTH = 64, 2048
-
-
-def expert(resolver, x, names):
-    return resolver.constrain(x, names) if os.environ.get("EXPERT") else x
 
 
 def rope(x):
@@ -77,7 +72,7 @@ class Qwen(nnx.Module):
 
     def __call__(self, tokens):
         x = self.embed_tokens(tokens)
-        x = expert(self.resolver, x, "batch length embed")
+        x = self.resolver.constrain(x, "batch length embed")  # expert
         for layer in self.layers:
             x = nnx.remat(lambda layer, x: layer(x))(layer, x)
         return self.embed_tokens.attend(self.norm(x))

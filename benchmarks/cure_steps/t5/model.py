@@ -1,7 +1,6 @@
 """T5 1.1 XL in Flax Linen: logical axes on every parameter, scanned layers, gradients of four
 microbatches added up in a scan, one AdamW step."""
 
-import os
 from functools import partial
 
 import flax.linen as nn
@@ -11,10 +10,6 @@ import optax
 
 LAYERS, VOCAB, EMBED, MLP, HEADS, KV = 24, 32128, 2048, 5120, 32, 64
 BATCH, LENGTH, MICROBATCHES = 256, 512, 4
-
-
-def expert(resolver, x, names):
-    return resolver.constrain(x, names) if os.environ.get("EXPERT") else x
 
 
 def dense(features, names, **kwargs):
@@ -113,13 +108,13 @@ class T5(nn.Module):
         causal = jnp.tril(jnp.ones((LENGTH, LENGTH), bool))[None, None]
 
         x = embedding(inputs)
-        x = expert(resolver, x, "batch length embed")
+        x = resolver.constrain(x, "batch length embed")  # expert
         bias = self.relative_bias("encoder_relpos_bias", True)
         x, _ = stack(EncoderLayer, 2)(name="encoder")(x, mask, bias)
         memory = Norm(name="encoder_norm")(x)
 
         y = embedding(jnp.pad(targets, ((0, 0), (1, 0)))[:, :-1])
-        y = expert(resolver, y, "batch length embed")
+        y = resolver.constrain(y, "batch length embed")  # expert
         bias = self.relative_bias("decoder_relpos_bias", False)
         y, _ = stack(DecoderLayer, 4)(name="decoder")(y, memory, causal, mask, bias)
         y = Norm(name="decoder_norm")(y)

@@ -26,6 +26,7 @@ class Namer:
     def __init__(self, layouts: Layouts, arguments: Sequence[Given | None]) -> None:
         """Note how long each axis is: as declared, or as in the arrays that have it."""
         self._layouts = layouts
+        self._splits: dict[tuple[str, Shape], Split] = {}
         self._sizes = _sizes_of(layouts.spec, [each for each in arguments if each is not None])
         #: how many dimensions of matrices an axis has: those of activations alone have none
         self._of_weights = Counter(_names_of(arguments, least=2))
@@ -34,25 +35,44 @@ class Namer:
         self._of_any_size = [name for name in ruled if name not in self._sizes]
         self._batches = [name for name in (*self._sizes, *self._of_any_size) if "batch" in name]
 
-    def layouts(self, shape: Shape) -> tuple[Layout, ...]:
-        """Return the layouts that an array could have, the most natural first."""
+    def layouts(self, shape: Shape, *, is_update: bool = False) -> tuple[Layout, ...]:
+        """Return the layouts that an array could have, the most natural first.
+
+        Args:
+          is_update: whether it is of weights, which have no rows of a batch.
+        """
         found: dict[Split, Layout] = {}
-        for names in islice(self._names(shape), _MOST_NAMES):
+        for names in islice(self._names(shape, is_update), _MOST_NAMES):
             spelt = " ".join(names)
-            dims = self._layouts.dims(spelt, shape)
-            split = tuple(dim.mesh_axes for dim in dims)
+            split = self._split(spelt, shape)
             if any(split) and split not in found:
                 found[split] = Layout(self._spelt(names, split, shape), split)
             if len(found) == MOST_LAYOUTS:
                 break
         return tuple(found.values())
 
-    def _names(self, shape: Shape) -> Iterator[tuple[str, ...]]:
+    def common(self, shapes: Sequence[Shape], *, is_update: bool = False) -> tuple[Layout, ...]:
+        """Return the layouts whose names do the same to arrays of several shapes."""
+        found: dict[Split, Layout] = {}
+        every = (each for shape in shapes for each in self.layouts(shape, is_update=is_update))
+        for layout in every:
+            if all(self._split(layout.names, shape) == layout.split for shape in shapes):
+                found.setdefault(layout.split, layout)
+        return tuple(found.values())[:MOST_LAYOUTS]
+
+    def _split(self, names: str, shape: Shape) -> Split:
+        """Return how names lay out a shape; nothing where they do not fit."""
+        if (names, shape) not in self._splits:
+            dims = self._layouts.dims(names, shape)
+            self._splits[names, shape] = tuple(dim.mesh_axes for dim in dims)
+        return self._splits[names, shape]
+
+    def _names(self, shape: Shape, is_update: bool) -> Iterator[tuple[str, ...]]:
         for entry in self._layouts.spec.activations:
             names = _names(entry)
             if len(names) == len(shape) and all(map(self._fits, names, shape)):
                 yield names
-        options = [self._options(at, shape) for at in range(len(shape))]
+        options = [self._options(at, shape, is_update) for at in range(len(shape))]
         for chosen in sorted(map(_once, product(*options)), key=self._doubt):
             if any(name != _UNNAMED for name in chosen):
                 yield chosen
@@ -67,8 +87,7 @@ class Namer:
             for at, (name, axes, size) in pairs
         )
         found = " ".join(kept)
-        dims = self._layouts.dims(found, shape)
-        return found if tuple(dim.mesh_axes for dim in dims) == split else " ".join(names)
+        return found if self._split(found, shape) == split else " ".join(names)
 
     def _is_sure(self, names: tuple[str, ...], at: int, size: int) -> bool:
         """Say whether no other axis is as likely: last those of weights are, before that others."""
@@ -86,16 +105,16 @@ class Namer:
     def _fits(self, name: str, size: int) -> bool:
         return self._sizes.get(name, size) == size
 
-    def _options(self, at: int, shape: Shape) -> list[str]:
+    def _options(self, at: int, shape: Shape, is_update: bool) -> list[str]:
         """Return the names that one dimension may have, the likeliest first, one of each effect."""
         size = shape[at]
         if size == 1:
             return [_UNNAMED]
         exact = [name for name, length in self._sizes.items() if length == size]
         exact.sort(key=self._of_weights.__getitem__, reverse=at == len(shape) - 1)
-        if size not in shape[:at]:
+        if size not in shape[:at] and not is_update:
             exact = [name for name in exact if name in self._batches] or exact
-        rows = [] if at and exact else self._rows(size)
+        rows = [] if is_update or (at and exact) else self._rows(size)
         found: dict[tuple[str, ...], str] = {}
         for name in (*rows, *exact, _UNNAMED, *self._of_any_size):
             found.setdefault(self._alone(name, size), name)
@@ -103,8 +122,7 @@ class Namer:
 
     def _alone(self, name: str, size: int) -> tuple[str, ...]:
         """Return the mesh axes of a dimension of some name where nothing else takes them."""
-        (dim,) = self._layouts.dims(name, (size,)) or (None,)
-        return () if dim is None else dim.mesh_axes
+        return next(iter(self._split(name, (size,))), ())
 
     def _rows(self, size: int) -> list[str]:
         """Return the axes of a batch that a dimension may be, whole or in part."""

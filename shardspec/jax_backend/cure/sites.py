@@ -114,8 +114,13 @@ def sites_of(module: Any) -> tuple[Site, ...]:
     ranks: dict[Extent, set[int]] = {}
     for extent, shape, _ in kept:
         ranks.setdefault(extent, set()).add(len(shape))
+    is_derived = any(one.where.is_gradient for one in ops.values())
+
+    def is_update(points: Sequence[Point]) -> bool:
+        return is_derived and not any("jvp(" in by_number[e.op].where.name for e in points)
+
     return tuple(
-        Site(shape, dtype, extent, points=tuple(points))
+        Site(shape, dtype, extent, points=tuple(points), is_update=is_update(points))
         for (extent, shape, dtype), points in kept.items()
         if len(ranks[extent]) == 1  # one line of names has to do for all of them
     )

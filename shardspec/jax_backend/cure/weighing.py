@@ -18,22 +18,37 @@ def weighed(
 ) -> list[Site]:
     """Return the sites that have layouts, each with its weight.
 
-    Arrays of the shape of a parameter, or of one layer of it, are left out: they are weights, their
-    gradients and updates, which lie as the spec says.
+    Arrays of the shape of a parameter, or of one layer of it, are left out: they are weights and
+    their gradients, which lie as the spec says. What an optimizer computes of them stays.
     """
     weights = set(_weight_shapes(arguments))
-    named = (
-        (site, namer.layouts(site.shape))
-        for site in sites
-        if site.at is None or site.shape not in weights
-    )
-    laid = [replace(site, layouts=layouts) for site, layouts in named if layouts]
+    kept = (s for s in sites if s.at is None or s.is_update or s.shape not in weights)
+    laid = [each for each in _laid(kept, namer) if each.layouts]
     sizes = [math.prod(site.shape) for site in laid]
     weights_of = (
         site.near(base.places) + size / max(sizes) / 2
         for site, size in zip(laid, sizes, strict=True)
     )
     return [replace(site, weight=weight) for site, weight in zip(laid, weights_of, strict=True)]
+
+
+def _laid(sites: Iterable[Site], namer: Namer) -> Iterator[Site]:
+    """Yield sites with layouts; values of one expression are one site where names fit them all."""
+    groups: dict[object, list[Site]] = {}
+    for site in sites:
+        groups.setdefault(site.path or site.at, []).append(site)
+    for own in groups.values():
+        is_update = all(site.is_update for site in own)
+        layouts = namer.common([site.shape for site in own], is_update=is_update)
+        if layouts:
+            if is_update:  # an optimizer works on whole matrices, of which there are many
+                layouts = tuple(sorted(layouts, key=lambda each: [not axes for axes in each.split]))
+            largest = max(own, key=lambda site: math.prod(site.shape))
+            points = tuple(point for site in own for point in site.points)
+            yield replace(largest, layouts=layouts, points=points)
+            continue
+        for site in own:
+            yield replace(site, layouts=namer.layouts(site.shape, is_update=is_update))
 
 
 def unplaced(arguments: Sequence[Given | None]) -> Iterator[Site]:

@@ -51,6 +51,20 @@ def test_names_are_by_size_the_batch_first(shape: tuple[int, ...], expected: lis
     assert names(shape) == expected
 
 
+def test_of_several_shapes_the_names_that_do_the_same_to_all() -> None:
+    shapes = (32, 64, 256), (32, 64, 1024), (32, 64, 5)
+    assert [each.names for each in namer().common(shapes)] == ["batch length embed"]
+    assert [each.names for each in namer().common(shapes[1:2])] == names(shapes[1])
+
+
+def test_what_an_optimizer_computes_has_no_rows_of_a_batch() -> None:
+    shape = (16, 256, 1024)
+    assert "batch _ mlp" in names(shape)
+    own = [each.names for each in namer().common([shape], is_update=True)]
+    assert own
+    assert not any("batch" in each for each in own)
+
+
 def test_scores_have_a_length_twice_and_a_name_once() -> None:
     assert namer().layouts((32, 16, 64, 64))[0] == Layout(
         "batch heads length _", (("fsdp",), ("tensor",), (), ())

@@ -223,6 +223,21 @@ def test_what_a_loop_takes_of_its_arrays_and_keeps_of_each_turn_is_no_value() ->
     assert list(found) == ["x - 1", "kept - 1", "x + y", "x * 2"]
 
 
+def test_what_is_computed_of_gradients_is_an_update() -> None:
+    def train(p: Any, x: Any) -> Any:
+        grads = jax.grad(lambda p: (jnp.tanh(x @ p["wi"]) ** 2).sum())(p)
+        update = jnp.sign(grads["wi"])
+        return p["wi"] - update * 0.1
+
+    found = sites(train, P, X)
+    assert found['jnp.sign(grads["wi"])'].is_update
+    assert not found['x @ p["wi"]'].is_update
+
+
+def test_a_step_without_gradients_has_no_updates() -> None:
+    assert not any(each.is_update for each in sites(*step("forward")).values())
+
+
 def test_what_is_kept_for_the_backward_pass_alone_is_no_value() -> None:
     """A mask, where the expression gives numbers."""
     own = jax.jit(partial(layer, without))
