@@ -69,7 +69,7 @@ def searched(sites: Sequence[Site], price: Price, most: int = MOST) -> Found | N
     search = _Search(price, base)
     first = [*_apart(sorted(every, key=lambda line: -line.site.weight))][:most]
     if together is not None and together.key == base.key:  # all are there already
-        singles = [((line,), base) for line in first]
+        singles: Priced = [((line,), base) for line in first]
         first = []
     else:
         singles = search.priced((line,) for line in first[:_CHUNK])
