@@ -68,29 +68,14 @@ def searched(sites: Sequence[Site], price: Price, most: int = MOST) -> Found | N
         return None
     search = _Search(price, base)
     first = [*_apart(sorted(every, key=lambda line: -line.site.weight))][:most]
-    if together is not None and together.key == base.key:  # all are there already
-        singles: Priced = [((line,), base) for line in first]
-        first = []
-    else:
-        singles = search.priced((line,) for line in first[:_CHUNK])
+    are_there = together is not None and together.key == base.key
+    singles, is_led = search.alone(first, are_there=are_there)
     search.note((), base)
     search.note(every, together)
-    is_led = bool(singles) and singles[0][1].is_better(base, _LEADS)
-    if is_led:
-        (lead,), _ = singles[0]
-        left = [Line(lead.site, (layout,)) for layout in lead.site.layouts[1:]]
-    else:
-        left = first[_CHUNK:]
-    singles += search.priced((line,) for line in left)
-    singles.sort(key=lambda pair: pair[1].rank)
-    is_close = (
-        bool(first)
-        and together is not None
-        and bool(singles)
-        and _are_alike(singles[0][1], together)
-    )
+    best = singles[0][1] if singles and not are_there else None
+    is_close = best is not None and together is not None and _are_alike(best, together)
     if not is_led and search.could_improve():
-        room = most - len(first)
+        room = most if are_there else most - len(first)
         others = [*islice(_others(singles), min(_FEW, room) if is_close else room)]
         singles += search.priced((line,) for line in others)
         singles.sort(key=lambda pair: pair[1].rank)
@@ -184,6 +169,23 @@ class _Search:
         found = [(trial, figures) for trial, figures in pairs if figures is not None]
         self._found.update(found)
         return sorted(found, key=lambda pair: pair[1].rank)
+
+    def alone(self, lines: Sequence[Line], *, are_there: bool) -> tuple[Priced, bool]:
+        """Return what lines take alone, the best first, and whether one of the likeliest leads.
+
+        Args:
+          are_there: whether the values have these layouts already, so that none is tried.
+        """
+        if are_there:
+            return [((line,), self.base) for line in lines], False
+        singles = self.priced((line,) for line in lines[:_CHUNK])
+        is_led = bool(singles) and singles[0][1].is_better(self.base, _LEADS)
+        left = lines[_CHUNK:]
+        if is_led:
+            lead = singles[0][0][0]
+            left = [Line(lead.site, (layout,)) for layout in lead.site.layouts[1:]]
+        singles += self.priced((line,) for line in left)
+        return sorted(singles, key=lambda pair: pair[1].rank), is_led
 
     def could_improve(self) -> bool:
         """Say whether a line could still earn its place: the step takes longer than it computes."""
