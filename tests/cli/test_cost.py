@@ -523,9 +523,9 @@ EXPLAIN = ("--spec", "spec.yaml", "--target", "pod", "--cost", "cost.json")
     [
         ("axis:fsdp", "fsdp sends ~ "),
         ("spec.yaml:8", "this line sends ~ "),
-        ("layers_1/wi", "layers_1/wi, and how it lies, sends ~ "),
+        ("layers_1/wi", "layers_1/wi and its sharding send ~ "),
         ("layers_*/wi", "2 arrays send ~ "),
-        ("residual", "residual, and how it lies, sends ~ "),
+        ("residual", "residual and its sharding send ~ "),
     ],
 )
 def test_explain_says_what_it_costs(saved: Path, subject: str, said: str) -> None:

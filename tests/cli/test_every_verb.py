@@ -540,7 +540,7 @@ def test_an_old_word_still_works(old: str, new: str, folder: Path) -> None:
     assert (before.exit_code, before.stdout) == (after.exit_code, after.stdout)
     words = [re.search(r"--[a-z-]+", each) for each in (old, new)]
     spelt = [found[0] for found in words if found]
-    remark = f"`{spelt[0]}` is called `{spelt[1]}` now; the old word goes with 0.3\n"
+    remark = f"`{spelt[0]}` is now `{spelt[1]}`; 0.3 removes the old spelling\n"
     assert before.stderr == remark + after.stderr
     assert run(*old.split(), "-q").stderr == run(*new.split(), "-q").stderr
 

@@ -154,7 +154,7 @@ def test_a_tp_plan_goes_there_and_back() -> None:
     text, found = written("hf-tp-plan", plan)
     assert json.loads(text) == MOE_PLAN
     assert [each.message for each in found] == [
-        "`layers.*.mlp.experts.gate_up_proj` is whole,"
+        "`layers.*.mlp.experts.gate_up_proj` is replicated,"
         " and others of `layers.*.mlp.experts` are split"
     ]
 

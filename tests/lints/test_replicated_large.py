@@ -92,7 +92,7 @@ def test_a_derived_array_has_the_ways_out_of_its_parent() -> None:
     (found,) = found_by(replicated_large, DERIVED)
     assert found.notes[1:] == (
         "dim 0 (embed=4096): dim 0 of `w/kernel` is replicated",
-        "dim 1 (_=65536) is no dimension of `w/kernel`",
+        "dim 1 (_=65536) is not a dimension of `w/kernel`",
     )
     assert found.help == (
         "it is sharded like `w/kernel`: split dim 0 of it over mesh axes of this target (tensor);"

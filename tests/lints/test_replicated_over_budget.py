@@ -32,7 +32,7 @@ def test_the_limit_counts_what_rules_make_whole(limit: str, count: int) -> None:
 def test_targets_with_the_same_arrays_share_a_finding() -> None:
     (found,) = findings_of(TEXT.replace("LIMIT", "2%"))
     assert found.message == (
-        "80.0 KiB of arrays, 7.2 % of the model, are replicated on every device of targets `a`, `b`"
+        "80.0 KiB of arrays, 7.2 % of the model, are replicated on targets `a`, `b`"
     )
     assert marked(found) == ["2%"]
     assert found.notes == (

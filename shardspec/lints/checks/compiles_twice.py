@@ -3,7 +3,7 @@
 JAX compiles a function for the types and the shardings of its arguments. What the first call
 returns is what the second is given: where a parameter comes back in f32 that went in as bf16, a
 number of Python comes back as an array, or the optimizer's state comes back sharded that went in
-replicated, JAX compiles the step a second time, which for a large model takes minutes. So it does
+replicated, JAX compiles the step a second time, which for a big model takes minutes. So it does
 where state that went in from the memory of the host comes back in that of the device, which has to
 hold it from then on. Memory that was donated is not reused, either, where sizes differ.
 

@@ -3,7 +3,7 @@
 An axis for experts gives each device a few experts, and tokens travel to the device of theirs and
 back, by an all-to-all. Where what an expert's product reads or makes is sharded over the axis by
 the batch instead, XLA gathers the weights of all experts, so that each device has them for its own
-tokens. Reported where to move the tokens would send less than half.
+tokens. Reported if to move the tokens would send less than half and the difference is large.
 
 Bad:
     # def step(params, x):

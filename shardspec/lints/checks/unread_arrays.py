@@ -1,4 +1,4 @@
-"""No line of `step:` reads a large part of the model.
+"""No line of `step:` reads much of the model.
 
 Add lines that read these arrays. Their FLOPs, and what their weights and gradients send, are
 missing from every figure of the step, so the figures are lower bounds and the ranking of meshes may
