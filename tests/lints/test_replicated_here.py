@@ -29,7 +29,7 @@ def test_silence(rule: str, b: str, size: int) -> None:
 def test_large_arrays_that_none_hides() -> None:
     (found,) = found_by(replicated_here, text("a -> tensor | none", size=1 << 20))
     assert found.message.startswith(
-        "`k_0` f32[1048576, 8] is replicated on target `b`, and split 8"
+        "`k_0` f32[1048576, 8] is replicated on target `b` and sharded 8"
     )
     assert "128 MiB per device, 100 % of the model, and 16.0 MiB on `a`" in found.notes[0]
     assert found.help == "`a -> tensor | data | none` splits it here as well"
