@@ -7,6 +7,7 @@ parses meanwhile, it ends in a `SystemError` (gh-106905). The filters of warning
 import ast
 import threading
 import warnings
+from typing import Any
 
 _ALONE = threading.Lock()
 
@@ -17,13 +18,17 @@ def parsed(text: str) -> ast.Module:
     Raises:
       SyntaxError, ValueError, RecursionError, MemoryError: as of `ast.parse`.
     """
-    with _ALONE, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(text)
+    tree: ast.Module = _tree(text, "exec")
+    return tree
 
 
 def expression(text: str) -> ast.expr:
     """Return the tree of an expression, raising as `parsed` does."""
+    tree: ast.Expression = _tree(text, "eval")
+    return tree.body
+
+
+def _tree(text: str, mode: str) -> Any:
     with _ALONE, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return ast.parse(text, mode="eval").body
+        return ast.parse(text, mode=mode)

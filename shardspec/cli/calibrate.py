@@ -206,7 +206,7 @@ def _as_in_catalogue(machine: Hardware) -> Hardware:
     from shardspec.language.catalogue import catalogue_entry, hardware_names
 
     chip, before = catalogue_entry(hardware_names()[machine.chip.name]).chip, machine.chip.measured
-    if before is not None and (before.title or before.figures):
+    if before is not None and before.is_stated:
         from shardspec.ir.calibrated import calibrated
 
         chip = calibrated(chip, before.described)

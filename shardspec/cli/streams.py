@@ -143,7 +143,7 @@ def waiting(name: str, *, is_quiet: bool) -> Iterator[None]:
 
 
 class _First:
-    """Whether a verb has printed anything, and the line that stands in for it."""
+    """Whether a verb has printed anything, and the line that is shown until it has."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

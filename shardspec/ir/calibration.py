@@ -178,9 +178,14 @@ class Calibration:
         return bool(self.machine)
 
     @property
+    def is_stated(self) -> bool:
+        """Say whether it states figures of a chip in place of the catalogue's."""
+        return bool(self.title or self.figures)
+
+    @property
     def is_own(self) -> bool:
         """Say whether it is the user's: measured, or stated in place of the catalogue."""
-        return self.is_measured or bool(self.title or self.figures)
+        return self.is_measured or self.is_stated
 
     def __str__(self) -> str:
         """Return where the figures are from."""

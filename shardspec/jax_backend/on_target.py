@@ -31,6 +31,7 @@ from shardspec.jax_backend import target_arrays
 from shardspec.jax_backend.mesh import device_mesh, has_target_devices
 from shardspec.jax_backend.target_devices import Question, TargetMachine, machine_for
 from shardspec.programs.op_names import is_library
+from shardspec.python_syntax import parsed
 from shardspec.topology.placement import Order
 
 #: Functions of JAX that ask where they run for the code that calls them, and not for themselves.
@@ -394,7 +395,7 @@ def _asked_in(file: str) -> tuple[Question, ...]:
     try:
         with open(file, encoding="utf-8") as source:
             text = source.read(_MOST_CHARACTERS)
-        tree = ast.parse(text) if any(name in text for name in _ASKS) else ast.Module([], [])
+        tree = parsed(text) if any(name in text for name in _ASKS) else ast.Module([], [])
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return ()
     waiting: list[ast.AST] = [tree]

@@ -26,6 +26,7 @@ from shardspec.diagnostics import Code, Diagnostic
 from shardspec.diagnostics.budget import spend
 from shardspec.diagnostics.codes import ALL
 from shardspec.diagnostics.diagnostic import Stage
+from shardspec.python_syntax import parsed
 
 if TYPE_CHECKING:
     from shardspec.lints.context import Context
@@ -95,7 +96,7 @@ def page(code: Code) -> str:
         return _EXAMPLE.sub(lambda found: f"{found[1]}:\n{indent(found[2], '    ')}", text).rstrip()
     source = _FOLDER / "checks" / f"{code.name.replace('-', '_')}.py"
     if source.is_file():
-        text = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
+        text = ast.get_docstring(parsed(source.read_text(encoding="utf-8"))) or ""
     else:  # where only compiled files are installed
         text = inspect.cleandoc(_module(code).__doc__ or "")
     bad, heading, change = text.rpartition("\nGood:\n")

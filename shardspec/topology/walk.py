@@ -241,17 +241,19 @@ def _most_shared(machine: Machine, placed: _Placed) -> tuple[int, int]:
     routes = [each.route or route_of(each.digits, machine, each.order) for each in placed]
     left = [digit for digit in _left_over(placed, machine, torus) if digit.size > 1]
     one_way: dict[tuple[int, int], _Grid] = {}
-    both_ways: dict[tuple[int, int], _Grid] = {}
+    other_way: dict[tuple[int, int], _Grid] = {}
     for step, starts in _starts_by_step(_places(routes, torus), axes).items():
         for digit in left:
             starts = _added(starts, digit, extents)
         here = tuple(max(0, -by) for by in step)
         there = tuple(map(int.__add__, here, step))
-        for place, *wire in links_between(here, there, axes):
-            _add(one_way, wire, _from(starts, here, place, extents))
-            _add(both_ways, wire, _from(starts, here, place, extents))
-        for place, *wire in links_between(there, here, axes):
-            _add(both_ways, wire, _from(starts, here, place, extents))
+        for way, start, end in ((one_way, here, there), (other_way, there, here)):
+            for place, dim, sign in links_between(start, end, axes):
+                load = _from(starts, here, place, extents)
+                way[dim, sign] = way.get((dim, sign), 0) + load
+    both_ways = {
+        wire: one_way.get(wire, 0) + other_way.get(wire, 0) for wire in one_way | other_way
+    }
     return _most(one_way, extents), _most(both_ways, extents)
 
 
@@ -274,11 +276,6 @@ def _starts_by_step(
             at = at * extent + coordinate
         starts[at] += 1
     return {step: int.from_bytes(each.tobytes(), sys.byteorder) for step, each in found.items()}
-
-
-def _add(loads: dict[tuple[int, int], _Grid], wire: Sequence[int], more: _Grid) -> None:
-    dim, way = wire
-    loads[dim, way] = loads.get((dim, way), 0) + more
 
 
 def _most(loads: dict[tuple[int, int], _Grid], extents: tuple[int, ...]) -> int:

@@ -19,7 +19,7 @@ def weighed(
     """Return the sites that have layouts, each with its weight.
 
     Arrays of the shape of a parameter, or of one layer of it, are left out: they are weights and
-    their gradients, which lie as the spec says. What an optimizer computes of them stays.
+    their gradients, which the spec shards. What an optimizer computes of them stays.
     """
     weights = set(_weight_shapes(arguments))
     kept = (s for s in sites if s.at is None or s.is_update or s.shape not in weights)

@@ -288,7 +288,7 @@ def compiler_of(hardware: Hardware) -> str:
     """Return the name and version of the compiler for a chip."""
     platform = hardware.chip.platform
     if platform == "gpu" and not hardware.chip.compiler:
-        message = f"no compiler for {hardware.chip.title} can be asked without one"
+        message = f"XLA cannot compile for {hardware.chip.title} where there is none"
         help = "`--basis model` predicts a step; a target of `h100` has its program compiled"
         raise ShardspecError((Diagnostic(codes.NOT_COMPILED, message, help=help),))
     (package, *_), extra = _PACKAGES[platform]

@@ -19,10 +19,11 @@ from typing import Any
 import pytest
 
 from shardspec import ShardspecError, loads
-from shardspec.ir.spec import Target
+from shardspec.ir.spec import Hardware, Target
 from shardspec.jax_backend.xla import cache, compiling
 from shardspec.jax_backend.xla.cache import Compiled
 from shardspec.jax_backend.xla.compiling import Compiling, compiled
+from shardspec.language.catalogue import catalogue_entry
 
 PROGRAM = "HloModule m\nENTRY %m () -> f32[] {\n}\n"
 ASSIGNMENT = "BufferAssignment:\nallocation 0: size 64, parameter 0, shape |f32[16]|:\n"
@@ -79,6 +80,14 @@ def refused(made: Any, script: str, **how: Any) -> tuple[str, str]:
     (found,) = caught.value.diagnostics
     assert found.code.id == "SHD906"
     return found.message, found.help or ""
+
+
+def test_a_gpu_that_cannot_be_described_has_no_compiler() -> None:
+    with pytest.raises(ShardspecError) as caught:
+        compiling.compiler_of(Hardware(catalogue_entry("mi300x").chip, 1, (8,)))
+    (found,) = caught.value.diagnostics
+    assert found.code.id == "SHD906"
+    assert "AMD Instinct MI300X" in found.message
 
 
 def test_it_is_ended_once_its_dumps_are_whole(made: Any) -> None:
