@@ -4,6 +4,8 @@ Depths: `ci`, the usual one; `nightly`; `pythons`, where versions are tried and 
 """
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,3 +55,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "nightly" in item.keywords:
             item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def _programs_of_a_test_are_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Forget the modules that a test imports from its folder: another has a `train.py` too."""
+    before = set(sys.modules)
+    yield
+    folders = tmp_path_factory.getbasetemp()
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and Path(file).is_relative_to(folders):
+            del sys.modules[name]

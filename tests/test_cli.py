@@ -475,7 +475,7 @@ def test_completion_scripts(folder: Path, shell: str) -> None:
 
 
 def test_completion_of_verbs_paths_and_targets(folder: Path) -> None:
-    assert complete(folder, "shardspec co") == ["compile", "completion", "cost"]
+    assert complete(folder, "shardspec co") == ["compile", "cost", "completion"]
     paths = complete(folder, "shardspec explain decoder/layers_1")
     assert "decoder/layers_11/mlp/wi/kernel" in paths
     assert all(path.startswith("decoder/layers_1") for path in paths)
