@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from shardspec.cli import options
+from shardspec import pipeline
+from shardspec.cli import mesh_writing, options
 from shardspec.cli.request import Request
 from shardspec.cli.steps import Tell, plan_on_target, step_and_folder, with_step
 from shardspec.cli.streams import (
@@ -25,11 +26,15 @@ from shardspec.cli.streams import (
     write_file,
 )
 from shardspec.cure.figures import Figures
-from shardspec.cure.patching import Refused, diff_of
+from shardspec.cure.patching import Patched, Refused, diff_of
 from shardspec.cure.searching import MOST, Trial
-from shardspec.cure.telling import Report, Tried, ordered, report_lines, report_text
+from shardspec.cure.telling import OtherMeshes, Report, Tried, ordered, report_lines, report_text
 from shardspec.diagnostics.lines import fitted
+from shardspec.fixing import Changed
+from shardspec.ir.spec import Spec, Target
 from shardspec.report.search import WIDTH
+from shardspec.search.searching import Choice, Question, asked
+from shardspec.search.variants import Refusal
 
 if TYPE_CHECKING:
     from shardspec.jax_backend.cure.again import Asked
@@ -39,14 +44,13 @@ if TYPE_CHECKING:
 
 #: Answers that are written into the code, traced again and compiled.
 _MOST_TRIED = 3
-_WORD = "constraints"
 
 #: How lines that code lacks are searched for.
 CURE = (
     options.option(
         "--patch",
         metavar="FILE",
-        help="Write the lines as a diff for `git apply`; `-` for stdout. The code stays as it is.",
+        help="Write all changes as a diff for `git apply`; `-` for stdout.",
     ),
     options.option(
         "--within",
@@ -55,50 +59,77 @@ CURE = (
         default=120.0,
         show_default=True,
         metavar="SECONDS",
-        help="How long lines are searched for.",
+        help="How long lines are searched for, and then meshes.",
     ),
     options.flag("--no-compile", "Show the model's figures; no compiler is asked."),
 )
 
 
-def is_of_code(request: Request, step_name: str | None, over: str | None) -> bool:
-    """Say whether lines of code are searched for: there is a step of code, and no other.
+class Words(NamedTuple):
+    """What a search over code may choose.
+
+    Attributes:
+      lines: `constraints`, `arguments`.
+      of_mesh: words of a search over meshes, as `--over` gives them; empty for none.
+    """
+
+    lines: frozenset[str]
+    of_mesh: str
+
+
+def words_of_code(request: Request, step_name: str | None, over: str | None) -> Words | None:
+    """Return what is searched of code; None where the `step:` of the spec is searched.
 
     It fails where an option was given that this search has no use for.
     """
     request.require_place()
-    is_code = _is_of_code(request, step_name, over)
+    words = _words(request, step_name, over)
+    unused = _OF_CODE if words is None else _OF_STATED
+    if words is not None and not words.of_mesh:
+        unused |= _OF_MESHES
     context = click.get_current_context()
-    others = _OF_MESHES if is_code else _OF_CODE
     for each in context.command.params:
-        if each.name in others and context.get_parameter_source(each.name) in _STATED:
-            what = "meshes, which needs `step:` in the spec" if is_code else "code, by `--step`"
-            fail(f"{each.opts[0]} is of a search over {what}", "leave it out")
-    return is_code
+        if each.name in unused and context.get_parameter_source(each.name) in _STATED:
+            option = each.opts[0]
+            if words is None:
+                fail(f"{option} is of a search over code, by `--step`", "leave it out")
+            if each.name in _OF_MESHES:
+                fail(f"{option} is of a search over meshes", "add them: `--over constraints,mesh`")
+            fail(
+                f"{option} is of a search over meshes, which needs `step:` in the spec",
+                "leave it out",
+            )
+    return words
 
 
-def _is_of_code(request: Request, step_name: str | None, over: str | None) -> bool:
+def _words(request: Request, step_name: str | None, over: str | None) -> Words | None:
     words = [] if over is None else [word.strip() for word in over.split(",")]
-    others = ", ".join(word for word in words if word != _WORD)
+    lines = frozenset(word for word in words if word in _LINES)
+    others = [word for word in words if word not in _LINES]
     if step_name is None:
-        if _WORD in words:
-            fail("--over constraints needs code to trace", "name it: `--step train:step`")
-        return False
-    if _WORD in words and others:
-        fail(f"--over {others} is of a `step:` in the spec", "search one after the other")
-    if _WORD in words:
-        return True
-    is_stated = request.load()[0].step is not None
-    if others and not is_stated:
-        fail(f"--over {others} is of a `step:` in the spec", "leave it out, or write one")
-    return not is_stated
+        if lines:
+            fail(f"--over {min(lines)} needs code to trace", "name it: `--step train:step`")
+        return None
+    if not lines and request.load()[0].step is not None:
+        return None
+    stated = [word for word in others if word.partition("=")[0] not in _OF_SPEC]
+    if stated:
+        help = "leave it out, or write one" if not lines else "search one after the other"
+        fail(f"--over {', '.join(stated)} is of a `step:` in the spec", help)
+    return Words(lines, ",".join(others)) if words else ALL_LINES
 
 
-#: Options of a search over meshes, which a search over code has no use for.
-_OF_MESHES = frozenset(
+#: Lines of code, and entries of `params`; what else may be chosen of a step that code states.
+_LINES = ("constraints", "arguments")
+ALL_LINES = Words(frozenset(_LINES), "")
+LINES_AND_MESH = ALL_LINES._replace(of_mesh="mesh,order")
+_OF_SPEC = ("mesh", "order", "state", "hardware", "rules")
+#: Options of a search over meshes; those that need `step:` in the spec.
+_OF_MESHES = frozenset(("keep", "machines", "most"))
+_OF_STATED = frozenset(
     (
-        *("keep", "machines", "prices", "max_chips", "fits", "per_device_batch", "by", "pareto"),
-        *("most", "write", "confirm", "verify", "measured"),
+        *("prices", "max_chips", "fits", "per_device_batch", "by", "pareto"),
+        *("confirm", "verify", "measured"),
     )
 )
 _OF_CODE = frozenset(each.name for each in CURE)
@@ -110,91 +141,186 @@ _STATED = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.EN
 def cured(
     request: Request,
     step_name: str,
+    words: Words,
+    choice: Choice,
     *,
-    top: int,
     patch: str | None,
     within_s: float,
     no_compile: bool,
+    top: int = _MOST_TRIED,
+    write: bool = False,
+    diff: bool = False,
 ) -> int:
-    """Search, try and show the lines that a step lacks; return the exit status."""
+    """Search, try and show what a step lacks; return the exit status."""
     plan = plan_on_target(request, "nothing is searched", is_told=False, has_code=True)
+    choice = choice._replace(over=words.of_mesh)
+    if words.of_mesh:
+        _question(plan.spec, plan.target, choice)
     name, folder = step_and_folder(step_name)
     here = os.getcwd()
 
     def work(resolver: Resolver, call: Call, tell: Tell) -> Search:
         from shardspec.jax_backend.cure.curing import search
 
-        return search(resolver, call, here, most=MOST, within_s=within_s, tell=tell)
+        kinds = words.lines
+        return search(resolver, call, here, kinds, most=MOST, within_s=within_s, tell=tell)
 
     found = with_step(step_name, plan.spec, plan.target.name, request, work)
     from shardspec.jax_backend.cure.again import Asked
 
-    asked = Asked(plan.spec, plan.target.name, name, folder, {})
+    of_code = Asked(plan.spec, plan.target.name, name, folder, {})
+    tries = _Tries(found, of_code, words.lines, choice, request, is_compiled=not no_compile)
     with progress(is_quiet=request.is_quiet) as tell:
-        most = min(top, _MOST_TRIED)
-        report = _tried(found, asked, most, request, tell, is_compiled=not no_compile)
-    diff = _diff(report, here)
-    _print(report, diff, request, is_data=patch == "-")
-    if patch is not None:
-        _write(diff, patch, request)
+        report = tries.report(min(top, _MOST_TRIED), within_s if words.of_mesh else None, tell)
+    _give(report, tries, patch, write=write, diff=diff)
     if report.found is None:
         return FAILED
-    after = report.best or report.base
+    after = report.mesh or report.best or report.base
     return FINDINGS if after.figures.fits is False else FINE
 
 
-def _tried(
-    found: Search, asked: Asked, most: int, request: Request, tell: Tell, *, is_compiled: bool
-) -> Report:
-    """Return the best answers as they are once they are written, traced and compiled."""
-    from shardspec.jax_backend.cure.curing import again, compiled
-    from shardspec.jax_backend.xla.compiling import most_at_once
+def _give(report: Report, tries: _Tries, patch: str | None, *, write: bool, diff: bool) -> None:
+    """Print an answer, and write what was asked for."""
+    request, source = tries.request, tries.asked.spec.source
+    answer, why = _answer(report, tries)
+    of_spec = [each for each in answer if each.file == source.name]
+    if write:
+        answer = [each for each in answer if each not in of_spec]
+    text = diff_of(answer, os.getcwd())
+    _print(report, text, request, is_data=patch == "-")
+    if why is not None and (write or diff):
+        mesh_writing.refuse(why)
+    if why is not None and patch is not None:
+        request.remark(f"{patch} has no mesh: {why.message}")
+    if write or diff:
+        _write_spec(of_spec, report, request, is_shown=not write)
+    if patch is not None:
+        _write(text, patch, request)
 
-    answers = found.found.answers[:most] if found.found is not None else ()
-    reload = partial(request.reload, asked.spec.source.name)
 
-    def traced(answer: tuple[Trial, Figures]) -> Again:
-        return again(found, *answer, asked, reload)
+def _question(spec: Spec, today: Target, choice: Choice) -> Question:
+    """Return what is searched of meshes; exit where that is not clear."""
+    found = asked(spec, (), today, choice, is_of_code=True)
+    if not isinstance(found, Question):
+        mesh_writing.refuse(found)
+    return found
 
-    tell("tracing the best again")
-    with ThreadPoolExecutor(most_at_once()) as pool:
-        lowered = [found.now, *pool.map(traced, answers)]
-        if is_compiled and len(lowered) > 1:
-            tell("compiling the best")
-            base, *others = pool.map(lambda each: compiled(each, _TIMEOUT_S), lowered)
-        else:
-            base, *others = (each.tried for each in lowered)
-    base, others = _alike(base, others, lowered)
-    return Report(
-        base,
-        ordered(others),
-        found.found,
-        found.beyond,
-        found.trials,
-        found.late,
-        found.seconds,
-    )
+
+def _answer(report: Report, tries: _Tries) -> tuple[list[Patched], Refusal | None]:
+    """Return the files that change, the spec first, or why it cannot have the mesh."""
+    best, source = report.best, tries.asked.spec.source
+    patches = [] if best is None or isinstance(best.patches, Refused) else [*best.patches]
+    if report.mesh is None or report.mesh.candidate is None:
+        return patches, None
+    found = report.mesh.candidate
+    today = tries.question.target
+    change = mesh_writing.changed(tries.question.spec, today, found, tries.request)
+    if not isinstance(change, Changed):
+        return patches, change
+    rest = [each for each in patches if each.file != source.name]
+    return [Patched(source.name, source.text, change.new, ()), *rest], None
+
+
+def _write_spec(
+    of_spec: Sequence[Patched], report: Report, request: Request, *, is_shown: bool
+) -> None:
+    """Write what is of the spec in an answer, or show it."""
+    if not of_spec:
+        request.undone("the spec stays as it is: there is nothing to change in it")
+    mesh = None if report.mesh is None else report.mesh.candidate
+    what = "entries of `params`" if mesh is None else str(mesh)
+    for each in of_spec:
+        change = Changed(each.file, each.old, each.new)
+        mesh_writing.written(change, what, request, is_shown=is_shown)
+
+
+@dataclass(slots=True)
+class _Tries:
+    """The best answers, as they are once they are written, traced and compiled.
+
+    Attributes:
+      question: which meshes are tried; of the spec with the best lines.
+    """
+
+    found: Search
+    asked: Asked
+    kinds: frozenset[str]
+    choice: Choice
+    request: Request
+    is_compiled: bool
+    question: Question = field(init=False)
+
+    def report(self, most: int, meshes_s: float | None, tell: Tell) -> Report:
+        """Return a search and its answers.
+
+        Args:
+          most: lines, and meshes, that are tried.
+          meshes_s: seconds for meshes; None where none are looked at.
+        """
+        from shardspec.jax_backend.cure.curing import again
+        from shardspec.jax_backend.xla.compiling import most_at_once
+
+        found = self.found
+        answers = found.found.answers[:most] if found.found is not None else ()
+
+        def traced(answer: tuple[Trial, Figures]) -> Again:
+            return again(found, *answer, self.asked, self._reload)
+
+        tell("tracing the best again")
+        with ThreadPoolExecutor(most_at_once()) as pool:
+            lowered = [found.now, *pool.map(traced, answers)]
+        has_more = len(lowered) > 1 or meshes_s is not None
+        tried = self._compiled(lowered, tell) if has_more else [found.now.tried]
+        base, *others = _alike(tried, lowered)
+        own = (found.found, found.beyond, found.trials, found.late, found.seconds)
+        report = Report(base, ordered(others), *own, bool(self.kinds))
+        if meshes_s is None or found.found is None:
+            return report
+        return self._with_meshes(report, lowered, most, meshes_s, tell)
+
+    def _with_meshes(
+        self, report: Report, lowered: list[Again], most: int, within_s: float, tell: Tell
+    ) -> Report:
+        from shardspec.jax_backend.cure.curing import with_patches
+        from shardspec.jax_backend.cure.meshes import meshes
+
+        best = report.best or report.base
+        now = next(each for each in lowered if each.tried.lines == best.lines)
+        patches = () if isinstance(best.patches, Refused) else best.patches
+        with_lines = with_patches(self.asked, patches, self._reload) or self.asked
+        today = pipeline.sound_target(pipeline.find_target(with_lines.spec, self.asked.target))
+        self.question = _question(with_lines.spec, today, self.choice)
+        found = meshes(self.question, with_lines, now, within_s, tell)
+        better = [e for e in found.found if e.tried.figures.is_better(now.tried.figures)][:most]
+        proved = self._compiled(better, tell) if best.basis == "compiled" else []
+        rest = [each.tried for each in found.found[len(proved) :]]
+        return replace(report, meshes=OtherMeshes((*proved, *rest), found.late, found.failed))
+
+    def _compiled(self, lowered: Sequence[Again], tell: Tell) -> list[Tried]:
+        """Return answers with the compiler's figures, where it is asked."""
+        from shardspec.jax_backend.cure.curing import compiled
+        from shardspec.jax_backend.xla.compiling import most_at_once
+
+        if not self.is_compiled or not lowered:
+            return [each.tried for each in lowered]
+        tell("compiling the best")
+        with ThreadPoolExecutor(most_at_once()) as pool:
+            return list(pool.map(lambda each: compiled(each, _TIMEOUT_S), lowered))
+
+    def _reload(self, text: str) -> Spec | None:
+        return self.request.reload(self.asked.spec.source.name, text)
 
 
 _TIMEOUT_S = 300.0
 
 
-def _alike(base: Tried, others: list[Tried], lowered: list[Again]) -> tuple[Tried, list[Tried]]:
+def _alike(tried: list[Tried], lowered: list[Again]) -> list[Tried]:
     """Return figures of one authority: the model's of all, where the compiler lacks one."""
-    known = [each.cost for each in (base, *others) if each.cost is not None]
+    known = [each.cost for each in tried if each.cost is not None]
     if len({each.basis for each in known}) < 2:
-        return base, others
-    why = next(each.why for each in (base, *others) if each.why)
-    first, *rest = (replace(each.tried, why=each.tried.why or why) for each in lowered)
-    return first, rest
-
-
-def _diff(report: Report, folder: str) -> str:
-    """Return the best lines as a diff; empty where there are none."""
-    best = report.best
-    if best is None or isinstance(best.patches, Refused):
-        return ""
-    return diff_of(best.patches, folder)
+        return tried
+    why = next(each.why for each in tried if each.why)
+    return [replace(each.tried, why=each.tried.why or why) for each in lowered]
 
 
 def _print(report: Report, diff: str, request: Request, *, is_data: bool) -> None:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from shardspec import assets
 from shardspec.cli import completion, options
-from shardspec.cli.curing import CURE, cured
+from shardspec.cli.curing import CURE, LINES_AND_MESH, cured
 from shardspec.cli.request import Request
 from shardspec.cli.steps import STEP, Tell, with_step
 from shardspec.cli.streams import FAILED, fail
 from shardspec.diagnostics.source import printable
 from shardspec.ir.spec import Hardware, Mesh, Params, Target
 from shardspec.public import loads
+from shardspec.search.searching import Choice
 
 if TYPE_CHECKING:
     from shardspec.jax_backend.entry_point import Call
@@ -65,8 +66,9 @@ def command(
     to stdout. Without --hardware the targets are a laptop and a slice that has room for the
     model; without --like the preset suits the machines. Both are said.
 
-    With --step and --hardware the arrays are the parameters of the step, and the lines that its
-    code lacks under the new spec are searched for, as `shardspec search --step` does it.
+    With --step and --hardware the arrays are the parameters of the step. Lines that its code lacks
+    under the new spec are searched for, and then meshes, as `shardspec search --step` does it; the
+    spec gets the best mesh.
     """
     if request.arrays is None and step_name is None:
         fail(
@@ -90,7 +92,8 @@ def command(
     if step_name is not None and hardware:
         again = replace(request, named=(output,), arrays=None, output=None)
         target = again.load()[0].targets[0].name
-        raise SystemExit(cured(replace(again, target=target), step_name, top=3, **cure))
+        again = replace(again, target=target)
+        raise SystemExit(cured(again, step_name, LINES_AND_MESH, Choice(), write=True, **cure))
 
 
 #: A spec under which a step can be made before it has one: all arrays are whole.

@@ -6,23 +6,21 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
 from shardspec import pipeline
 from shardspec.analysis.cost import cost_of
 from shardspec.analysis.spec_step import stated_cost
-from shardspec.cli import completion, edits, options
+from shardspec.cli import completion, mesh_writing, options
 from shardspec.cli.basis import traced_step
-from shardspec.cli.curing import CURE, cured, is_of_code
+from shardspec.cli.curing import CURE, cured, words_of_code
 from shardspec.cli.measured import MEASURED, Measured, as_it_is, scale_of
 from shardspec.cli.proving import Pending, print_proof
 from shardspec.cli.request import Request, has_errors
 from shardspec.cli.steps import STEP, plan_on_target
 from shardspec.cli.streams import FINDINGS, FINE, echo, fail, progress, show, width_of
-from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.lines import fitted
 from shardspec.diagnostics.words import binary_bytes, percent
 from shardspec.fixing import Changed
@@ -36,10 +34,8 @@ from shardspec.report.search import (
     nothing_found,
     search_lines,
 )
-from shardspec.search.ranking import By, SearchRow, Wanted
-from shardspec.search.rewriting import differs, rewritten
+from shardspec.search.ranking import By, Wanted
 from shardspec.search.searching import MOST, Choice, Found, Question, asked, search
-from shardspec.search.variants import Refusal
 
 _NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,6})?"
 _PRICE = re.compile(rf"(?P<chip>[\w.-]+)=(?P<price>{_NUMBER})")
@@ -90,8 +86,8 @@ def _prices(
         metavar="WORDS",
         help="What is chosen, all else staying as the spec has it: mesh, order, state, remat,"
         " microbatches, schedule, stages, hardware, rules=preset:A|preset:B; with values:"
-        " `remat=full|dots`. Of a --step without `step:` in the spec: constraints."
-        "  [default: mesh,order; constraints]",
+        " `remat=full|dots`. Of a --step without `step:` in the spec: constraints, arguments, mesh,"
+        " order, state, hardware, rules.  [default: mesh,order; constraints,arguments]",
     ),
     options.option(
         "--keep",
@@ -202,18 +198,18 @@ def command(
     """
     if (confirm or verify) and step_name is None:
         fail("--confirm and --verify need code to trace", "name it: `--step train:step`")
-    if is_of_code(request, step_name, over):
-        raise SystemExit(cured(request, step_name or "", top=top, **cure))
-    wanted = Wanted(fits, max_chips, per_device_batch, prices)
-    question = _question(request, Choice(over or "mesh,order", keep, machines, most, by), wanted)
+    choice = Choice(over or "mesh,order", keep, machines, most, by)
+    words = words_of_code(request, step_name, over)
+    if words is not None:
+        own = {"top": top, "write": write, "diff": diff, **cure}
+        raise SystemExit(cured(request, step_name or "", words, choice, **own))
+    question = _question(request, choice, Wanted(fits, max_chips, per_device_batch, prices))
     if measured is not None:
         question = _held_to(measured, question, request)
     table = checked(_searched(question, request), top, is_front=pareto)
-    if not table.shown:
-        fail(nothing_found(table.found, table.passed), _way_out(table.found))
     _print(table, request)
-    is_off = partial(_is_off, question, step_name or "", request, verify)
-    off = [is_off(each) for each in table.shown[: max(confirm, verify)]]
+    tried = table.shown[: max(confirm, verify)]
+    off = [_is_off(question, step_name or "", request, verify, each) for each in tried]
     if write or diff:
         _write_best(table, request, is_off=any(off[:1]), is_shown=diff)
     does_not_fit = table.shown[0].row.fits is False
@@ -238,7 +234,7 @@ def _question(request: Request, choice: Choice, wanted: Wanted) -> Question:
         request.remark(f"target {target.name}; --target searches another of {len(spec.targets)}")
     found = asked(spec, request.params(spec), target, choice, wanted)
     if not isinstance(found, Question):
-        _refuse(found)
+        mesh_writing.refuse(found)
     (plan,) = pipeline.compile_plans(spec, found.params, [target])
     request.report(pipeline.uncounted(plan))
     return found
@@ -250,10 +246,6 @@ def _held_to(measured: Measured, question: Question, request: Request) -> Questi
     plan = plan_on_target(at, "nothing is searched", is_told=False)
     scale = scale_of(measured, stated_cost(plan), request)
     return replace(question, wanted=question.wanted._replace(scale=scale))
-
-
-def _refuse(refusal: Refusal) -> NoReturn:
-    fail(refusal.message, refusal.help)
 
 
 # the search
@@ -288,6 +280,8 @@ def _way_out(found: Found) -> str:
 
 
 def _print(table: Search, request: Request) -> None:
+    if not table.shown:
+        fail(nothing_found(table.found, table.passed), _way_out(table.found))
     if request.form == "json" or request.output:
         from shardspec.report.search_json import search_text
 
@@ -314,38 +308,15 @@ def _write_best(table: Search, request: Request, *, is_off: bool, is_shown: bool
         request.undone("the best is not confirmed, and is not written")
         return
     best = table.shown[0].row
-    changed = _changed(table.found, best, request)
-    if changed is not None and is_shown:
-        echo("", err=request.form == "json")
-        show(edits.diff_text([changed]).splitlines(), err=request.form == "json")
-    elif changed is not None:
-        edits.write([changed])
-        request.remark(f"{changed.name}: wrote {best.candidate}")
-
-
-def _changed(found: Found, best: SearchRow, request: Request) -> Changed | None:
-    """Return the spec with a layout, once the new text says just that; None where it has it."""
-    question, source = found.question, found.question.spec.source
+    question = table.found.question
     if best.unknown:
-        fail(f"no row is the best, so none is written: {UNKNOWN_ROWS}", _way_out(found))
+        fail(f"no row is the best, so none is written: {UNKNOWN_ROWS}", _way_out(table.found))
     if best.fits is False:
-        fail("the best does not fit in memory, and is not written", _way_out(found))
-    text = rewritten(question.spec, question.target, best.candidate)
-    if isinstance(text, Refusal):
-        _refuse(text)
-    if text == source.text:
-        request.remark(f"{source.name} has this mesh already")
-        return None
-    if source.name == "-":
-        fail("stdin cannot be written", "name the file of the spec")
-    again = request.reload(source.name, text)
-    if again is None:
-        fail(f"{source.name} would no longer be read", f"write `{best.candidate}` by hand")
-    target = pipeline.find_target(again, question.target.name)
-    off = "the target" if isinstance(target, Diagnostic) else differs(again, target, best.candidate)
-    if off is not None:
-        fail(f"{off} is stated where --write does not reach", f"write `{best.candidate}` by hand")
-    return Changed(source.name, source.text, text)
+        fail("the best does not fit in memory, and is not written", _way_out(table.found))
+    change = mesh_writing.changed(question.spec, question.target, best.candidate, request)
+    if not isinstance(change, Changed):
+        mesh_writing.refuse(change)
+    mesh_writing.written(change, str(best.candidate), request, is_shown=is_shown)
 
 
 def _is_off(question: Question, step: str, request: Request, verify: int, each: Shown) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from shardspec.analysis.cost import Cost
@@ -18,6 +19,7 @@ from shardspec.diagnostics.words import binary_bytes, counted, percent, seconds_
 from shardspec.ir.spec import Spec
 from shardspec.programs.op_names import shown
 from shardspec.report.table import target_title
+from shardspec.search.candidates import Candidate
 from shardspec.versions import CURE_JSON, PACKAGE
 
 
@@ -31,6 +33,7 @@ class Tried:
       patches: the files with the lines, or why they cannot be written.
       cost: None where the step could not be traced with them.
       why: what went wrong, or why no compiler answered.
+      candidate: the mesh, where it is not that of the target.
     """
 
     lines: tuple[Line, ...]
@@ -38,6 +41,26 @@ class Tried:
     patches: tuple[Patched, ...] | Refused = ()
     cost: Cost | None = None
     why: str = ""
+    candidate: Candidate | None = None
+
+    @property
+    def basis(self) -> str | None:
+        """Return where the figures are from; None where the step could not be traced."""
+        return None if self.cost is None else self.cost.basis
+
+
+@dataclass(frozen=True, slots=True)
+class OtherMeshes:
+    """A step on other meshes.
+
+    Attributes:
+      late: meshes for which there was no time.
+      failed: mesh, and why the step could not be traced or priced on it.
+    """
+
+    tried: tuple[Tried, ...]
+    late: int = 0
+    failed: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +73,9 @@ class Report:
       beyond: values that are made outside of the working folder, or that no line can constrain.
       trials: how many were priced.
       late: trials that were not, for want of time.
+      has_lines: whether lines were searched for.
+      meshes: what the step takes on other meshes with the best lines, the best first; None where
+        none were asked for.
     """
 
     base: Tried
@@ -59,6 +85,8 @@ class Report:
     trials: int
     late: int
     seconds: float
+    has_lines: bool = True
+    meshes: OtherMeshes | None = None
 
     @property
     def best(self) -> Tried | None:
@@ -67,26 +95,75 @@ class Report:
         found = min(sound, key=lambda each: each.figures.rank, default=None)
         return found if found is not None and found.figures.is_better(self.base.figures) else None
 
+    @property
+    def mesh(self) -> Tried | None:
+        """Return the best mesh where it is better than today's with the best lines."""
+        today = self.best or self.base
+        tried = () if self.meshes is None else self.meshes.tried
+        alike = (each for each in tried if each.basis == today.basis)
+        found = min(alike, key=lambda each: each.figures.rank, default=None)
+        return found if found is not None and found.figures.is_better(today.figures) else None
+
 
 def report_lines(report: Report) -> Iterator[str]:
     """Yield what `shardspec search` prints of a traced step."""
-    cost, best = report.base.cost, report.best
+    cost = report.base.cost
     assert cost is not None, "the step as it is was traced"
     target = target_title(cost.target).removeprefix("target ")
     place = f"   step at {cost.step.place}" if cost.step and cost.step.place.is_known else ""
     yield f"{cost.plan.spec.source.name}   {target}   mesh {cost.plan.mesh}{place}"
+    if report.has_lines:
+        yield from _lines(report, cost.plan.spec)
+    if report.meshes is not None:
+        yield ""
+        yield from _meshes(report, report.meshes)
+
+
+def _lines(report: Report, spec: Spec) -> Iterator[str]:
+    """Yield the lines that were tried, and what the best of them gain."""
+    best = report.best
     yield f"    {_searched(report)}"
     yield ""
     yield from _table(report)
+    yield ""
     if best is None:
-        yield ""
         yield _nothing(report)
         return
-    yield ""
     lines = counted(len(best.lines), "line")
     yield f"add {lines}: {_gain(report.base.figures, best.figures)}"
-    yield from _written(best, cost.plan.spec)
+    yield from _written(best, spec)
     yield from _others(report, best)
+
+
+def _meshes(report: Report, meshes: OtherMeshes) -> Iterator[str]:
+    """Yield the step on other meshes, and what the best of them gains."""
+    cost, best = report.base.cost, report.mesh
+    assert cost is not None, "the step as it is was traced"
+    left = f"; {meshes.late:,} more for which there was no time (--within)" if meshes.late else ""
+    lines = "with these lines" if report.best is not None else "the code as it is"
+    yield f"{counted(len(meshes.tried), 'mesh')}, {lines}{left}"
+    now = ("now", *_cells(report.best or report.base), f"{cost.plan.mesh}")
+    rows = [(str(at), *_cells(each), str(each.candidate)) for at, each in _shown(meshes.tried)]
+    cells = [("", "step", "sends", "memory", "mesh"), now, *rows]
+    yield from columns(cells, right=(0,), is_prose=True)
+    for mesh, why in meshes.failed[:_MOST_FAILED]:
+        yield f"  not priced: {mesh}: {why}"
+    more = len(meshes.failed) - _MOST_FAILED
+    if more > 0:
+        yield f"  not priced: {more:,} more"
+    yield ""
+    if best is None:
+        yield f"no other mesh earns {percent(LEAST_GAIN, 1)}"
+    else:
+        yield f"take {best.candidate}: {_gain((report.best or report.base).figures, best.figures)}"
+
+
+def _shown(tried: Sequence[Tried]) -> Iterator[tuple[int, Tried]]:
+    return islice(enumerate(tried, 1), _MOST_MESHES)
+
+
+#: Meshes, and meshes that could not be priced, that are shown.
+_MOST_MESHES, _MOST_FAILED = 8, 3
 
 
 def _searched(report: Report) -> str:
@@ -249,15 +326,41 @@ def report_text(report: Report, patch: str) -> str:
         "together": None if found is None or found.together is None else _data(found.together),
         "best": None if report.best is None else report.answers.index(report.best),
         "answers": [_row(each) for each in report.answers],
+        **_meshes_data(report),
         "patch": patch,
     }
     return json.dumps(data, indent=2) + "\n"
 
 
 def _row(tried: Tried) -> dict[str, Any]:
-    basis = None if tried.cost is None else tried.cost.basis
     lines = [_line(each) for each in tried.lines]
-    return {"lines": lines, "basis": basis, **_data(tried.figures), "why": tried.why}
+    return {"lines": lines, "basis": tried.basis, **_data(tried.figures), "why": tried.why}
+
+
+def _meshes_data(report: Report) -> dict[str, Any]:
+    """Return the meshes; nothing where none were asked for."""
+    meshes = report.meshes
+    if meshes is None:
+        return {}
+    rows = [_mesh_row(each) for each in meshes.tried]
+    failed = [{"mesh": mesh, "why": why} for mesh, why in meshes.failed]
+    best = None if report.mesh is None else meshes.tried.index(report.mesh)
+    return {"mesh": best, "meshes": rows, "meshes_late": meshes.late, "meshes_failed": failed}
+
+
+def _mesh_row(tried: Tried) -> dict[str, Any]:
+    found = tried.candidate
+    assert found is not None, "of a mesh"
+    return {
+        "sizes": dict(found.mesh.sizes),
+        "mesh": found.mesh_text,
+        "hardware": str(found.hardware),
+        "order": found.order,
+        "changes": dict(found.variant.changes),
+        "basis": tried.basis,
+        **_data(tried.figures),
+        "why": tried.why,
+    }
 
 
 def _line(line: Line) -> dict[str, Any]:

@@ -51,34 +51,47 @@ def _with_entries(entries: Sequence[Line], spec: SourceFile | None) -> Patched |
     """Return a spec with entries of `params`, the first of the section."""
     if spec is None or spec.name == "-":
         return Refused("the spec is no file")
+    rows = [f'"{each.site.path}": {each.layouts[0].names}' for each in entries]
+    head, end = _YAML, ""
     if is_dsl(spec):
-        head, form = _DSL, "  {path} : {names}\n"
+        rows = [f"{each.site.path} : {each.layouts[0].names}" for each in entries]
+        head, end = _DSL, "}\n"
+    text = spec.text
+    found = head.search(text)
+    made = "".join(f"  {row}\n" for row in rows)
+    if found is not None and found["inline"]:  # `params: {wi: embed mlp}`
+        is_empty = text[found.end() :].lstrip().startswith("}")
+        made = ", ".join((*rows, *(() if is_empty else ("",))))
+    if found is not None:
+        text = text[: found.end()] + made + text[found.end() :]
+    elif re.search(r"(?m)^params\b", text):
+        return Refused(f"{spec.name} has `params` in a form that is not written")
     else:
-        head, form = _YAML, '  "{path}": {names}\n'
-    rows = [form.format(path=each.site.path, names=each.layouts[0].names) for each in entries]
-    found = head.search(spec.text)
-    if found is None:
-        return Refused(f"{spec.name} has no block of `params` to write into")
-    text = spec.text[: found.end()] + "".join(rows) + spec.text[found.end() :]
-    return Patched(spec.name, spec.text, text, tuple(row.strip() for row in rows))
+        text = f"{text.rstrip()}\nparams{' {' if end else ':'}\n{made}{end}"
+    return Patched(spec.name, spec.text, text, tuple(rows))
 
 
 #: How a block of `params` begins.
-_DSL, _YAML = re.compile(r"(?m)^params \{[ \t]*\n"), re.compile(r"(?m)^params:[ \t]*(?:#[^\n]*)?\n")
+_DSL = re.compile(r"(?m)^params \{[ \t]*\n(?P<inline>)")
+_YAML = re.compile(r"(?m)^params:[ \t]*(?:(?P<inline>\{[ \t]*)|(?:#[^\n]*)?\n)")
 
 
 def writable(sites: Iterable[Site], folder: str) -> list[Site]:
     """Return the sites whose expressions can be constrained in a file inside of a folder."""
-    inside = os.path.realpath(folder) + os.sep
     found = []
     for site in sites:
         if site.at is None:
             found.append(site)
-        elif os.path.realpath(site.at.file).startswith(inside):
+        elif is_inside(site.at.file, folder):
             changed = written([Line(site, (_ANY,))])
             if not isinstance(changed, Refused):
                 found.append(replace(site, effort=_effort(changed[0])))
     return found
+
+
+def is_inside(file: str, folder: str) -> bool:
+    """Say whether a file is in a folder, wherever links lead."""
+    return os.path.realpath(file).startswith(os.path.join(os.path.realpath(folder), ""))
 
 
 def _effort(changed: Patched) -> int:

@@ -215,10 +215,14 @@ def by_template(
 def counted(number: int, what: str) -> str:
     """Return a number with its noun.
 
-    >>> counted(1, "array"), counted(0, "array")
-    ('1 array', '0 arrays')
+    >>> counted(1, "array"), counted(0, "array"), counted(2, "mesh"), counted(2, "mesh axis")
+    ('1 array', '0 arrays', '2 meshes', '2 mesh axes')
     """
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    if number == 1:
+        return f"1 {what}"
+    if what.endswith("is"):
+        return f"{number} {what[:-2]}es"
+    return f"{number} {what}{'es' if what.endswith(('sh', 'ch', 's', 'x')) else 's'}"
 
 
 def tallied(*counts: tuple[int, str]) -> str:

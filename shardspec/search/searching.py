@@ -51,6 +51,7 @@ class Question:
       machines: those to look at; that of the target, where none is named.
       variants: the spec, and what else it might be; the spec as it is comes first.
       most: how many candidates are looked at, at most.
+      is_of_code: whether code says what a step computes, and not the spec.
     """
 
     spec: Spec = field(repr=False)
@@ -62,11 +63,12 @@ class Question:
     wanted: Wanted = field(default_factory=Wanted)
     most: int = MOST
     by: By = "time"
+    is_of_code: bool = False
 
     def refusal(self) -> Refusal | None:
         """Return why there is nothing to search; None where there is."""
         target, hardware = self.target, self.target.hardware
-        if self.spec.step is None:
+        if self.spec.step is None and not self.is_of_code:
             return Refusal("the spec does not say what a step computes", _NO_STEP)
         if hardware is None:
             help = "add `hardware: tpu v5p 4x4x4` (or `4 * h100`) to it"
@@ -74,7 +76,7 @@ class Question:
         if len(target.mesh.axes) > _MOST_AXES:
             count = counted(len(target.mesh.axes), "mesh axis")
             return Refusal(f"{count} are too many to choose sizes for", f"at most {_MOST_AXES}")
-        if not self.params:
+        if not self.params and not self.is_of_code:
             return Refusal("the spec lists no arrays", "add `arrays:` or `manifest:`")
         largest = max(self.machines, key=lambda each: each.device_count)
         if largest.device_count > MOST_DEVICES:
@@ -82,7 +84,7 @@ class Question:
                 f"`{largest}` has {largest.device_count:,} devices",
                 f"a search looks at machines of {MOST_DEVICES:,} at most",
             )
-        return self._wrong_keep() or self._no_program()
+        return self._wrong_keep() or (None if self.is_of_code else self._no_program())
 
     def _wrong_keep(self) -> Refusal | None:
         names = self.target.mesh.names
@@ -139,13 +141,24 @@ class Choice(NamedTuple):
 
 
 def asked(
-    spec: Spec, params: Params, target: Target, choice: Choice, wanted: Wanted | None = None
+    spec: Spec,
+    params: Params,
+    target: Target,
+    choice: Choice,
+    wanted: Wanted | None = None,
+    *,
+    is_of_code: bool = False,
 ) -> Question | Refusal:
-    """Return what is searched, or why it cannot be."""
+    """Return what is searched, or why it cannot be.
+
+    Args:
+      is_of_code: see `Question`.
+    """
     words = parse_over(choice.over)
     if isinstance(words, Refusal):
         return words
-    made = variants(spec, words) if spec.step is not None else (Variant(spec),)
+    has_step = spec.step is not None or is_of_code
+    made = variants(spec, words) if has_step else (Variant(spec),)
     if isinstance(made, Refusal):
         return made
     machines: list[Hardware] = []
@@ -166,7 +179,9 @@ def asked(
     freedom = Freedom(not words.keys().isdisjoint(("mesh", "stages")), "order" in words, kept)
     chosen = tuple(dict.fromkeys(machines))
     wanted = wanted or Wanted()
-    found = Question(spec, params, target, chosen, made, freedom, wanted, choice.most, choice.by)
+    found = Question(
+        spec, params, target, chosen, made, freedom, wanted, choice.most, choice.by, is_of_code
+    )
     return found.refusal() or found
 
 

@@ -224,12 +224,84 @@ def test_constraints_of_no_code(folder: Path) -> None:
     assert "`--step train:step`" in result.stderr
 
 
-def test_a_mesh_is_of_a_step_in_the_spec(folder: Path) -> None:
-    result = search("--over", "mesh", code=2)
-    assert "step:" in result.stderr
+WIDE = SPEC.replace("mesh: {fsdp: 8}}", "mesh: {fsdp: 2, tensor: 4}}  # chosen by hand").replace(
+    "mlp -> none", "mlp -> tensor"
+)
+
+
+@pytest.fixture(scope="module")
+def on_meshes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Searched]:
+    """Search meshes once for the code with its lines."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for path in _folder(tmp_path_factory.mktemp("meshes"), monkeypatch):
+            (path / "spec.yaml").write_text(WIDE)
+            (path / "train.py").write_text(RIGHT)
+            words = ("--over", "mesh", "--keep", "tensor=1|4", "--keep", "fsdp=2|8")
+            result = search(*words, "--format", "json", "--patch", "lines.diff")
+            yield Searched(json.loads(result.stdout), result.stderr, path)
+
+
+def test_meshes_are_tried_with_the_code_and_the_best_is_in_the_patch(
+    on_meshes: Searched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = on_meshes.data
+    jsonschema.Draft7Validator(schema()).validate(data)
+    assert (data["best"], data["answers"], data["meshes_late"]) == (None, [], 0)
+    rows = data["meshes"]
+    assert [row["sizes"] for row in rows] == [
+        {"fsdp": 8, "tensor": 1},
+        {"fsdp": 2, "tensor": 4},
+    ]
+    assert data["mesh"] == 0
+    assert rows[1]["step_s"] <= data["now"]["step_s"], "at the best of its places"
+    copy = patched_copy(on_meshes, tmp_path)
+    assert "# chosen by hand" in (copy / "spec.yaml").read_text()
+    assert (copy / "train.py").read_text() == RIGHT
+    monkeypatch.chdir(copy)
+    cost = json.loads(run("cost", "--step", "train:step", "--format", "json").stdout)
+    sys.modules.pop("train", None)
+    assert cost["time"]["step_s"] == pytest.approx(rows[0]["step_s"], rel=1e-9)
+    sent = sum(each["wire_bytes"] for each in cost["collectives"])
+    assert sent == pytest.approx(rows[0]["sends"], rel=1e-9)
+
+
+def test_the_order_of_chips_is_written_where_that_is_asked_for(folder: Path) -> None:
+    wide = WIDE.replace("2x4", "4x8").replace("fsdp: 2, tensor: 4", "fsdp: 8, tensor: 4")
+    (folder / "spec.yaml").write_text(wide)
+    shown = search("--over", "order", "--diff")
+    assert "lines" not in shown.stdout.partition("\n")[0]
+    assert "take fsdp=8 tensor=4 order=ring: " in shown.stdout
+    assert "+policy: {order: ring}" in shown.stdout
+    assert (folder / "spec.yaml").read_text() == wide
+    sys.modules.pop("train", None)
+    assert (
+        "spec.yaml: wrote fsdp=8 tensor=4 order=ring" in search("--over", "order", "--write").stderr
+    )
+    assert (folder / "spec.yaml").read_text() == f"{wide}policy: {{order: ring}}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--over", "remat"), "--over remat is of a `step:` in the spec"),
+        (("--over", "mesh,constraints,gather"), "--over gather is of a `step:` in the spec"),
+        (("--keep", "fsdp=8"), "--keep is of a search over meshes"),
+        (("--over", "mesh", "--confirm", "2"), "--confirm is of a search over meshes, which needs"),
+        (("--over", "mesh", "--keep", "tensor=8"), "--keep tensor: no mesh axis"),
+        (("--over", "arguments,mesh", "--hardware", "tpu v9"), "machine `tpu v9`"),
+    ],
+)
+def test_what_code_alone_does_not_say_is_refused(
+    folder: Path, words: tuple[str, ...], told: str
+) -> None:
+    result = search(*words, code=2)
+    assert told in result.stderr
     assert "Traceback" not in result.output
-    both = search("--over", "mesh,constraints", code=2)
-    assert "--over mesh is of a `step:` in the spec" in both.stderr
+
+
+def test_arguments_are_of_code(folder: Path) -> None:
+    result = run("search", "--over", "arguments", code=2)
+    assert "--over arguments needs code to trace" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -296,9 +368,7 @@ def test_init_says_why_a_step_gives_no_spec(folder: Path, options: list[str], me
     assert not (folder / "spec.yaml").exists()
 
 
-@pytest.mark.parametrize(
-    "option", ["--write", "--pareto", "--keep=fsdp=8", "--confirm=1", "--by=memory"]
-)
+@pytest.mark.parametrize("option", ["--pareto", "--keep=fsdp=8", "--confirm=1", "--by=memory"])
 def test_options_of_a_search_over_meshes_are_refused(folder: Path, option: str) -> None:
     done = search(option, code=2)
     assert f"{option.partition('=')[0]} is of a search over meshes" in done.output

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from shardspec import pipeline
 from shardspec.cure.lines import Line, Site
 from shardspec.cure.patching import Extent, Refused
 from shardspec.cure.written import source_of, writable, written
@@ -112,15 +114,37 @@ def test_an_argument_is_an_entry_of_params() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "text", "entry"),
+    [
+        ("spec.yaml", "shardspec: 1\n", "\nparams:\n  {}\n"),
+        ("spec.yaml", "shardspec: 1\nparams: {wi: embed mlp}\n", "params: {{{}, wi: embed mlp}}"),
+        ("spec.yaml", "shardspec: 1\nparams: {}\n", "params: {{{}}}\n"),
+        ("spec.shard", "shardspec 1\n", "\nparams {{\n  {}\n}}\n"),
+    ],
+)
+def test_a_spec_gets_params_where_it_has_none(name: str, text: str, entry: str) -> None:
+    other = replace(ENTRY, site=replace(ENTRY.site, path="cache/*/v"))
+    both = [written([ENTRY, other][:count], SourceFile(name, text)) for count in (1, 2)]
+    for count, found in enumerate(both, 1):
+        assert not isinstance(found, Refused)
+        assert found[0].new.count("batch _ embed") == count
+        loaded, faults = pipeline.load_text(found[0].new, name)
+        assert loaded is not None, faults
+        assert len(loaded.path_rules) == count + ("wi" in text)
+        if count == 1:
+            assert entry.format(found[0].lines[0]) in found[0].new
+
+
+@pytest.mark.parametrize(
     "spec",
     [
         None,
         SourceFile("-", YAML),
-        SourceFile("spec.yaml", "shardspec: 1\n"),
-        SourceFile("spec.yaml", "shardspec: 1\nparams: {wi: embed mlp}\n"),
+        SourceFile("spec.yaml", "shardspec: 1\nparams: &all {wi: embed mlp}\n"),
+        SourceFile("spec.shard", "shardspec 1\nparams { wi : embed mlp }\n"),
     ],
 )
-def test_an_argument_without_a_block_of_params_is_refused(spec: SourceFile | None) -> None:
+def test_an_argument_whose_entry_has_no_place_is_refused(spec: SourceFile | None) -> None:
     assert isinstance(written([ENTRY], spec), Refused)
 
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from shardspec import pipeline
 from shardspec.analysis.cost import cost_of
 from shardspec.cure.figures import Figures
-from shardspec.cure.patching import Refused
+from shardspec.cure.patching import Patched, Refused
 from shardspec.cure.searching import Found, Trial, searched
 from shardspec.cure.telling import Tried
-from shardspec.cure.written import writable, written
+from shardspec.cure.written import is_inside, writable, written
 from shardspec.diagnostics import ShardspecError
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
@@ -68,12 +68,20 @@ class Search(NamedTuple):
 
 
 def search(
-    resolver: Resolver, call: Call, folder: str, *, most: int, within_s: float, tell: Tell
+    resolver: Resolver,
+    call: Call,
+    folder: str,
+    kinds: Container[str],
+    *,
+    most: int,
+    within_s: float,
+    tell: Tell,
 ) -> Search:
     """Return the lines that a step lacks, by the model.
 
     Args:
       folder: files outside of it are not changed.
+      kinds: of lines: `constraints` of values, `arguments` that nothing places.
       most: lines that are tried alone.
       within_s: seconds after which no further trial begins.
 
@@ -84,8 +92,10 @@ def search(
     (plan,) = pipeline.compile_plans(resolver._arrays.spec, None, [resolver.target])
     cost = cost_of(plan, step)
     started = time.monotonic()
-    sites = sites_of(traced.module)
-    own = [*unplaced(traced.arguments), *writable(sites, folder)]
+    sites = sites_of(traced.module) if "constraints" in kinds else ()
+    has_entries = "arguments" in kinds and is_inside(plan.spec.source.name, folder)
+    arguments = unplaced(traced.arguments) if has_entries else ()
+    own = [*arguments, *writable(sites, folder)]
     namer = Namer(Layouts(resolver), traced.arguments)
     module, now = bytecode_of(traced.module), Figures.of(cost)
     found = weighed(own, namer, traced.arguments, now)
@@ -119,18 +129,26 @@ def again(
     patches = written(lines, asked.spec.source)
     if isinstance(patches, Refused):
         return Again(Tried(lines, figures, patches, why=patches.reason))
-    sources = {os.path.realpath(each.file): each.new for each in patches}
-    text = sources.pop(os.path.realpath(asked.spec.source.name), None)
-    spec = asked.spec if text is None else reload(text)
-    if spec is None:
+    changed = with_patches(asked, patches, reload)
+    if changed is None:
         return Again(Tried(lines, figures, patches, why="the spec cannot be read with them"))
-    found = traced_again(replace(asked, spec=spec, sources=sources))
+    found = traced_again(changed)
     if not isinstance(found, Lowered):
         return Again(Tried(lines, figures, patches, why=found[0].message))
-    (plan,) = pipeline.compile_plans(spec, None, [search.plan.target])
+    (plan,) = pipeline.compile_plans(changed.spec, None, [search.plan.target])
     before = search.now.tried.cost
     cost = cost_of(plan, found.step, tokens=None if before is None else before.tokens)
     return Again(Tried(lines, Figures.of(cost), patches, cost), found)
+
+
+def with_patches(
+    asked: Asked, patches: Sequence[Patched], reload: Callable[[str], Spec | None]
+) -> Asked | None:
+    """Return what is traced with changed files; None where the spec cannot be read any more."""
+    sources = {os.path.realpath(each.file): each.new for each in patches}
+    text = sources.pop(os.path.realpath(asked.spec.source.name), None)
+    spec = asked.spec if text is None else reload(text)
+    return None if spec is None else replace(asked, spec=spec, sources=sources)
 
 
 def compiled(found: Again, timeout_s: float) -> Tried:

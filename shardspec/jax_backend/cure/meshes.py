@@ -1,0 +1,105 @@
+"""Other meshes for a step of code: it is traced again on each, with the lines that were found.
+
+Where an axis lies on a machine, and in what order chips are counted, changes no program. So a step
+is traced once for all placements of the same sizes, and each has the times of its own links.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import NamedTuple
+
+from shardspec import pipeline
+from shardspec.analysis.cost import cost_of
+from shardspec.cure.figures import Figures
+from shardspec.cure.telling import Tried
+from shardspec.diagnostics.words import counted
+from shardspec.jax_backend.cure.again import Asked, traced_again
+from shardspec.jax_backend.cure.curing import Again
+from shardspec.jax_backend.xla.compiling import most_at_once
+from shardspec.jax_backend.xla.verifying import Lowered
+from shardspec.search.candidates import Candidate
+from shardspec.search.searching import Question
+
+
+class Meshes(NamedTuple):
+    """What a step takes on other meshes.
+
+    Attributes:
+      found: the best placement of each, the best first; today's mesh is one of them.
+      late: meshes that were not traced, for want of time.
+      failed: those on which the step could not be traced or priced, each with the reason.
+    """
+
+    found: tuple[Again, ...]
+    late: int
+    failed: tuple[tuple[str, str], ...]
+
+
+def meshes(
+    question: Question,
+    asked: Asked,
+    now: Again,
+    within_s: float,
+    tell: Callable[[str], None],
+) -> Meshes:
+    """Return what a step takes on the meshes of a question.
+
+    Args:
+      asked: the step, its sources with the lines that were found.
+      now: what it takes on today's mesh.
+      within_s: seconds after which no further mesh is begun; today's is always there.
+    """
+    until = time.monotonic() + within_s
+    groups = _alike(itertools.islice(question.candidates(), question.most))
+    own = next((g for g in groups if _program(g[0]) == _program(question.today)), None)
+    begun = itertools.count(1)
+    tokens = None if now.tried.cost is None else now.tried.cost.tokens
+
+    def traced(group: Sequence[Candidate]) -> Again | str | None:
+        if group is own and now.lowered is not None:
+            return _best(group, now.lowered, tokens)
+        if time.monotonic() > until:
+            return None
+        tell(f"tracing on {next(begun)} of {counted(len(groups), 'mesh')}")
+        found = traced_again(replace(asked, spec=group[0].spec))
+        return _best(group, found, tokens) if isinstance(found, Lowered) else found[0].message
+
+    with ThreadPoolExecutor(most_at_once()) as pool:
+        made = list(zip(groups, pool.map(traced, groups), strict=True))
+    found = [each for _, each in made if isinstance(each, Again)]
+    failed = [(group[0].mesh_text, each) for group, each in made if isinstance(each, str)]
+    found.sort(key=lambda each: each.tried.figures.rank)
+    return Meshes(tuple(found), sum(each is None for _, each in made), tuple(failed))
+
+
+def _alike(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
+    """Return candidates in groups of one program each."""
+    groups: dict[object, list[Candidate]] = {}
+    for each in candidates:
+        groups.setdefault(_program(each), []).append(each)
+    return list(groups.values())
+
+
+def _program(candidate: Candidate) -> object:
+    return candidate.variant.changes, str(candidate.hardware), tuple(candidate.mesh.sizes.items())
+
+
+def _best(group: Sequence[Candidate], found: Lowered, tokens: int | None) -> Again | str:
+    """Return the best placement of one program; why there is none where it has no time on any."""
+    tried = list(_priced(group, found, tokens))
+    best = min(tried, key=lambda each: each.figures.rank)
+    if best.figures.seconds is None:
+        return "its time is unknown"
+    return Again(best, found)
+
+
+def _priced(group: Sequence[Candidate], found: Lowered, tokens: int | None) -> Iterator[Tried]:
+    for each in group:
+        (plan,) = pipeline.compile_plans(each.spec, None, [each.target])
+        cost = cost_of(plan, found.step, tokens=tokens)
+        yield Tried((), Figures.of(cost), cost=cost, candidate=each)
