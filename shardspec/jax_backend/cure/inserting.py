@@ -17,27 +17,82 @@ from shardspec.ir.spec import PartitionSpec
 from shardspec.ir.step import StepArgument
 from shardspec.jax_backend.cure.sites import numbered
 from shardspec.jax_backend.step.graph import functions_of
-from shardspec.jax_backend.step.passes import bytecode_of
+from shardspec.jax_backend.step.passes import CALLS, bytecode_of, inlined, operations
+from shardspec.jax_backend.xla.simplified import simplify
 
 _CONSTRAINT = "sdy.sharding_constraint"
+_NUMBER, _MARK, _AT = "shardspec.number", "shardspec.mark", "shardspec.at"
+_RESHAPE = "stablehlo.reshape"
+
+
+def prepared(module: bytes) -> bytes:
+    """Return a module without calls, in which operations keep the numbers that points have.
+
+    What is called several times has each number several times. A reshape of nothing stands for the
+    result of a call and for what it is given.
+    """
+    with mlir.make_ir_context():
+        found = ir.Module.parse(module)
+        for number, op in list(numbered(found)):
+            if op.name not in CALLS:
+                op.attributes[_NUMBER] = _integer(number)
+                continue
+            for at, value in enumerate(op.operands):
+                op.operands[at] = _marked(value, number, ir.InsertionPoint(op), at)
+            if len(op.results) == 1:
+                users = [(use.owner, use.operand_number) for use in op.results[0].uses]
+                made = _marked(op.results[0], number, ir.InsertionPoint.after(op))
+                for user, at in users:
+                    user.operands[at] = made
+        inlined(found)
+        return bytecode_of(found)
+
+
+def _integer(number: int) -> Any:
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
+
+
+def _marked(value: Any, number: int, where: Any, at: int | None = None) -> Any:
+    """Return a value that stands for an operand of a call, or for its result."""
+    attributes = {_MARK: _integer(number), **({} if at is None else {_AT: _integer(at)})}
+    with where, ir.Location.unknown():
+        (made,) = ir.Operation.create(
+            _RESHAPE, results=[value.type], operands=[value], attributes=attributes
+        ).results
+    return made
 
 
 def inserted(module: bytes, lines: Iterable[Line]) -> bytes:
-    """Return the bytecode of a module with lines in it.
+    """Return the bytecode of a prepared module with lines in it, simplified.
 
     Raises:
       ValueError, ir.MLIRError: a layout does not fit its value.
     """
     with mlir.make_ir_context():
         found = ir.Module.parse(module)
-        ops = dict(numbered(found))
+        ops: dict[tuple[int, int | None], list[Any]] = {}
+        marks = []
+        for op in operations(found.operation):
+            name = _MARK if _MARK in op.attributes else _NUMBER
+            if name in op.attributes:
+                at = op.attributes[_AT].value if _AT in op.attributes else None
+                ops.setdefault((op.attributes[name].value, at), []).append(op)
+                del op.attributes[name]
+                marks += [op] if name == _MARK else []
         for line in lines:
             if line.site.at is None:
                 _place(found, line)
                 continue
             gradients: dict[Any, Any] = {}
             for point in line.site.points:
-                _constrain(ops[point.op], point, [each.split for each in line.layouts], gradients)
+                mark = ops.get((point.op, point.at)) if point.is_operand else None
+                for op in mark or ops.get((point.op, None), []):
+                    where = point._replace(at=0) if mark else point
+                    _constrain(op, where, [each.split for each in line.layouts], gradients)
+        for op in marks:
+            op.results[0].replace_all_uses_with(op.operands[0])
+            op.erase()
+        simplify(found)
         return bytecode_of(found)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import shutil
 import signal
 import sys
@@ -31,10 +32,9 @@ from shardspec.diagnostics import Diagnostic
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Target
 from shardspec.ir.step import StepArgument
-from shardspec.jax_backend.cure.inserting import arguments_with, inserted, remaining
+from shardspec.jax_backend.cure.inserting import arguments_with, inserted, prepared, remaining
 from shardspec.jax_backend.cure.shortened import KEPT, Shortened
 from shardspec.jax_backend.xla.child import partition, partitioned_text
-from shardspec.jax_backend.xla.simplified import simplified
 from shardspec.programs.partitioned import read_partitioned
 
 _POLL_S = 0.01
@@ -78,20 +78,21 @@ class Pricing:
         """Note the step, and a folder to work in."""
         self.base, self.folder = base, folder
         self._known: dict[bytes, Priced | str] = {}
-        self._shorter = base.shorter
+        self._module = prepared(base.module)
+        self._shorter = [replace(each, module=prepared(each.module)) for each in base.shorter]
         #: What the whole step holds beyond what shorter ones tell.
         self._beyond = 0.0
         if base.shorter:
             found = self.figures(())
             if isinstance(found, str) or not found.is_like(base.now):
-                self._shorter = ()
+                self._shorter = []
             else:
                 self._beyond = base.now.memory - found.memory
 
     def figures(self, lines: Sequence[Line]) -> Figures | str:
         """Return what the step takes with some lines, or why that is not known."""
         if not self._shorter:
-            found = self._given(self.base.module, lines)
+            found = self._given(self._module, lines)
             return found if isinstance(found, str) else found.figures
         more, less = (
             self._given(each.module, remaining(lines, each.numbers)) for each in self._shorter
@@ -110,12 +111,12 @@ class Pricing:
     def _given(self, module: bytes, lines: Sequence[Line]) -> Priced | str:
         """Return what a module takes with lines in it."""
         try:
-            given = simplified(inserted(module, lines))
+            given = inserted(module, lines)
         except Exception as error:  # of MLIR: the layout does not fit
             return f"{type(error).__name__}: {error}"
         arguments = arguments_with(self.base.arguments, lines, self._target.mesh.sizes)
         text = self._partitioned(given)
-        key = sha256(text.encode()).digest()
+        key = sha256(_bare(text).encode()).digest()
         if key not in self._known:
             self._known[key] = self._priced(text, arguments)
         return self._known[key]
@@ -156,6 +157,29 @@ class Pricing:
         step = replace(found.step, source="code", tensors=tensors)
         cost = cost_of(self.base.plan, step, tokens=self.base.tokens)
         return Priced(Figures.of(cost), cost.memory, mode_of(step))
+
+
+#: An operation that copies another, as a constraint leaves one; a name.
+_COPY = re.compile(r"(?m)^ *%([\w.\-]+) = \S+ copy\(%([\w.\-]+)\)[^\n]*\n")
+_NAME = re.compile(r"%([\w.\-]+)")
+
+
+def _bare(text: str) -> str:
+    """Return a program without copies, and with names that are the same for the same program."""
+    copied: dict[str, str] = {}
+    names: dict[str, str] = {}
+
+    def take(found: re.Match[str]) -> str:
+        copied[found[1]] = found[2]
+        return ""
+
+    def name(found: re.Match[str]) -> str:
+        own = found[1]
+        while own in copied:
+            own = copied[own]
+        return names.setdefault(own, f"%{len(names)}")
+
+    return _NAME.sub(name, _COPY.sub(take, text))
 
 
 def main() -> int:

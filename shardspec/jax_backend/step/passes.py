@@ -106,14 +106,14 @@ def _inline_block(block: Any, functions: dict[str, Any], outer: Located) -> None
 
 
 #: What calls a function, and the attribute that names that.
-_CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
+CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
 
 
 def _inline(op: Any, functions: dict[str, Any], outer: Located) -> None:
     """Replace an operation by what it calls, or go into its own regions."""
     here = joined(outer, located(op.location))
-    if op.name in _CALLS:
-        callee = functions[ir.FlatSymbolRefAttr(op.attributes[_CALLS[op.name]]).value]
+    if op.name in CALLS:
+        callee = functions[ir.FlatSymbolRefAttr(op.attributes[CALLS[op.name]]).value]
         for new in _spliced(op, callee):
             _inline(new, functions, here)
         return

@@ -47,12 +47,23 @@ def simplified(module: bytes) -> bytes:
         except ir.MLIRError:
             return module
         inlined(found)
-        for each in [each for each in operations(found.operation) if only_reshapes(each)]:
-            become(each, _RESHAPE, [each.operands[0]])
-        for name, change in _CHANGES:
-            for each in [each for each in operations(found.operation) if each.name == name]:
-                change(each)
+        simplify(found)
         return bytecode_of(found)
+
+
+def simplify(module: Any) -> None:
+    """Simplify a module without calls, in place."""
+    found: dict[str, list[Any]] = {}
+    for each in operations(module.operation):
+        if only_reshapes(each):
+            become(each, _RESHAPE, [each.operands[0]])
+        else:
+            found.setdefault(each.name, []).append(each)
+    for name, change in _CHANGES:
+        for each in found.get(name, ()):
+            change(each)
+    for each in [each for each in operations(module.operation) if each.name == _RESHAPE]:
+        _merge(each)
 
 
 def _name(value: Any) -> str:
@@ -155,5 +166,4 @@ _CHANGES = (
     ("chlo.top_k", _sort),
     (_SCATTER, _start_with_sum),
     (_CONVERT, _convert_first),
-    (_RESHAPE, _merge),
 )

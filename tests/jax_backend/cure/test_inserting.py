@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import pytest
 from jax.interpreters import mlir
@@ -16,10 +17,11 @@ from shardspec.cure.figures import Figures
 from shardspec.cure.lines import Point, Site
 from shardspec.ir.spec import PartitionSpec
 from shardspec.ir.step import StepArgument
-from shardspec.jax_backend.cure.inserting import arguments_with, inserted
+from shardspec.jax_backend.cure.inserting import arguments_with, inserted, prepared
 from shardspec.jax_backend.cure.sites import numbered, sites_of
 from shardspec.jax_backend.cure.worker import Base
 from shardspec.jax_backend.step.passes import bytecode_of
+from shardspec.jax_backend.xla.simplified import simplified
 from tests.jax_backend.cure.pricing import Pair, prices
 from tests.jax_backend.cure.small import (
     STEPS,
@@ -119,7 +121,9 @@ def test_all_that_reads_a_value_reads_the_constraint() -> None:
     traced = traced_of(f, X)
     site = next(each for each in sites_of(traced.module) if text_of(each) == "x * 2")
     with mlir.make_ir_context():
-        made = inserted(bytecode_of(traced.module), [line(site, "batch _ _", "_ _ embed")])
+        made = inserted(
+            prepared(bytecode_of(traced.module)), [line(site, "batch _ _", "_ _ embed")]
+        )
         module = ir.Module.parse(made)
         (product,) = (op for _, op in numbered(module) if op.name == "stablehlo.multiply")
         (first,) = (use.owner for use in product.results[0].uses)
@@ -132,7 +136,34 @@ def test_all_that_reads_a_value_reads_the_constraint() -> None:
 
 def test_nothing_inserted_changes_nothing() -> None:
     base, _ = base_of("gradient")
-    assert inserted(base.module, ()) == inserted(inserted(base.module, ()), ())
+    with mlir.make_ir_context():
+        made, right = inserted(prepared(base.module), ()), simplified(base.module)
+        assert str(ir.Module.parse(made)) == str(ir.Module.parse(right))
+
+
+def test_what_calls_yield_and_read_is_constrained_at_every_call() -> None:
+    @jax.jit
+    def called(x: Any) -> Any:
+        z = x * 3
+        return jnp.sin(z) + z
+
+    def f(x: Any) -> Any:
+        y = called(x)
+        return jax.grad(lambda y: jnp.sum(jnp.tanh(called(y)) ** 2))(y)
+
+    traced = traced_of(f, X)
+    module, sites = prepared(bytecode_of(traced.module)), sites_of(traced.module)
+    counts = {}
+    for site in sites:
+        with mlir.make_ir_context():
+            found = ir.Module.parse(inserted(module, [line(site, "batch _ _")]))
+            ops = [op for _, op in numbered(found)]
+            made = [op for op in ops if op.name == "sdy.sharding_constraint"]
+            counts[text_of(site)] = counts.get(text_of(site), 0) + len(made)
+            assert not any("shardspec." in str(op.attributes) for op in ops)
+    assert counts["called(x)"] >= 1
+    assert counts["x * 3"] >= 2, "once a call"
+    assert all(counts.values()), counts
 
 
 def test_a_layout_that_does_not_fit_is_refused() -> None:
