@@ -51,6 +51,7 @@ class Site:
       effort: 0 for a line of its own by what the file calls constraints, 1 where an expression
         becomes longer; 2 and 3 the same by `shardspec.constrain`.
       is_update: whether it is computed from gradients, as an optimizer does it.
+      place: of an expression in a file that is not changed: the `at:` of an entry of `activations`.
     """
 
     shape: Shape
@@ -62,6 +63,12 @@ class Site:
     weight: float = 0.0
     effort: int = 0
     is_update: bool = False
+    place: str = ""
+
+    @property
+    def is_of_spec(self) -> bool:
+        """Say whether its line is an entry of the spec."""
+        return self.at is None or bool(self.place)
 
     def near(self, places: Iterable[tuple[str, int, float]]) -> float:
         """Return the share of what is sent that is sent at lines near to this one."""

@@ -251,7 +251,7 @@ def _written(tried: Tried, spec: Spec) -> Iterator[str]:
     waiting = {each.file: list(each.lines) for each in patches}
     for line in tried.lines:
         at = line.site.at
-        texts = waiting.get(spec.source.name if at is None else at.file, [])
+        texts = waiting.get(spec.source.name if at is None or line.site.place else at.file, [])
         text = texts.pop(0) if texts else ""
         yield f"    {_place(line)}"
         yield from (f"        {each}" for each in text.split("\n"))

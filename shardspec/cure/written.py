@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from shardspec import python_syntax
 from shardspec.cure.lines import Layout, Line, Site
-from shardspec.cure.patching import Constrained, Patched, Refused, patched
+from shardspec.cure.patching import Constrained, Extent, Patched, Refused, patched
 from shardspec.diagnostics import SourceFile
 from shardspec.language.reading import is_dsl
 
@@ -27,7 +30,7 @@ def written(lines: Iterable[Line], spec: SourceFile | None = None) -> tuple[Patc
     """
     lines = tuple(lines)
     found = []
-    entries = [line for line in lines if line.site.at is None]
+    entries = [line for line in lines if line.site.is_of_spec]
     if entries:
         changed = _with_entries(entries, spec)
         if isinstance(changed, Refused):
@@ -35,7 +38,7 @@ def written(lines: Iterable[Line], spec: SourceFile | None = None) -> tuple[Patc
         found.append(changed)
     by_file: dict[str, list[Constrained]] = {}
     for line in lines:
-        if line.site.at is not None:
+        if line.site.at is not None and not line.site.place:
             names = tuple(each.names for each in line.layouts)
             by_file.setdefault(line.site.at.file, []).append(Constrained(line.site.at, names))
     for file in sorted(by_file):
@@ -48,37 +51,77 @@ def written(lines: Iterable[Line], spec: SourceFile | None = None) -> tuple[Patc
 
 
 def _with_entries(entries: Sequence[Line], spec: SourceFile | None) -> Patched | Refused:
-    """Return a spec with entries of `params`, the first of the section."""
+    """Return a spec with entries of `params` and `activations`, the first of their sections."""
     if spec is None or spec.name == "-":
         return Refused("the spec is no file")
-    rows = [f'"{each.site.path}": {each.layouts[0].names}' for each in entries]
-    head, end = _YAML, ""
-    if is_dsl(spec):
-        rows = [f"{each.site.path} : {each.layouts[0].names}" for each in entries]
-        head, end = _DSL, "}\n"
-    text = spec.text
-    found = head.search(text)
+    if any(line.is_move for line in entries):
+        return Refused("an entry of the spec has one layout, and no move")
+    text, in_dsl = spec.text, is_dsl(spec)
+    rows: dict[str, list[str]] = {"params": [], "activations": []}
+    written_rows = []
+    for number, line in enumerate(entries):
+        names = line.layouts[0].names
+        if line.site.place:
+            section, name = "activations", _name(line.site, number, text)
+            row = f'{name}: {{axes: {names}, at: "{line.site.place}"}}'
+            if in_dsl:
+                row = f'activation {name} : {names} at "{line.site.place}"'
+        else:
+            section = "params"
+            row = f"{line.site.path} : {names}" if in_dsl else f'"{line.site.path}": {names}'
+        rows[section].append(row)
+        written_rows.append(row)
+    if in_dsl and rows["activations"]:
+        text = "\n".join((text.rstrip(), *rows.pop("activations"), ""))
+    for section, own in rows.items():
+        changed = _with_rows(text, section, own, in_dsl=in_dsl) if own else text
+        if changed is None:
+            return Refused(f"{spec.name} has `{section}` in a form that is not written")
+        text = changed
+    return Patched(spec.name, spec.text, text, tuple(written_rows))
+
+
+def _with_rows(text: str, section: str, rows: Sequence[str], *, in_dsl: bool) -> str | None:
+    """Return a text with rows at the beginning of a section, which it may lack."""
+    head = _DSL if in_dsl else _YAML
+    found = next((each for each in head.finditer(text) if each["section"] == section), None)
     made = "".join(f"  {row}\n" for row in rows)
     if found is not None and found["inline"]:  # `params: {wi: embed mlp}`
         is_empty = text[found.end() :].lstrip().startswith("}")
         made = ", ".join((*rows, *(() if is_empty else ("",))))
     if found is not None:
-        text = text[: found.end()] + made + text[found.end() :]
-    elif re.search(r"(?m)^params\b", text):
-        return Refused(f"{spec.name} has `params` in a form that is not written")
-    else:
-        text = f"{text.rstrip()}\nparams{' {' if end else ':'}\n{made}{end}"
-    return Patched(spec.name, spec.text, text, tuple(rows))
+        return text[: found.end()] + made + text[found.end() :]
+    if re.search(rf"(?m)^{section}\b", text):
+        return None
+    start, end = ("{", "}\n") if in_dsl else (":", "")
+    return f"{text.rstrip()}\n{section}{' ' * in_dsl}{start}\n{made}{end}"
 
 
-#: How a block of `params` begins.
-_DSL = re.compile(r"(?m)^params \{[ \t]*\n(?P<inline>)")
-_YAML = re.compile(r"(?m)^params:[ \t]*(?:(?P<inline>\{[ \t]*)|(?:#[^\n]*)?\n)")
+#: How a section begins, as a block or on one line.
+_DSL = re.compile(r"(?m)^(?P<section>params) \{[ \t]*\n(?P<inline>)")
+_YAML = re.compile(
+    r"(?m)^(?P<section>params|activations):[ \t]*(?:(?P<inline>\{[ \t]*)|(?:#[^\n]*)?\n)"
+)
 
 
-def writable(sites: Iterable[Site], folder: str) -> list[Site]:
-    """Return the sites whose expressions can be constrained in a file inside of a folder."""
+def _name(site: Site, number: int, text: str) -> str:
+    """Return a name for a value of code, which the spec has not yet."""
+    extent = site.at
+    assert extent is not None, "a value of code"
+    function = site.place.rpartition(":")[2].partition(" ")[0].rpartition(".")[2]
+    name = f"{re.sub(r'[^a-z0-9]+', '_', function.lower()).strip('_') or 'value'}_{extent.line}"
+    return name if not re.search(rf"\b{name}\b", text) else f"{name}_{number + 1}"
+
+
+def writable(sites: Iterable[Site], folder: str, *, has_places: bool = False) -> list[Site]:
+    """Return the sites whose expressions can be constrained in a file inside of a folder.
+
+    Args:
+      has_places: whether entries of `activations` reach code: those of other files have a place.
+    """
     found = []
+    sites = tuple(sites)
+    lines = Counter((each.at.file, each.at.line) for each in sites if each.at is not None)
     for site in sites:
         if site.at is None:
             found.append(site)
@@ -86,7 +129,54 @@ def writable(sites: Iterable[Site], folder: str) -> list[Site]:
             changed = written([Line(site, (_ANY,))])
             if not isinstance(changed, Refused):
                 found.append(replace(site, effort=_effort(changed[0])))
+        elif has_places and lines[site.at.file, site.at.line] == 1:
+            place = _place(site.at)
+            if place:
+                found.append(replace(site, effort=_OF_SPEC, place=place))
     return found
+
+
+#: The effort of an entry for code that is not the user's.
+_OF_SPEC = 3
+
+
+def _place(extent: Extent) -> str:
+    """Return the `at:` of an expression: `model.py:Mlp.__call__ line 57`; empty for none."""
+    name = next((name for name, *ends in _functions(extent.file) if _spans(ends, extent)), "")
+    file = "/".join(extent.file.replace(os.sep, "/").split("/")[-_PARTS:])
+    is_plain = re.fullmatch(r"[\w./\-]+", file) is not None
+    return f"{file}:{name} line {extent.line}" if name and is_plain else ""
+
+
+#: The parts of a path that a place has.
+_PARTS = 2
+
+
+def _spans(ends: Sequence[int], extent: Extent) -> bool:
+    return ends[0] <= extent.line and extent.end_line <= ends[1]
+
+
+@lru_cache(maxsize=256)
+def _functions(file: str) -> tuple[tuple[str, int, int], ...]:
+    """Return the functions of a file by qualified name, inner ones first, with their lines."""
+    text = source_of(file)
+    try:
+        tree = None if isinstance(text, Refused) else python_syntax.parsed(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = None
+    found: list[tuple[str, int, int]] = []
+    waiting: list[tuple[ast.AST, str]] = [] if tree is None else [(tree, "")]
+    while waiting:
+        node, prefix = waiting.pop(0)
+        for child in ast.iter_child_nodes(node):
+            inner = prefix
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                found.append((prefix + child.name, child.lineno, child.end_lineno or 0))
+                inner = f"{prefix}{child.name}.<locals>."
+            elif isinstance(child, ast.ClassDef):
+                inner = f"{prefix}{child.name}."
+            waiting.append((child, inner))
+    return tuple(reversed(found))
 
 
 def is_inside(file: str, folder: str) -> bool:

@@ -117,6 +117,8 @@ class Resolver:
             raise_errors(d for d in found if d.code in _OF_MESHES)
         if agree_within_s is not None:
             live.agree(lowered, self.target, self.mesh, agree_within_s)
+        #: Whether code was given `constrained`, through which entries with `at:` reach it.
+        self._has_places = False
         self._arrays = array_resolver(lowered, self.target)
         self._placer = tree_placer(self._arrays, self.mesh)
         self._activations = ActivationResolver(self._arrays)
@@ -327,6 +329,7 @@ class Resolver:
           ShardspecError: when the function is called and a place has no value, or values of
             several ranks (SHD236).
         """
+        self._has_places = True
         placed = [each for each in self._arrays.spec.activations if each.at is not None]
 
         def put(name: str, value: Any) -> Any:

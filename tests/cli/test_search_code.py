@@ -265,6 +265,44 @@ def test_meshes_are_tried_with_the_code_and_the_best_is_in_the_patch(
     assert sent == pytest.approx(rows[0]["sends"], rel=1e-9)
 
 
+#: Code of theirs, and a step that gives its loss to the resolver.
+THEIRS, _, OWN = TRAIN.partition("def train(params")
+CALLS = (
+    "from functools import partial\n\nimport jax\nimport jax.numpy as jnp\nimport their_model\n\n\n"
+    + f"def train(loss, params{OWN}".replace(
+        "jax.jit(train, ", "jax.jit(partial(train, resolver.constrained(their_model.loss)), "
+    )
+)
+
+
+def test_a_line_of_other_peoples_code_is_an_entry_of_the_spec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, mine = tmp_path / "theirs", tmp_path / "mine"
+    theirs.mkdir()
+    mine.mkdir()
+    (theirs / "their_model.py").write_text(THEIRS)
+    monkeypatch.syspath_prepend(theirs)
+    for _ in _folder(mine, monkeypatch):
+        (mine / "train.py").write_text(CALLS)
+        result = search("--format", "json", "--write", "--patch", "lines.diff", "--within", "40")
+        data = json.loads(result.stdout)
+        best = data["answers"][data["best"]]
+        (line,) = best["lines"]
+        assert line["file"].endswith("theirs/their_model.py")
+        assert best["sends"] * 2 <= data["now"]["sends"]
+        assert 'at: "theirs/their_model.py:layer line ' in (mine / "spec.yaml").read_text()
+        assert (mine / "train.py").read_text() == CALLS
+        assert (theirs / "their_model.py").read_text() == THEIRS
+        assert "lines.diff is not written: there is nothing to add" in result.stderr
+        for name in ("train", "their_model"):
+            sys.modules.pop(name, None)
+        cost = json.loads(run("cost", "--step", "train:step", "--format", "json").stdout)
+        assert cost["time"]["step_s"] == pytest.approx(best["step_s"], rel=1e-9)
+        sent = sum(each["wire_bytes"] for each in cost["collectives"])
+        assert sent == pytest.approx(best["sends"], rel=1e-9)
+
+
 def test_the_order_of_chips_is_written_where_that_is_asked_for(folder: Path) -> None:
     wide = WIDE.replace("2x4", "4x8").replace("fsdp: 2, tensor: 4", "fsdp: 8, tensor: 4")
     (folder / "spec.yaml").write_text(wide)

@@ -148,6 +148,68 @@ def test_an_argument_whose_entry_has_no_place_is_refused(spec: SourceFile | None
     assert isinstance(written([ENTRY], spec), Refused)
 
 
+NESTED = """\
+class Mlp:
+    def __call__(self, x, w):
+        def inner(y):
+            return y @ w
+        return inner(x)
+
+
+def free(x, w):
+    a, b = x @ w, w @ x
+    return a
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "spec.yaml",
+            "shardspec: 1\naxes: {embed: 512}\nmesh: {fsdp: 1}\nrules: [embed -> fsdp]\n",
+        ),
+        (
+            "spec.yaml",
+            "shardspec: 1\nactivations: {inner_4: {axes: _ embed}}\nparams: {w: _ embed}\n",
+        ),
+        ("spec.yaml", "shardspec: 1\nactivations:\n  h: _ embed\nparams:\n  w: _ embed\n"),
+        ("spec.shard", "shardspec 1\nmesh (fsdp=1)\nactivation h : _ embed\n"),
+    ],
+)
+def test_a_value_of_code_that_is_not_changed_is_an_entry_of_activations(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    theirs = file(tmp_path / "their", "m.py", NESTED)
+    sites = [at(theirs, 4, "y @ w"), at(theirs, 5, "inner(x)"), at(theirs, 9, "x @ w")]
+    both = [*sites, at(theirs, 9, "w @ x"), replace(ENTRY.site)]
+    found = writable(both, str(tmp_path / "mine"), has_places=True)
+    places = [each.place for each in found]
+    assert places == [
+        "their/m.py:Mlp.__call__.<locals>.inner line 4",
+        "their/m.py:Mlp.__call__ line 5",
+        "",
+    ], "two values of one line have no place of their own"
+    assert writable(both, str(tmp_path / "mine")) == [ENTRY.site]
+    lines = [Line(each, (ROWS,)) for each in found]
+    made = written(lines, SourceFile(name, text))
+    assert not isinstance(made, Refused)
+    (spec,) = made
+    assert all(each in spec.new for each in spec.lines)
+    loaded, faults = pipeline.load_text(spec.new, name)
+    assert loaded is not None, (faults, spec.new)
+    given = {str(each.at.function): each for each in loaded.activations if each.at is not None}
+    assert sorted(given) == ["Mlp.__call__", "Mlp.__call__.<locals>.inner"]
+    assert [line.site.path for line in lines if line.site.path] == [
+        str(rule.pattern) for rule in loaded.path_rules if "cache" in str(rule.pattern)
+    ]
+    before, _ = pipeline.load_text(text, name)
+    assert before is not None
+    assert len(loaded.activations) == len(before.activations) + 2, "names are new"
+    move = Line(found[0], (ROWS, EXPERTS))
+    assert isinstance(written([move], SourceFile(name, text)), Refused)
+
+
 def test_why_lines_are_refused(tmp_path: Path) -> None:
     broken = file(tmp_path, "broken.py", "x = (\n")
     site = Site((64, 128), "f32", Extent(str(broken), 1, 4, 1, 5))

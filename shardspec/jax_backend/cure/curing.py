@@ -93,9 +93,10 @@ def search(
     cost = cost_of(plan, step)
     started = time.monotonic()
     sites = sites_of(traced.module) if "constraints" in kinds else ()
-    has_entries = "arguments" in kinds and is_inside(plan.spec.source.name, folder)
-    arguments = unplaced(traced.arguments) if has_entries else ()
-    own = [*arguments, *writable(sites, folder)]
+    has_entries = is_inside(plan.spec.source.name, folder)
+    arguments = unplaced(traced.arguments) if has_entries and "arguments" in kinds else ()
+    has_places = has_entries and resolver._has_places
+    own = [*arguments, *writable(sites, folder, has_places=has_places)]
     namer = Namer(Layouts(resolver), traced.arguments)
     module, now = bytecode_of(traced.module), Figures.of(cost)
     found = weighed(own, namer, traced.arguments, now)
