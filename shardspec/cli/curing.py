@@ -154,6 +154,8 @@ def cured(
     """Search, try and show what a step lacks; return the exit status."""
     plan = plan_on_target(request, "nothing is searched", is_told=False, has_code=True)
     choice = choice._replace(over=words.of_mesh)
+    if write and plan.spec.source.name == "-":
+        fail("stdin cannot be written", "name the file of the spec")
     if words.of_mesh:
         _question(plan.spec, plan.target, choice)
     name, folder = step_and_folder(step_name)

@@ -152,7 +152,9 @@ def _meshes(report: Report, meshes: OtherMeshes) -> Iterator[str]:
     if more > 0:
         yield f"  not priced: {more:,} more"
     yield ""
-    if best is None:
+    if not meshes.tried:
+        yield "no mesh could be priced"
+    elif best is None:
         yield f"no other mesh earns {percent(LEAST_GAIN, 1)}"
     else:
         yield f"take {best.candidate}: {_gain((report.best or report.base).figures, best.figures)}"

@@ -180,16 +180,21 @@ def read_source(path: Path, *, name: str | None = None) -> SourceFile | Diagnost
 
 
 def read_stdin() -> bytes | Diagnostic:
-    """Return what comes from standard input, or why nothing does."""
+    """Return what comes from standard input, the same for a verb that asks twice, or why not."""
+    for stream, said in _from_stdin:
+        if stream is sys.stdin:
+            return said
     if sys.stdin is None:
         message = "`-` cannot be read: standard input is closed"
         return _refuse(message, "name a file, or pipe one in")
     with suppress(OSError, ValueError):  # a stream that is no file
         _read.setdefault(_identity(os.fstat(sys.stdin.fileno())), "")
     try:
-        return _not_too_large(sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1), "-")
+        found = _not_too_large(sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1), "-")
     except (OSError, ValueError) as fault:
         return _unreadable("-", fault)
+    _from_stdin[:] = [(sys.stdin, found)]
+    return found
 
 
 def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
@@ -223,11 +228,14 @@ def open_unnoted(path: str, flags: int = os.O_RDONLY) -> int:
 
 #: The files that were read since a verb began: device and number of each, and a path; "" of stdin.
 _read: dict[tuple[int, int], str] = {}
+#: What standard input said since then; it says it once.
+_from_stdin: list[tuple[object, bytes | Diagnostic]] = []
 
 
 def forget_what_was_read() -> None:
     """Begin anew, as each verb does."""
     _read.clear()
+    _from_stdin.clear()
 
 
 def paths_read() -> tuple[str, ...]:

@@ -77,6 +77,14 @@ def test_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     assert source.text == "é: 1"
 
 
+def test_stdin_says_it_twice_to_one_verb(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in (b"rules: []\n", b"axes: {}\n"):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+        assert files.read_stdin() == files.read_stdin() == text
+    files.forget_what_was_read()
+    assert files.read_stdin() == b"", "the next verb reads it anew"
+
+
 def test_closed_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
     assert refused(read_argument("-")).message.endswith("standard input is closed")
