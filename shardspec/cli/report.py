@@ -28,7 +28,6 @@ from shardspec.ir.spec import Params, Spec
 if TYPE_CHECKING:
     from shardspec.analysis.cost_diff import CostDiff
     from shardspec.analysis.layout_diff import TargetDiff
-    from shardspec.report.cost_json import CostRecord
     from shardspec.report.html import Html
     from shardspec.report.page import Shown
     from shardspec.report.saved_cost import SavedCost
@@ -164,27 +163,30 @@ def _shown(
     whole = pipeline.without_faults(plans, found)
     for plan in plans:
         if plan in whole:
-            cost, note = _cost(plan, step_name, saved, request)
+            yield _cost(plan, step_name, saved, request)
         else:
             bare = cost_of(plan)
             bare = replace(bare, memory=replace(bare.memory, is_partial=True))
-            cost, note = cost_record(bare), "no step is counted: a part of the spec cannot be read"
-        yield Shown(plan, cost, note)
+            note = "no step is counted: a part of the spec cannot be read"
+            yield Shown(plan, cost_record(bare), note)
 
 
 def _cost(
     plan: ShardingPlan, step_name: str | None, saved: SavedCost | None, request: Request
-) -> tuple[CostRecord, str]:
-    """Return what a target costs, and where that is from: code, a saved cost, or the spec."""
+) -> Shown:
+    """Return a target with its cost: that of code, a saved cost, or the spec."""
     from shardspec.report.cost_json import cost_record
+    from shardspec.report.page import Shown
 
     if step_name is None and saved is not None and saved.is_of(plan.spec):
         from shardspec.report.saved_cost import stale_because
 
         stale = stale_because(saved, plan.spec, plan.target)
         if saved.cost.target == plan.target.name:
-            return saved.cost, f"from {saved.title}{f', which is STALE: {stale}' if stale else ''}"
-    return cost_record(_step_costs((plan,), step_name, request)[0]), ""
+            note = f"from {saved.title}{f', which is STALE: {stale}' if stale else ''}"
+            return Shown(plan, saved.cost, note)
+    cost = _step_costs((plan,), step_name, request)[0]
+    return Shown(plan, cost_record(cost), drawn=cost)
 
 
 def _step_costs(

@@ -15,6 +15,7 @@ from shardspec.report.cost_json import cost_record
 from shardspec.report.drawing import plan_html
 from shardspec.report.html import Html, tag
 from shardspec.report.page_pieces import axes_piece, memory_rows, sent_piece, time_piece
+from shardspec.report.step_pictures import drawn_step, step_pictures
 from shardspec.report.table import target_title
 from shardspec.topology.placement import placed
 
@@ -37,7 +38,9 @@ def cost_pieces(cost: Cost) -> str:
     data = cost_record(cost)
     pieces = [tag("p", _heading(cost.plan)), memory_rows([(cost.plan.name, data)])]
     if cost.step is not None:
-        pieces += [time_piece(data), sent_piece(data)]
+        drawn = drawn_step(cost)
+        pictures = [] if drawn is None else [step_pictures(drawn)]
+        pieces += [time_piece(data), *pictures, sent_piece(data)]
     return _framed(*pieces)
 
 

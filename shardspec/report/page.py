@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.render import render
 from shardspec.diagnostics.source import printable
@@ -33,6 +34,7 @@ from shardspec.report.explain import dim_rows, facts
 from shardspec.report.html import Html, joined, table, tag
 from shardspec.report.mesh import speed_text
 from shardspec.report.pages import finding_page
+from shardspec.report.step_pictures import DrawnStep, drawn_step, step_data, step_pictures
 from shardspec.report.table import Row, layout_text, rows, rules_text, summary, target_title
 from shardspec.topology.explanation import explain_axes
 from shardspec.topology.placement import placed
@@ -40,7 +42,7 @@ from shardspec.versions import PACKAGE
 
 _FOLDER = Path(__file__).parent / "web"
 #: In the order in which they run.
-_SCRIPTS = ("core", "arrays", "treemap", "machine", "array", "start")
+_SCRIPTS = ("core", "arrays", "treemap", "machine", "array", "step", "start")
 _SECTIONS = {
     "changes": "Changes",
     "targets": "Targets",
@@ -62,11 +64,17 @@ class Shown:
 
     Attributes:
       note: where the cost is from, where that is not the spec itself.
+      drawn: the cost with its operations, to draw; None where only figures are known.
     """
 
     plan: ShardingPlan = field(repr=False)
     cost: CostRecord = field(repr=False)
     note: str = ""
+    drawn: Cost | None = field(default=None, repr=False)
+
+    def drawn_over(self, axes: Sequence[str]) -> DrawnStep | None:
+        """Return its step to draw, with mesh axes in the order of their colours."""
+        return None if self.drawn is None else drawn_step(self.drawn, axes)
 
 
 def page_text(
@@ -107,7 +115,9 @@ def page_text(
 
 def _of_targets(targets: Sequence[Shown]) -> dict[str, object]:
     """Return what a page says of its targets, piece by piece."""
-    steps = [_step(each) for each in targets]
+    axes = tuple(dict.fromkeys(name for each in targets for name in each.plan.mesh.names))
+    drawn = [each.drawn_over(axes) for each in targets]
+    steps = [_step(*each, axes) for each in zip(targets, drawn, strict=True)]
     return {
         "count": _count(targets),
         "targets": [printable(each.plan.name) for each in targets],
@@ -116,7 +126,7 @@ def _of_targets(targets: Sequence[Shown]) -> dict[str, object]:
         "basis": f"{_BASIS}; of a step also what it makes." if any(steps) else f"{_BASIS}.",
         "machines": [_machine(each.plan) for each in targets],
         "step": steps if any(steps) else [],
-        "data": Html(embedded(page_data([each.plan for each in targets]))),
+        "data": Html(embedded(page_data([each.plan for each in targets], drawn))),
     }
 
 
@@ -208,7 +218,7 @@ def _machine(plan: ShardingPlan) -> Html:
     return page_pieces.axes_piece(placement)
 
 
-def _step(shown: Shown) -> Html:
+def _step(shown: Shown, drawn: DrawnStep | None, axes: Sequence[str]) -> Html:
     """Return what a step takes and sends on a target; nothing where no step is known."""
     cost, notes = shown.cost, []
     if shown.note:
@@ -221,7 +231,8 @@ def _step(shown: Shown) -> Html:
     return joined(
         (
             *(tag("p", note, class_="quiet") for note in notes),
-            page_pieces.time_piece(cost),
+            page_pieces.time_piece(cost, axes),
+            *([] if drawn is None else [step_pictures(drawn)]),
             page_pieces.sent_piece(cost),
         )
     )
@@ -233,14 +244,17 @@ Data = dict[str, Any]
 _UNSAFE = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
-def page_data(plans: Sequence[ShardingPlan]) -> Data:
+def page_data(plans: Sequence[ShardingPlan], steps: Sequence[DrawnStep | None] = ()) -> Data:
     """Return what the scripts of a page are given.
 
     Args:
       plans: one for each target; those of a phase are called `phase@target`.
+      steps: that are drawn, of each target.
     """
     pool = _Pool()
     targets = [_target(plan, pool) for plan in plans]
+    for target, step in zip(targets, steps, strict=False):
+        target["step"] = step and step_data(step)
     return {"targets": targets, "paths": pool.paths, "reasons": pool.reasons}
 
 
