@@ -18,11 +18,17 @@ class Scale:
     is_log: bool = True
 
     @classmethod
-    def over(cls, values: Sequence[float], *, is_log: bool = True) -> Scale:
-        """Return the axis that has some values, with room around them."""
+    def decades(cls, values: Sequence[float]) -> Scale:
+        """Return the axis of whole powers of ten that has some values."""
         least, most = min(values), max(values)
-        if is_log:
-            return cls(10 ** math.floor(math.log10(least)), 10 ** math.ceil(math.log10(most * 1.3)))
+        return cls(10 ** math.floor(math.log10(least)), 10 ** math.ceil(math.log10(most * 1.3)))
+
+    @classmethod
+    def around(cls, values: Sequence[float]) -> Scale:
+        """Return the axis that has some values, with room around them; of far ones by powers."""
+        least, most = min(values), max(values)
+        if least > 0 and most > _FAR * least:
+            return cls(least / 1.15, most * 1.15)
         room = (most - least or most or 1.0) * 0.08
         return cls(max(0.0, least - room), most + room, is_log=False)
 
@@ -42,14 +48,18 @@ class Scale:
 
     @property
     def ticks(self) -> list[float]:
-        """Return the values that a chart names: powers of ten, or five even ones."""
-        if self.is_log:
-            first, last = (round(math.log10(each)) for each in (self.low, self.high))
-            every = max(1, (last - first) // 5)
-            return [10.0**at for at in range(first, last + 1, every)]
-        return [self.low + (self.high - self.low) * at / 4 for at in range(5)]
+        """Return the values that a chart names: powers of ten, or five at even distances."""
+        if not self.is_log:
+            return [self.low + (self.high - self.low) * at / 4 for at in range(5)]
+        first, last = math.log10(self.low), math.log10(self.high)
+        if first % 1 or last % 1:
+            return [self.low * (self.high / self.low) ** (at / 4) for at in range(5)]
+        every = max(1, round(last - first) // 5)
+        return [10.0**at for at in range(round(first), round(last) + 1, every)]
 
 
+#: Values are far apart from where the largest is this many times the least.
+_FAR = 5
 Text = Callable[[float], str]
 
 

@@ -34,6 +34,7 @@ from shardspec.report.explain import dim_rows, facts
 from shardspec.report.html import Html, joined, table, tag
 from shardspec.report.mesh import speed_text
 from shardspec.report.pages import finding_page
+from shardspec.report.search_pictures import SavedSearch, search_picture
 from shardspec.report.step_pictures import DrawnStep, drawn_step, step_data, step_pictures
 from shardspec.report.table import Row, layout_text, rows, rules_text, summary, target_title
 from shardspec.topology.explanation import explain_axes
@@ -52,6 +53,7 @@ _SECTIONS = {
     "arrays": "Arrays",
     "machine": "Machine",
     "step": "Step",
+    "searched": "Search",
 }
 #: Findings shown in full; a file broken from end to end has thousands.
 _MOST_FINDINGS = 200
@@ -84,6 +86,7 @@ def page_text(
     *,
     title: str | None = None,
     changes: Html | None = None,
+    search: SavedSearch | None = None,
 ) -> str:
     """Return the page as a text; it needs jinja2.
 
@@ -92,6 +95,7 @@ def page_text(
       findings: as `check` shows them.
       title: None for the name of the spec.
       changes: what is another than in another spec.
+      search: what a search found.
     """
     from jinja2 import Environment, StrictUndefined
 
@@ -103,6 +107,7 @@ def page_text(
         "title": printable(title or spec.source.name),
         "doc": printable(spec.doc or ""),
         "changes": changes,
+        "searched": None if search is None else search_picture(search),
         "findings": _findings(findings),
         "made_by": f"shardspec {PACKAGE}",
         **_of_targets(targets),

@@ -357,8 +357,8 @@ def _roofline(step: DrawnStep, groups: Sequence[Operation]) -> Iterator[Html]:
     over = roofs(step)
     flat, slope = over.flops_per_s, over.bytes_per_s
     edges = [speed / slope for speed in flat.values()]
-    x = Scale.over([*(point[0] for _, _, point in found), *edges])
-    y = Scale.over([*(point[1] for _, _, point in found), *flat.values()])
+    x = Scale.decades([*(point[0] for _, _, point in found), *edges])
+    y = Scale.decades([*(point[1] for _, _, point in found), *flat.values()])
     said = (f"{name} {flops_text(round(speed))}/s" for name, speed in flat.items())
     yield tag(
         "p",
