@@ -238,6 +238,8 @@ def _step(shown: Shown, drawn: DrawnStep | None, axes: Sequence[str]) -> Html:
             *(tag("p", note, class_="quiet") for note in notes),
             page_pieces.time_piece(cost, axes),
             *([] if drawn is None else [step_pictures(drawn)]),
+            *([] if cost.measured is None else [page_pieces.measured_piece(cost.measured, axes)]),
+            tag("h3", "What is sent"),
             page_pieces.sent_piece(cost),
         )
     )

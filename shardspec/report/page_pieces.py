@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from shardspec.analysis.comparison import IDLE
 from shardspec.analysis.step_memory import Amount
 from shardspec.analysis.step_time import AxisTime
 from shardspec.diagnostics import words
-from shardspec.report.comparison_json import Line
+from shardspec.report.comparison_json import Line, MeasuredRun, SpentRow
 from shardspec.report.cost_json import CostRecord, Memory, Sent, Uncounted, room_said
 from shardspec.report.html import Html, joined, table, tag
 from shardspec.report.mesh import AXIS_HEADINGS, axis_cells, machine_lines, note_lines
@@ -165,6 +166,54 @@ def _rates(cost: CostRecord) -> str:
     if cost.tokens_per_s is not None:
         said.append(f"~ {words.element_count(round(cost.tokens_per_s))} tokens/s")
     return "".join(f" · {each}" for each in said)
+
+
+# predicted compared with measured
+
+
+def measured_piece(run: MeasuredRun, axes: Sequence[str]) -> Html:
+    """Return a pair of bars for what computes and for each mesh axis; each side sums to its step.
+
+    Args:
+      axes: the mesh axes of a page in the order of their colours.
+    """
+    sides = [words.grouped(rows, _row_of) for rows in (run.predicted, run.operations)]
+    names = dict.fromkeys((*sides[1], *sides[0]))
+    took = {name: [sum(e.shown_s for e in side.get(name, ())) for side in sides] for name in names}
+    whole = max((time for pair in took.values() for time in pair), default=0.0)
+    rows = []
+    for name, (predicted, measured) in sorted(took.items(), key=lambda row: -max(row[1])):
+        is_axis = any(_row_of(each) == name for each in _sends(run))
+        kinds = [f"fill-{axis_number(axis, axes)}" for axis in name.split("+")] if is_axis else []
+        kinds = kinds or ["part-compute"]
+        said = "unknown" if run.predicted_s is None else f"~ {words.seconds_text(predicted)}"
+        text = f" predicted {said}, measured {words.seconds_text(measured)}"
+        title = tag("p", *map(swatch, kinds), tag("b", name), text, class_="lane-name")
+        pair = (
+            bar(((kind, side, time / len(kinds)) for kind in kinds), whole)
+            for side, time in (("predicted", predicted), ("measured", measured))
+            if side == "measured" or run.predicted_s is not None
+        )
+        rows.append(tag("li", title, *pair))
+    step = "unknown" if run.predicted_s is None else f"~ {words.seconds_text(run.predicted_s)}"
+    said = f"{run.run}: a step took {words.seconds_text(run.step_s)}, predicted {step}."
+    said += " A collective counts for what no computation hides."
+    if run.predicted_s is not None:
+        said += " Of each pair the upper bar is predicted, the lower measured."
+    notes = (tag("p", note, class_="quiet") for note in run.notes)
+    head = tag("h3", "Predicted compared with measured"), tag("p", said, class_="quiet")
+    return joined((*head, tag("ul", *rows, class_="bars pairs"), *notes))
+
+
+def _sends(run: MeasuredRun) -> Iterator[SpentRow]:
+    return (each for each in (*run.operations, *run.predicted) if each.kind == "collective")
+
+
+def _row_of(each: SpentRow) -> str:
+    """Return the row of the pairs that an operation counts in, as in `Spent.name`."""
+    if each.kind == "collective":
+        return "+".join(each.mesh_axes) or "no mesh axis"
+    return IDLE if each.kind == "idle" else "compute"
 
 
 # what is sent

@@ -38,6 +38,8 @@ from shardspec.report.trace import COMPUTE, Slice, memory_over, second_of, slice
 WIDE = 1_000_000
 #: Slices of a row, columns of the memory, its values, and rows of the table, at most.
 _MOST_SLICES, _MOST_COLUMNS, _MOST_LIVES, _MOST_ROWS = 4000, 1500, 150, 25
+#: What a device has is drawn where it is at most this many times what the step holds.
+_NEAR = 4
 #: The heights of a row, of the memory and of a roofline; only those of the rows are stretched.
 _LANE, _HIGH, _ROOF = 18, 90, 320
 
@@ -241,7 +243,8 @@ def _memory(step: DrawnStep) -> Iterator[Html]:
     """Yield what a device holds over the step, part on part, and what it has."""
     memory, columns = step.cost.memory, _columns(step)
     parts, limit = list(columns[0][1]), memory.hbm_bytes
-    whole = max(memory.total.bytes, limit or 0, 1)
+    is_near = limit is not None and limit <= _NEAR * memory.total.bytes
+    whole = max(memory.total.bytes, limit if is_near and limit else 1)
     drawn = []
     for at in reversed(range(len(parts))):
         line = f"M0 {_HIGH}"
@@ -250,11 +253,13 @@ def _memory(step: DrawnStep) -> Iterator[Html]:
             line += f"H{x}V{_HIGH * (1 - share):.3f}"
         kind = f"part part-{parts[at]}"
         drawn.append(tag("path", class_=kind, fill=filled(kind[5:]), d=f"{line}H{WIDE}V{_HIGH}z"))
-    if limit is not None:
+    if limit is not None and is_near:
         y = f"{_HIGH * (1 - limit / whole):.3f}"
         ends = {"x1": 0, "x2": WIDE, "y1": y, "y2": y}
         drawn.append(tag("line", class_="limit", stroke="#b3261e", stroke_width=2, **ends))
-    room = "" if limit is None else f" of {binary_bytes(limit)}, the red line"
+    room = (
+        "" if limit is None else f" of {binary_bytes(limit)}{', the red line' if is_near else ''}"
+    )
     said = f" at most {memory.total}{room}; by the order of the program, spread over the step"
     yield tag("p", tag("b", "memory"), said, class_="lane-name")
     keys = (tag("span", swatch(f"part-{part}"), part, class_="key") for part in parts)
@@ -383,21 +388,17 @@ def _points(
     found: Sequence[tuple[int, Operation, tuple[float, float]]],
     step: DrawnStep,
 ) -> Iterator[Html]:
+    numbers: list[Html] = []
     numbered: list[tuple[float, float]] = []
     for at, each, (intensity, speed) in found:
         what, place, rule, *_ = _said(each.first)
-        share = each.shown / step.end
+        share, here = each.shown / step.end, (x.share(intensity), y.share(speed))
         told = ", ".join((what, place, rule, percent(share, 1), *_figures(intensity, speed)))
-        where = {
-            "cx": x.at(intensity),
-            "cy": y.down(speed),
-            "r": f"{3 + 26 * math.sqrt(share):.1f}",
-        }
-        yield tag(
-            "circle", tag("title", told), class_="point", fill=filled("part-compute"), **where
-        )
-        here = x.share(intensity), y.share(speed)
+        cx, cy, r = x.at(intensity), y.down(speed), f"{3 + 26 * math.sqrt(share):.1f}"
+        fill = filled("part-compute")
+        yield tag("circle", tag("title", told), class_="point", fill=fill, cx=cx, cy=cy, r=r)
         if not any(abs(a - here[0]) < 0.04 and abs(b - here[1]) < 0.05 for a, b in numbered):
             numbered.append(here)
-            where = {"x": x.at(intensity), "y": y.down(speed), "dy": "4", "text_anchor": "middle"}
-            yield tag("text", str(at), class_="number", **where)
+            where = {"x": cx, "y": cy, "dy": "4", "text_anchor": "middle"}
+            numbers.append(tag("text", str(at), class_="number", **where))
+    yield from numbers

@@ -11,12 +11,14 @@ from dataclasses import replace
 import pytest
 
 from shardspec import pipeline
+from shardspec.analysis.comparison import Comparison, Spent, predicted_of
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.analysis.step_memory import made_of
 from shardspec.ir.step import Place
+from shardspec.report.comparison_json import measured_run
 from shardspec.report.html import tag
-from shardspec.report.page_pieces import axis_number
+from shardspec.report.page_pieces import axis_number, measured_piece
 from shardspec.report.step_pictures import (
     WIDE,
     DrawnStep,
@@ -111,12 +113,12 @@ def test_memory_has_the_peak_that_is_printed(step: DrawnStep, picture: ET.Elemen
     lane = lanes(picture)["memory"]
     top = next(lane.iter("path"))  # all parts; those below it are drawn over it
     heights = [90 - float(y) for y in re.findall(r"V([\d.]+)", top.attrib["d"])]
-    whole = max(memory.total.bytes, memory.hbm_bytes or 0)
+    limit = memory.hbm_bytes
+    assert limit is not None
+    whole = max(memory.total.bytes, limit if limit <= 4 * memory.total.bytes else 0)
     assert max(heights) / 90 * whole == pytest.approx(memory.total.bytes, rel=1e-3)
-    (limit,) = lane.iter("line")
-    assert (90 - float(limit.attrib["y1"])) / 90 * whole == pytest.approx(
-        memory.hbm_bytes, rel=1e-3
-    )
+    for line in lane.iter("line"):
+        assert (90 - float(line.attrib["y1"])) / 90 * whole == pytest.approx(limit, rel=1e-3)
 
 
 def test_what_is_alive_sums_to_what_is_made(step: DrawnStep) -> None:
@@ -197,3 +199,27 @@ def test_a_drawing_is_bounded() -> None:
 def test_without_a_time_nothing_is_drawn() -> None:
     cost = cost_of_text("{mesh: {model: 4}, rules: [mlp -> model], arrays: {a: 'f32[mlp=8]'}}")
     assert drawn_step(cost) is None
+
+
+def test_measured_pairs_sum_to_both_steps() -> None:
+    cost = cost_of_example("mixtral-8x7b")
+    assert cost.time is not None
+    predicted, step = predicted_of(cost), cost.time.step_seconds
+    idle = Spent("idle", "nothing runs", Place(), "forward", (), "", (), 0.0, step, 1.0)
+    measured = (*predicted, idle)
+    run = Comparison("r", "m", 1, 1, 2 * step, step, step, None, step, measured, predicted)
+    root = ET.fromstring(tag("div", measured_piece(measured_run(run), cost.plan.mesh.names)))
+    sums, names = [0.0, 0.0], []
+    for row in root.iter("li"):
+        names.append(row.findtext("p/b"))
+        for side, bar in enumerate(row.iter("svg")):
+            if bar.attrib["class"] == "bar":
+                widths = [float(each.attrib["width"]) for each in bar]
+                sums[side - len(list(row.iterfind("p/svg")))] += sum(widths)
+    axes = {"+".join(each.mesh_axes) for each in predicted if each.kind == "collective"}
+    assert set(names) == {"compute", "nothing runs", *axes}
+    assert sums[1] / sums[0] == pytest.approx(2, rel=1e-3)
+    unknown = measured_run(replace(run, predicted_seconds=None, predicted=()))
+    text = measured_piece(unknown, ())
+    assert "predicted unknown" in text
+    assert text.count('class="bar"') == len(names), "what is unknown has no bar of nothing"

@@ -13,6 +13,10 @@ function secondsText(seconds) {
   return `${threeFigures(seconds / scale)} ${unit}`;
 }
 
+function known(text, what) {
+  return text === "unknown" ? `${what} unknown` : text;
+}
+
 /** Return the slices of a row by their start: [start, width, number of what it says]. */
 function slicesOf(lane) {
   const found = [];
@@ -153,7 +157,7 @@ class TimeLine {
 
   sliceText([, width, label]) {
     const [what, at, rule, array, phase, runs] = this.data.labels[label].map((word) => this.data.words[word]);
-    return [what, `~ ${secondsText((width / STEP) * this.data.end)}`, `${phase} ${runs}`, at, array, rule].filter(Boolean).join(" · ");
+    return [what, `~ ${secondsText((width / STEP) * this.data.end)}`, `${phase} ${runs}`, known(at, "line"), array, known(rule, "rule")].filter(Boolean).join(" · ");
   }
 
   /** Return what a device holds at a place: by part, and the largest values that the step made. */
