@@ -318,7 +318,7 @@ def _table(step: DrawnStep, groups: Sequence[Operation]) -> Html:
     if left:
         sums = (sum(each.seconds for each in left), sum(each.shown for each in left))
         times = step.text(sums[0]), percent(sums[1], step.end)
-        rows.append(("", f"{counted(len(left), 'row')} more", "", "", "", *times, "", ""))
+        rows.append(("rest", f"{counted(len(left), 'row')} more", "", "", "", *times, "", ""))
     headings = ("#", "operation", "row", "at", "rule", "takes", "of the step", "FLOP/B", "FLOP/s")
     inner = table(headings, rows, (0, 5, 6, 7, 8), class_="stack")
     return joined((tag("h3", "Operations"), tag("details", tag("summary", _TABLE), inner)))

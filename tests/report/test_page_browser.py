@@ -355,7 +355,17 @@ def test_text_can_be_read_on_its_ground(browser: Browser, file: Path, scheme: An
       document.body.append(probe); probe.style.color = `var(--${name})`;
       const found = getComputedStyle(probe).color.match(/[\\d.]+/g).slice(0, 3).map(Number);
       probe.remove(); return found; })"""
-    names = ["ground", "raised", "text", "quiet", "accent", "error", "warning", "good"]
+    names = [
+        "ground",
+        "raised",
+        "text",
+        "quiet",
+        "accent",
+        "error",
+        "warning",
+        "good",
+        "whole-text",
+    ]
     with opened(browser, file, color_scheme=scheme) as page:
         found = dict(zip(names, page.evaluate(script, names), strict=True))
         for name in names[2:]:
@@ -397,6 +407,10 @@ def test_a_phone_scrolls_down_alone(browser: Browser, file: Path) -> None:
             page.select_option("#target", str(at))
             page.wait_for_timeout(30)
             assert not is_too_wide(page)
+        page.select_option("#target", "0")
+        page.locator("#step .timeline:visible svg.lane").first.tap()
+        assert "Alive: ~" in page.locator("#step .step-told:visible").inner_text()
+        assert not is_too_wide(page)
         page.locator("#step .of-target:visible summary").first.tap()
         rows(page).nth(1).locator("th button").first.tap()
         assert page.locator("#sheet").is_visible()
