@@ -397,7 +397,8 @@ def _points(
         cx, cy, r = x.at(intensity), y.down(speed), f"{3 + 26 * math.sqrt(share):.1f}"
         fill = filled("part-compute")
         yield tag("circle", tag("title", told), class_="point", fill=fill, cx=cx, cy=cy, r=r)
-        if not any(abs(a - here[0]) < 0.04 and abs(b - here[1]) < 0.05 for a, b in numbered):
+        is_free = all(abs(a - here[0]) > 0.04 or abs(b - here[1]) > 0.05 for a, b in numbered)
+        if at <= _MOST_ROWS and is_free:
             numbered.append(here)
             where = {"x": cx, "y": cy, "dy": "4", "text_anchor": "middle"}
             numbers.append(tag("text", str(at), class_="number", **where))
