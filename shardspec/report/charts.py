@@ -35,7 +35,8 @@ class Scale:
     def share(self, value: float) -> float:
         """Return where a value is, from 0 to 1."""
         if self.is_log:
-            return math.log(value / self.low) / math.log(self.high / self.low)
+            low, high = math.log(self.low), math.log(self.high)
+            return (math.log(value) - low) / (high - low)
         return (value - self.low) / (self.high - self.low)
 
     def at(self, value: float) -> str:
@@ -53,7 +54,7 @@ class Scale:
             return [self.low + (self.high - self.low) * at / 4 for at in range(5)]
         first, last = math.log10(self.low), math.log10(self.high)
         if first % 1 or last % 1:
-            return [self.low * (self.high / self.low) ** (at / 4) for at in range(5)]
+            return [10 ** (first + (last - first) * at / 4) for at in range(5)]
         every = max(1, round(last - first) // 5)
         return [10.0**at for at in range(round(first), round(last) + 1, every)]
 

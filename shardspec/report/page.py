@@ -233,6 +233,8 @@ def _step(shown: Shown, drawn: DrawnStep | None, axes: Sequence[str]) -> Html:
     if cost.step.place is not None:
         notes.append(f"step at {cost.step.place}")
     notes += cost.step.notes
+    if shown.drawn is None:
+        notes.append("no time line: a saved cost holds no operations; `--step` draws them")
     return joined(
         (
             *(tag("p", note, class_="quiet") for note in notes),

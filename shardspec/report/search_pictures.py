@@ -11,7 +11,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from shardspec.analysis.step_memory import MARKS, Basis
-from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.diagnostics import Diagnostic, SourceFile, point
+from shardspec.diagnostics.codes import BAD_COST
 from shardspec.diagnostics.words import binary_bytes, counted, grouped, seconds_text
 from shardspec.report.charts import Scale, chart, straight
 from shardspec.report.comparison_json import Whole
@@ -25,6 +26,8 @@ from shardspec.versions import SEARCH_JSON
 #: Rows that are drawn, and that the table shows beside the front, at most.
 _MOST_DRAWN, _MOST_ROWS = 1000, 15
 _HIGH = 340
+#: No time, memory or number of chips is more.
+_MOST = 1e24
 _AGAIN = "save it anew: `shardspec search SPEC -o FILE`"
 
 
@@ -115,8 +118,19 @@ def _option(row: SearchRow, best: SearchRow | None) -> Option:
 
 
 def read_search(source: SourceFile) -> SavedSearch | Diagnostic:
-    """Return the search that a file holds, or what is wrong with it."""
-    return read_saved(source, SavedSearch, SEARCH_JSON, _AGAIN)
+    """Return the search that a file holds, or what is wrong with it.
+
+    Invariants:
+      total: any text is either a search that can be drawn, or refused.
+    """
+    found = read_saved(source, SavedSearch, SEARCH_JSON, _AGAIN)
+    if isinstance(found, SavedSearch):
+        rows = (*found.rows, *([] if found.today is None else [found.today]))
+        sizes = (size for each in rows for size in (*each.point, each.hbm_bytes or 0))
+        if any(size > _MOST for size in sizes):
+            message = f"`{source.name}` is no saved search: a figure is out of range"
+            return point(BAD_COST, message, None, help=_AGAIN)
+    return found
 
 
 def search_picture(found: SavedSearch) -> Html:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
@@ -122,10 +123,21 @@ def test_a_file_is_read_or_refused(table: Search, found: SavedSearch) -> None:
     assert read_search(SourceFile("found.json", text)) == found
     broken = text.replace('"step_s": ', '"step_s": -'), text.replace('"rows"', '"row"')
     others = "{", "[]", '{"schema": "shardspec.cost/1"}', text.replace("/1", "/9", 1)
-    for bad in (*others, *broken):
+    large = (
+        text.replace('"memory_bytes": ', f'"memory_bytes": {10**400}'),
+        text.replace('"step_s": ', '"step_s": 1e300'),
+    )
+    for bad in (*others, *broken, *large):
         refused = read_search(SourceFile("found.json", bad))
         assert isinstance(refused, Diagnostic)
         assert "search" in f"{refused.message} {refused.help}"
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e24), st.integers(0, 10**24), st.integers(0, 9))))
+def test_any_figures_are_drawn(rows: Points) -> None:
+    text = search_picture(SavedSearch("s", "t", True, None, tuple(map(option, rows))))
+    assert not {"nan", "inf"} & set(re.findall(r"[a-z]+(?=%)", text))
+    ET.fromstring(tag("div", text))
 
 
 def test_names_are_text_and_rows_are_bounded(found: SavedSearch) -> None:
