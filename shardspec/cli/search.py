@@ -28,6 +28,7 @@ from shardspec.diagnostics.words import binary_bytes, percent
 from shardspec.fixing import Changed
 from shardspec.report.cost import seconds_text
 from shardspec.report.search import (
+    UNKNOWN_ROWS,
     WIDTH,
     Search,
     Shown,
@@ -35,7 +36,7 @@ from shardspec.report.search import (
     nothing_found,
     search_lines,
 )
-from shardspec.search.ranking import UNKNOWN_ROWS, By, SearchRow, Wanted
+from shardspec.search.ranking import By, SearchRow, Wanted
 from shardspec.search.rewriting import differs, rewritten
 from shardspec.search.searching import MOST, Choice, Found, Question, asked, search
 from shardspec.search.variants import Refusal

@@ -19,8 +19,8 @@ from shardspec.lints.checks import unknown_mesh_axis
 from shardspec.lints.context import Context
 from shardspec.report.cost import seconds_text
 from shardspec.search.candidates import Candidate
+from shardspec.search.ranking import UNKNOWN_ROWS as UNKNOWN_ROWS
 from shardspec.search.ranking import (
-    UNKNOWN_ROWS,
     SearchRow,
     Sent,
     is_tie,
