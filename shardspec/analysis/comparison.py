@@ -7,7 +7,7 @@ every second of both once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -18,13 +18,14 @@ from shardspec.analysis.step_time import (
     constants_of,
     links_of,
     made_bytes,
+    op_bytes,
     op_seconds,
     per_device,
     update_bytes,
 )
 from shardspec.analysis.traffic import Asker, array_of, asker, askers
 from shardspec.diagnostics.words import grouped
-from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.plan import ParamSharding
 from shardspec.ir.step import Cause, CauseKind, Phase, Place, Step, StepOp
 
 SpentKind = Literal["collective", "matmul", "other", "idle"]
@@ -47,6 +48,8 @@ class Spent:
       seconds: while it runs.
       shown: of the step, what it alone accounts for: a collective what no computation hides.
       runs: in a step.
+      flops: in a step; None where they are not known, likewise `bytes`.
+      bytes: read and written in a step.
     """
 
     kind: SpentKind
@@ -59,6 +62,8 @@ class Spent:
     seconds: float
     shown: float
     runs: float
+    flops: float | None = None
+    bytes: float | None = None
 
     @property
     def is_explained(self) -> bool:
@@ -284,14 +289,16 @@ def _ops(cost: Cost, step: Step, time: StepTime) -> Iterator[tuple[int, Spent]]:
     chip = hardware.chip
     stream = per_device(chip.hbm_bytes_per_s, chip)
     passes = constants_of(chip).passes
+    arrays = {each.param.path: each for each in cost.plan.arrays}
     for op in step.ops:
         made = passes * made_bytes(op) / stream
         took = (max(op_seconds(op, chip)) * op.count + made) * time.scale
-        rules = rules_of(op, cost.plan)
+        rules = rules_of(op, arrays)
         kind: SpentKind = "matmul" if op.kind in PRODUCTS else "other"
         array = array_read(op, step)
         what = op.einsum or op.kind
-        row = Spent(kind, what, op.place, op.phase, (), array, rules, took, took, op.count)
+        sums = op.flops * op.count, op_bytes(op) * op.count
+        row = Spent(kind, what, op.place, op.phase, (), array, rules, took, took, op.count, *sums)
         yield op.at, row
     update = update_bytes(step) / stream * time.scale
     if update:
@@ -307,10 +314,13 @@ def array_read(op: StepOp, step: Step) -> str:
     return next((name for name in names if name in weights), next(iter(names), ""))
 
 
-def rules_of(op: StepOp, plan: ShardingPlan) -> tuple[Asker, ...]:
-    """Return who asked for the mesh axes that split an operation."""
+def rules_of(op: StepOp, arrays: Mapping[str, ParamSharding]) -> tuple[Asker, ...]:
+    """Return who asked for the mesh axes that split an operation.
+
+    Args:
+      arrays: of the plan, by path.
+    """
     known = [each for each in op.because if each.kind is not CauseKind.UNKNOWN]
-    arrays = {each.param.path: each for each in plan.arrays}
     for operand in op.operands:
         array = arrays.get(operand.name)
         taken = [dim.taken for dim in array.dims if dim.taken is not None] if array else []

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from shardspec.analysis.accuracy import (
     EVEN,
@@ -223,11 +223,15 @@ def _figure_amount(figure: Figure, target: Target) -> Amount:
 
 
 def _by_step(target: Target, step: Step) -> StepMemory:
-    stages = step.stages
-    if stages is None:
-        return _held(target, step)
-    found = [_held(target, step, stages, stage) for stage in stages.extremes]
-    return max(found, key=lambda each: (-(each.fits_probability or 1), each.total.bytes))
+    return _held(target, step, step.stages, _fullest(target, step))
+
+
+def _fullest(target: Target, step: Step) -> int:
+    """Return the stage that has least room, of those that a device may be of."""
+    if step.stages is None:
+        return 0
+    held = {each: _held(target, step, step.stages, each) for each in step.stages.extremes}
+    return max(held, key=lambda s: (-(held[s].fits_probability or 1), held[s].total.bytes))
 
 
 def _told(stages: Stages, stage: int) -> str:
@@ -247,13 +251,12 @@ def _held(target: Target, step: Step, stages: Stages | None = None, stage: int =
     roles = by_key(
         (e.role, _argument_amount(e, target).times(part)) for e, part in given if not e.is_on_host
     )
-    sizes = [
-        (each, round(_tensor_bytes(each, target) * share(each.stage))) for each in step.tensors
-    ]
+    sizes = _sizes(target, step, stages, stage)
     at = peak_tick([(each.born, each.dies, size) for each, size in sizes])
     alive = [(each, size) for each, size in sizes if each.born <= at <= each.dies and size]
-    others = 0.0 if stages is None else stages.in_flight(stage) - 1
-    parts = _Kinds(step).sums(alive, sizes, others)
+    kinds = _Kinds(step)
+    parts = kinds.sums(alive)
+    parts["activations"] += kinds.kept(sizes, stages, stage)
     is_told = step.tensors or step.source != "compiler"
     basis: Basis = "modelled" if any(each.part for each in step.tensors) else "floor"
     made = {name: Amount(size, basis) for name, size in parts.items()} if is_told else {}
@@ -368,14 +371,57 @@ def _held_over(lives: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int
         yield tick, held
 
 
-def made_over(step: Step, target: Target) -> tuple[tuple[int, int], ...]:
-    """Return how many bytes of what a step makes are alive, from each tick on.
+class Life(NamedTuple):
+    """A value that a step makes: alive from the tick `born` to before the tick `ends`."""
+
+    tensor: StepTensor
+    bytes: int
+    part: str
+    born: int
+    ends: int
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a step makes on one device, over its clock.
+
+    Attributes:
+      kept: bytes of activations that the other microbatches of a pipeline keep all the while.
 
     Invariants:
       peak: the most of them are those of `step_memory`.
     """
-    sizes = ((each.born, each.dies, _tensor_bytes(each, target)) for each in step.tensors)
-    return tuple(_held_over(sizes))
+
+    lives: tuple[Life, ...]
+    kept: int = 0
+
+    def over(self) -> Iterator[tuple[int, dict[str, int]]]:
+        """Yield the bytes of each part, from each tick on at which one of them changes."""
+        changes: dict[int, list[tuple[str, int]]] = {}
+        for each in self.lives:
+            changes.setdefault(each.born, []).append((each.part, each.bytes))
+            changes.setdefault(each.ends, []).append((each.part, -each.bytes))
+        held = dict.fromkeys(_MADE, 0) | {"activations": self.kept}
+        for tick in sorted(changes):
+            for part, size in changes[tick]:
+                held[part] += size
+            yield tick, dict(held)
+
+
+def made_of(step: Step, target: Target) -> Made:
+    """Return what a step makes on a device: of a pipeline, on one of its fullest stage."""
+    stages, stage, kinds = step.stages, _fullest(target, step), _Kinds(step)
+    sizes = _sizes(target, step, stages, stage)
+    lives = (Life(each, size, kinds.of(each), each.born, each.dies + 1) for each, size in sizes)
+    return Made(tuple(each for each in lives if each.bytes), kinds.kept(sizes, stages, stage))
+
+
+def _sizes(
+    target: Target, step: Step, stages: Stages | None, stage: int
+) -> list[tuple[StepTensor, int]]:
+    """Return the values that a step makes, each with its bytes on a device of a stage."""
+    share = (lambda _: 1) if stages is None else (lambda tag: stages.held(tag, stage))
+    return [(each, round(_tensor_bytes(each, target) * share(each.stage))) for each in step.tensors]
 
 
 class _Kinds:
@@ -406,24 +452,20 @@ class _Kinds:
         is_weight = array.shape in self._shapes or array.name in self._stated
         return "activations" if is_kept and not is_weight else "temporaries"
 
-    def sums(
-        self,
-        alive: Iterable[tuple[StepTensor, int]],
-        every: Iterable[tuple[StepTensor, int]],
-        others: float,
-    ) -> dict[str, int]:
-        """Return the bytes of each part: of what is alive, and what other microbatches keep.
-
-        Args:
-          others: microbatches in flight that are not at work.
-        """
-        parts = dict.fromkeys(("gradients", "activations", "temporaries"), 0)
+    def sums(self, alive: Iterable[tuple[StepTensor, int]]) -> dict[str, int]:
+        """Return the bytes of each part, of what is alive."""
+        parts = dict.fromkeys(_MADE, 0)
         for tensor, size in alive:
             parts[self.of(tensor)] += size
-        if others > 0:
-            kept = sum(size for each, size in every if self.is_kept(each))
-            parts["activations"] += round(kept * others)
         return parts
+
+    def kept(
+        self, every: Iterable[tuple[StepTensor, int]], stages: Stages | None, stage: int
+    ) -> int:
+        """Return what the microbatches keep that are in flight, and not at work."""
+        others = 0.0 if stages is None else stages.in_flight(stage) - 1
+        kept = sum(size for each, size in every if self.is_kept(each)) if others > 0 else 0
+        return round(kept * others) if others > 0 else 0
 
     def is_kept(self, tensor: StepTensor) -> bool:
         """Say whether a value is kept from the forward pass of a microbatch to its backward."""

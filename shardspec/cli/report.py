@@ -20,7 +20,7 @@ from shardspec.cli.basis import BASIS, step_costs
 from shardspec.cli.discovery import find_spec
 from shardspec.cli.request import Request, has_errors
 from shardspec.cli.steps import STEP
-from shardspec.cli.streams import FINDINGS, FINE, fail
+from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Params, Spec
@@ -28,10 +28,10 @@ from shardspec.ir.spec import Params, Spec
 if TYPE_CHECKING:
     from shardspec.analysis.cost_diff import CostDiff
     from shardspec.analysis.layout_diff import TargetDiff
-    from shardspec.report.cost_json import CostRecord
     from shardspec.report.html import Html
     from shardspec.report.page import Shown
     from shardspec.report.saved_cost import SavedCost
+    from shardspec.report.search_pictures import SavedSearch
 
 #: What `--open` alone writes.
 _NAME = "report.html"
@@ -45,6 +45,7 @@ _NAME = "report.html"
     STEP,
     *BASIS,
     options.COST,
+    options.file_option("--search", help="Draw the search that `search -o FILE` saved, too."),
     options.ARRAYS,
     options.SET,
     *options.FINDINGS,
@@ -69,6 +70,7 @@ def command(
     target_names: tuple[str, ...],
     step_name: str | None,
     sides: tuple[str, str] | None,
+    search: str | None,
     open: bool,
 ) -> None:
     """Write a page about a spec: targets, memory, arrays and why, machines, the step, findings.
@@ -94,7 +96,9 @@ def command(
     from shardspec.report.page import page_text
 
     shown = list(_shown(sound, step_name, found, request))
-    request.write_to(path, page_text(spec, shown, found, title=title, changes=changes))
+    searched = None if search is None else _searched(search, request)
+    text = page_text(spec, shown, found, title=title, changes=changes, search=searched)
+    request.write_to(path, text)
     _finish(path, request, is_opened=open)
     raise SystemExit(FINDINGS if has_errors(found) else FINE)
 
@@ -164,27 +168,43 @@ def _shown(
     whole = pipeline.without_faults(plans, found)
     for plan in plans:
         if plan in whole:
-            cost, note = _cost(plan, step_name, saved, request)
+            yield _cost(plan, step_name, saved, request)
         else:
             bare = cost_of(plan)
             bare = replace(bare, memory=replace(bare.memory, is_partial=True))
-            cost, note = cost_record(bare), "no step is counted: a part of the spec cannot be read"
-        yield Shown(plan, cost, note)
+            note = "no step is counted: a part of the spec cannot be read"
+            yield Shown(plan, cost_record(bare), note)
 
 
 def _cost(
     plan: ShardingPlan, step_name: str | None, saved: SavedCost | None, request: Request
-) -> tuple[CostRecord, str]:
-    """Return what a target costs, and where that is from: code, a saved cost, or the spec."""
+) -> Shown:
+    """Return a target with its cost: that of code, a saved cost, or the spec."""
     from shardspec.report.cost_json import cost_record
+    from shardspec.report.page import Shown
 
     if step_name is None and saved is not None and saved.is_of(plan.spec):
         from shardspec.report.saved_cost import stale_because
 
         stale = stale_because(saved, plan.spec, plan.target)
         if saved.cost.target == plan.target.name:
-            return saved.cost, f"from {saved.title}{f', which is STALE: {stale}' if stale else ''}"
-    return cost_record(_step_costs((plan,), step_name, request)[0]), ""
+            note = f"from {saved.title}{f', which is STALE: {stale}' if stale else ''}"
+            return Shown(plan, saved.cost, note)
+    cost = _step_costs((plan,), step_name, request)[0]
+    return Shown(plan, cost_record(cost), drawn=cost)
+
+
+def _searched(name: str, request: Request) -> SavedSearch:
+    """Return the search that a file holds; exit with 2 where it is none."""
+    from shardspec.language.files import read_argument
+    from shardspec.report.search_pictures import read_search
+
+    source = read_argument(name)
+    found = source if isinstance(source, Diagnostic) else read_search(source)
+    if isinstance(found, Diagnostic):
+        request.report([found])
+        raise SystemExit(FAILED)
+    return found
 
 
 def _step_costs(

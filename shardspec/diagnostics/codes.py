@@ -75,7 +75,7 @@ NOTHING_CHECKED = warning(
 OWN_FILE = fault("SHD021", "a plan, a lock or a list of arrays is given as a spec")
 
 BAD_STEP = fault("SHD022", "the function that `--step` names does not return a step")
-BAD_COST = fault("SHD023", "a saved cost cannot be read")
+BAD_COST = fault("SHD023", "a saved cost or search cannot be read")
 STALE_COST = warning("SHD024", "a saved cost belongs to another spec, target or mesh")
 BAD_CALIBRATION = fault("SHD025", "a calibration cannot be read")
 FOREIGN_CALIBRATION = warning("SHD026", "a calibration is for another chip and is not used")

@@ -30,6 +30,7 @@ from shardspec.analysis.traffic import OTHERS, Asker, array_of, askers
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import binary_bytes, by_key, counted, percent
 from shardspec.ir.collectives import IN_HLO
+from shardspec.ir.plan import ParamSharding
 from shardspec.ir.spec import Mesh
 from shardspec.ir.step import CauseKind, Collective, Phase, Place, Step, StepOp
 from shardspec.programs.calls import Ref, called_by
@@ -207,10 +208,12 @@ class Joined:
     channels: dict[str, Ref] = field(default_factory=dict)
     ops: dict[tuple[str, int], list[StepOp]] = field(default_factory=dict)
     new: set[int] = field(default_factory=set)
+    arrays: dict[str, ParamSharding] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         step = self.cost.step
         known = () if step is None else step.ops
+        self.arrays = {each.param.path: each for each in self.cost.plan.arrays}
         self.ops = by_key(((op.place.file, op.place.line), op) for op in known)
         if self.program is None:
             return
@@ -353,7 +356,7 @@ class Joined:
             return op.phase != phase, abs(op.flops - flops)
 
         like = min(at_line, key=unlike, default=None)
-        rules = () if like is None else rules_of(like, self.cost.plan)
+        rules = () if like is None else rules_of(like, self.arrays)
         likely = at_line if like is None else [like, *at_line]
         step = self.cost.step
         arrays = (array_read(op, step) for op in likely if step is not None)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from shardspec.analysis.accuracy import SURE, Interval
 from shardspec.analysis.comparison import Comparison
@@ -29,6 +29,8 @@ from shardspec.ir.step import Cause, CauseKind, Collective, Figure, StepTensor, 
 from shardspec.records import OMITTED, RecordError, data_of, record_of
 from shardspec.report.comparison_json import Line, MeasuredRun, Whole, line_of, measured_run
 from shardspec.versions import COST_JSON, PACKAGE
+
+T = TypeVar("T")
 
 
 class RuleLine(NamedTuple):
@@ -449,35 +451,45 @@ def read_cost(source: SourceFile) -> CostRecord | Diagnostic:
     Invariants:
       total: any text is either a cost, or refused.
     """
+    return read_saved(source, CostRecord, COST_JSON, _AGAIN)
+
+
+def read_saved(source: SourceFile, kind: type[T], schema: str, again: str) -> T | Diagnostic:
+    """Return the record that a saved file holds, or what is wrong with it, in its first fault.
+
+    Args:
+      schema: that it has to say, `shardspec.cost/1`.
+      again: the way out: how such a file is made.
+    """
+    what = schema[10:].partition("/")[0]
+
+    def bad(why: str) -> Diagnostic:
+        return point(BAD_COST, f"`{source.name}` {why}", None, help=again)
+
     try:
         data = json.loads(source.text, parse_constant=_refuse_constant)
         stated = data.get("schema") if isinstance(data, dict) else None
-        if stated != COST_JSON:
-            return _bad(source, _other(stated))
-        return record_of(CostRecord, data)
+        return record_of(kind, data) if stated == schema else bad(_other(stated, schema, what))
     except json.JSONDecodeError as error:
         at = min(error.pos, max(len(source.text) - 1, 0))
         message = f"`{source.name}` is not JSON: {error.msg[:1].lower()}{error.msg[1:]}"
-        return point(BAD_COST, message, Span(source, at, at), help=_AGAIN)
+        return point(BAD_COST, message, Span(source, at, at), help=again)
     except RecordError as error:
-        return _bad(source, f"is no saved cost: {error}")
+        return bad(f"is no saved {what}: {error}")
     except (ValueError, RecursionError) as error:
         why = "it is nested too deep" if isinstance(error, RecursionError) else "a number is none"
-        return _bad(source, f"is not JSON: {why}")
+        return bad(f"is not JSON: {why}")
 
 
-def _other(stated: object) -> str:
+def _other(stated: object, schema: str, what: str) -> str:
     """Return what a file is that says another schema, or none."""
-    if isinstance(stated, str) and stated.startswith("shardspec.cost/"):
-        return f"is of another version: this shardspec reads {COST_JSON}"
+    if isinstance(stated, str) and stated.startswith(f"shardspec.{what}/"):
+        return f"is of another version: this shardspec reads {schema}"
     if isinstance(stated, str) and stated.startswith("shardspec."):
-        return f"is what `shardspec {stated[10:].partition('/')[0][:20]}` makes, and no saved cost"
-    return f"is no saved cost: it does not say `{COST_JSON}`"
+        verb = stated[10:].partition("/")[0][:20]
+        return f"is what `shardspec {verb}` makes, and no saved {what}"
+    return f"is no saved {what}: it does not say `{schema}`"
 
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(name)
-
-
-def _bad(source: SourceFile, what: str) -> Diagnostic:
-    return point(BAD_COST, f"`{source.name}` {what}", None, help=_AGAIN)

@@ -80,4 +80,4 @@ def table(
         tag("tr", *(cell(text, at, is_head=False) for at, text in enumerate(row))) for row in rows
     )
     inner = tag("thead", tag("tr", *head)), tag("tbody", *body)
-    return tag("div", tag("table", *inner, **more), class_="scroll")
+    return tag("div", tag("table", *inner, **more), class_="scroll", tabindex=0)

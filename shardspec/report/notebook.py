@@ -1,4 +1,4 @@
-"""A plan, a cost and a mesh as the value of a notebook's cell: pieces of the page of a report.
+"""What a cell of a notebook shows of a plan, a cost, a search and a mesh: pieces of the page.
 
 They hold no scripts and need no jinja2. Bars have their colours in themselves, so that a notebook
 shown without the style, as code hosts do, is legible all the same.
@@ -15,7 +15,11 @@ from shardspec.report.cost_json import cost_record
 from shardspec.report.drawing import plan_html
 from shardspec.report.html import Html, tag
 from shardspec.report.page_pieces import axes_piece, memory_rows, sent_piece, time_piece
+from shardspec.report.search_pictures import saved_search, search_picture
+from shardspec.report.step_pictures import drawn_step, step_pictures
 from shardspec.report.table import target_title
+from shardspec.search.ranking import SearchRow
+from shardspec.search.searching import Found
 from shardspec.topology.placement import placed
 
 _STYLE = Path(__file__).parent / "web" / "notebook.css"
@@ -37,8 +41,15 @@ def cost_pieces(cost: Cost) -> str:
     data = cost_record(cost)
     pieces = [tag("p", _heading(cost.plan)), memory_rows([(cost.plan.name, data)])]
     if cost.step is not None:
-        pieces += [time_piece(data), sent_piece(data)]
+        drawn = drawn_step(cost)
+        pictures = [] if drawn is None else [step_pictures(drawn)]
+        pieces += [time_piece(data), *pictures, sent_piece(data)]
     return _framed(*pieces)
+
+
+def search_pieces(found: Found, best: SearchRow | None) -> str:
+    """Return what a search found by time and memory, and the table of the best."""
+    return _framed(search_picture(saved_search(found, best)))
 
 
 def target_pieces(spec: Spec, target: Target) -> str:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.render import render
 from shardspec.diagnostics.source import printable
@@ -33,6 +34,8 @@ from shardspec.report.explain import dim_rows, facts
 from shardspec.report.html import Html, joined, table, tag
 from shardspec.report.mesh import speed_text
 from shardspec.report.pages import finding_page
+from shardspec.report.search_pictures import SavedSearch, search_picture
+from shardspec.report.step_pictures import DrawnStep, drawn_step, step_data, step_pictures
 from shardspec.report.table import Row, layout_text, rows, rules_text, summary, target_title
 from shardspec.topology.explanation import explain_axes
 from shardspec.topology.placement import placed
@@ -40,7 +43,7 @@ from shardspec.versions import PACKAGE
 
 _FOLDER = Path(__file__).parent / "web"
 #: In the order in which they run.
-_SCRIPTS = ("core", "arrays", "treemap", "machine", "array", "start")
+_SCRIPTS = ("core", "arrays", "treemap", "machine", "array", "step", "start")
 _SECTIONS = {
     "changes": "Changes",
     "targets": "Targets",
@@ -50,6 +53,7 @@ _SECTIONS = {
     "arrays": "Arrays",
     "machine": "Machine",
     "step": "Step",
+    "searched": "Search",
 }
 #: Findings shown in full; a file broken from end to end has thousands.
 _MOST_FINDINGS = 200
@@ -62,11 +66,17 @@ class Shown:
 
     Attributes:
       note: where the cost is from, where that is not the spec itself.
+      drawn: the cost with its operations, to draw; None where only figures are known.
     """
 
     plan: ShardingPlan = field(repr=False)
     cost: CostRecord = field(repr=False)
     note: str = ""
+    drawn: Cost | None = field(default=None, repr=False)
+
+    def drawn_over(self, axes: Sequence[str]) -> DrawnStep | None:
+        """Return its step to draw, with mesh axes in the order of their colours."""
+        return None if self.drawn is None else drawn_step(self.drawn, axes)
 
 
 def page_text(
@@ -76,6 +86,7 @@ def page_text(
     *,
     title: str | None = None,
     changes: Html | None = None,
+    search: SavedSearch | None = None,
 ) -> str:
     """Return the page as a text; it needs jinja2.
 
@@ -84,6 +95,7 @@ def page_text(
       findings: as `check` shows them.
       title: None for the name of the spec.
       changes: what is another than in another spec.
+      search: what a search found.
     """
     from jinja2 import Environment, StrictUndefined
 
@@ -95,6 +107,7 @@ def page_text(
         "title": printable(title or spec.source.name),
         "doc": printable(spec.doc or ""),
         "changes": changes,
+        "searched": None if search is None else search_picture(search),
         "findings": _findings(findings),
         "made_by": f"shardspec {PACKAGE}",
         **_of_targets(targets),
@@ -107,7 +120,9 @@ def page_text(
 
 def _of_targets(targets: Sequence[Shown]) -> dict[str, object]:
     """Return what a page says of its targets, piece by piece."""
-    steps = [_step(each) for each in targets]
+    axes = tuple(dict.fromkeys(name for each in targets for name in each.plan.mesh.names))
+    drawn = [each.drawn_over(axes) for each in targets]
+    steps = [_step(*each, axes) for each in zip(targets, drawn, strict=True)]
     return {
         "count": _count(targets),
         "targets": [printable(each.plan.name) for each in targets],
@@ -116,7 +131,7 @@ def _of_targets(targets: Sequence[Shown]) -> dict[str, object]:
         "basis": f"{_BASIS}; of a step also what it makes." if any(steps) else f"{_BASIS}.",
         "machines": [_machine(each.plan) for each in targets],
         "step": steps if any(steps) else [],
-        "data": Html(embedded(page_data([each.plan for each in targets]))),
+        "data": Html(embedded(page_data([each.plan for each in targets], drawn))),
     }
 
 
@@ -208,7 +223,7 @@ def _machine(plan: ShardingPlan) -> Html:
     return page_pieces.axes_piece(placement)
 
 
-def _step(shown: Shown) -> Html:
+def _step(shown: Shown, drawn: DrawnStep | None, axes: Sequence[str]) -> Html:
     """Return what a step takes and sends on a target; nothing where no step is known."""
     cost, notes = shown.cost, []
     if shown.note:
@@ -218,10 +233,15 @@ def _step(shown: Shown) -> Html:
     if cost.step.place is not None:
         notes.append(f"step at {cost.step.place}")
     notes += cost.step.notes
+    if shown.drawn is None:
+        notes.append("no time line: a saved cost holds no operations; `--step` draws them")
     return joined(
         (
             *(tag("p", note, class_="quiet") for note in notes),
-            page_pieces.time_piece(cost),
+            page_pieces.time_piece(cost, axes),
+            *([] if drawn is None else [step_pictures(drawn)]),
+            *([] if cost.measured is None else [page_pieces.measured_piece(cost.measured, axes)]),
+            tag("h3", "What is sent"),
             page_pieces.sent_piece(cost),
         )
     )
@@ -233,14 +253,17 @@ Data = dict[str, Any]
 _UNSAFE = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
-def page_data(plans: Sequence[ShardingPlan]) -> Data:
+def page_data(plans: Sequence[ShardingPlan], steps: Sequence[DrawnStep | None] = ()) -> Data:
     """Return what the scripts of a page are given.
 
     Args:
       plans: one for each target; those of a phase are called `phase@target`.
+      steps: that are drawn, of each target.
     """
     pool = _Pool()
     targets = [_target(plan, pool) for plan in plans]
+    for target, step in zip(targets, steps, strict=False):
+        target["step"] = step and step_data(step)
     return {"targets": targets, "paths": pool.paths, "reasons": pool.reasons}
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from shardspec.analysis.comparison import IDLE
 from shardspec.analysis.step_memory import Amount
 from shardspec.analysis.step_time import AxisTime
 from shardspec.diagnostics import words
-from shardspec.report.comparison_json import Line
+from shardspec.report.comparison_json import Line, MeasuredRun, SpentRow
 from shardspec.report.cost_json import CostRecord, Memory, Sent, Uncounted, room_said
 from shardspec.report.html import Html, joined, table, tag
 from shardspec.report.mesh import AXIS_HEADINGS, axis_cells, machine_lines, note_lines
@@ -23,17 +24,30 @@ from shardspec.topology.placement import Placement
 _WIDTH = 1000
 #: What parts are filled with where no style is applied; `page.css` has the same for light and dark.
 _FILLS = {
-    **dict.fromkeys(("part-parameters", "part-compute"), "#56a0d8"),
-    **dict.fromkeys(("part-gradients", "part-memory"), "#3fae8b"),
-    **dict.fromkeys(("part-optimizer", "part-sent-0"), "#e8a33d"),
-    **dict.fromkeys(("part-activations", "part-sent-1"), "#cf8bb4"),
-    **dict.fromkeys(("part-temporaries", "part-sent-2"), "#8f93d1"),
-    **dict.fromkeys(("part-caches", "part-batch", "part-sent-3"), "#d8c83a"),
+    **dict.fromkeys(("part-parameters", "fill-0"), "#56a0d8"),
+    **dict.fromkeys(("part-optimizer", "fill-1"), "#e8a33d"),
+    **dict.fromkeys(("part-gradients", "fill-2"), "#3fae8b"),
+    **dict.fromkeys(("part-activations", "fill-3"), "#cf8bb4"),
+    **dict.fromkeys(("part-caches", "part-batch", "fill-4"), "#d8c83a"),
+    **dict.fromkeys(("part-temporaries", "fill-5"), "#8f93d1"),
+    **dict.fromkeys(("part-compute", "part-sent", "fill-compute"), "#7d8894"),
+    "part-memory": "#aab4bd",
 }
+_COLOURS = 6
 _OTHER_FILL = "#5c6670"
 #: Rows of a table of what is sent, and causes inside one.
 _MOST_ROWS = 60
 _MOST_CAUSES = 25
+
+
+def filled(kind: str) -> str:
+    """Return the colour of a class where no style is applied."""
+    return _FILLS.get(kind, _OTHER_FILL)
+
+
+def axis_number(axis: str, axes: Sequence[str]) -> int:
+    """Return the number of the colour of a mesh axis, of all those that a page shows."""
+    return axes.index(axis) % _COLOURS if axis in axes else _COLOURS
 
 
 def bar(parts: Iterable[tuple[str, str, float]], whole: float, limit: float | None = None) -> Html:
@@ -46,7 +60,7 @@ def bar(parts: Iterable[tuple[str, str, float]], whole: float, limit: float | No
     for kind, title, size in parts:
         width = _WIDTH * size / whole if whole else 0
         place = {"x": f"{at:.2f}", "y": "0", "width": f"{width:.2f}", "height": "20"}
-        fill = _FILLS.get(kind, _OTHER_FILL)
+        fill = filled(kind)
         named = [tag("title", title)] if title else []
         drawn.append(tag("rect", *named, class_=f"part {kind}", fill=fill, **place))
         at += width
@@ -101,7 +115,7 @@ def _part(name: str, part: Amount) -> str:
 
 def swatch(kind: str) -> Html:
     """Return a small square in the colour of a class."""
-    fill = _FILLS.get(kind, _OTHER_FILL)
+    fill = filled(kind)
     inner = tag("rect", class_=f"part {kind}", fill=fill, width=12, height=12)
     size = {"viewBox": "0 0 12 12", "width": "12", "height": "12"}
     return tag("svg", inner, class_="swatch", aria_hidden="true", **size)
@@ -110,8 +124,12 @@ def swatch(kind: str) -> Html:
 # time
 
 
-def time_piece(cost: CostRecord) -> Html:
-    """Return how long a step takes, and of what."""
+def time_piece(cost: CostRecord, axes: Sequence[str] = ()) -> Html:
+    """Return how long a step takes, and of what.
+
+    Args:
+      axes: the mesh axes of a page in the order of their colours; none for those of the mesh.
+    """
     time = cost.time
     if time is None:
         said = "not known: the catalogue has no speeds of this target"
@@ -119,14 +137,18 @@ def time_piece(cost: CostRecord) -> Html:
     step = f"{cost.at_least('sends', 'flops', 'time')}~ {words.seconds_text(time.step_s)}"
     title = f"{step} +- {words.percent(time.spread, 1)}, bound by {time.bound}{_rates(cost)}"
     compute = f"compute ~ {words.seconds_text(time.compute_s)}"
-    rows = [("part-compute", compute, time.compute_s - time.hbm_s)]
+    rows: list[tuple[tuple[str, ...], str, float]] = [
+        (("part-compute",), compute, time.compute_s - time.hbm_s)
+    ]
     if time.hbm_s:
-        rows.append(("part-memory", f"{words.seconds_text(time.hbm_s)} of it memory", time.hbm_s))
-    for at, (name, axis) in enumerate(time.axes.items()):
-        said = str(AxisTime(name, *axis))
-        rows.append((f"part-sent-{at % 5}", said, axis.exposed_s))
-    parts = ((kind, said, taken) for kind, said, taken in rows)
-    keys = [tag("span", swatch(kind), said, class_="key") for kind, said, _ in rows]
+        said = f"{words.seconds_text(time.hbm_s)} of it memory"
+        rows.append((("part-memory",), said, time.hbm_s))
+    for name, axis in time.axes.items():
+        numbers = (axis_number(each, axes or tuple(cost.mesh)) for each in name.split("+"))
+        kinds = tuple(f"fill-{number}" for number in numbers)
+        rows.append((kinds, str(AxisTime(name, *axis)), axis.exposed_s))
+    parts = ((kind, said, took / len(kinds)) for kinds, said, took in rows for kind in kinds)
+    keys = [tag("span", *map(swatch, kinds), said, class_="key") for kinds, said, _ in rows]
     return joined(
         (
             tag("p", title, class_="figure"),
@@ -144,6 +166,54 @@ def _rates(cost: CostRecord) -> str:
     if cost.tokens_per_s is not None:
         said.append(f"~ {words.element_count(round(cost.tokens_per_s))} tokens/s")
     return "".join(f" · {each}" for each in said)
+
+
+# predicted compared with measured
+
+
+def measured_piece(run: MeasuredRun, axes: Sequence[str]) -> Html:
+    """Return a pair of bars for what computes and for each mesh axis; each side sums to its step.
+
+    Args:
+      axes: the mesh axes of a page in the order of their colours.
+    """
+    sides = [words.grouped(rows, _row_of) for rows in (run.predicted, run.operations)]
+    names = dict.fromkeys((*sides[1], *sides[0]))
+    took = {name: [sum(e.shown_s for e in side.get(name, ())) for side in sides] for name in names}
+    whole = max((time for pair in took.values() for time in pair), default=0.0)
+    rows = []
+    for name, (predicted, measured) in sorted(took.items(), key=lambda row: -max(row[1])):
+        is_axis = any(_row_of(each) == name for each in _sends(run))
+        kinds = [f"fill-{axis_number(axis, axes)}" for axis in name.split("+")] if is_axis else []
+        kinds = kinds or ["part-compute"]
+        said = "unknown" if run.predicted_s is None else f"~ {words.seconds_text(predicted)}"
+        text = f" predicted {said}, measured {words.seconds_text(measured)}"
+        title = tag("p", *map(swatch, kinds), tag("b", name), text, class_="lane-name")
+        pair = (
+            bar(((kind, side, time / len(kinds)) for kind in kinds), whole)
+            for side, time in (("predicted", predicted), ("measured", measured))
+            if side == "measured" or run.predicted_s is not None
+        )
+        rows.append(tag("li", title, *pair))
+    step = "unknown" if run.predicted_s is None else f"~ {words.seconds_text(run.predicted_s)}"
+    said = f"{run.run}: a step took {words.seconds_text(run.step_s)}, predicted {step}."
+    said += " A collective counts for what no computation hides."
+    if run.predicted_s is not None:
+        said += " Of each pair the upper bar is predicted, the lower measured."
+    notes = (tag("p", note, class_="quiet") for note in run.notes)
+    head = tag("h3", "Predicted compared with measured"), tag("p", said, class_="quiet")
+    return joined((*head, tag("ul", *rows, class_="bars pairs"), *notes))
+
+
+def _sends(run: MeasuredRun) -> Iterator[SpentRow]:
+    return (each for each in (*run.operations, *run.predicted) if each.kind == "collective")
+
+
+def _row_of(each: SpentRow) -> str:
+    """Return the row of the pairs that an operation counts in, as in `Spent.name`."""
+    if each.kind == "collective":
+        return "+".join(each.mesh_axes) or "no mesh axis"
+    return IDLE if each.kind == "idle" else "compute"
 
 
 # what is sent
@@ -204,7 +274,7 @@ def _sent_rows(sent: Sequence[Sent], by: str, total: int) -> Iterator[Html]:
         count = sum(each.count for each in found)
         figures = f"{words.binary_bytes(size)}  {words.percent(size, total)}  x{count:.6g}"
         line = tag("span", tag("b", name), " ", tag("span", figures, class_="figures"))
-        share = bar((("part-sent-0", "", size),), total)
+        share = bar((("part-sent", "", size),), total)
         yield tag("details", tag("summary", line, share), _causes(found))
     if len(rows) > _MOST_ROWS:
         yield tag("p", f"and {words.counted(len(rows) - _MOST_ROWS, 'row')} more", class_="quiet")

@@ -19,7 +19,15 @@ from shardspec.lints.checks import unknown_mesh_axis
 from shardspec.lints.context import Context
 from shardspec.report.cost import seconds_text
 from shardspec.search.candidates import Candidate
-from shardspec.search.ranking import SearchRow, Sent, is_tie, pareto, parts_changed, spread
+from shardspec.search.ranking import UNKNOWN_ROWS as UNKNOWN_ROWS
+from shardspec.search.ranking import (
+    SearchRow,
+    Sent,
+    is_tie,
+    pareto,
+    parts_changed,
+    spread,
+)
 from shardspec.search.searching import Found
 
 #: How wide it is where no terminal says.
@@ -30,8 +38,6 @@ TOP = 10
 _MOST_CHECKED = 60
 #: What is sent otherwise, in lines of each kind.
 _MOST_SENT = 3
-#: Why a row with an unknown has no rank.
-UNKNOWN_ROWS = "something in the step is unknown, so their times are lower bounds"
 #: The share of a step below which a change is not worth a word.
 _LITTLE = 0.005
 
@@ -84,6 +90,11 @@ class Search:
     def __str__(self) -> str:
         """Return what `shardspec search` prints."""
         return "\n".join(fitted(search_lines(self), WIDTH))
+
+    def _repr_html_(self) -> str:
+        from shardspec.report.notebook import search_pieces
+
+        return search_pieces(self.found, self.best)
 
     def __repr__(self) -> str:
         """Return `Search(36 rows, best fsdp=64 tensor=2)`."""

@@ -17,10 +17,10 @@ from typing import Any
 
 from shardspec.analysis.comparison import Spent, timed_of
 from shardspec.analysis.cost import Cost
-from shardspec.analysis.step_memory import made_over
+from shardspec.analysis.step_memory import Made, made_of
 from shardspec.versions import PACKAGE
 
-_COMPUTE = "compute"
+COMPUTE = "compute"
 #: The process of all rows; threads are numbered from 1.
 _STEP = 1
 _US = 1e6
@@ -29,10 +29,11 @@ Event = dict[str, Any]
 
 
 @dataclass(slots=True)
-class _Slice:
+class Slice:
     """What one row shows of an operation.
 
     Attributes:
+      row: `compute`, or the mesh axes that it goes over.
       due: when it is to end, of a collective: what waits for it goes on then.
     """
 
@@ -45,16 +46,17 @@ class _Slice:
 
     @property
     def end(self) -> float:
+        """Return when it ends."""
         return self.start + self.seconds
 
 
 def trace_text(cost: Cost) -> str:
     """Return a predicted step as a trace; nothing where no time is predicted."""
-    slices = _slices(cost)
+    slices = slices_of(cost)
     if not slices:
         return ""
     end = max(each.end for each in slices)
-    rows = [_COMPUTE, *sorted({each.row for each in slices} - {_COMPUTE})]
+    rows = [COMPUTE, *sorted({each.row for each in slices} - {COMPUTE})]
     events = [*_names(cost, rows), *_events(slices, rows), *_memory(cost, end)]
     lines = ",\n".join(json.dumps(each) for each in events)
     about = json.dumps({"made_by": f"shardspec {PACKAGE}", "target": cost.target.name})
@@ -62,26 +64,26 @@ def trace_text(cost: Cost) -> str:
     return f"{head}{lines}\n]}}\n"
 
 
-def _slices(cost: Cost) -> list[_Slice]:
+def slices_of(cost: Cost) -> list[Slice]:
     """Return the slices of all rows, placed."""
-    compute: list[_Slice] = []
-    sent: dict[str, list[_Slice]] = {}
+    compute: list[Slice] = []
+    sent: dict[str, list[Slice]] = {}
     now = 0.0
     for _, row in sorted(timed_of(cost), key=lambda item: item[0]):
         took = row.shown
         if took:
             is_wait = row.kind == "collective"
-            compute.append(_Slice(_COMPUTE, row, took, now + took, now, is_wait))
+            compute.append(Slice(COMPUTE, row, took, now + took, now, is_wait))
         now += took
         if row.kind == "collective" and row.seconds:
             axis = "+".join(row.mesh_axes)
-            sent.setdefault(axis, []).append(_Slice(axis, row, row.seconds, now))
+            sent.setdefault(axis, []).append(Slice(axis, row, row.seconds, now))
     for each in sent.values():
         _place(each, now)
     return [*compute, *(one for each in sent.values() for one in each)]
 
 
-def _place(row: Sequence[_Slice], end: float) -> None:
+def _place(row: Sequence[Slice], end: float) -> None:
     """Place the collectives of one axis: each ends when it is waited for, if there is room.
 
     One that goes on while another of its axis is under way is earlier; what would begin before the
@@ -108,7 +110,7 @@ def _named(what: str, thread: int, **args: Any) -> Event:
     return {"ph": "M", "pid": _STEP, "tid": thread, "name": what, "args": args}
 
 
-def _events(slices: Sequence[_Slice], rows: Sequence[str]) -> Iterator[Event]:
+def _events(slices: Sequence[Slice], rows: Sequence[str]) -> Iterator[Event]:
     """Yield the slices, and an arrow from each collective to what waits for it."""
     numbers = {row: number for number, row in enumerate(rows, 1)}
     waits = {id(each.spent): each for each in slices if each.is_wait}
@@ -117,15 +119,15 @@ def _events(slices: Sequence[_Slice], rows: Sequence[str]) -> Iterator[Event]:
         name = f"wait: {each.spent.what}" if each.is_wait else each.spent.what
         times = {"ts": each.start * _US, "dur": each.seconds * _US}
         yield {"ph": "X", **at, "name": name, "cat": each.spent.kind, **times, "args": _args(each)}
-        wait = waits.get(id(each.spent)) if each.row != _COMPUTE else None
+        wait = waits.get(id(each.spent)) if each.row != COMPUTE else None
         if wait is not None:
             flow = {"pid": _STEP, "name": "waits", "cat": "flow", "id": number}
             yield {"ph": "s", **flow, "tid": numbers[each.row], "ts": each.start * _US}
             late = max(wait.start, each.start) * _US
-            yield {"ph": "f", "bp": "e", **flow, "tid": numbers[_COMPUTE], "ts": late}
+            yield {"ph": "f", "bp": "e", **flow, "tid": numbers[COMPUTE], "ts": late}
 
 
-def _args(each: _Slice) -> Event:
+def _args(each: Slice) -> Event:
     """Return what is known of a slice: its line, rule and array, and how often it runs."""
     spent = each.spent
     told = {
@@ -141,14 +143,25 @@ def _args(each: _Slice) -> Event:
 
 def _memory(cost: Cost, end: float) -> Iterator[Event]:
     """Yield what a device holds, over the order of the program; nothing where that is not known."""
-    made = () if cost.step is None else made_over(cost.step, cost.target)
-    if not made:
-        return
-    parts, own = cost.memory.parts, ("gradients", "activations", "temporaries")
-    given = sum(part.bytes for name, part in parts.items() if name not in own)
-    last = max(made[-1][0], 1)
-    for tick, held in ((0, 0), *made):
-        counted = {"given": given, "made": held}
+    for at, held in memory_over(cost, end):
         name = "memory, in bytes, by order of the program"
-        at = max(tick, 0) / last * end * _US
-        yield {"ph": "C", "pid": _STEP, "name": name, "ts": at, "args": counted}
+        yield {"ph": "C", "pid": _STEP, "name": name, "ts": at * _US, "args": held}
+
+
+def memory_over(cost: Cost, end: float) -> list[tuple[float, dict[str, int]]]:
+    """Return the bytes of each part that a device holds, from each second of a step on.
+
+    The order of the program is spread evenly over the step. Nothing where no value is known.
+    """
+    made = None if cost.step is None else made_of(cost.step, cost.target)
+    if made is None or not made.lives:
+        return []
+    parts = {name: part.bytes for name, part in cost.memory.parts.items()}
+    over = list(made.over())
+    none = dict.fromkeys(over[0][1], 0) | {"activations": made.kept}
+    return [(second_of(tick, made, end), parts | held) for tick, held in ((0, none), *over)]
+
+
+def second_of(tick: int, made: Made, end: float) -> float:
+    """Return where in a step of `end` seconds a tick is drawn."""
+    return max(tick, 0) / max(1, *(each.ends for each in made.lives)) * end

@@ -9,7 +9,8 @@ all.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
@@ -33,6 +34,8 @@ By = Literal["time", "cost", "memory"]
 #: Source: measured throughputs of T5 11B (see `topology.walk`), by the step of the example: of 78
 #: pairs of runs whose batch divides 65 are in their order, and the other 13 within 6 %.
 SAME_MACHINE_SPREAD = 0.06
+#: Why a row with an unknown has no rank.
+UNKNOWN_ROWS = "something in the step is unknown, so their times are lower bounds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,17 +250,42 @@ def pareto(rows: Sequence[SearchRow]) -> tuple[SearchRow, ...]:
       front: of two that stay, neither is at least as good in everything and better in something.
       known: what has an unknown beats none.
     """
-    known = {_point(row) for row in rows if not row.unknown}
-    beaten = {one for one in map(_point, rows) if any(_is_beaten(one, other) for other in known)}
-    return tuple(row for row in rows if _point(row) not in beaten)
+    front = unbeaten(map(_point, rows), {_point(row) for row in rows if not row.unknown})
+    return tuple(row for row in rows if _point(row) in front)
 
 
-def _point(row: SearchRow) -> tuple[float, int, int]:
+#: What a row takes of time, memory and chips.
+Point = tuple[float, int, int]
+
+
+def unbeaten(points: Iterable[Point], known: Collection[Point]) -> set[Point]:
+    """Return the points that no other is as good as in everything, and better in something.
+
+    What beats a point comes before it in order, so the stairs of memory and chips are looked at
+    that those before it make.
+
+    Args:
+      known: those that can beat others.
+    """
+    found: set[Point] = set()
+    stairs: list[tuple[int, int]] = []  # more and more memory, of fewer and fewer chips
+    for point in sorted(set(points)):
+        _, size, chips = point
+        at = bisect_right(stairs, size, key=lambda step: step[0])
+        if at and stairs[at - 1][1] <= chips:
+            continue
+        found.add(point)
+        if point in known:
+            first = at - 1 if at and stairs[at - 1][0] == size else at
+            end = first
+            while end < len(stairs) and stairs[end][1] >= chips:
+                end += 1
+            stairs[first:end] = [(size, chips)]
+    return found
+
+
+def _point(row: SearchRow) -> Point:
     return row.seconds, row.memory.bytes, row.chips
-
-
-def _is_beaten(one: tuple[float, int, int], other: tuple[float, int, int]) -> bool:
-    return all(theirs <= ours for ours, theirs in zip(one, other, strict=True)) and one != other
 
 
 def spread(one: SearchRow, other: SearchRow) -> float:

@@ -26,6 +26,15 @@ rules: [mlp -> model]
 arrays: {wi: 'f32[_=8 mlp=8]'}
 phases: {decode: {targets: {small: {mesh: {model: 2}}}}}
 """
+SEARCHED = """\
+hardware: tpu v5e 2x2
+mesh: {data: 4}
+axes: {batch: 8, length: 8, embed: 64, mlp: 64}
+rules: [batch -> data, embed -> data]
+activations: {x: batch length embed, y: batch length mlp}
+arrays: {w: 'bf16[embed mlp]'}
+step: {program: ["x, w -> y"]}
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -199,3 +208,15 @@ def test_open_opens_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert result.exit_code == 0
     assert opened[1].startswith((tmp_path / "shardspec-").as_uri())
     assert "no browser was found: open" in result.stderr
+
+
+def test_a_saved_search_is_drawn(folder: Path) -> None:
+    (folder / "small.yaml").write_text(SEARCHED, encoding="utf-8")
+    saved = CliRunner().invoke(cli, ["search", "small.yaml", "-q", "-o", "found.json"])
+    assert saved.exit_code == 0, saved.stderr
+    assert run("small.yaml", "--search", "found.json", "-o", "report.html").exit_code == 0
+    assert "What a search found" in text_of()
+    assert "Pareto front" in text_of()
+    refused = run("small.yaml", "--search", "small.yaml", "-o", "other.html")
+    assert refused.exit_code == 2
+    assert "shardspec search SPEC -o FILE" in refused.stderr

@@ -310,6 +310,40 @@ def hosts(page: Page) -> str:
     return page.locator("#machine-picture .hosts").get_attribute("d") or ""
 
 
+# the step
+
+
+def test_the_time_line_has_a_brush_and_a_cursor(browser: Browser, file: Path) -> None:
+    with opened(browser, file) as page:
+        box = page.locator("#step .timeline:visible")
+        lane, told = box.locator("svg.lane").first, box.locator(".step-told")
+        seen = [float(each) for each in (lane.get_attribute("viewBox") or "").split()]
+        assert seen[::2] == [0, 1_000_000]
+        lane.focus()
+        page.keyboard.press("ArrowRight")
+        first = told.inner_text()
+        page.keyboard.press("ArrowRight")
+        assert told.inner_text() != first
+        said = lane.get_attribute("aria-valuetext") or ""
+        assert "Alive: ~ " in first
+        assert told.inner_text().startswith(said.partition(":")[0])
+        place = box.locator("svg.brush").bounding_box()
+        assert place is not None
+        page.mouse.move(place["x"] + place["width"] / 4, place["y"] + 5)
+        page.mouse.down()
+        page.mouse.move(place["x"] + place["width"] / 2, place["y"] + 5, steps=3)
+        page.mouse.up()
+        for each in box.locator("svg.lane").all():
+            start, _, wide, _ = map(float, (each.get_attribute("viewBox") or "").split())
+            assert (start, wide) == pytest.approx((250_000, 250_000), abs=3000)
+        begins = box.locator(".ends span").first.inner_text()
+        assert begins.startswith("~ ")
+        lane.focus()
+        page.keyboard.press("+")
+        page.keyboard.press("Escape")
+        assert box.locator(".ends span").first.inner_text() == "0 s"
+
+
 # everywhere
 
 
@@ -321,7 +355,17 @@ def test_text_can_be_read_on_its_ground(browser: Browser, file: Path, scheme: An
       document.body.append(probe); probe.style.color = `var(--${name})`;
       const found = getComputedStyle(probe).color.match(/[\\d.]+/g).slice(0, 3).map(Number);
       probe.remove(); return found; })"""
-    names = ["ground", "raised", "text", "quiet", "accent", "error", "warning", "good"]
+    names = [
+        "ground",
+        "raised",
+        "text",
+        "quiet",
+        "accent",
+        "error",
+        "warning",
+        "good",
+        "whole-text",
+    ]
     with opened(browser, file, color_scheme=scheme) as page:
         found = dict(zip(names, page.evaluate(script, names), strict=True))
         for name in names[2:]:
@@ -363,6 +407,10 @@ def test_a_phone_scrolls_down_alone(browser: Browser, file: Path) -> None:
             page.select_option("#target", str(at))
             page.wait_for_timeout(30)
             assert not is_too_wide(page)
+        page.select_option("#target", "0")
+        page.locator("#step .timeline:visible svg.lane").first.tap()
+        assert "Alive: ~" in page.locator("#step .step-told:visible").inner_text()
+        assert not is_too_wide(page)
         page.locator("#step .of-target:visible summary").first.tap()
         rows(page).nth(1).locator("th button").first.tap()
         assert page.locator("#sheet").is_visible()

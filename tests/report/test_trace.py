@@ -19,7 +19,7 @@ from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli.main import cli
 from shardspec.ir.step import Place
 from shardspec.programs.captures import _rows_of_trace
-from shardspec.report.trace import _place, _Slice, trace_text
+from shardspec.report.trace import Slice, _place, trace_text
 
 EXAMPLES = Path(__file__).parents[2] / "specs" / "examples"
 #: A nanosecond, in microseconds: what sums of numbers with a point may be off.
@@ -116,7 +116,7 @@ def test_a_step_that_was_measured_is_drawn_in_its_time() -> None:
 def test_collectives_of_an_axis_do_not_overlap(pairs: list[tuple[float, float]]) -> None:
     spent = Spent("collective", "x", Place(), "forward", ("a",), "", (), 1.0, 1.0, 1.0)
     due = sorted(at for _, at in pairs)
-    row = [_Slice("a", spent, took, at) for (took, _), at in zip(pairs, due, strict=True)]
+    row = [Slice("a", spent, took, at) for (took, _), at in zip(pairs, due, strict=True)]
     whole = sum(took for took, _ in pairs)
     end = max(whole, due[-1])
     _place(row, end)

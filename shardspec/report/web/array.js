@@ -168,7 +168,7 @@ function triedTable(dims) {
   });
   const heads = ["dim", "name", "size", "rule asks", "what became of it", "where"];
   const head = el("thead", {}, el("tr", {}, ...heads.map((text) => el("th", { scope: "col" }, text))));
-  return el("div", { class: "scroll" }, el("table", { class: "tried" }, head, el("tbody", {}, ...rows)));
+  return el("div", { class: "scroll", tabindex: 0 }, el("table", { class: "tried" }, head, el("tbody", {}, ...rows)));
 }
 
 /** Return how the same array lies on the other targets. */
@@ -184,7 +184,7 @@ function elsewhere(subject, laid) {
       el("td", { class: "number" }, same.paths ? binaryBytes(same.bytes / same.paths.length) : "")
     )
   );
-  return [el("h3", {}, "On the other targets"), el("div", { class: "scroll" }, el("table", {}, el("tbody", {}, ...rows)))];
+  return [el("h3", {}, "On the other targets"), el("div", { class: "scroll", tabindex: 0 }, el("table", {}, el("tbody", {}, ...rows)))];
 }
 
 function go(at, same, subject) {

@@ -37,6 +37,7 @@ if (DATA.targets.length) {
   startArrays();
   startTreemap();
   startMachine();
+  startSteps();
 }
 performance.mark("ready");
 document.documentElement.dataset.ready = "yes";
