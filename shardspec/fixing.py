@@ -140,12 +140,6 @@ def fixes_within(diagnostics: Iterable[Diagnostic], files: Iterable[str]) -> Ite
             yield fix
 
 
-def may_change(name: str, files: Iterable[str]) -> bool:
-    """Say whether a file is one of `files`, or lies within their folders."""
-    named = {os.path.realpath(file) for file in files}
-    return _may_change(name, named, {os.path.dirname(file) for file in named})
-
-
 def _may_change(name: str, named: set[str], folders: set[str]) -> bool:
     real = os.path.realpath(name)
     if real in named:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,7 +105,7 @@ def page_text(
     script = "\n".join(("(() => {", '"use strict";', *map(_script, _SCRIPTS), "})();"))
     style = _read("page.css")
     pieces = {
-        "title": printable(title or spec.source.name),
+        "title": printable(title or _name(spec.source.name)),
         "doc": printable(spec.doc or ""),
         "changes": changes,
         "searched": None if search is None else search_picture(search),
@@ -179,6 +180,11 @@ def _target_row(at: int, shown: Shown, *, has_steps: bool) -> tuple[str, ...]:
         summary(plan),
         *((step,) if has_steps else ()),
     )
+
+
+def _name(name: str) -> str:
+    """Return what a page calls a file: whoever gets the page has other folders."""
+    return os.path.basename(name) if os.path.isabs(name) else name
 
 
 def _findings(findings: Sequence[Diagnostic]) -> Html:

@@ -61,7 +61,7 @@ function arrayRow(row, largest) {
     el("td", { class: "code spec" }, swatchOf(axesOf(row)), row.spec),
     el("td", { class: "code wide" }, row.shard),
     el("td", { class: "number" }, binaryBytes(row.bytes), share(row.bytes, largest)),
-    el("td", { class: "code wide rules" }, row.rules)
+    el("td", { class: "code wide rules" }, el("span", { title: row.rules }, row.rules))
   );
 }
 
