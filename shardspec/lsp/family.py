@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from lsprotocol import types
 
-from shardspec.diagnostics import SourceFile
+from shardspec.diagnostics import SourceFile, Span
 from shardspec.language.files import real_path
 from shardspec.lsp.names import Use
 from shardspec.lsp.navigation import located, use_at
@@ -74,8 +74,18 @@ class Family(NamedTuple):
         for code in self.calls():
             for each in code.uses:
                 is_of = not each.specs or self._is_named(each.specs)
-                if is_of and (each.kind, each.name) == (use.kind, use.name):
+                if is_of and each.is_sure and (each.kind, each.name) == (use.kind, use.name):
                     yield each, bool(code.specs)
+
+    def unseen(self, name: str) -> list[Span]:
+        """Return the calls that could hold a name, and whose names code works out."""
+        doubtful = [
+            each.span
+            for code in self.calls()
+            for each in code.uses
+            if not each.is_sure and each.name == name
+        ]
+        return [*(span for each in self.calls() for span in each.unknown), *doubtful]
 
 
 def references(family: Family, offset: int, *, with_stated: bool) -> list[types.Location]:

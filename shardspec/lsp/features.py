@@ -177,13 +177,12 @@ def _rename_names(server: SpecServer) -> None:
 
         from shardspec.lsp import renaming
 
-        def answer() -> types.WorkspaceEdit:
-            offset = family.own.lines.offset(params.position)
-            return renaming.renamed(family, offset, params.new_name)
-
+        offset = family.own.lines.offset(params.position)
         with _refusing():
-            edit = await server.answered(uri, family.own, answer)
-        unseen = renaming.unseen(family)
+            edit = await server.answered(
+                uri, family.own, lambda: renaming.renamed(family, offset, params.new_name)
+            )
+        unseen = renaming.unseen(family, offset)
         if unseen is not None:
             warning = types.MessageType.Warning
             server.window_show_message(types.ShowMessageParams(warning, unseen))

@@ -194,12 +194,12 @@ class _Fixing(fixing.Fixing):
     def __init__(self, snapshot: Snapshot) -> None:
         """Start with what the open buffers hold."""
         super().__init__([snapshot.path], is_unsafe=False)
-        self.texts = dict(snapshot.texts)
+        self.snapshot, self.texts = snapshot, dict(snapshot.texts)
         self.olds = dict(snapshot.texts)
 
     def look(self, file: str) -> Sequence[Diagnostic]:
         """Return what is found under the texts as they are now."""
-        spec, faults = pipeline.load_path(file, texts=self.texts)
+        spec, faults = self.snapshot.load(self.texts)
         return faults if spec is None else pipeline.check(spec, faults, spec.params).shown
 
 

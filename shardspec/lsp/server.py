@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from shardspec.lsp.family import Family
     from shardspec.lsp.names import Use
     from shardspec.lsp.project import Project
-    from shardspec.lsp.snapshot import Snapshot
+    from shardspec.lsp.snapshot import Opened, Snapshot
 
 T = TypeVar("T")
 
@@ -43,7 +43,15 @@ QUICK_S, REST, LEAST_REST_S, MOST_REST_S = 0.06, 3.0, 0.25, 2.0
 #: Specs that one base is looked at through.
 MOST_TOPS = 64
 #: What a spec is made of, whose files an editor is to watch.
-_WATCHED = ("**/*.shard", "**/*.yaml", "**/*.yml", "**/*.json", "**/*.py", "**/pyproject.toml")
+_WATCHED = (
+    "**/*.shard",
+    "**/*.yaml",
+    "**/*.yml",
+    "**/*.json",
+    "**/*.py",
+    "**/*.ipynb",
+    "**/pyproject.toml",
+)
 _LANGUAGE = "shardspec"
 _SMALL = "mesh: {x: 2}\nrules: [a -> x]\nparams: {k: a}\narrays: {k: 'f32[a=8]'}\n"
 
@@ -195,8 +203,14 @@ class SpecServer(LanguageServer):
 
     def uri_of(self, real: str) -> str:
         """Return what the editor calls a file."""
-        opened = (each.uri for each in self.open.values() if real_path(each.path) == real)
-        return next(opened, None) or uris.from_fs_path(real) or ""
+        return self._opened.uri(real) or ""
+
+    @property
+    def _opened(self) -> Opened:
+        from shardspec.lsp.snapshot import Opened
+
+        folders = tuple((real_path(each), each.rstrip(os.sep)) for each in self.folders)
+        return Opened({real_path(each.path): each.uri for each in self.open.values()}, folders)
 
     async def tops(self, uri: str) -> list[Snapshot]:
         """Return what there is to know of the specs that a text is part of, itself among them."""
@@ -321,12 +335,12 @@ class SpecServer(LanguageServer):
         texts = {real_path(opened.path): opened.text, **self._texts}
         from shardspec.lsp.snapshot import Snapshot
 
-        encoding = self._encoding
+        encoding, around = self._encoding, self._opened
 
         def made() -> Snapshot:
             where = (opened.uri, opened.version, opened.path, texts)
             began = time.thread_time()
-            snapshot = Snapshot(*where, stamp=stamp, encoding=encoding)
+            snapshot = Snapshot(*where, opened=around, stamp=stamp, encoding=encoding)
             self._costs[opened.uri] = time.thread_time() - began
             return snapshot
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Any
 import pytest
 
 from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.lsp.findings import diagnostics
 from shardspec.lsp.kinds import Kind
 from shardspec.lsp.project import Project
 from shardspec.lsp.python_calls import Calls, calls, is_named
+from shardspec.lsp.snapshot import Opened, Snapshot
 from tests.lsp.client import Editor, RefusedError, at, edited, editor, under
 
 BASE = """\
@@ -256,7 +259,7 @@ def run(x, named, resolver):
 def test_what_python_says() -> None:
     found = calls(SourceFile("m.py", PYTHON))
     assert isinstance(found, Calls)
-    assert [(use.kind, use.span.text) for use in found.uses if use.is_plain] == [
+    assert [(use.kind, use.span.text) for use in found.uses if use.is_plain and use.is_sure] == [
         (Kind.LOGICAL_AXIS, "kv"),
         *((Kind.TARGET, "pod"), (Kind.PHASE, "decode")),
         *((Kind.LOGICAL_AXIS, "batch"), (Kind.LOGICAL_AXIS, "embed")),
@@ -269,10 +272,93 @@ def test_what_python_says() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (
+            "constrain(x, TABLE['embed']), constrain(x, f('embed')), constrain(*args)",
+            ["?", "?", "?"],
+        ),
+        ("constrain(x, 'a' if kind == 'embed' else 'b')", ["a", "b"]),
+        ("partial(shardspec.constrain, names='embed')", ["embed"]),
+        (
+            "from shardspec import constrain as c, Resolver as R\n"
+            "c(x, 'embed'), R('a.yaml', 'pod')",
+            ["embed", "pod"],
+        ),
+        ("con = shardspec.constrain\ncon(x, 'embed')", ["embed"]),
+        ("def f(r: shardspec.Resolver | None): r.sharding('embed')", ["embed"]),
+        ("r: 'Resolver' = make()\nr.batch({'embed': 'a'})", ["a"]),
+        ("r = Resolver('a.yaml') if x else None\nr.size('embed')", ["embed"]),
+        ("r = make()\nr.sharding('embed')", ["(embed)"]),
+        ("N: str = 'embed'\nconstrain(x, ('a', N))", ["a", "embed"]),
+        ("constrain(x, 'a_' + 'embed'), constrain(x, 'a ' + 'embed')", ["?", "a", "embed"]),
+        ("constrain(x, ('a',) + ('embed',)), constrain(x, ' '.join(['b']))", ["a", "embed", "b"]),
+        ("constrain(x, 'a embed'.split()), constrain(x, (n := 'b'))", ["a", "embed", "b"]),
+        ("nn.with_logical_partitioning(f, ('embed', None))", ["embed"]),
+        ('constrain(x,\r\n """a\r\n embed""")\r\n', ["a", "embed"]),
+    ],
+)
+def test_names_are_found_however_code_writes_them(text: str, names: list[str]) -> None:
+    """`?` for a call whose names code works out, brackets for one of what may be no resolver."""
+    found = calls(SourceFile("m.py", text))
+    assert isinstance(found, Calls)
+    said = ["?" for _ in found.unknown]
+    said += [each.span.text if each.is_sure else f"({each.span.text})" for each in found.uses]
+    assert sorted(said) == sorted(names)
+    assert all(each.is_plain for each in found.uses)
+
+
+@pytest.mark.parametrize(
     "text", ["(" * 5000, "def f(:", "x = '\x00'", "-" * 100_000 + "1", "class " * 99, "\ufeff1"]
 )
 def test_hostile_python_is_a_reason(text: str) -> None:
     assert isinstance(calls(SourceFile("m.py", text)), (Calls, Diagnostic))
+
+
+def test_what_could_hold_a_name_unread_is_said(tmp_path: Path) -> None:
+    """In whatever encoding, and also in a spec whose `extends` is lost; not in others' files."""
+    cell = {"cell_type": "code", "source": ["constrain(x, ", "'embed')"]}
+    notebook = {"cells": [cell, {"cell_type": "markdown", "source": ["mlp"]}]}
+    files: dict[str, bytes] = {
+        "utf16.yaml": "extends: ./base.yaml\nrules: [embed -> data]\n".encode("utf-16"),
+        "latin.py": b"# \xe9\nconstrain(x, 'embed')\n",
+        "two.yaml": b"extends: ./base.yaml\nrules: [embed -> data]\n---\na: b\n",
+        "lost.shard": b'extends "./base.yaml\nrules {\n  embed -> data\n}\n',
+        "note.ipynb": json.dumps(notebook).encode(),
+        "helm.yaml": b"{{- if .Values.embed }}\nname: {{ embed }}\n  - x\n",
+        "other.yaml": b"services: [embed\n",
+        "plain.ipynb": b'{"cells": "embed"}',
+    }
+    for name, raw in files.items():
+        (tmp_path / name).write_bytes(raw)
+    project = Project([str(tmp_path)])
+    project.read({})
+    held = {Path(each.path).name for each in project.unread if each.may_hold("embed")}
+    assert held == {"utf16.yaml", "latin.py", "two.yaml", "lost.shard", "note.ipynb"}
+    assert not any(each.may_hold("mlp") for each in project.unread)
+
+
+def test_folders_that_are_open_together_are_one_project(tmp_path: Path) -> None:
+    """A typo shows in the base of another folder, by the name under which that is open."""
+    for name, text in {
+        "a/base.yaml": BASE.replace("-> data", "-> dtaa"),
+        "b/pyproject.toml": "",
+    }.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    path = str(tmp_path.resolve() / "b" / "spec.yaml")
+    base = os.path.join(os.path.realpath(tmp_path), "a", "base.yaml")
+    texts = {path: SPEC.format(path="a").replace("./base", "../link/base")}
+    folders = tuple((os.path.realpath(tmp_path / each), "") for each in "ab")
+    snapshot = Snapshot("", 0, path, texts, opened=Opened({base: "open:base"}, folders))
+    (found,) = diagnostics(snapshot)[base]
+    assert found.code == "SHD201"
+    use = next(each for each in snapshot.all_uses if each.name == "dtaa")
+    location = snapshot.location(use.span)
+    assert location is not None
+    assert location.uri == "open:base"
+    assert diagnostics(Snapshot("", 0, path, texts))[path], "where it is extended, if it is apart"
 
 
 def test_a_project_is_listed_within_bounds(tmp_path: Path) -> None:
