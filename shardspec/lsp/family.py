@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from lsprotocol import types
-
 from shardspec.diagnostics import SourceFile, Span
 from shardspec.language.files import real_path
+from shardspec.lsp import types
 from shardspec.lsp.names import Use
 from shardspec.lsp.navigation import located, use_at
 from shardspec.lsp.project import Unread

@@ -11,9 +11,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-import attrs
-from lsprotocol import types
+from dataclasses import replace
 
 from shardspec import fixing, pipeline
 from shardspec.diagnostics import Diagnostic, Edit, Fix, Severity, SourceFile, Span
@@ -22,7 +20,7 @@ from shardspec.diagnostics.words import by_key, counted, listed
 from shardspec.language import loader
 from shardspec.language.files import real_path
 from shardspec.language.reading import is_dsl
-from shardspec.lsp import blocks
+from shardspec.lsp import blocks, types
 from shardspec.lsp.positions import Lines
 from shardspec.lsp.python_calls import calls
 from shardspec.lsp.snapshot import Snapshot
@@ -64,17 +62,14 @@ def _for_specs(specs: Sequence[str], found: types.Diagnostic, file: str) -> type
         return found
     folder = os.path.dirname(file)
     shown = listed((os.path.relpath(each, folder) for each in specs), limit=6)
-    return attrs.evolve(
-        found, message=f"{found.message}\nfor {counted(len(specs), 'spec')}: {shown}"
-    )
+    return replace(found, message=f"{found.message}\nfor {counted(len(specs), 'spec')}: {shown}")
 
 
 def _diagnostic(found: Diagnostic, snapshot: Snapshot) -> types.Diagnostic:
     place = snapshot.place_of(found)
     shown = _shown(found, snapshot.lines_of(place.source).range_of(place))
-    shown.message = snapshot.said(shown.message)
-    shown.related_information = [*_related(found, place, snapshot)] or None
-    return shown
+    related = tuple(_related(found, place, snapshot)) or None
+    return replace(shown, message=snapshot.said(shown.message), related_information=related)
 
 
 def _shown(found: Diagnostic, place: types.Range) -> types.Diagnostic:
@@ -102,9 +97,8 @@ def while_typing(
         lines = Lines(source.text, new.encoding)
         for each in of_form:
             place = lines.range_of(each.primary.span if each.primary else source.whole)
-            place.start.line, place.end.line = map(
-                block.line_of, (place.start.line, place.end.line)
-            )
+            ends = (place.start, place.end)
+            place = types.Range(*(replace(end, line=block.line_of(end.line)) for end in ends))
             fresh.append(_shown(each.spelt(is_dsl=in_dsl), place))
     stretches = ((each.line, each.line_of(each.text.count("\n"))) for each in changed)
     return [*blocks.moved(known, old, new.text, stretches), *fresh][:MOST_SHOWN]
@@ -153,8 +147,7 @@ def _fixes(touched: Iterable[Diagnostic], snapshot: Snapshot) -> Iterator[types.
             offered.add(fix)
             title = fix.title if fix.is_sure else f"{fix.title} ({_UNSURE})"
             for action in _quick_fix(f"{title[:1].upper()}{title[1:]}", found, fix.edits, snapshot):
-                action.is_preferred = fix.is_sure
-                yield action
+                yield replace(action, is_preferred=fix.is_sure)
 
 
 def _silences(
@@ -181,7 +174,7 @@ def _quick_fix(
     title: str, found: Diagnostic, edits: Iterable[Edit], snapshot: Snapshot
 ) -> Iterator[types.CodeAction]:
     """Yield a fix, unless a text could not be read after it."""
-    kind, about = types.CodeActionKind.QuickFix, [_diagnostic(found, snapshot)]
+    kind, about = types.CodeActionKind.QuickFix, (_diagnostic(found, snapshot),)
     try:
         yield types.CodeAction(title, kind, about, edit=workspace_edit(edits, snapshot))
     except UnparseableError:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lsprotocol import types
-
 from shardspec import pipeline
 from shardspec.analysis.memory import memory, room_text
 from shardspec.diagnostics import Diagnostic, Span
 from shardspec.diagnostics.words import binary_bytes, counted, tallied
 from shardspec.ir.plan import ShardingPlan
+from shardspec.lsp import types
 from shardspec.lsp.family import Family
 from shardspec.lsp.kinds import Kind
 from shardspec.lsp.names import Use

@@ -11,8 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from lsprotocol import types
-
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, Edit, Fix, SourceFile, Span
 from shardspec.diagnostics.diagnostic import apply
@@ -20,6 +18,7 @@ from shardspec.ir.spec import axis_of
 from shardspec.language.files import real_path
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.syntax import NamesExpr
+from shardspec.lsp import types
 from shardspec.lsp.family import Family
 from shardspec.lsp.findings import UnparseableError, workspace_edit
 from shardspec.lsp.kinds import Kind, RefusedError

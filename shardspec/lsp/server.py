@@ -15,14 +15,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from lsprotocol import types
-from pygls import uris
-from pygls.exceptions import JsonRpcContentModified
-from pygls.lsp.server import LanguageServer
-
-from shardspec import __version__
+from shardspec.lsp import types
+from shardspec.lsp.wire import MODIFIED, AnswerError, Params, Server, path_of
 
 if TYPE_CHECKING:
     from shardspec.ir.spec import Spec
@@ -79,20 +75,31 @@ class OpenText:
 _LONG, _SLOW_S = 200_000, 2.0
 
 
-class SpecServer(LanguageServer):
+class ModifiedError(AnswerError):
+    """The text has changed meanwhile: editors ask again."""
+
+    def __init__(self) -> None:
+        """Say so."""
+        super().__init__(MODIFIED, "the text has changed")
+
+
+class SpecServer(Server):
     """What the handlers share.
 
     Attributes:
       open: the open texts by URI.
       settings: what the editor's user has set.
+      capabilities: what the editor can do.
+      encoding: the units that it counts columns in.
     """
 
     def __init__(self) -> None:
         """Start with nothing open."""
-        kind = types.TextDocumentSyncKind.Full
-        super().__init__(_LANGUAGE, __version__, text_document_sync_kind=kind)
+        super().__init__()
         self.open: dict[str, OpenText] = {}
         self.settings: dict[str, Any] = {}
+        self.capabilities = Params({})
+        self.encoding = types.PositionEncodingKind.Utf16
         self._snapshots: dict[str, Snapshot] = {}
         self._specs: dict[str, Spec] = {}
         self.folders: tuple[str, ...] = ()
@@ -119,6 +126,20 @@ class SpecServer(LanguageServer):
         from shardspec.lsp.project import Project
 
         return Project(self.folders)
+
+    def put_folders(self, folders: tuple[str, ...]) -> None:
+        """Take in which folders the editor has open now."""
+        self.folders = folders
+        vars(self).pop("project", None)
+        self.files_changed()
+
+    def run(self, stdin: BinaryIO, stdout: BinaryIO) -> int:
+        """Answer until the editor leaves, and start no more work then."""
+        try:
+            return super().run(stdin, stdout)
+        finally:
+            for worker in (self._worker, self._slow_worker):
+                worker.shutdown(wait=False, cancel_futures=True)
 
     # texts
 
@@ -192,7 +213,7 @@ class SpecServer(LanguageServer):
     def _text_of(self, uri: str) -> OpenText | None:
         """Return an open text, or that of a closed spec of the project."""
         opened = self.open.get(uri)
-        path = uris.to_fs_path(uri) if opened is None and uri.startswith("file:") else None
+        path = path_of(uri) if opened is None else None
         real = "" if path is None else real_path(path)
         spec = self.project.specs.get(real)
         if spec is None:
@@ -225,7 +246,7 @@ class SpecServer(LanguageServer):
         """Return all that a text belongs to, and all specs that share the name at an offset.
 
         Raises:
-          JsonRpcContentModified: the text has changed meanwhile.
+          ModifiedError: the text has changed meanwhile.
         """
         from shardspec.lsp.family import Family
         from shardspec.lsp.navigation import use_at
@@ -233,7 +254,7 @@ class SpecServer(LanguageServer):
         await self.look_around(again=offset_of is not None)
         own = await self.current(uri)
         if own is None:
-            raise JsonRpcContentModified()
+            raise ModifiedError
         found = dict.fromkeys(await self.tops(uri))
         use = None if offset_of is None else use_at(own, offset_of(own))
         seen = {real_path(own.path)}
@@ -281,7 +302,7 @@ class SpecServer(LanguageServer):
         opened, old = self.open.get(uri), self._typed.pop(uri, None)
         if opened is None or old is None or not opened.is_spec:
             return
-        known, lines = self._shown.get(uri, []), Lines(opened.text, self._encoding)
+        known, lines = self._shown.get(uri, []), Lines(opened.text, self.encoding)
         found = await self.work(lambda: while_typing(known, old, lines, opened.path), uri)
         if self.open.get(uri) is opened and self._shown.get(uri, []) is known:
             self._send(uri, opened.version, found)
@@ -292,14 +313,14 @@ class SpecServer(LanguageServer):
         """Wait until a large text is looked at, for what an editor asks at every key.
 
         Raises:
-          JsonRpcContentModified: it is typed on meanwhile.
+          ModifiedError: it is typed on meanwhile.
         """
         looking = self._announcing.get(uri)
         if looking is None or looking.done() or not self._is_large(uri):
             return
         await asyncio.wait([looking])
         if looking.cancelled():
-            raise JsonRpcContentModified()
+            raise ModifiedError
 
     def typed(self, uri: str) -> Snapshot | None:
         """Return the last look at a large text with the text as it stands; None of others."""
@@ -309,10 +330,6 @@ class SpecServer(LanguageServer):
         return (
             known if known.version == opened.version else known.typed(opened.version, opened.text)
         )
-
-    @property
-    def _encoding(self) -> types.PositionEncodingKind | str:
-        return self.workspace.position_encoding or types.PositionEncodingKind.Utf16
 
     # looking
 
@@ -335,7 +352,7 @@ class SpecServer(LanguageServer):
         texts = {real_path(opened.path): opened.text, **self._texts}
         from shardspec.lsp.snapshot import Snapshot
 
-        encoding, around = self._encoding, self._opened
+        encoding, around = self.encoding, self._opened
 
         def made() -> Snapshot:
             where = (opened.uri, opened.version, opened.path, texts)
@@ -396,7 +413,7 @@ class SpecServer(LanguageServer):
         """Return an answer about a text as it stands; None about what is no spec.
 
         Raises:
-          JsonRpcContentModified: the text has changed meanwhile, so that the answer is stale.
+          ModifiedError: the text has changed meanwhile, so that the answer is stale.
         """
         snapshot = await self.current(uri)
         if snapshot is None:
@@ -407,12 +424,12 @@ class SpecServer(LanguageServer):
         """Return an answer that was worked out for a text, unless that has changed meanwhile.
 
         Raises:
-          JsonRpcContentModified: it has.
+          ModifiedError: it has.
         """
         found = await self.work(answer, uri)
         now = self.open.get(uri)
         if now is None or now.version != snapshot.version:
-            raise JsonRpcContentModified()
+            raise ModifiedError
         return found
 
     # findings
@@ -468,8 +485,9 @@ class SpecServer(LanguageServer):
         if (version, found) == (self._versions.get(uri), self._shown.get(uri)):
             return
         self._shown[uri], self._versions[uri] = found, version
-        params = types.PublishDiagnosticsParams(uri=uri, version=version, diagnostics=found)
-        self.text_document_publish_diagnostics(params)
+        stated = {} if version is None else {"version": version}
+        told = {"uri": uri, **stated, "diagnostics": found}
+        self.notify("textDocument/publishDiagnostics", told)
 
 
 def real_path(path: str) -> str:
@@ -487,7 +505,7 @@ def _files_with(member: Snapshot, use: Use) -> set[str]:
 
 def _path_of(uri: str, language: str) -> str:
     """Return the file of a URI; for a text that has none, a name in this folder."""
-    path = uris.to_fs_path(uri) if uri.startswith("file:") else None
+    path = path_of(uri)
     if path is not None:
         return os.path.normpath(path)
     name = "".join(char if char.isalnum() or char in "-." else "_" for char in uri[-40:])
@@ -507,12 +525,11 @@ def _is_spec(path: str, text: str) -> bool:
 
 def watch_files(server: SpecServer) -> None:
     """Ask an editor that can to tell of files that change on disk."""
-    workspace = server.client_capabilities.workspace
+    workspace = server.capabilities.workspace
     watching = workspace.did_change_watched_files if workspace else None
     if not (watching and watching.dynamic_registration):
         return
-    watchers = [types.FileSystemWatcher(glob_pattern=pattern) for pattern in _WATCHED]
-    options = types.DidChangeWatchedFilesRegistrationOptions(watchers=watchers)
-    method = types.WORKSPACE_DID_CHANGE_WATCHED_FILES
-    registration = types.Registration(id="files", method=method, register_options=options)
-    server.client_register_capability(types.RegistrationParams([registration]))
+    watchers = [{"globPattern": pattern} for pattern in _WATCHED]
+    method = "workspace/didChangeWatchedFiles"
+    asked = {"id": "files", "method": method, "registerOptions": {"watchers": watchers}}
+    server.request("client/registerCapability", {"registrations": [asked]})

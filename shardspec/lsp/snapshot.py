@@ -13,9 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from lsprotocol import types
-from pygls import uris
-
 from shardspec import assets, pipeline
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes
@@ -25,8 +22,10 @@ from shardspec.ir.spec import Spec
 from shardspec.language import loader
 from shardspec.language.files import Boundary, boundary_of, leads_out, real_path
 from shardspec.language.reading import Reading, is_dsl
+from shardspec.lsp import types
 from shardspec.lsp.names import Use, uses
 from shardspec.lsp.positions import Lines
+from shardspec.lsp.wire import uri_of
 from shardspec.report.cost_json import cost_record
 from shardspec.report.saved_cost import SavedCost
 
@@ -51,8 +50,7 @@ class Opened(NamedTuple):
         for top, spelt in self.folders:
             if real not in self.uris and real.startswith(top + os.sep):
                 path = spelt + real[len(top) :]
-        uri: str | None = self.uris.get(real) or uris.from_fs_path(path)
-        return uri
+        return self.uris.get(real) or uri_of(path)
 
 
 _NOTHING = Opened()

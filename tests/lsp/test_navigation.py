@@ -7,11 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
-from lsprotocol import types
 
 from shardspec import pipeline
 from shardspec.ir.spec import Spec
-from shardspec.lsp import navigation, renaming
+from shardspec.lsp import navigation, renaming, types
 from shardspec.lsp.family import Family, references
 from shardspec.lsp.kinds import Kind
 from shardspec.lsp.names import Use
