@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.diagnostics.words import by_key
 from shardspec.language import loader
 from shardspec.language.files import SPEC_NAMES, boundary_of, decode, open_unnoted, real_path
 from shardspec.language.reading import Data, is_dsl
@@ -144,24 +145,32 @@ class Project:
                     if name.endswith(_KINDS) and not os.path.islink(path):
                         yield path
 
-    def learn(self, real: str, reads: Iterable[str]) -> None:
-        """Take in which files an open spec reads, as it stands."""
+    def learn(self, real: str, reads: Iterable[str]) -> frozenset[str]:
+        """Take in which files a spec reads that was edited, until all is read again.
+
+        Returns:
+          The files that it did not read before, or does not any more.
+        """
         known = self.specs.get(real)
         if known is not None:
-            others = tuple(each for each in reads if each != real)
-            self.specs[real] = known._replace(reads=others)
-            self._kept[real] = self._kept[real]._replace(made=self.specs[real])
+            self.specs[real] = known._replace(reads=tuple(each for each in reads if each != real))
+        return frozenset() if known is None else frozenset({*known.reads} ^ ({*reads} - {real}))
 
     def dependents(self, real: str) -> list[str]:
         """Return the real paths of the specs that read a file, through others too."""
-        found: dict[str, None] = {}
+        readers = by_key((read, path) for path, each in self.specs.items() for read in each.reads)
+        found = {real}
         pending = [real]
         while pending:
-            last = pending.pop()
-            above = [path for path, each in self.specs.items() if last in each.reads]
-            pending += [each for each in above if each not in found and each != real]
-            found.update(dict.fromkeys(each for each in above if each != real))
-        return sorted(found)
+            above = {*readers.get(pending.pop(), ())} - found
+            pending += above
+            found |= above
+        return sorted(found - {real})
+
+    def is_base(self, path: str, text: str) -> bool:
+        """Say whether a text is a spec since others extend it, however it looks while it is wrong."""
+        is_yaml = path.endswith(_SPECS) and loader.kind_of(SourceFile(path, text)) in (None, "spec")
+        return is_yaml and bool(self.dependents(real_path(path)))
 
     def tops(self, real: str) -> list[str]:
         """Return the specs that a file is looked at as part of: itself, where it is a whole one."""

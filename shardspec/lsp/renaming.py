@@ -101,7 +101,7 @@ def _to_rename(family: Family, offset: int) -> Use:
         if use.kind is Kind.LOGICAL_AXIS:
             _must_not_be_carried(use, member)
     for each in family.alike(use):
-        _must_be_changeable(each, family.own)
+        _must_be_changeable(each, family)
     return use
 
 
@@ -109,12 +109,14 @@ def _is_unread(found: Diagnostic) -> bool:
     return found.code.is_fault and found.code.id.startswith(_OF_FORM)
 
 
-def _must_be_changeable(use: Use, snapshot: Snapshot) -> None:
+def _must_be_changeable(use: Use, family: Family) -> None:
+    snapshot = family.own
     name, place = use.span.source.name, snapshot.said(use.span.place)
     also = f"`{use.name}` also stands in {place}"
     if not os.path.isabs(name):
         raise RefusedError(f"{also}, which comes with shardspec")
-    is_there = real_path(name) in snapshot.texts or os.path.isfile(name)
+    is_there = any(real_path(name) in each.texts for each in family.members)
+    is_there = is_there or os.path.isfile(name)
     if not (is_there and snapshot.may_show(name)):
         raise RefusedError(f"{also}, outside the project of this file")
     if use.span.text != use.name:

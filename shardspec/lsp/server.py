@@ -165,7 +165,9 @@ class SpecServer(Server):
         self._is_to_read = True
         self._snapshots.pop(uri, None)
         self._specs.pop(uri, None)
-        self._untell(uri)
+        if uri in self._announcing:
+            self._announcing.pop(uri).cancel()
+        self._untell()
         self._announce_dependents(closed.path, but=uri)
 
     def files_changed(self) -> None:
@@ -202,13 +204,24 @@ class SpecServer(Server):
         if not (again or self._is_to_read):
             return
         self._is_to_read = False
-        texts = self._texts
+        texts, before = self._texts, self._tops
         await self.work(lambda: self.project.read(texts))
+        for uri, tops in self._tops.items():
+            own = self._announcing.get(uri)
+            if before.get(uri, tops) != tops and own is not asyncio.current_task():
+                self._announce_soon(uri, PAUSE_S)
         for real, known in [*self._closed.items()]:
             spec = self.project.specs.get(real)
             if spec is None or spec.source.text != known.text:
                 self._touch(real)
                 del self._closed[real]
+        self._untell()
+
+    @property
+    def _tops(self) -> dict[str, list[str]]:
+        """Return by open text the specs that it is part of."""
+        tops = self.project.tops
+        return {uri: tops(real_path(each.path)) for uri, each in self.open.items()}
 
     def _text_of(self, uri: str) -> OpenText | None:
         """Return an open text, or that of a closed spec of the project."""
@@ -336,7 +349,7 @@ class SpecServer(Server):
     async def current(self, uri: str) -> Snapshot | None:
         """Return what there is to know of a text as it stands; None of what is no spec."""
         opened = self._text_of(uri)
-        if opened is None or not opened.is_spec:
+        if opened is None or not (opened.is_spec or self.project.is_base(opened.path, opened.text)):
             return None
         known = self._snapshots.get(uri)
         if known is not None and self._is_fresh(known, opened):
@@ -368,7 +381,10 @@ class SpecServer(Server):
         now = self._text_of(opened.uri)
         if now is not None and self._is_fresh(snapshot, now):
             self._snapshots[opened.uri] = snapshot
-            self.project.learn(real_path(opened.path), snapshot.reads)
+            others = self.project.learn(real_path(opened.path), snapshot.reads)
+            for uri, each in self.open.items() if others else ():
+                if uri != opened.uri and real_path(each.path) in others:
+                    self._announce_soon(uri, PAUSE_S)
         if snapshot.spec is not None:
             self._specs[opened.uri] = snapshot.spec
         return snapshot
@@ -464,17 +480,18 @@ class SpecServer(Server):
         for file in files:
             self._publish(file)
 
-    def _untell(self, uri: str) -> None:
-        """Take back what only an open text was told of."""
-        path = next((each for each in self._told if self.uri_of(real_path(each)) == uri), None)
-        for file in self._told.pop(path, {}) if path is not None else ():
+    def _untell(self) -> None:
+        """Take back what was told of specs that no open text is part of any more."""
+        wanted = {top for found in self._tops.values() for top in found}
+        gone = [path for path in self._told if real_path(path) not in wanted]
+        for file in {file for path in gone for file in self._told.pop(path)}:
             self._publish(file)
 
     def _publish(self, file: str) -> None:
         """Publish what all specs find in a file."""
         from shardspec.lsp.findings import merged
 
-        told = {spec: found[file] for spec, found in self._told.items() if file in found}
+        told = {spec: found[file] for spec, found in sorted(self._told.items()) if file in found}
         uri = self.uri_of(file)
         opened = self.open.get(uri)
         version = None if opened is None else opened.version

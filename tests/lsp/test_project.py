@@ -101,6 +101,13 @@ def test_a_typo_in_a_base_shows_in_the_base(session: Editor) -> None:
     assert session.findings(uri) == []
 
 
+def test_a_base_is_one_however_it_looks(session: Editor) -> None:
+    """Its name and keys do not tell: a spec extends it."""
+    wrong = BASE.replace("shardspec: 1\n", "").replace("rules:", "rulez:")
+    (found,) = session.some(open_base(session, wrong))
+    assert (found["code"], under(wrong, found["range"])) == ("SHD003", "rulez")
+
+
 def test_a_base_alone_is_looked_at_alone(session: Editor) -> None:
     uri = session.open("alone.yaml", BASE.replace("-> model", "->"))
     assert {each["code"] for each in session.some(uri)} == {"SHD002"}
