@@ -59,6 +59,8 @@ def _formatted(snapshot: Snapshot) -> list[types.TextEdit] | None:
 def _hover(family: Family, params: Any) -> types.Hover | None:
     offset = family.own.lines.offset(params.position)
     text = hovered(family.own, offset, family.tops)
+    if text and family.total > len(family.tops):
+        text += f"\n\n---\n\nlooked at: {family.counted}"
     return types.Hover({"kind": "markdown", "value": text}) if text else None
 
 

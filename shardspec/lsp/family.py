@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from shardspec.diagnostics import SourceFile, Span
+from shardspec.diagnostics.words import counted
 from shardspec.language.files import real_path
 from shardspec.lsp import types
 from shardspec.lsp.names import Use
@@ -25,6 +26,7 @@ class Family(NamedTuple):
     Attributes:
       own: what was asked about.
       tops: the specs that read it, or it alone.
+      total: how many read it; of many, `tops` has the first.
       code: the Python that could be about them.
       specs: by real path, all specs of the project.
       unread: what could not be read.
@@ -32,6 +34,7 @@ class Family(NamedTuple):
 
     own: Snapshot
     tops: tuple[Snapshot, ...]
+    total: int = 1
     code: tuple[Calls, ...] = ()
     specs: Mapping[str, SourceFile] = {}
     unread: tuple[Unread, ...] = ()
@@ -45,6 +48,12 @@ class Family(NamedTuple):
     def is_part(self) -> bool:
         """Say whether the text is looked at as a part of other specs."""
         return [*self.tops] != [self.own]
+
+    @property
+    def counted(self) -> str:
+        """Return how many specs are looked at: `3 specs`, or `64 of 400 specs`."""
+        found = counted(len(self.tops), "spec")
+        return found if self.total <= len(self.tops) else f"{len(self.tops)} of {self.total} specs"
 
     def alike(self, use: Use) -> list[Use]:
         """Return the uses of the same name for the same thing, in all specs; each place once."""

@@ -43,26 +43,33 @@ def diagnostics(snapshot: Snapshot) -> dict[str, list[types.Diagnostic]]:
     return {own: [], **by_key(pairs)}
 
 
-def merged(told: Mapping[str, Iterable[types.Diagnostic]], file: str) -> list[types.Diagnostic]:
+def merged(
+    told: Mapping[str, Iterable[types.Diagnostic]], file: str, unseen: str = ""
+) -> list[types.Diagnostic]:
     """Return what several specs find in one file, what they agree on once, and for which it is.
 
     Args:
       told: by the path of the spec.
+      unseen: that not all specs of the file were looked at.
     """
     said = by_key(
         ((each.code, each.message.partition("\n")[0], repr(each.range)), (spec, each))
         for spec, found in told.items()
         for each in found
     )
-    return [_for_specs([spec for spec, _ in group], group[0][1], file) for group in said.values()]
+    found = (([spec for spec, _ in group], group[0][1]) for group in said.values())
+    return [_for_specs(specs, first, file, unseen) for specs, first in found]
 
 
-def _for_specs(specs: Sequence[str], found: types.Diagnostic, file: str) -> types.Diagnostic:
+def _for_specs(
+    specs: Sequence[str], found: types.Diagnostic, file: str, unseen: str
+) -> types.Diagnostic:
     if file in specs:
         return found
     folder = os.path.dirname(file)
     shown = listed((os.path.relpath(each, folder) for each in specs), limit=6)
-    return replace(found, message=f"{found.message}\nfor {counted(len(specs), 'spec')}: {shown}")
+    for_specs = f"for {counted(len(specs), 'spec')}: {shown}{unseen}"
+    return replace(found, message=f"{found.message}\n{for_specs}")
 
 
 def _diagnostic(found: Diagnostic, snapshot: Snapshot) -> types.Diagnostic:

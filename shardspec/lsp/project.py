@@ -168,7 +168,7 @@ class Project:
         return sorted(found - {real})
 
     def is_base(self, path: str, text: str) -> bool:
-        """Say whether a text is a spec since others extend it, however it looks while it is wrong."""
+        """Say whether a text is a spec since others extend it, however it looks meanwhile."""
         is_yaml = path.endswith(_SPECS) and loader.kind_of(SourceFile(path, text)) in (None, "spec")
         return is_yaml and bool(self.dependents(real_path(path)))
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from shardspec.lsp import types
-from shardspec.lsp.wire import MODIFIED, AnswerError, Params, Server, path_of
+from shardspec.lsp.wire import MODIFIED, REFUSED, AnswerError, Params, Server, path_of
 
 if TYPE_CHECKING:
     from shardspec.ir.spec import Spec
@@ -36,8 +36,9 @@ SHORT = 20_000
 #: A look at a longer one that takes more than this many seconds waits until typing rests for so
 #: many times as long, within bounds.
 QUICK_S, REST, LEAST_REST_S, MOST_REST_S = 0.06, 3.0, 0.25, 2.0
-#: Specs that one base is looked at through.
-MOST_TOPS = 64
+#: Specs that one base is looked at through, those that a name is looked for in, and those whose
+#: looks are kept.
+MOST_TOPS, MOST_SEARCHED, _MOST_KEPT = 64, 1000, 256
 #: What a spec is made of, whose files an editor is to watch.
 _WATCHED = (
     "**/*.shard",
@@ -246,13 +247,19 @@ class SpecServer(Server):
         folders = tuple((real_path(each), each.rstrip(os.sep)) for each in self.folders)
         return Opened({real_path(each.path): each.uri for each in self.open.values()}, folders)
 
-    async def tops(self, uri: str) -> list[Snapshot]:
-        """Return what there is to know of the specs that a text is part of, itself among them."""
+    async def tops(self, uri: str, most: int = MOST_TOPS) -> list[Snapshot]:
+        """Return what there is to know of the specs that a text is part of, itself among them.
+
+        Raises:
+          AnswerError: a name is looked for, in more than can be searched.
+        """
         known = self._text_of(uri)
-        real = "" if known is None else real_path(known.path)
-        found = [
-            await self.current(self.uri_of(each)) for each in self.project.tops(real)[:MOST_TOPS]
-        ]
+        tops = [] if known is None else self.project.tops(real_path(known.path))
+        if most == MOST_SEARCHED < len(tops):
+            raise AnswerError(
+                REFUSED, f"{len(tops):,} specs extend this: at most {most:,} are read"
+            )
+        found = [await self.current(self.uri_of(each)) for each in tops[:most]]
         return [each for each in found if each is not None]
 
     async def family(self, uri: str, offset_of: Callable[[Snapshot], int] | None = None) -> Family:
@@ -268,7 +275,8 @@ class SpecServer(Server):
         own = await self.current(uri)
         if own is None:
             raise ModifiedError
-        found = dict.fromkeys(await self.tops(uri))
+        most = MOST_TOPS if offset_of is None else MOST_SEARCHED
+        found = dict.fromkeys(await self.tops(uri, most))
         use = None if offset_of is None else use_at(own, offset_of(own))
         seen = {real_path(own.path)}
         pending = [*found]
@@ -277,13 +285,15 @@ class SpecServer(Server):
             alike = await self.work(functools.partial(_files_with, member, use))
             for real in alike - seen:
                 seen.add(real)
-                more = [each for each in await self.tops(self.uri_of(real)) if each not in found]
+                tops = await self.tops(self.uri_of(real), most)
+                more = [each for each in tops if each not in found]
                 found |= dict.fromkeys(more)
                 pending += more
         project = self.project
         specs = {path: each.source for path, each in project.specs.items()}
         code = tuple(project.code.values())
-        return Family(own, tuple(found), code, specs, project.unread)
+        count = max(len(found), len(project.tops(real_path(own.path))))
+        return Family(own, tuple(found), count, code, specs, project.unread)
 
     # typing in a large text
 
@@ -380,7 +390,8 @@ class SpecServer(Server):
         (self._slow.add if is_slow else self._slow.discard)(opened.uri)
         now = self._text_of(opened.uri)
         if now is not None and self._is_fresh(snapshot, now):
-            self._snapshots[opened.uri] = snapshot
+            if opened.uri in self.open or len(self._snapshots) < _MOST_KEPT:
+                self._snapshots[opened.uri] = snapshot
             others = self.project.learn(real_path(opened.path), snapshot.reads)
             for uri, each in self.open.items() if others else ():
                 if uri != opened.uri and real_path(each.path) in others:
@@ -495,7 +506,9 @@ class SpecServer(Server):
         uri = self.uri_of(file)
         opened = self.open.get(uri)
         version = None if opened is None else opened.version
-        found = merged(told, file if opened is None else opened.path)
+        total = len(self.project.tops(file))
+        unseen = f" ({MOST_TOPS} of {total} specs are looked at)" if total > MOST_TOPS else ""
+        found = merged(told, file if opened is None else opened.path, unseen)
         self._send(uri, version, found)
 
     def _send(self, uri: str, version: int | None, found: list[types.Diagnostic]) -> None:

@@ -16,6 +16,7 @@ from shardspec.lsp.findings import diagnostics
 from shardspec.lsp.kinds import Kind
 from shardspec.lsp.project import Project
 from shardspec.lsp.python_calls import Calls, calls, is_named
+from shardspec.lsp.server import MOST_TOPS
 from shardspec.lsp.snapshot import Opened, Snapshot
 from tests.lsp.client import Editor, RefusedError, at, edited, editor, under
 
@@ -122,6 +123,26 @@ def test_a_fix_is_offered_in_the_base(session: Editor) -> None:
     offered = session.about("codeAction", uri, range={"start": here, "end": here}, context=context)
     (fix,) = [each for each in offered if "data" in each["title"]]
     assert edited(wrong, fix["edit"]["changes"][uri]) == BASE
+
+
+def test_a_base_of_many_specs(session: Editor) -> None:
+    """More than are looked at while typing: that is said, and a rename changes all of them."""
+    rules = "mesh: {data: 2, model: 4}\nrules: [embed -> model]\n"
+    many = MOST_TOPS + 4
+    for number in range(many):
+        path = session.folder / f"specs/n{number}.yaml"
+        path.write_text(f"extends: ./base.yaml\n{rules}")
+    uri = open_base(session, BASE.replace("embed -> data", "embed -> dtaa"))
+    (found,) = session.some(uri)
+    cut = f"{MOST_TOPS} of {many + 3} specs"
+    assert f"({cut} are looked at)" in found["message"]
+    (lens,) = session.about("codeLens", uri)
+    assert lens["command"]["title"].startswith(f"for {cut}: ")
+    hovered = session.about("hover", uri, position=at(BASE, "embed ->"))["contents"]["value"]
+    assert f"looked at: {cut}" in hovered
+    session.edit(uri, BASE)
+    texts = rename(session, uri, BASE, "embed", "width")
+    assert sum("width -> model" in text for text in texts.values()) == many
 
 
 def test_hover_in_a_base_answers_for_all_its_specs(session: Editor) -> None:
