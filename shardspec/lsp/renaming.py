@@ -59,6 +59,9 @@ def renamed(family: Family, offset: int, new: str) -> types.WorkspaceEdit:
     for member in family.members:
         _must_be_free(new, use, member)
     in_code = [*_in_code(use, family)]
+    if in_code and set(new) & set("\\'\""):
+        place = family.own.said(in_code[0].span.place)
+        raise RefusedError(f"{place} has `{use.name}`: there `{new}` would be another text")
     unread = in_words(family.unread, use.name, family.own.said)
     if unread is not None:
         raise RefusedError(f"`{use.name}` could also stand in a file that is not read: {unread}")

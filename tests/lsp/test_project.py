@@ -239,6 +239,8 @@ def test_targets_and_phases_of_resolvers_are_renamed(session: Editor) -> None:
     (session.folder / "specs/t.yaml").write_text(text)
     (session.folder / "run.py").write_text(code)
     uri = session.open("specs/t.yaml", text)
+    with pytest.raises(RefusedError, match=r"run\.py:1 has `pod`: there .* another text"):
+        rename(session, uri, text, "pod", "a\\n")
     assert rename(session, uri, text, "pod", "slice")["run.py"] == code.replace("pod", "slice", 1)
     assert rename(session, uri, text, "fast", "slow")["run.py"] == code.replace("fast", "slow")
 
