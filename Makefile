@@ -70,7 +70,7 @@ bench: .venv/test
 	@touch $@
 
 .venv/test: .venv/demo pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[flax,optax,equinox,haiku,orbax,tpu-aot,lsp,report]' --group test
+	$(BIN)/python -m pip install --quiet --editable '.[flax,optax,equinox,haiku,orbax,tpu-aot,report]' --group test
 	@touch $@
 
 .venv/docs: .venv/demo pyproject.toml

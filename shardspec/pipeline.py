@@ -30,6 +30,7 @@ def load_path(
     *,
     with_manifests: bool = True,
     texts: Mapping[str, str] | None = None,
+    folders: tuple[str, ...] = (),
     asked: LevelTable = NOTHING_ASKED,
 ) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
     """Return the spec in the file at `path` (`-` is stdin), and every fault found.
@@ -41,6 +42,7 @@ def load_path(
       settings: what-ifs, route to value: `{"mesh.model": "8"}`; they beat the file.
       with_manifests: False leaves what `manifest:` names unread, for arrays from elsewhere.
       texts: by real path, what counts in place of what a file holds: edits not yet written.
+      folders: those that a person has open together, without links: they are one project.
       asked: the levels that the caller asks for, beyond those of project and spec.
 
     Returns:
@@ -48,7 +50,7 @@ def load_path(
       a `Report`, and as loud as is asked where there is none.
     """
     reader = arrays if with_manifests else None
-    found = loader.load_path(path, settings, arrays=reader, texts=texts)
+    found = loader.load_path(path, settings, arrays=reader, texts=texts, folders=folders)
     return _with_levels(*found, path, asked)
 
 

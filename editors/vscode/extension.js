@@ -27,7 +27,7 @@ async function start() {
     const settingsButton = "Open Settings";
     const chosen = await vscode.window.showErrorMessage(
       `${run.command} cannot be started: ${reason}. ` +
-        "Run `pip install 'shardspec[lsp]'`, and say where the command is in `shardspec.path`.",
+        "Run `pip install shardspec`, and say where the command is in `shardspec.path`.",
       settingsButton
     );
     if (chosen === settingsButton) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
@@ -27,17 +28,13 @@ def command(*, stdio: bool, log: str | None) -> None:
     It speaks the Language Server Protocol over stdin and stdout, and is started by the editor:
     docs/editors.md has the lines for each. It runs no code of what it reads.
     """
-    try:
-        from shardspec.lsp.features import made
-    except ModuleNotFoundError as missing:
-        package = (missing.name or "").partition(".")[0]
-        if package not in ("pygls", "lsprotocol"):
-            raise
-        fail(f"the language server needs {package}", "pip install 'shardspec[lsp]'")
+    from shardspec.lsp.features import made
+
     _settle_log(log)
     gc.enable()  # it runs all day, unlike other verbs
     with _own_stdout() as stream:
-        made().start_io(stdout=stream)
+        status = made().run(sys.stdin.buffer, stream)
+    raise SystemExit(status)
 
 
 @contextmanager
@@ -46,7 +43,8 @@ def _own_stdout() -> Iterator[BinaryIO]:
     stdout = os.dup(1)
     os.dup2(2, 1)
     try:
-        yield os.fdopen(os.dup(stdout), "wb")  # which the server closes
+        with os.fdopen(os.dup(stdout), "wb") as stream:
+            yield stream
     finally:
         os.dup2(stdout, 1)
         os.close(stdout)
@@ -54,7 +52,7 @@ def _own_stdout() -> Iterator[BinaryIO]:
 
 def _settle_log(file: str | None) -> None:
     """Send what the server's library says to a file, else nowhere: stdout is the protocol's."""
-    logger = logging.getLogger("pygls")
+    logger = logging.getLogger("shardspec.lsp")
     logger.propagate = False
     if file is None:
         logger.addHandler(logging.NullHandler())

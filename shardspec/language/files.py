@@ -47,17 +47,19 @@ class Boundary(NamedTuple):
     Attributes:
       folder: the top folder of the project, without links.
       named: where the file would lie if nothing below `folder` were a link.
+      others: folders that a person has opened together with it, without links.
     """
 
     folder: str
     named: str
+    others: tuple[str, ...] = ()
 
     def holds(self, path: str) -> bool:
         """Say whether the file that `path` leads to, links followed, may be quoted."""
         real = real_path(path)
         if real == self.named:
             return True
-        tops = (os.path.dirname(self.named), self.folder)
+        tops = (os.path.dirname(self.named), self.folder, *self.others)
         return any(_is_open(os.path.relpath(real, top)) for top in tops)
 
 

@@ -212,6 +212,7 @@ def load_path(
     *,
     arrays: ArrayReader | None = None,
     texts: Mapping[str, str] | None = None,
+    folders: tuple[str, ...] = (),
 ) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
     """Return the spec in the file at `path` (`-` is stdin), and every fault found.
 
@@ -219,6 +220,7 @@ def load_path(
       settings: what-ifs, route to value: `{"mesh.model": "8"}`; they beat the file.
       arrays: what reads the files that `manifest:` names; without it they are left unread.
       texts: by real path, what counts in place of what a file holds: edits not yet written.
+      folders: those that a person has open together, without links: they are one project.
     """
     text = texts.get(real_path(path)) if texts else None
     edited = None if text is None else marked(SourceFile(path, text), boundary_of(path), path)
@@ -228,7 +230,7 @@ def load_path(
     folder = os.path.dirname(path) if path != "-" else ""
     is_dsl = path.endswith(".shard") or (path == "-" and looks_like_dsl(source.text))
     file = File(source, folder, real_path(path), is_dsl, is_revision(path))
-    return load_file(file, settings, arrays=arrays, texts=texts)
+    return load_file(file, settings, arrays=arrays, texts=texts, folders=folders)
 
 
 def load_text(
@@ -249,9 +251,11 @@ def load_file(
     *,
     arrays: ArrayReader | None = None,
     texts: Mapping[str, str] | None = None,
+    folders: tuple[str, ...] = (),
 ) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
     """Return the spec in `file` with everything it extends, in one pass over all faults."""
-    loading = _Loading(boundary_of(file.source.name), settings or {}, arrays, texts or {})
+    boundary = boundary_of(file.source.name)._replace(others=folders)
+    loading = _Loading(boundary, settings or {}, arrays, texts or {})
     if not _add_layers(file, (), loading):
         return None, _in_order(loading.diagnostics, loading.maps)
     layer, misplaced = merge(loading.layers.values())

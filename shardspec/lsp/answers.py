@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from lsprotocol import types
-
 from shardspec.language.formatting import formatted
 from shardspec.lsp import (
     completion,
@@ -17,6 +15,7 @@ from shardspec.lsp import (
     outline,
     renaming,
     tokens,
+    types,
 )
 from shardspec.lsp.family import Family
 from shardspec.lsp.hover import hover as hovered
@@ -47,12 +46,7 @@ def _actions(family: Family, params: Any) -> object:
 
 def _is_asked(kind: types.CodeActionKind, only: Sequence[str] | None) -> bool:
     """Say whether a kind of actions is among those that an editor wants, or below one of them."""
-    name = f"{kind.value}."
-    return only is None or any(name.startswith(f"{_word(wanted)}.") for wanted in only)
-
-
-def _word(kind: types.CodeActionKind | str) -> str:
-    return kind.value if isinstance(kind, types.CodeActionKind) else kind
+    return only is None or any(f"{kind}.".startswith(f"{wanted}.") for wanted in only)
 
 
 def _formatted(snapshot: Snapshot) -> list[types.TextEdit] | None:
@@ -65,8 +59,9 @@ def _formatted(snapshot: Snapshot) -> list[types.TextEdit] | None:
 def _hover(family: Family, params: Any) -> types.Hover | None:
     offset = family.own.lines.offset(params.position)
     text = hovered(family.own, offset, family.tops)
-    markup = types.MarkupContent(types.MarkupKind.Markdown, text or "")
-    return types.Hover(markup) if text else None
+    if text and family.total > len(family.tops):
+        text += f"\n\n---\n\nlooked at: {family.counted}"
+    return types.Hover({"kind": "markdown", "value": text}) if text else None
 
 
 def _completed(server: SpecServer, snapshot: Snapshot, params: Any) -> object:
@@ -80,18 +75,18 @@ def _hints(server: SpecServer, snapshot: Snapshot, params: Any) -> object:
 
 
 OF_TEXTS: Mapping[str, Answer] = {
-    types.TEXT_DOCUMENT_FORMATTING: _of_text(_formatted),
-    types.TEXT_DOCUMENT_DOCUMENT_SYMBOL: _of_text(outline.symbols),
-    types.TEXT_DOCUMENT_FOLDING_RANGE: _of_text(outline.folds),
-    types.TEXT_DOCUMENT_COMPLETION: _completed,
-    types.TEXT_DOCUMENT_DEFINITION: _at_place(navigation.definitions),
-    types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT: _at_place(navigation.own_references),
-    types.TEXT_DOCUMENT_PREPARE_RENAME: _at_place(renaming.renamed_range),
-    types.TEXT_DOCUMENT_INLAY_HINT: _hints,
-    types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL: _of_text(tokens.tokens),
+    "textDocument/formatting": _of_text(_formatted),
+    "textDocument/documentSymbol": _of_text(outline.symbols),
+    "textDocument/foldingRange": _of_text(outline.folds),
+    "textDocument/completion": _completed,
+    "textDocument/definition": _at_place(navigation.definitions),
+    "textDocument/documentHighlight": _at_place(navigation.own_references),
+    "textDocument/prepareRename": _at_place(renaming.renamed_range),
+    "textDocument/inlayHint": _hints,
+    "textDocument/semanticTokens/full": _of_text(tokens.tokens),
 }
 OF_FAMILIES: Mapping[str, Callable[[Family, Any], object]] = {
-    types.TEXT_DOCUMENT_CODE_ACTION: _actions,
-    types.TEXT_DOCUMENT_HOVER: _hover,
-    types.TEXT_DOCUMENT_CODE_LENS: lambda family, params: lenses.lenses(family),
+    "textDocument/codeAction": _actions,
+    "textDocument/hover": _hover,
+    "textDocument/codeLens": lambda family, params: lenses.lenses(family),
 }

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 from zlib import crc32
-
-import attrs
-from lsprotocol import types
 
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.diagnostics.budget import SpentError, limited
 from shardspec.language import loader
 from shardspec.language.phases import lowered
+from shardspec.lsp import types
 
 #: Lines of a section that is read whole, and of how many entries one begins a block.
 LONGEST, _EACH = 96, 32
@@ -120,13 +119,13 @@ def moved(
     for each in known:
         start, end = each.range.start, each.range.end
         if start.line > last:
-            start = attrs.evolve(start, line=start.line + more)
-            end = attrs.evolve(end, line=end.line + more)
+            start = replace(start, line=start.line + more)
+            end = replace(end, line=end.line + more)
         elif start.line < line <= end.line:
-            end = attrs.evolve(end, line=max(start.line, end.line + more))
+            end = replace(end, line=max(start.line, end.line + more))
         is_form = str(each.code).startswith(_OF_FORM)
         if not (is_form and any(a <= start.line <= b for a, b in stretches)):
-            yield attrs.evolve(each, range=types.Range(start, end))
+            yield replace(each, range=types.Range(start, end))
 
 
 def _common(one: str, other: str) -> int:

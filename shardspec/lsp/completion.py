@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from lsprotocol import types
-
 from shardspec import assets
 from shardspec.diagnostics import codes
 from shardspec.diagnostics.words import binary_bytes, counted
@@ -18,6 +16,7 @@ from shardspec.language.dsl_text.layout import BLOCKS, KEYWORDS
 from shardspec.language.loader import bundled_doc
 from shardspec.language.reading import SECTION_OF, SPEC_ALONE
 from shardspec.language.validate import fields_at
+from shardspec.lsp import types
 from shardspec.lsp.context import ITEM, Place, place_at
 from shardspec.lsp.kinds import Kind as Name
 from shardspec.lsp.snapshot import Snapshot
@@ -395,10 +394,7 @@ def _about_key(name: str) -> str:
     return "".join(field_page(name)[:1]).partition(": ")[2]
 
 
-def resolve(item: types.CompletionItem) -> types.CompletionItem:
-    """Return an item with its page: that of a finding is long, and read one at a time."""
-    found = next((code for code in codes.ALL if item.label in (code.id, code.name)), None)
-    if found is not None and item.kind is Kind.Event:
-        text = finding_page(found)
-        item.documentation = types.MarkupContent(types.MarkupKind.PlainText, text)
-    return item
+def page_of(label: str, kind: int) -> str | None:
+    """Return the page of a choice: that of a finding is long, and read one at a time."""
+    found = next((code for code in codes.ALL if label in (code.id, code.name)), None)
+    return finding_page(found) if found is not None and kind == Kind.Event else None

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from lsprotocol import types
-
-from shardspec.diagnostics import SourceFile
+from shardspec.diagnostics import SourceFile, Span
+from shardspec.diagnostics.words import counted
 from shardspec.language.files import real_path
+from shardspec.lsp import types
 from shardspec.lsp.names import Use
 from shardspec.lsp.navigation import located, use_at
 from shardspec.lsp.project import Unread
@@ -26,6 +26,7 @@ class Family(NamedTuple):
     Attributes:
       own: what was asked about.
       tops: the specs that read it, or it alone.
+      total: how many read it; of many, `tops` has the first.
       code: the Python that could be about them.
       specs: by real path, all specs of the project.
       unread: what could not be read.
@@ -33,6 +34,7 @@ class Family(NamedTuple):
 
     own: Snapshot
     tops: tuple[Snapshot, ...]
+    total: int = 1
     code: tuple[Calls, ...] = ()
     specs: Mapping[str, SourceFile] = {}
     unread: tuple[Unread, ...] = ()
@@ -46,6 +48,12 @@ class Family(NamedTuple):
     def is_part(self) -> bool:
         """Say whether the text is looked at as a part of other specs."""
         return [*self.tops] != [self.own]
+
+    @property
+    def counted(self) -> str:
+        """Return how many specs are looked at: `3 specs`, or `64 of 400 specs`."""
+        found = counted(len(self.tops), "spec")
+        return found if self.total <= len(self.tops) else f"{len(self.tops)} of {self.total} specs"
 
     def alike(self, use: Use) -> list[Use]:
         """Return the uses of the same name for the same thing, in all specs; each place once."""
@@ -74,8 +82,18 @@ class Family(NamedTuple):
         for code in self.calls():
             for each in code.uses:
                 is_of = not each.specs or self._is_named(each.specs)
-                if is_of and (each.kind, each.name) == (use.kind, use.name):
+                if is_of and each.is_sure and (each.kind, each.name) == (use.kind, use.name):
                     yield each, bool(code.specs)
+
+    def unseen(self, name: str) -> list[Span]:
+        """Return the calls that could hold a name, and whose names code works out."""
+        doubtful = [
+            each.span
+            for code in self.calls()
+            for each in code.uses
+            if not each.is_sure and each.name == name
+        ]
+        return [*(span for each in self.calls() for span in each.unknown), *doubtful]
 
 
 def references(family: Family, offset: int, *, with_stated: bool) -> list[types.Location]:

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lsprotocol import types
-from pygls import uris
-from pygls.exceptions import JsonRpcException
-
+from shardspec import __version__
+from shardspec.lsp import types
 from shardspec.lsp.kinds import LEGEND, RefusedError
 from shardspec.lsp.server import SpecServer, watch_files
+from shardspec.lsp.wire import REFUSED, AnswerError, Params, path_of
 
 if TYPE_CHECKING:
     from shardspec.lsp.family import Family
 
-_REQUEST_FAILED = -32803
+_UNITS = frozenset(types.PositionEncodingKind)
+_WARNING = 2
 
 
 def made() -> SpecServer:
     """Return a server with all features registered."""
     server = SpecServer()
     _follow_texts(server)
-    for feature, *options in _OF_TEXTS:
-        _answer(server, feature, *options)
-    for feature, *options in _OF_FAMILIES:
-        _answer_with_family(server, feature, *options)
+    for feature in _OF_TEXTS:
+        _answer(server, feature)
+    for feature in _OF_FAMILIES:
+        _answer_with_family(server, feature)
     _find_names(server)
     _rename_names(server)
     _decorate(server)
@@ -42,43 +42,43 @@ def _answers() -> object:
 
 
 def _follow_texts(server: SpecServer) -> None:
-    @server.feature(types.INITIALIZED)
-    async def initialized(params: types.InitializedParams) -> None:
+    @server.on("initialized")
+    async def initialized(params: Params) -> None:
         watch_files(server)
         await server.warm_up(_answers)
 
-    @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
-    def opened(params: types.DidOpenTextDocumentParams) -> None:
+    @server.on("textDocument/didOpen")
+    def opened(params: Params) -> None:
         text = params.text_document
         server.put(text.uri, text.version, text.text, text.language_id)
 
-    @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
-    def changed(params: types.DidChangeTextDocumentParams) -> None:
+    @server.on("textDocument/didChange")
+    def changed(params: Params) -> None:
         if params.content_changes:
             text = params.text_document
             server.put(text.uri, text.version, params.content_changes[-1].text)
 
-    @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
-    def closed(params: types.DidCloseTextDocumentParams) -> None:
+    @server.on("textDocument/didClose")
+    def closed(params: Params) -> None:
         server.drop(params.text_document.uri)
 
-    @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
-    def saved(params: types.DidSaveTextDocumentParams) -> None:
+    @server.on("textDocument/didSave")
+    def saved(params: Params) -> None:
         server.files_changed()
 
-    @server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
-    def files_changed(params: types.DidChangeWatchedFilesParams) -> None:
+    @server.on("workspace/didChangeWatchedFiles")
+    def files_changed(params: Params) -> None:
         server.files_changed()
 
 
-def _answer(server: SpecServer, feature: str, *options: Any) -> None:
-    @server.feature(feature, *options)
+def _answer(server: SpecServer, feature: str) -> None:
+    @server.on(feature)
     async def asked(params: Any) -> object:
         from shardspec.lsp.answers import OF_TEXTS
 
         answer = OF_TEXTS[feature]
         uri = params.text_document.uri
-        typed = server.typed(uri) if feature == types.TEXT_DOCUMENT_COMPLETION else None
+        typed = server.typed(uri) if feature == "textDocument/completion" else None
         if typed is not None:
             return await server.answered(uri, typed, lambda: answer(server, typed, params))
         if feature in _AT_EVERY_KEY:
@@ -90,46 +90,56 @@ def _answer(server: SpecServer, feature: str, *options: Any) -> None:
 #: What editors ask by themselves after an edit.
 _AT_EVERY_KEY = frozenset(
     {
-        types.TEXT_DOCUMENT_CODE_ACTION,
-        types.TEXT_DOCUMENT_CODE_LENS,
-        types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT,
-        types.TEXT_DOCUMENT_DOCUMENT_SYMBOL,
-        types.TEXT_DOCUMENT_FOLDING_RANGE,
-        types.TEXT_DOCUMENT_INLAY_HINT,
-        types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL,
+        "textDocument/codeAction",
+        "textDocument/codeLens",
+        "textDocument/documentHighlight",
+        "textDocument/documentSymbol",
+        "textDocument/foldingRange",
+        "textDocument/inlayHint",
+        "textDocument/semanticTokens/full",
     }
 )
 
 
-_TRIGGERS = [" ", "/", "[", "(", ",", ">", "|", ":", '"']
-
-
-_KINDS = [types.CodeActionKind.QuickFix, types.CodeActionKind.SourceFixAll]
-_ACTIONS = types.CodeActionOptions(code_action_kinds=_KINDS)
-_COMPLETIONS = types.CompletionOptions(trigger_characters=_TRIGGERS, resolve_provider=True)
-#: What is answered, with what an editor is told of it; `answers` has the answers.
-_OF_TEXTS: tuple[tuple[Any, ...], ...] = (
-    (types.TEXT_DOCUMENT_FORMATTING,),
-    (types.TEXT_DOCUMENT_DOCUMENT_SYMBOL,),
-    (types.TEXT_DOCUMENT_FOLDING_RANGE,),
-    (types.TEXT_DOCUMENT_COMPLETION, _COMPLETIONS),
-    (types.TEXT_DOCUMENT_DEFINITION,),
-    (types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT,),
-    (types.TEXT_DOCUMENT_PREPARE_RENAME,),
-    (types.TEXT_DOCUMENT_INLAY_HINT,),
-    (types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, LEGEND),
+#: What is answered about a text alone, and what through all specs that it is part of.
+_OF_TEXTS = (
+    "textDocument/formatting",
+    "textDocument/documentSymbol",
+    "textDocument/foldingRange",
+    "textDocument/completion",
+    "textDocument/definition",
+    "textDocument/documentHighlight",
+    "textDocument/prepareRename",
+    "textDocument/inlayHint",
+    "textDocument/semanticTokens/full",
 )
-_OF_FAMILIES: tuple[tuple[Any, ...], ...] = (
-    (types.TEXT_DOCUMENT_CODE_ACTION, _ACTIONS),
-    (types.TEXT_DOCUMENT_HOVER,),
-    (types.TEXT_DOCUMENT_CODE_LENS,),
-)
+_OF_FAMILIES = ("textDocument/codeAction", "textDocument/hover", "textDocument/codeLens")
+#: What an editor is told that is answered.
+_CAPABILITIES = {
+    "textDocumentSync": {"openClose": True, "change": 1, "save": True},
+    "completionProvider": {
+        "triggerCharacters": [" ", "/", "[", "(", ",", ">", "|", ":", '"'],
+        "resolveProvider": True,
+    },
+    **dict.fromkeys(
+        (
+            *("hoverProvider", "definitionProvider", "referencesProvider"),
+            *("documentHighlightProvider", "documentSymbolProvider", "documentFormattingProvider"),
+            *("foldingRangeProvider", "inlayHintProvider"),
+        ),
+        True,
+    ),
+    "codeActionProvider": {"codeActionKinds": [*types.CodeActionKind]},
+    "codeLensProvider": {"resolveProvider": False},
+    "semanticTokensProvider": {"legend": LEGEND, "full": True},
+    "workspace": {"workspaceFolders": {"supported": True, "changeNotifications": True}},
+}
 
 
-def _answer_with_family(server: SpecServer, feature: str, *options: Any) -> None:
+def _answer_with_family(server: SpecServer, feature: str) -> None:
     """Answer through all specs that a text is part of."""
 
-    @server.feature(feature, *options)
+    @server.on(feature)
     async def asked(params: Any) -> object:
         uri = params.text_document.uri
         if feature in _AT_EVERY_KEY:
@@ -150,8 +160,8 @@ async def _family_of(server: SpecServer, params: Any) -> Family:
 
 
 def _find_names(server: SpecServer) -> None:
-    @server.feature(types.TEXT_DOCUMENT_REFERENCES)
-    async def referred(params: types.ReferenceParams) -> list[types.Location] | None:
+    @server.on("textDocument/references")
+    async def referred(params: Params) -> list[types.Location] | None:
         uri = params.text_document.uri
         if await server.current(uri) is None:
             return None
@@ -168,8 +178,8 @@ def _find_names(server: SpecServer) -> None:
 
 
 def _rename_names(server: SpecServer) -> None:
-    @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
-    async def rename(params: types.RenameParams) -> types.WorkspaceEdit | None:
+    @server.on("textDocument/rename")
+    async def rename(params: Params) -> types.WorkspaceEdit | None:
         uri = params.text_document.uri
         if await server.current(uri) is None:
             return None
@@ -177,16 +187,14 @@ def _rename_names(server: SpecServer) -> None:
 
         from shardspec.lsp import renaming
 
-        def answer() -> types.WorkspaceEdit:
-            offset = family.own.lines.offset(params.position)
-            return renaming.renamed(family, offset, params.new_name)
-
+        offset = family.own.lines.offset(params.position)
         with _refusing():
-            edit = await server.answered(uri, family.own, answer)
-        unseen = renaming.unseen(family)
+            edit = await server.answered(
+                uri, family.own, lambda: renaming.renamed(family, offset, params.new_name)
+            )
+        unseen = renaming.unseen(family, offset)
         if unseen is not None:
-            warning = types.MessageType.Warning
-            server.window_show_message(types.ShowMessageParams(warning, unseen))
+            server.notify("window/showMessage", {"type": _WARNING, "message": unseen})
         return edit
 
 
@@ -196,30 +204,52 @@ def _refusing() -> Iterator[None]:
     try:
         yield
     except RefusedError as refused:
-        raise JsonRpcException(str(refused), _REQUEST_FAILED) from None
+        raise AnswerError(REFUSED, str(refused)) from None
 
 
 def _decorate(server: SpecServer) -> None:
-    @server.feature(types.INITIALIZE)
-    def initialize(params: types.InitializeParams) -> None:
-        server.settings = _settings(params.initialization_options)
+    @server.on("initialize")
+    def initialize(params: Params) -> dict[str, Any]:
+        server.capabilities = params.capabilities or Params({})
+        server.settings = _settings(params.said.get("initializationOptions"))
         named = [each.uri for each in params.workspace_folders or ()] or [params.root_uri or ""]
-        folders = [uris.to_fs_path(uri) for uri in named if uri.startswith("file:")]
-        too_wide = {os.path.expanduser("~"), os.path.abspath(os.sep)}
-        server.folders = tuple(each for each in folders if each and each not in too_wide)
+        server.folders = _folders(named)
+        general = server.capabilities.general
+        wanted = [each for each in (general and general.position_encodings) or () if each in _UNITS]
+        server.encoding = types.PositionEncodingKind([*wanted, "utf-16"][0])
+        about = server.capabilities.text_document
+        can_prepare = bool(about and about.rename and about.rename.prepare_support)
+        rename = {"prepareProvider": True} if can_prepare else True
+        told = {**_CAPABILITIES, "renameProvider": rename, "positionEncoding": server.encoding}
+        return {"capabilities": told, "serverInfo": {"name": "shardspec", "version": __version__}}
 
-    @server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)
-    def configured(params: types.DidChangeConfigurationParams) -> None:
-        server.settings = _settings(params.settings)
-        workspace = server.client_capabilities.workspace
+    @server.on("workspace/didChangeWorkspaceFolders")
+    def folders_changed(params: Params) -> None:
+        gone = _folders(each.uri for each in params.event.removed or ())
+        more = _folders(each.uri for each in params.event.added or ())
+        server.put_folders(tuple(each for each in server.folders if each not in gone) + more)
+
+    @server.on("workspace/didChangeConfiguration")
+    def configured(params: Params) -> None:
+        server.settings = _settings(params.said.get("settings"))
+        workspace = server.capabilities.workspace
         if workspace and workspace.inlay_hint and workspace.inlay_hint.refresh_support:
-            server.workspace_inlay_hint_refresh(None)
+            server.request("workspace/inlayHint/refresh")
 
-    @server.feature(types.COMPLETION_ITEM_RESOLVE)
-    def resolved(item: types.CompletionItem) -> types.CompletionItem:
-        from shardspec.lsp.completion import resolve
+    @server.on("completionItem/resolve")
+    def resolved(item: Params) -> dict[str, Any]:
+        from shardspec.lsp.completion import page_of
 
-        return resolve(item)
+        page = page_of(item.label, item.kind)
+        more = {} if page is None else {"documentation": {"kind": "plaintext", "value": page}}
+        return {**item.said, **more}
+
+
+def _folders(named: Iterable[str]) -> tuple[str, ...]:
+    """Return folders by their URIs, but for those that are too wide to be a project."""
+    too_wide = {os.path.expanduser("~"), os.path.abspath(os.sep)}
+    folders = (path_of(uri) for uri in named)
+    return tuple(each for each in folders if each and each.rstrip(os.sep) not in {*too_wide, ""})
 
 
 def _settings(given: Any) -> dict[str, Any]:

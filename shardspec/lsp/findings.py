@@ -11,9 +11,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-import attrs
-from lsprotocol import types
+from dataclasses import replace
 
 from shardspec import fixing, pipeline
 from shardspec.diagnostics import Diagnostic, Edit, Fix, Severity, SourceFile, Span
@@ -22,7 +20,7 @@ from shardspec.diagnostics.words import by_key, counted, listed
 from shardspec.language import loader
 from shardspec.language.files import real_path
 from shardspec.language.reading import is_dsl
-from shardspec.lsp import blocks
+from shardspec.lsp import blocks, types
 from shardspec.lsp.positions import Lines
 from shardspec.lsp.python_calls import calls
 from shardspec.lsp.snapshot import Snapshot
@@ -45,36 +43,40 @@ def diagnostics(snapshot: Snapshot) -> dict[str, list[types.Diagnostic]]:
     return {own: [], **by_key(pairs)}
 
 
-def merged(told: Mapping[str, Iterable[types.Diagnostic]], file: str) -> list[types.Diagnostic]:
+def merged(
+    told: Mapping[str, Iterable[types.Diagnostic]], file: str, unseen: str = ""
+) -> list[types.Diagnostic]:
     """Return what several specs find in one file, what they agree on once, and for which it is.
 
     Args:
       told: by the path of the spec.
+      unseen: that not all specs of the file were looked at.
     """
     said = by_key(
         ((each.code, each.message.partition("\n")[0], repr(each.range)), (spec, each))
         for spec, found in told.items()
         for each in found
     )
-    return [_for_specs([spec for spec, _ in group], group[0][1], file) for group in said.values()]
+    found = (([spec for spec, _ in group], group[0][1]) for group in said.values())
+    return [_for_specs(specs, first, file, unseen) for specs, first in found]
 
 
-def _for_specs(specs: Sequence[str], found: types.Diagnostic, file: str) -> types.Diagnostic:
+def _for_specs(
+    specs: Sequence[str], found: types.Diagnostic, file: str, unseen: str
+) -> types.Diagnostic:
     if file in specs:
         return found
     folder = os.path.dirname(file)
     shown = listed((os.path.relpath(each, folder) for each in specs), limit=6)
-    return attrs.evolve(
-        found, message=f"{found.message}\nfor {counted(len(specs), 'spec')}: {shown}"
-    )
+    for_specs = f"for {counted(len(specs), 'spec')}: {shown}{unseen}"
+    return replace(found, message=f"{found.message}\n{for_specs}")
 
 
 def _diagnostic(found: Diagnostic, snapshot: Snapshot) -> types.Diagnostic:
     place = snapshot.place_of(found)
     shown = _shown(found, snapshot.lines_of(place.source).range_of(place))
-    shown.message = snapshot.said(shown.message)
-    shown.related_information = [*_related(found, place, snapshot)] or None
-    return shown
+    related = tuple(_related(found, place, snapshot)) or None
+    return replace(shown, message=snapshot.said(shown.message), related_information=related)
 
 
 def _shown(found: Diagnostic, place: types.Range) -> types.Diagnostic:
@@ -102,9 +104,8 @@ def while_typing(
         lines = Lines(source.text, new.encoding)
         for each in of_form:
             place = lines.range_of(each.primary.span if each.primary else source.whole)
-            place.start.line, place.end.line = map(
-                block.line_of, (place.start.line, place.end.line)
-            )
+            ends = (place.start, place.end)
+            place = types.Range(*(replace(end, line=block.line_of(end.line)) for end in ends))
             fresh.append(_shown(each.spelt(is_dsl=in_dsl), place))
     stretches = ((each.line, each.line_of(each.text.count("\n"))) for each in changed)
     return [*blocks.moved(known, old, new.text, stretches), *fresh][:MOST_SHOWN]
@@ -153,8 +154,7 @@ def _fixes(touched: Iterable[Diagnostic], snapshot: Snapshot) -> Iterator[types.
             offered.add(fix)
             title = fix.title if fix.is_sure else f"{fix.title} ({_UNSURE})"
             for action in _quick_fix(f"{title[:1].upper()}{title[1:]}", found, fix.edits, snapshot):
-                action.is_preferred = fix.is_sure
-                yield action
+                yield replace(action, is_preferred=fix.is_sure)
 
 
 def _silences(
@@ -181,7 +181,7 @@ def _quick_fix(
     title: str, found: Diagnostic, edits: Iterable[Edit], snapshot: Snapshot
 ) -> Iterator[types.CodeAction]:
     """Yield a fix, unless a text could not be read after it."""
-    kind, about = types.CodeActionKind.QuickFix, [_diagnostic(found, snapshot)]
+    kind, about = types.CodeActionKind.QuickFix, (_diagnostic(found, snapshot),)
     try:
         yield types.CodeAction(title, kind, about, edit=workspace_edit(edits, snapshot))
     except UnparseableError:
@@ -194,12 +194,12 @@ class _Fixing(fixing.Fixing):
     def __init__(self, snapshot: Snapshot) -> None:
         """Start with what the open buffers hold."""
         super().__init__([snapshot.path], is_unsafe=False)
-        self.texts = dict(snapshot.texts)
+        self.snapshot, self.texts = snapshot, dict(snapshot.texts)
         self.olds = dict(snapshot.texts)
 
     def look(self, file: str) -> Sequence[Diagnostic]:
         """Return what is found under the texts as they are now."""
-        spec, faults = pipeline.load_path(file, texts=self.texts)
+        spec, faults = self.snapshot.load(self.texts)
         return faults if spec is None else pipeline.check(spec, faults, spec.params).shown
 
 

@@ -9,13 +9,12 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from lsprotocol import types
-
 from shardspec import pipeline
 from shardspec.analysis.memory import memory, room_text
 from shardspec.diagnostics import Span
 from shardspec.diagnostics.words import binary_bytes, counted, tallied
 from shardspec.ir.plan import ParamSharding, ShardingPlan
+from shardspec.lsp import types
 from shardspec.lsp.kinds import Kind
 from shardspec.lsp.names import Use
 from shardspec.lsp.snapshot import Snapshot

@@ -37,22 +37,23 @@ def hover(snapshot: Snapshot, offset: int, tops: Sequence[Snapshot] = ()) -> str
     use = named or _rule_at(snapshot, offset)
     parts = []
     if use is not None and [*(tops or [snapshot])] != [snapshot]:
-        told = by_key((tuple(_told(use, each, is_named=named is not None)), each) for each in tops)
+        answers = ((_told(use, each, snapshot, is_named=named is not None), each) for each in tops)
+        told = by_key((tuple(blocks), each) for blocks, each in answers)
         for blocks, found in told.items():
             paths = listed((snapshot.said(each.path) for each in found), limit=6)
             parts += [f"for {counted(len(found), 'spec')}: {paths}", *blocks]
     elif use is not None:
-        parts = [*_told(use, snapshot, is_named=named is not None)]
+        parts = [*_told(use, snapshot, snapshot, is_named=named is not None)]
     for finding in islice(snapshot.at(offset), 1):
         parts.append(_block(pages.finding_page(finding.code).split("\n")))
     return "\n\n---\n\n".join(parts) or None
 
 
-def _told(use: Use, snapshot: Snapshot, *, is_named: bool) -> Iterator[str]:
-    """Yield what a spec says of a name, or of the rule that the name is part of."""
+def _told(use: Use, snapshot: Snapshot, own: Snapshot, *, is_named: bool) -> Iterator[str]:
+    """Yield what a spec says of a name in a text of its own, or of the rule of that name."""
     plan = plan_for(use, snapshot)
     told = _about(use, snapshot, plan) if is_named else [_line(use, snapshot, plan)] if plan else []
-    yield from filter(None, (_block(map(snapshot.said, part)) for part in told))
+    yield from filter(None, (_block(map(own.said, part)) for part in told))
 
 
 def _rule_at(snapshot: Snapshot, offset: int) -> Use | None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from lsprotocol import types
-
 
 class Kind(StrEnum):
     """What a name is of."""
@@ -32,26 +30,23 @@ class Kind(StrEnum):
     DTYPE = "dtype"
 
 
-Type = types.SemanticTokenTypes
-TYPES: dict[Kind, types.SemanticTokenTypes] = {
-    Kind.WORD: Type.Keyword,
-    Kind.LOGICAL_AXIS: Type.Parameter,
-    Kind.MESH_AXIS: Type.EnumMember,
-    Kind.NUMBER: Type.Number,
-    Kind.TARGET: Type.Class,
-    **dict.fromkeys((Kind.PHASE, Kind.BASE, Kind.MANIFEST, Kind.STEP), Type.Namespace),
-    **dict.fromkeys((Kind.HARDWARE, Kind.DTYPE), Type.Type),
-    Kind.PATTERN: Type.Regexp,
-    Kind.ARRAY: Type.Variable,
-    Kind.ACTIVATION: Type.Event,
-    Kind.FINDING: Type.Macro,
+#: The colour of each, as the protocol calls it.
+TYPES: dict[Kind, str] = {
+    Kind.WORD: "keyword",
+    Kind.LOGICAL_AXIS: "parameter",
+    Kind.MESH_AXIS: "enumMember",
+    Kind.NUMBER: "number",
+    Kind.TARGET: "class",
+    **dict.fromkeys((Kind.PHASE, Kind.BASE, Kind.MANIFEST, Kind.STEP), "namespace"),
+    **dict.fromkeys((Kind.HARDWARE, Kind.DTYPE), "type"),
+    Kind.PATTERN: "regexp",
+    Kind.ARRAY: "variable",
+    Kind.ACTIVATION: "event",
+    Kind.FINDING: "macro",
 }
 TYPES_IN_ORDER = tuple(dict.fromkeys(TYPES.values()))
 
-LEGEND = types.SemanticTokensLegend(
-    token_types=[each.value for each in TYPES_IN_ORDER],
-    token_modifiers=[types.SemanticTokenModifiers.Definition.value],
-)
+LEGEND = {"tokenTypes": TYPES_IN_ORDER, "tokenModifiers": ["definition"]}
 
 
 class RefusedError(Exception):

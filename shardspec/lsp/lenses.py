@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lsprotocol import types
-
 from shardspec import pipeline
 from shardspec.analysis.memory import memory, room_text
 from shardspec.diagnostics import Diagnostic, Span
-from shardspec.diagnostics.words import binary_bytes, counted, tallied
+from shardspec.diagnostics.words import binary_bytes, tallied
 from shardspec.ir.plan import ShardingPlan
+from shardspec.lsp import types
 from shardspec.lsp.family import Family
 from shardspec.lsp.kinds import Kind
 from shardspec.lsp.names import Use
@@ -26,7 +25,7 @@ def lenses(family: Family) -> list[types.CodeLens]:
     if family.is_part:
         shown = (f"{own.said(top.path)} {_tally(top.found)}" for top in family.tops[:_MOST_SHOWN])
         more = "; ..." if len(family.tops) > _MOST_SHOWN else ""
-        title = f"for {counted(len(family.tops), 'spec')}: {'; '.join(shown)}{more}"
+        title = f"for {family.counted}: {'; '.join(shown)}{more}"
         return [_lens(own, own.source.whole, title)]
     return [_lens(own, place, title) for place, title in _verdicts(own)]
 

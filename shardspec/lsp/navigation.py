@@ -6,13 +6,12 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from lsprotocol import types
-
 from shardspec import assets
 from shardspec.diagnostics import Span
 from shardspec.language import catalogue
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.syntax import HardwareExpr
+from shardspec.lsp import types
 from shardspec.lsp.kinds import Kind
 from shardspec.lsp.names import Use
 from shardspec.lsp.snapshot import Snapshot

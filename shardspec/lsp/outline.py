@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lsprotocol import types
-
 from shardspec.diagnostics import Excerpt, Span
 from shardspec.language.dsl_text.layout import Statement, lay_out
 from shardspec.language.reading import Reading, Route, inner_route
+from shardspec.lsp import types
 from shardspec.lsp.positions import Lines
 from shardspec.lsp.snapshot import Snapshot
 

@@ -11,9 +11,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property
 
-from lsprotocol import types
-
 from shardspec.diagnostics import Span
+from shardspec.lsp import types
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _UTF16 = types.PositionEncodingKind.Utf16

@@ -6,12 +6,14 @@ read is kept with the reason: a rename that could miss a name in it is refused.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.diagnostics.words import by_key
 from shardspec.language import loader
 from shardspec.language.files import SPEC_NAMES, boundary_of, decode, open_unnoted, real_path
 from shardspec.language.reading import Data, is_dsl
@@ -22,12 +24,15 @@ T = TypeVar("T")
 
 #: Files and folders that are looked at, and what is read of them.
 MOST_ENTRIES, MOST_BYTES, _LARGEST = 50_000, 128 * 2**20, 4 * 2**20
+_ENCODINGS = ("utf-8", "latin-1", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
 _SPECS = (".yaml", ".yml", ".shard")
 _SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages"})
 _ARRAYS = re.compile(r"^(?:arrays|manifest)\b", re.MULTILINE)
 _MESH = re.compile(r"^(?:mesh|targets?)\b", re.MULTILINE)
 _NAMES_OTHERS = re.compile(r"\b(?:extends|manifest)\b")
-_NAMES_SPECS = re.compile(r"constrain|[Rr]esolver|shardspec")
+_EXTENDS = re.compile(r"^extends\b", re.MULTILINE)
+_NAMES_SPECS = re.compile(r"constrain|[Rr]esolver|shardspec|with_logical")
+_KINDS = (*_SPECS, ".py", ".ipynb")
 
 
 class Unread(NamedTuple):
@@ -42,8 +47,9 @@ class Unread(NamedTuple):
     raw: bytes | None = None
 
     def may_hold(self, name: str) -> bool:
-        """Say whether a name could stand in it."""
-        return self.raw is None or name.encode() in self.raw
+        """Say whether a name could stand in it, in whatever encoding."""
+        raw = self.raw
+        return raw is None or any(name.encode(each, "replace") in raw for each in _ENCODINGS)
 
 
 class SpecFile(NamedTuple):
@@ -122,8 +128,7 @@ class Project:
         self.unread = (*unread, *(each for _, each in made if isinstance(each, Unread)))
 
     def _is_wanted(self, path: str) -> bool:
-        is_kind = path.endswith((*_SPECS, ".py"))
-        return is_kind and any(_is_below(path, folder) for folder in self.folders)
+        return path.endswith(_KINDS) and any(_is_below(path, folder) for folder in self.folders)
 
     def _listed(self, unread: list[Unread]) -> Iterator[str]:
         """Yield the specs and the Python files of the folders, by real path."""
@@ -137,27 +142,35 @@ class Project:
                 inner[:] = [each for each in inner if _is_looked_into(folder, each)]
                 for name in names:
                     path = os.path.join(folder, name)
-                    if name.endswith((*_SPECS, ".py")) and not os.path.islink(path):
+                    if name.endswith(_KINDS) and not os.path.islink(path):
                         yield path
 
-    def learn(self, real: str, reads: Iterable[str]) -> None:
-        """Take in which files an open spec reads, as it stands."""
+    def learn(self, real: str, reads: Iterable[str]) -> frozenset[str]:
+        """Take in which files a spec reads that was edited, until all is read again.
+
+        Returns:
+          The files that it did not read before, or does not any more.
+        """
         known = self.specs.get(real)
         if known is not None:
-            others = tuple(each for each in reads if each != real)
-            self.specs[real] = known._replace(reads=others)
-            self._kept[real] = self._kept[real]._replace(made=self.specs[real])
+            self.specs[real] = known._replace(reads=tuple(each for each in reads if each != real))
+        return frozenset() if known is None else frozenset({*known.reads} ^ ({*reads} - {real}))
 
     def dependents(self, real: str) -> list[str]:
         """Return the real paths of the specs that read a file, through others too."""
-        found: dict[str, None] = {}
+        readers = by_key((read, path) for path, each in self.specs.items() for read in each.reads)
+        found = {real}
         pending = [real]
         while pending:
-            last = pending.pop()
-            above = [path for path, each in self.specs.items() if last in each.reads]
-            pending += [each for each in above if each not in found and each != real]
-            found.update(dict.fromkeys(each for each in above if each != real))
-        return sorted(found)
+            above = {*readers.get(pending.pop(), ())} - found
+            pending += above
+            found |= above
+        return sorted(found - {real})
+
+    def is_base(self, path: str, text: str) -> bool:
+        """Say whether a text is a spec since others extend it, however it looks meanwhile."""
+        is_yaml = path.endswith(_SPECS) and loader.kind_of(SourceFile(path, text)) in (None, "spec")
+        return is_yaml and bool(self.dependents(real_path(path)))
 
     def tops(self, real: str) -> list[str]:
         """Return the specs that a file is looked at as part of: itself, where it is a whole one."""
@@ -184,24 +197,30 @@ def _made(path: str, text: str | None, size: int, room: int) -> SpecFile | Calls
     Raises:
       OSError: it cannot be read.
     """
-    if text is None and (size > _LARGEST or room < 0):
-        most = (_LARGEST if room >= 0 else MOST_BYTES) >> 20
+    largest = 16 * _LARGEST if path.endswith(".ipynb") else _LARGEST
+    if text is None and (size > largest or room < 0):
+        most = (largest if room >= 0 else MOST_BYTES) >> 20
         what = "it is" if room >= 0 else "the files of the project are"
         return Unread(path, f"{what} larger than {most} MiB")
     if text is None:
         with open(path, "rb", opener=open_unnoted) as file:
-            raw = file.read(_LARGEST + 1)
+            raw = file.read(largest + 1)
         source = decode(raw, path)
         if isinstance(source, Diagnostic):
             return Unread(path, source.message, raw)
     else:
         source = SourceFile(path, text)
+    if path.endswith((".py", ".ipynb")) and not _NAMES_SPECS.search(source.text):
+        return None
+    if path.endswith(".ipynb"):
+        return _notebook(source)
     if path.endswith(".py"):
-        return _code(source) if _NAMES_SPECS.search(source.text) else None
+        return _code(source)
     is_spec = path.endswith(".shard") or os.path.basename(path) in SPEC_NAMES
-    if not (is_spec or looks_like_spec(source.text) or _NAMES_OTHERS.search(source.text)):
+    is_spec = is_spec or looks_like_spec(source.text)
+    if not (is_spec or _NAMES_OTHERS.search(source.text)):
         return SpecFile(source, ()) if loader.kind_of(source) else None
-    return SpecFile(source, _named(source))
+    return _spec(source, is_spec=is_spec or bool(_EXTENDS.search(source.text)))
 
 
 def _code(source: SourceFile) -> Calls | Unread:
@@ -211,16 +230,31 @@ def _code(source: SourceFile) -> Calls | Unread:
     return found
 
 
-def _named(source: SourceFile) -> tuple[str, ...]:
-    """Return the real paths of the files that a spec names itself."""
+def _notebook(source: SourceFile) -> Unread:
+    """Return the code of a notebook, which is not changed; of another file, all of it."""
+    reason, text = "it is no notebook that can be read", source.text
+    try:
+        cells = [each for each in json.loads(text)["cells"] if each["cell_type"] == "code"]
+        text = "\n".join("".join(each["source"]) for each in cells)
+        reason = "notebooks are not changed"
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    return Unread(source.name, reason, text.encode("utf-8", "surrogatepass"))
+
+
+def _spec(source: SourceFile, *, is_spec: bool) -> SpecFile | Unread:
+    """Return a spec with the real paths of the files that it names itself."""
     if not _NAMES_OTHERS.search(source.text):
-        return ()
-    reading, _ = loader.read(loader.File(source, "", source.name, is_dsl(source)))
+        return SpecFile(source, ())
+    reading, faults = loader.read(loader.File(source, "", source.name, is_dsl(source)))
     data = reading.data if reading is not None else None
+    is_lost = not (isinstance(data, dict) and data.get("extends"))
+    if is_spec and is_lost and faults:
+        raw = source.text.encode("utf-8", "surrogatepass")
+        return Unread(source.name, faults[0].message, raw)
     folder = os.path.dirname(source.name)
-    return tuple(
-        dict.fromkeys(real_path(os.path.join(folder, name)) for name in _files(data) if "." in name)
-    )
+    named = (real_path(os.path.join(folder, name)) for name in _files(data) if "." in name)
+    return SpecFile(source, tuple(dict.fromkeys(named)))
 
 
 def _files(data: Data) -> Iterator[str]:
@@ -238,6 +272,6 @@ def _files(data: Data) -> Iterator[str]:
 
 def in_words(unread: Iterable[Unread], name: str, said: Callable[[str], str]) -> str | None:
     """Return why a name could stand unseen, file by file; None where it could not."""
-    found = [f"{said(each.path)}: {each.reason}" for each in unread if each.may_hold(name)]
+    found = [said(f"{each.path}: {each.reason}") for each in unread if each.may_hold(name)]
     more = f" (and {len(found) - 1} more files)" if len(found) > 1 else ""
     return f"{found[0]}{more}" if found else None

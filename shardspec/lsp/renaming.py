@@ -11,15 +11,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from lsprotocol import types
-
 from shardspec import pipeline
-from shardspec.diagnostics import Edit, Fix, SourceFile, Span
+from shardspec.diagnostics import Diagnostic, Edit, Fix, SourceFile, Span
 from shardspec.diagnostics.diagnostic import apply
 from shardspec.ir.spec import axis_of
 from shardspec.language.files import real_path
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.syntax import NamesExpr
+from shardspec.lsp import types
 from shardspec.lsp.family import Family
 from shardspec.lsp.findings import UnparseableError, workspace_edit
 from shardspec.lsp.kinds import Kind, RefusedError
@@ -32,7 +31,7 @@ from shardspec.lsp.snapshot import Snapshot
 #: What a rename is about; the names of others are files, or say what they are.
 RENAMED = frozenset({Kind.LOGICAL_AXIS, Kind.MESH_AXIS, Kind.NUMBER, Kind.TARGET, Kind.PHASE})
 #: How codes begin of what keeps a text, or a file that it names, from being read.
-_OF_FORM = "SHD00"
+_OF_FORM = "SHD0"
 
 
 def renamed_range(snapshot: Snapshot, offset: int) -> types.PrepareRenamePlaceholder:
@@ -60,9 +59,12 @@ def renamed(family: Family, offset: int, new: str) -> types.WorkspaceEdit:
     for member in family.members:
         _must_be_free(new, use, member)
     in_code = [*_in_code(use, family)]
+    if in_code and set(new) & set("\\'\""):
+        place = family.own.said(in_code[0].span.place)
+        raise RefusedError(f"{place} has `{use.name}`: there `{new}` would be another text")
     unread = in_words(family.unread, use.name, family.own.said)
     if unread is not None:
-        raise RefusedError(f"`{use.name}` could also stand in a file that cannot be read: {unread}")
+        raise RefusedError(f"`{use.name}` could also stand in a file that is not read: {unread}")
     spans = [*(each.span for each in family.alike(use)), *(each.span for each in in_code)]
     edits = [Edit(span, new) for span in spans]
     texts = apply([Fix("rename", tuple(map(_canonical, edits)))]).texts
@@ -74,22 +76,25 @@ def renamed(family: Family, offset: int, new: str) -> types.WorkspaceEdit:
         raise RefusedError(f"{family.own.said(str(fault))} could not be parsed then") from None
 
 
-def unseen(family: Family) -> str | None:
-    """Return which calls were not looked at, since code works out their names; None for none."""
-    places = [family.own.said(span.place) for each in family.calls() for span in each.unknown]
+def unseen(family: Family, offset: int) -> str | None:
+    """Return which calls may hold a name that was not changed there; None for none."""
+    use = use_at(family.own, offset)
+    name = "" if use is None else use.name
+    places = [family.own.said(span.place) for span in family.unseen(name)]
     if not places:
         return None
     more = f" and {len(places) - 5} more" if len(places) > 5 else ""
-    return f"names that code works out are not changed: see {', '.join(places[:5])}{more}"
+    return f"`{name}` is not changed where code works names out: see {', '.join(places[:5])}{more}"
 
 
 def _to_rename(family: Family, offset: int) -> Use:
     use = use_at(family.own, offset)
     if use is None or use.kind not in RENAMED:
-        what = f"a {use.kind}" if use is not None else "no name"
+        article = "no name" if use is None else "an" if use.kind[0] in "aeiou" else "a"
+        what = article if use is None else f"{article} {use.kind}"
         raise RefusedError(f"this is {what}; axes, names of `let`, targets and phases are renamed")
     for member in family.members:
-        unread = next((each for each in member.found if each.code.id.startswith(_OF_FORM)), None)
+        unread = next(filter(_is_unread, member.found), None)
         if unread is not None:
             said = family.own.said(unread.message)
             place = unread.primary.span if unread.primary else member.source.whole
@@ -99,16 +104,22 @@ def _to_rename(family: Family, offset: int) -> Use:
         if use.kind is Kind.LOGICAL_AXIS:
             _must_not_be_carried(use, member)
     for each in family.alike(use):
-        _must_be_changeable(each, family.own)
+        _must_be_changeable(each, family)
     return use
 
 
-def _must_be_changeable(use: Use, snapshot: Snapshot) -> None:
+def _is_unread(found: Diagnostic) -> bool:
+    return found.code.is_fault and found.code.id.startswith(_OF_FORM)
+
+
+def _must_be_changeable(use: Use, family: Family) -> None:
+    snapshot = family.own
     name, place = use.span.source.name, snapshot.said(use.span.place)
     also = f"`{use.name}` also stands in {place}"
     if not os.path.isabs(name):
         raise RefusedError(f"{also}, which comes with shardspec")
-    is_there = real_path(name) in snapshot.texts or os.path.isfile(name)
+    is_there = any(real_path(name) in each.texts for each in family.members)
+    is_there = is_there or os.path.isfile(name)
     if not (is_there and snapshot.may_show(name)):
         raise RefusedError(f"{also}, outside the project of this file")
     if use.span.text != use.name:
@@ -167,13 +178,15 @@ def _in_code(use: Use, family: Family) -> Iterator[Called]:
 
 def _must_read_as_well(texts: Mapping[str, str], snapshot: Snapshot) -> None:
     """Refuse a new name with which a spec has findings that it has not now."""
-    spec, faults = pipeline.load_path(snapshot.path, texts={**snapshot.texts, **texts})
+    spec, faults = snapshot.load({**snapshot.texts, **texts})
     found = faults if spec is None else pipeline.check(spec, faults, spec.params).shown
     more = Counter(each.code.id for each in found)
     more -= Counter(each.code.id for each in snapshot.found)
     new = next((each for each in found if each.code.id in more), None)
     if new is not None:
-        raise RefusedError(f"the spec would have a fault then: {snapshot.said(new.message)}")
+        place = new.primary.span.place if new.primary else snapshot.path
+        said = snapshot.said(f"{place}: {new.message}")
+        raise RefusedError(f"the spec would have a fault then: {said}")
 
 
 def _canonical(edit: Edit) -> Edit:

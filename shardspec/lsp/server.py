@@ -15,21 +15,17 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from lsprotocol import types
-from pygls import uris
-from pygls.exceptions import JsonRpcContentModified
-from pygls.lsp.server import LanguageServer
-
-from shardspec import __version__
+from shardspec.lsp import types
+from shardspec.lsp.wire import MODIFIED, REFUSED, AnswerError, Params, Server, path_of
 
 if TYPE_CHECKING:
     from shardspec.ir.spec import Spec
     from shardspec.lsp.family import Family
     from shardspec.lsp.names import Use
     from shardspec.lsp.project import Project
-    from shardspec.lsp.snapshot import Snapshot
+    from shardspec.lsp.snapshot import Opened, Snapshot
 
 T = TypeVar("T")
 
@@ -40,10 +36,19 @@ SHORT = 20_000
 #: A look at a longer one that takes more than this many seconds waits until typing rests for so
 #: many times as long, within bounds.
 QUICK_S, REST, LEAST_REST_S, MOST_REST_S = 0.06, 3.0, 0.25, 2.0
-#: Specs that one base is looked at through.
-MOST_TOPS = 64
+#: Specs that one base is looked at through, those that a name is looked for in, and those whose
+#: looks are kept.
+MOST_TOPS, MOST_SEARCHED, _MOST_KEPT = 64, 1000, 256
 #: What a spec is made of, whose files an editor is to watch.
-_WATCHED = ("**/*.shard", "**/*.yaml", "**/*.yml", "**/*.json", "**/*.py", "**/pyproject.toml")
+_WATCHED = (
+    "**/*.shard",
+    "**/*.yaml",
+    "**/*.yml",
+    "**/*.json",
+    "**/*.py",
+    "**/*.ipynb",
+    "**/pyproject.toml",
+)
 _LANGUAGE = "shardspec"
 _SMALL = "mesh: {x: 2}\nrules: [a -> x]\nparams: {k: a}\narrays: {k: 'f32[a=8]'}\n"
 
@@ -71,20 +76,31 @@ class OpenText:
 _LONG, _SLOW_S = 200_000, 2.0
 
 
-class SpecServer(LanguageServer):
+class ModifiedError(AnswerError):
+    """The text has changed meanwhile: editors ask again."""
+
+    def __init__(self) -> None:
+        """Say so."""
+        super().__init__(MODIFIED, "the text has changed")
+
+
+class SpecServer(Server):
     """What the handlers share.
 
     Attributes:
       open: the open texts by URI.
       settings: what the editor's user has set.
+      capabilities: what the editor can do.
+      encoding: the units that it counts columns in.
     """
 
     def __init__(self) -> None:
         """Start with nothing open."""
-        kind = types.TextDocumentSyncKind.Full
-        super().__init__(_LANGUAGE, __version__, text_document_sync_kind=kind)
+        super().__init__()
         self.open: dict[str, OpenText] = {}
         self.settings: dict[str, Any] = {}
+        self.capabilities = Params({})
+        self.encoding = types.PositionEncodingKind.Utf16
         self._snapshots: dict[str, Snapshot] = {}
         self._specs: dict[str, Spec] = {}
         self.folders: tuple[str, ...] = ()
@@ -112,6 +128,20 @@ class SpecServer(LanguageServer):
 
         return Project(self.folders)
 
+    def put_folders(self, folders: tuple[str, ...]) -> None:
+        """Take in which folders the editor has open now."""
+        self.folders = folders
+        vars(self).pop("project", None)
+        self.files_changed()
+
+    def run(self, stdin: BinaryIO, stdout: BinaryIO) -> int:
+        """Answer until the editor leaves, and start no more work then."""
+        try:
+            return super().run(stdin, stdout)
+        finally:
+            for worker in (self._worker, self._slow_worker):
+                worker.shutdown(wait=False, cancel_futures=True)
+
     # texts
 
     def put(self, uri: str, version: int, text: str, language: str = "") -> None:
@@ -136,7 +166,9 @@ class SpecServer(LanguageServer):
         self._is_to_read = True
         self._snapshots.pop(uri, None)
         self._specs.pop(uri, None)
-        self._untell(uri)
+        if uri in self._announcing:
+            self._announcing.pop(uri).cancel()
+        self._untell()
         self._announce_dependents(closed.path, but=uri)
 
     def files_changed(self) -> None:
@@ -173,18 +205,29 @@ class SpecServer(LanguageServer):
         if not (again or self._is_to_read):
             return
         self._is_to_read = False
-        texts = self._texts
+        texts, before = self._texts, self._tops
         await self.work(lambda: self.project.read(texts))
+        for uri, tops in self._tops.items():
+            own = self._announcing.get(uri)
+            if before.get(uri, tops) != tops and own is not asyncio.current_task():
+                self._announce_soon(uri, PAUSE_S)
         for real, known in [*self._closed.items()]:
             spec = self.project.specs.get(real)
             if spec is None or spec.source.text != known.text:
                 self._touch(real)
                 del self._closed[real]
+        self._untell()
+
+    @property
+    def _tops(self) -> dict[str, list[str]]:
+        """Return by open text the specs that it is part of."""
+        tops = self.project.tops
+        return {uri: tops(real_path(each.path)) for uri, each in self.open.items()}
 
     def _text_of(self, uri: str) -> OpenText | None:
         """Return an open text, or that of a closed spec of the project."""
         opened = self.open.get(uri)
-        path = uris.to_fs_path(uri) if opened is None and uri.startswith("file:") else None
+        path = path_of(uri) if opened is None else None
         real = "" if path is None else real_path(path)
         spec = self.project.specs.get(real)
         if spec is None:
@@ -195,23 +238,35 @@ class SpecServer(LanguageServer):
 
     def uri_of(self, real: str) -> str:
         """Return what the editor calls a file."""
-        opened = (each.uri for each in self.open.values() if real_path(each.path) == real)
-        return next(opened, None) or uris.from_fs_path(real) or ""
+        return self._opened.uri(real) or ""
 
-    async def tops(self, uri: str) -> list[Snapshot]:
-        """Return what there is to know of the specs that a text is part of, itself among them."""
+    @property
+    def _opened(self) -> Opened:
+        from shardspec.lsp.snapshot import Opened
+
+        folders = tuple((real_path(each), each.rstrip(os.sep)) for each in self.folders)
+        return Opened({real_path(each.path): each.uri for each in self.open.values()}, folders)
+
+    async def tops(self, uri: str, most: int = MOST_TOPS) -> list[Snapshot]:
+        """Return what there is to know of the specs that a text is part of, itself among them.
+
+        Raises:
+          AnswerError: a name is looked for, in more than can be searched.
+        """
         known = self._text_of(uri)
-        real = "" if known is None else real_path(known.path)
-        found = [
-            await self.current(self.uri_of(each)) for each in self.project.tops(real)[:MOST_TOPS]
-        ]
+        tops = [] if known is None else self.project.tops(real_path(known.path))
+        if most == MOST_SEARCHED < len(tops):
+            raise AnswerError(
+                REFUSED, f"{len(tops):,} specs extend this: at most {most:,} are read"
+            )
+        found = [await self.current(self.uri_of(each)) for each in tops[:most]]
         return [each for each in found if each is not None]
 
     async def family(self, uri: str, offset_of: Callable[[Snapshot], int] | None = None) -> Family:
         """Return all that a text belongs to, and all specs that share the name at an offset.
 
         Raises:
-          JsonRpcContentModified: the text has changed meanwhile.
+          ModifiedError: the text has changed meanwhile.
         """
         from shardspec.lsp.family import Family
         from shardspec.lsp.navigation import use_at
@@ -219,8 +274,9 @@ class SpecServer(LanguageServer):
         await self.look_around(again=offset_of is not None)
         own = await self.current(uri)
         if own is None:
-            raise JsonRpcContentModified()
-        found = dict.fromkeys(await self.tops(uri))
+            raise ModifiedError
+        most = MOST_TOPS if offset_of is None else MOST_SEARCHED
+        found = dict.fromkeys(await self.tops(uri, most))
         use = None if offset_of is None else use_at(own, offset_of(own))
         seen = {real_path(own.path)}
         pending = [*found]
@@ -229,13 +285,15 @@ class SpecServer(LanguageServer):
             alike = await self.work(functools.partial(_files_with, member, use))
             for real in alike - seen:
                 seen.add(real)
-                more = [each for each in await self.tops(self.uri_of(real)) if each not in found]
+                tops = await self.tops(self.uri_of(real), most)
+                more = [each for each in tops if each not in found]
                 found |= dict.fromkeys(more)
                 pending += more
         project = self.project
         specs = {path: each.source for path, each in project.specs.items()}
         code = tuple(project.code.values())
-        return Family(own, tuple(found), code, specs, project.unread)
+        count = max(len(found), len(project.tops(real_path(own.path))))
+        return Family(own, tuple(found), count, code, specs, project.unread)
 
     # typing in a large text
 
@@ -267,7 +325,7 @@ class SpecServer(LanguageServer):
         opened, old = self.open.get(uri), self._typed.pop(uri, None)
         if opened is None or old is None or not opened.is_spec:
             return
-        known, lines = self._shown.get(uri, []), Lines(opened.text, self._encoding)
+        known, lines = self._shown.get(uri, []), Lines(opened.text, self.encoding)
         found = await self.work(lambda: while_typing(known, old, lines, opened.path), uri)
         if self.open.get(uri) is opened and self._shown.get(uri, []) is known:
             self._send(uri, opened.version, found)
@@ -278,14 +336,14 @@ class SpecServer(LanguageServer):
         """Wait until a large text is looked at, for what an editor asks at every key.
 
         Raises:
-          JsonRpcContentModified: it is typed on meanwhile.
+          ModifiedError: it is typed on meanwhile.
         """
         looking = self._announcing.get(uri)
         if looking is None or looking.done() or not self._is_large(uri):
             return
         await asyncio.wait([looking])
         if looking.cancelled():
-            raise JsonRpcContentModified()
+            raise ModifiedError
 
     def typed(self, uri: str) -> Snapshot | None:
         """Return the last look at a large text with the text as it stands; None of others."""
@@ -296,16 +354,12 @@ class SpecServer(LanguageServer):
             known if known.version == opened.version else known.typed(opened.version, opened.text)
         )
 
-    @property
-    def _encoding(self) -> types.PositionEncodingKind | str:
-        return self.workspace.position_encoding or types.PositionEncodingKind.Utf16
-
     # looking
 
     async def current(self, uri: str) -> Snapshot | None:
         """Return what there is to know of a text as it stands; None of what is no spec."""
         opened = self._text_of(uri)
-        if opened is None or not opened.is_spec:
+        if opened is None or not (opened.is_spec or self.project.is_base(opened.path, opened.text)):
             return None
         known = self._snapshots.get(uri)
         if known is not None and self._is_fresh(known, opened):
@@ -321,12 +375,12 @@ class SpecServer(LanguageServer):
         texts = {real_path(opened.path): opened.text, **self._texts}
         from shardspec.lsp.snapshot import Snapshot
 
-        encoding = self._encoding
+        encoding, around = self.encoding, self._opened
 
         def made() -> Snapshot:
             where = (opened.uri, opened.version, opened.path, texts)
             began = time.thread_time()
-            snapshot = Snapshot(*where, stamp=stamp, encoding=encoding)
+            snapshot = Snapshot(*where, opened=around, stamp=stamp, encoding=encoding)
             self._costs[opened.uri] = time.thread_time() - began
             return snapshot
 
@@ -336,8 +390,12 @@ class SpecServer(LanguageServer):
         (self._slow.add if is_slow else self._slow.discard)(opened.uri)
         now = self._text_of(opened.uri)
         if now is not None and self._is_fresh(snapshot, now):
-            self._snapshots[opened.uri] = snapshot
-            self.project.learn(real_path(opened.path), snapshot.reads)
+            if opened.uri in self.open or len(self._snapshots) < _MOST_KEPT:
+                self._snapshots[opened.uri] = snapshot
+            others = self.project.learn(real_path(opened.path), snapshot.reads)
+            for uri, each in self.open.items() if others else ():
+                if uri != opened.uri and real_path(each.path) in others:
+                    self._announce_soon(uri, PAUSE_S)
         if snapshot.spec is not None:
             self._specs[opened.uri] = snapshot.spec
         return snapshot
@@ -382,7 +440,7 @@ class SpecServer(LanguageServer):
         """Return an answer about a text as it stands; None about what is no spec.
 
         Raises:
-          JsonRpcContentModified: the text has changed meanwhile, so that the answer is stale.
+          ModifiedError: the text has changed meanwhile, so that the answer is stale.
         """
         snapshot = await self.current(uri)
         if snapshot is None:
@@ -393,12 +451,12 @@ class SpecServer(LanguageServer):
         """Return an answer that was worked out for a text, unless that has changed meanwhile.
 
         Raises:
-          JsonRpcContentModified: it has.
+          ModifiedError: it has.
         """
         found = await self.work(answer, uri)
         now = self.open.get(uri)
         if now is None or now.version != snapshot.version:
-            raise JsonRpcContentModified()
+            raise ModifiedError
         return found
 
     # findings
@@ -433,29 +491,33 @@ class SpecServer(LanguageServer):
         for file in files:
             self._publish(file)
 
-    def _untell(self, uri: str) -> None:
-        """Take back what only an open text was told of."""
-        path = next((each for each in self._told if self.uri_of(real_path(each)) == uri), None)
-        for file in self._told.pop(path, {}) if path is not None else ():
+    def _untell(self) -> None:
+        """Take back what was told of specs that no open text is part of any more."""
+        wanted = {top for found in self._tops.values() for top in found}
+        gone = [path for path in self._told if real_path(path) not in wanted]
+        for file in {file for path in gone for file in self._told.pop(path)}:
             self._publish(file)
 
     def _publish(self, file: str) -> None:
         """Publish what all specs find in a file."""
         from shardspec.lsp.findings import merged
 
-        told = {spec: found[file] for spec, found in self._told.items() if file in found}
+        told = {spec: found[file] for spec, found in sorted(self._told.items()) if file in found}
         uri = self.uri_of(file)
         opened = self.open.get(uri)
         version = None if opened is None else opened.version
-        found = merged(told, file if opened is None else opened.path)
+        total = len(self.project.tops(file))
+        unseen = f" ({MOST_TOPS} of {total} specs are looked at)" if total > MOST_TOPS else ""
+        found = merged(told, file if opened is None else opened.path, unseen)
         self._send(uri, version, found)
 
     def _send(self, uri: str, version: int | None, found: list[types.Diagnostic]) -> None:
         if (version, found) == (self._versions.get(uri), self._shown.get(uri)):
             return
         self._shown[uri], self._versions[uri] = found, version
-        params = types.PublishDiagnosticsParams(uri=uri, version=version, diagnostics=found)
-        self.text_document_publish_diagnostics(params)
+        stated = {} if version is None else {"version": version}
+        told = {"uri": uri, **stated, "diagnostics": found}
+        self.notify("textDocument/publishDiagnostics", told)
 
 
 def real_path(path: str) -> str:
@@ -473,7 +535,7 @@ def _files_with(member: Snapshot, use: Use) -> set[str]:
 
 def _path_of(uri: str, language: str) -> str:
     """Return the file of a URI; for a text that has none, a name in this folder."""
-    path = uris.to_fs_path(uri) if uri.startswith("file:") else None
+    path = path_of(uri)
     if path is not None:
         return os.path.normpath(path)
     name = "".join(char if char.isalnum() or char in "-." else "_" for char in uri[-40:])
@@ -493,12 +555,11 @@ def _is_spec(path: str, text: str) -> bool:
 
 def watch_files(server: SpecServer) -> None:
     """Ask an editor that can to tell of files that change on disk."""
-    workspace = server.client_capabilities.workspace
+    workspace = server.capabilities.workspace
     watching = workspace.did_change_watched_files if workspace else None
     if not (watching and watching.dynamic_registration):
         return
-    watchers = [types.FileSystemWatcher(glob_pattern=pattern) for pattern in _WATCHED]
-    options = types.DidChangeWatchedFilesRegistrationOptions(watchers=watchers)
-    method = types.WORKSPACE_DID_CHANGE_WATCHED_FILES
-    registration = types.Registration(id="files", method=method, register_options=options)
-    server.client_register_capability(types.RegistrationParams([registration]))
+    watchers = [{"globPattern": pattern} for pattern in _WATCHED]
+    method = "workspace/didChangeWatchedFiles"
+    asked = {"id": "files", "method": method, "registerOptions": {"watchers": watchers}}
+    server.request("client/registerCapability", {"registrations": [asked]})

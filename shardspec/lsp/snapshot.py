@@ -11,9 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-
-from lsprotocol import types
-from pygls import uris
+from typing import NamedTuple
 
 from shardspec import assets, pipeline
 from shardspec.analysis.spec_step import stated_cost
@@ -22,15 +20,40 @@ from shardspec.diagnostics.budget import SpentError, limited
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
 from shardspec.language import loader
-from shardspec.language.files import boundary_of, leads_out, real_path
+from shardspec.language.files import Boundary, boundary_of, leads_out, real_path
 from shardspec.language.reading import Reading, is_dsl
+from shardspec.lsp import types
 from shardspec.lsp.names import Use, uses
 from shardspec.lsp.positions import Lines
+from shardspec.lsp.wire import uri_of
 from shardspec.report.cost_json import cost_record
 from shardspec.report.saved_cost import SavedCost
 
 #: What stands before the name of a bundled file, and the folder that it is in.
 _BUNDLED: dict[str, assets.SpecKind] = {"preset": "presets", "step": "steps", "arrays": "arrays"}
+
+
+class Opened(NamedTuple):
+    """What an editor has open: texts by real path, and folders, without links and as it says."""
+
+    uris: Mapping[str, str] = {}
+    folders: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def tops(self) -> tuple[str, ...]:
+        """Return the folders without links."""
+        return tuple(top for top, _ in self.folders)
+
+    def uri(self, path: str) -> str | None:
+        """Return what the editor calls a file."""
+        real = real_path(path)
+        for top, spelt in self.folders:
+            if real not in self.uris and real.startswith(top + os.sep):
+                path = spelt + real[len(top) :]
+        return self.uris.get(real) or uri_of(path)
+
+
+_NOTHING = Opened()
 
 
 class Snapshot:
@@ -54,12 +77,13 @@ class Snapshot:
         path: str,
         texts: Mapping[str, str],
         *,
+        opened: Opened = _NOTHING,
         stamp: int = 0,
         encoding: types.PositionEncodingKind | str = types.PositionEncodingKind.Utf16,
     ) -> None:
         """Read the text, and find what is wrong with it."""
         self.uri, self.version, self.path, self.stamp = uri, version, path, stamp
-        self.texts, self.encoding = texts, encoding
+        self.texts, self.encoding, self._opened = texts, encoding, opened
         self.text = texts[real_path(path)]
         self._costs: dict[str, SavedCost | None] = {}
         self._lines_of: dict[str, Lines] = {}
@@ -68,7 +92,7 @@ class Snapshot:
         faults: tuple[Diagnostic, ...] = ()
         try:
             with limited():
-                self.spec, faults = pipeline.load_path(path, texts=texts)
+                self.spec, faults = self.load(texts)
                 self.found = faults
                 if self.spec is not None:
                     self.found = pipeline.check(self.spec, faults, self.spec.params).shown
@@ -77,6 +101,10 @@ class Snapshot:
         sources = (self.source, *(self.spec.sources if self.spec else ()))
         self.reads = frozenset(real_path(source.name) for source in sources)
         self.misses = self.spec is None or any(f.code is codes.UNKNOWN_PRESET for f in faults)
+
+    def load(self, texts: Mapping[str, str]) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
+        """Return the spec as texts have it, and its faults."""
+        return pipeline.load_path(self.path, texts=texts, folders=self._opened.tops)
 
     def typed(self, version: int, text: str) -> Snapshot:
         """Return the same look with a text that was typed on since: for what may be written."""
@@ -177,7 +205,7 @@ class Snapshot:
         path = _bundled_path(name) or name
         if span.source.is_outside or not os.path.isabs(path):
             return None
-        uri = uris.from_fs_path(path)
+        uri = self._opened.uri(path)
         return types.Location(uri, self.lines_of(span.source).range_of(span)) if uri else None
 
     def lines_of(self, source: SourceFile) -> Lines:
@@ -192,17 +220,24 @@ class Snapshot:
         is_bundled = Path(path).is_relative_to(assets.data_folder())
         if not os.path.isfile(path) or not (is_bundled or self.may_show(path)):
             return None
-        uri = uris.from_fs_path(path)
+        uri = self._opened.uri(path)
         start = types.Position(0, 0)
         return types.Location(uri, types.Range(start, start)) if uri else None
 
     def may_show(self, path: str) -> bool:
         """Say whether a file lies in the project of this one, links followed."""
-        return boundary_of(self.path).holds(path) and not leads_out(self.path)
+        return self._boundary.holds(path) and not leads_out(self.path)
+
+    @cached_property
+    def _boundary(self) -> Boundary:
+        return boundary_of(self.path)._replace(others=self._opened.tops)
 
     def said(self, text: str) -> str:
-        """Return a message, files named as seen from the folder of this one."""
-        return text.replace(os.path.dirname(self.path) + os.sep, "")
+        """Return a message, files of the project named as seen from the folder of this one."""
+        folder = os.path.dirname(self.path)
+        top = self._boundary.folder
+        text = text.replace(folder + os.sep, "")
+        return text.replace(top + os.sep, os.path.relpath(top, folder) + os.sep)
 
     def at(self, offset: int) -> Iterator[Diagnostic]:
         """Yield the findings whose place in this text holds an offset."""

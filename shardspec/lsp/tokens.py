@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lsprotocol import types
-
+from shardspec.lsp import types
 from shardspec.lsp.kinds import TYPES, TYPES_IN_ORDER, Kind
 from shardspec.lsp.snapshot import Snapshot
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardspec.lsp.completion import completions, resolve
+from shardspec.lsp.completion import completions, page_of
 from tests.lsp.texts import SPEC, marked, snapshot_of
 
 YAML = [
@@ -120,4 +120,4 @@ def test_a_finding_is_explained_when_it_is_chosen(tmp_path: Path) -> None:
     text, offset = marked("lints:\n  ‸")
     snapshot = snapshot_of(tmp_path, "spec.yaml", text)
     (item,) = [each for each in completions(snapshot, None, offset) if each.label == "indivisible"]
-    assert "SHD301" in str(resolve(item).documentation)
+    assert "SHD301" in str(page_of(item.label, item.kind))

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lsprotocol import types
 
-from shardspec.lsp import findings
+from shardspec.lsp import findings, types
 from shardspec.lsp.snapshot import Snapshot
 from tests.lsp.client import Editor, at, edited, editor
 from tests.lsp.texts import SPEC, snapshot_of

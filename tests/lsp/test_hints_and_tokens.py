@@ -72,7 +72,7 @@ def test_tokens_lie_side_by_side(tmp_path: Path, name: str, text: str) -> None:
         line += step
         units = snapshot.lines.line(line).encode("utf-16-le")
         word = units[2 * column : 2 * (column + length)].decode("utf-16-le")
-        found.append((word, LEGEND.token_types[kind]))
+        found.append((word, LEGEND["tokenTypes"][kind]))
     assert len(found) > 40
     assert {
         ("embed", "parameter"),

@@ -7,11 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
-from lsprotocol import types
 
 from shardspec import pipeline
 from shardspec.ir.spec import Spec
-from shardspec.lsp import navigation, renaming
+from shardspec.lsp import navigation, renaming, types
 from shardspec.lsp.family import Family, references
 from shardspec.lsp.kinds import Kind
 from shardspec.lsp.names import Use
@@ -175,8 +174,8 @@ def test_a_base_file_is_renamed_as_well(tmp_path: Path) -> None:
         ("embed", "none", "`none` is no name for a logical axis"),
         ("embed", "in:x", "`in:x` is no name for a logical axis"),
         ("model", "data", "`data` is the name of a mesh axis already"),
-        ("tp", "rest", "the spec would have a fault then: `rest` is a word of the language"),
-        ("pod", "decode", "the spec would have a fault then: a phase and a target are called"),
+        ("tp", "rest", "a fault then: spec.yaml:2: `rest` is a word of the language"),
+        ("pod", "decode", ": a phase and a target are called"),
         ("bf16", "x", "this is a dtype; axes, names of `let`, targets and phases are renamed"),
         ("repeated-axis", "x", "this is a finding; axes"),
     ],

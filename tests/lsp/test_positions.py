@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lsprotocol import types
 
+from shardspec.lsp import types
 from shardspec.lsp.positions import Lines
 
 ENCODINGS = [*types.PositionEncodingKind]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +12,12 @@ from typing import Any
 import pytest
 
 from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.lsp.findings import diagnostics
 from shardspec.lsp.kinds import Kind
 from shardspec.lsp.project import Project
 from shardspec.lsp.python_calls import Calls, calls, is_named
+from shardspec.lsp.server import MOST_TOPS
+from shardspec.lsp.snapshot import Opened, Snapshot
 from tests.lsp.client import Editor, RefusedError, at, edited, editor, under
 
 BASE = """\
@@ -98,6 +102,13 @@ def test_a_typo_in_a_base_shows_in_the_base(session: Editor) -> None:
     assert session.findings(uri) == []
 
 
+def test_a_base_is_one_however_it_looks(session: Editor) -> None:
+    """Its name and keys do not tell: a spec extends it."""
+    wrong = BASE.replace("shardspec: 1\n", "").replace("rules:", "rulez:")
+    (found,) = session.some(open_base(session, wrong))
+    assert (found["code"], under(wrong, found["range"])) == ("SHD003", "rulez")
+
+
 def test_a_base_alone_is_looked_at_alone(session: Editor) -> None:
     uri = session.open("alone.yaml", BASE.replace("-> model", "->"))
     assert {each["code"] for each in session.some(uri)} == {"SHD002"}
@@ -112,6 +123,26 @@ def test_a_fix_is_offered_in_the_base(session: Editor) -> None:
     offered = session.about("codeAction", uri, range={"start": here, "end": here}, context=context)
     (fix,) = [each for each in offered if "data" in each["title"]]
     assert edited(wrong, fix["edit"]["changes"][uri]) == BASE
+
+
+def test_a_base_of_many_specs(session: Editor) -> None:
+    """More than are looked at while typing: that is said, and a rename changes all of them."""
+    rules = "mesh: {data: 2, model: 4}\nrules: [embed -> model]\n"
+    many = MOST_TOPS + 4
+    for number in range(many):
+        path = session.folder / f"specs/n{number}.yaml"
+        path.write_text(f"extends: ./base.yaml\n{rules}")
+    uri = open_base(session, BASE.replace("embed -> data", "embed -> dtaa"))
+    (found,) = session.some(uri)
+    cut = f"{MOST_TOPS} of {many + 3} specs"
+    assert f"({cut} are looked at)" in found["message"]
+    (lens,) = session.about("codeLens", uri)
+    assert lens["command"]["title"].startswith(f"for {cut}: ")
+    hovered = session.about("hover", uri, position=at(BASE, "embed ->"))["contents"]["value"]
+    assert f"looked at: {cut}" in hovered
+    session.edit(uri, BASE)
+    texts = rename(session, uri, BASE, "embed", "width")
+    assert sum("width -> model" in text for text in texts.values()) == many
 
 
 def test_hover_in_a_base_answers_for_all_its_specs(session: Editor) -> None:
@@ -208,6 +239,8 @@ def test_targets_and_phases_of_resolvers_are_renamed(session: Editor) -> None:
     (session.folder / "specs/t.yaml").write_text(text)
     (session.folder / "run.py").write_text(code)
     uri = session.open("specs/t.yaml", text)
+    with pytest.raises(RefusedError, match=r"run\.py:1 has `pod`: there .* another text"):
+        rename(session, uri, text, "pod", "a\\n")
     assert rename(session, uri, text, "pod", "slice")["run.py"] == code.replace("pod", "slice", 1)
     assert rename(session, uri, text, "fast", "slow")["run.py"] == code.replace("fast", "slow")
 
@@ -256,7 +289,7 @@ def run(x, named, resolver):
 def test_what_python_says() -> None:
     found = calls(SourceFile("m.py", PYTHON))
     assert isinstance(found, Calls)
-    assert [(use.kind, use.span.text) for use in found.uses if use.is_plain] == [
+    assert [(use.kind, use.span.text) for use in found.uses if use.is_plain and use.is_sure] == [
         (Kind.LOGICAL_AXIS, "kv"),
         *((Kind.TARGET, "pod"), (Kind.PHASE, "decode")),
         *((Kind.LOGICAL_AXIS, "batch"), (Kind.LOGICAL_AXIS, "embed")),
@@ -269,10 +302,93 @@ def test_what_python_says() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (
+            "constrain(x, TABLE['embed']), constrain(x, f('embed')), constrain(*args)",
+            ["?", "?", "?"],
+        ),
+        ("constrain(x, 'a' if kind == 'embed' else 'b')", ["a", "b"]),
+        ("partial(shardspec.constrain, names='embed')", ["embed"]),
+        (
+            "from shardspec import constrain as c, Resolver as R\n"
+            "c(x, 'embed'), R('a.yaml', 'pod')",
+            ["embed", "pod"],
+        ),
+        ("con = shardspec.constrain\ncon(x, 'embed')", ["embed"]),
+        ("def f(r: shardspec.Resolver | None): r.sharding('embed')", ["embed"]),
+        ("r: 'Resolver' = make()\nr.batch({'embed': 'a'})", ["a"]),
+        ("r = Resolver('a.yaml') if x else None\nr.size('embed')", ["embed"]),
+        ("r = make()\nr.sharding('embed')", ["(embed)"]),
+        ("N: str = 'embed'\nconstrain(x, ('a', N))", ["a", "embed"]),
+        ("constrain(x, 'a_' + 'embed'), constrain(x, 'a ' + 'embed')", ["?", "a", "embed"]),
+        ("constrain(x, ('a',) + ('embed',)), constrain(x, ' '.join(['b']))", ["a", "embed", "b"]),
+        ("constrain(x, 'a embed'.split()), constrain(x, (n := 'b'))", ["a", "embed", "b"]),
+        ("nn.with_logical_partitioning(f, ('embed', None))", ["embed"]),
+        ('constrain(x,\r\n """a\r\n embed""")\r\n', ["a", "embed"]),
+    ],
+)
+def test_names_are_found_however_code_writes_them(text: str, names: list[str]) -> None:
+    """`?` for a call whose names code works out, brackets for one of what may be no resolver."""
+    found = calls(SourceFile("m.py", text))
+    assert isinstance(found, Calls)
+    said = ["?" for _ in found.unknown]
+    said += [each.span.text if each.is_sure else f"({each.span.text})" for each in found.uses]
+    assert sorted(said) == sorted(names)
+    assert all(each.is_plain for each in found.uses)
+
+
+@pytest.mark.parametrize(
     "text", ["(" * 5000, "def f(:", "x = '\x00'", "-" * 100_000 + "1", "class " * 99, "\ufeff1"]
 )
 def test_hostile_python_is_a_reason(text: str) -> None:
     assert isinstance(calls(SourceFile("m.py", text)), (Calls, Diagnostic))
+
+
+def test_what_could_hold_a_name_unread_is_said(tmp_path: Path) -> None:
+    """In whatever encoding, and also in a spec whose `extends` is lost; not in others' files."""
+    cell = {"cell_type": "code", "source": ["constrain(x, ", "'embed')"]}
+    notebook = {"cells": [cell, {"cell_type": "markdown", "source": ["mlp"]}]}
+    files: dict[str, bytes] = {
+        "utf16.yaml": "extends: ./base.yaml\nrules: [embed -> data]\n".encode("utf-16"),
+        "latin.py": b"# \xe9\nconstrain(x, 'embed')\n",
+        "two.yaml": b"extends: ./base.yaml\nrules: [embed -> data]\n---\na: b\n",
+        "lost.shard": b'extends "./base.yaml\nrules {\n  embed -> data\n}\n',
+        "note.ipynb": json.dumps(notebook).encode(),
+        "helm.yaml": b"{{- if .Values.embed }}\nname: {{ embed }}\n  - x\n",
+        "other.yaml": b"services: [embed\n",
+        "plain.ipynb": b'{"cells": "embed"}',
+    }
+    for name, raw in files.items():
+        (tmp_path / name).write_bytes(raw)
+    project = Project([str(tmp_path)])
+    project.read({})
+    held = {Path(each.path).name for each in project.unread if each.may_hold("embed")}
+    assert held == {"utf16.yaml", "latin.py", "two.yaml", "lost.shard", "note.ipynb"}
+    assert not any(each.may_hold("mlp") for each in project.unread)
+
+
+def test_folders_that_are_open_together_are_one_project(tmp_path: Path) -> None:
+    """A typo shows in the base of another folder, by the name under which that is open."""
+    for name, text in {
+        "a/base.yaml": BASE.replace("-> data", "-> dtaa"),
+        "b/pyproject.toml": "",
+    }.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    path = str(tmp_path.resolve() / "b" / "spec.yaml")
+    base = os.path.join(os.path.realpath(tmp_path), "a", "base.yaml")
+    texts = {path: SPEC.format(path="a").replace("./base", "../link/base")}
+    folders = tuple((os.path.realpath(tmp_path / each), "") for each in "ab")
+    snapshot = Snapshot("", 0, path, texts, opened=Opened({base: "open:base"}, folders))
+    (found,) = diagnostics(snapshot)[base]
+    assert found.code == "SHD201"
+    use = next(each for each in snapshot.all_uses if each.name == "dtaa")
+    location = snapshot.location(use.span)
+    assert location is not None
+    assert location.uri == "open:base"
+    assert diagnostics(Snapshot("", 0, path, texts))[path], "where it is extended, if it is apart"
 
 
 def test_a_project_is_listed_within_bounds(tmp_path: Path) -> None:

@@ -166,24 +166,6 @@ def test_fast_typing_is_looked_at_once(session: Editor) -> None:
     assert len(session.published[uri]) - before <= 2
 
 
-def test_it_says_what_is_missing(tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.modules['pygls'] = None; sys.argv = ['shardspec', 'lsp'];"
-        "from shardspec.cli.main import main; main()"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    assert (run.returncode, run.stdout) == (2, "")
-    assert "the language server needs pygls" in run.stderr
-    assert "pip install 'shardspec[lsp]'" in run.stderr
-
-
 def test_a_session_without_a_client_ends() -> None:
     run = subprocess.run(
         [sys.executable, "-m", "shardspec", "lsp"],

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lsprotocol import types
 
+from shardspec.lsp import types
 from shardspec.lsp.findings import diagnostics
 from shardspec.lsp.positions import Lines
 from shardspec.lsp.snapshot import Snapshot
