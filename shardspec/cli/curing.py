@@ -123,7 +123,7 @@ def _words(request: Request, step_name: str | None, over: str | None) -> Words |
 _LINES = ("constraints", "arguments")
 ALL_LINES = Words(frozenset(_LINES), "")
 LINES_AND_MESH = ALL_LINES._replace(of_mesh="mesh,order")
-_OF_SPEC = ("mesh", "order", "state", "hardware", "rules")
+_OF_SPEC = ("mesh", "order", "state", "hardware", "rules", "microbatches")
 #: Options of a search over meshes; those that need `step:` in the spec.
 _OF_MESHES = frozenset(("keep", "machines", "most"))
 _OF_STATED = frozenset(

@@ -87,7 +87,8 @@ def _prices(
         help="What is chosen, all else staying as the spec has it: mesh, order, state, remat,"
         " microbatches, schedule, stages, hardware, rules=preset:A|preset:B; with values:"
         " `remat=full|dots`. Of a --step without `step:` in the spec: constraints, arguments, mesh,"
-        " order, state, hardware, rules.  [default: mesh,order; constraints,arguments]",
+        " order, state, hardware, rules, microbatches=2|8."
+        "  [default: mesh,order; constraints,arguments]",
     ),
     options.option(
         "--keep",

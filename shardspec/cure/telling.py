@@ -158,6 +158,8 @@ def _meshes(report: Report, meshes: OtherMeshes) -> Iterator[str]:
         yield f"no other mesh earns {percent(LEAST_GAIN, 1)}"
     else:
         yield f"take {best.candidate}: {_gain((report.best or report.base).figures, best.figures)}"
+        if best.candidate is not None and "microbatches" in dict(best.candidate.variant.changes):
+            yield "    with other sums: a step of microbatches adds up in another order"
 
 
 def _shown(tried: Sequence[Tried]) -> Iterator[tuple[int, Tried]]:

@@ -13,7 +13,8 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from shardspec.diagnostics import Code, Diagnostic, Label, ShardspecError, Span, codes
@@ -92,6 +93,7 @@ def with_call(
     resolver: Resolver,
     tell: Callable[[str], None],
     work: Callable[[Call], Made],
+    given: Mapping[str, int] | None = None,
 ) -> Made:
     """Return what is worked out of the step that `package.module:function` makes of a resolver.
 
@@ -101,6 +103,7 @@ def with_call(
     Args:
       folder: is searched for modules first.
       tell: is called with what is done next, as it takes seconds.
+      given: what else the function is called with, by name.
 
     Raises:
       ShardspecError: there is no such function, its code fails, or what it gives is no step.
@@ -116,7 +119,7 @@ def with_call(
             _refuse(f"`{name}` is a `{type(make).__name__}`, and no function")
         tell(f"calling {name}")
         with resolver:
-            call = _call_of(name, _made(name, make, resolver))
+            call = _call_of(name, _made(name, partial(make, **(given or {})), resolver))
         tell(f"tracing {name}")
         return work(call)
 

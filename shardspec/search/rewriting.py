@@ -63,7 +63,7 @@ def rewritten(spec: Spec, today: Target, found: Candidate) -> str | Refusal:
     for word, value in changes:
         section, key = _PLACES.get(word, ("", ""))
         in_dsl = is_dsl(spec.source)
-        if not key or (in_dsl and section == "step"):
+        if not key or (section == "step" and (in_dsl or spec.step is None)):
             return Refusal(f"--write does not write `{word}`", f"say `{word}: {value}` by hand")
         write = _with_statement if in_dsl else _with_word
         text = write(text, section, key, value)

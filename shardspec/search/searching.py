@@ -31,6 +31,7 @@ from shardspec.search.variants import (
     parse_over,
     stage_axes,
     variants,
+    with_counts,
 )
 
 #: Candidates that are looked at where nobody says how many.
@@ -157,10 +158,17 @@ def asked(
     words = parse_over(choice.over)
     if isinstance(words, Refusal):
         return words
+    counts = words.get("microbatches") if is_of_code else None
     has_step = spec.step is not None or is_of_code
-    made = variants(spec, words) if has_step else (Variant(spec),)
+    made = (
+        variants(spec, words, but=("microbatches",) * is_of_code) if has_step else (Variant(spec),)
+    )
     if isinstance(made, Refusal):
         return made
+    if counts is not None:
+        made = with_counts(made, counts)
+        if isinstance(made, Refusal):
+            return made
     machines: list[Hardware] = []
     for text in choice.machines:
         machine = machine_of(text)

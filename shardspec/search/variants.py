@@ -79,11 +79,11 @@ def parse_over(text: str) -> Over | Refusal:
     return found
 
 
-def variants(spec: Spec, over: Over) -> tuple[Variant, ...] | Refusal:
+def variants(spec: Spec, over: Over, *, but: Container[str] = ()) -> tuple[Variant, ...] | Refusal:
     """Return the specs that some words make of a spec, itself first."""
     choices: list[Sequence[Variant]] = []
     for word, make in _MAKERS.items():
-        if word not in over:
+        if word not in over or word in but:
             continue
         made = make(spec, over[word])
         if isinstance(made, Refusal):
@@ -96,6 +96,28 @@ def variants(spec: Spec, over: Over) -> tuple[Variant, ...] | Refusal:
         message = f"more than {MOST_VARIANTS} combinations beside the mesh"
         return Refusal(message, "name fewer values: `--over mesh,microbatches=1|4`")
     return found
+
+
+def with_counts(found: Sequence[Variant], values: Sequence[str]) -> tuple[Variant, ...] | Refusal:
+    """Return specs with numbers of microbatches that the code of their step is called with."""
+    unread = next((each for each in values if not _COUNT.fullmatch(each)), None)
+    if unread is not None or not values:
+        what = (
+            f"`microbatches={unread}` is no number of them" if unread else "`microbatches` of what?"
+        )
+        return Refusal(
+            what, "name them: `--over microbatches=1|4`; the step takes `microbatches=4`"
+        )
+    counts = (None, *values)
+    if len(found) * len(counts) > MOST_VARIANTS:
+        return Refusal(
+            f"more than {MOST_VARIANTS} combinations beside the mesh", "name fewer values"
+        )
+    return tuple(
+        each if count is None else replace(each, changes=(*each.changes, ("microbatches", count)))
+        for each in found
+        for count in counts
+    )
 
 
 def _combined(spec: Spec, choices: Sequence[Sequence[Variant]]) -> Iterator[Variant]:

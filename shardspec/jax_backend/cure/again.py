@@ -13,7 +13,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
 from typing import Any
 
@@ -35,6 +35,7 @@ class Asked:
       step: `module:function`, which makes it of a resolver.
       folder: is searched for modules first.
       sources: new texts of files, by their real paths.
+      given: what the step is called with beside the resolver, by name.
     """
 
     spec: Spec
@@ -42,6 +43,7 @@ class Asked:
     step: str
     folder: str
     sources: Mapping[str, str]
+    given: Mapping[str, int] = field(default_factory=dict)
 
 
 def traced_again(asked: Asked, timeout_s: float = 600.0) -> Lowered | tuple[Diagnostic, ...]:
@@ -97,7 +99,8 @@ def _traced(asked: Asked) -> Lowered:
         def work(call: Call) -> Lowered:
             return lowered(resolver, *call)
 
-        return with_call(asked.step, asked.folder, resolver, lambda stage: None, work)
+        folder, given = asked.folder, asked.given
+        return with_call(asked.step, folder, resolver, lambda stage: None, work, given)
 
 
 def main() -> int:

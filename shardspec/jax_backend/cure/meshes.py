@@ -25,6 +25,9 @@ from shardspec.jax_backend.xla.verifying import Lowered
 from shardspec.search.candidates import Candidate
 from shardspec.search.searching import Question
 
+#: What the code of a step is told, and the spec does not say.
+_GIVEN = ("microbatches",)
+
 
 class Meshes(NamedTuple):
     """What a step takes on other meshes.
@@ -66,13 +69,15 @@ def meshes(
         if time.monotonic() > until:
             return None
         tell(f"tracing on {next(begun)} of {counted(len(groups), 'mesh')}")
-        found = traced_again(replace(asked, spec=group[0].spec))
+        changes = dict(group[0].variant.changes)
+        given = {word: int(changes[word]) for word in _GIVEN if word in changes}
+        found = traced_again(replace(asked, spec=group[0].spec, given=given))
         return _best(group, found, tokens) if isinstance(found, Lowered) else found[0].message
 
     with ThreadPoolExecutor(most_at_once()) as pool:
         made = list(zip(groups, pool.map(traced, groups), strict=True))
     found = [each for _, each in made if isinstance(each, Again)]
-    failed = [(group[0].mesh_text, each) for group, each in made if isinstance(each, str)]
+    failed = [(_label(group[0]), each) for group, each in made if isinstance(each, str)]
     found.sort(key=lambda each: each.tried.figures.rank)
     return Meshes(tuple(found), sum(each is None for _, each in made), tuple(failed))
 
@@ -87,6 +92,10 @@ def _alike(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
 
 def _program(candidate: Candidate) -> object:
     return candidate.variant.changes, str(candidate.hardware), tuple(candidate.mesh.sizes.items())
+
+
+def _label(candidate: Candidate) -> str:
+    return " ".join(filter(None, (candidate.mesh_text, str(candidate.variant))))
 
 
 def _best(group: Sequence[Candidate], found: Lowered, tokens: int | None) -> Again | str:

@@ -12,7 +12,9 @@ from shardspec.ir.spec import shape_text
 from shardspec.jax_backend.cure import meshes as module
 from shardspec.jax_backend.cure.again import Asked
 from shardspec.jax_backend.cure.curing import Again
+from shardspec.search.rewriting import rewritten
 from shardspec.search.searching import Choice, Question, asked
+from shardspec.search.variants import Refusal
 
 SPEC = """\
 shardspec: 1
@@ -54,6 +56,43 @@ def test_one_trace_serves_all_places_of_the_same_sizes(
     assert sorted(traced) == ["16x1", "1x16", "2x8", "4x4", "8x2"]
     assert sorted(why for _, why in found.failed) == sorted(f"no {each} here" for each in traced)
     assert (found.found, found.late) == ((), 0)
+
+
+def test_code_is_told_its_microbatches(question: Question, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = Choice("mesh,microbatches=2|8", {"tensor": (1, 4)})
+    more = asked(question.spec, (), question.target, words, is_of_code=True)
+    assert isinstance(more, Question)
+    told = []
+
+    def traced_again(given: Asked) -> tuple[Diagnostic, ...]:
+        told.append((given.spec.targets[0].mesh.sizes["tensor"], dict(given.given)))
+        return (Diagnostic(codes.BAD_STEP, "no"),)
+
+    monkeypatch.setattr(module, "traced_again", traced_again)
+    given = Asked(more.spec, "pod", "train:step", "", {})
+    found = module.meshes(more, given, NOW, 60, lambda stage: None)
+    counts: tuple[dict[str, int], ...] = ({}, {"microbatches": 2}, {"microbatches": 8})
+    expected = [(tensor, count) for tensor in (1, 4) for count in counts]
+    assert sorted(told, key=str) == sorted(expected, key=str)
+    assert ("fsdp=16 tensor=1 microbatches=8", "no") in found.failed
+
+
+@pytest.mark.parametrize("values", ["", "=two", "=0"])
+def test_microbatches_of_code_are_named(question: Question, values: str) -> None:
+    words = Choice(f"microbatches{values}")
+    refused = asked(question.spec, (), question.target, words, is_of_code=True)
+    assert isinstance(refused, Refusal)
+    assert "microbatches=1|4" in refused.help
+
+
+def test_microbatches_of_code_are_not_written(question: Question) -> None:
+    words = Choice("microbatches=2")
+    more = asked(question.spec, (), question.target, words, is_of_code=True)
+    assert isinstance(more, Question)
+    *_, last = more.candidates()
+    refused = rewritten(more.spec, more.target, last)
+    assert isinstance(refused, Refusal)
+    assert "does not write `microbatches`" in refused.message
 
 
 def test_meshes_that_are_too_late_are_counted(
