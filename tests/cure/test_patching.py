@@ -534,14 +534,14 @@ def test_nothing_is_run(tmp_path: Path) -> None:
 
 
 def test_large_files_take_seconds(tmp_path: Path) -> None:
-    body = "def f(resolver, a):\n    x = a @ a\n    return x\n\n" * 20_000
-    lines = [2 + 4 * each for each in range(0, 20_000, 200)]
+    body = "def f(resolver, a):\n    x = a @ a\n    return x\n\n" * 5_000
+    lines = [2 + 4 * each for each in range(0, 5_000, 50)]
     asked = [Constrained(Extent("m.py", line, 8, line, 13), (NAMES,)) for line in lines]
     start = time.process_time()
     result = patched(body, str(tmp_path / "m.py"), asked)
     assert isinstance(result, Patched)
     diff = diff_of([result], str(tmp_path))
-    assert time.process_time() - start < 60
+    assert time.process_time() - start < 15
     assert len(re.findall(r"^\+    x = resolver", diff, re.MULTILINE)) == 100
     assert not re.findall(r"^-[^-]", diff, re.MULTILINE)
 
