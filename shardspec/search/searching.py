@@ -25,6 +25,7 @@ from shardspec.search.candidates import (
 from shardspec.search.evaluate import Evaluator
 from shardspec.search.ranking import By, Ranking, SearchRow, Sent, Wanted, sends
 from shardspec.search.variants import (
+    Over,
     Refusal,
     batch_axes,
     machine_of,
@@ -158,17 +159,9 @@ def asked(
     words = parse_over(choice.over)
     if isinstance(words, Refusal):
         return words
-    counts = words.get("microbatches") if is_of_code else None
-    has_step = spec.step is not None or is_of_code
-    made = (
-        variants(spec, words, but=("microbatches",) * is_of_code) if has_step else (Variant(spec),)
-    )
+    made = _variants(spec, words, is_of_code=is_of_code)
     if isinstance(made, Refusal):
         return made
-    if counts is not None:
-        made = with_counts(made, counts)
-        if isinstance(made, Refusal):
-            return made
     machines: list[Hardware] = []
     for text in choice.machines:
         machine = machine_of(text)
@@ -191,6 +184,16 @@ def asked(
         spec, params, target, chosen, made, freedom, wanted, choice.most, choice.by, is_of_code
     )
     return found.refusal() or found
+
+
+def _variants(spec: Spec, words: Over, *, is_of_code: bool) -> tuple[Variant, ...] | Refusal:
+    """Return what a spec might be; code is told numbers of microbatches, and no spec."""
+    if not is_of_code:
+        return variants(spec, words) if spec.step is not None else (Variant(spec),)
+    made = variants(spec, {word: each for word, each in words.items() if word != "microbatches"})
+    if isinstance(made, Refusal) or "microbatches" not in words:
+        return made
+    return with_counts(made, words["microbatches"])
 
 
 def held_to(question: Question, plan: ShardingPlan, seconds: float) -> Question:

@@ -79,11 +79,11 @@ def parse_over(text: str) -> Over | Refusal:
     return found
 
 
-def variants(spec: Spec, over: Over, *, but: Container[str] = ()) -> tuple[Variant, ...] | Refusal:
+def variants(spec: Spec, over: Over) -> tuple[Variant, ...] | Refusal:
     """Return the specs that some words make of a spec, itself first."""
     choices: list[Sequence[Variant]] = []
     for word, make in _MAKERS.items():
-        if word not in over or word in but:
+        if word not in over:
             continue
         made = make(spec, over[word])
         if isinstance(made, Refusal):
