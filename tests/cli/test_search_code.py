@@ -15,7 +15,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shardspec import assets
+from shardspec.cli import curing
 from shardspec.cli.main import cli
+from shardspec.cure import searching
 from shardspec.cure.written import source_of
 
 SPEC = """\
@@ -93,6 +95,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def _folder(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(path)
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.setattr(curing, "MOST", 12)
+    for name, few in {"_MOST_MOVES": 4, "_PARTNERS": 3, "_BEAM": 1, "_FEW": 4}.items():
+        monkeypatch.setattr(searching, name, few)
     (path / "spec.yaml").write_text(SPEC)
     (path / "train.py").write_text(TRAIN)
     source_of.cache_clear()
