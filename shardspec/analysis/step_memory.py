@@ -464,8 +464,9 @@ class _Kinds:
     ) -> int:
         """Return what the microbatches keep that are in flight, and not at work."""
         others = 0.0 if stages is None else stages.in_flight(stage) - 1
-        kept = sum(size for each, size in every if self.is_kept(each)) if others > 0 else 0
-        return round(kept * others) if others > 0 else 0
+        if others <= 0:
+            return 0
+        return round(sum(size for each, size in every if self.is_kept(each)) * others)
 
     def is_kept(self, tensor: StepTensor) -> bool:
         """Say whether a value is kept from the forward pass of a microbatch to its backward."""

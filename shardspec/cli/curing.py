@@ -177,7 +177,7 @@ def cured(
     _give(report, tries, patch, write=write, diff=diff)
     if report.found is None:
         return FAILED
-    after = report.mesh or report.best or report.base
+    after = report.mesh or report.today
     return FINDINGS if after.figures.fits is False else FINE
 
 
@@ -230,7 +230,7 @@ def _write_spec(
     if not of_spec:
         request.undone("the spec stays as it is: there is nothing to change in it")
     mesh = None if report.mesh is None else report.mesh.candidate
-    what = "entries of `params`" if mesh is None else str(mesh)
+    what = "the entries" if mesh is None else str(mesh)
     for each in of_spec:
         change = Changed(each.file, each.old, each.new)
         mesh_writing.written(change, what, request, is_shown=is_shown)
@@ -286,7 +286,7 @@ class _Tries:
         from shardspec.jax_backend.cure.curing import with_patches
         from shardspec.jax_backend.cure.meshes import meshes
 
-        best = report.best or report.base
+        best = report.today
         now = next(each for each in lowered if each.tried.lines == best.lines)
         patches = () if isinstance(best.patches, Refused) else best.patches
         with_lines = with_patches(self.asked, patches, self._reload) or self.asked

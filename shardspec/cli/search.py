@@ -205,8 +205,7 @@ def command(
         own = {"top": top, "write": write, "diff": diff, **cure}
         raise SystemExit(cured(request, step_name or "", words, choice, **own))
     question = _question(request, choice, Wanted(fits, max_chips, per_device_batch, prices))
-    if measured is not None:
-        question = _held_to(measured, question, request)
+    question = _held_to(measured, question, request)
     table = checked(_searched(question, request), top, is_front=pareto)
     _print(table, request)
     tried = table.shown[: max(confirm, verify)]
@@ -241,8 +240,10 @@ def _question(request: Request, choice: Choice, wanted: Wanted) -> Question:
     return found
 
 
-def _held_to(measured: Measured, question: Question, request: Request) -> Question:
+def _held_to(measured: Measured | None, question: Question, request: Request) -> Question:
     """Return a search whose times are scaled by what a measured step took over its prediction."""
+    if measured is None:
+        return question
     at = as_it_is(measured, request, question.target.name)
     plan = plan_on_target(at, "nothing is searched", is_told=False)
     scale = scale_of(measured, stated_cost(plan), request)

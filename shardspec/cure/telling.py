@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from shardspec.analysis.cost import Cost
@@ -96,9 +95,14 @@ class Report:
         return found if found is not None and found.figures.is_better(self.base.figures) else None
 
     @property
+    def today(self) -> Tried:
+        """Return the step on the mesh of its target, with the best lines."""
+        return self.best or self.base
+
+    @property
     def mesh(self) -> Tried | None:
         """Return the best mesh where it is better than today's with the best lines."""
-        today = self.best or self.base
+        today = self.today
         tried = () if self.meshes is None else self.meshes.tried
         alike = (each for each in tried if each.basis == today.basis)
         found = min(alike, key=lambda each: each.figures.rank, default=None)
@@ -142,8 +146,9 @@ def _meshes(report: Report, meshes: OtherMeshes) -> Iterator[str]:
     left = f"; {meshes.late:,} more for which there was no time (--within)" if meshes.late else ""
     lines = "with these lines" if report.best is not None else "the code as it is"
     yield f"{counted(len(meshes.tried), 'mesh')}, {lines}{left}"
-    now = ("now", *_cells(report.best or report.base), f"{cost.plan.mesh}")
-    rows = [(str(at), *_cells(each), str(each.candidate)) for at, each in _shown(meshes.tried)]
+    now = ("now", *_cells(report.today), f"{cost.plan.mesh}")
+    shown = enumerate(meshes.tried[:_MOST_MESHES], 1)
+    rows = [(str(at), *_cells(each), str(each.candidate)) for at, each in shown]
     cells = [("", "step", "sends", "memory", "mesh"), now, *rows]
     yield from columns(cells, right=(0,), is_prose=True)
     for mesh, why in meshes.failed[:_MOST_FAILED]:
@@ -157,13 +162,9 @@ def _meshes(report: Report, meshes: OtherMeshes) -> Iterator[str]:
     elif best is None:
         yield f"no other mesh earns {percent(LEAST_GAIN, 1)}"
     else:
-        yield f"take {best.candidate}: {_gain((report.best or report.base).figures, best.figures)}"
+        yield f"take {best.candidate}: {_gain(report.today.figures, best.figures)}"
         if best.candidate is not None and "microbatches" in dict(best.candidate.variant.changes):
             yield "    with other sums: a step of microbatches adds up in another order"
-
-
-def _shown(tried: Sequence[Tried]) -> Iterator[tuple[int, Tried]]:
-    return islice(enumerate(tried, 1), _MOST_MESHES)
 
 
 #: Meshes, and meshes that could not be priced, that are shown.

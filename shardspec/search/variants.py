@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, cast
@@ -91,11 +91,7 @@ def variants(spec: Spec, over: Over) -> tuple[Variant, ...] | Refusal:
         own = Variant(spec)
         others = (Variant(each, ((word, value),)) for value, each in made.items() if each != spec)
         choices.append((own, *others))
-    found = tuple(itertools.islice(_combined(spec, choices), MOST_VARIANTS + 1))
-    if len(found) > MOST_VARIANTS:
-        message = f"more than {MOST_VARIANTS} combinations beside the mesh"
-        return Refusal(message, "name fewer values: `--over mesh,microbatches=1|4`")
-    return found
+    return _few(_combined(spec, choices))
 
 
 def with_counts(found: Sequence[Variant], values: Sequence[str]) -> tuple[Variant, ...] | Refusal:
@@ -108,16 +104,20 @@ def with_counts(found: Sequence[Variant], values: Sequence[str]) -> tuple[Varian
         return Refusal(
             what, "name them: `--over microbatches=1|4`; the step takes `microbatches=4`"
         )
-    counts = (None, *values)
-    if len(found) * len(counts) > MOST_VARIANTS:
-        return Refusal(
-            f"more than {MOST_VARIANTS} combinations beside the mesh", "name fewer values"
-        )
-    return tuple(
+    return _few(
         each if count is None else replace(each, changes=(*each.changes, ("microbatches", count)))
         for each in found
-        for count in counts
+        for count in (None, *values)
     )
+
+
+def _few(made: Iterable[Variant]) -> tuple[Variant, ...] | Refusal:
+    """Return variants, or that they are too many to look at."""
+    found = tuple(itertools.islice(made, MOST_VARIANTS + 1))
+    if len(found) > MOST_VARIANTS:
+        message = f"more than {MOST_VARIANTS} combinations beside the mesh"
+        return Refusal(message, "name fewer values: `--over mesh,microbatches=1|4`")
+    return found
 
 
 def _combined(spec: Spec, choices: Sequence[Sequence[Variant]]) -> Iterator[Variant]:

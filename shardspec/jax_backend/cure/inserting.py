@@ -28,8 +28,8 @@ _RESHAPE = "stablehlo.reshape"
 def prepared(module: bytes) -> bytes:
     """Return a module without calls, in which operations keep the numbers that points have.
 
-    What is called several times has each number several times. A reshape of nothing stands for the
-    result of a call and for what it is given.
+    Operations of a function have their numbers once for each call of it. Reshapes that change
+    nothing mark the operands and the result of a call.
     """
     with mlir.make_ir_context():
         found = ir.Module.parse(module)
@@ -40,10 +40,9 @@ def prepared(module: bytes) -> bytes:
             for at, value in enumerate(op.operands):
                 op.operands[at] = _marked(value, number, ir.InsertionPoint(op), at)
             if len(op.results) == 1:
-                users = [(use.owner, use.operand_number) for use in op.results[0].uses]
+                users = _users(op.results[0])
                 made = _marked(op.results[0], number, ir.InsertionPoint.after(op))
-                for user, at in users:
-                    user.operands[at] = made
+                _give(users, made)
         inlined(found)
         return bytecode_of(found)
 
@@ -53,7 +52,7 @@ def _integer(number: int) -> Any:
 
 
 def _marked(value: Any, number: int, where: Any, at: int | None = None) -> Any:
-    """Return a value that stands for an operand of a call, or for its result."""
+    """Return an operand of a call, or its result, behind a reshape with the call's number."""
     attributes = {_MARK: _integer(number), **({} if at is None else {_AT: _integer(at)})}
     with where, ir.Location.unknown():
         (made,) = ir.Operation.create(
@@ -117,7 +116,7 @@ def _constrain(op: Any, point: Point, splits: list[Split], gradients: dict[Any, 
         where = ir.InsertionPoint(op)
     else:
         where = ir.InsertionPoint.after(op)
-    users = [(use.owner, use.operand_number) for use in value.uses]
+    users = _users(value)
     with where, op.location:
         made = value
         for split in splits:
@@ -128,8 +127,18 @@ def _constrain(op: Any, point: Point, splits: list[Split], gradients: dict[Any, 
     if point.is_operand:
         op.operands[point.at] = gradients[value, op.block] = made
         return
+    _give(users, made)
+
+
+def _users(value: Any) -> list[tuple[Any, int]]:
+    """Return what reads a value now, and at which operand."""
+    return [(use.owner, use.operand_number) for use in value.uses]
+
+
+def _give(users: Iterable[tuple[Any, int]], value: Any) -> None:
+    """Have operations read another value."""
     for user, at in users:
-        user.operands[at] = made
+        user.operands[at] = value
 
 
 def _place(module: Any, line: Line) -> None:

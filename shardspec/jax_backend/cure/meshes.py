@@ -1,14 +1,14 @@
 """Other meshes for a step of code: it is traced again on each, with the lines that were found.
 
-Where an axis lies on a machine, and in what order chips are counted, changes no program. So a step
-is traced once for all placements of the same sizes, and each has the times of its own links.
+The program depends on the sizes of mesh axes, and not on their placement or the order of chips. So
+a step is traced once for all placements of the same sizes, and each has the times of its own links.
 """
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from shardspec import pipeline
 from shardspec.analysis.cost import cost_of
 from shardspec.cure.figures import Figures
 from shardspec.cure.telling import Tried
-from shardspec.diagnostics.words import counted
+from shardspec.diagnostics.words import counted, grouped
 from shardspec.jax_backend.cure.again import Asked, traced_again
 from shardspec.jax_backend.cure.curing import Again
 from shardspec.jax_backend.xla.compiling import most_at_once
@@ -25,7 +25,7 @@ from shardspec.jax_backend.xla.verifying import Lowered
 from shardspec.search.candidates import Candidate
 from shardspec.search.searching import Question
 
-#: What the code of a step is told, and the spec does not say.
+#: Arguments of the function of a step that no spec states.
 _GIVEN = ("microbatches",)
 
 
@@ -58,8 +58,8 @@ def meshes(
       within_s: seconds after which no further mesh is begun; today's is always there.
     """
     until = time.monotonic() + within_s
-    groups = _alike(itertools.islice(question.candidates(), question.most))
-    own = next((g for g in groups if _program(g[0]) == _program(question.today)), None)
+    by_program = grouped(itertools.islice(question.candidates(), question.most), _program)
+    groups, own = list(by_program.values()), by_program.get(_program(question.today))
     begun = itertools.count(1)
     tokens = None if now.tried.cost is None else now.tried.cost.tokens
 
@@ -82,15 +82,8 @@ def meshes(
     return Meshes(tuple(found), sum(each is None for _, each in made), tuple(failed))
 
 
-def _alike(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
-    """Return candidates in groups of one program each."""
-    groups: dict[object, list[Candidate]] = {}
-    for each in candidates:
-        groups.setdefault(_program(each), []).append(each)
-    return list(groups.values())
-
-
-def _program(candidate: Candidate) -> object:
+def _program(candidate: Candidate) -> Hashable:
+    """Return what candidates with the same program agree in."""
     return candidate.variant.changes, str(candidate.hardware), tuple(candidate.mesh.sizes.items())
 
 
