@@ -15,6 +15,7 @@ from shardspec.ir.spec import LogicalAxes, LogicalAxis, Param, Spec
 
 if TYPE_CHECKING:
     from shardspec.analysis.cost import Cost
+    from shardspec.analysis.step_values import Flow
     from shardspec.ir.step import Step
 
 Given = ParamSpec("Given")
@@ -48,6 +49,13 @@ class Context:
     def steps(self) -> tuple[tuple[Cost, Step], ...]:
         """Return the costs of steps, each with its step."""
         return tuple((cost, cost.step) for cost in self.costs if cost.step is not None)
+
+    @cached_property
+    def flow(self) -> Flow:
+        """Return `step:` held against the arrays."""
+        from shardspec.analysis.step_flow import flow_of  # most specs have no step
+
+        return flow_of(self.spec, self.first)
 
     def is_large(self, size: int, target: str) -> bool:
         """Say whether so many bytes are large beside all that a device of a target holds."""

@@ -398,10 +398,11 @@ class _Evidence:
                 orders = {form.order for form in kind.forms if form.names == kind.names}
                 votes = dict.fromkeys(orders, len(kind.params))
                 self.orders.setdefault(kind.place.leaf, Counter()).update(votes)
+            held = kind.bytes
             for name, size in kind.sized:
                 for prefix in kind.prefixes:
                     known = self.support.setdefault(prefix, {}).setdefault(name, Counter())
-                    known[size] += kind.bytes
+                    known[size] += held
 
     def width(self, kind: Kind) -> int | None:
         """Return the width of the model where an array is; None where sizes do not say."""

@@ -39,6 +39,4 @@ from shardspec.lints.context import Context
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield why lines of `step:` cannot be; without arrays, nothing is known of them."""
     if context.spec.step is not None and context.all_plans and context.first:
-        from shardspec.analysis.step_flow import flow_of  # most specs have no step
-
-        yield from flow_of(context.spec, context.first).faults
+        yield from context.flow.faults

@@ -34,6 +34,7 @@ Good:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from shardspec.diagnostics import Diagnostic, Severity, codes, point
 from shardspec.diagnostics.words import binary_bytes, template
@@ -41,25 +42,29 @@ from shardspec.ir.plan import ParamSharding
 from shardspec.ir.spec import Spec
 from shardspec.lints.context import Context
 
+if TYPE_CHECKING:
+    from shardspec.analysis.step_values import Flow
+
 _SHOWN = 5
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a warning where lines of `step:` leave out much of the model."""
     if context.spec.step is not None and context.all_plans and context.first:
-        yield from _found(context.spec, context.first)
+        yield from _found(context.spec, context.flow, context.first)
 
 
 def in_figures(spec: Spec, arrays: Sequence[ParamSharding]) -> Iterator[Diagnostic]:
     """Yield the same as an error, for what shows figures of the step."""
-    return (found.with_level(Severity.ERROR) for found in _found(spec, arrays))
-
-
-def _found(spec: Spec, arrays: Sequence[ParamSharding]) -> Iterator[Diagnostic]:
-    from shardspec.analysis.step_arguments import unread
     from shardspec.analysis.step_flow import flow_of  # most specs have no step
 
-    flow = flow_of(spec, arrays)
+    found = _found(spec, flow_of(spec, arrays), arrays)
+    return (each.with_level(Severity.ERROR) for each in found)
+
+
+def _found(spec: Spec, flow: Flow, arrays: Sequence[ParamSharding]) -> Iterator[Diagnostic]:
+    from shardspec.analysis.step_arguments import unread
+
     left = unread(spec, flow, arrays)
     if not flow.ops or flow.faults or not left.is_much:
         return
