@@ -738,9 +738,20 @@ def _holds_params(resolver: Resolving, tree: Any) -> bool:
     return not found.states and (found.held is not None or _is_named(resolver, tree))
 
 
-def _is_named(resolver: Resolving, tree: Any) -> bool:
+def _is_named(resolver: Resolving, tree: Any, params: Any = None) -> bool:
+    """Say whether the spec names arrays of a tree.
+
+    What it says of the parameters is not said of another array with the path of one of them: a
+    batch has `tokens`, too.
+    """
     planned = resolver.plan(tree).arrays if _arrays(tree) else ()
-    return any(each.origin is not Origin.NONE and each.param.rank for each in planned)
+    known = {path: shape_of(value) for path, value in _arrays(params)}
+    return any(
+        each.origin is not Origin.NONE
+        and each.param.rank
+        and known.get(each.param.path, each.param.shape) == each.param.shape
+        for each in planned
+    )
 
 
 def _arrays(tree: Any) -> list[tuple[str, Any]]:
@@ -756,7 +767,7 @@ def _plan(resolver: Resolving, tree: Any, params: Any, name: str) -> _Plan:
         given = _of_state(resolver.state_plan(tree, params), arrays)
     elif found.held is not None:
         given = _of_state(resolver.plan(tree), arrays)
-    elif arrays and _is_named(resolver, tree):
+    elif arrays and _is_named(resolver, tree, params):
         given = _of_params(resolver.plan(tree).arrays, arrays, name)
     else:
         return _batch(resolver, arrays, is_whole, name)

@@ -244,6 +244,20 @@ def test_arrays_that_only_the_list_names_are_said_to_be_a_batch() -> None:
     assert note.startswith("1 array of the spec, first `p/wi`, taken for a batch")
 
 
+def test_an_array_of_the_batch_may_have_the_path_of_a_parameter() -> None:
+    p = {"wi": struct((1024, 4096))}
+    batch = {"wi": struct((64, 16, 1024)), "mask": struct((64, 16))}
+    step = step_of(resolver(), lambda p, b: (b["wi"] @ p["wi"]) * b["mask"][..., None], p, batch)
+    roles = {each.path: each.role for each in step.arguments}
+    assert roles == {"wi": "parameter", "b/mask": "batch", "b/wi": "batch"}
+
+
+def test_a_copy_of_the_parameters_is_named_as_they_are() -> None:
+    p = {"wi": struct((1024, 4096))}
+    step = step_of(resolver(), lambda p, frozen, x: x @ p["wi"] + x @ frozen["wi"], p, p, X)
+    assert [each.role for each in step.arguments] == ["parameter", "parameter", "batch"]
+
+
 def test_a_part_of_the_model_is_no_state_of_another() -> None:
     names = ("block", "model", "lm_head")
     p: dict[str, Any] = {name: {"wi": struct((1024, 1024))} for name in names}
