@@ -125,6 +125,29 @@ def patched(source: str, file: str, constrained: Sequence[Constrained]) -> Patch
     return Patched(file, source, mark + new.decode("utf-8"), shown)
 
 
+def index_at(source: str, extent: Extent) -> Extent | None:
+    """Return what the expression at an extent looks up by; None where that is not clear.
+
+    It is `ids` in `table[ids]`, `jnp.take(table, ids, axis=0)` and `embed(ids)`.
+    """
+    tree = _parsed(source.removeprefix(_BOM).encode("utf-8", "replace"))
+    if isinstance(tree, str):
+        return None
+    match _nodes_at(Code(tree), {extent.place}).get(extent.place):
+        case ast.Subscript(slice=found):
+            pass
+        case ast.Call(func=ast.Attribute(attr="take"), args=[_, found, *_]):
+            pass
+        case ast.Call(args=[found], keywords=[]):
+            pass
+        case _:
+            return None
+    if not isinstance(found, ast.Name | ast.Attribute | ast.Subscript):
+        return None
+    ends = found.end_lineno or 0, found.end_col_offset or 0
+    return Extent(extent.file, found.lineno, found.col_offset, *ends)
+
+
 def diff_of(patches: Sequence[Patched], folder: str) -> str:
     r"""Return a unified diff for `git apply` and `patch -p1`, run in `folder`.
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from shardspec import python_syntax
 from shardspec.cure.lines import Layout, Line, Site
-from shardspec.cure.patching import Constrained, Extent, Patched, Refused, patched
+from shardspec.cure.patching import Constrained, Extent, Patched, Refused, index_at, patched
 from shardspec.diagnostics import SourceFile
 from shardspec.language.reading import is_dsl
 
@@ -120,8 +120,9 @@ def writable(sites: Iterable[Site], folder: str, *, has_places: bool = False) ->
       has_places: whether entries of `activations` reach code: those of other files have a place.
     """
     found = []
-    sites = tuple(sites)
-    lines = Counter((each.at.file, each.at.line) for each in sites if each.at is not None)
+    sites = tuple(site for each in sites if (site := _at_index(each, folder)))
+    own = (each.at for each in sites if each.at is not None and not each.is_index)
+    lines = Counter((at.file, at.line) for at in own)
     for site in sites:
         if site.at is None:
             found.append(site)
@@ -134,6 +135,19 @@ def writable(sites: Iterable[Site], folder: str, *, has_places: bool = False) ->
             if place:
                 found.append(replace(site, effort=_OF_SPEC, place=place))
     return found
+
+
+def _at_index(site: Site, folder: str) -> Site | None:
+    """Return a site at what its expression looks up by, others as they are.
+
+    Returns:
+      None where that is not clear, or the file is not changed.
+    """
+    if site.at is None or not site.is_index:
+        return site
+    text = source_of(site.at.file) if is_inside(site.at.file, folder) else Refused("")
+    at = None if isinstance(text, Refused) else index_at(text, site.at)
+    return None if at is None else replace(site, at=at)
 
 
 #: The effort of an entry for code that is not the user's.

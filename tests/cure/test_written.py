@@ -234,3 +234,32 @@ def test_line_ends_stay(tmp_path: Path) -> None:
     assert not isinstance(found, Refused)
     assert "\r\n" in found[0].old
     assert found[0].new.count("\n") == found[0].new.count("\r\n") == 4
+
+
+def test_what_is_looked_up_by_gets_its_own_line(tmp_path: Path) -> None:
+    text = (
+        "def f(resolver, t, ids, tree):\n    x = t[ids].sum(1)\n"
+        "    y = jnp.take(t, tree['ids'], axis=0)\n"
+        "    return embed(tree.ids) + t[ids + 1] + embed(t, ids) + x + y\n"
+    )
+    own, other = file(tmp_path / "a", "m.py", text), file(tmp_path / "b", "m.py", text)
+    places = [(2, "t[ids]"), (3, "jnp.take(t, tree['ids'], axis=0)"), (4, "embed(tree.ids)")]
+    unclear = [(4, "t[ids + 1]"), (4, "embed(t, ids)")]
+    asked = [replace(at(own, *each), is_index=True) for each in (*places, *unclear)]
+    asked += [replace(at(other, *each), is_index=True) for each in places]
+    found = writable(asked, str(tmp_path / "a"), has_places=True)
+    (patch,) = written([Line(replace(site, shape=(64, 4)), (ROWS,)) for site in found]) or ()
+    names = f'"{ROWS.names}"'
+    assert patch.lines == (
+        f"x = t[resolver.constrain(ids, {names})].sum(1)",
+        f"y = jnp.take(t, resolver.constrain(tree['ids'], {names}), axis=0)",
+        f"return embed(resolver.constrain(tree.ids, {names})) + t[ids + 1] + embed(t, ids) + x + y",
+    )
+
+
+def test_an_index_on_a_line_takes_no_place_from_a_value(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    other = file(tmp_path / "b", "m.py", OWN)
+    index = replace(at(other, 2, "a @ b"), is_index=True)
+    sites = [at(other, 2, "a @ b"), index]
+    assert len(writable(sites, str(tmp_path / "mine"), has_places=True)) == 1

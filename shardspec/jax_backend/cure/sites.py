@@ -32,6 +32,8 @@ _PASSED_OVER = frozenset(
         *("sdy.sharding_constraint", "sdy.mesh", "sdy.reshard", "stablehlo.custom_call"),
     )
 )
+#: What looks up in its first operand.
+_LOOKUPS = frozenset(("stablehlo.gather", "stablehlo.dynamic_slice", "func.call"))
 #: Smaller arrays are left where they are.
 _LEAST_ELEMENTS = 1 << 18
 
@@ -119,11 +121,12 @@ def sites_of(module: Any) -> tuple[Site, ...]:
     def is_update(points: Sequence[Point]) -> bool:
         return is_derived and not any("jvp(" in by_number[e.op].where.name for e in points)
 
-    return tuple(
+    yielded = (
         Site(shape, dtype, extent, points=tuple(points), is_update=is_update(points))
         for (extent, shape, dtype), points in kept.items()
         if len(ranks[extent]) == 1  # one line of names has to do for all of them
     )
+    return *yielded, *_indices(ops, calls, opaque)
 
 
 def _located(module: Any) -> dict[Any, _Op]:
@@ -181,6 +184,36 @@ def _is_used(one: _Op, ops: Mapping[Any, _Op]) -> bool:
         and not user.where.is_gradient
         for user in users
     )
+
+
+def _indices(
+    ops: Mapping[Any, _Op], calls: Mapping[str, Sequence[Any]], opaque: set[str]
+) -> Iterator[Site]:
+    """Yield the integers that expressions look up by, where those are arguments of the step.
+
+    Expressions that read integers of several shapes are left out.
+    """
+    gathers = [one for one in ops.values() if one.op.name == "stablehlo.gather"]
+    around = {_function_of(one.op) for one in gathers} & opaque
+    looking = {one.where.extent for one in gathers}
+    looking |= {ops[call].where.extent for name in around for call in calls.get(name, ())}
+    found: dict[Extent, dict[tuple[Shape, str], list[Point]]] = {}
+    for one in ops.values():
+        extent = one.where.extent
+        if extent is None or extent not in looking or one.where.is_gradient:
+            continue
+        is_from_first = one.op.name in _LOOKUPS and len(one.op.operands) > 1
+        for at, value in enumerate(one.op.operands):
+            kind = _kind(value) if isinstance(value.owner, ir.Block) else None
+            if kind is None or kind[1][0] not in "su" or (is_from_first and not at):
+                continue
+            if not _is_inside(one, ops, opaque):
+                point = Point(one.number, at, is_operand=True)
+                found.setdefault(extent, {}).setdefault(kind, []).append(point)
+    for extent, kinds in found.items():
+        for (shape, dtype), points in kinds.items():
+            if len(kinds) == 1:
+                yield Site(shape, dtype, extent, points=tuple(points), is_index=True)
 
 
 def _gradients(
@@ -249,6 +282,13 @@ def _is_inside(one: _Op, ops: Mapping[Any, _Op], opaque: set[str]) -> bool:
         if owner.name == "stablehlo.while" and ops[owner].where.extent == one.where.extent:
             return True
         if owner.name == "func.func":
-            return ir.StringAttr(owner.attributes["sym_name"]).value in opaque
+            return _function_of(owner) in opaque
         owner = owner.parent
     return False
+
+
+def _function_of(op: Any) -> str:
+    """Return the name of the function that an operation is in."""
+    while op.name != "func.func":
+        op = op.parent
+    return str(ir.StringAttr(op.attributes["sym_name"]).value)

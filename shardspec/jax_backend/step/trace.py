@@ -746,12 +746,8 @@ def _is_named(resolver: Resolving, tree: Any, params: Any = None) -> bool:
     """
     planned = resolver.plan(tree).arrays if _arrays(tree) else ()
     known = {path: shape_of(value) for path, value in _arrays(params)}
-    return any(
-        each.origin is not Origin.NONE
-        and each.param.rank
-        and known.get(each.param.path, each.param.shape) == each.param.shape
-        for each in planned
-    )
+    named = (each.param for each in planned if each.origin is not Origin.NONE)
+    return any(each.rank and known.get(each.path, each.shape) == each.shape for each in named)
 
 
 def _arrays(tree: Any) -> list[tuple[str, Any]]:

@@ -304,3 +304,51 @@ def test_operations_are_numbered_in_order_with_those_inside_of_others() -> None:
     names = [op.name for _, op in numbered(module)]
     assert names.count("func.func") == len(functions_of(module))
     assert names.index("stablehlo.while") < names.index("stablehlo.dot_general")
+
+
+IDS, TABLE = struct(4096, 64, dtype=jnp.int32), struct(1024, 8)
+
+
+def taken(table: Any, ids: Any) -> Any:
+    return jnp.take(table, ids, axis=0)
+
+
+def indexed(table: Any, ids: Any) -> Any:
+    return table[ids]
+
+
+def embedded(table: Any, ids: Any) -> Any:
+    embed = jax.jit(partial(indexed, table))
+    return embed(ids)
+
+
+def of_expression(table: Any, ids: Any) -> Any:
+    ids = ids % 1024
+    return table[ids]
+
+
+@pytest.mark.parametrize(
+    ("function", "texts"),
+    [
+        (taken, ["jnp.take(table, ids, axis=0)"]),
+        (indexed, ["table[ids]"]),
+        (embedded, ["embed(ids)"]),
+        (of_expression, []),
+        (lambda table, ids: ids * table[0, 0], []),
+    ],
+)
+def test_what_a_table_is_looked_up_by_is_a_value(function: Any, texts: list[str]) -> None:
+    traced = traced_of(jax.grad(lambda table, ids: mean(function(table, ids))), TABLE, IDS)
+    found = {text_of(site): site for site in sites_of(traced.module) if site.is_index}
+    assert sorted(found) == texts
+    ops = dict(numbered(traced.module))
+    for site in found.values():
+        assert (site.shape, site.dtype) == ((4096, 64), "s32")
+        for point in site.points:
+            assert str(ops[point.op].operands[point.at].type) == "tensor<4096x64xi32>"
+
+
+def test_a_table_of_integers_is_not_looked_up_by() -> None:
+    traced = traced_of(indexed, struct(1024, 512, dtype=jnp.int32), IDS)
+    (site,) = (each for each in sites_of(traced.module) if each.is_index)
+    assert site.shape == (4096, 64)
