@@ -21,7 +21,6 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 from jax._src import source_info_util
-from jax._src.interpreters import partial_eval
 from jax.extend.core import Literal, Primitive, jaxprs_in_params
 from jax.interpreters import ad, batching, mlir
 
@@ -391,14 +390,12 @@ class _Forward:
         """Return its program with constraints, and the constants of it."""
         with self._placing.watching():
             jaxpr, consts = self._thunk.call_wrapped(*nonzeros)
-        count = len(jaxpr.constvars)
 
         def own(*args: Any) -> list[Any]:
-            return self._placing.run(jaxpr, args[:count], args[count:], self._where)
+            return self._placing.run(jaxpr, consts, args, self._where)
 
-        structs = [_struct(var.aval) for var in (*jaxpr.constvars, *jaxpr.invars)]
-        made = partial_eval.convert_constvars_jaxpr(jax.make_jaxpr(own)(*structs).jaxpr)
-        return partial_eval.convert_invars_to_constvars(made, count), consts
+        made = jax.make_jaxpr(own)(*(_struct(var.aval) for var in jaxpr.invars))
+        return made.jaxpr, made.consts
 
 
 _TRACED = "it has to be traced inside of the function that is given to `constrained`"

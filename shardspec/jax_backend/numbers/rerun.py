@@ -25,6 +25,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from shardspec.ir.spec import jax_entries
 from shardspec.ir.step import Place
 from shardspec.jax_backend.batch import names_of
+from shardspec.jax_backend.loops import scan_counts
 from shardspec.programs.op_names import is_library, shown
 
 #: What wraps a value of an inner program: a first dimension of iterations, in the order in which
@@ -329,7 +330,7 @@ class Rerun:
         self, eqn: Any, given: list[_Known], scope: _Scope, watched: list[Any]
     ) -> list[_Known]:
         params = eqn.params
-        closed, fixed, carried = params["jaxpr"], params["num_consts"], params["num_carry"]
+        closed, (fixed, carried) = params["jaxpr"], scan_counts(eqn)
         wrap: Wrap = "reversed" if params["reverse"] else "iterations"
         inner = replace(scope, wraps=(*scope.wraps, wrap), place=scope.at(eqn))
         start, ends = len(self.marks), len(self.ends)

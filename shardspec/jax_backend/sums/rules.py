@@ -46,13 +46,13 @@ class Slot(NamedTuple):
 Slots = list[Slot | None]
 
 #: What makes an element of those in its place.
-_ELEMENTWISE = """abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e
-    cbrt ceil clamp clz complex conj convert_element_type copy copy_p cos cosh digamma div eq erf
-    erf_inv erfc exp exp2 expm1 floor ge gt igamma igammac imag integer_pow is_finite le lgamma log
-    log1p logistic lt max min mul name ne neg nextafter not or polygamma pow population_count pvary
-    real reduce_precision rem round rsqrt select_n sharding_constraint shift_left
-    shift_right_arithmetic shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh
-    xor"""
+_ELEMENTWISE = """abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e
+    bessel_i1e cbrt ceil clamp clz complex conj convert_element_type copy copy_p cos cosh
+    digamma div eq erf erf_inv erfc exp exp2 expm1 floor ge gt igamma igammac imag integer_pow
+    is_finite le lgamma log log1p log2 logistic lt max min mul name ne neg nextafter not
+    one_minus_square or polygamma polynomial population_count pow pvary real reduce_precision
+    rem round rsqrt select_n sharding_constraint shift_left shift_right_arithmetic
+    shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh xor"""
 _IN_PLACE = frozenset(_ELEMENTWISE.split())
 _REDUCE: dict[str, Part | None] = {
     "reduce_sum": "sum",

@@ -18,6 +18,7 @@ import jax.extend.core
 from jax.extend.core import Literal
 
 from shardspec.ir.step import Place, WrongSum
+from shardspec.jax_backend.loops import scan_counts
 from shardspec.jax_backend.sums.rules import computed, is_deterministic
 from shardspec.jax_backend.sums.states import (
     SAME,
@@ -333,7 +334,7 @@ class Walk:
 
     def _scan(self, equation: Any, own: list[State]) -> Known:
         params = equation.params
-        consts, carried = params["num_consts"], params["num_carry"]
+        consts, carried = scan_counts(equation)
         fixed, first = own[:consts], own[consts : consts + carried]
         parts = [_shifted(each, -1) for each in own[consts + carried :]]
 
