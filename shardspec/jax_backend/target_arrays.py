@@ -142,15 +142,16 @@ def _called(original: Callable[..., Any], args: Sequence[Any], told: dict[str, A
 
 def _here(original: Callable[..., Any], args: Sequence[Any], told: dict[str, Any]) -> Any:
     """Run a function on this machine, without the mesh around it."""
-    settings = (config.device_context, config.abstract_mesh_context_manager)
-    kept = [each.get_local() for each in settings]
+    owner: Any = mesh if hasattr(mesh, "device_context") else config  # since jax 0.11, and before
+    of_devices, of_axes = owner.device_context, owner.abstract_mesh_context_manager
+    kept = of_devices.get_local(), of_axes.get_local()
     try:
-        for each in settings:
-            each.set_local(None)
+        of_devices.set_local(mesh.empty_concrete_mesh)
+        of_axes.set_local(mesh.empty_abstract_mesh)
         return original(*args, **told | {"ctx_mesh": mesh.empty_concrete_mesh})
     finally:
-        for each, value in zip(settings, kept, strict=True):
-            each.set_local(value)
+        of_devices.set_local(kept[0])
+        of_axes.set_local(kept[1])
 
 
 def _results(jaxpr: Any, args: Sequence[Any], told: dict[str, Any]) -> Iterator[TargetArray]:
