@@ -21,7 +21,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
-from jax._src import config
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes, quote
@@ -33,6 +32,7 @@ from shardspec.jax_backend.mesh import is_abstract, need_devices
 from shardspec.jax_backend.shardings import Bare, TreePlacer, refuse_sums
 from shardspec.jax_backend.tree_plan import raise_errors
 from shardspec.jax_backend.trees import SCALARS, dtype_of, path_of, uncountable
+from shardspec.jax_backend.versions import DEVICE_CONTEXT
 from shardspec.language.reading import is_dsl
 from shardspec.lints.context import Context
 from shardspec.programs.op_names import constraint_scope
@@ -77,8 +77,7 @@ _OTHER_DEVICES = "one with the same axes, and other devices or another order of 
 
 def _has_other_devices(own: Any) -> bool:
     """Say whether `jax.set_mesh` has another mesh of devices, where `own` has devices, too."""
-    setting = getattr(config, "device_context", None)
-    mesh: Any = None if setting is None else setting.value
+    mesh: Any = None if DEVICE_CONTEXT is None else DEVICE_CONTEXT.value
     if not isinstance(own, jax.sharding.Mesh) or mesh is None or mesh.empty:
         return False
     return tuple(mesh.devices.flat) != tuple(own.devices.flat)

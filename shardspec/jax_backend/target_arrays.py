@@ -15,9 +15,10 @@ from typing import Any, NoReturn
 import jax
 import jax.extend.core
 import numpy as np
-from jax._src import config, core, dtypes, mesh
+from jax._src import core, dtypes, mesh
 
 from shardspec.jax_backend.target_devices import TargetDevice
+from shardspec.jax_backend.versions import AXES_CONTEXT, DEVICE_CONTEXT
 
 #: What the error says that code gets where it reads a value.
 NO_VALUE = "has no values: it is on the target"
@@ -142,16 +143,14 @@ def _called(original: Callable[..., Any], args: Sequence[Any], told: dict[str, A
 
 def _here(original: Callable[..., Any], args: Sequence[Any], told: dict[str, Any]) -> Any:
     """Run a function on this machine, without the mesh around it."""
-    owner: Any = mesh if hasattr(mesh, "device_context") else config  # since jax 0.11, and before
-    of_devices, of_axes = owner.device_context, owner.abstract_mesh_context_manager
-    kept = of_devices.get_local(), of_axes.get_local()
+    kept = DEVICE_CONTEXT.get_local(), AXES_CONTEXT.get_local()
     try:
-        of_devices.set_local(mesh.empty_concrete_mesh)
-        of_axes.set_local(mesh.empty_abstract_mesh)
+        DEVICE_CONTEXT.set_local(mesh.empty_concrete_mesh)
+        AXES_CONTEXT.set_local(mesh.empty_abstract_mesh)
         return original(*args, **told | {"ctx_mesh": mesh.empty_concrete_mesh})
     finally:
-        of_devices.set_local(kept[0])
-        of_axes.set_local(kept[1])
+        DEVICE_CONTEXT.set_local(kept[0])
+        AXES_CONTEXT.set_local(kept[1])
 
 
 def _results(jaxpr: Any, args: Sequence[Any], told: dict[str, Any]) -> Iterator[TargetArray]:

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from shardspec.diagnostics import ShardspecError
@@ -18,7 +18,7 @@ from shardspec.foreign.formats import NotRead
 from shardspec.foreign.layout import LaidOut, Layout
 from shardspec.jax_backend.layout import read_layout
 
-MESH = AbstractMesh((4, 2), ("fsdp", "tp"))
+MESH = AbstractMesh((4, 2), ("fsdp", "tp"), (AxisType.Auto,) * 2)
 SPLIT = NamedSharding(MESH, P("fsdp", "tp"))
 BOTH = (("fsdp",), ("tp",))
 

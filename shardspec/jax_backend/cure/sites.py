@@ -109,7 +109,7 @@ def sites_of(module: Any) -> tuple[Site, ...]:
     used = {
         key
         for key, points in found.items()
-        if any(_is_used(by_number[each.op], ops) for each in points if not each.is_operand)
+        if any(_is_used(by_number[e.op], ops, opaque) for e in points if not e.is_operand)
     }
     of_used = {extent for extent, *_ in used}
     kept = {key: each for key, each in found.items() if key in used or key[0] not in of_used}
@@ -175,13 +175,14 @@ def _yielded(
         yield (extent, *kind), Point(one.number)
 
 
-def _is_used(one: _Op, ops: Mapping[Any, _Op]) -> bool:
+def _is_used(one: _Op, ops: Mapping[Any, _Op], opaque: set[str]) -> bool:
     """Say whether the forward pass computes with a value: others are kept for the backward pass."""
     users = (ops[use.owner.operation] for use in one.op.results[0].uses)
     return any(
         user.where.extent != one.where.extent
-        and user.op.name not in (*RETURNS, "stablehlo.dynamic_update_slice")
+        and user.op.name not in RETURNS
         and not user.where.is_gradient
+        and not _is_inside(user, ops, opaque)
         for user in users
     )
 

@@ -25,7 +25,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from shardspec.ir.spec import jax_entries
 from shardspec.ir.step import Place
 from shardspec.jax_backend.batch import names_of
-from shardspec.jax_backend.loops import scan_counts
+from shardspec.jax_backend.versions import scan_counts
 from shardspec.programs.op_names import is_library, shown
 
 #: What wraps a value of an inner program: a first dimension of iterations, in the order in which

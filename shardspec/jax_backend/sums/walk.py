@@ -18,7 +18,6 @@ import jax.extend.core
 from jax.extend.core import Literal
 
 from shardspec.ir.step import Place, WrongSum
-from shardspec.jax_backend.loops import scan_counts
 from shardspec.jax_backend.sums.rules import computed, is_deterministic
 from shardspec.jax_backend.sums.states import (
     SAME,
@@ -30,6 +29,7 @@ from shardspec.jax_backend.sums.states import (
     joined,
     split,
 )
+from shardspec.jax_backend.versions import scan_counts
 from shardspec.programs.op_names import place_of
 
 #: The parameter of a primitive that is a program it calls.

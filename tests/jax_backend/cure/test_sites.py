@@ -220,7 +220,7 @@ def test_what_a_loop_takes_of_its_arrays_and_keeps_of_each_turn_is_no_value() ->
         return x - 1, kept - 1
 
     found = sites(f, X, struct(4, *X.shape))
-    assert list(found) == ["x - 1", "kept - 1", "x + y", "x * 2"]
+    assert sorted(found) == ["kept - 1", "x * 2", "x + y", "x - 1"]
 
 
 def test_what_is_computed_of_gradients_is_an_update() -> None:

@@ -61,9 +61,9 @@ def partitioned(module: bytes, devices: int, how: Compiling = BRIEFLY) -> Compil
 def module_of(devices: int, function: Callable[..., Any] | None = None) -> bytes:
     """Return a product whose contracted dimension is sharded over all devices, lowered for TPU."""
     import jax
-    from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+    from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
-    mesh = AbstractMesh((devices,), ("model",))
+    mesh = AbstractMesh((devices,), ("model",), (AxisType.Auto,))
     x = jax.ShapeDtypeStruct(
         (8, 2 * devices), "float32", sharding=NamedSharding(mesh, PartitionSpec(None, "model"))
     )

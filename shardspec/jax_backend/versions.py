@@ -1,16 +1,22 @@
-"""What a `lax.scan` carries, read from a traced program."""
+"""What is read of JAX in one way for all of its versions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
+from jax._src import config, mesh
+
+#: The settings that have the mesh of the context, with devices and without.
+_OWNER: Any = mesh if hasattr(mesh, "device_context") else config
+DEVICE_CONTEXT: Any = getattr(_OWNER, "device_context", None)
+AXES_CONTEXT: Any = getattr(_OWNER, "abstract_mesh_context_manager", None)
+
 
 def scan_counts(equation: Any) -> tuple[int, int]:
     """Return how many values of a scan are the same in each turn, and how many it carries.
 
-    What it takes a part of for each turn, or stacks, has one dimension more outside of its body;
-    names of the parameters that count them depend on the version of JAX.
+    What it takes a part of for each turn, or stacks, has one dimension more outside of its body.
     """
     body = equation.params["jaxpr"]
     carried = _of_one_rank(equation.outvars, body.out_avals)
