@@ -193,6 +193,26 @@ def through(computation: Computation, name: str) -> Instruction | None:
     return found
 
 
+def is_made_for(
+    reader: Instruction,
+    moved: Instruction,
+    source: Instruction | None,
+    readers: Iterable[Instruction],
+) -> bool:
+    """Say whether the partitioner moves a value for what reads it, and not because code asks.
+
+    A move has the name of its reader or, since jaxlib 0.12, of what it moves. Where code constrains
+    the value, a copy with the name of the constraint is behind it.
+
+    Args:
+      readers: of `moved`, copies included.
+    """
+    if moved.op_name == reader.op_name:
+        return True
+    is_asked = any(each.op_name.endswith("sharding_constraint") for each in readers)
+    return source is not None and moved.op_name == source.op_name and not is_asked
+
+
 def _element(each: Instruction | None) -> int | None:
     """Return which element of its tuple an instruction takes."""
     if each is None or each.operation != "get-tuple-element":

@@ -23,7 +23,7 @@ from shardspec.diagnostics import Diagnostic
 from shardspec.ir.collectives import IN_HLO
 from shardspec.ir.spec import PartitionSpec, Target
 from shardspec.ir.step import MadePart, Phase, Place, StepArgument, StepArray, StepTensor, Unknown
-from shardspec.programs.calls import Ref, calls_of, through
+from shardspec.programs.calls import Ref, calls_of, is_made_for, through
 from shardspec.programs.census import base, target_of, uncounted
 from shardspec.programs.groups import Slices, members_of
 from shardspec.programs.hlo import Computation, Instruction, Program, number, program_of
@@ -130,13 +130,17 @@ _EXPANDS = "the target's compiler expands it before it partitions"
 
 def _is_moved(body: Computation, each: Instruction) -> bool:
     """Say whether the partitioner moves an operand for an operation."""
+    every = body.instructions.values()
     for name in each.operands:
         found = through(body, name)
         for _ in range(_NEAR):
             if found is None or found.operation not in _CUT or not found.operands:
                 break
             found = through(body, found.operands[0])
-        if found is not None and found.operation in _WHOLE and found.op_name == each.op_name:
+        if found is None or found.operation not in _WHOLE:
+            continue
+        readers = (other for other in every if found.name in other.operands)
+        if is_made_for(each, found, body.instructions.get(found.operands[0]), readers):
             return True
     return False
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from shardspec.analysis import compiled_sends
 from shardspec.ir.collectives import IN_HLO, CollectiveKind, ring_bytes
 from shardspec.ir.spec import Shape, array_bytes
-from shardspec.programs.calls import Ref
+from shardspec.programs.calls import Ref, is_made_for
 from shardspec.programs.hlo import HloArray, Instruction
 from shardspec.programs.products import flops_of
 from shardspec.programs.reading import SENDS
@@ -93,7 +93,7 @@ def _product(
     if len(readers) != 1 or readers[0].operation != "dot":
         return None
     product = readers[0]
-    is_own = gather.op_name == product.op_name
+    is_own = is_made_for(product, gather, edit.source(gather), edit.readers(gather.name))
     is_split = axes <= differs.get(Ref(edit.name, product.name), frozenset(axes))
     is_sum = any(user.operation in (SUM, SCATTER) for user in edit.readers(product.name))
     is_apart = _is_everywhere(edit, edit.source(gather), differs)
