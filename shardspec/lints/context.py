@@ -190,8 +190,8 @@ class Context:
         yield from (tuple(name for name, _ in scan.axes) for scan in spec.scans)
         yield spec.derived_axes
         yield from (activation.logical_axes for activation in spec.activations)
-        yield from (param.logical_axes or () for param in spec.params)
-        yield from dict.fromkeys(sharding.logical_axes for sharding in self.first)
+        yield from filter(None, {param.logical_axes for param in spec.params})
+        yield from {sharding.dims.logical_axes for sharding in self.first}
 
 
 def _by_axis(named: Iterable[tuple[str, Iterable[str]]]) -> dict[str, list[str]]:

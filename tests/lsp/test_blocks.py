@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.editing import spec
+from shardspec.language import loader
+from shardspec.language.reading import Reading
 from shardspec.lsp import blocks, outline
 from shardspec.lsp.findings import diagnostics, while_typing
 from shardspec.lsp.hover import hover
@@ -144,6 +146,25 @@ def test_after_any_edits_all_is_as_a_fresh_look_says(
         asked = session.about("hover", uri, position=at(now, "embed"))
         said = None if asked is None else asked["contents"]["value"]
         assert said == hover(fresh, now.index("embed"))
+
+
+@long
+def test_what_a_look_has_read_is_what_reading_anew_gives(name: str, text: str) -> None:
+    """Symbols and colours are those of the text, also where an edit leaves no spec."""
+    path, chance = os.path.realpath(name), random.Random(name)
+    for _ in range(4):
+        text = edited(text, chance)
+        snapshot = Snapshot("", 1, path, {path: text})
+        file = loader.File(snapshot.source, "", path, name.endswith(".shard"))
+        expected = loader.read(file)[0]
+        assert placed(snapshot.reading) == placed(expected)
+
+
+def placed(reading: Reading | None) -> object:
+    if reading is None:
+        return None
+    maps = (reading.source_map.keys, reading.source_map.values)
+    return reading.data, [[(at, each, each.span) for at, each in map.items()] for map in maps]
 
 
 def as_json(range_: object) -> dict[str, dict[str, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import Diagnostic, SourceFile, codes
@@ -307,7 +307,6 @@ AROUND = (
 )
 
 
-@settings(max_examples=300)
 @given(
     st.lists(st.one_of(st.sampled_from(AROUND), st.integers(8, 14)), max_size=7),
     st.sampled_from(("  ", "    ", " ")),
