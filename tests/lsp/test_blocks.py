@@ -113,6 +113,21 @@ def test_what_is_carried_along_stays_at_its_line(
     assert now.split("\n")[max(each.range.start.line for each in known)] == line
 
 
+@pytest.mark.parametrize("typed", ["\n", "\n  x -> data", "\n\n", " # x", "\n  heads"])
+@pytest.mark.parametrize(("name", "text"), BOTH)
+def test_a_line_more_above_takes_a_finding_along(name: str, text: str, typed: str) -> None:
+    """Enter at the end of the line above moves the finding to where its words are then."""
+    real, text = os.path.realpath(name), text.replace("heads -> model", "heads -> modle")
+    snapshot = Snapshot("", 0, real, {real: text})
+    at_line = text.rindex("\n", 0, text.index("modle"))
+    new = Lines(f"{text[:at_line]}{typed}{text[at_line:]}")
+    known = [each for each in diagnostics(snapshot)[real] if "modle" in each.message]
+    assert known
+    (moved, *_) = blocks.moved(known, text, new.text, [])
+    start, end = new.offsets(moved.range)
+    assert new.text[start:end] == "modle"
+
+
 def told(found: list[dict[str, object]]) -> list[str]:
     return sorted(f"{each['code']} {each['message']} {each['range']}" for each in found)
 
