@@ -14,7 +14,7 @@ from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Params, Spec, Target, family
 from shardspec.language import loader
-from shardspec.language.reading import is_dsl
+from shardspec.language.reading import Reading, is_dsl
 from shardspec.language.silencing import project_levels, suppressed
 from shardspec.resolve.resolver import resolve
 
@@ -31,6 +31,7 @@ def load_path(
     with_manifests: bool = True,
     texts: Mapping[str, str] | None = None,
     folders: tuple[str, ...] = (),
+    readings: list[Reading] | None = None,
     asked: LevelTable = NOTHING_ASKED,
 ) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
     """Return the spec in the file at `path` (`-` is stdin), and every fault found.
@@ -43,6 +44,7 @@ def load_path(
       with_manifests: False leaves what `manifest:` names unread, for arrays from elsewhere.
       texts: by real path, what counts in place of what a file holds: edits not yet written.
       folders: those that a person has open together, without links: they are one project.
+      readings: takes what is read of the files, for who asks about their texts.
       asked: the levels that the caller asks for, beyond those of project and spec.
 
     Returns:
@@ -50,7 +52,9 @@ def load_path(
       a `Report`, and as loud as is asked where there is none.
     """
     reader = arrays if with_manifests else None
-    found = loader.load_path(path, settings, arrays=reader, texts=texts, folders=folders)
+    found = loader.load_path(
+        path, settings, arrays=reader, texts=texts, folders=folders, readings=readings
+    )
     return _with_levels(*found, path, asked)
 
 

@@ -19,10 +19,10 @@ stand for a byte.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from shardspec.ir.plan import Dims, ParamSharding, ShardingPlan
+from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import CoverageGate, Replicate, Spec
 from shardspec.resolve.match import path_matcher
 
@@ -68,22 +68,16 @@ class Coverage(NamedTuple):
 
 def coverage(plan: ShardingPlan) -> Coverage:
     """Return what the plan leaves whole and uneven."""
-    uneven = {group.dims for group in plan.alike if not all(dim.is_even for dim in group.dims)}
     whole = {group.dims for group in plan.alike if group.is_replicated}
-    replicated = _with(whole, plan)
+    replicated = plan.having(whole.__contains__)
     allowed = allowed_paths(plan.spec, (sharding.param.path for sharding in replicated))
     return Coverage(
         unnamed=tuple(s for s in plan.arrays if s.needs_names),
-        uneven=_with(uneven, plan),
+        uneven=plan.having(lambda dims: not all(dim.is_even for dim in dims)),
         replicated=replicated,
         allowed=tuple(s for s in replicated if s.param.path in allowed),
         total_bytes=sum(group.total_bytes for group in plan.alike),
     )
-
-
-def _with(dims: Set[Dims], plan: ShardingPlan) -> tuple[ParamSharding, ...]:
-    """Return the arrays with one of these dims, in order."""
-    return tuple(each for each in plan.arrays if each.dims in dims) if dims else ()
 
 
 def allowed_paths(spec: Spec, paths: Iterable[str]) -> frozenset[str]:

@@ -32,6 +32,7 @@ def command(*, stdio: bool, log: str | None) -> None:
 
     _settle_log(log)
     gc.enable()  # it runs all day, unlike other verbs
+    gc.set_threshold(100_000, 10, 10)  # a large spec is as many objects, which stay
     with _own_stdout() as stream:
         status = made().run(sys.stdin.buffer, stream)
     raise SystemExit(status)

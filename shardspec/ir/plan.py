@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shardspec.diagnostics import Span
-from shardspec.diagnostics.words import binary_bytes, grouped
+from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir import spec as ir
 
 #: An entry of the spec that says what the dimensions of an array are.
@@ -226,6 +226,11 @@ class Dims(tuple[DimSharding, ...]):
         """Return the name of each dimension."""
         return tuple(dim.logical_axis for dim in self)
 
+    @cached_property
+    def named(self) -> tuple[str, ...]:
+        """Return the names that dimensions have, each once."""
+        return tuple(dict.fromkeys(filter(None, self.logical_axes)))
+
     @property
     def is_kept_whole(self) -> bool:
         """Say whether the policy keeps the array whole, since it is small."""
@@ -364,6 +369,13 @@ class ParamSharding(_Answer):
     placed: ir.MemoryRule | ir.Override | None = None
     derivation: Derivation | None = None
     training: ir.TrainingRule | None = None
+
+    def of(self, param: ir.Param) -> ParamSharding:
+        """Return the same answer for another array that all of it is true of."""
+        names = (self.origin, self.matched, self.scan, self.mismatch)
+        return ParamSharding(
+            param, self.dims, *names, self.sums, self.placed, self.derivation, self.training
+        )
 
     @property
     def path(self) -> str:
@@ -521,18 +533,15 @@ class Alike(_Answer):
 
 def alike(shardings: Iterable[ParamSharding]) -> tuple[Alike, ...]:
     """Return groups of one trace, memory and dtype; state, and caches, apart; in order."""
-    groups = grouped(shardings, _kind)
+    groups: dict[tuple[Any, ...], list[ParamSharding]] = {}
+    for each in shardings:  # of which there are ten thousand
+        param, kind = each.param, None if each.placed is None else each.memory_kind
+        state = (each.is_state, param.is_cache, each.is_trained)
+        groups.setdefault((each.dims, param.dtype, each.sums, kind, *state), []).append(each)
     return tuple(
         Alike(dims, dtype, tuple(found), sums, kind)
         for (dims, dtype, sums, kind, *_), found in groups.items()
     )
-
-
-def _kind(each: ParamSharding) -> tuple[Dims, str, ir.Sums, ir.HostMemory | None, bool, bool, bool]:
-    param = each.param
-    kind = None if each.placed is None else each.memory_kind  # ten thousand arrays are asked
-    state = (each.is_state, param.is_cache, each.is_trained)
-    return (each.dims, param.dtype, each.sums, kind, *state)
 
 
 @dataclass(frozen=True)
@@ -554,6 +563,15 @@ class ShardingPlan:
         if not isinstance(path, str):
             raise TypeError(f"an array is found by its path, not by a `{type(path).__name__}`")
         return self._by_path[path]
+
+    def having(self, is_wanted: Callable[[Dims], bool]) -> tuple[ParamSharding, ...]:
+        """Return the arrays whose dimensions are wanted, in order."""
+        wanted = set(filter(is_wanted, self._all_dims))
+        return tuple(each for each in self.arrays if each.dims in wanted) if wanted else ()
+
+    @cached_property
+    def _all_dims(self) -> tuple[Dims, ...]:
+        return tuple(dict.fromkeys(each.dims for each in self.arrays))
 
     @cached_property
     def _by_path(self) -> dict[str, ParamSharding]:
@@ -578,6 +596,13 @@ class ShardingPlan:
     def alike(self) -> tuple[Alike, ...]:
         """Return the arrays in groups of one trace and dtype, in order of the first of each."""
         return alike(self.arrays)
+
+    def alike_among(self, paths: Set[str]) -> Iterator[Alike]:
+        """Yield the same groups of some of the arrays."""
+        for group in self.alike:
+            found = tuple(each for each in group.shardings if each.param.path in paths)
+            if found:
+                yield replace(group, shardings=found)
 
     @property
     def params(self) -> tuple[ParamSharding, ...]:

@@ -165,6 +165,8 @@ def _set(parent: tuple[tuple[str, Any], ...], child: tuple[tuple[str, Any], ...]
 
 def _declared(parent: Layer, child: Layer) -> tuple[ArrayDecl, ...]:
     """Return the inline arrays of both; a cache that the child states anew is the child's."""
+    if not parent.arrays:
+        return child.arrays
     anew = {decl.path.text for decl in child.arrays if decl.is_cache}
     kept = (d for d in parent.arrays if not (d.is_cache and d.path.text in anew))
     return tuple(dict.fromkeys((*kept, *child.arrays)))

@@ -188,12 +188,14 @@ class _Loading:
       is_step: whether only the step of what is read counts.
       unset: the data of the first document before the settings.
       texts: by identity, what counts in place of what a file holds.
+      readings: of the files, in the order that they are read in.
     """
 
     boundary: Boundary
     settings: Mapping[str, str]
     arrays: ArrayReader | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
+    readings: list[Reading] = field(default_factory=list)
     unset: Data = None
     is_step: bool = False
     is_whole: bool = True
@@ -213,6 +215,7 @@ def load_path(
     arrays: ArrayReader | None = None,
     texts: Mapping[str, str] | None = None,
     folders: tuple[str, ...] = (),
+    readings: list[Reading] | None = None,
 ) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
     """Return the spec in the file at `path` (`-` is stdin), and every fault found.
 
@@ -221,6 +224,7 @@ def load_path(
       arrays: what reads the files that `manifest:` names; without it they are left unread.
       texts: by real path, what counts in place of what a file holds: edits not yet written.
       folders: those that a person has open together, without links: they are one project.
+      readings: takes what is read of the files.
     """
     text = texts.get(real_path(path)) if texts else None
     edited = None if text is None else marked(SourceFile(path, text), boundary_of(path), path)
@@ -230,7 +234,7 @@ def load_path(
     folder = os.path.dirname(path) if path != "-" else ""
     is_dsl = path.endswith(".shard") or (path == "-" and looks_like_dsl(source.text))
     file = File(source, folder, real_path(path), is_dsl, is_revision(path))
-    return load_file(file, settings, arrays=arrays, texts=texts, folders=folders)
+    return load_file(file, settings, arrays=arrays, texts=texts, folders=folders, readings=readings)
 
 
 def load_text(
@@ -252,10 +256,12 @@ def load_file(
     arrays: ArrayReader | None = None,
     texts: Mapping[str, str] | None = None,
     folders: tuple[str, ...] = (),
+    readings: list[Reading] | None = None,
 ) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
     """Return the spec in `file` with everything it extends, in one pass over all faults."""
     boundary = boundary_of(file.source.name)._replace(others=folders)
-    loading = _Loading(boundary, settings or {}, arrays, texts or {})
+    readings = [] if readings is None else readings
+    loading = _Loading(boundary, settings or {}, arrays, texts or {}, readings)
     if not _add_layers(file, (), loading):
         return None, _in_order(loading.diagnostics, loading.maps)
     layer, misplaced = merge(loading.layers.values())
@@ -373,6 +379,7 @@ def _lowered(
     faults = [*(map(_with_fix, found) if len(found) <= _MOST_MENDED else found)]
     document, layer = None, Layer(file.source)
     if reading is not None:
+        loading.readings.append(reading)
         loading.is_whole &= reading.is_whole
         if loading.settings and is_first:
             loading.unset = reading.data

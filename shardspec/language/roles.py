@@ -40,8 +40,8 @@ def _named(layer: Layer) -> dict[str, None]:
     named += [entry.logical_axes or () for entry in layer.overrides]
     named += [param.logical_axes or () for param in layer.params]
     named += [tuple(name for name, _ in scan.axes) for scan in layer.scans]
-    for array in layer.arrays:
-        named.append(tuple(dim.name.text if dim.name else None for dim in array.type.dims))
+    for kind in {array.written.text: array.type for array in layer.arrays}.values():
+        named.append(tuple(dim.name.text if dim.name else None for dim in kind.dims))
     found = [axis.name for axis in layer.axes]
     found += [placed.rule.logical_axis for placed in layer.rules]
     return dict.fromkeys((*found, *(name for names in named for name in names if name)))

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
-from shardspec.analysis.coverage import held_bytes, is_large
+from shardspec.analysis.coverage import Coverage, coverage, held_bytes, is_large
 from shardspec.diagnostics import Span
 from shardspec.diagnostics.words import by_key
-from shardspec.ir.plan import ParamSharding, ShardingPlan
-from shardspec.ir.spec import LogicalAxes, LogicalAxis, Param, Spec
+from shardspec.ir.plan import Dims, ParamSharding, ShardingPlan
+from shardspec.ir.spec import LogicalAxis, Param, Spec
 
 if TYPE_CHECKING:
     from shardspec.analysis.cost import Cost
@@ -44,6 +44,11 @@ class Context:
     def held(self) -> dict[str, int]:
         """Return what a device of each target holds, as `held_bytes` counts; asked for often."""
         return {plan.target.name: held_bytes(plan) for plan in self.all_plans}
+
+    @cached_property
+    def covered(self) -> dict[str, Coverage]:
+        """Return what each target leaves whole."""
+        return {plan.target.name: coverage(plan) for plan in self.all_plans}
 
     @cached_property
     def steps(self) -> tuple[tuple[Cost, Step], ...]:
@@ -90,6 +95,10 @@ class Context:
     def first(self) -> tuple[ParamSharding, ...]:
         """Return the arrays of one plan: for checks that no mesh can change."""
         return self.all_plans[0].arrays if self.all_plans else ()
+
+    def having(self, is_wanted: Callable[[Dims], bool]) -> tuple[ParamSharding, ...]:
+        """Return those arrays of one plan whose dimensions are wanted."""
+        return self.all_plans[0].having(is_wanted) if self.all_plans else ()
 
     @cached_property
     def params(self) -> tuple[Param, ...]:
@@ -146,7 +155,7 @@ class Context:
 
     @cached_property
     def _paths_by_axis(self) -> dict[str, list[str]]:
-        return _by_axis((each.param.path, each.logical_axes) for each in self.first)
+        return _by_axis((each.param.path, each.dims.named) for each in self.first)
 
     def may_be_same(self, axis: str, other: str) -> bool:
         """Say whether two axes have a size in common, or one has none that is known."""
@@ -159,8 +168,8 @@ class Context:
         for name, stated in self.axes.items():
             if stated.size is not None:
                 sizes.setdefault(name, set()).add(stated.size)
-        for sharding in self.first:
-            for dim in sharding.dims:
+        for dims in dict.fromkeys(sharding.dims for sharding in self.first):
+            for dim in dims:
                 if dim.logical_axis and dim.size is not None:
                     sizes.setdefault(dim.logical_axis, set()).add(dim.size)
         return sizes
@@ -171,7 +180,8 @@ class Context:
 
     @cached_property
     def _activations_by_axis(self) -> dict[str, list[str]]:
-        return _by_axis((each.name, each.logical_axes) for each in self.spec.activations)
+        named = ((each.name, each.logical_axes) for each in self.spec.activations)
+        return _by_axis((name, tuple(dict.fromkeys(filter(None, axes)))) for name, axes in named)
 
     def _given_names(self) -> Iterator[tuple[str | None, ...]]:
         spec = self.spec
@@ -180,10 +190,10 @@ class Context:
         yield from (tuple(name for name, _ in scan.axes) for scan in spec.scans)
         yield spec.derived_axes
         yield from (activation.logical_axes for activation in spec.activations)
-        yield from (param.logical_axes or () for param in spec.params)
-        yield from dict.fromkeys(sharding.logical_axes for sharding in self.first)
+        yield from filter(None, {param.logical_axes for param in spec.params})
+        yield from {sharding.dims.logical_axes for sharding in self.first}
 
 
-def _by_axis(named: Iterable[tuple[str, LogicalAxes]]) -> dict[str, list[str]]:
-    """Return the names of what has each logical axis, each once."""
-    return by_key((axis, name) for name, axes in named for axis in dict.fromkeys(axes) if axis)
+def _by_axis(named: Iterable[tuple[str, Iterable[str]]]) -> dict[str, list[str]]:
+    """Return the names of what has each logical axis."""
+    return by_key((axis, name) for name, axes in named for axis in axes)

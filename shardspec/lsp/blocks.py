@@ -115,17 +115,27 @@ def moved(
     tail = min(_common(old[::-1], new[::-1]), min(len(old), len(new)) - first)
     line, last = old.count("\n", 0, first), old.count("\n", 0, len(old) - tail)
     more = new.count("\n") - old.count("\n")
+    column, now = _column(old, len(old) - tail), _column(new, len(new) - tail)
     stretches = [*changed]
+
+    def along(place: types.Position) -> types.Position:
+        if (place.line, place.character) < (last, column):
+            return place
+        beside = (now - column) * (place.line == last)
+        return types.Position(place.line + more, place.character + beside)
+
     for each in known:
-        start, end = each.range.start, each.range.end
-        if start.line > last:
-            start = replace(start, line=start.line + more)
-            end = replace(end, line=end.line + more)
-        elif start.line < line <= end.line:
+        start, end = along(each.range.start), along(each.range.end)
+        if end == each.range.end and start.line < line <= end.line:
             end = replace(end, line=max(start.line, end.line + more))
+        start = min(start, end, key=lambda place: (place.line, place.character))
         is_form = str(each.code).startswith(_OF_FORM)
         if not (is_form and any(a <= start.line <= b for a, b in stretches)):
             yield replace(each, range=types.Range(start, end))
+
+
+def _column(text: str, at: int) -> int:
+    return at - (text.rfind("\n", 0, at) + 1)
 
 
 def _common(one: str, other: str) -> int:

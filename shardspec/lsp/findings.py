@@ -209,7 +209,8 @@ def fix_all(snapshot: Snapshot) -> types.CodeAction | None:
         return None
     run = _Fixing(snapshot)
     run.run()
-    edits = snapshot.lines.edits_to(run.texts[real_path(snapshot.path)])
+    text = run.texts[real_path(snapshot.path)]
+    edits = snapshot.lines.edits_to(text) if parses_as_well(snapshot.source, text) else []
     title, kind = "Fix all that can be fixed beyond doubt", types.CodeActionKind.SourceFixAll
     edit = types.WorkspaceEdit(changes={snapshot.uri: edits})
     return types.CodeAction(title, kind, edit=edit) if edits else None

@@ -55,12 +55,16 @@ def _symbols(
         value = reading.source_map.values.get(route, Excerpt("", whole))
         head = _first_line(key.span)
         end = max(head.end, whole.start + len(whole.text.rstrip()))
+        selected = lines.range_of(head)
         yield types.DocumentSymbol(
             name=_name(route, reading) or "(empty)",
             kind=_kind(route),
             detail=None if isinstance(route[-1], int) else value.text or None,
-            range=lines.range(min(whole.start, head.start), end),
-            selection_range=lines.range_of(head),
+            range=types.Range(
+                selected.start if head.start <= whole.start else lines.position(whole.start),
+                lines.position(end),
+            ),
+            selection_range=selected,
             children=[*_symbols(route, below, reading, lines)] or None,
         )
 

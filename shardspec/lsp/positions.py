@@ -43,6 +43,10 @@ class Lines:
         """Return where each line ends, without its line end."""
         return (*(found.start() for found in _LINE_END.finditer(self.text)), len(self.text))
 
+    @cached_property
+    def _is_ascii(self) -> bool:
+        return self.text.isascii()
+
     @property
     def count(self) -> int:
         """Return the number of lines; one that ends the text without a line end is one."""
@@ -58,13 +62,16 @@ class Lines:
 
     def line_of(self, offset: int) -> int:
         """Return the line of an offset, counted from 0."""
-        return bisect_right(self._starts, min(max(offset, 0), len(self.text))) - 1
+        return bisect_right(self._starts, offset) - 1 if offset > 0 else 0
 
     def position(self, offset: int) -> types.Position:
         """Return the position of an offset; one within a line end is at the end of its line."""
         number = self.line_of(offset)
-        end = min(max(offset, 0), self._ends[number])
-        return types.Position(number, self.units(self.text[self._starts[number] : end]))
+        start, end = self._starts[number], self._ends[number]
+        if offset < end:
+            end = max(offset, 0)
+        length = end - start if self._is_ascii else self.units(self.text[start:end])
+        return types.Position(number, length)
 
     def offset(self, position: types.Position) -> int:
         """Return the offset of a position; one beyond a line, or the text, is at its end."""
@@ -91,7 +98,8 @@ class Lines:
 
     def range(self, start: int, end: int) -> types.Range:
         """Return the range of a half-open stretch of characters."""
-        return types.Range(self.position(start), self.position(end))
+        first = self.position(start)
+        return types.Range(first, first if end == start else self.position(end))
 
     def range_of(self, span: Span) -> types.Range:
         """Return the range of a span of this text."""

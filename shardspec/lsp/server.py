@@ -50,7 +50,13 @@ _WATCHED = (
     "**/pyproject.toml",
 )
 _LANGUAGE = "shardspec"
-_SMALL = "mesh: {x: 2}\nrules: [a -> x]\nparams: {k: a}\narrays: {k: 'f32[a=8]'}\n"
+#: A spec whose check loads what most need: patterns, and proposals for names.
+_SMALL = """\
+mesh: {x: 2}
+rules: [a -> x]
+params: {"**/k": a}
+arrays: {m/k: "f32[a=8]", m/wi/kernel: "f32[8, 64]"}
+"""
 
 
 @dataclass(slots=True)

@@ -87,12 +87,13 @@ class Snapshot:
         self.text = texts[real_path(path)]
         self._costs: dict[str, SavedCost | None] = {}
         self._lines_of: dict[str, Lines] = {}
+        self._readings: list[Reading] = []
         self.spec: Spec | None = None
         self.found: tuple[Diagnostic, ...] = ()
         faults: tuple[Diagnostic, ...] = ()
         try:
             with limited():
-                self.spec, faults = self.load(texts)
+                self.spec, faults = self.load(texts, self._readings)
                 self.found = faults
                 if self.spec is not None:
                     self.found = pipeline.check(self.spec, faults, self.spec.params).shown
@@ -102,9 +103,12 @@ class Snapshot:
         self.reads = frozenset(real_path(source.name) for source in sources)
         self.misses = self.spec is None or any(f.code is codes.UNKNOWN_PRESET for f in faults)
 
-    def load(self, texts: Mapping[str, str]) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
-        """Return the spec as texts have it, and its faults."""
-        return pipeline.load_path(self.path, texts=texts, folders=self._opened.tops)
+    def load(
+        self, texts: Mapping[str, str], readings: list[Reading] | None = None
+    ) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
+        """Return the spec as texts have it, and its faults; add what is read to `readings`."""
+        tops = self._opened.tops
+        return pipeline.load_path(self.path, texts=texts, folders=tops, readings=readings)
 
     def typed(self, version: int, text: str) -> Snapshot:
         """Return the same look with a text that was typed on since: for what may be written."""
@@ -137,7 +141,10 @@ class Snapshot:
         return self.read(self.source)
 
     def read(self, source: SourceFile) -> Reading | None:
-        """Return the data of this text or of one that it extends."""
+        """Return the data of this text or of one that it extends; the spec was made of most."""
+        known = next((each for each in self._readings if each.source is source), None)
+        if known is not None:
+            return known
         return loader.read(loader.File(source, "", source.name, is_dsl(source)))[0]
 
     @cached_property

@@ -12,6 +12,8 @@ from shardspec.lsp.kinds import TYPES, TYPES_IN_ORDER, Kind
 from shardspec.lsp.snapshot import Snapshot
 
 _STATED = 1
+#: The colour of each kind, by its place in the legend.
+_NUMBERS = {kind: TYPES_IN_ORDER.index(name) for kind, name in TYPES.items()}
 
 
 def tokens(snapshot: Snapshot) -> types.SemanticTokens:
@@ -20,7 +22,7 @@ def tokens(snapshot: Snapshot) -> types.SemanticTokens:
     line = column = 0
     for number, start, length, kind, stated in _found(snapshot):
         column = 0 if number != line else column
-        data += [number - line, start - column, length, TYPES_IN_ORDER.index(TYPES[kind]), stated]
+        data += [number - line, start - column, length, _NUMBERS[kind], stated]
         line, column = number, start
     return types.SemanticTokens(data)
 
@@ -29,10 +31,10 @@ def _found(snapshot: Snapshot) -> Iterator[tuple[int, int, int, Kind, int]]:
     """Yield line, column, length, kind and modifiers of each name, none over another."""
     end = 0
     for use in snapshot.uses:
-        span = use.span
-        if span.start < end or "\n" in span.text or span.start == span.end:
+        span, text = use.span, use.span.text
+        if span.start < end or "\n" in text or not text:
             continue
         end = span.end
         at = snapshot.lines.position(span.start)
-        length = snapshot.lines.units(span.text)
+        length = snapshot.lines.units(text)
         yield at.line, at.character, length, use.kind, use.is_definition * _STATED

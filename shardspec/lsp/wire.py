@@ -66,8 +66,8 @@ def _fields(kind: Any) -> tuple[tuple[str, str], ...]:
 
 def _written(value: Any) -> Any:
     """Return a value of `types` as JSON has it, without what it leaves open."""
-    found = ((spelt, getattr(value, name)) for name, spelt in _fields(value.__class__))
-    return {spelt: each for spelt, each in found if each is not None}
+    fields = _fields(value.__class__)
+    return {spelt: each for name, spelt in fields if (each := getattr(value, name)) is not None}
 
 
 def path_of(uri: str) -> str | None:

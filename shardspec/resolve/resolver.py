@@ -8,7 +8,7 @@ An array of `derive:` takes its mesh axes from its parent, which is found among 
 resolved together, and among those of the spec.
 
 Models repeat themselves: ten thousand arrays have a dozen pairs of shape and names. Each pair
-is resolved once, and the arrays share the result.
+is resolved once, and the arrays share the result; arrays that match the same entries share all.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class NameSource:
     memory: PathMatcher = field(repr=False)
     training: PathMatcher = field(repr=False)
     caches: Mapping[str, ir.Param] = field(default_factory=dict, repr=False)
+    by_path: tuple[PathMatcher, ...] = field(default=(), repr=False)
     _known: dict[tuple[int, int], Naming] = field(default_factory=dict, compare=False, repr=False)
 
     def name(self, param: ir.Param) -> Naming:
@@ -95,6 +96,15 @@ class NameSource:
         if entry.logical_axes is None:
             return Naming(None, origin, entry)
         return self._fitted(param, entry.logical_axes, origin, entry)
+
+    def kind(self, param: ir.Param) -> object:
+        """Return what decides on an array: equal for one answer; None where its path does."""
+        if self.spec.derives or self.caches:
+            return None
+        matched = [each.first_match(param.path) for each in self.by_path]
+        if param.logical_axes is None:
+            matched.append(self.path_rules.first_match(param.path))
+        return (*matched, param.logical_axes, param.shape, param.dtype, param.is_cache)
 
     @property
     def needs_paths(self) -> bool:
@@ -137,15 +147,16 @@ class NameSource:
 
 def name_source(spec: ir.Spec) -> NameSource:
     """Return the patterns of `spec`, compiled."""
+    stated = (spec.overrides, spec.derives, spec.path_rules, spec.scans, spec.memory, spec.training)
+    overrides, derives, path_rules, *others = (
+        path_matcher(tuple(entry.pattern for entry in entries)) for entries in stated
+    )
+    scans, memory, training = others
+    caches = {param.path: param for param in spec.caches}
+    pairs = zip((overrides, *others), (stated[0], *stated[3:]), strict=True)
+    by_path = tuple(matcher for matcher, entries in pairs if entries)
     return NameSource(
-        spec,
-        path_matcher(tuple(override.pattern for override in spec.overrides)),
-        path_matcher(tuple(rule.pattern for rule in spec.derives)),
-        path_matcher(tuple(rule.pattern for rule in spec.path_rules)),
-        path_matcher(tuple(scan.pattern for scan in spec.scans)),
-        path_matcher(tuple(entry.pattern for entry in spec.memory)),
-        path_matcher(tuple(entry.pattern for entry in spec.training)),
-        {param.path: param for param in spec.caches},
+        spec, overrides, derives, path_rules, scans, memory, training, caches, by_path
     )
 
 
@@ -195,6 +206,7 @@ class ArrayResolver:
     table: assign.RuleTable = field(repr=False)
     arrays: Mapping[str, ir.Param] = field(default_factory=dict, compare=False, repr=False)
     _known: dict[object, Dims] = field(default_factory=dict, compare=False, repr=False)
+    _alike: dict[object, ParamSharding] = field(default_factory=dict, compare=False, repr=False)
 
     def on(self, target: ir.Target) -> ArrayResolver:
         """Return the same spec made ready for another target."""
@@ -219,6 +231,15 @@ class ArrayResolver:
           depth: how many arrays derive from this one, one from the other.
         """
         spend(50)
+        kind = self.names.kind(param) if entry is None else None
+        if kind is None:
+            return self._answer(param, entry, depth)
+        found = self._alike.get(kind)
+        if found is None:
+            found = self._alike[kind] = self._answer(param, None, depth)
+        return found.of(param)
+
+    def _answer(self, param: ir.Param, entry: Entry | None, depth: int) -> ParamSharding:
         found = self._resolve(param, entry, depth)
         training = self.names.trained(param.path)
         return found if training is None else replace(found, training=training)

@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.editing import spec
+from shardspec.language import loader
+from shardspec.language.reading import Reading
 from shardspec.lsp import blocks, outline
 from shardspec.lsp.findings import diagnostics, while_typing
 from shardspec.lsp.hover import hover
@@ -111,6 +113,21 @@ def test_what_is_carried_along_stays_at_its_line(
     assert now.split("\n")[max(each.range.start.line for each in known)] == line
 
 
+@pytest.mark.parametrize("typed", ["\n", "\n  x -> data", "\n\n", " # x", "\n  heads"])
+@pytest.mark.parametrize(("name", "text"), BOTH)
+def test_a_line_more_above_takes_a_finding_along(name: str, text: str, typed: str) -> None:
+    """Enter at the end of the line above moves the finding to where its words are then."""
+    real, text = os.path.realpath(name), text.replace("heads -> model", "heads -> modle")
+    snapshot = Snapshot("", 0, real, {real: text})
+    at_line = text.rindex("\n", 0, text.index("modle"))
+    new = Lines(f"{text[:at_line]}{typed}{text[at_line:]}")
+    known = [each for each in diagnostics(snapshot)[real] if "modle" in each.message]
+    assert known
+    (moved, *_) = blocks.moved(known, text, new.text, [])
+    start, end = new.offsets(moved.range)
+    assert new.text[start:end] == "modle"
+
+
 def told(found: list[dict[str, object]]) -> list[str]:
     return sorted(f"{each['code']} {each['message']} {each['range']}" for each in found)
 
@@ -144,6 +161,25 @@ def test_after_any_edits_all_is_as_a_fresh_look_says(
         asked = session.about("hover", uri, position=at(now, "embed"))
         said = None if asked is None else asked["contents"]["value"]
         assert said == hover(fresh, now.index("embed"))
+
+
+@long
+def test_what_a_look_has_read_is_what_reading_anew_gives(name: str, text: str) -> None:
+    """Symbols and colours are those of the text, also where an edit leaves no spec."""
+    path, chance = os.path.realpath(name), random.Random(name)
+    for _ in range(4):
+        text = edited(text, chance)
+        snapshot = Snapshot("", 1, path, {path: text})
+        file = loader.File(snapshot.source, "", path, name.endswith(".shard"))
+        expected = loader.read(file)[0]
+        assert placed(snapshot.reading) == placed(expected)
+
+
+def placed(reading: Reading | None) -> object:
+    if reading is None:
+        return None
+    maps = (reading.source_map.keys, reading.source_map.values)
+    return reading.data, [[(at, each, each.span) for at, each in map.items()] for map in maps]
 
 
 def as_json(range_: object) -> dict[str, dict[str, int]]:

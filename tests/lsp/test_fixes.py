@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from shardspec.diagnostics import SourceFile
+from shardspec.language import loader
+from shardspec.language.formatting import formatted
+from shardspec.language.reading import is_dsl
+from shardspec.language.yaml_text.scalars import load_as_pyyaml
 from shardspec.lsp import findings, types
+from shardspec.lsp.family import Family
+from shardspec.lsp.kinds import RefusedError
+from shardspec.lsp.renaming import renamed
 from shardspec.lsp.snapshot import Snapshot
 from tests.lsp.client import Editor, at, edited, editor
-from tests.lsp.texts import SPEC, snapshot_of
+from tests.lsp.test_typing import IS_NIGHTLY
+from tests.lsp.test_typing import edited as typed
+from tests.lsp.texts import BOTH, SPEC, snapshot_of
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +37,12 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Editor]:
 
 def after(snapshot: Snapshot, action: types.CodeAction) -> str:
     assert action.edit is not None
-    assert action.edit.changes is not None
-    (edits,) = action.edit.changes.values()
+    return after_edits(snapshot, action.edit)
+
+
+def after_edits(snapshot: Snapshot, edit: types.WorkspaceEdit) -> str:
+    assert edit.changes is not None
+    (edits,) = edit.changes.values()
     spans = [(*snapshot.lines.offsets(each.range), each.new_text) for each in edits]
     text = snapshot.text
     for start, end, new in sorted(spans, reverse=True):
@@ -106,3 +126,38 @@ def test_hints_and_colours_over_the_wire(session: Editor) -> None:
     assert "4 arrays" not in labels
     assert labels
     assert len(session.about("semanticTokens/full", uri)["data"]) % 5 == 0
+
+
+@pytest.mark.parametrize(("name", "text"), BOTH)
+@settings(max_examples=500 if IS_NIGHTLY else 12)
+@given(seed=st.integers(0, 2**32))
+def test_every_edit_leaves_a_text_that_can_be_parsed(name: str, text: str, seed: int) -> None:
+    """The law of all that an editor is offered: fixes, silences, "fix all", renames, formatting."""
+    chance, path = random.Random(seed), os.path.realpath(name)
+    for _ in range(chance.randint(0, 2)):
+        text = typed(text, chance)
+    snapshot = Snapshot("file:///spec", 1, path, {path: text})
+    if not can_be_parsed(snapshot.source):
+        return
+    offered = findings.actions(snapshot, 0, len(text))
+    edits = [each.edit for each in (*offered, findings.fix_all(snapshot)) if each is not None]
+    for use in chance.sample(snapshot.uses, min(4, len(snapshot.uses))):
+        family = Family(snapshot, (snapshot,))
+        with suppress(RefusedError):
+            new = chance.choice(("x", "x.y", "a-b", "x: y", "none", "'x", "{x}", "x # y", "é"))
+            edits.append(renamed(family, use.span.start, new))
+    changes = [after_edits(snapshot, edit) for edit in edits if edit and edit.changes]
+    changes.append(snapshot.text if (form := formatted(snapshot.source)[0]) is None else form)
+    for new in changes:
+        assert can_be_parsed(SourceFile(path, new)), new
+
+
+def can_be_parsed(source: SourceFile) -> bool:
+    """Say whether a text is YAML for PyYAML too, or the DSL."""
+    reading, _ = loader.read(loader.File(source, "", source.name, is_dsl(source)))
+    if reading is None or not reading.is_whole or is_dsl(source):
+        return reading is not None and reading.is_whole
+    with suppress(yaml.YAMLError):
+        load_as_pyyaml(source.text)
+        return True
+    return False

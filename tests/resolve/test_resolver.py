@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardspec import pipeline
-from shardspec.ir.spec import Activation, Pattern
+from shardspec.ir.spec import Activation, Override, Param, PathRule, Pattern, ScanRule, Spec
 from shardspec.resolve.match import path_matcher
-from shardspec.resolve.resolver import activation_for
+from shardspec.resolve.resolver import activation_for, array_resolver
+from tests.strategies import LOGICAL, families, specs
 
+IS_NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 PARENT = """
 activations: {"**/out": batch, residual: batch embed, "l_*/out": embed, "**": embed embed_out}
 rules: [batch -> data]
@@ -68,3 +72,34 @@ def test_activations_of_a_document_come_before_inherited_ones(
     found = activation_for(spec.activations, name)
     assert found is not None
     assert " ".join(map(str, found.logical_axes)) == expected
+
+
+PATTERNS = st.sampled_from(("**", "a*", "a0", "d*", "re:a[01]", "b")).map(
+    lambda text: Pattern(text.removeprefix("re:"), "regex" if text.startswith("re:") else "glob")
+)
+NAMES = st.lists(st.sampled_from((*LOGICAL, None)), max_size=3).map(tuple)
+
+
+@settings(max_examples=500 if IS_NIGHTLY else 25)
+@given(
+    specs(),
+    families(),
+    st.lists(st.builds(PathRule, PATTERNS, NAMES), max_size=2).map(tuple),
+    st.lists(st.builds(Override, PATTERNS, NAMES), max_size=1).map(tuple),
+    st.lists(st.builds(ScanRule, PATTERNS, st.just((("layers", 0),))), max_size=1).map(tuple),
+)
+def test_arrays_that_share_an_answer_have_that_of_each_alone(
+    spec: Spec,
+    found: tuple[Param, ...],
+    path_rules: tuple[PathRule, ...],
+    overrides: tuple[Override, ...],
+    scans: tuple[ScanRule, ...],
+) -> None:
+    """The law: what is resolved once for arrays that are alike is the answer of every one."""
+    unnamed = (replace(param, path=f"b{at}", logical_axes=None) for at, param in enumerate(found))
+    again = (replace(param, path=f"{param.path}x") for param in found)
+    arrays = (*found, *unnamed, *again)
+    spec = replace(spec, path_rules=path_rules, overrides=overrides, scans=scans)
+    for target in spec.targets:
+        alone = (array_resolver(spec, target).among(arrays).resolve(param) for param in arrays)
+        assert array_resolver(spec, target).resolve_all(arrays) == tuple(alone)

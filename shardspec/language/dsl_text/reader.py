@@ -570,6 +570,8 @@ def attach_comments(
       entries: route, start and end of each entry.
       blocks: route, opening and end of each block.
     """
+    if not comments:
+        return {}
     entries = sorted(entries, key=lambda entry: entry[1])
     starts = [start for _, start, _ in entries]
     found = Gathered()

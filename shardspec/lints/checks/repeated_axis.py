@@ -34,7 +34,7 @@ from shardspec.lints.context import Context
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield one finding for each entry that names an axis twice."""
-    wrong = (each for each in context.first if repeated(each.logical_axes))
+    wrong = context.having(lambda dims: bool(repeated(dims.logical_axes)))
     for (place, names), group in grouped(wrong, lambda s: (s.named_at, s.logical_axes)).items():
         param = group[0].param
         notes = (described([member.param.path for member in group]),)

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardspec.analysis.coverage import Coverage, coverage, limit_bytes
+from shardspec.analysis.coverage import Coverage, limit_bytes
 from shardspec.diagnostics import Diagnostic, codes, point, quote
 from shardspec.diagnostics.words import binary_bytes, counted, named, percent
 from shardspec.ir.spec import CoverageGate
@@ -41,7 +41,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
         return
     cases: dict[tuple[str, ...], tuple[Coverage, list[str]]] = {}
     for plan in context.shared_plans:
-        covered = coverage(plan)
+        covered = context.covered[plan.target.name]
         if covered.counted_bytes > limit_bytes(gate, covered.total_bytes):
             paths = tuple(sharding.param.path for sharding in covered.counted)
             cases.setdefault(paths, (covered, []))[1].append(plan.target.name)

@@ -26,8 +26,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from shardspec.diagnostics import Diagnostic, Span, codes, labels_at, quote
-from shardspec.diagnostics.words import described
-from shardspec.ir.plan import DimSharding, ParamSharding
+from shardspec.diagnostics.words import by_key, described
+from shardspec.ir.plan import Dims, ParamSharding
 from shardspec.ir.spec import LogicalAxis
 from shardspec.lints.context import Context
 
@@ -40,16 +40,12 @@ def check(context: Context) -> Iterator[Diagnostic]:
     outvoted = _outvoted(context, sizes)
     for axis, (size, group) in outvoted.items():
         yield _wrong_size(context.axes[axis], size, group)
-    groups: dict[tuple[Span | None, tuple[int, ...]], list[ParamSharding]] = {}
-    for sharding in context.first:
-        wrong = tuple(
-            index
-            for index, dim in enumerate(sharding.dims)
-            if dim.logical_axis not in outvoted and _is_wrong(dim, sizes)
-        )
-        if wrong and not sharding.param.is_cache:  # a live one may be shorter
-            place = sharding.named_at
-            groups.setdefault((place, wrong), []).append(sharding)
+    others = {name: size for name, size in sizes.items() if name not in outvoted}
+    groups = by_key(
+        ((sharding.named_at, _wrong_in(sharding.dims, others)), sharding)
+        for sharding in context.having(lambda dims: bool(_wrong_in(dims, others)))
+        if not sharding.param.is_cache  # a live one may be shorter
+    )
     for (place, wrong), group in groups.items():
         yield _finding(context, place, wrong, group)
 
@@ -61,26 +57,26 @@ def _outvoted(
 
     Arrays with a second wrong dimension are left out: their names may stand in the wrong order.
     """
-    uses: dict[str, dict[int | None, list[ParamSharding]]] = {}
-    for sharding in context.first:
-        for dim in () if sharding.param.is_cache else sharding.dims:
-            if dim.logical_axis is not None and dim.logical_axis in sizes:
-                by_size = uses.setdefault(dim.logical_axis, {})
-                by_size.setdefault(dim.size, []).append(sharding)
+    dims = dict.fromkeys(each.dims for each in context.first if not each.param.is_cache)
+    uses = by_key((dim.logical_axis or "", (dim.size, each)) for each in dims for dim in each)
     found = {}
-    for axis, by_size in uses.items():
-        (size, group), *others = by_size.items()
-        entries = {(sharding.named_at, sharding.param.span) for sharding in group}
-        if others or size is None or size == sizes[axis] or len(entries) == 1:
+    for axis, seen in uses.items():
+        (size, _), *others = seen
+        is_alike = all(size == other for other, _ in others)
+        if size is None or size == sizes.get(axis, size) or not is_alike:
             continue
-        if all(sum(_is_wrong(dim, sizes) for dim in each.dims) == 1 for each in group):
+        having = {each for _, each in seen}
+        group = [each for each in context.having(having.__contains__) if not each.param.is_cache]
+        entries = {(sharding.named_at, sharding.param.span) for sharding in group}
+        if len(entries) > 1 and all(len(_wrong_in(each, sizes)) == 1 for each in having):
             found[axis] = (size, group)
     return found
 
 
-def _is_wrong(dim: DimSharding, sizes: Mapping[str, int]) -> bool:
-    name = dim.logical_axis
-    return name is not None and name in sizes and dim.size != sizes[name]
+def _wrong_in(dims: Dims, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the dimensions of another size than their axis has."""
+    named = ((at, dim.size, sizes.get(dim.logical_axis or "")) for at, dim in enumerate(dims))
+    return tuple(at for at, size, stated in named if stated is not None and size != stated)
 
 
 def _wrong_size(axis: LogicalAxis, size: int, group: Sequence[ParamSharding]) -> Diagnostic:

@@ -81,8 +81,7 @@ def _in_arrays(context: Context, reported: frozenset[str]) -> Iterator[Diagnosti
     known = context.axes_placeable | reported
     unknown = by_key(
         (axis, sharding)
-        for sharding in context.first
-        if not known.issuperset(sharding.logical_axes)
+        for sharding in context.having(lambda dims: not known.issuperset(dims.logical_axes))
         for axis in dict.fromkeys(sharding.logical_axes)
         if axis and axis not in known
     )

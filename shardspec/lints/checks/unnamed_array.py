@@ -31,7 +31,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
 
-from shardspec.analysis.coverage import PARTS, allowed_paths, held_bytes, is_large
+from shardspec.analysis.coverage import PARTS, allowed_paths, is_large
 from shardspec.diagnostics import Code, Diagnostic, Span, codes, labels_at, point, quote
 from shardspec.diagnostics.words import as_one, binary_bytes, counted, grouped, template
 from shardspec.ir.plan import ParamSharding
@@ -114,26 +114,22 @@ def large_and_small(context: Context) -> tuple[tuple[_Part, ...], tuple[_Group, 
     groups = tuple(_groups(context))
     if not groups:
         return (), ()
-    has_names = Counter(
-        front
-        for sharding in context.first
-        if not sharding.needs_names
-        for front in _fronts(sharding.param.path)
-    )
+    named = {template(each.param.path) for each in context.first if not each.needs_names}
+    has_names = {front for path in named for front in _fronts(path)}
 
     def front_of(group: _Group) -> str:
         fronts = tuple(_fronts(group.paths[0]))
-        return next((front for front in fronts if not has_names[front]), fronts[-1])
+        return next((front for front in fronts if front not in has_names), fronts[-1])
 
     parts = tuple(_Part(front, tuple(some)) for front, some in grouped(groups, front_of).items())
-    least = _held(context)
+    least = context.once(_held)
     large = tuple(part for part in parts if is_large(part.bytes, least))
     return large, tuple(each for part in parts if part not in large for each in part.groups)
 
 
 def is_little(context: Context, groups: Sequence[_Group]) -> bool:
     """Say whether arrays take less than 2 % of what a device holds, all together."""
-    return PARTS * sum(each.bytes for each in groups) < _held(context)
+    return PARTS * sum(each.bytes for each in groups) < context.once(_held)
 
 
 def _fronts(path: str) -> Iterator[str]:
@@ -152,9 +148,8 @@ def _mark(path: str) -> str:
 
 def _held(context: Context) -> int:
     """Return what a device holds of all arrays, on the target where that is least."""
-    return min(
-        map(held_bytes, context.shared_plans), default=sum(param.bytes for param in context.params)
-    )
+    held = [context.held[plan.target.name] for plan in context.shared_plans]
+    return min(held) if held else sum(param.bytes for param in context.params)
 
 
 def _groups(context: Context) -> Iterator[_Group]:
@@ -164,12 +159,13 @@ def _groups(context: Context) -> Iterator[_Group]:
     if not unnamed:
         return
     allowed = allowed_paths(context.spec, (sharding.param.path for sharding in unnamed))
-    written = Counter(param.span for param in context.params if param.span is not None)
-    missed = Counter(sharding.param.span for sharding in unnamed)
+    missed = Counter(each.param.span for each in unnamed)
+    ranges = {span for span, count in missed.items() if span is not None and count > 1}
+    written = Counter(each.span for each in context.params if ranges and each.span in ranges)
     groups: dict[object, list[ParamSharding]] = {}
     for sharding in unnamed:
         span, path = sharding.param.span, sharding.param.path
-        is_range = span is not None and missed[span] == written[span] > 1
+        is_range = span in ranges and missed[span] == written[span]
         if path not in allowed:
             alike = (template(path), sharding.param.shape)
             groups.setdefault(span if is_range else alike, []).append(sharding)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
-from shardspec.analysis.coverage import coverage
 from shardspec.diagnostics import Diagnostic, words
 from shardspec.diagnostics.words import binary_bytes, counted, described, grouped, natural, template
 from shardspec.ir.plan import ActivationSharding, Alike, DimSharding, ParamSharding, ShardingPlan
@@ -138,7 +137,7 @@ def _words(context: Context, paths: tuple[str, ...]) -> tuple[tuple[str, ...], s
 
 
 def _on_target(context: Context, plan: ShardingPlan, paths: Sequence[str]) -> Cost:
-    groups = replace(plan, arrays=tuple(plan[path] for path in paths)).alike
+    groups = tuple(plan.alike_among(frozenset(paths)))
     size = sum(group.device_bytes for group in groups)
     options = ((_bytes_over(plan, axis.name, groups), axis.name) for axis in plan.mesh.axes)
     then, axis = min(options, default=(size, ""))
@@ -226,7 +225,7 @@ def whole_layers(
 
     What `replicate:` allows is left out.
     """
-    wanted = filter(is_wanted, coverage(plan).counted)
+    wanted = filter(is_wanted, context.covered[plan.target.name].counted)
     groups = grouped(wanted, lambda s: (template(s.param.path), s.dims, s.param.dtype))
     for group in groups.values():
         if context.is_large(sum(sharding.param.bytes for sharding in group), plan.target.name):
