@@ -21,7 +21,7 @@ from typing import cast
 from shardspec.analysis import step_stages
 from shardspec.analysis.step_attention import aliased, flat, headed, roles
 from shardspec.analysis.step_routing import Slots, combined, dispatched, known_as, slots_of
-from shardspec.analysis.step_sizes import LostError, Sizes, agreed
+from shardspec.analysis.step_sizes import LostError, Sizes, agreed, sizes_of
 from shardspec.analysis.step_stages import MICROBATCH, is_whole, passed
 from shardspec.analysis.step_values import (
     APART,
@@ -86,7 +86,8 @@ class _Build:
         named = [each for each in spec.activations if each.pattern is None]
         self.activations = {each.name: self._of_one(each.logical_axes) for each in named}
         self.stacked = stacked_names(spec)
-        self.sizes = {axis.name: axis.size for axis in spec.logical_axes if axis.size is not None}
+        stated = {axis.name: axis.size for axis in spec.logical_axes if axis.size is not None}
+        self.sizes = sizes_of(self.arrays) | stated
         self.values: dict[str, Value] = {}
         self.inputs: list[Value] = []
         self.ops: list[Op] = []

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardspec.analysis.step_values import Index, Read, Value
 from shardspec.diagnostics import Diagnostic, Span, codes, point, quote
 from shardspec.diagnostics.words import listed
+from shardspec.ir.plan import ParamSharding
 from shardspec.ir.program import Line, Product, Term
 from shardspec.ir.spec import LogicalAxis, axis_of
 
@@ -24,6 +25,16 @@ class LostError(Exception):
         """Take the fault."""
         super().__init__()
         self.finding = finding
+
+
+def sizes_of(arrays: Iterable[ParamSharding]) -> dict[str, int]:
+    """Return the size of each name that has one size in all arrays."""
+    found: dict[str, set[int]] = {}
+    for each in arrays:
+        for name, size in zip(each.logical_axes, each.param.shape, strict=True):
+            if name is not None:
+                found.setdefault(axis_of(name), set()).add(size)
+    return {name: sizes.pop() for name, sizes in found.items() if len(sizes) == 1}
 
 
 def lost(

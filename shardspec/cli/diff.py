@@ -63,7 +63,7 @@ _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40
         " traffic+5% or time+5%.",
     ),
     example="shardspec diff spec.lock spec.yaml",
-    page="locks.md",
+    page="ci.md",
 )
 def command(
     request: Request,

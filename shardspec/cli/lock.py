@@ -56,7 +56,7 @@ class _Proving:
     *PROOF,
     *options.OUTPUT,
     example="shardspec lock spec.yaml",
-    page="locks.md",
+    page="ci.md",
 )
 def command(
     request: Request,

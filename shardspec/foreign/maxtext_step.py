@@ -300,7 +300,7 @@ def _sizes(
         _number(config, "per_device_batch_size"),
         _number(config, "max_target_length"),
     )
-    if each_batch and devices and (batch := each_batch * devices).is_integer():
+    if each_batch and devices and (batch := each_batch * devices) % 1 == 0:
         sizes["batch"] = int(batch)
     if length:
         sizes["length"] = int(length)

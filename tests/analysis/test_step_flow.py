@@ -53,6 +53,25 @@ def test_faults_say_where_and_what_works(line: str, message: str, marked: str, h
     assert help in (fault.help or "")
 
 
+def test_a_size_that_all_arrays_agree_on_is_known() -> None:
+    text = """
+shardspec: 1
+mesh: {data: 2}
+axes: {batch: 8, length: 16}
+rules: [batch -> data]
+params: {up: embed mlp, down: mlp embed}
+arrays: {up: "f32[64, 256]", down: "f32[DOWN, 64]"}
+activations: {residual: batch length embed}
+step: {program: ['residual, "up" -> hidden[batch length mlp]', 'hidden, "down" -> residual']}
+"""
+    for size, faults in (("256", 0), ("128", 1)):
+        spec, _ = pipeline.load_text(text.replace("DOWN", size))
+        assert spec is not None
+        found = flow_of(spec, pipeline.compile_plans(spec)[0].arrays)
+        assert len(found.faults) == faults
+        assert found.sizes["embed"] == 64
+
+
 def test_a_fault_in_one_line_hides_no_other() -> None:
     assert len(flow('residual, "**/x" -> h', 'residual, "**/y" -> h').faults) == 2
 

@@ -63,6 +63,7 @@ EXPERTS = {
 LOGITS = {"decoder/logits_dense/kernel": "embed_vocab=64 vocab=512"}
 MODELS = [
     pytest.param(BASE, DECODER | MLP | LOGITS, id="decoder"),
+    pytest.param(BASE.replace("2.0", "2"), DECODER | MLP | LOGITS, id="whole-batch"),
     pytest.param(BASE + "logits_via_embedding: true\n", DECODER | MLP, id="tied"),
     pytest.param(BASE + MOE, DECODER | EXPERTS | LOGITS, id="moe"),
     pytest.param(

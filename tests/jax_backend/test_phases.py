@@ -9,6 +9,7 @@ import jax
 import pytest
 
 import shardspec
+from tests.test_guides import own_files
 
 SPEC = """\
 targets:
@@ -108,9 +109,14 @@ def test_to_other_devices_everything_moves() -> None:
     assert set(there["wi"].sharding.device_set) == set(jax.devices()[4:])
 
 
-@pytest.mark.parametrize("name", ["phases", "slices"])
-def test_the_page_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", ["rl", "slices"])
+def test_the_page_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     page = Path(__file__).parents[2] / "docs" / f"{name}.md"
+    monkeypatch.chdir(tmp_path)
+    for file, body in own_files(page.read_text("utf-8")).items():
+        (tmp_path / file).write_text(body, encoding="utf-8")
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     program = next(body for language, body in blocks if language == "python")
     printed = next(body for language, body in blocks if language == "text")
