@@ -30,6 +30,7 @@ from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend import target_arrays
 from shardspec.jax_backend.mesh import device_mesh, has_target_devices
 from shardspec.jax_backend.target_devices import Question, TargetMachine, machine_for
+from shardspec.jax_backend.versions import AXES_CONTEXT, DEVICE_CONTEXT
 from shardspec.programs.op_names import is_library
 from shardspec.python_syntax import parsed
 from shardspec.topology.placement import Order
@@ -170,8 +171,7 @@ def on_target(
     with contextlib.ExitStack() as stack:
         if _context is not None:
             stack.enter_context(_context(("shardspec", target)))
-        for name in ("abstract_mesh_context_manager", "device_context"):
-            setting = getattr(config, name, None)
+        for setting in (AXES_CONTEXT, DEVICE_CONTEXT):
             if setting is not None:  # what `jax.set_mesh` sets, and code does not take back
                 stack.callback(setting.set_local, setting.get_local())
         default = getattr(config, "default_device", None)
