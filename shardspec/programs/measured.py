@@ -55,7 +55,8 @@ from shardspec.programs.runs import (
 
 #: What devices a program names.
 _IOTA = re.compile(r"<=\[([\d,]{1,200})\]")
-_LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{(\{[\d,{}]*+\})\}")
+_LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{((?:\{[\d,]*+\},?)++)\}")
+_MESH = re.compile(r"replica_groups=@?\w*mesh\[([^\[\]]{1,1000})\]")
 _SOURCE = re.compile(r"(.{1,400}):(\d{1,7})$")
 #: Operations that only call others, and that move data beside what computes.
 _CALLERS = frozenset(("while", "conditional", "call"))
@@ -82,6 +83,8 @@ def program_for(text: str, mesh: Mesh) -> Program:
     if program.partitions > 1:
         return program
     named = [math.prod(map(number, each.split(","))) for each in _IOTA.findall(text)]
+    of_mesh = (re.findall(r"=(\d{1,9})", each) for each in _MESH.findall(text))
+    named += [math.prod(map(number, sizes)) for sizes in of_mesh]
     listed = (re.findall(r"\d+", each) for each in _LISTED.findall(text))
     named += [max(map(number, each)) + 1 for each in listed if each]
     return replace(program, partitions=max(named) if named else mesh.device_count)

@@ -18,11 +18,18 @@ from shardspec.analysis.comparison import Comparison
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.cli.main import cli
 from shardspec.diagnostics import ShardspecError
+from shardspec.ir.spec import Mesh, MeshAxis
 from shardspec.jax_backend.xla.printing import texts_of
 from shardspec.jax_backend.xla.verifying import lowered
 from shardspec.language.calibration import calibration_of
 from shardspec.programs.captures import Capture, capture_of
-from shardspec.programs.measured import compared, module_of, program_in, programs_of
+from shardspec.programs.measured import (
+    compared,
+    module_of,
+    program_for,
+    program_in,
+    programs_of,
+)
 from shardspec.programs.runs import steps_of
 from tests.models.captured_steps import LAYERS, SPEC, STEPS, capture_all
 
@@ -227,3 +234,19 @@ def test_hosts_of_a_run_are_joined(tmp_path: Path) -> None:
     found = steps_of(both, module, lambda op: 0)
     assert len(found.devices) == 16
     assert found.seconds == pytest.approx(steps_of(alone, module, lambda op: 0).seconds)
+
+
+@pytest.mark.parametrize(
+    "groups",
+    ["{{0,2,4,6},{1,3,5,7}}", "[2,4]<=[4,2]T(1,0)", "mesh['data'=4,'model'=2] {'data'}"],
+)
+def test_a_program_is_for_the_devices_that_its_groups_have(groups: str) -> None:
+    text = f"""HloModule m
+
+ENTRY %e (p: f32[8]) -> f32[32] {{
+  %p = f32[8] parameter(0)
+  ROOT %g = f32[32] all-gather(%p), channel_id=1, replica_groups={groups}, dimensions={{0}}
+}}
+"""
+    mesh = Mesh((MeshAxis("data", 4),))
+    assert program_for(text, mesh).partitions == 8
