@@ -405,6 +405,9 @@ step:
 #: exchanged both ways although the table is gathered for the logits.
 TIED_SENDS = {(32, 8, 1): 64778240, (32, 4, 2): 30416896, (8, 4, 2): 27527168}
 
+#: The same, of libtpu 0.0.50.1 with jax 0.12, where it differs.
+TIED_SENDS_NEWER = {(32, 4, 2): 31989760}
+
 
 def tied_step(resolver: Resolver, params: Any, *, batch: int) -> Any:
     """Return a step whose embedding gives the logits too."""
@@ -445,4 +448,6 @@ def test_a_table_that_gives_the_logits_too_is_looked_up_where_it_lies(
     assert stated.flops == pytest.approx(traced.flops, rel=0.01)
     assert stated.wire_bytes["fsdp",] == pytest.approx(TIED_SENDS[case], rel=0.02)
     if case[0] == 32:  # of fewer rows XLA gathers weights once that the trace gathers twice
-        assert traced.wire_bytes["fsdp",] == pytest.approx(TIED_SENDS[case], rel=0.02)
+        is_newer = jax.__version_info__ >= (0, 12)
+        sends = {**TIED_SENDS, **(TIED_SENDS_NEWER if is_newer else {})}[case]
+        assert traced.wire_bytes["fsdp",] == pytest.approx(sends, rel=0.02)
