@@ -275,7 +275,7 @@ class _Tries:
         tried = self._compiled(lowered, tell) if has_more else [found.now.tried]
         base, *others = _alike(tried, lowered)
         own = (found.found, found.beyond, found.trials, found.late, found.seconds)
-        report = Report(base, ordered(others), *own, bool(self.kinds))
+        report = Report(base, ordered(others), *own, bool(self.kinds), mapped=found.mapped)
         if meshes_s is None or found.found is None:
             return report
         return self._with_meshes(report, lowered, most, meshes_s, tell)

@@ -51,6 +51,7 @@ class Site:
       effort: 0 for a line of its own by what the file calls constraints, 1 where an expression
         becomes longer; 2 and 3 the same by `shardspec.constrain`.
       is_update: whether it is computed from gradients, as an optimizer does it.
+      is_mapped: whether it is inside of `jax.vmap`, where it lacks the dimension of the batch.
       is_index: whether the expression looks up by it; `writable` finds the part that gives it.
       place: of an expression in a file that is not changed: the `at:` of an entry of `activations`.
     """
@@ -64,6 +65,7 @@ class Site:
     weight: float = 0.0
     effort: int = 0
     is_update: bool = False
+    is_mapped: bool = False
     is_index: bool = False
     place: str = ""
 

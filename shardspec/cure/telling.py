@@ -69,7 +69,8 @@ class Report:
     Attributes:
       base: the step as it is.
       answers: the best first.
-      beyond: values that are made outside of the working folder, or that no line can constrain.
+      beyond: values that are made outside of the working folder, or that no line can constrain;
+        `mapped` of them are inside of `jax.vmap`.
       trials: how many were priced.
       late: trials that were not, for want of time.
       has_lines: whether lines were searched for.
@@ -86,6 +87,7 @@ class Report:
     seconds: float
     has_lines: bool = True
     meshes: OtherMeshes | None = None
+    mapped: int = 0
 
     @property
     def best(self) -> Tried | None:
@@ -181,6 +183,8 @@ def _searched(report: Report) -> str:
         told += f", and {report.late} more for which there was no time (--within)"
     if report.beyond:
         told += f"; {counted(report.beyond, 'value')} out of reach"
+    if report.mapped:
+        told += f", {report.mapped} of them inside of `jax.vmap`, where they have no batch"
     return told
 
 
@@ -326,6 +330,7 @@ def report_text(report: Report, patch: str) -> str:
         "trials": report.trials,
         "late": report.late,
         "elsewhere": report.beyond,
+        "mapped": report.mapped,
         "seconds": round(report.seconds, 3),
         "now": _row(report.base),
         "together": None if found is None or found.together is None else _data(found.together),

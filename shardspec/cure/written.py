@@ -120,7 +120,7 @@ def writable(sites: Iterable[Site], folder: str, *, has_places: bool = False) ->
       has_places: whether entries of `activations` reach code: those of other files have a place.
     """
     found = []
-    sites = tuple(site for each in sites if (site := _at_index(each, folder)))
+    sites = tuple(s for each in sites if not each.is_mapped and (s := _at_index(each, folder)))
     own = (each.at for each in sites if each.at is not None and not each.is_index)
     lines = Counter((at.file, at.line) for at in own)
     for site in sites:

@@ -163,7 +163,7 @@ def test_json_is_as_its_schema_says(searched: Searched) -> None:
     jsonschema.Draft7Validator(schema()).validate(searched.data)
     assert list(searched.data) == [
         *("schema", "made_by", "spec", "target", "values", "layouts", "trials", "late"),
-        *("elsewhere", "seconds", "now", "together", "best", "answers", "patch"),
+        *("elsewhere", "mapped", "seconds", "now", "together", "best", "answers", "patch"),
     ]
     printed = CliRunner().invoke(cli, ["schema", "--of", "cure"]).stdout
     assert json.loads(printed) == schema()

@@ -53,7 +53,8 @@ class Search(NamedTuple):
     Attributes:
       now: the step as it is.
       found: None where the step cannot be priced.
-      beyond: values that no line of a file in the working folder makes.
+      beyond: values that no line of a file in the working folder makes; `mapped` of them are inside
+        of `jax.vmap`.
       trials: how many were priced; `late` of them were not, since time was over.
       seconds: that it took.
     """
@@ -65,6 +66,7 @@ class Search(NamedTuple):
     trials: int
     late: int
     seconds: float
+    mapped: int = 0
 
 
 def search(
@@ -110,9 +112,11 @@ def search(
 
         answer = searched(found, price, most)
     seconds = time.monotonic() - started
-    beyond = len(sites) - sum(site.at is not None for site in own)
+    beyond = sum(not site.is_index for site in sites)
+    beyond -= sum(site.at is not None and not site.is_index for site in own)
     before = Again(Tried((), now, cost=cost), Lowered(step, module))
-    return Search(plan, before, answer, beyond, trials.count, trials.late, seconds)
+    mapped = sum(site.is_mapped for site in sites)
+    return Search(plan, before, answer, beyond, trials.count, trials.late, seconds, mapped)
 
 
 def again(

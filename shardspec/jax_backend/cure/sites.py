@@ -118,11 +118,16 @@ def sites_of(module: Any) -> tuple[Site, ...]:
         ranks.setdefault(extent, set()).add(len(shape))
     is_derived = any(one.where.is_gradient for one in ops.values())
 
-    def is_update(points: Sequence[Point]) -> bool:
-        return is_derived and not any("jvp(" in by_number[e.op].where.name for e in points)
+    def is_named(points: Sequence[Point], word: str) -> bool:
+        return any(word in by_number[each.op].where.name for each in points)
 
     yielded = (
-        Site(shape, dtype, extent, points=tuple(points), is_update=is_update(points))
+        Site(
+            *(shape, dtype, extent),
+            points=tuple(points),
+            is_update=is_derived and not is_named(points, "jvp("),
+            is_mapped=is_named(points, "vmap("),
+        )
         for (extent, shape, dtype), points in kept.items()
         if len(ranks[extent]) == 1  # one line of names has to do for all of them
     )
@@ -168,7 +173,7 @@ def _yielded(
     if extent is None or len(op.results) != 1 or op.name in _PASSED_OVER or one.where.is_gradient:
         return
     kind = _kind(op.results[0])
-    if kind is None or "vmap(" in one.where.name or _is_inside(one, ops, opaque):
+    if kind is None or _is_inside(one, ops, opaque):
         return
     users = [use.owner.operation for use in op.results[0].uses]
     if any(user.name in RETURNS or ops[user].where.extent != extent for user in users):

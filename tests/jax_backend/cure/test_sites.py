@@ -11,6 +11,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from shardspec.cure.patching import Extent
+from shardspec.cure.written import writable
 from shardspec.jax_backend.cure.sites import numbered, sites_of, where
 from shardspec.jax_backend.step.graph import functions_of
 from tests.jax_backend.cure.small import (
@@ -173,7 +174,14 @@ def test_values_under_vmap_have_a_dimension_that_their_names_lack() -> None:
         z = x * 3
         return jax.vmap(one)(z) * 4
 
-    assert list(sites(f, X)) == ["x * 3", "jax.vmap(one)(z) * 4"]
+    found = sites(f, X)
+    assert [text for text, site in found.items() if not site.is_mapped] == [
+        "x * 3",
+        "jax.vmap(one)(z) * 4",
+    ]
+    mapped = [site for site in found.values() if site.is_mapped]
+    assert [text_of(site) for site in mapped] == ["x * 2", "y + 1"]
+    assert not writable(mapped, "/")
 
 
 def test_what_is_constrained_already_is_left_out() -> None:
