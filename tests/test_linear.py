@@ -151,7 +151,8 @@ def all_uses() -> list[Use]:
     found: dict[tuple[str, str, int], set[str]] = defaultdict(set)
     for name in MODULES:
         for use in uses_in(name, applied):
-            found[use.module, use.pattern, use.flags | re.UNICODE] |= set(use.methods)
+            flags = use.flags if use.flags & re.ASCII else use.flags | re.UNICODE
+            found[use.module, use.pattern, flags] |= set(use.methods)
     return [
         Use(module, pattern, flags, tuple(sorted(methods)) or ("match", "search"))
         for (module, pattern, flags), methods in sorted(found.items())
