@@ -18,6 +18,7 @@ from jaxlib.mlir import ir
 
 from shardspec.cure.lines import Point, Site
 from shardspec.cure.patching import Extent
+from shardspec.diagnostics.words import by_key, grouped
 from shardspec.ir.spec import Shape
 from shardspec.jax_backend.step.graph import RETURNS, functions_of
 from shardspec.programs.op_names import is_library
@@ -93,14 +94,9 @@ def sites_of(module: Any) -> tuple[Site, ...]:
     """
     ops = _located(module)
     opaque = {name for name, each in functions_of(module).items() if _is_opaque(each, ops)}
-    found: dict[tuple[Extent, Shape, str], list[Point]] = {}
-    for one in ops.values():
-        for key, point in _yielded(one, ops, opaque):
-            found.setdefault(key, []).append(point)
-    calls: dict[str, list[Any]] = {}
-    for one in ops.values():
-        if one.op.name == "func.call":
-            calls.setdefault(one.op.attributes["callee"].value, []).append(one.op)
+    found = by_key(pair for one in ops.values() for pair in _yielded(one, ops, opaque))
+    called = (one.op for one in ops.values() if one.op.name == "func.call")
+    calls = grouped(called, lambda op: str(op.attributes["callee"].value))
     for one in ops.values():
         for key, point in _gradients(one, ops, calls):
             if key in found and point not in found[key]:
@@ -155,7 +151,7 @@ def _located(module: Any) -> dict[Any, _Op]:
 
 def _is_opaque(function: Any, ops: Mapping[Any, _Op]) -> bool:
     """Say whether a function is a library's: one expression of the user asks for all of it."""
-    name = ir.StringAttr(function.attributes["sym_name"]).value
+    name = _function_of(function)
     extents = {
         ops[each.operation].where.extent
         for block in function.regions[0].blocks
@@ -208,18 +204,19 @@ def _indices(
         extent = one.where.extent
         if extent is None or extent not in looking or one.where.is_gradient:
             continue
+        if _is_inside(one, ops, opaque):
+            continue
         is_from_first = one.op.name in _LOOKUPS and len(one.op.operands) > 1
         for at, value in enumerate(one.op.operands):
             kind = _kind(value) if isinstance(value.owner, ir.Block) else None
             if kind is None or kind[1][0] not in "su" or (is_from_first and not at):
                 continue
-            if not _is_inside(one, ops, opaque):
-                point = Point(one.number, at, is_operand=True)
-                found.setdefault(extent, {}).setdefault(kind, []).append(point)
+            point = Point(one.number, at, is_operand=True)
+            found.setdefault(extent, {}).setdefault(kind, []).append(point)
     for extent, kinds in found.items():
-        for (shape, dtype), points in kinds.items():
-            if len(kinds) == 1:
-                yield Site(shape, dtype, extent, points=tuple(points), is_index=True)
+        if len(kinds) == 1:
+            (((shape, dtype), points),) = kinds.items()
+            yield Site(shape, dtype, extent, points=tuple(points), is_index=True)
 
 
 def _gradients(
@@ -248,7 +245,7 @@ def _maker(value: Any, ops: Mapping[Any, _Op], calls: Mapping[str, Sequence[Any]
         if around.name == "stablehlo.while":
             value = block.operations[len(block.operations) - 1].operands[at]
         elif around.name == "func.func":
-            callers = calls.get(ir.StringAttr(around.attributes["sym_name"]).value, ())
+            callers = calls.get(_function_of(around), ())
             if not callers:
                 return None
             value = callers[0].operands[at]
