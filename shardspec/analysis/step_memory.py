@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
+from shardspec.analysis import memory as memories
 from shardspec.analysis.accuracy import (
     EVEN,
     SURE,
@@ -24,16 +25,6 @@ from shardspec.analysis.accuracy import (
     fits_probability,
     interval,
     middle,
-)
-from shardspec.analysis.memory import (
-    Figure,
-    Held,
-    has_room,
-    is_tiled,
-    limit,
-    memory,
-    share_of,
-    tiled_bytes,
 )
 from shardspec.diagnostics.words import binary_bytes, by_key
 from shardspec.ir.plan import ShardingPlan
@@ -150,7 +141,7 @@ class StepMemory:
         What a model says that it makes may be too much.
         """
         sure = [each for each in self.parts.values() if each.basis != "modelled"]
-        return self.is_refused or has_room(_sum(sure).bytes, self.hbm_bytes) is False
+        return self.is_refused or memories.has_room(_sum(sure).bytes, self.hbm_bytes) is False
 
     @property
     def fits(self) -> bool | None:
@@ -187,9 +178,9 @@ def held_bytes(shape: Shape, dtype: str, target: Target) -> Amount:
     A floor for the dtypes whose tiles are not known here.
     """
     bare = array_bytes(shape, dtype)
-    if not is_tiled(target):
+    if not memories.is_tiled(target):
         return Amount(bare)
-    tiled = tiled_bytes(shape, dtype)
+    tiled = memories.tiled_bytes(shape, dtype)
     return Amount(bare, "floor") if tiled is None else Amount(tiled)
 
 
@@ -200,24 +191,24 @@ def _sum(amounts: Iterable[Amount]) -> Amount:
 
 
 def _by_plan(plan: ShardingPlan) -> StepMemory:
-    held = memory(plan)
-    found: dict[Held, Amount] = {}
-    for kind in Held:
+    held = memories.memory(plan)
+    found: dict[memories.Held, Amount] = {}
+    for kind in memories.Held:
         amounts = [_figure_amount(figure, plan.target) for figure in held.of(kind)]
         if amounts or plan.spec.state is not None:
             found[kind] = _sum(amounts)
     return StepMemory(
-        found.get(Held.PARAMETERS, Amount(0)),
-        found.get(Held.GRADIENTS),
-        found.get(Held.MOMENTS),
-        caches=found.get(Held.CACHES) if plan.spec.caches else None,
+        found.get(memories.Held.PARAMETERS, Amount(0)),
+        found.get(memories.Held.GRADIENTS),
+        found.get(memories.Held.MOMENTS),
+        caches=found.get(memories.Held.CACHES) if plan.spec.caches else None,
         host=Amount(held.host_bytes) if held.on_host else None,
-        hbm_bytes=limit(plan.target),
-        hbm_share=share_of(plan.target),
+        hbm_bytes=memories.limit(plan.target),
+        hbm_share=memories.share_of(plan.target),
     )
 
 
-def _figure_amount(figure: Figure, target: Target) -> Amount:
+def _figure_amount(figure: memories.Figure, target: Target) -> Amount:
     one = held_bytes(figure.arrays.shard_shape, figure.arrays.dtype, target)
     return Amount(one.bytes * figure.arrays.count * figure.copies, one.basis)
 
@@ -267,8 +258,8 @@ def _held(target: Target, step: Step, stages: Stages | None = None, stage: int =
         caches=_sum(roles.get("cache", ())),
         other=_sum(roles.get("other", ())),
         host=Amount(sum(host)) if host else None,
-        hbm_bytes=limit(target),
-        hbm_share=share_of(target),
+        hbm_bytes=memories.limit(target),
+        hbm_share=memories.share_of(target),
         peak=tuple(each for each, _ in sorted(alive, key=lambda pair: -pair[1])),
         peak_at=at,
         is_partial=bool(step.uncounted("memory")),

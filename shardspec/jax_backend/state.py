@@ -41,27 +41,19 @@ from shardspec.jax_backend.tree_plan import raise_errors
 from shardspec.language.reading import is_dsl
 from shardspec.lints.checks import ambiguous_state, state_not_split, unrelated_state
 from shardspec.report.plan import Plan
+from shardspec.resolve import state as states
 from shardspec.resolve.resolver import ArrayResolver
-from shardspec.resolve.state import (
-    Relation,
-    StateResolver,
-    StateSharding,
-    data_axes,
-    of_state,
-    parameter,
-    state_resolver,
-)
 
 #: What a tree may hold beside state that belongs to a parameter.
-_OF_NOTHING = {Relation.UNOWNED, Relation.SCALAR, Relation.PARAMETER}
+_OF_NOTHING = {states.Relation.UNOWNED, states.Relation.SCALAR, states.Relation.PARAMETER}
 
 _HELP = "name its dimensions in `params:`, by the path of the state, or allow it under `replicate:`"
 
 
-def may_be_stray(answers: Iterable[StateSharding]) -> bool:
+def may_be_stray(answers: Iterable[states.StateSharding]) -> bool:
     """Say whether nothing of a state belongs to a parameter, and something might."""
     relations = {answer.relation for answer in answers}
-    return Relation.UNOWNED in relations and relations <= _OF_NOTHING
+    return states.Relation.UNOWNED in relations and relations <= _OF_NOTHING
 
 
 def findings(plan: ShardingPlan, params: Sequence[ParamSharding]) -> Iterator[Diagnostic]:
@@ -70,8 +62,8 @@ def findings(plan: ShardingPlan, params: Sequence[ParamSharding]) -> Iterator[Di
     Args:
       params: the parameters, or samples of them.
     """
-    state = of_state(plan)
-    lost = [found for found in state if found.relation is Relation.UNOWNED]
+    state = states.of_state(plan)
+    lost = [found for found in state if found.relation is states.Relation.UNOWNED]
     allowed = allowed_paths(plan.spec, (found.path for found in lost))
     lost = [found for found in lost if found.path not in allowed]
     if not lost or plan.mesh.device_count == 1:
@@ -89,7 +81,7 @@ def findings(plan: ShardingPlan, params: Sequence[ParamSharding]) -> Iterator[Di
         yield Diagnostic(codes.REPLICATED_LARGE, message, notes=(note,), help=_HELP)
 
 
-def _of_others(lost: Sequence[StateSharding], params: Sequence[ParamSharding]) -> Diagnostic:
+def _of_others(lost: Sequence[states.StateSharding], params: Sequence[ParamSharding]) -> Diagnostic:
     owner = next(owner for owner in params if owner.param.rank).param
     size = binary_bytes(sum(map(_bytes, lost)))
     return Diagnostic(
@@ -103,22 +95,22 @@ def _of_others(lost: Sequence[StateSharding], params: Sequence[ParamSharding]) -
     )
 
 
-def _arrays(lost: Sequence[StateSharding]) -> str:
+def _arrays(lost: Sequence[states.StateSharding]) -> str:
     """Return the first of the arrays and the number of the others, with a verb."""
     first = f"`{lost[0].path}` {lost[0].param}"
     return f"{first} and {counted(len(lost) - 1, 'more array')} are" if lost[1:] else f"{first} is"
 
 
-def _bytes(found: StateSharding) -> int:
+def _bytes(found: states.StateSharding) -> int:
     return found.per_device_bytes
 
 
 #: What stands for a leaf of a state; None for one that is no array.
-Answer = StateSharding | None
+Answer = states.StateSharding | None
 
 
 def each_answer(
-    state: Any, owners: Owners, resolver: StateResolver, params_at: trees.Place | None
+    state: Any, owners: Owners, resolver: states.StateResolver, params_at: trees.Place | None
 ) -> Iterator[Answer]:
     """Yield the answer for each leaf of a state, in the order in which JAX flattens it.
 
@@ -128,13 +120,13 @@ def each_answer(
         yield from _answers(part, owners, resolver)
 
 
-def _answers(part: Part, owners: Owners, resolver: StateResolver) -> Iterator[Answer]:
+def _answers(part: Part, owners: Owners, resolver: states.StateResolver) -> Iterator[Answer]:
     if isinstance(part, Loose):
         for leaf in trees.leaves_of(part.node):
             yield _loose(leaf, trees.joined(part.path, leaf.path), owners, resolver)
         return
     if part.nodes is None:
-        params = [parameter(owner) for owner in owners.groups]
+        params = [states.parameter(owner) for owner in owners.groups]
         yield from (None if at is None else params[at] for at in owners.of_nodes)
         return
     known: dict[Any, tuple[Answer, ...]] = {}
@@ -149,7 +141,7 @@ def _answers(part: Part, owners: Owners, resolver: StateResolver) -> Iterator[An
         yield from answers
 
 
-def _loose(leaf: trees.Leaf, path: str, owners: Owners, resolver: StateResolver) -> Answer:
+def _loose(leaf: trees.Leaf, path: str, owners: Owners, resolver: states.StateResolver) -> Answer:
     found = owners.find(path) if leaf.shape else None
     if found is not None:
         return _answer(leaf, owners.owner(found.place), found.prefix, found.rest, resolver)
@@ -161,7 +153,7 @@ def _answer(
     owner: ParamSharding | None,
     prefix: str,
     rest: trees.Place,
-    resolver: StateResolver,
+    resolver: states.StateResolver,
 ) -> Answer:
     """Return the answer for one leaf, None if it is no array."""
     shape = leaf.shape
@@ -191,7 +183,7 @@ _OF_OWN_NAMES = frozenset(
         c.DERIVED_MISFIT,
     )
 )
-_OWN = frozenset((Relation.OWN, Relation.DERIVED))
+_OWN = frozenset((states.Relation.OWN, states.Relation.DERIVED))
 
 #: Warnings about a state, which a spec may make errors.
 _WARNED_OF = (c.STATE_NOT_SPLIT, c.UNRELATED_STATE, c.REPLICATED_LARGE)
@@ -245,7 +237,7 @@ class StatePlacer:
         """
         with collector_at_rest():
             owners = self._owners(params)
-            resolver = state_resolver(self.arrays, owners.groups)
+            resolver = states.state_resolver(self.arrays, owners.groups)
             found = _Shardings(self.placer)
             try:
                 answers = each_answer(state, owners, resolver, params_at)
@@ -264,7 +256,7 @@ class StatePlacer:
         is_plan = isinstance(params, ShardingPlan)
         with collector_at_rest():
             owners = owners_of_plan(params) if is_plan else each_owner(arrays, params)
-            resolver = state_resolver(arrays, owners.groups)
+            resolver = states.state_resolver(arrays, owners.groups)
             answers = [*each_answer(state, owners, resolver, params_at)]
         found = Plan(arrays.spec, arrays.target, tuple(a for a in answers if a is not None))
         lost = pipeline.report(arrays.spec, findings(found, owners.groups)).shown
@@ -275,7 +267,7 @@ class StatePlacer:
         if isinstance(params, ShardingPlan):
             raise TypeError("gradients have the structure of the parameters; a plan has none")
         owners = self._owners(params)
-        resolver = state_resolver(self.arrays, owners.groups)
+        resolver = states.state_resolver(self.arrays, owners.groups)
         known = [self.placer.named(resolver.gradient(owner)) for owner in owners.groups]
         structure: Any = jax.tree_util.tree_structure(params)
         return structure.unflatten(
@@ -291,7 +283,7 @@ class StatePlacer:
         if isinstance(params, ShardingPlan):
             raise TypeError("gradients have the structure of the parameters; a plan has none")
         spec, target = self.arrays.spec, self.arrays.target
-        over = [axis for axis in data_axes(spec, target.mesh) if target.mesh.sizes[axis] > 1]
+        over = [axis for axis in states.data_axes(spec, target.mesh) if target.mesh.sizes[axis] > 1]
         automatic = [axis.name for axis in target.mesh.axes if axis.axis_type == "auto"]
         if not over or automatic:
             fault = _no_sums(automatic, target.name)
@@ -359,7 +351,7 @@ class _Shardings:
     """
 
     placer: TreePlacer
-    distinct: dict[int, StateSharding] = field(default_factory=dict)
+    distinct: dict[int, states.StateSharding] = field(default_factory=dict)
     _by_id: dict[int, Any] = field(default_factory=dict)
 
     def of(self, answer: Answer) -> Any:
@@ -372,13 +364,15 @@ class _Shardings:
         return self._by_id[id(answer)]
 
 
-def _may_be_at_fault(answers: Collection[StateSharding], resolver: StateResolver) -> bool:
+def _may_be_at_fault(
+    answers: Collection[states.StateSharding], resolver: states.StateResolver
+) -> bool:
     """Say whether the findings about these answers may hold an error."""
     spec = resolver.arrays.spec
     doubts = [Diagnostic(code, "") for code in _WARNED_OF]
     if pipeline.report(spec, doubts).errors:
         return True
-    if any(answer.relation is Relation.AMBIGUOUS for answer in answers):
+    if any(answer.relation is states.Relation.AMBIGUOUS for answer in answers):
         return True
     if may_be_stray(answers):
         return True
@@ -391,7 +385,7 @@ def state_findings(plan: ShardingPlan) -> tuple[Diagnostic, ...]:
     """Return everything the checks have to say about the arrays of a state."""
     checks = (ambiguous_state, state_not_split, unrelated_state)
     about_state = [diagnostic for each in checks for diagnostic in each.findings(plan)]
-    own = tuple(found for found in of_state(plan) if found.relation in _OWN)
+    own = tuple(found for found in states.of_state(plan) if found.relation in _OWN)
     named = (
         pipeline.findings(plan.spec, [ShardingPlan(plan.spec, plan.target, own)]).shown
         if own

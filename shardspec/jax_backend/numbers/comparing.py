@@ -15,15 +15,8 @@ import numpy as np
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.ir.spec import Target
 from shardspec.ir.step import Place
+from shardspec.jax_backend.numbers import runs
 from shardspec.jax_backend.numbers.facts import Facts, single_slices
-from shardspec.jax_backend.numbers.runs import (
-    Result,
-    Runner,
-    differences,
-    is_comparable,
-    reordered,
-    values_of,
-)
 from shardspec.jax_backend.numbers.sizes import SmallSizes
 from shardspec.jax_backend.numbers.small import Trial
 from shardspec.jax_backend.numbers.where import Watched, first_difference
@@ -149,8 +142,8 @@ class _Expected(NamedTuple):
     """
 
     values: list[Any]
-    one: list[list[Result]]
-    noisy: list[list[Result]]
+    one: list[list[runs.Result]]
+    noisy: list[list[runs.Result]]
 
 
 class _Compared(NamedTuple):
@@ -189,7 +182,7 @@ class _Comparison:
     device_random: dict[Place, None] = field(default_factory=dict)
     _expected: dict[int, _Expected] = field(default_factory=dict)
     _compared: dict[tuple[tuple[str, int], ...], _Compared] = field(default_factory=dict)
-    _runner: Runner | None = None
+    _runner: runs.Runner | None = None
 
     @property
     def width(self) -> np.dtype[Any]:
@@ -204,7 +197,7 @@ class _Comparison:
         return tuple(
             path
             for at, path in enumerate(paths)
-            if ours and not any(is_comparable(each[at].value) for each in ours)
+            if ours and not any(runs.is_comparable(each[at].value) for each in ours)
         )
 
     def compare(self, axes: Sequence[str], facts: Facts) -> None:
@@ -225,7 +218,7 @@ class _Comparison:
                 return
 
     def _run_on_one(self) -> None:
-        self._runner = Runner(self.one, self.width)
+        self._runner = runs.Runner(self.one, self.width)
         for seed in range(self.asked.seeds):
             self._expect(seed)
         self.device_random |= self._runner.rerun.device_random
@@ -236,8 +229,8 @@ class _Comparison:
             runner = self._runner
             assert runner is not None, "one device runs first"
             scale = _SCALES[seed % len(_SCALES)]
-            values = values_of(self.one, seed, self.width, scale)
-            noisy = runner(reordered(values, seed))
+            values = runs.values_of(self.one, seed, self.width, scale)
+            noisy = runner(runs.reordered(values, seed))
             self._expected[seed] = _Expected(values, runner(values), noisy)
         return self._expected[seed]
 
@@ -271,7 +264,7 @@ class _Comparison:
         self.tell(f"running it on {text}")
         trial = self.code.small(self.sizes, mesh)
         self._refuse_other_model(trial)
-        runner = Runner(trial, self.width)
+        runner = runs.Runner(trial, self.width)
         for seed in range(self.asked.seeds):
             found = self._of_seed(runner, trial, seed)
             again = self._of_seed(runner, trial, seed + _AGAIN) if found else {}
@@ -281,11 +274,11 @@ class _Comparison:
         return _Compared(trial, [])
 
     def _of_seed(
-        self, runner: Runner, trial: Trial, seed: int
+        self, runner: runs.Runner, trial: Trial, seed: int
     ) -> dict[tuple[str, int], OutputDifference]:
         expected = self._expect(seed)
         found = runner(_shaped(expected.values, trial))
-        told = differences(self.one.program.results, expected.one, found, [expected.noisy])
+        told = runs.differences(self.one.program.results, expected.one, found, [expected.noisy])
         return {(each.path, each.call): each for each in told}
 
     def _refuse_other_model(self, trial: Trial) -> None:
@@ -325,7 +318,7 @@ class _Comparison:
         self.first = first_difference(one, many, names, wrong)
 
     def _watched(self, trial: Trial, call: int, seed: int) -> Watched:
-        runner = Runner(trial, self.width, is_watched=True)
+        runner = runs.Runner(trial, self.width, is_watched=True)
         marks, values = runner.watched(_shaped(self._expect(seed).values, trial), call)
         return Watched(marks, values, runner.rerun.results, runner.rerun.ends)
 

@@ -49,15 +49,7 @@ from shardspec.diagnostics import Diagnostic, codes, labels_at, quote
 from shardspec.diagnostics.words import counted, grouped, listed, percent
 from shardspec.ir.step import CollectiveKind, Place, Step, StepOp
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.steps import (
-    moved,
-    op_lines,
-    product_name,
-    repeats,
-    searchable,
-    told_gathers,
-    wasted_flops,
-)
+from shardspec.lints.evidence import steps
 
 _PRODUCTS = ("einsum", "convolution")
 
@@ -71,13 +63,13 @@ def check(context: Context) -> Iterator[Diagnostic]:
         for repeated, found in grouped(_repeated(step), lambda each: each[0]).items():
             ops = [op for _, op in found]
             ways = math.prod(times for _, times in repeated)
-            if is_large_work(wasted_flops(ops, ways), step.flops):
+            if is_large_work(steps.wasted_flops(ops, ways), step.flops):
                 yield _finding(cost, step, dict(repeated), ops)
 
 
 def _repeated(step: Step) -> Iterator[tuple[tuple[tuple[str, int], ...], StepOp]]:
     """Yield the products that are told of nowhere else, with what repeats them, and how often."""
-    gathers = told_gathers(step)
+    gathers = steps.told_gathers(step)
     told = {(op.at, each.cause.mesh_axis) for each in gathers for op in each.ops}
     weights = {(each.collective.carries.name, each.cause.mesh_axis) for each in gathers}
     ops = step.ops
@@ -87,7 +79,7 @@ def _repeated(step: Step) -> Iterator[tuple[tuple[tuple[str, int], ...], StepOp]
     told |= {(op.at, axis) for op, name, axis in reads if name and (name, axis) in weights}
     told |= {(op.at, axis) for op in ops for axis in _asked_whole(step, op)}
     for op in ops:
-        found = repeats(op, step.mesh)
+        found = steps.repeats(op, step.mesh)
         if op.kind in _PRODUCTS and found and not any((op.at, axis) in told for axis in found):
             yield tuple(found.items()), op
 
@@ -95,7 +87,7 @@ def _repeated(step: Step) -> Iterator[tuple[tuple[tuple[str, int], ...], StepOp]
 def _asked_whole(step: Step, op: StepOp) -> Iterator[str]:
     """Yield the mesh axes over which a constraint replicates the result of a product."""
     for each in step.collectives:
-        is_own = (each.place, moved(each).shape) == (op.place, op.result.shape)
+        is_own = (each.place, steps.moved(each).shape) == (op.place, op.result.shape)
         if each.forced_by is not None and is_own:
             yield from each.mesh_axes
 
@@ -104,7 +96,7 @@ def _finding(
     cost: Cost, step: Step, repeated: Mapping[str, int], ops: Sequence[StepOp]
 ) -> Diagnostic:
     ways = math.prod(repeated.values())
-    wasted = wasted_flops(ops, ways)
+    wasted = steps.wasted_flops(ops, ways)
     spans = [
         (axis.span, f"{_of(repeated[axis.name], axis.size)} compute the same")
         for axis in step.mesh.axes
@@ -116,8 +108,8 @@ def _finding(
         f" {'is' if len(ops) == 1 else 'are'} computed {ways} times, by the devices along"
         f" {listed(repeated)}: {percent(wasted, step.flops)} of the step's FLOPs are repeated",
         labels_at(*spans),
-        op_lines(ops, step.flops),
-        searchable(_help(cost, step, repeated, ops), cost),
+        steps.op_lines(ops, step.flops),
+        steps.searchable(_help(cost, step, repeated, ops), cost),
         target=cost.target.name,
     )
 
@@ -133,7 +125,7 @@ def _help(cost: Cost, step: Step, repeated: Mapping[str, int], ops: Sequence[Ste
     heaviest = sorted(ops, key=lambda op: (op.phase == "backward", -op.flops * op.count))
     allow = quote.setting("lints", ("repeated-work", "allow"))
     if not any(_fitting(op, ways) for op in heaviest):
-        what = f"the result of {product_name(heaviest[0])}"
+        what = f"the result of {steps.product_name(heaviest[0])}"
         has_none = f"{what} has no dimension that {listed(repeated)} divide"
         return f"{has_none}; if that is intended, {allow}"
     for op in heaviest[:_TRIED]:
@@ -147,7 +139,7 @@ def _help(cost: Cost, step: Step, repeated: Mapping[str, int], ops: Sequence[Ste
         here = [each for each in ops if (each.place, each.phase) == (op.place, op.phase)]
         if fitting and op is heaviest[0] and _pays(cost, step, repeated, here, _gathered(here)):
             return _split(op, repeated, fitting)
-    what = f"the result of {product_name(heaviest[0])}"
+    what = f"the result of {steps.product_name(heaviest[0])}"
     return (
         f"shard {what} and its readers over {listed(repeated)}: the result alone would be gathered"
         f" again, which sends more than it saves; or if repeating it is intended, {allow}"
@@ -162,7 +154,7 @@ def _fitting(op: StepOp, ways: int) -> set[int]:
 
 def _split(op: StepOp, repeated: Mapping[str, int], fitting: Collection[int]) -> str:
     sizes = " or ".join(map(str, sorted(fitting, reverse=True)[:2]))
-    what = f"the result of {product_name(op)} {_where(op)}"
+    what = f"the result of {steps.product_name(op)} {_where(op)}"
     return f"constrain {what}: shard its dimension of {sizes} over {listed(repeated)}"
 
 
