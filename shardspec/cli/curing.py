@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from shardspec import pipeline
-from shardspec.cli import mesh_writing, options, streams
+from shardspec.cli import edits, options, streams
 from shardspec.cli.request import Request
 from shardspec.cli.steps import Tell, plan_on_target, step_and_folder, with_step
 from shardspec.cure.figures import Figures
@@ -182,7 +182,7 @@ def _give(report: Report, tries: _Tries, patch: str | None, *, write: bool, diff
     text = diff_of(answer, os.getcwd())
     _print(report, text, request, is_data=patch == "-")
     if why is not None and (write or diff):
-        mesh_writing.refuse(why)
+        edits.refuse(why)
     if why is not None and patch is not None:
         request.remark(f"{patch} has no mesh: {why.message}")
     if write or diff:
@@ -195,7 +195,7 @@ def _question(spec: Spec, today: Target, choice: Choice) -> Question:
     """Return what is searched of meshes; exit where that is not clear."""
     found = asked(spec, (), today, choice, is_of_code=True)
     if not isinstance(found, Question):
-        mesh_writing.refuse(found)
+        edits.refuse(found)
     return found
 
 
@@ -207,7 +207,7 @@ def _answer(report: Report, tries: _Tries) -> tuple[list[Patched], Refusal | Non
         return patches, None
     found = report.mesh.candidate
     today = tries.question.target
-    change = mesh_writing.changed(tries.question.spec, today, found, tries.request)
+    change = edits.changed(tries.question.spec, today, found, tries.request)
     if not isinstance(change, Changed):
         return patches, change
     rest = [each for each in patches if each.file != source.name]
@@ -224,7 +224,7 @@ def _write_spec(
     what = "the entries" if mesh is None else str(mesh)
     for each in of_spec:
         change = Changed(each.file, each.old, each.new)
-        mesh_writing.written(change, what, request, is_shown=is_shown)
+        edits.written(change, what, request, is_shown=is_shown)
 
 
 @dataclass(slots=True)

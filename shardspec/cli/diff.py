@@ -178,7 +178,7 @@ def _print_runs(
     from shardspec.analysis.comparison import run_diff
     from shardspec.analysis.cost import cost_of
     from shardspec.report.comparison import run_diff_lines
-    from shardspec.report.comparison_json import run_diff_text
+    from shardspec.report.cost_json import run_diff_text
 
     plan, _ = request.plan()
     found = cost_of(plan)
@@ -334,7 +334,7 @@ def _print(
 ) -> None:
     if form == "json":
         from shardspec.lock.diff_forms import diff_text
-        from shardspec.report.cost_diff import cost_diff_data
+        from shardspec.report.cost import cost_diff_data
 
         steps = {each.target: cost_diff_data(each) for each in costs}
         echo(diff_text(diffs, before.name, after.name, failed, steps).rstrip("\n"))
@@ -357,7 +357,7 @@ def _print(
 
 
 def _step_lines(costs: Sequence[CostDiff]) -> Iterator[str]:
-    from shardspec.report.cost_diff import cost_diff_lines
+    from shardspec.report.cost import cost_diff_lines
 
     for number, each in enumerate(costs):
         if number:
@@ -431,7 +431,7 @@ def _tripped(
 def _step_over(limit: Limit, cost: CostDiff) -> str | None:
     """Return what of a step went beyond the limit on one target; None where nothing did."""
     from shardspec.diagnostics.words import seconds_text
-    from shardspec.report.cost_diff import change_text
+    from shardspec.report.cost import change_text
 
     if limit.kind == "change":
         return None if cost.is_same else "the step costs otherwise"

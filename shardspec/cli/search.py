@@ -13,7 +13,7 @@ import click
 from shardspec import pipeline
 from shardspec.analysis.cost import cost_of
 from shardspec.analysis.spec_step import stated_cost
-from shardspec.cli import completion, mesh_writing, options
+from shardspec.cli import completion, edits, options
 from shardspec.cli.basis import traced_step
 from shardspec.cli.curing import CURE, cured, words_of_code
 from shardspec.cli.measured import MEASURED, Measured, as_it_is, scale_of
@@ -234,7 +234,7 @@ def _question(request: Request, choice: Choice, wanted: Wanted) -> Question:
         request.remark(f"target {target.name}; --target searches another of {len(spec.targets)}")
     found = asked(spec, request.params(spec), target, choice, wanted)
     if not isinstance(found, Question):
-        mesh_writing.refuse(found)
+        edits.refuse(found)
     (plan,) = pipeline.compile_plans(spec, found.params, [target])
     request.report(pipeline.uncounted(plan))
     return found
@@ -315,10 +315,10 @@ def _write_best(table: Search, request: Request, *, is_off: bool, is_shown: bool
         fail(f"no row is the best, so none is written: {UNKNOWN_ROWS}", _way_out(table.found))
     if best.fits is False:
         fail("the best does not fit in memory, and is not written", _way_out(table.found))
-    change = mesh_writing.changed(question.spec, question.target, best.candidate, request)
+    change = edits.changed(question.spec, question.target, best.candidate, request)
     if not isinstance(change, Changed):
-        mesh_writing.refuse(change)
-    mesh_writing.written(change, str(best.candidate), request, is_shown=is_shown)
+        edits.refuse(change)
+    edits.written(change, str(best.candidate), request, is_shown=is_shown)
 
 
 def _is_off(question: Question, step: str, request: Request, verify: int, each: Shown) -> bool:

@@ -6,17 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from shardspec.language.formatting import formatted
-from shardspec.lsp import (
-    completion,
-    findings,
-    hints,
-    lenses,
-    navigation,
-    outline,
-    renaming,
-    tokens,
-    types,
-)
+from shardspec.lsp import completion, findings, hints, navigation, outline, renaming, types
 from shardspec.lsp.family import Family
 from shardspec.lsp.hover import hover as hovered
 from shardspec.lsp.server import SpecServer
@@ -83,10 +73,10 @@ OF_TEXTS: Mapping[str, Answer] = {
     "textDocument/documentHighlight": _at_place(navigation.own_references),
     "textDocument/prepareRename": _at_place(renaming.renamed_range),
     "textDocument/inlayHint": _hints,
-    "textDocument/semanticTokens/full": _of_text(tokens.tokens),
+    "textDocument/semanticTokens/full": _of_text(outline.tokens),
 }
 OF_FAMILIES: Mapping[str, Callable[[Family, Any], object]] = {
     "textDocument/codeAction": _actions,
     "textDocument/hover": _hover,
-    "textDocument/codeLens": lambda family, params: lenses.lenses(family),
+    "textDocument/codeLens": lambda family, params: hints.lenses(family),
 }

@@ -14,10 +14,8 @@ from shardspec.analysis.step_memory import MARKS, Basis
 from shardspec.diagnostics import Diagnostic, SourceFile, point
 from shardspec.diagnostics.codes import BAD_COST
 from shardspec.diagnostics.words import binary_bytes, counted, grouped, seconds_text
-from shardspec.report.charts import Scale, chart, straight
-from shardspec.report.comparison_json import Whole
-from shardspec.report.cost_json import Uncounted, read_saved, uncounted
-from shardspec.report.html import Html, joined, table, tag
+from shardspec.report.cost_json import Uncounted, Whole, read_saved, uncounted
+from shardspec.report.html import Html, Scale, chart, joined, straight, table, tag
 from shardspec.search.candidates import size_text
 from shardspec.search.ranking import UNKNOWN_ROWS, Point, SearchRow, is_tie, unbeaten
 from shardspec.search.searching import Found

@@ -16,8 +16,7 @@ from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.ir.step import Figure, Place, Step, Unknown
 from shardspec.pipeline import compile_plans
 from shardspec.records import data_of
-from shardspec.report.cost import Cost, cost_lines
-from shardspec.report.cost_diff import cost_diff_data, cost_diff_lines
+from shardspec.report.cost import Cost, cost_diff_data, cost_diff_lines, cost_lines
 from shardspec.report.cost_json import cost_record, cost_text, read_cost
 from shardspec.report.notebook import cost_pieces
 from shardspec.report.page import Shown, page_text
