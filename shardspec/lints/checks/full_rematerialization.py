@@ -47,7 +47,6 @@ from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.spec import array_bytes
 from shardspec.ir.step import Collective, Reshard, Step
-from shardspec.lints.context import Context
 from shardspec.lints.evidence import steps
 
 
@@ -65,11 +64,10 @@ class _Gathered(NamedTuple):
     sent: int
 
 
-def check(context: Context) -> Iterator[Diagnostic]:
+def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each line of code that asks for a transition XLA has no moves for."""
-    for cost, step in context.steps:
-        for found in steps.large_groups(_gathered(step), _place, lambda each: each.sent, step):
-            yield _finding(cost, step, found)
+    for found in steps.large_groups(_gathered(step), _place, lambda each: each.sent, step):
+        yield _finding(cost, step, found)
 
 
 def _place(each: _Gathered) -> str:
@@ -108,5 +106,4 @@ def _finding(cost: Cost, step: Step, found: Sequence[_Gathered]) -> Diagnostic:
             " rematerialization",
         ),
         steps.searchable(way_out, cost),
-        target=cost.target.name,
     )

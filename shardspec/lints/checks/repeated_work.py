@@ -48,7 +48,6 @@ from shardspec.analysis.step_time import Send, op_seconds, step_time, step_work
 from shardspec.diagnostics import Diagnostic, codes, labels_at, quote
 from shardspec.diagnostics.words import counted, grouped, listed, percent
 from shardspec.ir.step import CollectiveKind, Place, Step, StepOp
-from shardspec.lints.context import Context
 from shardspec.lints.evidence import steps
 
 _PRODUCTS = ("einsum", "convolution")
@@ -57,14 +56,13 @@ _PRODUCTS = ("einsum", "convolution")
 _TRIED = 8
 
 
-def check(context: Context) -> Iterator[Diagnostic]:
+def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each set of mesh axes whose devices repeat each other's work."""
-    for cost, step in context.steps:
-        for repeated, found in grouped(_repeated(step), lambda each: each[0]).items():
-            ops = [op for _, op in found]
-            ways = math.prod(times for _, times in repeated)
-            if is_large_work(steps.wasted_flops(ops, ways), step.flops):
-                yield _finding(cost, step, dict(repeated), ops)
+    for repeated, found in grouped(_repeated(step), lambda each: each[0]).items():
+        ops = [op for _, op in found]
+        ways = math.prod(times for _, times in repeated)
+        if is_large_work(steps.wasted_flops(ops, ways), step.flops):
+            yield _finding(cost, step, dict(repeated), ops)
 
 
 def _repeated(step: Step) -> Iterator[tuple[tuple[tuple[str, int], ...], StepOp]]:
@@ -110,7 +108,6 @@ def _finding(
         labels_at(*spans),
         steps.op_lines(ops, step.flops),
         steps.searchable(_help(cost, step, repeated, ops), cost),
-        target=cost.target.name,
     )
 
 
