@@ -19,7 +19,7 @@ from shardspec.cli import options
 from shardspec.cli.proving import most_at_once
 from shardspec.cli.request import Request
 from shardspec.cli.steps import Tell, with_step
-from shardspec.cli.streams import FAILED, progress
+from shardspec.cli.streams import progress
 from shardspec.diagnostics import ShardspecError
 
 if TYPE_CHECKING:
@@ -176,8 +176,7 @@ class _Pending:
     def _give_up(self, error: ShardspecError) -> None:
         """Note why there is no program; exit where nothing else is asked for."""
         if self.request.basis == "compiler":
-            self.request.report(error.diagnostics)
-            raise SystemExit(FAILED) from None
+            self.request.refuse(error.diagnostics)
         from shardspec.jax_backend.xla.compiling import MORE_TIME
 
         first = error.diagnostics[0]

@@ -529,8 +529,7 @@ class Fixing(fixing.Fixing):
         source = raw if isinstance(raw, Diagnostic) else decode(raw, "-")
         if isinstance(raw, Diagnostic) or isinstance(source, Diagnostic):
             faults = [each for each in (raw, source) if isinstance(each, Diagnostic)]
-            self.request.report(faults[:1])
-            raise SystemExit(FAILED)
+            self.request.refuse(faults[:1])
         self.has_mark = raw.startswith(_BOM.encode())
         real = os.path.realpath("-")
         self.texts[real] = self.olds[real] = source.text

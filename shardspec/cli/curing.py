@@ -18,7 +18,6 @@ from shardspec.cure.figures import Figures
 from shardspec.cure.patching import Patched, Refused, diff_of
 from shardspec.cure.searching import MOST, Trial
 from shardspec.cure.telling import OtherMeshes, Report, Tried, ordered, report_lines, report_text
-from shardspec.diagnostics.lines import fitted
 from shardspec.fixing import Changed
 from shardspec.ir.spec import Spec, Target
 from shardspec.report.search import WIDTH
@@ -317,14 +316,8 @@ def _alike(tried: list[Tried], lowered: list[Again]) -> list[Tried]:
 
 
 def _print(report: Report, diff: str, request: Request, *, is_data: bool) -> None:
-    text = report_text(report, diff)
-    if request.output:
-        request.write_to(request.output, text)
-    if request.form == "json":
-        if request.output != "-":
-            streams.echo(text.rstrip("\n"))
-    elif request.output != "-":
-        streams.show(fitted(report_lines(report), streams.width_of() or WIDTH), err=is_data)
+    lines = report_lines(report)
+    request.give(lambda is_kept: report_text(report, diff), lines, WIDTH, err=is_data)
     why = report.best.why if report.best is not None else ""
     if why:
         request.remark(f"not compiled: {why}")

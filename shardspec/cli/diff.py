@@ -20,7 +20,7 @@ from shardspec.cli.discovery import find_spec
 from shardspec.cli.measured import comparison, is_run
 from shardspec.cli.request import Request, matching, unknown_path
 from shardspec.cli.steps import STEP
-from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, show
+from shardspec.cli.streams import FINDINGS, FINE, echo, fail, show
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import binary_bytes, counted, percent, tallied
 from shardspec.ir.plan import ShardingPlan
@@ -233,8 +233,7 @@ def _two_sides(file: str, names: tuple[str, str], request: Request) -> tuple[Sid
     spec, plans, diagnostics = _plans(file, request)
     pair = pipeline.two_of(plans, names)
     if isinstance(pair, Diagnostic):
-        request.report([pair])
-        raise SystemExit(FAILED)
+        request.refuse([pair])
     for plan in pair:
         request.require_sound(plan.target, diagnostics)
     errors = pipeline.findings(spec, list(dict.fromkeys(pair))).errors
@@ -285,8 +284,7 @@ def _plans(
     spec, diagnostics = request.load(name)
     faults = [diagnostic for diagnostic in diagnostics if diagnostic.is_error]
     if faults:
-        request.report(faults)
-        raise SystemExit(FAILED)
+        request.refuse(faults)
     plans = pipeline.plans_of_phases(spec, request.params(spec))
     if not plans:
         fail(f"{name} has no target", "add `mesh: {data: 8}`, or `targets:` with a mesh each")
@@ -309,8 +307,7 @@ def _locked(name: str, request: Request) -> Side:
 
     layout = read_lock(*request.sources([name]))
     if isinstance(layout, Diagnostic):
-        request.report([layout])
-        raise SystemExit(FAILED)
+        request.refuse([layout])
     return Side(name, layout)
 
 

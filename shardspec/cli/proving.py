@@ -7,15 +7,14 @@ import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
 from shardspec.cli import options
 from shardspec.cli.request import Request
 from shardspec.cli.steps import Tell, with_step
-from shardspec.cli.streams import FAILED, fail, progress, show, width_of
-from shardspec.diagnostics import ShardspecError
+from shardspec.cli.streams import fail, progress, show, width_of
 
 if TYPE_CHECKING:
     from shardspec.ir.plan import ShardingPlan
@@ -94,12 +93,9 @@ class Pending:
 
     def __enter__(self) -> Self:
         """Start the compiler, then trace the step and hand it over; exit on faults."""
-        try:
-            with contextlib.ExitStack() as stack:
-                self._begin(stack)
-                self._stack = stack.pop_all()
-        except ShardspecError as error:
-            self._fail(error)
+        with self._request.refusing(), contextlib.ExitStack() as stack:
+            self._begin(stack)
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -142,18 +138,9 @@ class Pending:
 
     def proof(self) -> Proof:
         """Return the proof once the program is there; exit where there is none."""
-        try:
-            with progress(is_quiet=self._request.is_quiet) as tell:
-                name = self._plan.target.name
-                return self._settle(lambda stage: tell(f"{name}: {stage}"))
-        except ShardspecError as error:
-            self._fail(error)
-        finally:
-            self._stack.close()
-
-    def _fail(self, error: ShardspecError) -> NoReturn:
-        self._request.report(error.diagnostics)
-        raise SystemExit(FAILED) from None
+        request, name = self._request, self._plan.target.name
+        with self._stack, request.refusing(), progress(is_quiet=request.is_quiet) as tell:
+            return self._settle(lambda stage: tell(f"{name}: {stage}"))
 
 
 def each_proof(pending: Iterable[Callable[[], Pending]]) -> Generator[Proof | SystemExit]:

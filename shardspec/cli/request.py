@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -16,11 +17,11 @@ from shardspec import pipeline
 from shardspec.cli import streams
 from shardspec.cli.discovery import expand, find_spec, project_path
 from shardspec.cli.streams import FAILED, FINDINGS, Failure, echo, fail, show, write_file
-from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.diagnostics import Diagnostic, ShardspecError, SourceFile
 from shardspec.diagnostics.levels import NOTHING_ASKED, Levels, LevelTable
 from shardspec.diagnostics.words import counted
 from shardspec.ir.plan import ParamSharding, ShardingPlan
-from shardspec.ir.spec import Params, Spec, StatePolicy, Target
+from shardspec.ir.spec import Hardware, Params, Spec, StatePolicy, Target
 from shardspec.language.files import Boundary, boundary_of, read_argument
 
 if TYPE_CHECKING:
@@ -151,8 +152,7 @@ class Request:
         read = [read_argument(file) for file in files]
         faults = [found for found in read if isinstance(found, Diagnostic)]
         if faults:
-            self.report(faults)
-            raise SystemExit(FAILED)
+            self.refuse(faults)
         found = [each for each in read if isinstance(each, SourceFile)]
         for each in found if inside else ():
             if each.is_outside:
@@ -167,6 +167,15 @@ class Request:
         found = pipeline.find_target(spec, self.target)
         target = found if isinstance(found, Target) and found.is_sound else None
         return self.read_arrays(self.arrays, boundary_of(spec.source.name), spec.state, target)
+
+    def machine(self, text: str) -> Hardware:
+        """Return the machine that a text names; exit with 2 where there is none such."""
+        from shardspec.foreign.formats import machine_named
+
+        found = machine_named(text)
+        if isinstance(found, tuple):
+            self.refuse(found)
+        return found
 
     def read_arrays(
         self,
@@ -193,8 +202,7 @@ class Request:
             arrays, diagnostics = pipeline.read_arrays(name, boundary=boundary)
             params = arrays.params
         if diagnostics:
-            self.report(diagnostics)
-            raise SystemExit(FAILED)
+            self.refuse(diagnostics)
         return params
 
     def saved_cost(self, *, is_asked: bool = True) -> SavedCost | None:
@@ -214,8 +222,7 @@ class Request:
             return None
         found = saved_cost(name, is_named=self.cost is not None)
         if isinstance(found, Diagnostic):
-            self.report([found])
-            raise SystemExit(FAILED)
+            self.refuse([found])
         return found
 
     # saying
@@ -237,6 +244,19 @@ class Request:
             echo(f"{text}\n", err=True, is_painted=True)
         if len(found) > MOST_IN_FULL:
             echo(f"... and {len(found) - MOST_IN_FULL} more: shardspec check shows them", err=True)
+
+    def refuse(self, diagnostics: Iterable[Diagnostic]) -> NoReturn:
+        """Print findings on stderr, and exit with 2."""
+        self.report(diagnostics)
+        raise SystemExit(FAILED) from None
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Exit with 2, after a report, where some work raises findings."""
+        try:
+            yield
+        except ShardspecError as error:
+            self.refuse(error.diagnostics)
 
     def remark(self, text: str) -> None:
         """Say something on stderr that is no finding and no error, unless the reader has left."""
@@ -263,6 +283,26 @@ class Request:
     def require_place(self, path: str | None = None, own: Kind | None = None) -> None:
         """Fail before a long job where its answer could not go to a path, or where -o says."""
         streams.require_place(path or self.output, own, is_forced=self.is_forced)
+
+    def give(
+        self, text: Callable[[bool], str], lines: Iterable[str], width: int, *, err: bool = False
+    ) -> None:
+        """Write JSON where -o says, and show on stdout what the form asks for.
+
+        Args:
+          text: returns the JSON, told whether a file keeps it.
+          width: of the lines, where no terminal says.
+        """
+        if self.output:
+            self.write_to(self.output, text(True))
+        if self.output == "-":
+            return
+        if self.form == "json":
+            echo(text(False).rstrip("\n"))
+        else:
+            from shardspec.diagnostics.lines import fitted
+
+            show(fitted(lines, streams.width_of() or width), err=err)
 
     def show(self, lines: Iterable[str], *, is_painted: bool = False) -> None:
         """Write the lines of a report where it is asked for, else show them on stdout."""

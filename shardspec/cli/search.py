@@ -20,8 +20,7 @@ from shardspec.cli.measured import MEASURED, Measured, as_it_is, scale_of
 from shardspec.cli.proving import Pending, print_proof
 from shardspec.cli.request import Request, has_errors
 from shardspec.cli.steps import STEP, plan_on_target
-from shardspec.cli.streams import FINDINGS, FINE, echo, fail, progress, show, width_of
-from shardspec.diagnostics.lines import fitted
+from shardspec.cli.streams import FINDINGS, FINE, fail, progress, show
 from shardspec.diagnostics.words import binary_bytes, percent
 from shardspec.fixing import Changed
 from shardspec.report.cost import seconds_text
@@ -284,17 +283,9 @@ def _way_out(found: Found) -> str:
 def _print(table: Search, request: Request) -> None:
     if not table.shown:
         fail(nothing_found(table.found, table.passed), _way_out(table.found))
-    if request.form == "json" or request.output:
-        from shardspec.report.search_json import search_text
+    from shardspec.report.search_json import search_text
 
-        text = search_text(table)
-    if request.output:
-        request.write_to(request.output, text)
-    if request.form == "json":
-        if request.output != "-":
-            echo(text.rstrip("\n"))
-    elif request.output != "-":
-        show(fitted(search_lines(table), width_of() or WIDTH))
+    request.give(lambda is_kept: search_text(table), search_lines(table), WIDTH)
 
 
 # what is done with the best

@@ -12,7 +12,7 @@ from shardspec import pipeline
 from shardspec.cli import options
 from shardspec.cli.discovery import project_setting
 from shardspec.cli.request import Request, has_errors
-from shardspec.cli.streams import FAILED, FINDINGS, fail, progress
+from shardspec.cli.streams import FINDINGS, fail, progress
 from shardspec.diagnostics import ShardspecError, codes
 
 if TYPE_CHECKING:
@@ -80,8 +80,7 @@ def with_step(
         asked = () if found is None else pipeline.report(spec, questions_of(found)).shown
     except ShardspecError as error:
         asked = () if found is None else pipeline.report(spec, questions_of(found)).shown
-        request.report((*asked, *error.diagnostics))
-        raise SystemExit(FAILED) from None
+        request.refuse((*asked, *error.diagnostics))
     request.report(asked)
     request.remark(f"{name or spec.source.name}: traced in {time.monotonic() - started:.1f} s")
     return made
