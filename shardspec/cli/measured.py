@@ -155,7 +155,7 @@ def program_of_run(
       ShardspecError: XLA cannot read it.
       ValueError: it is for another mesh.
     """
-    from shardspec.jax_backend.xla.printing import texts_of
+    from shardspec.jax_backend.xla.compiling import texts_of
     from shardspec.programs.measured import module_of, program_in, programs_of
 
     module = module_of(capture)

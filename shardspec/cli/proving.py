@@ -57,13 +57,6 @@ PROOF = (
 )
 
 
-def most_at_once() -> int:
-    """Return how many compilers may work at once."""
-    from shardspec.jax_backend.xla.compiling import most_at_once as most
-
-    return most()
-
-
 class Pending:
     """The proof of a step on one target, while its compiler is at work."""
 
@@ -145,6 +138,8 @@ class Pending:
 
 def each_proof(pending: Iterable[Callable[[], Pending]]) -> Generator[Proof | SystemExit]:
     """Yield the proof of each, in order, or how it ended without one."""
+    from shardspec.jax_backend.xla.compiling import most_at_once
+
     waiting: deque[Pending | SystemExit] = deque()
     with contextlib.ExitStack() as stack:
         for begin in pending:

@@ -14,12 +14,11 @@ from shardspec import pipeline
 from shardspec.analysis.cost import cost_of
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli import completion, edits, options
-from shardspec.cli.basis import traced_step
 from shardspec.cli.curing import CURE, cured, words_of_code
 from shardspec.cli.measured import MEASURED, Measured, as_it_is, scale_of
 from shardspec.cli.proving import Pending, print_proof
 from shardspec.cli.request import Request, has_errors
-from shardspec.cli.steps import STEP, plan_on_target
+from shardspec.cli.steps import STEP, plan_on_target, traced_step
 from shardspec.cli.streams import FINDINGS, FINE, fail, progress, show
 from shardspec.diagnostics.words import binary_bytes, percent
 from shardspec.fixing import Changed
@@ -283,7 +282,7 @@ def _way_out(found: Found) -> str:
 def _print(table: Search, request: Request) -> None:
     if not table.shown:
         fail(nothing_found(table.found, table.passed), _way_out(table.found))
-    from shardspec.report.search_json import search_text
+    from shardspec.report.search import search_text
 
     request.give(lambda is_kept: search_text(table), search_lines(table), WIDTH)
 

@@ -113,8 +113,7 @@ def _of_child() -> int | None:
 
 
 def _numbers(request: Request, name: str, folder: str, asked: Asked) -> Numbers | None:
-    from shardspec.jax_backend.numbers.code import StepCode
-    from shardspec.jax_backend.numbers.same import same_numbers
+    from shardspec.jax_backend.numbers.same import StepCode, same_numbers
 
     plan = plan_on_target(request, "nothing is run", has_code=True)
     request.remark(f"{name}: importing it, which runs its code")

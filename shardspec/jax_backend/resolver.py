@@ -26,7 +26,7 @@ from shardspec.diagnostics import Diagnostic, ShardspecError, codes, point
 from shardspec.diagnostics.levels import LevelTable, level_table
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
-from shardspec.jax_backend import arguments, code_places, current, live, train_state
+from shardspec.jax_backend import arguments, code_places, constrain, live, train_state
 from shardspec.jax_backend.batch import Batch
 from shardspec.jax_backend.constrain import ActivationResolver, Constrainer, Names
 from shardspec.jax_backend.mesh import Devices, match_target, mesh_for, need_devices
@@ -149,12 +149,12 @@ class Resolver:
 
     def __enter__(self) -> Self:
         """Let `shardspec.constrain` constrain by this one."""
-        current.enter(self)
+        constrain.enter(self)
         return self
 
     def __exit__(self, *error: object) -> None:
         """Let it go back to the one around this, if there is one."""
-        current.leave()
+        constrain.leave()
 
     def __repr__(self) -> str:
         """Return `Resolver(spec.yaml, target laptop: data=4 model=2)`."""

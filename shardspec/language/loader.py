@@ -27,9 +27,8 @@ from shardspec.ir.spec import Arrays, AxisRule, DeriveRule, Params, Spec
 from shardspec.language import files
 from shardspec.language.files import Boundary, beside, boundary_of, is_revision, marked, real_path
 from shardspec.language.layer import Layer, merge, spec_of
-from shardspec.language.phases import Lowered, lowered, with_phases
+from shardspec.language.phases import Lowered, lowered, with_phases, with_roles
 from shardspec.language.reading import Data, Reading, Route, SourceMap, looks_like_dsl, placed
-from shardspec.language.roles import with_roles
 from shardspec.language.settings import apply_settings, check_settings, is_refusal
 from shardspec.language.validate import looks_like_spec
 

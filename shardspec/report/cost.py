@@ -12,8 +12,7 @@ from dataclasses import dataclass, fields
 from shardspec.analysis import cost as figures
 from shardspec.analysis.accuracy import Interval
 from shardspec.analysis.cost_diff import Change, CostDiff
-from shardspec.analysis.room import room_lines
-from shardspec.analysis.step_memory import MARKS, StepMemory
+from shardspec.analysis.step_memory import MARKS, StepMemory, room_lines
 from shardspec.analysis.step_time import StepTime
 from shardspec.analysis.traffic import Asker, By, TrafficRow, group, of_arrays
 from shardspec.diagnostics import Diagnostic

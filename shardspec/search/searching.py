@@ -22,8 +22,7 @@ from shardspec.search.candidates import (
     candidates,
     mesh_sizes,
 )
-from shardspec.search.evaluate import Evaluator
-from shardspec.search.ranking import By, Ranking, SearchRow, Sent, Wanted, sends
+from shardspec.search.ranking import By, Evaluator, Ranking, SearchRow, Sent, Wanted, sends
 from shardspec.search.variants import (
     Over,
     Refusal,

@@ -15,8 +15,7 @@ from shardspec.analysis.spec_step import stated_step
 from shardspec.ir.spec import Mesh, MeshAxis, Spec, Target
 from shardspec.ir.step import wire_bytes
 from shardspec.search.candidates import Candidate, size_text
-from shardspec.search.evaluate import Evaluator
-from shardspec.search.ranking import Ranking, Wanted
+from shardspec.search.ranking import Evaluator, Ranking, Wanted
 from shardspec.search.searching import Choice, Question, asked
 
 EXAMPLES = "specs/examples"

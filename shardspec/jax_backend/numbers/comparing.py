@@ -17,9 +17,9 @@ from shardspec.ir.spec import Target
 from shardspec.ir.step import Place
 from shardspec.jax_backend.numbers import runs
 from shardspec.jax_backend.numbers.facts import Facts, single_slices
+from shardspec.jax_backend.numbers.runs import Watched, first_difference
 from shardspec.jax_backend.numbers.sizes import SmallSizes
 from shardspec.jax_backend.numbers.small import Trial
-from shardspec.jax_backend.numbers.where import Watched, first_difference
 from shardspec.programs.numbers import FirstDifference, Numbers, OutputDifference
 
 Sizes = dict[str, int]
