@@ -389,26 +389,31 @@ def nothing_found(found: Found, passed: Mapping[str, int]) -> str:
 def search_text(table: Search) -> str:
     """Return what a search found as JSON text. Equal searches have equal texts."""
     found, best = table.found, table.best
-    ranking = found.ranking
-    head = {
-        "schema": SEARCH_JSON,
-        "made_by": f"shardspec {PACKAGE}",
-        **picked(found.question, "spec=spec.source.name target=target.name"),
-        **picked(ranking, "seen too_large too_few_sequences=refused misplaced unlinked"),
-        "is_complete": not (found.left or found.is_stopped),
-        "with_errors": dict(table.passed),
-        "errors_of_today": list(table.faults),
-        "scale": found.question.wanted.scale.share,
-        "today": None if found.today is None else _row_data(found.today, best),
-    }
+    head = search_data(found, best)
     rows = [
-        {"rank": rank, **_row_data(row, best), "findings": _codes_of(row, table)}
-        for rank, row in enumerate(found.rows, 1)
+        {"rank": rank, **row, "findings": _codes_of(each, table)}
+        for rank, (row, each) in enumerate(zip(head.pop("rows"), found.rows, strict=True), 1)
     ]
+    today = {"today": head.pop("today")}
+    told = {"with_errors": dict(table.passed), "errors_of_today": list(table.faults)}
+    head |= {**told, "scale": found.question.wanted.scale.share, **today}
     sent = [] if best is None else [_sent_data(each) for each in found.sends(best)]
     text = json.dumps(head, indent=2)
     lists = (f'  "{name}": {lines_of(each)}' for name, each in (("sends", sent), ("rows", rows)))
     return ",\n".join((text[:-2], *lists)) + "\n}\n"
+
+
+def search_data(found: Found, best: SearchRow | None) -> Data:
+    """Return what a search found as JSON data, without what the checks say of it."""
+    return {
+        "schema": SEARCH_JSON,
+        "made_by": f"shardspec {PACKAGE}",
+        **picked(found.question, "spec=spec.source.name target=target.name"),
+        **picked(found.ranking, "seen too_large too_few_sequences=refused misplaced unlinked"),
+        "is_complete": not (found.left or found.is_stopped),
+        "today": None if found.today is None else _row_data(found.today, best),
+        "rows": [_row_data(row, best) for row in found.rows],
+    }
 
 
 def _codes_of(row: SearchRow, table: Search) -> list[str] | None:
