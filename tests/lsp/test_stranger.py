@@ -27,8 +27,8 @@ step: {extends: ../../../../etc/passwd}
 CHILD = """
 import json, os, sys
 events = []
-from shardspec.lsp import completion, findings, hints, hover, lenses, navigation
-from shardspec.lsp import outline, renaming, tokens
+from shardspec.lsp import completion, findings, hints, hover, navigation
+from shardspec.lsp import outline, renaming
 from shardspec.lsp.family import Family, references
 from shardspec.lsp.snapshot import Snapshot
 path = os.path.abspath("spec.yaml")
@@ -41,9 +41,9 @@ def heard(event, arguments):
 sys.addaudithook(heard)
 snapshot = Snapshot("file://" + path, 1, path, {os.path.realpath(path): text})
 family = Family(snapshot, (snapshot,))
-said_of_targets = repr(lenses.lenses(family))
+said_of_targets = repr(hints.lenses(family))
 said = [said_of_targets, repr(findings.diagnostics(snapshot)), repr(outline.symbols(snapshot))]
-said += [repr(outline.folds(snapshot)), repr(tokens.tokens(snapshot))]
+said += [repr(outline.folds(snapshot)), repr(outline.tokens(snapshot))]
 said += [repr(hints.hints(snapshot, 0, len(text), frozenset(hints.KINDS)))]
 said += [repr(findings.actions(snapshot, 0, len(text))), repr(findings.fix_all(snapshot))]
 for offset in range(0, len(text), 3):
