@@ -373,14 +373,10 @@ def _by_cost(row: SearchRow) -> tuple[object, ...]:
     return (row.fits is False, math.inf if price is None else price, *_by_time(row)[1:])
 
 
-def _by_memory(row: SearchRow) -> tuple[object, ...]:
-    return (row.memory.bytes, row.seconds, row.chips, str(row.candidate))
-
-
 _KEYS: dict[By, Callable[[SearchRow], tuple[object, ...]]] = {
     "time": _by_time,
     "cost": _by_cost,
-    "memory": _by_memory,
+    "memory": lambda row: (row.memory.bytes, row.seconds, row.chips, str(row.candidate)),
 }
 
 
