@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 from shardspec.language.formatting import formatted
 from shardspec.lsp import completion, findings, hints, navigation, outline, renaming, types
-from shardspec.lsp.family import Family
 from shardspec.lsp.hover import hover as hovered
+from shardspec.lsp.navigation import Family
 from shardspec.lsp.server import SpecServer
 from shardspec.lsp.snapshot import Snapshot
 

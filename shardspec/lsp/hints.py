@@ -15,9 +15,9 @@ from shardspec.diagnostics import Diagnostic, Span
 from shardspec.diagnostics.words import binary_bytes, counted, tallied
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.lsp import types
-from shardspec.lsp.family import Family
 from shardspec.lsp.kinds import Kind
 from shardspec.lsp.names import Use
+from shardspec.lsp.navigation import Family
 from shardspec.lsp.snapshot import Snapshot
 from shardspec.resolve.match import PathMatcher
 

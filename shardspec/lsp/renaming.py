@@ -19,11 +19,10 @@ from shardspec.language.files import real_path
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.syntax import NamesExpr
 from shardspec.lsp import types
-from shardspec.lsp.family import Family
 from shardspec.lsp.findings import UnparseableError, workspace_edit
 from shardspec.lsp.kinds import Kind, RefusedError
 from shardspec.lsp.names import Use
-from shardspec.lsp.navigation import use_at
+from shardspec.lsp.navigation import Family, use_at
 from shardspec.lsp.project import in_words
 from shardspec.lsp.python_calls import Called
 from shardspec.lsp.snapshot import Snapshot

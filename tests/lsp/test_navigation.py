@@ -11,9 +11,9 @@ import pytest
 from shardspec import pipeline
 from shardspec.ir.spec import Spec
 from shardspec.lsp import navigation, renaming, types
-from shardspec.lsp.family import Family, references
 from shardspec.lsp.kinds import Kind
 from shardspec.lsp.names import Use
+from shardspec.lsp.navigation import Family, references
 from shardspec.lsp.snapshot import Snapshot
 from tests.lsp.texts import BOTH, SPEC, marked, snapshot_of
 

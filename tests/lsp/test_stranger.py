@@ -29,7 +29,7 @@ import json, os, sys
 events = []
 from shardspec.lsp import completion, findings, hints, hover, navigation
 from shardspec.lsp import outline, renaming
-from shardspec.lsp.family import Family, references
+from shardspec.lsp.navigation import Family, references
 from shardspec.lsp.snapshot import Snapshot
 path = os.path.abspath("spec.yaml")
 text = open(path).read()

@@ -42,7 +42,7 @@ from shardspec.analysis.cost import Cost
 from shardspec.analysis.traffic import TrafficRow, group
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.ir.step import Collective, Step
-from shardspec.lints.evidence.axes import Crossing, crossing_axes
+from shardspec.lints.evidence.rules import Crossing, crossing_axes
 from shardspec.lints.evidence.steps import is_large_traffic, per_step, sent_lines, times
 
 _AHEAD = ("weight", "gradient", "state")
