@@ -81,14 +81,13 @@ class ComparedRow(NamedTuple):
     """What one row of a table takes of a step.
 
     Attributes:
-      predicted: None where no time is predicted; likewise below.
+      predicted: None where no time is predicted.
       collectives: while they run, hidden or not.
     """
 
     name: str
     predicted: float | None
     measured: float
-    predicted_collectives: float | None
     collectives: float
 
     @property
@@ -150,7 +149,6 @@ class Comparison:
                 name,
                 _shown(ours.get(name, ())) if is_timed else None,
                 _shown(theirs.get(name, ())),
-                _busy(ours.get(name, ())) if is_timed else None,
                 _busy(theirs.get(name, ())),
             )
             for name in dict.fromkeys((*theirs, *ours))

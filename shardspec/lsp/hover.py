@@ -74,10 +74,6 @@ def _block(lines: Iterable[str]) -> str:
     return f"```text\n{text}\n```" if text else ""
 
 
-def _page(text: str) -> str:
-    return _block(text.split("\n")) if text else ""
-
-
 def plan_for(use: Use, snapshot: Snapshot) -> ShardingPlan | None:
     """Return the plan that a name is explained on: of its phase, with its mesh axis or target."""
     phase = str(use.route[1]) if use.route[:1] == ("phases",) and len(use.route) > 1 else ""
