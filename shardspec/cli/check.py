@@ -28,7 +28,7 @@ from shardspec.ir.spec import Spec
 from shardspec.language.files import forget_what_was_read, paths_read, read_argument
 
 if TYPE_CHECKING:
-    from shardspec.report.baseline import Baseline
+    from shardspec.report.findings_forms import Baseline
 
 #: Entries of a baseline that are shown when they no longer occur.
 _MOST_FIXED = 10
@@ -198,7 +198,7 @@ def _old_baseline(name: str | None, new: str | None, request: Request) -> Baseli
 
 def _read_baseline(name: str) -> Baseline:
     """Return a baseline; exit with 2 where it cannot be read."""
-    from shardspec.report.baseline import read_baseline
+    from shardspec.report.findings_forms import read_baseline
 
     way_out = "`shardspec check --write-baseline FILE` writes a new one"
     source = read_argument(name)
@@ -218,7 +218,7 @@ def _write_baseline(
     step_name: str | None,
 ) -> Baseline | None:
     """Write what was found into a baseline, and return it; None where a spec could not be read."""
-    from shardspec.report.baseline import Baseline
+    from shardspec.report.findings_forms import Baseline
 
     if name == "-":
         streams.fail(

@@ -410,8 +410,7 @@ def _print_family(start: str) -> None:
 
     found = [code for code in codes.ALL if code.id.startswith(start)]
     if not found:
-        from shardspec.diagnostics.suggest import nearest
-        from shardspec.diagnostics.words import listed
+        from shardspec.diagnostics.words import listed, nearest
 
         near = nearest(start, [code.id for code in codes.ALL], count=3)
         fail(f"no finding has the code {start}", f"near it: {listed(near)}; all: explain --list")
@@ -558,8 +557,7 @@ def _named(name: str, plan: ShardingPlan) -> Iterator[str] | None:
 
 def _nearest(subject: str, plan: ShardingPlan) -> None:
     """Fail with the nearest name of its kind, where the subject says which kind it is of."""
-    from shardspec.diagnostics.suggest import nearest
-    from shardspec.diagnostics.words import listed
+    from shardspec.diagnostics.words import listed, nearest
 
     kind, colon, name = subject.partition(":")
     kind = "rule" if "->" in subject else kind if colon else ""

@@ -13,7 +13,7 @@ from shardspec.cli.curing import CURE, LINES_AND_MESH, cured
 from shardspec.cli.request import Request
 from shardspec.cli.steps import STEP, Tell, with_step
 from shardspec.cli.streams import FAILED, fail
-from shardspec.diagnostics.source import printable
+from shardspec.diagnostics.diagnostic import printable
 from shardspec.ir.spec import Hardware, Mesh, Params, Target
 from shardspec.public import loads
 from shardspec.search.searching import Choice

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from shardspec.analysis.layouts import Layout, ProofLayout, ProvedBytes, made_from
 from shardspec.cli import options
-from shardspec.cli.proving import PROOF, Pending, each_proof, print_proof
 from shardspec.cli.request import NO_ARRAYS, Request, for_each, has_errors, plans_and_findings
-from shardspec.cli.steps import STEP, step_and_folder
+from shardspec.cli.steps import PROOF, STEP, Pending, each_proof, print_proof, step_and_folder
 from shardspec.cli.streams import FINDINGS, FINE, echo, fail, show, write_file
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import counted, listed

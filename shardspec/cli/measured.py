@@ -165,7 +165,7 @@ def program_of_run(
 
 def _program(found: Cost, request: Request, step_name: str | None) -> ReadProgram | None:
     """Return the program that the compiler of the target makes; None where it makes none."""
-    from shardspec.cli.proving import Pending
+    from shardspec.cli.steps import Pending
 
     hardware = found.target.hardware
     is_here = hardware is not None and hardware.chip.platform == "cpu"

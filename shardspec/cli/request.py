@@ -450,8 +450,7 @@ def glob_of_part(part: str, paths: Iterable[str], found: Sequence[str]) -> str:
 
 def unknown_path(subject: str, paths: Sequence[str], others: Sequence[str] = ()) -> NoReturn:
     """Fail with the nearest of `paths`, or of `others` that could be meant."""
-    from shardspec.diagnostics.suggest import nearest
-    from shardspec.diagnostics.words import as_one, template
+    from shardspec.diagnostics.words import as_one, nearest, template
     from shardspec.report.shipped import near_names
 
     named = near_names(subject)

@@ -16,9 +16,8 @@ from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli import completion, edits, options
 from shardspec.cli.curing import CURE, cured, words_of_code
 from shardspec.cli.measured import MEASURED, Measured, as_it_is, scale_of
-from shardspec.cli.proving import Pending, print_proof
 from shardspec.cli.request import Request, has_errors
-from shardspec.cli.steps import STEP, plan_on_target, traced_step
+from shardspec.cli.steps import STEP, Pending, plan_on_target, print_proof, traced_step
 from shardspec.cli.streams import FINDINGS, FINE, fail, progress, show
 from shardspec.diagnostics.words import binary_bytes, percent
 from shardspec.fixing import Changed

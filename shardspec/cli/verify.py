@@ -18,9 +18,16 @@ from typing import TYPE_CHECKING
 import click
 
 from shardspec.cli import options
-from shardspec.cli.proving import PROOF, Pending, each_proof, print_proof
 from shardspec.cli.request import Request
-from shardspec.cli.steps import STEP, plan_on_target, step_and_folder
+from shardspec.cli.steps import (
+    PROOF,
+    STEP,
+    Pending,
+    each_proof,
+    plan_on_target,
+    print_proof,
+    step_and_folder,
+)
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, progress, show, width_of
 from shardspec.diagnostics import ShardspecError
 from shardspec.versions import NUMBERS_JSON, PACKAGE

@@ -30,8 +30,7 @@ from shardspec.ir.plan import ActivationSharding, Dims, Origin, ParamSharding, S
 from shardspec.ir.spec import Activation, LogicalAxes, MemoryKind, Mesh, Param, Sums, jax_entries
 from shardspec.jax_backend import arguments
 from shardspec.jax_backend.mesh import is_abstract, need_devices
-from shardspec.jax_backend.shardings import Bare, TreePlacer, refuse_sums
-from shardspec.jax_backend.tree_plan import raise_errors
+from shardspec.jax_backend.shardings import Bare, TreePlacer, raise_errors, refuse_sums
 from shardspec.jax_backend.trees import SCALARS, dtype_of, path_of, uncountable
 from shardspec.jax_backend.versions import DEVICE_CONTEXT
 from shardspec.language.reading import is_dsl

@@ -31,9 +31,8 @@ from shardspec.jax_backend.batch import Batch
 from shardspec.jax_backend.constrain import ActivationResolver, Constrainer, Names
 from shardspec.jax_backend.mesh import Devices, match_target, mesh_for, need_devices
 from shardspec.jax_backend.on_target import tracing_for
-from shardspec.jax_backend.shardings import Walk, tree_placer
+from shardspec.jax_backend.shardings import Walk, plan_faults, plan_of, raise_errors, tree_placer
 from shardspec.jax_backend.state import Accumulation, StatePlacer
-from shardspec.jax_backend.tree_plan import plan_faults, plan_of, raise_errors
 from shardspec.jax_backend.trees import SCALARS, Place, shape_of, unboxed
 from shardspec.programs.numbers import Numbers
 from shardspec.programs.proof import Proof
@@ -643,8 +642,7 @@ class Resolver:
         Raises:
           ShardspecError: as `cost`, and where this process has fewer than 8 devices.
         """
-        from shardspec.jax_backend.numbers.comparing import Asked
-        from shardspec.jax_backend.numbers.functions import StepFunction, same_function
+        from shardspec.jax_backend.numbers.comparing import Asked, StepFunction, same_function
 
         def on(spec: Spec, target: str, devices: Any) -> Resolver:
             return Resolver(spec, target, devices, agree_within_s=None)

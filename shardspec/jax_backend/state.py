@@ -30,8 +30,14 @@ from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import PARAMS, Sums
 from shardspec.jax_backend import trees
 from shardspec.jax_backend.arguments import opened
-from shardspec.jax_backend.shardings import Bare, Question, TreePlacer, Walk, collector_at_rest
-from shardspec.jax_backend.tree_plan import raise_errors
+from shardspec.jax_backend.shardings import (
+    Bare,
+    Question,
+    TreePlacer,
+    Walk,
+    collector_at_rest,
+    raise_errors,
+)
 from shardspec.language.reading import is_dsl
 from shardspec.lints.checks import ambiguous_state, state_not_split, unrelated_state
 from shardspec.report.plan import Plan

@@ -185,14 +185,14 @@ def _rename_names(server: SpecServer) -> None:
             return None
         family = await _family_of(server, params)
 
-        from shardspec.lsp import renaming
+        from shardspec.lsp import navigation
 
         offset = family.own.lines.offset(params.position)
         with _refusing():
             edit = await server.answered(
-                uri, family.own, lambda: renaming.renamed(family, offset, params.new_name)
+                uri, family.own, lambda: navigation.renamed(family, offset, params.new_name)
             )
-        unseen = renaming.unseen(family, offset)
+        unseen = navigation.unseen(family, offset)
         if unseen is not None:
             server.notify("window/showMessage", {"type": _WARNING, "message": unseen})
         return edit

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from shardspec.diagnostics.source import printable
+from shardspec.diagnostics.diagnostic import printable
 
 
 class Html(str):
@@ -108,7 +108,7 @@ class Scale:
         least, most = min(values), max(values)
         if least > 0 and most > _FAR * least:
             return cls(least / 1.15, most * 1.15)
-        room = (most - least or most or 1.0) * 0.08
+        room = (most - least or most or 1.0) * 0.08 or 1.0  # of the least there is, nothing
         return cls(max(0.0, least - room), most + room, is_log=False)
 
     def share(self, value: float) -> float:

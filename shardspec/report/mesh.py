@@ -8,8 +8,8 @@ from html import escape
 from itertools import product
 from typing import NamedTuple
 
+from shardspec.diagnostics.diagnostic import printable
 from shardspec.diagnostics.lines import columns
-from shardspec.diagnostics.source import printable
 from shardspec.diagnostics.words import three_figures
 from shardspec.ir.spec import Target, shape_text
 from shardspec.records import Data, picked

@@ -23,8 +23,8 @@ from typing import Any
 
 from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.diagnostic import printable
 from shardspec.diagnostics.render import render
-from shardspec.diagnostics.source import printable
 from shardspec.diagnostics.words import counted, seconds_text, tallied
 from shardspec.ir.plan import ActivationSharding, ParamSharding, Sharding, ShardingPlan
 from shardspec.ir.spec import Spec

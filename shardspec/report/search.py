@@ -18,10 +18,10 @@ from shardspec.diagnostics.lines import columns, fitted
 from shardspec.ir.spec import Params
 from shardspec.lints.checks import unknown_mesh_axis
 from shardspec.lints.context import Context
-from shardspec.records import Data, data_of, picked
 from shardspec.report.cost import seconds_text
-from shardspec.report.cost_json import lines_of, uncounted
-from shardspec.search.candidates import Candidate, size_text
+from shardspec.report.cost_json import lines_of
+from shardspec.report.search_json import search_data, sent_data
+from shardspec.search.candidates import Candidate
 from shardspec.search.ranking import UNKNOWN_ROWS as UNKNOWN_ROWS
 from shardspec.search.ranking import (
     SearchRow,
@@ -32,7 +32,6 @@ from shardspec.search.ranking import (
     spread,
 )
 from shardspec.search.searching import Found
-from shardspec.versions import PACKAGE, SEARCH_JSON
 
 #: How wide it is where no terminal says.
 WIDTH = 110
@@ -397,53 +396,13 @@ def search_text(table: Search) -> str:
     today = {"today": head.pop("today")}
     told = {"with_errors": dict(table.passed), "errors_of_today": list(table.faults)}
     head |= {**told, "scale": found.question.wanted.scale.share, **today}
-    sent = [] if best is None else [_sent_data(each) for each in found.sends(best)]
+    sent = [] if best is None else [sent_data(each) for each in found.sends(best)]
     text = json.dumps(head, indent=2)
     lists = (f'  "{name}": {lines_of(each)}' for name, each in (("sends", sent), ("rows", rows)))
     return ",\n".join((text[:-2], *lists)) + "\n}\n"
-
-
-def search_data(found: Found, best: SearchRow | None) -> Data:
-    """Return what a search found as JSON data, without what the checks say of it."""
-    return {
-        "schema": SEARCH_JSON,
-        "made_by": f"shardspec {PACKAGE}",
-        **picked(found.question, "spec=spec.source.name target=target.name"),
-        **picked(found.ranking, "seen too_large too_few_sequences=refused misplaced unlinked"),
-        "is_complete": not (found.left or found.is_stopped),
-        "today": None if found.today is None else _row_data(found.today, best),
-        "rows": [_row_data(row, best) for row in found.rows],
-    }
 
 
 def _codes_of(row: SearchRow, table: Search) -> list[str] | None:
     """Return the findings of a row; None where the checks were not asked about it."""
     shown = next((each for each in table.shown if each.row == row), None)
     return None if shown is None else list(dict.fromkeys(each.code.id for each in shown.findings))
-
-
-def _row_data(row: SearchRow, best: SearchRow | None) -> Data:
-    candidate, time, made = row.candidate, row.time, row.calibration
-    return {
-        "hardware": str(candidate.hardware),
-        **picked(row, "chips mesh=candidate.mesh.sizes"),
-        "written": {axis.name: size_text(axis) for axis in candidate.mesh.axes},
-        "order": candidate.order,
-        "changes": dict(candidate.variant.changes),
-        **picked(row, "step_s=seconds spread=time.spread"),
-        "is_tie": best is not None and is_tie(best, row),
-        "tokens_per_s": row.tokens_per_s,
-        "mfu": None if row.unknown else time.mfu,
-        "bound": "unknown" if row.unknown else time.bound,
-        **picked(row, "parts memory_bytes=memory.bytes memory_basis=memory.basis hbm_bytes fits"),
-        **({} if row.fits_probability is None else picked(row, "fits_probability")),
-        "batch_per_device": None if row.share is None else row.share.sequences,
-        "batch_copies": None if row.share is None else row.share.copies,
-        **picked(row, "dollars_per_step placements"),
-        "unknown": [data_of(uncounted(each)) for each in row.unknown],
-        "calibrated": made and picked(made, "date how"),
-    }
-
-
-def _sent_data(each: Sent) -> Data:
-    return picked(each, "kind mesh_axes carries wire_bytes_today=before wire_bytes=after")

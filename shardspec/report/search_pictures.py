@@ -17,7 +17,7 @@ from shardspec.diagnostics.words import binary_bytes, counted, grouped, seconds_
 from shardspec.records import record_of
 from shardspec.report.cost_json import Uncounted, Whole, read_saved
 from shardspec.report.html import Html, Scale, chart, joined, straight, table, tag
-from shardspec.report.search import search_data
+from shardspec.report.search_json import search_data
 from shardspec.search.ranking import UNKNOWN_ROWS, Point, SearchRow, unbeaten
 from shardspec.search.searching import Found
 from shardspec.versions import SEARCH_JSON

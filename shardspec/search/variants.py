@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, cast
 
 from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.source import excerpt_of
+from shardspec.diagnostics.diagnostic import excerpt_of
 from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir.plan import stacked_names
 from shardspec.ir.spec import Hardware, Spec, StatePolicy, divisors

@@ -19,8 +19,7 @@ from shardspec.diagnostics import Diagnostic, codes
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, shape_text
 from shardspec.language.catalogue import catalogue_entry, hardware_names
-from shardspec.lsp.hints import KINDS, hints
-from shardspec.lsp.hover import hover
+from shardspec.lsp.hover import KINDS, hints, hover
 from shardspec.programs.memory import CompiledMemory
 from shardspec.programs.proof import Proof
 from shardspec.report import cost as report

@@ -29,7 +29,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
-from shardspec.diagnostics.source import printable
+from shardspec.diagnostics.diagnostic import printable
 from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.spec import Hardware, Target, shape_text
 from shardspec.jax_backend.xla.cache import Compiled, keep, kept, key_of

@@ -12,8 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from shardspec.diagnostics import Fix, Span, quote
-from shardspec.diagnostics.suggest import index_of, is_slip, respelt
-from shardspec.diagnostics.words import collapsed, natural, template
+from shardspec.diagnostics.words import collapsed, index_of, is_slip, natural, respelt, template
 from shardspec.ir.spec import LogicalAxes, Override, Param, Pattern, Spec, axis_of
 from shardspec.lints.context import Context
 from shardspec.resolve.match import PathMatcher, path_matcher
