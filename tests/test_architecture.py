@@ -88,6 +88,7 @@ FOR_ONE_SIBLING = {
     "programs.origins": "a part of the text of programs",
     "programs.peak": "orders and lives, apart from what values are to a step",
     "programs.products": "a part of the text of programs",
+    "report.step_pictures": "drawings of a step, apart from the page around them",
     "report.state_text": "plans of state, apart from those of parameters",
 }
 

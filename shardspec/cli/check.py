@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from shardspec import fixing, pipeline
 from shardspec.cli import options, streams
-from shardspec.cli.discovery import project_path
 from shardspec.cli.edits import diff_text, write
-from shardspec.cli.request import MOST_IN_FULL, Request, has_errors
+from shardspec.cli.request import MOST_IN_FULL, Request, has_errors, project_path
 from shardspec.cli.steps import BASIS, STEP, step_costs
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, Failure, echo, show, show_failure
 from shardspec.diagnostics import Diagnostic, Severity, codes

@@ -15,9 +15,8 @@ from shardspec import pipeline
 from shardspec.analysis.layout_diff import Mark, Reasons, TargetDiff, diff_layouts, reasons_of
 from shardspec.analysis.layouts import Layout, held_by, layout_of
 from shardspec.cli import completion, options
-from shardspec.cli.discovery import find_spec
 from shardspec.cli.measured import comparison, is_run
-from shardspec.cli.request import Request, matching, unknown_path
+from shardspec.cli.request import Request, find_spec, matching, unknown_path
 from shardspec.cli.steps import BASIS, STEP, step_costs
 from shardspec.cli.streams import FINDINGS, FINE, echo, fail, show
 from shardspec.diagnostics import Diagnostic

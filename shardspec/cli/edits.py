@@ -13,9 +13,8 @@ from shardspec.cli.streams import echo, fail, show
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.fixing import Changed
 from shardspec.ir.spec import Spec, Target
-from shardspec.search.candidates import Candidate
 from shardspec.search.rewriting import differs, rewritten
-from shardspec.search.variants import Refusal
+from shardspec.search.variants import Candidate, Refusal
 
 #: What some editors write ahead of a text.
 _BOM = "\ufeff"

@@ -12,8 +12,15 @@ import click
 from shardspec import pipeline
 from shardspec.assets import DOCS
 from shardspec.cli import completion, options, streams
-from shardspec.cli.discovery import find_spec
-from shardspec.cli.request import Request, has_errors, has_path, quiet_spec, select, why_unsound
+from shardspec.cli.request import (
+    Request,
+    find_spec,
+    has_errors,
+    has_path,
+    quiet_spec,
+    select,
+    why_unsound,
+)
 from shardspec.cli.streams import FINDINGS, Failure, echo, fail, show, wants_color
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import counted

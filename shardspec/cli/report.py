@@ -16,8 +16,7 @@ from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli import completion, options
-from shardspec.cli.discovery import find_spec
-from shardspec.cli.request import Request, has_errors
+from shardspec.cli.request import Request, find_spec, has_errors
 from shardspec.cli.steps import BASIS, STEP, step_costs
 from shardspec.cli.streams import FINDINGS, FINE, fail
 from shardspec.diagnostics import Diagnostic

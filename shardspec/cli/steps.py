@@ -17,8 +17,7 @@ from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli import options
-from shardspec.cli.discovery import project_setting
-from shardspec.cli.request import Request, has_errors
+from shardspec.cli.request import Request, has_errors, project_setting
 from shardspec.cli.streams import FINDINGS, fail, progress, show, width_of
 from shardspec.diagnostics import ShardspecError, codes
 

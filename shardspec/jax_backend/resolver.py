@@ -38,7 +38,7 @@ from shardspec.programs.numbers import Numbers
 from shardspec.programs.proof import Proof
 from shardspec.report.cost import Cost
 from shardspec.report.drawing import Drawing, drawing, drawing_of
-from shardspec.report.notebook import target_pieces
+from shardspec.report.page import target_pieces
 from shardspec.report.plan import Plan
 from shardspec.report.table import rows
 from shardspec.resolve.resolver import array_resolver

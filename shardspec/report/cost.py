@@ -78,7 +78,7 @@ class Cost(figures.Cost):
         return "\n".join(fitted(cost_lines(self), WIDTH))
 
     def _repr_html_(self) -> str:
-        from shardspec.report.notebook import cost_pieces
+        from shardspec.report.page import cost_pieces
 
         return cost_pieces(self)
 

@@ -21,7 +21,6 @@ from shardspec.lints.context import Context
 from shardspec.report.cost import seconds_text
 from shardspec.report.cost_json import lines_of
 from shardspec.report.search_json import search_data, sent_data
-from shardspec.search.candidates import Candidate
 from shardspec.search.ranking import UNKNOWN_ROWS as UNKNOWN_ROWS
 from shardspec.search.ranking import (
     SearchRow,
@@ -32,6 +31,7 @@ from shardspec.search.ranking import (
     spread,
 )
 from shardspec.search.searching import Found
+from shardspec.search.variants import Candidate
 
 #: How wide it is where no terminal says.
 WIDTH = 110
@@ -95,7 +95,7 @@ class Search:
         return "\n".join(fitted(search_lines(self), WIDTH))
 
     def _repr_html_(self) -> str:
-        from shardspec.report.notebook import search_pieces
+        from shardspec.report.page import search_pieces
 
         return search_pieces(self.found, self.best)
 

@@ -30,7 +30,7 @@ from shardspec.ir.plan import Outcome, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Mesh, Params, Spec, Target
 from shardspec.ir.step import Unknown
 from shardspec.resolve.resolver import ArrayResolver, array_resolver
-from shardspec.search.candidates import Candidate
+from shardspec.search.variants import Candidate
 from shardspec.topology.placement import Order, Placement, place
 
 

@@ -26,8 +26,8 @@ from shardspec.report import cost as report
 from shardspec.report.cost_json import cost_record
 from shardspec.report.page_pieces import memory_text
 from shardspec.report.table import memory_lines
-from shardspec.search.candidates import Candidate, Variant
 from shardspec.search.ranking import Evaluator, Ranking, Wanted
+from shardspec.search.variants import Candidate, Variant
 from tests.lsp.texts import snapshot_of
 
 MIB = 1 << 20

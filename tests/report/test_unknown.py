@@ -18,8 +18,7 @@ from shardspec.pipeline import compile_plans
 from shardspec.records import data_of
 from shardspec.report.cost import Cost, cost_diff_data, cost_diff_lines, cost_lines
 from shardspec.report.cost_json import cost_record, cost_text, read_cost
-from shardspec.report.notebook import cost_pieces
-from shardspec.report.page import Shown, page_text
+from shardspec.report.page import Shown, cost_pieces, page_text
 from shardspec.report.saved_cost import SavedCost, axis_lines
 from shardspec.report.search import Search, checked, search_lines, search_text
 from shardspec.search import ranking
