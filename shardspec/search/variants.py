@@ -32,10 +32,8 @@ from shardspec.language.catalogue import find_hardware, machine_fault
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.step_lines import parse_schedule
 from shardspec.language.grammar.syntax import SyntaxFault
-from shardspec.topology.assignment import factorings
-from shardspec.topology.machine import slice_extents, slice_host
 from shardspec.topology.placement import Order
-from shardspec.topology.submesh import Tile, Tiling, tile_slice
+from shardspec.topology.submesh import Tile, tilings
 
 #: What may be chosen, and its values where none are named.
 WORDS: dict[str, str] = {
@@ -527,10 +525,4 @@ def _tiled(today: Mesh, axes: Sequence[MeshAxis], hardware: Hardware) -> Iterato
 
 
 def _tiles(size: int, hardware: Hardware) -> list[Tile]:
-    extents, host = slice_extents(hardware), slice_host(hardware)
-    tiles = [
-        tile
-        for tile in factorings(size, extents)
-        if isinstance(tile_slice(extents, tile, host), Tiling)
-    ]
-    return sorted(tiles, key=lambda tile: (sum(tile), tile))[:_MOST_TILES]
+    return sorted(tilings(hardware, size), key=lambda tile: (sum(tile), tile))[:_MOST_TILES]
