@@ -28,9 +28,8 @@ from shardspec.diagnostics.words import (
     template,
     three_figures,
 )
-from shardspec.report.charts import Scale, chart, straight
-from shardspec.report.comparison_json import line_of
-from shardspec.report.html import Html, joined, table, tag
+from shardspec.report.cost_json import line_of
+from shardspec.report.html import Html, Scale, chart, joined, straight, table, tag
 from shardspec.report.page_pieces import axis_number, filled, swatch
 from shardspec.report.trace import COMPUTE, Slice, memory_over, second_of, slices_of
 
