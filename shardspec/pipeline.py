@@ -243,7 +243,7 @@ def step_findings(costs: Sequence[Cost]) -> tuple[Diagnostic, ...]:
 
 def uncounted(plan: ShardingPlan) -> tuple[Diagnostic, ...]:
     """Return the error that a stated step leaves out much of the model, for verbs that price it."""
-    from shardspec.lints.checks.arrays import in_figures
+    from shardspec.lints.checks.unread_arrays import in_figures
 
     return _as_spelt(plan.spec, in_figures(plan.spec, plan.arrays))
 
@@ -327,7 +327,7 @@ def check(
       is_whole: whether the spec is looked at as it stands; only then can it be said that a comment
         silences nothing.
     """
-    from shardspec.lints.checks.suppressions import nothing_checked
+    from shardspec.lints.checks import nothing_checked
 
     plans = plans_of_phases(spec, params, target)
     targets = tuple(plan.target for plan in plans)
@@ -335,7 +335,7 @@ def check(
         chosen = find_target(spec, target)
         assert isinstance(chosen, Diagnostic), "a target that there is has a plan"
         return report(spec, (*faults, chosen))
-    nothing = () if costs else nothing_checked(spec, params, targets)
+    nothing = () if costs else nothing_checked.findings(spec, params, targets)
     faults = (*about(faults, target), *nothing)
     phases = tuple(
         each
@@ -361,16 +361,15 @@ def checked(
       is_whole: as for `check`.
       phases: those to look at, with or without plans.
     """
-    from shardspec.lints.checks.suppressions import bad_suppression, unused_suppression
-    from shardspec.lints.registry import step_checks
+    from shardspec.lints.checks.bad_suppression import bad
+    from shardspec.lints.checks.unused_suppression import unused
+    from shardspec.lints.registry import step_codes
 
     faults = tuple(faults)
     found = (*faults, *_found(spec, plans, costs, phases))
-    of_comments = list(bad_suppression(spec.source))
+    of_comments = list(bad(spec.source))
     if is_whole and not any(fault.code.is_fault for fault in faults):
-        of_comments += unused_suppression(
-            spec.source, suppressed(found)[1], () if costs else step_checks()
-        )
+        of_comments += unused(spec.source, suppressed(found)[1], () if costs else step_codes())
     return Report(spec, found, tuple(of_comments))
 
 

@@ -250,7 +250,7 @@ def _prove(
 ) -> int:
     """Say whether the plan is the other tool's answer; return the exit code."""
     from shardspec.foreign import proof
-    from shardspec.lints.checks.patterns import spent, spent_elsewhere
+    from shardspec.lints.checks.regex_budget import spent, spent_elsewhere
 
     params = tuple(sharding.param for sharding in plan.arrays)
     readings = {"": imported.reading, **imported.of_phases}

@@ -39,8 +39,9 @@ from shardspec.ir.spec import Param, PartitionSpec, Spec, Sums, Target, array_by
 from shardspec.jax_backend import arguments
 from shardspec.jax_backend.shardings import Bare, named_sharding, refuse_unknown_memory
 from shardspec.jax_backend.trees import SCALARS, component, dtype_of, leaves_of, shape_of
-from shardspec.lints.checks import live_trees
-from shardspec.lints.checks.live_trees import Cause, Differing, View
+from shardspec.lints.checks import checkpoint_differs, lock_differs, sharding_differs
+from shardspec.lints.checks.processes_differ import FAILED, View, finding
+from shardspec.lints.checks.sharding_differs import Cause, Differing
 from shardspec.lock.lock_file import LockFile, LockWarning, find_lock
 from shardspec.versions import LANGUAGE
 
@@ -80,7 +81,7 @@ class LivePlan:
     def findings(self, tree: Any) -> tuple[Diagnostic, ...]:
         """Return what is wrong with where the arrays of the tree are, by cause."""
         found = tuple(self.differing(tree))
-        said = live_trees.sharding_differs(found, str(self.plan.mesh))
+        said = sharding_differs.findings(found, str(self.plan.mesh))
         return pipeline.report(self.plan.spec, said).shown
 
 
@@ -294,7 +295,7 @@ def lock_findings(lock: LockFile, plan: ShardingPlan) -> tuple[Diagnostic, ...]:
     locked: Sequence[Any] = [each for each in lock.layout.targets if each.name == now.name]
     sides = (replace(lock.layout, targets=tuple(locked)), Layout(LANGUAGE, (), "", (now,)))
     found = (
-        each for diff in diff_layouts(*sides) for each in live_trees.lock_differs(diff, lock.path)
+        each for diff in diff_layouts(*sides) for each in lock_differs.findings(diff, lock.path)
     )
     return pipeline.report(plan.spec, found).shown
 
@@ -345,7 +346,7 @@ def difference(path: str | os.PathLike[str], wanted: Any) -> Diagnostic | None:
     for route in saved.keys() & asked.keys():
         if _NUMBER in {saved[route].dtype, asked[route].dtype}:
             saved[route] = asked[route] = Param(route, saved[route].shape, _NUMBER)
-    return live_trees.checkpoint_differs(os.fspath(path), saved.values(), asked.values())
+    return checkpoint_differs.finding(os.fspath(path), saved.values(), asked.values())
 
 
 def restored(path: str | os.PathLike[str], wanted: Any) -> Any:
@@ -446,7 +447,7 @@ def _report(error: ShardspecError, devices: Sequence[jax.Device] | None, within_
     speakers = _speakers(jax.devices() if devices is None else devices)
     if speakers:
         first = next(found for found in error.diagnostics if found.is_error)
-        _difference(((live_trees.FAILED, f"{first.code.id}: {first.message}"),), speakers, within_s)
+        _difference(((FAILED, f"{first.code.id}: {first.message}"),), speakers, within_s)
 
 
 def _facts(spec: Spec, target: Target, mesh: jax.sharding.Mesh) -> Facts:
@@ -493,7 +494,7 @@ def _difference(facts: Facts, speakers: Sequence[jax.Device], within_s: float) -
     if isinstance(found[0], Exception):
         reason = str(found[0]).strip().partition("\n")[0]
         return _alone(here, f"process {here} lost the others while comparing specs: {reason}")
-    return live_trees.processes_differ(found[0]) if found[0] else None
+    return finding(found[0]) if found[0] else None
 
 
 def _alone(process: int, message: str) -> Diagnostic:

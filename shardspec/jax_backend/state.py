@@ -39,7 +39,7 @@ from shardspec.jax_backend.shardings import (
     raise_errors,
 )
 from shardspec.language.reading import is_dsl
-from shardspec.lints.checks.state import ambiguous_state, unrelated_state, unsplit_findings
+from shardspec.lints.checks import ambiguous_state, state_not_split, unrelated_state
 from shardspec.report.plan import Plan
 from shardspec.resolve import state as states
 from shardspec.resolve.resolver import ArrayResolver
@@ -383,8 +383,8 @@ def _may_be_at_fault(
 
 def state_findings(plan: ShardingPlan) -> tuple[Diagnostic, ...]:
     """Return everything the checks have to say about the arrays of a state."""
-    checks = (ambiguous_state, unsplit_findings, unrelated_state)
-    about_state = [diagnostic for check in checks for diagnostic in check(plan)]
+    checks = (ambiguous_state, state_not_split, unrelated_state)
+    about_state = [diagnostic for each in checks for diagnostic in each.findings(plan)]
     own = tuple(found for found in states.of_state(plan) if found.relation in _OWN)
     named = (
         pipeline.findings(plan.spec, [ShardingPlan(plan.spec, plan.target, own)]).shown

@@ -1,1 +1,1 @@
-"""Findings: pages in `pages/`, what finds them in `checks/`, what checks share in `evidence/`."""
+"""Findings: one file each in `checks/` or `pages/`, and in `evidence/` what checks share."""

@@ -1,16 +1,18 @@
 """Every finding: its page, and its check where one on this floor finds it.
 
-A finding has its page in `pages/`, a text with a bad and a good example; the good one is what to
-change in the bad one, where that is shorter. What is found on this floor has a function of its name
-in a module of `checks/`, those about one thing in one. The code is a row of `diagnostics/codes.py`,
-on the lowest floor, where levels are. No check is loaded before one is asked for: a page is a text.
+A finding that is made on this floor is one file in `checks/`: page (the docstring), bad and good
+example, check. The good example is what to change in the bad one, where that is shorter. What other
+stages find has its page in `pages/`, a text. The code of either is a row of `diagnostics/codes.py`,
+on the lowest floor, where levels are. Nothing is loaded before it is asked for, and a page is read
+as text: to ask what one finding means loads no check.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
-from collections import ChainMap
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Container, Iterator
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -18,17 +20,17 @@ from itertools import takewhile
 from pathlib import Path
 from pkgutil import iter_modules
 from textwrap import indent
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from shardspec.diagnostics import Code, Diagnostic
 from shardspec.diagnostics.budget import spend
 from shardspec.diagnostics.codes import ALL
 from shardspec.diagnostics.diagnostic import Stage
+from shardspec.python_syntax import parsed
 
 if TYPE_CHECKING:
     from shardspec.lints.context import Context
-
-Check = Callable[..., Iterator[Diagnostic]]
 
 _FOLDER = Path(__file__).parent
 _CHANGE = re.compile(r" {4}[-+ ]")
@@ -36,37 +38,24 @@ _EXAMPLE = re.compile(r"^## (Bad|Good)\n\n```\w+\n(.*?)^```\n", re.DOTALL | re.M
 
 
 @cache
-def checks() -> dict[Code, Check]:
-    """Return the checks of plans by their codes, in the order that they run in."""
-    return _checks("plan", "last")
+def checks() -> tuple[ModuleType, ...]:
+    """Return the modules of `codes`, loaded."""
+    return tuple(map(_module, codes()))
 
 
 @cache
-def step_checks() -> dict[Code, Check]:
-    """Return the checks that read a step, by their codes."""
-    return _checks("step")
-
-
-def _checks(*stages: Stage) -> dict[Code, Check]:
-    known = _functions()
-    names = {code: code.name.replace("-", "_") for code in ALL}
-    found = {code: known[name] for code, name in names.items() if name in known}
-    return {code: found[code] for stage in stages for code in found if code.runs == stage}
-
-
-@cache
-def _functions() -> Mapping[str, Any]:
-    modules = (module.name for module in iter_modules([str(_FOLDER / "checks")]))
-    return ChainMap(*(vars(import_module(f"shardspec.lints.checks.{name}")) for name in modules))
+def step_checks() -> tuple[ModuleType, ...]:
+    """Return the modules of `step_codes`, loaded."""
+    return tuple(map(_module, step_codes()))
 
 
 def run(context: Context, only: Container[Code] | None = None) -> Iterator[Diagnostic]:
     """Yield what every check finds, or those of some codes."""
-    for code, check in checks().items():
+    for code, module in zip(codes(), checks(), strict=True):
         if only is not None and code not in only:
             continue
         spend(100)
-        for found in check(context):
+        for found in module.check(context):
             spend(100)
             yield found
     yield from run_on_steps(context)
@@ -74,17 +63,45 @@ def run(context: Context, only: Container[Code] | None = None) -> Iterator[Diagn
 
 def run_on_steps(context: Context) -> Iterator[Diagnostic]:
     """Yield what the checks that read a step find, each on the target of its step."""
-    for check in step_checks().values() if context.costs else ():
+    for module in step_checks() if context.costs else ():
         for cost, step in context.steps:
-            for found in check(cost, step):
+            for found in module.check(cost, step):
                 yield replace(found, target=cost.target.name)
+
+
+def codes() -> tuple[Code, ...]:
+    """Return the codes that have a check, in the order of the checks."""
+    return _checked("plan", "last")
+
+
+def step_codes() -> tuple[Code, ...]:
+    """Return the codes that have a check which reads a step."""
+    return _checked("step")
+
+
+@cache
+def _checked(*stages: Stage) -> tuple[Code, ...]:
+    known = {module.name for module in iter_modules([str(_FOLDER / "checks")])}
+    found = [code for code in ALL if code.name.replace("-", "_") in known]
+    return tuple(code for stage in stages for code in found if code.runs == stage)
+
+
+def _module(code: Code) -> ModuleType:
+    name = code.name.replace("-", "_")
+    return import_module(f"shardspec.lints.checks.{name}")
 
 
 def page(code: Code) -> str:
     """Return what is to be read of a finding: the fact, the reason, a bad and a good example."""
-    written = (_FOLDER / "pages" / f"{code.name}.md").read_text(encoding="utf-8")
-    _, _, text = written.partition("\n\n")
-    text = _EXAMPLE.sub(lambda found: f"{found[1]}:\n{indent(found[2], '    ')}", text).rstrip()
+    written = _FOLDER / "pages" / f"{code.name}.md"
+    if written.is_file():
+        _, _, text = written.read_text(encoding="utf-8").partition("\n\n")
+        return _EXAMPLE.sub(lambda found: f"{found[1]}:\n{indent(found[2], '    ')}", text).rstrip()
+    source = _FOLDER / "checks" / f"{code.name.replace('-', '_')}.py"
+    if source.is_file():
+        text = ast.get_docstring(parsed(source.read_text(encoding="utf-8"))) or ""
+    else:  # where only compiled files are installed
+        text = inspect.cleandoc(_module(code).__doc__ or "")
     bad, heading, change = text.rpartition("\nGood:\n")
     is_change = heading and _CHANGE.match(change)
     return f"{bad}{heading}{_changed(bad + heading, change)}" if is_change else text

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from shardspec.diagnostics import Code
 from shardspec.diagnostics.codes import ALL
-from shardspec.lints.registry import checks, page, step_checks
+from shardspec.lints.registry import codes, page, step_codes
 from shardspec.report.pages import level_text
 
 #: The fourth letter of a code -> what such findings are about.
@@ -86,7 +86,7 @@ def section_lines(code: Code) -> Iterator[str]:
 
 def codes_by_size() -> tuple[Code, ...]:
     """Return the codes of checks whose pages are about what is large, in order of number."""
-    found = sorted((*checks(), *step_checks()), key=ALL.index)
+    found = sorted((*codes(), *step_codes()), key=ALL.index)
     return tuple(code for code in found if re.search(r"\blarge\b", page(code)))
 
 

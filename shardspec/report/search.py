@@ -16,7 +16,7 @@ from shardspec.analysis.memory import room_text, share_of
 from shardspec.diagnostics import Diagnostic, codes, words
 from shardspec.diagnostics.lines import columns, fitted
 from shardspec.ir.spec import Params
-from shardspec.lints.checks.mesh_axes import unknown_mesh_axis
+from shardspec.lints.checks import unknown_mesh_axis
 from shardspec.lints.context import Context
 from shardspec.report.cost import seconds_text
 from shardspec.report.cost_json import lines_of
@@ -144,7 +144,7 @@ def _findings(candidate: Candidate, params: Params) -> tuple[Diagnostic, ...]:
     spec, whole = candidate.spec, candidate.variant.spec
     told = pipeline.findings(spec, pipeline.compile_plans(spec, params)).shown
     passed = {codes.SIZE_ONE_AXIS, codes.TARGET_NAME}
-    if not any(unknown_mesh_axis(Context(whole, ()))):
+    if not any(unknown_mesh_axis.check(Context(whole, ()))):
         passed.add(codes.UNKNOWN_MESH_AXIS)  # an axis of other targets
     return tuple(each for each in told if each.code not in passed)
 

@@ -54,13 +54,11 @@ def test_the_page_of_findings_lists_those_that_ask() -> None:
     asking = [code.id for code in codes_by_size()]
     assert sentence == ", ".join(asking)
     asks, measured = re.compile(r"is_large\w*\(|whole_layers\(|large_groups\("), set()
-    checked = {code.name for code in (*checks(), *step_checks())}
-    modules = (path.read_text(encoding="utf-8") for path in (PACKAGE / "lints/checks").glob("*.py"))
-    parts = [part for module in modules for part in re.split(r"\n# (?=[a-z-]+\n)", module)[1:]]
-    for text in (part for part in parts if part.partition("\n")[0] in checked):
+    for module in (*checks(), *step_checks()):
+        text = Path(str(module.__file__)).read_text(encoding="utf-8")
         named = re.findall(r"codes\.([A-Z_]+)\b", text)
         own = {found.id for name in named if isinstance(found := getattr(codes, name), Code)}
-        assert bool(asks.search(text)) == bool(own & set(asking)), text.partition("\n")[0]
+        assert bool(asks.search(text)) == bool(own & set(asking)), module.__name__
         measured |= own if asks.search(text) else set()
     assert set(asking) <= measured
     assert len(asking) >= 8

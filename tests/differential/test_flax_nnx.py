@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 from shardspec.diagnostics import SourceFile
 from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, Param, PartitionSpec, Spec, Target
-from shardspec.lints.checks.naming import nnx_differs, read_as_nnx
+from shardspec.lints.checks.nnx_differs import check, read_as_nnx
 from shardspec.lints.context import Context
 from shardspec.resolve.resolver import resolve
 
@@ -82,7 +82,7 @@ def test_it_is_told_exactly_where_flax_gives_two_answers(names: Any, rules: Any)
     spec = Spec(SourceFile("s.yaml", ""), axis_rules=axis_rules(rules))
     spec = Spec(spec.source, axis_rules=spec.axis_rules, targets=(Target("t", mesh),))
     plan = resolve(spec, spec.targets[0], [Param("x", (8,) * len(names), "f32", names)])
-    found = list(nnx_differs(Context(spec, (plan,))))
+    found = list(check(Context(spec, (plan,))))
     linen, nnx_answer = nn.logical_to_mesh_axes(names, rules), get_pspec(P(*names), rules)
     target(float(len(found)))
     assert bool(found) == (linen != nnx_answer)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic
 from shardspec.lints.context import Context
-from shardspec.lints.registry import Check
 
 
 def findings_of(text: str, *, only: str | None = None) -> tuple[Diagnostic, ...]:
@@ -23,9 +24,9 @@ def marked(diagnostic: Diagnostic) -> list[str]:
     return [label.span.text for label in labels]
 
 
-def found_by(check: Check, text: str) -> list[Diagnostic]:
+def found_by(module: ModuleType, text: str) -> list[Diagnostic]:
     """Return what one check finds, pedantic or not, in a spec that loads without a fault."""
     spec, diagnostics = pipeline.load_text(text, "s.yaml")
     assert spec is not None
     assert diagnostics == ()
-    return list(check(Context(spec, pipeline.compile_plans(spec))))
+    return list(module.check(Context(spec, pipeline.compile_plans(spec))))

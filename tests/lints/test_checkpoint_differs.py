@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from shardspec.ir.spec import Param
-from shardspec.lints.checks.live_trees import checkpoint_differs
+from shardspec.lints.checks.checkpoint_differs import finding
 
 NAMES = "abcdefghijk"
 
@@ -30,7 +30,7 @@ def test_eight_of_each_kind_are_named_and_the_rest_counted(
 
     saved = [*arrays("old", count), *arrays("same", count)]
     wanted = [*arrays("new", count), *arrays("same", count, size=4)]
-    found = checkpoint_differs("step_3", saved, wanted)
+    found = finding("step_3", saved, wanted)
     assert found is not None
     assert found.notes == (
         *notes("missing: ", "new` f32[8]"),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardspec.lints.checks.naming import conflicting_names
+from shardspec.lints.checks import conflicting_names
 from tests.lints.findings_of import found_by, marked
 
 HEAD = """

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shardspec import pipeline
 from shardspec.diagnostics import SourceFile, Span
 from shardspec.ir.spec import AxisRule, LogicalAxis, Param, Spec, Target
-from shardspec.lints.checks.rules import dead_rule
+from shardspec.lints.checks.dead_rule import check
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.rules import dead_rules
 from shardspec.resolve.resolver import array_resolver
@@ -199,12 +199,12 @@ def test_rules_of_a_parent_are_not_reported(tmp_path: Path) -> None:
     assert spec is not None
     assert faults == ()
     assert dead_rules(spec) == {1: (0,)}
-    assert list(dead_rule(Context(spec, ()))) == []
+    assert list(check(Context(spec, ()))) == []
 
 
 def test_a_rule_behind_one_of_a_parent_is_reported() -> None:
     own, parent = SourceFile("spec.yaml", "x"), SourceFile("base.yaml", "none")
     before = AxisRule("q", (), span=Span(parent, 0, 4))
     rule = AxisRule("q", ("x",), span=Span(own, 0, 1))
-    (found,) = dead_rule(Context(Spec(own, axis_rules=(before, rule)), ()))
+    (found,) = check(Context(Spec(own, axis_rules=(before, rule)), ()))
     assert [label.span.source.name for label in found.labels] == ["spec.yaml", "base.yaml"]

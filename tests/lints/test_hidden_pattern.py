@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.ir.spec import Pattern
-from shardspec.lints.checks.patterns import _hidden
+from shardspec.lints.checks.hidden_pattern import _hidden
 from shardspec.lints.evidence.entries import Entry, Section
 from shardspec.resolve.match import PathMatcher
 from tests.lints.findings_of import findings_of, marked

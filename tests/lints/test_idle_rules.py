@@ -12,7 +12,7 @@ from shardspec import pipeline
 from shardspec.diagnostics import SourceFile, Span
 from shardspec.ir.plan import Outcome
 from shardspec.ir.spec import Param, Spec
-from shardspec.lints.checks.rules import fallback_never_reached, rule_without_array
+from shardspec.lints.checks import fallback_never_reached, rule_without_array
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.rules import idle_rules
 from shardspec.resolve.resolver import resolve
@@ -71,7 +71,7 @@ def test_what_one_target_shows_is_no_proof() -> None:
     spec, _ = pipeline.load_text(f"{HEAD}rules: [mlp -> model | data]")
     assert spec is not None
     plans = pipeline.compile_plans(spec, targets=spec.targets[:1])
-    assert list(fallback_never_reached(Context(spec, plans))) == []
+    assert list(fallback_never_reached.check(Context(spec, plans))) == []
 
 
 def test_the_fix_takes_the_fallback_out() -> None:

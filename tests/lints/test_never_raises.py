@@ -21,7 +21,7 @@ from shardspec.ir.spec import (
 )
 from shardspec.language.catalogue import catalogue_entry
 from shardspec.lints.context import Context
-from shardspec.lints.registry import checks
+from shardspec.lints.registry import checks, codes
 from shardspec.resolve.resolver import resolve
 from tests import strategies
 from tests.analysis.test_memory import states
@@ -95,7 +95,7 @@ def on_chips(target: Target) -> Target:
     return replace(target, hardware=hardware)
 
 
-OURS = [check for code, check in checks().items() if code.id in CODES]
+OURS = [module for code, module in zip(codes(), checks(), strict=True) if code.id in CODES]
 
 
 def test_all_are_registered() -> None:
@@ -105,9 +105,9 @@ def test_all_are_registered() -> None:
 @given(contexts())
 def test_findings_are_whole_and_in_one_order(context: Context) -> None:
     targets = {plan.target.name for plan in context.plans}
-    for check in OURS:
-        found = list(check(context))
-        assert found == list(check(context))
+    for module in OURS:
+        found = list(module.check(context))
+        assert found == list(module.check(context))
         for diagnostic in found:
             assert diagnostic.help
             assert "\n" not in diagnostic.message

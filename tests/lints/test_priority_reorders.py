@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardspec.lints.checks.rules import priority_reorders
+from shardspec.lints.checks import priority_reorders
 from tests.lints.findings_of import found_by, marked
 
 HEAD = "mesh: {data: 2, model: 4}\naxes: {batch: 64}\narrays: {w: 'f32[embed=64 mlp=128]'}\n"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardspec.lints.checks.patterns import regex_like_glob
+from shardspec.lints.checks import regex_like_glob
 from shardspec.lints.evidence.spellings import as_glob, as_regex
 from tests.lints.findings_of import found_by
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardspec.lints.checks.explicit import replicated_here
+from shardspec.lints.checks import replicated_here
 from tests.lints.findings_of import found_by
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardspec.lints.checks.memory import replicated_large
+from shardspec.lints.checks import replicated_large
 from tests.lints.findings_of import findings_of, found_by
 
 JOINED = "joined: {parts: {q: 3072, k: 29696}}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardspec.lints.checks.patterns import short_range
+from shardspec.lints.checks import short_range
 from tests.lints.findings_of import found_by, marked
 
 SPEC = "rules: [a -> none]\nmesh: {x: 2}\narrays:\n"

@@ -243,7 +243,7 @@ def test_findings_are_whole_on_every_step(step: Step) -> None:
     (plan,) = pipeline.compile_plans(spec)
     context: Any = pipeline.step_findings([cost_of(plan, step)])
     assert context == pipeline.step_findings([cost_of(plan, step)])
-    known = {code.id for code in shardspec.lints.registry.step_checks()}
+    known = {code.id for code in shardspec.lints.registry.step_codes()}
     for found in context:
         assert found.code.id in known
         assert found.help

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardspec import assets
-from shardspec.lints.checks.batch import whole_batch
-from shardspec.lints.checks.naming import nameless_dimension
-from shardspec.lints.checks.rules import lost_contest
+from shardspec.lints.checks import lost_contest, nameless_dimension, whole_batch
 from tests.lints.findings_of import found_by
 
 MODEL = """

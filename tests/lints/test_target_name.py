@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardspec.lints.checks.machine import target_name
+from shardspec.lints.checks import target_name
 from tests.lints.findings_of import found_by, marked
 
 SPEC = "rules: [a -> x]\ntargets: {%s: {hardware: %s, mesh: {x: rest}}}\n"

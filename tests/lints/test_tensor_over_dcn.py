@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardspec.lints.checks.machine import tensor_over_dcn
+from shardspec.lints.checks import tensor_over_dcn
 from tests.lints.findings_of import found_by
 
 RULES = """

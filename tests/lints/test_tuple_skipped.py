@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from shardspec.lints.checks.rules import tuple_skipped
+from shardspec.lints.checks import tuple_skipped
 from tests.lints.findings_of import findings_of, found_by
 
 HEAD = "mesh: {fsdp: 8, expert: 4, tensor: 2}\narrays: {w: 'f32[expert=8 embed=64 mlp=98304]'}\n"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from shardspec.ir.spec import Param, Policy, Spec, array_bytes
-from shardspec.lints.checks.sizes import last_bytes
+from shardspec.lints.checks.uneven_load import last_bytes
 from shardspec.resolve.resolver import resolve
 from tests import strategies
 from tests.lints.findings_of import findings_of

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from shardspec.lints.checks.mesh_axes import unused_mesh_axis
+from shardspec.lints.checks import unused_mesh_axis
 from tests.lints.findings_of import findings_of, found_by
 from tests.lints.step_examples import findings
 

@@ -182,7 +182,7 @@ def test_checks_do_not_depend_on_each_other() -> None:
     spec, _ = pipeline.load_text(FAULTY, "spec.yaml")
     assert spec is not None
     context = Context(spec, pipeline.compile_plans(spec))
-    alone = [d for check in reversed(checks().values()) for d in check(context)]
+    alone = [d for module in reversed(checks()) for d in module.check(context)]
     assert sorted(alone, key=sort_key) == sorted(run(context), key=sort_key)
     assert len({d.code for d in alone}) > 8
 

@@ -1,0 +1,96 @@
+"""A mesh axis of size 1 wins a rule and shards nothing.
+
+Remove the axis from this mesh, or put another alternative first. The rule fires as in Flax: it
+decides the dimension, and no later alternative is tried, although one of them might shard it. If
+this is intended on a small machine, write `lints: {size-one-axis: allow}`. Activations are reported
+only if the rule has a later alternative.
+
+Bad:
+    shardspec: 1
+    mesh: {data: 8, model: 1}
+    rules:
+      - mlp -> model | data
+    arrays:
+      mlp/wi/kernel: bf16[_=64 mlp=128]
+
+Good:
+    -mesh: {data: 8, model: 1}
+    +mesh: {data: 4, model: 2}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from shardspec.diagnostics import Diagnostic, codes, labels_at, quote
+from shardspec.diagnostics.words import by_key, described, named
+from shardspec.ir.plan import Attempt, Kind, ShardingPlan
+from shardspec.ir.spec import MeshAxis
+from shardspec.lints.context import Context
+
+
+def check(context: Context) -> Iterator[Diagnostic]:
+    """Yield a finding for each axis of size 1 that decides a dimension on some target."""
+    for plan in context.shared_plans:
+        for axis in plan.mesh.axes:
+            if axis.size == 1:
+                yield from _wins(axis, plan)
+
+
+def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
+    won = by_key(
+        (dim.taken, sharding.param.path)
+        for sharding in plan.arrays
+        for dim in sharding.dims
+        if dim.mesh_axes == (axis.name,) and dim.taken is not None
+    )
+    activations: dict[str, None] = {}
+    for activation in plan.activations:
+        for dim in activation.dims:
+            taken = dim.taken if dim.mesh_axes == (axis.name,) else None
+            if taken is not None and _has_later(taken, plan):
+                won.setdefault(taken, [])
+                activations.setdefault(activation.activation.name)
+    if not won:
+        return
+    first = next(iter(won))
+    what = "this override takes it" if _is_stated(first) else "this rule takes it"
+    paths = list(dict.fromkeys(path for paths in won.values() for path in paths))
+    rules = ", ".join(dict.fromkeys(map(_shown, won)))
+    allowed = quote.setting("lints", ("size-one-axis", "allow"))
+    way_out = (
+        "remove it from the override"
+        if all(map(_is_stated, won))
+        else "remove it from this mesh, and the next alternative is tried"
+    )
+    yield Diagnostic(
+        codes.SIZE_ONE_AXIS,
+        f"`{axis.name}` has size 1 on target `{plan.target.name}`, and wins {rules}",
+        labels_at((axis.span, "shards nothing"), (first.span, what)),
+        notes=tuple(_notes(paths, tuple(activations))),
+        target=plan.target.name,
+        help=f"give `{axis.name}` a larger size, or {way_out}; or {allowed}",
+    )
+
+
+def _has_later(taken: Attempt, plan: ShardingPlan) -> bool:
+    """Say whether an alternative behind a rule would be tried, and asks for a split."""
+    axis = taken.rule.logical_axis if taken.rule is not None else None
+    behind = plan.spec.axis_rules[taken.position + 1 :]
+    later = (each for each in behind if each.logical_axis == axis)
+    return any(set(each.mesh_axes) & set(plan.mesh.names) for each in later)
+
+
+def _notes(paths: list[str], activations: Sequence[str]) -> Iterator[str]:
+    if paths:
+        yield described(paths)
+    if activations:
+        yield named("activation", activations)
+
+
+def _is_stated(taken: Attempt) -> bool:
+    return taken.kind is Kind.STATED
+
+
+def _shown(taken: Attempt) -> str:
+    return "an override" if _is_stated(taken) else f"`{taken}`"

@@ -1,0 +1,127 @@
+"""A step needs more memory than a device has.
+
+The arguments of the step are exact. What the step makes is predicted: which values the compiler
+keeps in memory and when each dies, by the program of one device. This finding appears if at most
+one in ten such steps fits. A line for each of the largest values says why it is in memory.
+`shardspec verify` compiles the step and proves it. If parameters and state alone are too much,
+SHD402 says so.
+
+Bad:
+    # def loss(params, x):
+    #     def layer(x, w):
+    #         return resolver.constrain(jnp.tanh(x @ w), activation="x"), None
+    #     return jnp.sum(jax.lax.scan(layer, x, params["w"])[0])
+    # step = jax.grad(loss)
+    shardspec: 1
+    hardware: tpu v5e 2x4
+    mesh: {fsdp: 8}
+    axes: {batch: 262144, features: 4096}
+    rules:
+      - batch -> fsdp
+      - embed -> fsdp
+      - features, layers -> none
+    params:
+      w: layers embed features
+    arrays:
+      w: bf16[64, 4096, 4096]
+    activations:
+      x: batch features
+
+Good:
+    -axes: {batch: 262144, features: 4096}
+    +axes: {batch: 65536, features: 4096}
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from shardspec.analysis.cost import Cost
+from shardspec.analysis.memory import memory, room_text, share_notes
+from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics.words import binary_bytes, listed, percent
+from shardspec.ir.step import Step
+from shardspec.lints.evidence.steps import repeats, searchable
+
+_SHOWN = 5
+
+
+def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
+    """Yield a finding for each target whose devices have too little memory for the step."""
+    if cost.memory.fits is False and memory(cost.plan).fits:
+        yield _finding(cost)
+
+
+def _finding(cost: Cost) -> Diagnostic:
+    held, hardware = cost.memory, cost.target.hardware
+    assert hardware is not None, "only hardware has a limit"
+    assert held.hbm_bytes is not None
+    parts = [
+        f"{binary_bytes(part.bytes)} {part.mark} {name}"
+        for name, part in held.parts.items()
+        if part.bytes
+    ]
+    least = "at least " if held.total.basis == "floor" else ""
+    return point(
+        codes.STEP_EXCEEDS_MEMORY,
+        f"the step holds {least}{binary_bytes(held.total.bytes)} per device of target"
+        f" `{cost.target.name}`; a device of {hardware.chip.title} has"
+        f" {room_text(held.hbm_bytes, held.hbm_share)}",
+        hardware.span or cost.target.span,
+        f"{binary_bytes(held.hbm_bytes)} per device",
+        notes=(", ".join(parts), *_largest(cost), *share_notes(cost.target)),
+        help=searchable(_help(cost), cost),
+    )
+
+
+def _largest(cost: Cost) -> Iterator[str]:
+    for tensor in cost.memory.peak[:_SHOWN]:
+        name = f"{tensor.array.name} " if tensor.array.name else ""
+        why = f": {tensor.why}" if tensor.why else ""
+        yield f"{binary_bytes(tensor.bytes)}  {name}{tensor.array}, {tensor.place}{why}"
+
+
+def _help(cost: Cost) -> str:
+    """Return what would make room, by what the step makes."""
+    held = cost.memory
+    made = sum(part.bytes for part in (held.activations, held.temporaries) if part)
+    room = (held.hbm_bytes or 0) - held.total.bytes + made
+    kept = held.activations.bytes if held.activations else 0
+    if (alike := _alike(cost)) is not None:
+        return alike
+    if room <= 0:
+        return "shard the arguments of the step over more mesh axes, or use more devices"
+    less = (
+        f"use more microbatches: at most {percent(room, made)} of the batch fits by this estimate;"
+        " or use more mesh axes in the rules of activations"
+    )
+    return f"{less}; or keep less for the backward pass (`jax.checkpoint`)" if kept else less
+
+
+def _alike(cost: Cost) -> str | None:
+    """Return what to split, where all that is too much is made by several devices alike.
+
+    A smaller batch is no cure there: the devices would go on to make the same.
+    """
+    step, held = cost.step, cost.memory
+    assert step is not None, "only a step is too large"
+    found = {op.result.shard_shape: (op, repeats(op, step.mesh)) for op in step.ops}
+    large, saved = None, 0.0
+    for tensor in held.peak:
+        op, repeated = found.get(tensor.array.shard_shape, (None, {}))
+        idle = [axis for axis in repeated if axis not in tensor.array.split.mesh_axes]
+        ways = math.prod(repeated[axis] for axis in idle)
+        if op is not None and any(
+            size % ways == 0 and 1 < ways < size for size in op.result.shard_shape
+        ):
+            saved += tensor.bytes * tensor.count * (1 - 1 / ways)
+            large = large or (tensor, op.result, idle)
+    if large is None or saved < held.total.bytes - (held.hbm_bytes or 0):
+        return None
+    tensor, whole, idle = large
+    name = whole.name or str(whole)
+    return (
+        f"shard {name}, {tensor.place}, over {listed(idle)}: their devices all compute the same,"
+        " and the rest fits by this estimate"
+    )

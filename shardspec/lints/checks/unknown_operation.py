@@ -1,0 +1,51 @@
+"""A step has an operation that cannot be counted.
+
+Run `shardspec verify`, which compiles the step. The operation is a foreign kernel, its bytes depend
+on values, or XLA's partitioner gave no program for the step. It is never counted as zero: figures
+that it adds to are lower bounds, and results that depend on them are unknown, such as whether the
+step fits and which mesh is best.
+
+Bad:
+    # def step(params):
+    #     return jax.ffi.ffi_call("my_kernel", params["w"])(params["w"])
+    shardspec: 1
+    mesh: {fsdp: 8}
+    rules:
+      - features -> fsdp
+      - embed -> none
+    params:
+      w: embed features
+    arrays:
+      w: bf16[4096, 4096]
+
+Good:
+    -#     return jax.ffi.ffi_call("my_kernel", params["w"])(params["w"])
+    +#     return jnp.tanh(params["w"])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardspec.analysis.cost import Cost
+from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics.words import counted
+from shardspec.ir.step import Step
+
+_SHOWN = 5
+
+
+def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
+    """Yield a finding for each target on which operations of a traced step cannot be counted."""
+    unknown = step.unknown if step.source == "code" else ()
+    if unknown:
+        figures = dict.fromkeys(name for each in unknown for name in each.figures)
+        is_one = len(unknown) == 1
+        yield point(
+            codes.UNKNOWN_OPERATION,
+            f"{counted(len(unknown), 'operation')} of the step on target `{cost.target.name}`"
+            f" {'is' if is_one else 'are'} unknown; lower bounds: {', '.join(figures)}",
+            cost.target.span,
+            notes=tuple(map(str, unknown[:_SHOWN])),
+            help="`shardspec verify` shows what the compiler of the target sends for it",
+        )
