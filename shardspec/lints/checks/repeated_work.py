@@ -47,8 +47,10 @@ from shardspec.analysis.coverage import is_large_work
 from shardspec.analysis.step_time import Send, op_seconds, step_time, step_work
 from shardspec.diagnostics import Diagnostic, codes, labels_at, quote
 from shardspec.diagnostics.words import counted, grouped, listed, percent
+from shardspec.ir.plan import divides
 from shardspec.ir.step import CollectiveKind, Place, Step, StepOp
 from shardspec.lints.evidence import steps
+from shardspec.lints.evidence.sizes import near_multiples
 
 _PRODUCTS = ("einsum", "convolution")
 
@@ -121,6 +123,9 @@ def _help(cost: Cost, step: Step, repeated: Mapping[str, int], ops: Sequence[Ste
     ways = math.prod(repeated.values())
     heaviest = sorted(ops, key=lambda op: (op.phase == "backward", -op.flops * op.count))
     allow = quote.setting("lints", ("repeated-work", "allow"))
+    undivided = next(_undivided(cost, repeated, heaviest[0]), None)
+    if undivided is not None:
+        return f"{undivided}; if repeating it is intended, {allow}"
     if not any(_fitting(op, ways) for op in heaviest):
         what = f"the result of {steps.product_name(heaviest[0])}"
         has_none = f"{what} has no dimension that {listed(repeated)} divide"
@@ -141,6 +146,21 @@ def _help(cost: Cost, step: Step, repeated: Mapping[str, int], ops: Sequence[Ste
         f"shard {what} and its readers over {listed(repeated)}: the result alone would be gathered"
         f" again, which sends more than it saves; or if repeating it is intended, {allow}"
     )
+
+
+def _undivided(cost: Cost, repeated: Collection[str], op: StepOp) -> Iterator[str]:
+    """Yield sizes of a product that a rule would shard over what repeats it, if they divided."""
+    sizes = {size for array in (op.result, *op.operands) for size in array.shape}
+    known = {axis.name: axis for axis in cost.plan.spec.logical_axes if axis.size in sizes}
+    for rule in cost.plan.spec.axis_rules:
+        axis, mesh = known.get(rule.logical_axis), cost.target.mesh.sizes
+        if axis is None or not axis.size or not {*rule.mesh_axes} & {*repeated}:
+            continue
+        ways = math.prod(mesh.get(each, 1) for each in rule.mesh_axes)
+        if not divides(ways, axis.size, axis.unit):
+            near = " or ".join(map(str, near_multiples(axis.size, ways * axis.unit)))
+            over = f"{listed(rule.mesh_axes)} = {ways}"
+            yield f"`{axis.name}` = {axis.size} does not divide over {over}: {near} would"
 
 
 def _fitting(op: StepOp, ways: int) -> set[int]:
