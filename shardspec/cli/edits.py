@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from shardspec import pipeline
 from shardspec.cli import streams
@@ -13,8 +13,9 @@ from shardspec.cli.streams import echo, fail, show
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.fixing import Changed
 from shardspec.ir.spec import Spec, Target
-from shardspec.search.rewriting import differs, rewritten
-from shardspec.search.variants import Candidate, Refusal
+
+if TYPE_CHECKING:
+    from shardspec.search.variants import Candidate, Refusal
 
 #: What some editors write ahead of a text.
 _BOM = "\ufeff"
@@ -57,6 +58,9 @@ def diff_text(changed: Iterable[Changed]) -> str:
 
 def changed(spec: Spec, today: Target, best: Candidate, request: Request) -> Changed | Refusal:
     """Return a spec with a layout, both texts alike where it has it, or why it cannot have it."""
+    from shardspec.search.rewriting import differs, rewritten
+    from shardspec.search.variants import Refusal
+
     source = spec.source
     if source.name == "-":
         return Refusal("stdin cannot be written", "name the file of the spec")
