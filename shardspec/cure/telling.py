@@ -185,6 +185,8 @@ def _searched(report: Report) -> str:
         told += f"; {counted(report.beyond, 'value')} out of reach"
     if report.mapped:
         told += f", {report.mapped} of them inside of `jax.vmap`, where they have no batch"
+    if not sites and report.beyond > report.mapped:
+        told += ": files outside of this folder are not changed, so start in that of the code"
     return told
 
 

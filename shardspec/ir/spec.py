@@ -566,6 +566,10 @@ class Mesh:
             ways *= sizes.get(name, 1)
         return ways
 
+    def splitting(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return these axes without those of size 1; one that is not here stays."""
+        return tuple(name for name in names if self._sizes.get(name) != 1)
+
     def __str__(self) -> str:
         """Return `data=16 model=16`."""
         return " ".join(f"{axis.name}={axis.size}" for axis in self.axes)

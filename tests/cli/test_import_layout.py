@@ -27,6 +27,13 @@ def pairs(mesh):
     return {"w": (jnp.ones((8, 8)), P("tp")), "v": jnp.ones(3)}
 def many():
     return {"w": (jnp.ones(8), NamedSharding(jax.make_mesh((64,), ("fsdp",)), P("fsdp")))}
+def largest():
+    mesh = jax.make_mesh((8,), ("fsdp",))
+    def put(shape, *spec):
+        return jax.device_put(jnp.zeros(shape), NamedSharding(mesh, P(*spec)))
+    attention = {"query": {"kernel": put((1024, 8, 64), "fsdp")}}
+    mlp = {"wi": {"kernel": put((1024, 4096), None, "fsdp")}}
+    return {"embedding": put((32768, 1024), "fsdp"), "attention": attention, "mlp": mlp}, mesh
 def fails():
     raise RuntimeError("it does not work")
 """
@@ -61,6 +68,21 @@ def test_all_arrays_in_one_command_without_devices() -> None:
     ):
         checked = CliRunner().invoke(cli, arguments)
         assert checked.exit_code == 0, checked.output
+
+
+def test_a_dimension_that_is_whole_because_another_is_sharded_is_no_finding_of_check() -> None:
+    result = run("own_tree:largest", "--hardware", "tpu v6e 2x4", "-o", "spec.yaml")
+    assert "3 arrays of own_tree:largest on fsdp=8: the spec lays out all" in result.stderr
+    assert "- embed -> fsdp | none" in Path("spec.yaml").read_text()
+    checked = CliRunner().invoke(cli, ["check", "spec.yaml"])
+    assert checked.stdout.startswith("No findings in 1 file"), checked.stdout
+
+
+def test_the_order_of_devices_is_that_of_the_mesh_of_the_tree() -> None:
+    run("own_tree:largest", "--hardware", "tpu v6e 2x4", "-o", "spec.yaml")
+    assert "mesh: {fsdp: 8}\ndevices: 0 1 2 3 7 6 5 4\n" in Path("spec.yaml").read_text()
+    run("own_tree:largest", "--hardware", "8 * h100", "-o", "other.yaml")
+    assert "devices:" not in Path("other.yaml").read_text()  # the order is that of a spec
 
 
 def test_arrays_without_a_layout_are_said() -> None:
