@@ -123,10 +123,8 @@ def read(layout: Layout, options: Options) -> formats.Outcome:
     if any(each.is_error for each in faults):
         return None, faults
     order = _order_text(layout, options)
-    if order:
-        head = {"mesh": draft.data["mesh"], "devices": order}
-        draft = replace(draft, data={**head, **draft.data})
-    return replace(draft, reading=reading), faults
+    data = {**draft.data, "devices": order} if order else draft.data
+    return replace(draft, data=data, reading=reading), faults
 
 
 def _order_text(layout: Layout, options: Options) -> str:

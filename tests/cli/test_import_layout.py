@@ -81,7 +81,7 @@ def test_a_dimension_that_is_whole_because_another_is_sharded_is_no_finding_of_c
 def test_the_order_of_devices_is_that_of_the_mesh_of_the_tree() -> None:
     run("own_tree:largest", "--hardware", "tpu v6e 2x4", "-o", "spec.yaml")
     assert "mesh: {fsdp: 8}\ndevices: 0 1 2 3 7 6 5 4\n" in Path("spec.yaml").read_text()
-    run("own_tree:largest", "--hardware", "8 * h100", "-o", "other.yaml")
+    run("own_tree:largest", "--hardware", "1 * h100", "-o", "other.yaml")
     assert "devices:" not in Path("other.yaml").read_text()  # the order is that of a spec
 
 
