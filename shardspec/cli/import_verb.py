@@ -110,7 +110,8 @@ def command(
     """Make a spec of the rules of another tool. Files are parsed, and nothing in them is run.
 
     Comments in the spec say where each line came from, findings say what could not be carried
-    over. ARRAYS is anything that has arrays: a manifest, a checkpoint, `package.module:function`.
+    over. ARRAYS is anything that has arrays: a manifest, a checkpoint, another spec,
+    `package.module:function`. After files of MaxText, settings may stand: `model_name=llama3.1-8b`.
 
     The format `layout` takes PACKAGE.MODULE:FUNCTION in place of files, and imports and calls it:
     this runs its code. It gives a tree of arrays with shardings, or a model of Flax.

@@ -29,7 +29,7 @@ from shardspec.jax_backend.mesh import has_target_devices, is_abstract
 from shardspec.jax_backend.on_target import asked_at_import, mesh_in_context, on_target
 from shardspec.jax_backend.shardings import TreePlacer
 from shardspec.jax_backend.step.graph import Split, functions_of
-from shardspec.jax_backend.step.returned import Fed, fed_of, passed_on
+from shardspec.jax_backend.step.returned import Fed, fed_of, passed_on, refusing_lost_updates
 from shardspec.jax_backend.sums.walk import wrong_sums
 from shardspec.jax_backend.train_state import contents_of
 from shardspec.jax_backend.trees import box_test, is_box, leaves_of, path_of, shape_of
@@ -595,7 +595,7 @@ def _arranged(
     if not hasattr(function, "trace"):
         donated = _donated(function, len(args))
         structs, function = _closed_over(structs, function, len(args), list(kwargs))
-        function = jax.jit(function, donate_argnums=donated)
+        function = jax.jit(refusing_lost_updates(function), donate_argnums=donated)
     named = dict(zip(kwargs, structs[len(args) :], strict=True))
     return function, structs[: len(args)], named, given
 
