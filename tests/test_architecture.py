@@ -39,6 +39,7 @@ FOR_ONE_SIBLING = {
     "analysis.step_partition": "one operation on a mesh, apart from whole steps",
     "analysis.step_record": "how operations and what is sent are noted, apart from the passes",
     "analysis.step_routing": "what two words of a program stand for",
+    "jax_backend.mapped": "constraints that wait for `vmap`, apart from those that do not",
     "jax_backend.numbers.runs": "a run of a step, apart from which are compared",
     "jax_backend.numbers.values": "what arguments are for, apart from runs",
     "jax_backend.numbers.where": "the first value that differs, apart from whether any does",

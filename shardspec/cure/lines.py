@@ -46,12 +46,14 @@ class Site:
       path: of the argument, a pattern of the spec's `params`; empty for an expression.
       points: all values that it stands for: of each call, of what is computed again, of gradients;
         of arguments their numbers.
+      vmaps: how many `jax.vmap` are around the expression.
+      mapped: the dimensions of the value that these map, which the code does not see, the outermost
+        first; layouts begin with them. Empty where they are not known.
       layouts: in which it could be, the most natural first.
       weight: how much may depend on it; those of most are tried first.
       effort: 0 for a line of its own by what the file calls constraints, 1 where an expression
         becomes longer; 2 and 3 the same by `shardspec.constrain`.
       is_update: whether it is computed from gradients, as an optimizer does it.
-      is_mapped: whether it is inside of `jax.vmap`, where it lacks the dimension of the batch.
       is_index: whether the expression looks up by it; `writable` finds the part that gives it.
       place: of an expression in a file that is not changed: the `at:` of an entry of `activations`.
     """
@@ -61,11 +63,12 @@ class Site:
     at: Extent | None = None
     path: str = ""
     points: tuple[Point, ...] = ()
+    vmaps: int = 0
+    mapped: tuple[int, ...] = ()
     layouts: tuple[Layout, ...] = ()
     weight: float = 0.0
     effort: int = 0
     is_update: bool = False
-    is_mapped: bool = False
     is_index: bool = False
     place: str = ""
 
@@ -73,6 +76,17 @@ class Site:
     def is_of_spec(self) -> bool:
         """Say whether its line is an entry of the spec."""
         return self.at is None or bool(self.place)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Return the dimensions of the value in the order of the layouts."""
+        dims = range(len(self.shape))
+        return *self.mapped, *(dim for dim in dims if dim not in self.mapped)
+
+    def split_of(self, layout: Layout) -> Split:
+        """Return the mesh axes of each dimension of the value."""
+        axes = dict(zip(self.order, layout.split, strict=True))
+        return tuple(axes[dim] for dim in range(len(self.shape)))
 
     def near(self, places: Iterable[tuple[str, int, float]]) -> float:
         """Return the share of what is sent that is sent at lines near to this one."""

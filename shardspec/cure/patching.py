@@ -61,10 +61,12 @@ class Constrained:
 
     Attributes:
       names: usually one entry like `batch _ embed`; two for a move, before and after.
+      mapped: for each the axes of what `jax.vmap` around it maps; empty where nothing does.
     """
 
     at: Extent
     names: tuple[str, ...]
+    mapped: tuple[str, ...] = ()
 
 
 class Patched(NamedTuple):
@@ -175,15 +177,22 @@ class _Change(NamedTuple):
 
     node: ast.expr | ast.AugAssign
     idiom: Idiom
-    names: tuple[str, ...]
+    asked: Constrained
     behind: ast.stmt | None = None
     name: str = ""
+
+    @property
+    def arguments(self) -> list[str]:
+        """Return what each call takes behind the value."""
+        axes = [self.idiom.axes(names) for names in self.asked.names]
+        mapped = [f", mapped={self.idiom.axes(names)}" for names in self.asked.mapped]
+        return ["".join(each) for each in zip(axes, mapped or [""] * len(axes), strict=True)]
 
     @property
     def calls(self) -> list[str]:
         """Return the lines that go behind the statement."""
         start = f"{self.name} = {self.idiom.callee}({self.name}, "
-        return [f"{start}{self.idiom.axes(names)})" for names in self.names]
+        return [f"{start}{each})" for each in self.arguments]
 
 
 class _Insertion(NamedTuple):
@@ -253,10 +262,10 @@ def _changes(
         node = found.get(each.at.place)
         if node is None:
             return Refused("no expression has exactly this place", each.at)
-        change = changes.get(node) or _change(code, lines, node, each.names)
+        change = changes.get(node) or _change(code, lines, node, each)
         if isinstance(change, str):
             return Refused(change, each.at)
-        if change.names != each.names:
+        if (change.asked.names, change.asked.mapped) != (each.names, each.mapped):
             return Refused("its value is to be constrained in two ways", each.at)
         changes[node] = change
         asked.append(change)
@@ -285,23 +294,23 @@ def _nodes_at(
 
 
 def _change(
-    code: Code, lines: _Lines, node: ast.expr | ast.AugAssign, names: tuple[str, ...]
+    code: Code, lines: _Lines, node: ast.expr | ast.AugAssign, asked: Constrained
 ) -> _Change | str:
     """Return what to write for a node, or why nothing can be."""
     parent, field = code.parents[node]
     if isinstance(node, ast.expr) and (reason := _refusal(node, parent, field)):
         return reason
-    idiom = code.idiom_at(node)
+    idiom = code.idiom_at(node, is_mapped=bool(asked.mapped))
     if isinstance(idiom, str):
         return idiom
     statement = node if isinstance(node, ast.AugAssign) else parent
     name = _assigned(statement, node)
     root = idiom.callee.partition(".")[0]
     if name not in (None, root) and isinstance(statement, ast.stmt) and lines.is_alone(statement):
-        return _Change(node, idiom, names, statement, name or "")
+        return _Change(node, idiom, asked, statement, name or "")
     if isinstance(node, ast.AugAssign):
         return "an update of this form has no value to wrap, and no line of its own for a name"
-    return _Change(node, idiom, names)
+    return _Change(node, idiom, asked)
 
 
 def _refusal(node: ast.expr, parent: ast.AST, field: str) -> str:
@@ -342,8 +351,8 @@ def _insertions(
             yield _Insertion(lines.end_of_line(change.behind), (1, 0), text, change.node)
         else:
             start, end = lines.start_of(change.node), lines.end_of(change.node)
-            opening = f"{change.idiom.callee}(" * len(change.names)
-            closing = "".join(f", {change.idiom.axes(names)})" for names in change.names)
+            opening = f"{change.idiom.callee}(" * len(change.arguments)
+            closing = "".join(f", {each})" for each in change.arguments)
             if re.match(rb"[\w\x80-\xff]", lines.raw[max(start - 1, 0) : start]):
                 opening = f" {opening}"  # `return-x`
             yield _Insertion(start, (3, -end), opening, change.node)
@@ -427,11 +436,14 @@ def _statements(text: str | None) -> list[ast.stmt]:
 
 def _unwrapped(node: object, change: _Change, stack: list[tuple[object, object]]) -> object:
     """Return the expression in the calls of a change; what is to be the same goes to the stack."""
-    for names in reversed(change.names):
-        text = f"{change.idiom.callee}(0, {change.idiom.axes(names)})"
-        call = expression(text)
+    for arguments in reversed(change.arguments):
+        call = expression(f"{change.idiom.callee}(0, {arguments})")
         if not isinstance(call, ast.Call) or not isinstance(node, ast.Call) or len(node.args) != 2:
             return None
-        stack += [(call.func, node.func), (call.args[1], node.args[1]), ([], node.keywords)]
+        stack += [
+            (call.func, node.func),
+            (call.args[1], node.args[1]),
+            (call.keywords, node.keywords),
+        ]
         node = node.args[0]
     return node

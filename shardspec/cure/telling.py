@@ -381,6 +381,7 @@ def _line(line: Line) -> dict[str, Any]:
         "file": None if at is None else shown(at.file),
         "line": None if at is None else at.line,
         "path": line.site.path or None,
+        "mapped": line.site.vmaps,
         "shape": list(line.site.shape),
         "names": [each.names for each in line.layouts],
         "partition": [[list(axes) for axes in each.split] for each in line.layouts],

@@ -16,8 +16,6 @@ from shardspec.cure.patching import Constrained, Extent, Patched, Refused, index
 from shardspec.diagnostics import SourceFile
 from shardspec.language.reading import is_dsl
 
-#: Names that any value could be constrained by: whether there is a way to write it is asked.
-_ANY = Layout("_", ())
 #: What is called where a file has no constraints of its own.
 _IDIOM, _IMPORT = "shardspec", "import shardspec"
 
@@ -39,8 +37,7 @@ def written(lines: Iterable[Line], spec: SourceFile | None = None) -> tuple[Patc
     by_file: dict[str, list[Constrained]] = {}
     for line in lines:
         if line.site.at is not None and not line.site.place:
-            names = tuple(each.names for each in line.layouts)
-            by_file.setdefault(line.site.at.file, []).append(Constrained(line.site.at, names))
+            by_file.setdefault(line.site.at.file, []).append(_constrained(line.site.at, line))
     for file in sorted(by_file):
         source = source_of(file)
         made = source if isinstance(source, Refused) else patched(source, file, by_file[file])
@@ -48,6 +45,13 @@ def written(lines: Iterable[Line], spec: SourceFile | None = None) -> tuple[Patc
             return made
         found.append(made)
     return tuple(found)
+
+
+def _constrained(at: Extent, line: Line) -> Constrained:
+    named = [each.names.split() for each in line.layouts]
+    vmaps = line.site.vmaps
+    seen = tuple(" ".join(names[vmaps:] or "_") for names in named)
+    return Constrained(at, seen, tuple(" ".join(names[:vmaps]) for names in named if vmaps))
 
 
 def _with_entries(entries: Sequence[Line], spec: SourceFile | None) -> Patched | Refused:
@@ -120,21 +124,68 @@ def writable(sites: Iterable[Site], folder: str, *, has_places: bool = False) ->
       has_places: whether entries of `activations` reach code: those of other files have a place.
     """
     found = []
-    sites = tuple(s for each in sites if not each.is_mapped and (s := _at_index(each, folder)))
+    sites = _as_seen(s for each in sites if (s := _at_index(each, folder)))
     own = (each.at for each in sites if each.at is not None and not each.is_index)
     lines = Counter((at.file, at.line) for at in own)
     for site in sites:
         if site.at is None:
             found.append(site)
         elif is_inside(site.at.file, folder):
-            changed = written([Line(site, (_ANY,))])
+            any_names = Layout(" ".join("_" * (site.vmaps + 1)), ())
+            changed = written([Line(site, (any_names,))])
             if not isinstance(changed, Refused):
                 found.append(replace(site, effort=_effort(changed[0])))
-        elif has_places and lines[site.at.file, site.at.line] == 1:
+        elif has_places and not site.vmaps and lines[site.at.file, site.at.line] == 1:
             place = _place(site.at)
             if place:
                 found.append(replace(site, effort=_OF_SPEC, place=place))
     return found
+
+
+def _as_seen(sites: Iterable[Site]) -> list[Site]:
+    """Return sites with the `jax.vmap` around their functions, without those of what they call.
+
+    JAX counts the `vmap` of `jax.vmap(norm)(x)` for its value, which is outside of it.
+    """
+    sites = list(sites)
+    inside = [site for site in sites if site.at is not None and site.vmaps]
+    around: dict[object, int] = {}
+    for site in inside:
+        assert site.at is not None, "a value of code"
+        vmaps = site.vmaps - (site.at.place in _mapped_calls(site.at.file))
+        key = site.at.file, _function_at(site.at)
+        around[key] = min(vmaps, around.get(key, vmaps))
+    return [
+        replace(site, vmaps=around[site.at.file, _function_at(site.at)])
+        if site.at is not None and site.vmaps
+        else site
+        for site in sites
+    ]
+
+
+def _function_at(extent: Extent) -> str:
+    """Return the qualified name of the function that an expression is in; empty for none."""
+    return next((name for name, *ends in _functions(extent.file) if _spans(ends, extent)), "")
+
+
+@lru_cache(maxsize=256)
+def _mapped_calls(file: str) -> frozenset[tuple[int, int, int, int]]:
+    """Return where a file has `jax.vmap(...)(...)`, whatever its `vmap` is called."""
+    tree = _tree_of(file)
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree else ()
+    return frozenset(
+        (node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0)
+        for node in calls
+        if isinstance(node.func, ast.Call) and ast.unparse(node.func.func).endswith("vmap")
+    )
+
+
+def _tree_of(file: str) -> ast.Module | None:
+    text = source_of(file)
+    try:
+        return None if isinstance(text, Refused) else python_syntax.parsed(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def _at_index(site: Site, folder: str) -> Site | None:
@@ -156,7 +207,7 @@ _OF_SPEC = 3
 
 def _place(extent: Extent) -> str:
     """Return the `at:` of an expression: `model.py:Mlp.__call__ line 57`; empty for none."""
-    name = next((name for name, *ends in _functions(extent.file) if _spans(ends, extent)), "")
+    name = _function_at(extent)
     file = "/".join(extent.file.replace(os.sep, "/").split("/")[-_PARTS:])
     is_plain = re.fullmatch(r"[\w./\-]+", file) is not None
     return f"{file}:{name} line {extent.line}" if name and is_plain else ""
@@ -173,11 +224,7 @@ def _spans(ends: Sequence[int], extent: Extent) -> bool:
 @lru_cache(maxsize=256)
 def _functions(file: str) -> tuple[tuple[str, int, int], ...]:
     """Return the functions of a file by qualified name, inner ones first, with their lines."""
-    text = source_of(file)
-    try:
-        tree = None if isinstance(text, Refused) else python_syntax.parsed(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        tree = None
+    tree = _tree_of(file)
     found: list[tuple[str, int, int]] = []
     waiting: list[tuple[ast.AST, str]] = [] if tree is None else [(tree, "")]
     while waiting:

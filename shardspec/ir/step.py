@@ -189,7 +189,8 @@ class Carried:
     """What a collective carries.
 
     Attributes:
-      name: the path of the parameter, the name of the activation, or the einsum that makes it.
+      name: the path of the parameter, the name of the activation, or the einsum that makes it; of
+        what is unknown, the operation that it is for.
     """
 
     kind: CarriedKind = "unknown"
@@ -199,8 +200,8 @@ class Carried:
         """Return `weight layers/mlp/wi`, `gradient of layers/mlp/wi`, `bte,ef->btf`."""
         if self.kind == "einsum":
             return self.name
-        joint = " of " if self.kind == "gradient" else " "
-        return f"{self.kind}{joint}{self.name}" if self.name else self.kind
+        said = {"gradient": "gradient of", "unknown": "array in"}.get(self.kind, self.kind)
+        return f"{said} {self.name}" if self.name else self.kind
 
 
 class Tear(NamedTuple):

@@ -491,11 +491,13 @@ def _unknown_axis(name: str, axes: LogicalAxes, known: frozenset[str], label: _L
 
 
 def _wrong_rank(axes: LogicalAxes, shape: Shape, label: _Label) -> Diagnostic:
+    more = '; inside of `jax.vmap`, `mapped="batch"` names what that maps'
     return Diagnostic(
         codes.RANK_MISMATCH,
         f"`{_text(axes)}` names {counted(len(axes), 'dimension')},"
         f" {label} {list(shape)} has {len(shape)}",
-        help="give one name per dimension, `_` for one without a name",
+        help="give one name per dimension, `_` for one without a name"
+        + (more if len(axes) > len(shape) else ""),
     )
 
 
@@ -503,7 +505,7 @@ def _wrong_rank(axes: LogicalAxes, shape: Shape, label: _Label) -> Diagnostic:
 _Asked = tuple[jax.sharding.NamedSharding, MemoryKind | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Constrainer:
     """The constraints of one spec on one mesh; answers are remembered."""
 

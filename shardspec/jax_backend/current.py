@@ -16,7 +16,13 @@ class Constraining(Protocol):
     """What a `Resolver` is asked for here."""
 
     def constrain(
-        self, x: Any, names: Any = None, *, activation: str | None = None, name: str | None = None
+        self,
+        x: Any,
+        names: Any = None,
+        *,
+        activation: str | None = None,
+        name: str | None = None,
+        mapped: Any = None,
     ) -> Any:
         """Return an array with a constraint."""
 
@@ -50,7 +56,12 @@ def _become(around: tuple[Constraining, ...]) -> None:
 
 
 def constrain(
-    x: Tree, names: Any = None, *, activation: str | None = None, name: str | None = None
+    x: Tree,
+    names: Any = None,
+    *,
+    activation: str | None = None,
+    name: str | None = None,
+    mapped: Any = None,
 ) -> Tree:
     """Return `x` with a sharding constraint by the resolver whose `with` block this runs in.
 
@@ -71,5 +82,5 @@ def constrain(
         help = "call the step in `with resolver:`, or call `resolver.constrain`"
         raise ShardspecError((Diagnostic(codes.BAD_STEP, message, help=help),))
     _USED[:] = around[-1:]
-    found: Tree = around[-1].constrain(x, names, activation=activation, name=name)
+    found: Tree = around[-1].constrain(x, names, activation=activation, name=name, mapped=mapped)
     return found

@@ -29,6 +29,7 @@ from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend import arguments, code_places, current, live, train_state
 from shardspec.jax_backend.batch import Batch
 from shardspec.jax_backend.constrain import ActivationResolver, Constrainer, Names
+from shardspec.jax_backend.mapped import constrained_mapped
 from shardspec.jax_backend.mesh import Devices, match_target, mesh_for, need_devices
 from shardspec.jax_backend.on_target import tracing_for
 from shardspec.jax_backend.shardings import Walk, tree_placer
@@ -303,6 +304,7 @@ class Resolver:
         *,
         activation: str | None = None,
         name: str | None = None,
+        mapped: Any = None,
     ) -> Tree:
         """Return `x` with a sharding constraint by its logical axes or its activation's name.
 
@@ -312,10 +314,14 @@ class Resolver:
           names: one per dimension, `_` or None for a dimension without a name.
           activation: an entry of the spec's `activations`.
           name: what an error calls the array; the activation's name if that is given.
+          mapped: inside of `jax.vmap`, where `x` is one example: names of the dimensions that it
+            maps, the outermost first, as in `constrain(x, "length embed", mapped="batch")`.
 
         Raises:
           ShardspecError: unknown names, too few or too many, or sizes that do not divide.
         """
+        if mapped is not None:
+            return cast(Tree, constrained_mapped(self._constrainer, x, names, mapped, name))
         return cast(Tree, self._constrainer.constrain(x, names, activation, name))
 
     def constrained(self, function: Function) -> Function:

@@ -17,7 +17,7 @@ from shardspec.report.comparison_json import Line, MeasuredRun, SpentRow
 from shardspec.report.cost_json import CostRecord, Memory, Sent, Uncounted, room_said
 from shardspec.report.html import Html, joined, table, tag
 from shardspec.report.mesh import AXIS_HEADINGS, axis_cells, machine_lines, note_lines
-from shardspec.report.saved_cost import bytes_of, operation
+from shardspec.report.saved_cost import bytes_of, carried_by, operation
 from shardspec.topology.explanation import explain_axes
 from shardspec.topology.placement import Placement
 
@@ -286,8 +286,7 @@ def _causes(found: Sequence[Sent]) -> Html:
     groups = sorted(words.grouped(found, _operation).values(), key=bytes_of, reverse=True)
     for group in groups[:_MOST_CAUSES]:
         first = group[0]
-        names = {each.carried.name or "" for each in group}
-        what = f"{first.carried.kind} {words.as_one(names, ' ..')}" if any(names) else first.carries
+        what = carried_by(group)
         axes, size = "+".join(sorted(first.mesh_axes)), words.binary_bytes(bytes_of(group))
         count = f"x{sum(each.count for each in group):.6g}"
         phases = f" ({', '.join(first.phases)})" if first.phases else ""

@@ -206,11 +206,15 @@ def operation(sent: Sent) -> tuple[object, ...]:
     return sent.kind, tuple(sorted(sent.mesh_axes)), words.template(sent.carries), sent.place
 
 
-def _row(group: list[Sent]) -> tuple[str, ...]:
-    first = group[0]
+def carried_by(group: Sequence[Sent]) -> str:
+    """Return what collectives of one row carry, their names as one."""
     names = {each.carried.name or "" for each in group}
     name = words.as_one(names, " ..") if any(names) else ""
-    carried = str(Carried(cast(CarriedKind, first.carried.kind), name))
+    return str(Carried(cast(CarriedKind, group[0].carried.kind), name))
+
+
+def _row(group: list[Sent]) -> tuple[str, ...]:
+    first, carried = group[0], carried_by(group)
     axes, size = "+".join(sorted(first.mesh_axes)), words.binary_bytes(bytes_of(group))
     count = sum(each.count for each in group)
     return first.kind, axes, size, f"x{count:.6g}", carried, str(first.place or "unknown")

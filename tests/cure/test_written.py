@@ -263,3 +263,27 @@ def test_an_index_on_a_line_takes_no_place_from_a_value(tmp_path: Path) -> None:
     index = replace(at(other, 2, "a @ b"), is_index=True)
     sites = [at(other, 2, "a @ b"), index]
     assert len(writable(sites, str(tmp_path / "mine"), has_places=True)) == 1
+
+
+def test_what_vmap_maps_is_named_apart(tmp_path: Path) -> None:
+    own = file(tmp_path, "m.py", OWN)
+    twice = replace(at(own, 3, "x + a"), vmaps=2, mapped=(0, 1))
+    found = written([Line(replace(at(own, 2, "a @ b"), vmaps=1), (ROWS,)), Line(twice, (ROWS,))])
+    assert not isinstance(found, Refused)
+    assert found[0].lines == (
+        'x = resolver.constrain(x, "_ embed", mapped="batch")',
+        'return resolver.constrain(x + a, "embed", mapped="batch _")',
+    )
+
+
+def test_only_our_own_constraints_name_what_vmap_maps(tmp_path: Path) -> None:
+    flax = "from flax.linen import with_logical_constraint\n" + BARE.replace(
+        "a @ b", 'with_logical_constraint(a @ b, ("batch", None, "embed"))'
+    )
+    site = at(file(tmp_path, "m.py", flax), 4, "x + a")
+    (seen,), (mapped,) = (
+        written([Line(site, (ROWS,))]),
+        written([Line(replace(site, vmaps=1), (ROWS,))]),
+    )
+    assert "return with_logical_constraint(x + a" in seen.new
+    assert 'return shardspec.constrain(x + a, "_ embed", mapped="batch")' in mapped.new

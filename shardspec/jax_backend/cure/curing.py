@@ -27,7 +27,7 @@ from shardspec.jax_backend.cure.layouts import Namer
 from shardspec.jax_backend.cure.shortened import shortened
 from shardspec.jax_backend.cure.sites import sites_of
 from shardspec.jax_backend.cure.trials import Trials
-from shardspec.jax_backend.cure.weighing import unplaced, weighed
+from shardspec.jax_backend.cure.weighing import unplaced, weighed, with_mapped
 from shardspec.jax_backend.cure.worker import Base
 from shardspec.jax_backend.entry_point import Call
 from shardspec.jax_backend.resolver import Resolver
@@ -96,10 +96,11 @@ def search(
     started = time.monotonic()
     sites = sites_of(traced.module) if "constraints" in kinds else ()
     has_entries = is_inside(plan.spec.source.name, folder)
-    arguments = unplaced(traced.arguments) if has_entries and "arguments" in kinds else ()
+    arguments = [*unplaced(traced.arguments)] if has_entries and "arguments" in kinds else []
     has_places = has_entries and resolver._has_places
-    own = [*arguments, *writable(sites, folder, has_places=has_places)]
     namer = Namer(Layouts(resolver), traced.arguments)
+    in_code = writable(sites, folder, has_places=has_places)
+    own = [*arguments, *with_mapped(in_code, namer)]
     module, now = bytecode_of(traced.module), Figures.of(cost)
     found = weighed(own, namer, traced.arguments, now)
     layers, shorter = shortened(module)
@@ -115,7 +116,7 @@ def search(
     beyond = sum(not site.is_index for site in sites)
     beyond -= sum(site.at is not None and not site.is_index for site in own)
     before = Again(Tried((), now, cost=cost), Lowered(step, module))
-    mapped = sum(site.is_mapped for site in sites)
+    mapped = len(arguments) + len(in_code) - len(own)
     return Search(plan, before, answer, beyond, trials.count, trials.late, seconds, mapped)
 
 

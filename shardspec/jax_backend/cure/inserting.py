@@ -87,7 +87,7 @@ def inserted(module: bytes, lines: Iterable[Line]) -> bytes:
                 mark = ops.get((point.op, point.at)) if point.is_operand else None
                 for op in mark or ops.get((point.op, None), []):
                     where = point._replace(at=0) if mark else point
-                    _constrain(op, where, [each.split for each in line.layouts], gradients)
+                    _constrain(op, where, [*map(line.site.split_of, line.layouts)], gradients)
         for op in marks:
             op.results[0].replace_all_uses_with(op.operands[0])
             op.erase()

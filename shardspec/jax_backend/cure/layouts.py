@@ -51,6 +51,27 @@ class Namer:
                 break
         return tuple(found.values())
 
+    def mapped(self, shape: Shape, vmaps: int) -> tuple[int, ...] | None:
+        """Return the dimensions that `jax.vmap` maps, the outermost first: that maps the batch.
+
+        Returns:
+          None where that is not clear: no dimension has the rows of a batch.
+        """
+        if not vmaps:
+            return ()
+        rows = [self._sizes[name] for name in self._batches if name in self._sizes]
+        exact = [at for at, size in enumerate(shape) if size in rows]
+        parts = [
+            at for at, size in enumerate(shape) if size > 1 and any(r % size == 0 for r in rows)
+        ]
+        outer = exact or parts
+        if not outer or vmaps >= len(shape):
+            return None
+        of_weights = {size for name, size in self._sizes.items() if self._of_weights[name]}
+        inner = [at for at in range(len(shape)) if at != outer[0]]
+        inner.sort(key=lambda at: shape[at] in of_weights)
+        return outer[0], *inner[: vmaps - 1]
+
     def common(self, shapes: Sequence[Shape], *, is_update: bool = False) -> tuple[Layout, ...]:
         """Return the layouts whose names do the same to arrays of several shapes."""
         found: dict[Split, Layout] = {}

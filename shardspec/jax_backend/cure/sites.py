@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -114,15 +114,15 @@ def sites_of(module: Any) -> tuple[Site, ...]:
         ranks.setdefault(extent, set()).add(len(shape))
     is_derived = any(one.where.is_gradient for one in ops.values())
 
-    def is_named(points: Sequence[Point], word: str) -> bool:
-        return any(word in by_number[each.op].where.name for each in points)
+    def names(points: Sequence[Point]) -> list[str]:
+        return [by_number[each.op].where.name for each in points]
 
     yielded = (
         Site(
             *(shape, dtype, extent),
             points=tuple(points),
-            is_update=is_derived and not is_named(points, "jvp("),
-            is_mapped=is_named(points, "vmap("),
+            is_update=is_derived and not any("jvp(" in name for name in names(points)),
+            vmaps=_vmaps(names(points)),
         )
         for (extent, shape, dtype), points in kept.items()
         if len(ranks[extent]) == 1  # one line of names has to do for all of them
@@ -200,6 +200,7 @@ def _indices(
     looking = {one.where.extent for one in gathers}
     looking |= {ops[call].where.extent for name in around for call in calls.get(name, ())}
     found: dict[Extent, dict[tuple[Shape, str], list[Point]]] = {}
+    vmaps: dict[Extent, int] = {}
     for one in ops.values():
         extent = one.where.extent
         if extent is None or extent not in looking or one.where.is_gradient:
@@ -213,10 +214,18 @@ def _indices(
                 continue
             point = Point(one.number, at, is_operand=True)
             found.setdefault(extent, {}).setdefault(kind, []).append(point)
+            vmaps[extent] = _vmaps([one.where.name])
     for extent, kinds in found.items():
         if len(kinds) == 1:
             (((shape, dtype), points),) = kinds.items()
-            yield Site(shape, dtype, extent, points=tuple(points), is_index=True)
+            yield Site(
+                shape, dtype, extent, points=tuple(points), vmaps=vmaps[extent], is_index=True
+            )
+
+
+def _vmaps(names: Iterable[str]) -> int:
+    """Return how many `jax.vmap` are around what JAX gives these names."""
+    return min(name.count("vmap(") for name in names)
 
 
 def _gradients(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import compress
 
 from shardspec.cure.figures import Figures
 from shardspec.cure.lines import Point, Site
@@ -36,6 +37,9 @@ def _laid(sites: Iterable[Site], namer: Namer) -> Iterator[Site]:
     """Yield sites with layouts; values of one expression are one site where names fit them all."""
     groups: dict[object, list[Site]] = {}
     for site in sites:
+        if site.vmaps:
+            yield _inside_vmap(site, namer)
+            continue
         groups.setdefault(site.path or site.at, []).append(site)
     for own in groups.values():
         is_update = all(site.is_update for site in own)
@@ -49,6 +53,21 @@ def _laid(sites: Iterable[Site], namer: Namer) -> Iterator[Site]:
             continue
         for site in own:
             yield replace(site, layouts=namer.layouts(site.shape, is_update=is_update))
+
+
+def with_mapped(sites: Iterable[Site], namer: Namer) -> Iterator[Site]:
+    """Yield sites with what `jax.vmap` maps of them, and leave out those where it is not clear."""
+    for site in sites:
+        mapped = namer.mapped(site.shape, site.vmaps)
+        if mapped is not None:
+            yield replace(site, mapped=mapped)
+
+
+def _inside_vmap(site: Site, namer: Namer) -> Site:
+    """Return a site that lacks dimensions in the code, with layouts of all that it has."""
+    layouts = namer.layouts(tuple(site.shape[dim] for dim in site.order), is_update=site.is_update)
+    has_batch = [not layout.names.startswith("_") for layout in layouts]
+    return replace(site, layouts=tuple(compress(layouts, has_batch)))
 
 
 def unplaced(arguments: Sequence[Given | None]) -> Iterator[Site]:

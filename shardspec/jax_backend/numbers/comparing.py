@@ -321,8 +321,9 @@ class _Comparison:
         call = min(each.call for each in found) - 1
         places = {path: at for at, path in enumerate(self.one.program.results)}
         wrong = [places[each.path] for each in found if each.call == call + 1]
-        one, many = (self._watched(each, call, seed) for each in (self.one, trial))
-        self.first = first_difference(one, many, names, wrong)
+        for watched in dict.fromkeys((0, call)):  # what is rounding at first may grow
+            one, many = (self._watched(each, watched, seed) for each in (self.one, trial))
+            self.first = self.first or first_difference(one, many, names, wrong)
 
     def _watched(self, trial: Trial, call: int, seed: int) -> Watched:
         runner = Runner(trial, self.width, is_watched=True)

@@ -235,14 +235,15 @@ class Rerun:
         """Return what is known of the results of an equation.
 
         Args:
-          watched: gets their values; None where they are not worth it.
+          watched: gets their values; None where they are not worth it. Integers that the device
+            decides are places, which differ as they should.
         """
         sources = tuple(dict.fromkeys(mark for each in given for mark in each.marks))
         made = []
         for out in outs:
             is_float = jnp.issubdtype(out.dtype, jnp.inexact)
             known = _Known(out, sources, is_of_device and not is_float)
-            if watched is not None:
+            if watched is not None and not known.is_of_device:
                 self._watch(eqn.primitive.name, eqn, known, scope, watched)
             made.append(known)
         return made

@@ -26,7 +26,7 @@ from shardspec.programs.numbers import FirstDifference
 State = Literal["same", "split", "sum", "mean", "largest", "wrong", "unknown"]
 
 #: A difference up to this share of the largest value is rounding.
-_ROUNDING = 1e-4
+_ROUNDING = 1e-5
 #: What is larger stands for a score that is masked, and says nothing of the size of others.
 _MASKED = 1e9
 _PENDING: dict[State, str] = {
@@ -64,11 +64,13 @@ def first_difference(
     for is_whole in (False, True):
         states = list(_states(one, many, is_whole=is_whole))
         found = [*_back(many, states, wrong)]
-        named = [each for each in found if many.marks[each].place.is_known]
-        if named:
-            at = min(named)
+        named = sorted(each for each in found if many.marks[each].place.is_known)
+        told = [(at, _what(many, states, at, axes)) for at in named]
+        for at, what in [pair for pair in told if pair[1]] or told:
             mark = many.marks[at]
-            return FirstDifference(mark.place, _what(many, states, at, axes), mark.primitive)
+            over = " and ".join(f"`{axis}`" for axis in axes)
+            plain = f"is the first value that differs when {over} is larger than 1"
+            return FirstDifference(mark.place, what or plain, mark.primitive)
         at_end = _at_end(many, states, axes)
         if at_end is not None:
             return at_end
@@ -146,11 +148,12 @@ def _state(one: Any, many: Any) -> State:
 
 def _back(many: Watched, states: Sequence[State], wrong: Sequence[int]) -> Iterator[int]:
     """Yield the wrong values that are made of right ones alone, on the way to wrong outputs."""
-    waiting = [mark for at in wrong for mark in many.results[at]]
-    seen: set[int] = set()
+    results = [mark for at in wrong for mark in many.results[at]]
+    waiting, seen = [*results], set[int]()
     while waiting:
         at = waiting.pop()
-        if at in seen or states[at] not in ("wrong", "unknown"):
+        is_wrong = states[at] == "wrong" or (states[at] == "same" and at in results)
+        if at in seen or not (is_wrong or states[at] == "unknown"):
             continue
         seen.add(at)
         sources = _sources(many, states, at)
@@ -178,6 +181,7 @@ def _sources(many: Watched, states: Sequence[State], at: int) -> list[int]:
 
 
 def _what(many: Watched, states: Sequence[State], at: int, axes: Sequence[str]) -> str:
+    """Return what is wrong about a value; empty where that is not clear."""
     mark = many.marks[at]
     over = " and ".join(f"`{axis}`" for axis in axes)
     sources = _sources(many, states, at)
@@ -186,6 +190,8 @@ def _what(many: Watched, states: Sequence[State], at: int, axes: Sequence[str]) 
         return f"every device along {over} draws the same random numbers for other data"
     if mark.primitive in _SUMS and "same" in kinds:
         return f"sums over {over} a value that is already the same on every device"
+    if mark.primitive in _SUMS and "mean" in kinds:
+        return f"sums over {over} what is to be averaged: each device has a mean over its part"
     if mark.primitive in _MOVES:
         return f"does not give the array of one device in its order along {over}"
     pending = next((each for each in sources if states[each] in _PENDING), None)
@@ -193,7 +199,7 @@ def _what(many: Watched, states: Sequence[State], at: int, axes: Sequence[str]) 
         made = many.marks[_origin(many, states, pending)].place
         where = f" (of {made})" if made.is_known and made != mark.place else ""
         return f"uses {_PENDING[states[pending]]} over {over}{where} as if it were complete"
-    return f"is the first value that differs when {over} is larger than 1"
+    return ""
 
 
 def _origin(many: Watched, states: Sequence[State], at: int) -> int:

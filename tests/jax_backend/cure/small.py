@@ -19,7 +19,9 @@ from shardspec import pipeline
 from shardspec.analysis.cost import cost_of
 from shardspec.cure.figures import Figures
 from shardspec.cure.lines import Layout, Line, Site
+from shardspec.jax_backend.cure.layouts import Namer
 from shardspec.jax_backend.cure.sites import sites_of
+from shardspec.jax_backend.cure.weighing import with_mapped
 from shardspec.jax_backend.cure.worker import Base
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.step.passes import bytecode_of
@@ -131,6 +133,26 @@ def scanned_again(c: Mark) -> Any:
     return jax.grad(loss), (STACK, X)
 
 
+@small
+def mapped(c: Mark) -> Any:
+    """A layer of one example, twice, the second in a function that is computed again."""
+
+    def model(p: Any, x: Any) -> Any:
+        return jax.checkpoint(partial(layer, c))(p, layer(c, p, x))
+
+    return jax.grad(lambda p, x: mean(jax.vmap(model, (None, 0))(p, x))), (P, X)
+
+
+@small
+def mapped_inside(c: Mark) -> Any:
+    """The same where the batch is the second dimension."""
+
+    def loss(p: Any, x: Any) -> Any:
+        return mean(jax.vmap(partial(layer, c), (None, 1))(p, x))
+
+    return jax.grad(loss), (P, struct(64, 32, 256))
+
+
 @cache
 def resolver(text: str = SPEC) -> Resolver:
     return Resolver(
@@ -147,7 +169,8 @@ def constrained(at: Mapping[str, tuple[str, ...]]) -> Mark:
 
     def own(mark: str, x: Any) -> Any:
         for names in at.get(mark, ()):
-            x = resolver().constrain(x, names)
+            *outer, last = names.split(maxsplit=len(names.split()) - x.ndim)
+            x = resolver().constrain(x, last, mapped=outer or None)
         return x
 
     return own
@@ -160,7 +183,8 @@ def traced_of(function: Any, *args: Any) -> Traced:
 def base_and_sites(function: Any, args: tuple[Any, ...]) -> tuple[Base, dict[str, Site]]:
     """Return a step to put lines into, and the values that could be constrained."""
     traced, step = traced_step(resolver(), function, args, {})
-    sites = {text_of(site): site for site in sites_of(traced.module)}
+    namer = Namer(Layouts(resolver()), traced.arguments)
+    sites = {text_of(site): site for site in with_mapped(sites_of(traced.module), namer)}
     (plan,) = pipeline.compile_plans(resolver()._arrays.spec, None, [resolver().target])
     now = Figures.of(cost_of(plan, step))
     return Base(bytecode_of(traced.module), plan, step.arguments, now), sites
@@ -188,4 +212,5 @@ def layout(names: str, shape: tuple[int, ...]) -> Layout:
 
 
 def line(site: Site, *names: str) -> Line:
-    return Line(site, tuple(layout(each, site.shape) for each in names))
+    shape = tuple(site.shape[dim] for dim in site.order)
+    return Line(site, tuple(layout(each, shape) for each in names))

@@ -146,3 +146,22 @@ def test_layouts_are_those_of_their_names(shape: list[int]) -> None:
         assert any(each.split)
         named = [name for name in each.names.split() if name != "_"]
         assert len(set(named)) == len(named)
+
+
+@pytest.mark.parametrize(
+    ("shape", "vmaps", "mapped"),
+    [
+        ((32, 64, 256), 0, ()),
+        ((32, 64, 256), 1, (0,)),
+        ((64, 32, 256), 1, (1,)),
+        ((1024, 32, 64), 2, (1, 2)),
+        ((32, 32, 256), 1, (0,)),
+        ((8, 64, 256), 1, (0,)),  # a part of the batch
+        ((64, 64, 256), 1, None),
+        ((32, 64), 2, None),
+    ],
+)
+def test_what_vmap_maps_has_the_rows_of_the_batch(
+    shape: tuple[int, ...], vmaps: int, mapped: tuple[int, ...] | None
+) -> None:
+    assert namer().mapped(shape, vmaps) == mapped

@@ -175,13 +175,21 @@ def test_values_under_vmap_have_a_dimension_that_their_names_lack() -> None:
         return jax.vmap(one)(z) * 4
 
     found = sites(f, X)
-    assert [text for text, site in found.items() if not site.is_mapped] == [
-        "x * 3",
-        "jax.vmap(one)(z) * 4",
-    ]
-    mapped = [site for site in found.values() if site.is_mapped]
-    assert [text_of(site) for site in mapped] == ["x * 2", "y + 1"]
-    assert not writable(mapped, "/")
+    vmaps = {"x * 2": 1, "x * 3": 0, "y + 1": 1, "jax.vmap(one)(z) * 4": 0}
+    assert {text: site.vmaps for text, site in found.items()} == vmaps
+
+
+def test_what_a_mapped_function_of_a_library_yields_is_outside_of_its_vmap() -> None:
+    def f(x: Any) -> Any:
+        return jax.vmap(jax.nn.softmax)(x) * 4
+
+    def g(x: Any) -> Any:
+        return jax.vmap(f)(x)
+
+    for function, vmaps in ((f, 0), (g, 1)):
+        found = sites(function, X)
+        assert found["jax.vmap(jax.nn.softmax)(x)"].vmaps == vmaps + 1
+        assert {site.vmaps for site in writable(found.values(), "/")} == {vmaps}
 
 
 def test_what_is_constrained_already_is_left_out() -> None:

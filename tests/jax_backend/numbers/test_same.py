@@ -55,6 +55,18 @@ def block(x, layer, key):
     return x + summed(hidden @ layer["down"], "tensor"), None  # row
 
 
+def vocabulary_loss(logits, tokens, is_summed=True):
+    size = logits.shape[-1] // jax.lax.psum(1, "tensor")
+    first = jax.lax.axis_index("tensor") * size
+    logits = jax.lax.dynamic_slice_in_dim(copied(logits, "tensor"), first, size, -1)
+    local = tokens - first
+    own = jnp.take_along_axis(logits, jnp.clip(local, 0, size - 1)[..., None], -1)[..., 0]
+    own = jnp.where((local >= 0) & (local < size), own, 0.0)  # label
+    own = summed(own, "tensor") if is_summed else own
+    total = summed(jnp.exp(logits).sum(-1), "tensor")
+    return jnp.log(total) - own
+
+
 def step(resolver):
     def loss_of(params, tokens, mask, key):
         x = params["table"][tokens].astype(jnp.bfloat16)
@@ -89,6 +101,7 @@ def step(resolver):
     key = jax.eval_shape(lambda: jax.random.key(0))
     return jax.jit(train, donate_argnums=(0, 1)), (params, params, tokens, mask, key)
 """
+LOSSES = next(line.strip() for line in STEP.split("\n") if line.lstrip().startswith("losses ="))
 #: What is changed, the axis at fault, and the lines that may be named.
 WRONG = {
     "gradients are not summed": (
@@ -124,6 +137,19 @@ WRONG = {
         "tensor",
         ("# row",),
     ),
+    "gradients of a mean are summed": (
+        ("(losses * mask).sum() / count", "losses.mean()"),
+        "data",
+        ("# gradients",),
+    ),
+    "a label in another part of the vocabulary": (
+        (
+            LOSSES,
+            "losses = vocabulary_loss(logits, tokens, is_summed=False)",
+        ),
+        "tensor",
+        ("# label", "- own"),
+    ),
     "the same dropout everywhere": (
         ("# hidden", "\n    x = jnp.where(jax.random.bernoulli(key, 0.5, x.shape), x, 0)"),
         "data",
@@ -136,6 +162,10 @@ RIGHT = {
         "# hidden",
         '\n    key = jax.random.fold_in(key, jax.lax.axis_index("data"))'
         "\n    x = jnp.where(jax.random.bernoulli(key, 0.5, x.shape), x, 0)",
+    ),
+    "a vocabulary in parts": (
+        LOSSES,
+        "losses = vocabulary_loss(logits, tokens)",
     ),
     "a choice that may tie": ("# hidden", "\n    x = jnp.where(x > 0, x, jnp.sign(x) * 0.5)"),
 }

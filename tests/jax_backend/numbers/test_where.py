@@ -64,6 +64,33 @@ def test_a_part_that_is_returned_as_whole_is_found_at_the_end() -> None:
     assert found.what == "is a partial sum over `data`, and `shard_map` returns it as complete"
 
 
+def test_an_output_that_differs_by_little_is_gone_back_from() -> None:
+    """A wrong update of a parameter is small beside it."""
+    marks = [mark("dot_general", 2), mark("psum", 3, 0), mark("sub", 4, 1)]
+    one = Watched(marks, [ONE[None], ONE[None], (1e6 + ONE)[None]], [(2,)], [])
+    half = np.stack([ONE * 0.5, ONE * 1.5])
+    twice = np.stack([2 * ONE, 2 * ONE])
+    many = Watched(marks, [half, twice, 1e6 + twice], [(2,)], [])
+    found = first_difference(one, many, ["data"], [0])
+    assert found is not None
+    assert (found.place.line, found.operation) == (3, "psum")
+    assert found.what.startswith("sums over `data` what is to be averaged")
+
+
+def test_what_has_a_reason_comes_before_what_only_differs() -> None:
+    marks = [mark("gather", 2), mark("reduce_sum", 3), mark("sub", 4, 0, 1)]
+    odd, parts = np.stack([ONE + 1, ONE - 2]), np.stack([PART, ONE - PART])
+    one = Watched(marks, [ONE[None], ONE[None], (ONE * 3)[None]], [(0,), (2,)], [])
+    many = Watched(marks, [odd, parts, parts * 3 + 1], [(0,), (2,)], [])
+    marks[2] = mark("sub", 4, 1)
+    found = first_difference(one, many, ["tensor"], [0, 1])
+    assert found is not None
+    assert found.place.line == 4
+    alone = first_difference(one, many, ["tensor"], [0])
+    assert alone is not None
+    assert (alone.place.line, alone.what[:27]) == (2, "is the first value that dif")
+
+
 def test_what_comes_right_again_is_passed_over() -> None:
     marks = [mark("exp", 2), mark("add", 3, 0), mark("sin", 4, 1), mark("cos", 5, 2)]
     odd = np.stack([ONE + 1, ONE - 2])

@@ -1,0 +1,91 @@
+"""Constraints inside of `jax.vmap`, on all of an array: what is mapped has names, too.
+
+Under `vmap` code sees one example, and a constraint of JAX leaves the mapped dimension to XLA,
+which is that of the batch. So the constraint waits until `vmap` has put its dimensions in, the
+innermost first, and is then one on the array that there is. Through `jit`, `scan` and
+`jax.checkpoint` it waits as a primitive of its own. What no `vmap` maps has no such dimension: it
+is constrained along the others, as it would be beside one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from shardspec.ir.spec import LogicalAxes, jax_entries
+from shardspec.jax_backend import arguments
+from shardspec.jax_backend.constrain import Constrainer, axes_of, constrained, manual_axes
+from shardspec.jax_backend.constrain import surroundings as mesh_around
+
+_waiting = Primitive("shardspec_constrain")
+
+
+def constrained_mapped(
+    constrainer: Constrainer, tree: Any, names: Any, mapped: Any, name: str | None
+) -> Any:
+    """Return an array, or a tree of them, with a constraint; see `Resolver.constrain`.
+
+    Raises:
+      TypeError: names are missing, or those of an array are a tree.
+    """
+    if names is None:
+        raise TypeError("constrain() takes mapped= with names")
+    shape = getattr(tree, "shape", None)
+    if type(shape) is not tuple:
+        raise TypeError(f"constrain() takes mapped= for one array, not {arguments.kind_of(tree)}")
+    asked = {"names": axes_of(names), "mapped": axes_of(mapped)}
+    _beside_mapped(tree, **asked, name=name, constrainer=constrainer)
+    return _wait(tree, **asked, name=name, constrainer=constrainer)
+
+
+def _wait(
+    x: Any, *, names: LogicalAxes, mapped: LogicalAxes, name: str | None, constrainer: Constrainer
+) -> Any:
+    if not mapped:
+        return constrainer.constrain(x, names, None, name)
+    return _waiting.bind(x, names=names, mapped=mapped, name=name, constrainer=constrainer)
+
+
+def _batched(args: Any, dims: Any, *, names: Any, mapped: Any, **others: Any) -> Any:
+    """Give the dimension of the innermost `vmap` the last of the names that wait."""
+    (x,), (at,) = args, dims
+    names = (*names[:at], mapped[-1], *names[at:])
+    return _wait(x, names=names, mapped=mapped[:-1], **others), at
+
+
+def _beside(
+    x: Any, *, names: LogicalAxes, mapped: LogicalAxes, name: str | None, constrainer: Constrainer
+) -> Any:
+    """Constrain what no `vmap` maps along the dimensions that it has."""
+    asked = {"names": names, "mapped": mapped}
+    sharding = _beside_mapped(x, **asked, name=name, constrainer=constrainer)
+    return constrained(x, sharding, mesh_around(x, constrainer.mesh))
+
+
+def _beside_mapped(
+    x: Any, *, names: LogicalAxes, mapped: LogicalAxes, name: str | None, constrainer: Constrainer
+) -> jax.sharding.NamedSharding:
+    """Return the sharding of the dimensions that code sees, where rules place the mapped ones.
+
+    Raises:
+      ShardspecError: as `Resolver.constrain` does.
+    """
+    manual = manual_axes(mesh_around(x, constrainer.mesh), constrainer.mesh)
+    ways = math.prod(constrainer.mesh.shape.values())  # whatever splits the mapped ones divides it
+    sizes = (*(ways for _ in mapped), *x.shape)
+    every = (*mapped, *names)
+    dims = constrainer.activations.dims(every, sizes, manual=manual, name=name, array=x)
+    whole = constrainer.placer.named(dims)
+    own = jax.sharding.PartitionSpec(*jax_entries(whole.spec)[len(mapped) :])
+    return jax.sharding.NamedSharding(whole.mesh, own)
+
+
+_waiting.def_impl(_beside)
+_waiting.def_abstract_eval(lambda x, **_: x)
+ad.deflinear2(_waiting, lambda cotangent, _, **asked: (_waiting.bind(cotangent, **asked),))
+batching.primitive_batchers[_waiting] = _batched
+mlir.register_lowering(_waiting, mlir.lower_fun(_beside, multiple_results=False))
