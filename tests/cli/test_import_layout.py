@@ -118,3 +118,42 @@ def test_help_says_which_format_runs_code() -> None:
     assert (
         "`layout` takes PACKAGE.MODULE:FUNCTION in place of files, and imports and calls it" in text
     )
+
+
+STEP = """
+import jax
+import jax.numpy as jnp
+import shardspec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+
+SHAPES = {"up": jax.ShapeDtypeStruct((512, 2048), "float32")}
+def placed():
+    mesh = jax.make_mesh((8,), ("fsdp",), axis_types=(AxisType.Auto,))
+    return mesh, {"up": NamedSharding(mesh, P(None, "fsdp"))}
+def layout():
+    mesh, places = placed()
+    return SHAPES, places, mesh
+def step(resolver):
+    mesh, places = placed()
+    def loss(p, x):
+        return shardspec.constrain(x @ p["up"], "batch mlp").sum()
+    step = jax.jit(jax.grad(loss), in_shardings=(places, NamedSharding(mesh, P("fsdp"))))
+    return step, (SHAPES, jax.ShapeDtypeStruct((64, 512), "float32"))
+"""
+
+
+def test_a_step_with_a_mesh_of_its_own_takes_constraints_by_the_spec_of_its_layout(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(folder)
+    (folder / "own_mesh.py").write_text(STEP)
+    run("own_mesh:layout", "--hardware", "tpu v6e 2x4", "-o", "spec.yaml")
+    text = Path("spec.yaml").read_text().replace("rules:\n", "rules:\n  - batch -> fsdp\n")
+    cost = ("cost", "spec.yaml", "--step", "own_mesh:step", "--basis", "model")
+    Path("spec.yaml").write_text(text)
+    assert CliRunner().invoke(cli, cost).exit_code == 0
+    Path("spec.yaml").write_text(text.replace("devices: ", "# devices: "))
+    told = CliRunner().invoke(cli, cost)
+    assert told.exit_code == 2
+    assert "`own_mesh:step` has meshes with their devices in different orders" in told.stderr
+    assert "make the mesh by `resolver.mesh`" in told.stderr
