@@ -117,7 +117,7 @@ def report_lines(report: Report) -> Iterator[str]:
     assert cost is not None, "the step as it is was traced"
     target = target_title(cost.target).removeprefix("target ")
     place = f"   step at {cost.step.place}" if cost.step and cost.step.place.is_known else ""
-    yield f"{cost.plan.spec.source.name}   {target}   mesh {cost.plan.mesh}{place}"
+    yield f"{cost.plan.spec.source.name}   {target}   mesh {cost.plan.mesh.heading}{place}"
     if report.has_lines:
         yield from _lines(report, cost.plan.spec)
     if report.meshes is not None:
