@@ -1,8 +1,9 @@
 """Two layouts -> what moved: array by array, with the bytes a device holds before and after.
 
 Only answers count, never how they are spelt: an array has moved where a dimension is split over
-other mesh axes or into another number of shards. Where plans are at hand, each side says which
-rule decided, and an array with the same answer by another rule is told apart.
+other mesh axes or into another number of shards. Mesh axes of size 1 split nothing. Where plans are
+at hand, each side says which rule decided, and an array with the same answer by another rule is
+told apart.
 
 Restoring a checkpoint of one layout into another: a device keeps the part of its new shard that it
 held before; the rest comes from elsewhere. That can be counted where both layouts are over the same
@@ -14,8 +15,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -60,6 +61,7 @@ class DimMove:
 
     Attributes:
       before: mesh axes, major to minor.
+      has_moved: False where another rule gives the same shards.
     """
 
     logical_axis: str | None
@@ -67,6 +69,7 @@ class DimMove:
     after: tuple[str, ...]
     ways_before: int
     ways_after: int
+    has_moved: bool
     why_before: Reason | None = None
     why_after: Reason | None = None
 
@@ -229,16 +232,17 @@ def _dim_moves(
         return
     for index, name in enumerate(new.logical_axes):
         axes = (old.partition.dims[index], new.partition.dims[index])
+        counts = (ways[0][axes[0]], ways[1][axes[1]])
+        names = (ways[0].mesh.splitting(axes[0]), ways[1].mesh.splitting(axes[1]))
         move = DimMove(
             name,
             *axes,
-            ways[0][axes[0]],
-            ways[1][axes[1]],
+            *counts,
+            counts[0] != counts[1] or names[0] != names[1],
             why_before[index] if why_before else None,
             why_after[index] if why_after else None,
         )
-        moved = axes[0] != axes[1] or move.ways_before != move.ways_after
-        if moved or _by_another_rule(move):
+        if move.has_moved or _by_another_rule(move):
             yield move
 
 
@@ -261,7 +265,7 @@ def _mark(
         return Mark.SUMS
     if not dims:
         return None
-    if all((d.before, d.ways_before) == (d.after, d.ways_after) for d in dims):
+    if not any(dim.has_moved for dim in dims):
         return Mark.SAME
     before = after = 1
     for dim in dims:
@@ -274,10 +278,10 @@ class _Ways(dict[tuple[str, ...], int]):
 
     def __init__(self, mesh: Mesh) -> None:
         super().__init__()
-        self._mesh = mesh
+        self.mesh = mesh
 
     def __missing__(self, axes: tuple[str, ...]) -> int:
-        found = self[axes] = self._mesh.ways(axes)
+        found = self[axes] = self.mesh.ways(axes)
         return found
 
 
@@ -290,10 +294,18 @@ def _activations(
 ) -> Iterator[tuple[ActivationLayout | None, ActivationLayout | None]]:
     old = {each.name: each for each in before.activations}
     new = {each.name: each for each in after.activations}
+    splitting = {axis.name for side in (before, after) for axis in side.mesh.axes if axis.size != 1}
     for name in dict.fromkeys((*new, *old)):
         pair = (old.get(name), new.get(name))
-        if pair[0] != pair[1]:
+        if _only_over(splitting, pair[0]) != _only_over(splitting, pair[1]):
             yield pair
+
+
+def _only_over(axes: Container[str], layout: ActivationLayout | None) -> ActivationLayout | None:
+    if layout is None:
+        return None
+    dims = tuple(tuple(axis for axis in dim if axis in axes) for dim in layout.partition.dims)
+    return replace(layout, partition=replace(layout.partition, dims=dims))
 
 
 def _machine(target: TargetLayout) -> tuple[object, ...]:

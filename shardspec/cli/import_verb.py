@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ import click
 from shardspec import pipeline
 from shardspec.cli import completion
 from shardspec.cli import options as shared
-from shardspec.cli.request import Request, has_errors
+from shardspec.cli.request import SPEC_TEXT, Request, has_errors
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail, progress
 from shardspec.diagnostics import ShardspecError, SourceFile
 from shardspec.diagnostics.words import counted
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from shardspec.foreign.layout import Layout
     from shardspec.ir.plan import ShardingPlan
 
-#: How a spec of our own begins, behind its comments.
-_SPEC = re.compile(r"(?:\s++|#[^\n]*\n)*+shardspec(?::\s*+|[ \t]+)\d+[ \t]*(?:[\n#]|$)")
 _DEVICES = "--mesh 'fsdp=4 tp=2', or --hardware 'tpu v5e 4x4', says which devices there are"
+#: A setting as MaxText takes it on its command line.
+_SETTING = re.compile(r"[^\W\d]\w*=")
 _AXIS = re.compile(r"(?:^|(?<=[\s,;]))([^\W\d][\w.-]*+)\s*+=\s*+")
 
 
@@ -109,7 +110,8 @@ def command(
     """Make a spec of the rules of another tool. Files are parsed, and nothing in them is run.
 
     Comments in the spec say where each line came from, findings say what could not be carried
-    over. ARRAYS is anything that has arrays: a manifest, a checkpoint, `package.module:function`.
+    over. ARRAYS is anything that has arrays: a manifest, a checkpoint, another spec,
+    `package.module:function`. After files of MaxText, settings may stand: `model_name=llama3.1-8b`.
 
     The format `layout` takes PACKAGE.MODULE:FUNCTION in place of files, and imports and calls it:
     this runs its code. It gives a tree of arrays with shardings, or a model of Flax.
@@ -123,8 +125,7 @@ def command(
     if entry.runs_code:
         sources, options, imported, faults = _running(files, options, request)
     else:
-        sources = tuple(request.sources(files, inside=True))
-        _refuse_specs(sources)
+        sources = _sources(files, entry, request)
         imported, faults = module_of(entry).read(sources, options)
     diagnostics = request.heard(faults)
     name = "<imported>" if request.output in (None, "-") else request.output
@@ -150,12 +151,22 @@ def command(
     raise SystemExit(max(codes, default=FINE))
 
 
-def _refuse_specs(sources: Sequence[SourceFile]) -> None:
-    """Fail where a file is a spec of our own."""
+def _sources(files: Sequence[str], entry: Format, request: Request) -> tuple[SourceFile, ...]:
+    """Return the files, and the settings among them as one more; fail where one is a spec."""
+    settings = [
+        each
+        for each in files
+        if entry.has_settings and _SETTING.match(each) and not os.path.exists(each)
+    ]
+    sources = request.sources([each for each in files if each not in settings], inside=True)
     for source in sources:
-        if _SPEC.match(source.text):
+        if SPEC_TEXT.match(source.text):
             help = "`extends:` builds on it, and `shardspec fmt --to` spells it otherwise"
             fail(f"`{source.name}` is a spec already, and no file of another tool", help)
+    if settings:
+        lines = (": ".join(each.split("=", 1)) for each in settings)
+        sources.append(SourceFile(" ".join(settings), "".join(f"{line}\n" for line in lines)))
+    return tuple(sources)
 
 
 def _running(
@@ -228,8 +239,14 @@ def _options(
         request.machine(given["hardware"])
     if entry.runs_code and against is not None:
         fail(f"--against means nothing for `{entry.name}`", "its own arrays are the proof")
-    params = None if against is None else request.read_arrays(against)
-    return Options(**given, params=params)
+    options = Options(**given)
+    if against is None:
+        return options
+    from shardspec.foreign.formats import target_asked
+
+    target = target_asked(options)
+    params = request.read_arrays(against, target=None if isinstance(target, tuple) else target)
+    return options._replace(params=params)
 
 
 def _plans(text: str, name: str, options: Options, imported: Imported) -> list[ShardingPlan]:

@@ -243,6 +243,8 @@ def _is_spec(path: str) -> bool:
 
 #: Findings shown in full; a file broken from end to end has thousands.
 MOST_IN_FULL = 100
+#: How a spec begins, behind its comments.
+SPEC_TEXT = re.compile(r"(?:\s++|#[^\n]*\n)*+shardspec(?::\s*+|[ \t]+)\d+[ \t]*(?:[\n#]|$)")
 NO_ARRAYS = "add `arrays:` or `manifest:`, or pass --arrays FILE"
 
 
@@ -397,7 +399,7 @@ class Request:
         policy: StatePolicy | None = None,
         target: Target | None = None,
     ) -> Params:
-        """Return the arrays of a manifest, checkpoint or function; exit with 2 on faults.
+        """Return the arrays of a manifest, checkpoint, function or spec; exit with 2 on faults.
 
         Args:
           boundary: of the project whose texts may be quoted; None for that of the manifest.
@@ -414,6 +416,9 @@ class Request:
         else:
             arrays, diagnostics = pipeline.read_arrays(name, boundary=boundary)
             params = arrays.params
+            spec = _spec_in(name) if diagnostics else None
+            if spec is not None and spec.params:
+                params, diagnostics = spec.params, ()
         if diagnostics:
             self.refuse(diagnostics)
         return params
@@ -597,6 +602,13 @@ def quiet_spec(name: str | None) -> Spec | None:
 
 
 # arrays by path or glob
+
+
+def _spec_in(name: str) -> Spec | None:
+    """Return the spec in a file that is named for its arrays; None where it holds none."""
+    source = None if name == "-" else read_argument(name)
+    is_one = isinstance(source, SourceFile) and SPEC_TEXT.match(source.text) is not None
+    return pipeline.load_path(name)[0] if is_one else None
 
 
 def select(subject: str, plan: ShardingPlan) -> list[ParamSharding]:

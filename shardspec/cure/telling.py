@@ -117,7 +117,7 @@ def report_lines(report: Report) -> Iterator[str]:
     assert cost is not None, "the step as it is was traced"
     target = target_title(cost.target).removeprefix("target ")
     place = f"   step at {cost.step.place}" if cost.step and cost.step.place.is_known else ""
-    yield f"{cost.plan.spec.source.name}   {target}   mesh {cost.plan.mesh}{place}"
+    yield f"{cost.plan.spec.source.name}   {target}   mesh {cost.plan.mesh.heading}{place}"
     if report.has_lines:
         yield from _lines(report, cost.plan.spec)
     if report.meshes is not None:
@@ -185,6 +185,8 @@ def _searched(report: Report) -> str:
         told += f"; {counted(report.beyond, 'value')} out of reach"
     if report.mapped:
         told += f", {report.mapped} of them inside of `jax.vmap`, where they have no batch"
+    if not sites and report.beyond > report.mapped:
+        told += ": files outside of this folder are not changed, so start in that of the code"
     return told
 
 

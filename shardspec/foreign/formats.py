@@ -423,7 +423,18 @@ def _dims(chosen: Sequence[ForeignRule | None]) -> Dims | NoAnswer:
 
 #: The order of sections, as the language's own documents have it.
 _ORDER = (
-    *("shardspec", "doc", "extends", "axes", "hardware", "mesh", "targets", "rules", "drop"),
+    *(
+        "shardspec",
+        "doc",
+        "extends",
+        "axes",
+        "hardware",
+        "mesh",
+        "devices",
+        "targets",
+        "rules",
+        "drop",
+    ),
     *("params", "overrides", "derive", "scan", "activations", "arrays", "caches", "manifest"),
     *("policy", "state", "step", "coverage", "replicate", "lints", "phases"),
 )

@@ -24,12 +24,14 @@ from shardspec.diagnostics import Diagnostic, SourceFile, parted
 from shardspec.diagnostics.words import by_key, counted, listed, template
 from shardspec.foreign import formats
 from shardspec.foreign.formats import Dims, ForeignRule, MeshAxes, NoAnswer, NotRead, Options
-from shardspec.ir.spec import Mesh, Param, Params, PartitionSpec, axis_of, override_text
+from shardspec.ir.spec import Mesh, Param, Params, PartitionSpec, Target, axis_of, override_text
 from shardspec.language.layer import distinct
 from shardspec.language.reading import Comments, Data, Route
 from shardspec.naming.guessing import Guesses, Names, guess
 from shardspec.naming.patterns import exact, patterns_for
 from shardspec.report.manifest_text import array_entries
+from shardspec.topology.by_hand import device_coordinates
+from shardspec.topology.placement import placed
 
 Sizes = tuple[tuple[str, int], ...]
 #: Whose names an array carries: `Partitioned` and `LogicallyPartitioned` of Linen, or NNX.
@@ -68,12 +70,14 @@ class Layout(NamedTuple):
       name: of the function that gives the tree.
       mesh: axes and sizes; empty where nothing says them.
       rules: that the names of the arrays go by, where the tree came with some.
+      devices: of the mesh, row by row, by their numbers on the machine; empty if not known.
     """
 
     name: str
     arrays: tuple[LaidOut, ...]
     mesh: Sizes = ()
     rules: tuple[ForeignRule, ...] = ()
+    devices: tuple[int, ...] = ()
 
     @property
     def params(self) -> Params:
@@ -118,7 +122,21 @@ def read(layout: Layout, options: Options) -> formats.Outcome:
     draft, faults = _drafted(layout, reading, options)
     if any(each.is_error for each in faults):
         return None, faults
-    return replace(draft, reading=reading), faults
+    order = _order_text(layout, options)
+    data = {**draft.data, "devices": order} if order else draft.data
+    return replace(draft, data=data, reading=reading), faults
+
+
+def _order_text(layout: Layout, options: Options) -> str:
+    """Return the order of the devices of the tree; nothing where a spec has it of its own."""
+    sizes = tuple((axis, str(size)) for axis, size in layout.mesh)
+    target = formats.target_asked(options._replace(mesh=sizes)) if layout.devices else None
+    found = placed(target) if isinstance(target, Target) else None
+    if found is None or options.mesh not in ((), sizes):
+        return ""
+    numbers = {place: at for at, place in enumerate(device_coordinates(found.hardware))}
+    own = tuple(numbers[place] for place in found.coordinates())
+    return "" if own == layout.devices else " ".join(map(str, layout.devices))
 
 
 def answer(reading: Reading, params: Params, mesh: Mesh) -> tuple[formats.Answer, ...]:
@@ -219,11 +237,13 @@ class _Draft(NamedTuple):
       names: by path, of arrays that are named.
       targets: the mesh axes of each name, in the order of the rules.
       stated: paths of arrays whose partition is stated.
+      late: names of dimensions that are whole where others have their mesh axes.
     """
 
     names: Mapping[str, Names]
     targets: Mapping[str, MeshAxes]
     stated: frozenset[str] = frozenset()
+    late: frozenset[str] = frozenset()
 
 
 def _drafted(
@@ -304,13 +324,18 @@ def _lifted(arrays: Sequence[_Array], guesses: Guesses, strict: frozenset[str]) 
     all_targets = targets | {name: axes for (_, axes), name in apart.items()}
     used = {axis_of(n) for path, each in names.items() if path not in stated for n in each if n}
     kept = {name: axes for name, axes in all_targets.items() if name in used}
-    return _Draft(names, _in_order(kept, names, dims_of), frozenset(stated))
+    ruled = {path: each for path, each in names.items() if path not in stated}
+    order, late = _in_order(kept, ruled, dims_of)
+    return _Draft(names, order, frozenset(stated), late)
 
 
 def _in_order(
     targets: Mapping[str, MeshAxes], names: Mapping[str, Names], dims_of: Mapping[str, Dims]
-) -> dict[str, MeshAxes]:
-    """Return the rules, a name before those that are whole because it has their mesh axes."""
+) -> tuple[dict[str, MeshAxes], frozenset[str]]:
+    """Return the rules, a name before those that are whole because it has their mesh axes.
+
+    These come second.
+    """
     first: dict[tuple[str, str], None] = {}
     for path, own in names.items():
         named = zip((name and axis_of(name) for name in own), dims_of[path], strict=True)
@@ -326,7 +351,7 @@ def _in_order(
         for early, late in wrong:
             order.remove(early)
             order.insert(order.index(late), early)
-    return {name: targets[name] for name in order}
+    return {name: targets[name] for name in order}, frozenset(late for _, late in first)
 
 
 class _Vote(NamedTuple):
@@ -493,7 +518,11 @@ def _rule_lines(
         split = [(name, axes) for name, axes in draft.targets.items() if axes]
         whole = [name for name, axes in draft.targets.items() if not axes]
         many = (Comments(trailing=counted(count[name], "dimension")) for name, _ in split)
-        lines = list(zip((formats.rule_text(*each) for each in split), many, strict=True))
+        texts = (
+            f"{formats.rule_text(name, axes)}{' | none' if name in draft.late else ''}"
+            for name, axes in split
+        )
+        lines = list(zip(texts, many, strict=True))
         return [*lines, *([(f"{', '.join(whole)} -> none", Comments())] if whole else [])], ()
     kept, faults = parted(formats.writable(_as_read(layout), layout.name))
     texts = (formats.rule_text(str(rule.name), rule.mesh_axes) for rule in kept)

@@ -15,6 +15,7 @@ class Format(NamedTuple):
       title: what it reads, for help.
       options: the fields of `Options` that it takes besides mesh, hardware and params.
       runs_code: whether it is no file but a function, which is imported and called.
+      has_settings: whether `key=value` is a setting, as on the command line of the tool.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Format(NamedTuple):
     title: str
     options: tuple[str, ...] = ()
     runs_code: bool = False
+    has_settings: bool = False
 
 
 _REGEX = ("name", "match", "separator", "strict")
@@ -35,6 +37,7 @@ FORMATS: tuple[Format, ...] = (
         "maxtext",
         "MaxText's base.yml, model and custom mesh files",
         ("merge", "include"),
+        has_settings=True,
     ),
     Format("regex", "regex", "a list of (regex, PartitionSpec)", _REGEX),
     Format("haliax", "haliax", "a mapping of Haliax, a config of Levanter", ("name",)),

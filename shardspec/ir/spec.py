@@ -566,9 +566,20 @@ class Mesh:
             ways *= sizes.get(name, 1)
         return ways
 
+    def splitting(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return these axes without those of size 1; one that is not here stays."""
+        return tuple(name for name in names if self._sizes.get(name) != 1)
+
     def __str__(self) -> str:
         """Return `data=16 model=16`."""
         return " ".join(f"{axis.name}={axis.size}" for axis in self.axes)
+
+    @property
+    def heading(self) -> str:
+        """Return the mesh in short: `fsdp=8 tensor=4, 10 axes of size 1` where it has so many."""
+        many = [axis for axis in self.axes if axis.size != 1]
+        ones = len(self.axes) - len(many)
+        return f"{Mesh(tuple(many))}, {ones} axes of size 1" if many and ones > 3 else str(self)
 
 
 def divisors(number: int, limit: int = 1 << 16) -> tuple[int, ...]:

@@ -47,6 +47,13 @@ _SHAPES = (
 )
 _VALUES = "a step is traced without its machine: read values where it runs, not where it is made"
 _ASKED = "on the target the step may be another program: pass in the values that it queries"
+_ORDERS = (
+    "make the mesh by `resolver.mesh`; or state its order, `devices:` of the target, which"
+    " `shardspec import layout` writes"
+)
+#: What JAX raises where one function has meshes with their devices in several orders; it fails to
+#: say which ones where an argument is on a mesh without devices.
+_MISMATCH = "DeviceAssignmentMismatchError"
 _TRACED = "arguments are traced, numbers too: what has to be known goes in by `functools.partial`"
 
 
@@ -266,7 +273,10 @@ def _raised(name: str, error: BaseException, code: Code) -> Diagnostic:
         help = _SHAPES
     if NO_VALUE in first:
         help = _VALUES
-    if isinstance(error, TypeError) and "argument" in first and not labels:
+    if _MISMATCH in (type(error).__name__, type(error.__context__).__name__):
+        message = f"`{name}` has meshes with their devices in different orders"
+        help = _ORDERS
+    elif isinstance(error, TypeError) and "argument" in first and not labels:
         help = _WRAP if code is codes.BAD_MANIFEST else _FORM
     elif code is codes.BAD_STEP and not labels and _is_our_fault(error):
         message = f"the step of `{name}` cannot be read: {kind}{first}"

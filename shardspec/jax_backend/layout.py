@@ -13,7 +13,7 @@ import inspect
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeGuard
 
 import jax
@@ -25,6 +25,7 @@ from shardspec.foreign.layout import Family, LaidOut, Layout, Sizes
 from shardspec.ir.spec import Param, tree_path
 from shardspec.jax_backend.arguments import refuse_no_tree
 from shardspec.jax_backend.entry_point import find_entry, run_entry
+from shardspec.jax_backend.mesh import has_target_devices
 from shardspec.jax_backend.trees import (
     box_leaves,
     box_test,
@@ -259,7 +260,17 @@ def _layout(name: str, made: _Made, program: Any) -> Layout:
     )
     rules = made.rules or next(filter(None, of_boxes), ())
     pairs = zip(made.arrays, found, strict=True)
-    return Layout(name, tuple(_laid_out(each, of, mesh) for each, of in pairs), mesh, rules)
+    arrays = tuple(_laid_out(each, of, mesh) for each, of in pairs)
+    places = (made.mesh, *(getattr(each, "mesh", None) for each in found))
+    return Layout(name, arrays, mesh, rules, _numbers(places, mesh))
+
+
+def _numbers(meshes: Iterable[Any], sizes: Sizes) -> tuple[int, ...]:
+    """Return the numbers of the target's devices, in the order of the first mesh of these sizes."""
+    for mesh in meshes:
+        if has_target_devices(mesh) and _sizes(mesh) == sizes:
+            return tuple(each.id for each in mesh.devices.flat)
+    return ()
 
 
 def _shardings(made: _Made, program: Any) -> Iterator[Any]:

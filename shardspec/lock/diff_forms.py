@@ -171,7 +171,7 @@ def array_text(array: ArrayLayout | None, mark: Mark) -> str:
 def machine(target: TargetLayout) -> str:
     """Return `tpu v4 4x8x8, mesh data=16 model=16`."""
     on = f"{with_count(target.hardware)}, " if target.hardware else ""
-    return f"{on}mesh {target.mesh}"
+    return f"{on}mesh {target.mesh.heading}"
 
 
 def machine_change(before: TargetLayout, after: TargetLayout) -> str:

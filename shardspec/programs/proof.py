@@ -8,6 +8,7 @@ others that send as much.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -343,9 +344,13 @@ def _more(proof: Proof) -> Iterator[str]:
 
 def unknown_lines(proof: Proof) -> Iterator[str]:
     """Yield what cannot be counted, each with its line: in the program, and before it was one."""
-    yield from (f"unknown: {each}" for each in proof.step.unknown)
-    if proof.cost.step is not None:
-        yield from (f"unknown in the prediction: {each}" for each in proof.cost.step.unknown)
+    predicted = () if proof.cost.step is None else proof.cost.step.unknown
+    for what, unknown in (
+        ("unknown", proof.step.unknown),
+        ("unknown in the prediction", predicted),
+    ):
+        for text, count in Counter(map(str, unknown)).items():
+            yield f"{what}: {text}" if count == 1 else f"{what}: {text} ({count} operations)"
 
 
 def _longest(proof: Proof) -> Iterator[str]:

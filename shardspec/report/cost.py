@@ -107,7 +107,7 @@ def cost_lines(
       arrays: those whose traffic is asked for; None for all there is.
     """
     target = target_title(cost.target).removeprefix("target ")
-    heading = [cost.plan.spec.source.name, target, f"mesh {cost.plan.mesh}"]
+    heading = [cost.plan.spec.source.name, target, f"mesh {cost.plan.mesh.heading}"]
     if cost.step is not None and cost.step.place.is_known:
         heading.append(f"step at {cost.step.place}")
     yield "   ".join(heading)

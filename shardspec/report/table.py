@@ -208,7 +208,7 @@ def heading(plan: ShardingPlan) -> Iterator[str]:
     asked += ["devices as listed"] if plan.target.devices else []
     asked += typed(plan.mesh)
     remarks = f"   ({', '.join(asked)})" if asked else ""
-    yield f"mesh {plan.mesh}{remarks}"
+    yield f"mesh {plan.mesh.heading}{remarks}"
 
 
 def typed(mesh: Mesh) -> list[str]:

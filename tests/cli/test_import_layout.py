@@ -27,6 +27,13 @@ def pairs(mesh):
     return {"w": (jnp.ones((8, 8)), P("tp")), "v": jnp.ones(3)}
 def many():
     return {"w": (jnp.ones(8), NamedSharding(jax.make_mesh((64,), ("fsdp",)), P("fsdp")))}
+def largest():
+    mesh = jax.make_mesh((8,), ("fsdp",))
+    def put(shape, *spec):
+        return jax.device_put(jnp.zeros(shape), NamedSharding(mesh, P(*spec)))
+    attention = {"query": {"kernel": put((1024, 8, 64), "fsdp")}}
+    mlp = {"wi": {"kernel": put((1024, 4096), None, "fsdp")}}
+    return {"embedding": put((32768, 1024), "fsdp"), "attention": attention, "mlp": mlp}, mesh
 def fails():
     raise RuntimeError("it does not work")
 """
@@ -63,6 +70,21 @@ def test_all_arrays_in_one_command_without_devices() -> None:
         assert checked.exit_code == 0, checked.output
 
 
+def test_a_dimension_that_is_whole_because_another_is_sharded_is_no_finding_of_check() -> None:
+    result = run("own_tree:largest", "--hardware", "tpu v6e 2x4", "-o", "spec.yaml")
+    assert "3 arrays of own_tree:largest on fsdp=8: the spec lays out all" in result.stderr
+    assert "- embed -> fsdp | none" in Path("spec.yaml").read_text()
+    checked = CliRunner().invoke(cli, ["check", "spec.yaml"])
+    assert checked.stdout.startswith("No findings in 1 file"), checked.stdout
+
+
+def test_the_order_of_devices_is_that_of_the_mesh_of_the_tree() -> None:
+    run("own_tree:largest", "--hardware", "tpu v6e 2x4", "-o", "spec.yaml")
+    assert "mesh: {fsdp: 8}\ndevices: 0 1 2 3 7 6 5 4\n" in Path("spec.yaml").read_text()
+    run("own_tree:largest", "--hardware", "1 * h100", "-o", "other.yaml")
+    assert "devices:" not in Path("other.yaml").read_text()  # the order is that of a spec
+
+
 def test_arrays_without_a_layout_are_said() -> None:
     result = run("own_tree:pairs", "--mesh", "tp=2")
     assert result.exit_code == 1
@@ -96,3 +118,42 @@ def test_help_says_which_format_runs_code() -> None:
     assert (
         "`layout` takes PACKAGE.MODULE:FUNCTION in place of files, and imports and calls it" in text
     )
+
+
+STEP = """
+import jax
+import jax.numpy as jnp
+import shardspec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+
+SHAPES = {"up": jax.ShapeDtypeStruct((512, 2048), "float32")}
+def placed():
+    mesh = jax.make_mesh((8,), ("fsdp",), axis_types=(AxisType.Auto,))
+    return mesh, {"up": NamedSharding(mesh, P(None, "fsdp"))}
+def layout():
+    mesh, places = placed()
+    return SHAPES, places, mesh
+def step(resolver):
+    mesh, places = placed()
+    def loss(p, x):
+        return shardspec.constrain(x @ p["up"], "batch mlp").sum()
+    step = jax.jit(jax.grad(loss), in_shardings=(places, NamedSharding(mesh, P("fsdp"))))
+    return step, (SHAPES, jax.ShapeDtypeStruct((64, 512), "float32"))
+"""
+
+
+def test_a_step_with_a_mesh_of_its_own_takes_constraints_by_the_spec_of_its_layout(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(folder)
+    (folder / "own_mesh.py").write_text(STEP)
+    run("own_mesh:layout", "--hardware", "tpu v6e 2x4", "-o", "spec.yaml")
+    text = Path("spec.yaml").read_text().replace("rules:\n", "rules:\n  - batch -> fsdp\n")
+    cost = ("cost", "spec.yaml", "--step", "own_mesh:step", "--basis", "model")
+    Path("spec.yaml").write_text(text)
+    assert CliRunner().invoke(cli, cost).exit_code == 0
+    Path("spec.yaml").write_text(text.replace("devices: ", "# devices: "))
+    told = CliRunner().invoke(cli, cost)
+    assert told.exit_code == 2
+    assert "`own_mesh:step` has meshes with their devices in different orders" in told.stderr
+    assert "make the mesh by `resolver.mesh`" in told.stderr

@@ -147,6 +147,51 @@ def test_every_format_has_its_two_functions(entry: object) -> None:
     assert callable(module.answer)
 
 
+MAXTEXT_SIZES = """
+mesh_axes: [fsdp, tensor]
+logical_axis_rules: [[embed, fsdp], [mlp, tensor]]
+ici_fsdp_parallelism: -1
+ici_tensor_parallelism: 1
+"""
+#: A tree that its code can make on 16 devices alone.
+SIXTEEN = """
+import jax
+def arrays():
+    assert jax.device_count() == 16
+    return {"wi": jax.ShapeDtypeStruct((64, 128), "bfloat16")}
+"""
+
+
+def test_settings_stand_where_maxtext_takes_them(folder: Path) -> None:
+    (folder / "base.yml").write_text(MAXTEXT_SIZES)
+    result = run("maxtext", "base.yml", "ici_tensor_parallelism=4", "--hardware", "tpu v5e 4x4")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("# imported from base.yml, ici_tensor_parallelism=4\n")
+    assert "mesh: {fsdp: 4, tensor: 4}\n" in result.stdout
+    result = run("flax", "rules.py", "ici_tensor_parallelism=4")
+    assert result.exit_code == 2
+    assert "there is no file `ici_tensor_parallelism=4`" in result.stderr
+
+
+def test_a_function_of_against_gets_the_devices_of_the_machine(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(folder)
+    (folder / "on_sixteen.py").write_text(SIXTEEN)
+    machine = ("--mesh", "data=4 model=4", "--hardware", "tpu v5e 4x4")
+    result = run("flax", "rules.py", *machine, "--against", "on_sixteen:arrays", "-o", "spec.yaml")
+    assert "1 array of on_sixteen:arrays on data=4 model=4: the spec lays out all" in result.stderr
+    assert result.exit_code == 0
+
+
+def test_a_spec_serves_as_a_list_of_arrays(folder: Path) -> None:
+    text = f"shardspec: 1\naxes: {{embed: 64}}\nmesh: {{data: 4}}\narrays:\n  {ARRAYS}"
+    (folder / "other.yaml").write_text(text.replace("\nl", "\n  l"))
+    against = ("--mesh", "data=4 model=2", "--against")
+    assert run("flax", "rules.py", *against, "other.yaml", "-o", "spec.yaml").exit_code == 0
+    assert run("flax", "rules.py", *against, "spec.yaml").exit_code == 2  # it has none
+
+
 def test_nothing_heavy_is_loaded(folder: Path) -> None:
     import subprocess
     import sys

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -190,6 +191,23 @@ def test_two_specs_and_a_lock(folder: Path) -> None:
     assert result.exit_code == 1
     assert "machine     was tpu v5e 4x4, mesh data=4 model=4" in result.stdout
     assert "target desk" not in result.stdout
+
+
+def test_mesh_axes_of_size_1_move_nothing(folder: Path) -> None:
+    spec = """
+        shardspec: 1
+        mesh: {data: 1, fsdp: 4, tensor: 2}
+        rules: ["batch -> (data, fsdp)", "embed -> (fsdp, data)", "mlp -> tensor"]
+        arrays: {wi: "f32[embed=64 mlp=128]"}
+        activations: {hidden: batch mlp}
+        """
+    (folder / "one.yaml").write_text(textwrap.dedent(spec))
+    other = spec.replace("(data, fsdp)", "fsdp").replace("(fsdp, data)", "fsdp")
+    (folder / "two.yaml").write_text(textwrap.dedent(other))
+    found = run("diff", "one.yaml", "two.yaml", "--fail-on", "reshard")
+    assert found.exit_code == 0
+    assert "> 1 array   embed: (fsdp, data) -> fsdp" in found.stdout
+    assert "activation" not in found.stdout
 
 
 def test_targets_that_come_and_go(folder: Path) -> None:

@@ -82,6 +82,14 @@ def test_what_fits_is_said(cost: Cost) -> None:
     assert "add 1 line: as fast, fits" in text(same)
 
 
+def test_code_of_another_folder_alone_is_said(cost: Cost) -> None:
+    way_out = "files outside of this folder are not changed, so start in that of the code"
+    none = replace(FOUND, sites=0, layouts=0)
+    assert way_out in text(report(cost, found=none, beyond=51))
+    assert way_out not in text(report(cost, found=none, beyond=1, mapped=1))
+    assert way_out not in text(report(cost, beyond=51))
+
+
 def test_what_was_not_searched_is_said(cost: Cost) -> None:
     told = text(report(cost, late=3, beyond=2, mapped=1))
     assert "8 values in 24 layouts; 9 trials in 1.50 s" in told

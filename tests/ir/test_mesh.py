@@ -26,3 +26,13 @@ def test_divisors(number: int) -> None:
 @given(st.integers(1, 5000), st.integers(1, 100))
 def test_a_limit_cuts_the_large_ones(number: int, limit: int) -> None:
     assert divisors(number, limit) == tuple(d for d in divisors(number) if d <= limit)
+
+
+def test_a_heading_counts_axes_that_split_nothing_where_they_are_many() -> None:
+    sizes = {"data": 1, "fsdp": 8, "stage": 1, "tensor": 4, "context": 1, "expert": 1}
+    many = Mesh(tuple(MeshAxis(name, size) for name, size in sizes.items()))
+    assert many.heading == "fsdp=8 tensor=4, 4 axes of size 1"
+    few = Mesh(many.axes[:4])
+    assert few.heading == str(few) == "data=1 fsdp=8 stage=1 tensor=4"
+    none = Mesh(tuple(MeshAxis(name, 1) for name in sizes))
+    assert none.heading == str(none)

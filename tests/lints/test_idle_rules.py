@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import replace
 
 import pytest
@@ -47,6 +48,20 @@ SEEN = "activations: {x: batch heads kv}\n"
 def test_rules_that_fire_for_nothing(rules: str, more: str, marks: list[str]) -> None:
     found = found_by(rule_without_array, f"{HEAD}{more}rules: {rules}")
     assert [mark for each in found for mark in marked(each)] == marks
+
+
+@pytest.mark.parametrize(("size", "lost"), [(1, None), (2, "transpose")])
+def test_a_rule_that_loses_a_mesh_axis_of_size_1(size: int, lost: str | None) -> None:
+    text = f"""
+        mesh: {{fsdp: 8, transpose: {size}}}
+        rules: [mlp -> transpose, 'embed -> (fsdp, transpose)', embed -> fsdp]
+        arrays: {{experts: 'bf16[embed=4096 mlp=14336]'}}
+        activations: {{x: _ _}}
+        """
+    findings = found_by(rule_without_array, textwrap.dedent(text))
+    assert [f"always has `{lost}` before it" in each.message for each in findings] == (
+        [True] if lost else []
+    )
 
 
 @pytest.mark.parametrize(

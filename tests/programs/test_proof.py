@@ -18,9 +18,10 @@ from shardspec.ir.step import (
     Place,
     Step,
     StepArray,
+    Unknown,
 )
 from shardspec.programs.memory import CompiledMemory, HeldValue
-from shardspec.programs.proof import Proof, proof_lines, verdict, with_causes
+from shardspec.programs.proof import Proof, proof_lines, unknown_lines, verdict, with_causes
 from shardspec.programs.proof_forms import proof_json, proof_markdown
 
 SPEC = """\
@@ -172,6 +173,14 @@ def test_causes_come_from_the_prediction_at_the_same_line() -> None:
 def test_what_nobody_knows_is_said_to_be_unknown() -> None:
     compiled = with_causes(step(sent(("tensor",), 3)), cost_of(PLAN, step()))
     assert compiled.collectives[0].because[0].kind is CauseKind.UNKNOWN
+
+
+def test_what_is_unknown_in_the_same_way_is_one_line() -> None:
+    ragged = Unknown("ragged-all-to-all", "it depends on the operands", place=Place("moe.py", 31))
+    loop = Unknown("while", "how often it runs is not stated")
+    program = replace(step(sent(("fsdp",), GIB)), unknown=(ragged, loop, ragged))
+    told = list(unknown_lines(proof(step(sent(("fsdp",), GIB)), program)))
+    assert told == [f"unknown: {ragged} (2 operations)", f"unknown: {loop}"]
 
 
 def test_the_forms_say_the_same() -> None:

@@ -8,14 +8,17 @@ or are worked out of the old ones, element by element.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 
-from shardspec.diagnostics.words import by_key
+from shardspec.diagnostics import Diagnostic, ShardspecError, codes
+from shardspec.diagnostics.words import by_key, counted
 from shardspec.ir.step import ON_HOST, Returned, StepArgument
 from shardspec.jax_backend.step.graph import Graph, Value
+from shardspec.jax_backend.trees import box_test, is_optimizer_variable
 
 #: How many values are looked at between new state and old.
 _FAR = 100
@@ -163,3 +166,33 @@ def _reaches(value: Value, place: int) -> bool:
         elif node.name in ("stablehlo.dynamic_update_slice", "stablehlo.scatter"):
             waiting.append(node.operands[0])
     return False
+
+
+def refusing_lost_updates(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that is traced by `jax.jit`, which drops what it does to its arguments.
+
+    It raises where an optimizer of NNX is updated and not returned: XLA would leave out the update,
+    and the figures would be those of another step.
+    """
+
+    @functools.wraps(function)
+    def own(*args: Any, **kwargs: Any) -> Any:
+        before = list(_of_optimizers((args, kwargs)))
+        made = function(*args, **kwargs)
+        kept = {id(leaf) for leaf in (*before, *jax.tree_util.tree_leaves(made))}
+        lost = [leaf for leaf in _of_optimizers((args, kwargs)) if id(leaf) not in kept]
+        if lost:
+            arrays = counted(len(lost), "array")
+            message = f"the step updates {arrays} of an NNX optimizer, and does not return them"
+            help = "return the function of `nnx.jit` itself: `jax.jit` drops updates of arguments"
+            raise ShardspecError([Diagnostic(codes.BAD_STEP, message, help=help)])
+        return made
+
+    return own
+
+
+def _of_optimizers(tree: Any) -> Iterator[Any]:
+    """Yield the arrays that optimizers of NNX keep."""
+    for node in jax.tree_util.tree_leaves(tree, is_leaf=box_test()):
+        if is_optimizer_variable(type(node)):
+            yield from jax.tree_util.tree_leaves(node)

@@ -29,7 +29,7 @@ from shardspec.jax_backend.mesh import has_target_devices, is_abstract
 from shardspec.jax_backend.on_target import asked_at_import, mesh_in_context, on_target
 from shardspec.jax_backend.shardings import TreePlacer
 from shardspec.jax_backend.step.graph import Split, functions_of
-from shardspec.jax_backend.step.returned import Fed, fed_of, passed_on
+from shardspec.jax_backend.step.returned import Fed, fed_of, passed_on, refusing_lost_updates
 from shardspec.jax_backend.sums.walk import wrong_sums
 from shardspec.jax_backend.train_state import contents_of
 from shardspec.jax_backend.trees import box_test, is_box, leaves_of, path_of, shape_of
@@ -178,32 +178,38 @@ class Layouts:
         """Return the dimensions of a constrained array with their rules.
 
         Where the code used a constraint of JAX's own, they are those of the one activation of the
-        spec that lies so, or else of the one logical axis that has those mesh axes.
+        spec that lies so, or else of the one logical axis that has those mesh axes. Mesh axes of
+        size 1 do not count.
         """
         if names:
             return self.dims(names, shape)
-        wanted = tuple(tuple(axis.name for axis in axes) for axes in split)
+        over = self.resolver.target.mesh.splitting
+        wanted = tuple(over(axis.name for axis in axes) for axes in split)
         answers = (self.dims(each.name, shape) for each in self.spec.activations)
-        alike = [dims for dims in answers if tuple(dim.mesh_axes for dim in dims) == wanted]
+        alike = [dims for dims in answers if tuple(over(dim.mesh_axes) for dim in dims) == wanted]
         if alike:
             return tuple(_agreed(at, alike) for at in range(len(wanted)))
         return tuple(map(self._alone, wanted))
 
     def of_mesh_axes(self, wanted: tuple[tuple[str, ...], ...]) -> tuple[DimSharding, ...]:
         """Return dimensions by their mesh axes alone; the first is `batch` if that has them."""
-        batch = [rule for rule in self.spec.axis_rules if rule.logical_axis == _BATCH]
-        first = next((rule for rule in batch if wanted[0] and rule.mesh_axes == wanted[0]), None)
         dims = tuple(map(self._alone, wanted))
-        if first is None:
-            return dims
-        return (DimSharding(None, _BATCH, (self._taken(first),)), *dims[1:])
+        rules = [rule for rule in self._rules_over(wanted[0]) if rule.logical_axis == _BATCH]
+        own = DimSharding(None, _BATCH, (self._taken(rules[0]),)) if rules else dims[0]
+        return (own, *dims[1:])
 
     def _alone(self, mesh_axes: tuple[str, ...]) -> DimSharding:
         """Return a dimension of the one logical axis with these mesh axes, nameless if of more."""
-        rules = [rule for rule in self.spec.axis_rules if mesh_axes and rule.mesh_axes == mesh_axes]
+        rules = self._rules_over(mesh_axes)
         if len({rule.logical_axis for rule in rules}) != 1:
             return DimSharding(None, None)
         return DimSharding(None, rules[0].logical_axis, (self._taken(rules[0]),))
+
+    def _rules_over(self, mesh_axes: tuple[str, ...]) -> list[AxisRule]:
+        """Return the rules that shard over these mesh axes; none where they split nothing."""
+        over = self.resolver.target.mesh.splitting
+        rules = self.spec.axis_rules if over(mesh_axes) else ()
+        return [each for each in rules if over(each.mesh_axes) == over(mesh_axes)]
 
     def _taken(self, rule: AxisRule) -> Attempt:
         axes = rule.mesh_axes
@@ -589,7 +595,7 @@ def _arranged(
     if not hasattr(function, "trace"):
         donated = _donated(function, len(args))
         structs, function = _closed_over(structs, function, len(args), list(kwargs))
-        function = jax.jit(function, donate_argnums=donated)
+        function = jax.jit(refusing_lost_updates(function), donate_argnums=donated)
     named = dict(zip(kwargs, structs[len(args) :], strict=True))
     return function, structs[: len(args)], named, given
 

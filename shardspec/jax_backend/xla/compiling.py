@@ -33,7 +33,7 @@ from shardspec.diagnostics.diagnostic import printable
 from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.spec import Hardware, Target, shape_text
 from shardspec.jax_backend.xla.cache import Compiled, keep, kept, key_of
-from shardspec.jax_backend.xla.surroundings import FALLBACK, flags_here, stated_flags, surroundings
+from shardspec.jax_backend.xla.surroundings import FALLBACK, flags_here, surroundings
 from shardspec.programs.memory import NO_ROOM, memory_of_assignment, memory_of_stats
 from shardspec.topology.placement import Order, place
 
@@ -54,6 +54,8 @@ TPU_ENVIRONMENT = {
     "TPU_ACCELERATOR_TYPE": "v5e-8",
     "TPU_WORKER_ID": "0",
 }
+#: Flags that the process gets without those of dumps, which would displace its own.
+_FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 _POLL_S = 0.1
 #: For how long nothing may be written to a dump that is taken as whole.
 _QUIET_S = 0.3
@@ -453,8 +455,8 @@ def environment(flags: Mapping[str, str] = MappingProxyType({})) -> dict[str, st
     """Return the environment of a process that partitions or compiles."""
     root = str(Path(__file__).parents[3])
     path = os.pathsep.join((root, *_folders(), *filter(None, (os.environ.get("PYTHONPATH"),))))
-    own = {name: stated_flags(name, os.environ.get(name, "")) for name in flags}
-    more = {name: f"{own[name]} {value}".strip() for name, value in flags.items()}
+    own = {**dict.fromkeys(_FLAGS, ""), **dict(flags_here())}
+    more = {name: f"{own[name]} {flags.get(name, '')}".strip() for name in _FLAGS}
     given = {"JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
     return {**os.environ, **TPU_ENVIRONMENT, **given, **more}
 

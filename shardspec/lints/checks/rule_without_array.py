@@ -44,7 +44,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
         if refused and use.is_settled:
             continue
         is_loss = use.is_open and _is_for_large(use, context)
-        if refused or (busy and (context.spec.activations or is_loss)):
+        if refused or (busy and use.contended and (context.spec.activations or is_loss)):
             yield _finding(use, context)
 
 
@@ -75,7 +75,9 @@ def _why(use: RuleUse) -> str:
     if use.outcomes[Outcome.BUSY]:
         holders = dict.fromkeys(rule.logical_axis for rule in use.winners if rule.mesh_axes)
         verb = "has" if len(holders) == 1 else "have"
-        reasons.append(f"{listed(holders, limit=3)} always {verb} `{axes}` before it")
+        reasons.append(
+            f"{listed(holders, limit=3)} always {verb} {listed(use.contended)} before it"
+        )
     if use.refused is not None:
         reasons.append(
             f"`{axes}` does not divide `{use.refused.logical_axis}` = {use.refused.size}"

@@ -117,6 +117,7 @@ class RuleUse:
       is_settled: whether such a dimension ended whole, which has its own finding, or by `none`,
         which says that this is meant.
       is_open: whether a dimension that it lost ended whole, and no rule says that this is meant.
+      contended: the mesh axes that other dimensions had, of those that split anything.
       affected: what has the logical axes.
     """
 
@@ -126,6 +127,7 @@ class RuleUse:
     refused: plans.DimSharding | None = None
     is_settled: bool = False
     is_open: bool = False
+    contended: dict[str, None] = field(default_factory=dict)
     affected: Affected = field(default_factory=Affected)
 
     @property
@@ -148,7 +150,7 @@ class RuleUse:
         others = [span for span in winners if span != self.rule.span][:_SHOWN]
         return labels_at((self.rule.span, said), *((span, "fires first") for span in others))
 
-    def add(self, dims: Sequence[plans.DimSharding]) -> None:
+    def add(self, dims: Sequence[plans.DimSharding], mesh: Mesh) -> None:
         """Count what the rules did on one array."""
         axes = {rule.logical_axis for rule in self.rules}
         for dim in dims:
@@ -162,7 +164,11 @@ class RuleUse:
                 if attempt.outcome is plans.Outcome.INDIVISIBLE:
                     self.refused = dim
                     self.is_settled |= winner is None or winner.is_none
-                winner = None if attempt.blocked_by is None else dims[attempt.blocked_by].rule
+                holder = None if attempt.blocked_by is None else dims[attempt.blocked_by]
+                winner = None if holder is None else holder.rule
+                shared = () if holder is None else holder.mesh_axes
+                lost = (axis for axis in attempt.mesh_axes if axis in shared)
+                self.contended |= dict.fromkeys(mesh.splitting(lost))
             if winner is not None:
                 self.winners.setdefault(winner)
 
@@ -211,7 +217,7 @@ def _uses(context: Context) -> tuple[RuleUse, ...]:
                 for span, use in by_axis.get(dim.logical_axis or "", {}).items()
             }
             for use in found.values():
-                use.add(subject.dims)
+                use.add(subject.dims, plan.target.mesh)
                 is_known = plan is not context.plans[0] or use.outcomes[plans.Outcome.TAKEN]
                 if isinstance(subject, plans.ActivationSharding) or not is_known:
                     use.affected.add(subject, plan)

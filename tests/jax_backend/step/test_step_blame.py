@@ -11,8 +11,10 @@ import jax.numpy as jnp
 import pytest
 
 import shardspec
+from shardspec.ir.spec import MeshAxis
 from shardspec.ir.step import CauseKind, Collective, CollectiveKind, Step
 from shardspec.jax_backend.step.reading import step_of
+from shardspec.jax_backend.step.trace import Layouts
 from tests.models import small_steps
 
 
@@ -69,6 +71,26 @@ def test_a_constraint_has_its_line_and_the_rule_of_its_names() -> None:
 def test_a_constraint_of_jax_is_matched_by_how_it_lies() -> None:
     found = step("own_constraints")
     assert all(cause.rule for each in found.collectives for cause in each.because)
+
+
+ONES = """
+shardspec: 1
+axes: {batch: 64, embed: 512}
+mesh: {data: 1, fsdp: 4, tensor: 2}
+rules: ["batch -> (data, fsdp)", "embed -> tensor"]
+activations: {residual: batch embed}
+params: {w: embed _}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"), [("", "batch -> (data, fsdp)"), ("other -> fsdp", "None")]
+)
+def test_mesh_axes_of_size_1_do_not_hide_the_rule_of_a_constraint(more: str, expected: str) -> None:
+    text = ONES.replace("rules: [", f"rules: [{more!r}, ") if more else ONES
+    layouts = Layouts(shardspec.Resolver(shardspec.loads(text), devices="abstract"))
+    (first, _) = layouts.constrained("", (64, 512), ((MeshAxis("fsdp", 4),), ()))
+    assert str(first.taken and first.taken.rule) == expected
 
 
 def test_a_result_that_is_forced() -> None:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 import pytest
 
+from shardspec.diagnostics import ShardspecError
 from shardspec.ir.step import Step
 from shardspec.jax_backend.step.reading import step_of
 from tests.models import small_steps
@@ -89,6 +90,16 @@ def test_nnx_jit_is_read_as_jax_jit_is() -> None:
     carried = {str(each.carries) for each in found.collectives}
     assert {"weight wi", "gradient of wi", "gradient of wo"} <= carried
     assert found.place.file == "tests/jax_backend/step/test_step_trace.py"
+
+    def calls(*args: Any) -> Any:
+        return train(*args)
+
+    def returns(*args: Any) -> Any:
+        return train(*args), nnx.state(args[:2])
+
+    with pytest.raises(ShardspecError, match=r"updates \d arrays of an NNX optimizer"):
+        traced(calls, *nnx.eval_shape(made), struct(64, 128, 1024))
+    assert traced(returns, *nnx.eval_shape(made), struct(64, 128, 1024)).collectives
 
 
 def test_a_filter_jit_may_return_functions_and_donate() -> None:

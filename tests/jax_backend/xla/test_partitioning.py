@@ -97,6 +97,17 @@ def test_a_product_is_summed_over_its_contracted_dimension() -> None:
     assert 0 < found.seconds < 60
 
 
+def test_dumps_that_a_program_asks_for_do_not_displace_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    dumps = f"--xla_dump_to={tmp_path / 'own'} --xla_dump_hlo_module_re=jit_train_step"
+    with monkeypatch.context() as patched:
+        patched.setenv("XLA_FLAGS", dumps)
+        found = partitioned(module_of(4), 4)
+    assert "all-reduce(" in program(found).text
+    assert not (tmp_path / "own").exists()
+
+
 def test_there_may_be_more_devices_than_the_cpu_client_has() -> None:
     assert "all-reduce(" in program(partitioned(module_of(4096), 4096)).text
 
