@@ -30,9 +30,7 @@ class NameIndex:
     def __init__(self, names: frozenset[str]) -> None:
         """Put `names` in order."""
         self.names = sorted(names)
-        self._by_bare: dict[str, list[str]] = {}
-        for name in self.names:
-            self._by_bare.setdefault(bare(name), []).append(name)
+        self._by_bare = grouped(self.names, bare)
         is_large = len(self.names) > MOST_COMPARED
         self._starts = sorted((name.lower(), name) for name in self.names) if is_large else []
         self._ends = sorted((name.lower()[::-1], name) for name in self.names) if is_large else []

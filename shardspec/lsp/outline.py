@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shardspec.diagnostics import Excerpt, Span
+from shardspec.diagnostics.words import grouped
 from shardspec.language.dsl_text.layout import Statement, lay_out
 from shardspec.language.reading import Reading, Route, inner_route
 from shardspec.lsp import types
@@ -37,11 +38,9 @@ def symbols(snapshot: Snapshot) -> list[types.DocumentSymbol]:
     reading = snapshot.reading
     if reading is None:
         return []
-    below: dict[Route, list[Route]] = {}
     places = reading.source_map
     items = (route for route in places.values if route and isinstance(route[-1], int))
-    for route in dict.fromkeys((*places.keys, *items)):
-        below.setdefault(route[:-1], []).append(route)
+    below = grouped(dict.fromkeys((*places.keys, *items)), lambda route: route[:-1])
     return [*_symbols((), below, reading, snapshot.lines)]
 
 

@@ -24,7 +24,7 @@ from shardspec.analysis.step_time import Scale, StepTime, Work, scaled, step_tim
 from shardspec.analysis.step_values import Flow
 from shardspec.analysis.traffic import group
 from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.words import grouped
+from shardspec.diagnostics.words import by_key, grouped
 from shardspec.ir.calibration import Calibration
 from shardspec.ir.plan import Outcome, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Mesh, Params, Spec, Target
@@ -152,11 +152,8 @@ def _kinds(spec: Spec, flow: Flow) -> Callable[[ParamSharding], Hashable]:
     """
     if spec.derives or spec.memory or spec.training:
         return lambda each: each.path
-    readers: dict[str, list[int]] = {}
     weights = dict.fromkeys(op.weight for op in flow.ops if op.weight is not None)
-    for number, weight in enumerate(weights):
-        for each in weight.arrays:
-            readers.setdefault(each.path, []).append(number)
+    readers = by_key((each.path, at) for at, weight in enumerate(weights) for each in weight.arrays)
 
     def kind(each: ParamSharding) -> Hashable:
         param = each.param
