@@ -40,7 +40,7 @@ from shardspec.ir.step import StepTensor as StepTensor
 from shardspec.ir.step import Unknown as Unknown
 from shardspec.jax_backend.batch import Batch as Batch
 from shardspec.jax_backend.batch import DataLayout as DataLayout
-from shardspec.jax_backend.current import constrain as constrain
+from shardspec.jax_backend.constrain import constrain as constrain
 from shardspec.jax_backend.resolver import Moved as Moved
 from shardspec.jax_backend.resolver import Resolver as Resolver
 from shardspec.jax_backend.state import Accumulation as Accumulation

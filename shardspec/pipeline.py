@@ -392,7 +392,7 @@ def _found(
     if not phases and all(plan.spec.phase == spec.phase for plan in plans):
         costs = tuple(cost.for_checks for cost in costs)
         return run(Context(spec, tuple(plans), costs), only)
-    from shardspec.lints.phases import together
+    from shardspec.lints.follow_on import together
 
     asked = {plan.spec.phase for plan in plans} | {phase.phase for phase in phases}
     contexts = [

@@ -11,18 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
+from shardspec.analysis import step_time as times
 from shardspec.analysis.cost import Cost
-from shardspec.analysis.step_time import (
-    Links,
-    StepTime,
-    constants_of,
-    links_of,
-    made_bytes,
-    op_bytes,
-    op_seconds,
-    per_device,
-    update_bytes,
-)
 from shardspec.analysis.traffic import Asker, array_of, asker, askers
 from shardspec.diagnostics.words import grouped
 from shardspec.ir.plan import ParamSharding
@@ -91,14 +81,13 @@ class ComparedRow(NamedTuple):
     """What one row of a table takes of a step.
 
     Attributes:
-      predicted: None where no time is predicted; likewise below.
+      predicted: None where no time is predicted.
       collectives: while they run, hidden or not.
     """
 
     name: str
     predicted: float | None
     measured: float
-    predicted_collectives: float | None
     collectives: float
 
     @property
@@ -160,7 +149,6 @@ class Comparison:
                 name,
                 _shown(ours.get(name, ())) if is_timed else None,
                 _shown(theirs.get(name, ())),
-                _busy(ours.get(name, ())) if is_timed else None,
                 _busy(theirs.get(name, ())),
             )
             for name in dict.fromkeys((*theirs, *ours))
@@ -221,7 +209,7 @@ def predicted_of(cost: Cost) -> tuple[Spent, ...]:
 def timed_of(cost: Cost) -> tuple[tuple[int, Spent], ...]:
     """Return what each operation takes, behind the tick at which it starts; see `predicted_of`."""
     step, time, hardware = cost.step, cost.time, cost.target.hardware
-    links = links_of(cost.plan)
+    links = times.links_of(cost.plan)
     if step is None or time is None or hardware is None or links is None:
         return ()
     rows = [*_sends(links, step, time), *_ops(cost, step, time)]
@@ -232,7 +220,9 @@ def timed_of(cost: Cost) -> tuple[tuple[int, Spent], ...]:
     return tuple(found)
 
 
-def _as_predicted(rows: Sequence[tuple[int, Spent]], time: StepTime) -> Iterator[tuple[int, Spent]]:
+def _as_predicted(
+    rows: Sequence[tuple[int, Spent]], time: times.StepTime
+) -> Iterator[tuple[int, Spent]]:
     """Yield rows in the same proportions that add up to a prediction.
 
     Two things are predicted for all rows together: a pipeline's busiest stage, where a row is the
@@ -256,7 +246,7 @@ def _axis(axes: Iterable[str]) -> str:
     return "+".join(sorted(axes))
 
 
-def _sends(links: Links, step: Step, time: StepTime) -> Iterator[tuple[int, Spent]]:
+def _sends(links: times.Links, step: Step, time: times.StepTime) -> Iterator[tuple[int, Spent]]:
     """Yield what collectives take; each exposes of it the share that its mesh axes do."""
     exposed = {each.mesh_axis: each.exposed_seconds / (each.seconds or 1.0) for each in time.axes}
     for each in step.collectives:
@@ -279,7 +269,7 @@ def _sends(links: Links, step: Step, time: StepTime) -> Iterator[tuple[int, Spen
         )
 
 
-def _ops(cost: Cost, step: Step, time: StepTime) -> Iterator[tuple[int, Spent]]:
+def _ops(cost: Cost, step: Step, time: times.StepTime) -> Iterator[tuple[int, Spent]]:
     """Yield what operations take; what all of them take beside their FLOPs goes by what each makes.
 
     That is the model of `step_work`, an operation at a time.
@@ -287,20 +277,20 @@ def _ops(cost: Cost, step: Step, time: StepTime) -> Iterator[tuple[int, Spent]]:
     hardware = cost.target.hardware
     assert hardware is not None, "a step with a time has a machine"
     chip = hardware.chip
-    stream = per_device(chip.hbm_bytes_per_s, chip)
-    passes = constants_of(chip).passes
+    stream = times.per_device(chip.hbm_bytes_per_s, chip)
+    passes = times.constants_of(chip).passes
     arrays = {each.param.path: each for each in cost.plan.arrays}
     for op in step.ops:
-        made = passes * made_bytes(op) / stream
-        took = (max(op_seconds(op, chip)) * op.count + made) * time.scale
+        made = passes * times.made_bytes(op) / stream
+        took = (max(times.op_seconds(op, chip)) * op.count + made) * time.scale
         rules = rules_of(op, arrays)
         kind: SpentKind = "matmul" if op.kind in PRODUCTS else "other"
         array = array_read(op, step)
         what = op.einsum or op.kind
-        sums = op.flops * op.count, op_bytes(op) * op.count
+        sums = op.flops * op.count, times.op_bytes(op) * op.count
         row = Spent(kind, what, op.place, op.phase, (), array, rules, took, took, op.count, *sums)
         yield op.at, row
-    update = update_bytes(step) / stream * time.scale
+    update = times.update_bytes(step) / stream * time.scale
     if update:
         what = "the optimizer's update"
         row = Spent("other", what, Place(), "update", (), "", (), update, update, 1)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from shardspec.analysis.gradients import Gradients, gradients_of
+from shardspec.analysis.memory import Gradients, gradients_of
 from shardspec.analysis.step_partition import Laid, Partition, Seat, laid
 from shardspec.analysis.step_stages import turns
 from shardspec.analysis.step_values import Flow, Loop, Op, Value, View, Weight

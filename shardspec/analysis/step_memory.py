@@ -12,10 +12,13 @@ activations.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
+from shardspec.analysis import memory as memories
 from shardspec.analysis.accuracy import (
     EVEN,
     SURE,
@@ -25,22 +28,13 @@ from shardspec.analysis.accuracy import (
     interval,
     middle,
 )
-from shardspec.analysis.memory import (
-    Figure,
-    Held,
-    has_room,
-    is_tiled,
-    limit,
-    memory,
-    share_of,
-    tiled_bytes,
-)
+from shardspec.analysis.memory import Figure, Held, limit, memory
 from shardspec.diagnostics.words import binary_bytes, by_key
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Shape, Target, array_bytes
 from shardspec.records import STATED
 
-if TYPE_CHECKING:  # what has no step loads nothing of one
+if TYPE_CHECKING:
     from shardspec.ir.step import Stages, StageTag, Step, StepArgument, StepTensor
 
 #: How well a figure is known, the best first: counted, told by a compiler, worked out by a model
@@ -150,7 +144,7 @@ class StepMemory:
         What a model says that it makes may be too much.
         """
         sure = [each for each in self.parts.values() if each.basis != "modelled"]
-        return self.is_refused or has_room(_sum(sure).bytes, self.hbm_bytes) is False
+        return self.is_refused or memories.has_room(_sum(sure).bytes, self.hbm_bytes) is False
 
     @property
     def fits(self) -> bool | None:
@@ -187,9 +181,9 @@ def held_bytes(shape: Shape, dtype: str, target: Target) -> Amount:
     A floor for the dtypes whose tiles are not known here.
     """
     bare = array_bytes(shape, dtype)
-    if not is_tiled(target):
+    if not memories.is_tiled(target):
         return Amount(bare)
-    tiled = tiled_bytes(shape, dtype)
+    tiled = memories.tiled_bytes(shape, dtype)
     return Amount(bare, "floor") if tiled is None else Amount(tiled)
 
 
@@ -200,24 +194,24 @@ def _sum(amounts: Iterable[Amount]) -> Amount:
 
 
 def _by_plan(plan: ShardingPlan) -> StepMemory:
-    held = memory(plan)
-    found: dict[Held, Amount] = {}
-    for kind in Held:
+    held = memories.memory(plan)
+    found: dict[memories.Held, Amount] = {}
+    for kind in memories.Held:
         amounts = [_figure_amount(figure, plan.target) for figure in held.of(kind)]
         if amounts or plan.spec.state is not None:
             found[kind] = _sum(amounts)
     return StepMemory(
-        found.get(Held.PARAMETERS, Amount(0)),
-        found.get(Held.GRADIENTS),
-        found.get(Held.MOMENTS),
-        caches=found.get(Held.CACHES) if plan.spec.caches else None,
+        found.get(memories.Held.PARAMETERS, Amount(0)),
+        found.get(memories.Held.GRADIENTS),
+        found.get(memories.Held.MOMENTS),
+        caches=found.get(memories.Held.CACHES) if plan.spec.caches else None,
         host=Amount(held.host_bytes) if held.on_host else None,
-        hbm_bytes=limit(plan.target),
-        hbm_share=share_of(plan.target),
+        hbm_bytes=memories.limit(plan.target),
+        hbm_share=memories.share_of(plan.target),
     )
 
 
-def _figure_amount(figure: Figure, target: Target) -> Amount:
+def _figure_amount(figure: memories.Figure, target: Target) -> Amount:
     one = held_bytes(figure.arrays.shard_shape, figure.arrays.dtype, target)
     return Amount(one.bytes * figure.arrays.count * figure.copies, one.basis)
 
@@ -267,8 +261,8 @@ def _held(target: Target, step: Step, stages: Stages | None = None, stage: int =
         caches=_sum(roles.get("cache", ())),
         other=_sum(roles.get("other", ())),
         host=Amount(sum(host)) if host else None,
-        hbm_bytes=limit(target),
-        hbm_share=share_of(target),
+        hbm_bytes=memories.limit(target),
+        hbm_share=memories.share_of(target),
         peak=tuple(each for each, _ in sorted(alive, key=lambda pair: -pair[1])),
         peak_at=at,
         is_partial=bool(step.uncounted("memory")),
@@ -471,3 +465,108 @@ class _Kinds:
     def is_kept(self, tensor: StepTensor) -> bool:
         """Say whether a value is kept from the forward pass of a microbatch to its backward."""
         return tensor.born < self._backward and self.of(tensor) == "activations"
+
+
+# How many sequences fit: the largest caches that a device's memory has room for.
+#
+# Parameters stay as they are, and one axis of the caches grows, in whole shards, until the next
+# would not fit. Tiles of TPUs are filled up, as they are in `cost`. It is a ceiling: what a step
+# makes counts as it is today where the step is known, and what the compiler needs comes on top.
+
+
+#: Axes along which caches grow, and what one of each is.
+GROWING = ("batch", "cache_batch", "pages", "cache_length", "cache_sequence")
+
+_PAGES, _PAGE_SIZE, _LENGTH = "pages", "page_size", "cache_length"
+
+#: Beyond any cache: a search ends there.
+_MOST = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The largest size of one axis of the caches at which a device holds all.
+
+    Attributes:
+      axis: one of `GROWING`.
+      size: what it is.
+      most: whole shards; 0 where not even one has room.
+      tokens: in so many pages, where the caches have a dimension `page_size`.
+      sequences: of the `cache_length` that `axes` states, in so many pages.
+    """
+
+    axis: str
+    size: int
+    most: int
+    tokens: int | None = None
+    sequences: int | None = None
+
+    def __str__(self) -> str:
+        """Return `batch up to 1,216 (is 256)`."""
+        what = f"{self.axis} up to {self.most:,}"
+        if self.tokens is not None:
+            what += f", {self.tokens:,} tokens"
+        if self.sequences is not None:
+            what += f", {self.sequences:,} sequences"
+        return f"{what} (is {self.size:,})"
+
+
+def rooms(plan: ShardingPlan, step: StepMemory | None = None) -> tuple[Room, ...]:
+    """Return how far each axis of the caches may grow alone; () where memory is not known.
+
+    What lies in the memory of a host counts on neither side.
+
+    Args:
+      step: what a device holds in a step, where that is known.
+
+    Invariants:
+      fits: a device holds caches of `most`, and not of one shard more.
+    """
+    most = limit(plan.target)
+    figures = memory(plan).on_device
+    caches = tuple(figure for figure in figures if figure.held is Held.CACHES)
+    if most is None or not caches:
+        return ()
+    free = most - sum(_figure_bytes(figure, plan) for figure in figures if figure not in caches)
+    if step is not None and step.caches is not None:
+        free = most - (step.total.bytes - step.caches.bytes)
+    names = dict.fromkeys(name for each in caches for name in each.arrays.dims.logical_axes)
+    return tuple(_room(axis, caches, free, plan) for axis in GROWING if axis in names)
+
+
+def room_lines(plan: ShardingPlan, step: StepMemory | None = None) -> Iterator[str]:
+    """Yield `room for batch up to 1,216 (is 256)`, a line for each axis."""
+    for room in rooms(plan, step):
+        yield f"room for {room}"
+
+
+def _room(axis: str, caches: tuple[Figure, ...], free: int, plan: ShardingPlan) -> Room:
+    dims = [dim for each in caches for dim in each.arrays.dims if dim.logical_axis == axis]
+    step = math.lcm(*(dim.ways * dim.unit for dim in dims))
+    counts = range(step, _MOST, step)
+    fit = bisect_right(counts, free, key=lambda count: _cache_bytes(axis, count, caches, plan))
+    most, sizes = fit * step, {axis.name: axis.size for axis in plan.spec.logical_axes}
+    tokens = _page_size(caches) * most if axis == _PAGES and _page_size(caches) else None
+    length = sizes.get(_LENGTH)
+    sequences = tokens // length if tokens is not None and length else None
+    return Room(axis, dims[0].size or 0, most, tokens, sequences)
+
+
+def _page_size(caches: tuple[Figure, ...]) -> int:
+    """Return the tokens of a page, 0 where the caches do not say."""
+    dims = (dim for each in caches for dim in each.arrays.dims)
+    return next((dim.size or 0 for dim in dims if dim.logical_axis == _PAGE_SIZE), 0)
+
+
+def _cache_bytes(axis: str, size: int, caches: tuple[Figure, ...], plan: ShardingPlan) -> int:
+    """Return the bytes of the caches on a device with an axis of another size."""
+    return sum(_figure_bytes(figure, plan, axis, size) for figure in caches)
+
+
+def _figure_bytes(figure: Figure, plan: ShardingPlan, axis: str = "", size: int = 0) -> int:
+    arrays = figure.arrays
+    dims = (
+        replace(dim, size=size) if axis and dim.logical_axis == axis else dim for dim in arrays.dims
+    )
+    shape = tuple(dim.shard_size or 0 for dim in dims)
+    return held_bytes(shape, arrays.dtype, plan.target).bytes * arrays.count * figure.copies

@@ -14,22 +14,9 @@ from typing import NamedTuple
 from shardspec.analysis.step_layout import StepLayout, place_of
 from shardspec.analysis.step_partition import Move, Partition, Seat, legs_of, sent_bytes
 from shardspec.analysis.step_values import Loop, Op, Read, Value, View, Weight
-from shardspec.ir.step import (
-    Carried,
-    Cause,
-    CauseKind,
-    Collective,
-    CollectiveKind,
-    OpKind,
-    Phase,
-    Place,
-    StageTag,
-    StepArray,
-    StepOp,
-    StepTensor,
-)
+from shardspec.ir import step as steps
 
-_KINDS: dict[str, OpKind] = {"flash": "kernel", "gather": "gather", "op": "kernel"}
+_KINDS: dict[str, steps.OpKind] = {"flash": "kernel", "gather": "gather", "op": "kernel"}
 
 
 class _Moved(NamedTuple):
@@ -37,7 +24,7 @@ class _Moved(NamedTuple):
 
     source: int
     is_gradient: bool
-    kind: CollectiveKind
+    kind: steps.CollectiveKind
     mesh_axes: frozenset[str]
     is_forward: bool
     loop: Loop | None
@@ -55,23 +42,23 @@ class Record:
     """
 
     layout: StepLayout
-    ops: list[StepOp] = field(default_factory=list)
-    collectives: list[Collective] = field(default_factory=list)
-    tensors: list[StepTensor] = field(default_factory=list)
+    ops: list[steps.StepOp] = field(default_factory=list)
+    collectives: list[steps.Collective] = field(default_factory=list)
+    tensors: list[steps.StepTensor] = field(default_factory=list)
     at: int = 0
-    stage: StageTag = ""
+    stage: steps.StageTag = ""
     again: set[Op] = field(default_factory=set)
-    gathered: list[StepTensor] = field(default_factory=list)
+    gathered: list[steps.StepTensor] = field(default_factory=list)
     _moved: set[_Moved] = field(default_factory=set)
 
     def op(
         self, op: Op, reads: Sequence[Read], result: Value | Weight, view: View,
-        part: Partition, flops: int, phase: Phase, share: float = 1,
+        part: Partition, flops: int, phase: steps.Phase, share: float = 1,
     ) -> None:  # fmt: skip
         """Note an operation that computes, for a share of the arrays that it reads."""
         if op.kind in ("view", "route"):
             return
-        kind: OpKind = _KINDS.get(op.kind, "einsum")
+        kind: steps.OpKind = _KINDS.get(op.kind, "einsum")
         if op.kind == "gather" and phase == "backward":
             kind = "scatter"
         ways = part.ways(self.layout.plan.mesh)
@@ -81,7 +68,7 @@ class Record:
         if isinstance(result, Value) and (own := self.layout.array(result).bytes) < made.bytes:
             left = own
         self.ops.append(
-            StepOp(
+            steps.StepOp(
                 kind,
                 _letters(tuple([read.view for read in reads]), view) if kind == "einsum" else "",
                 operands,
@@ -101,7 +88,7 @@ class Record:
         )
 
     def moves(
-        self, op: Op, reads: Sequence[Read], part: Partition, phase: Phase,
+        self, op: Op, reads: Sequence[Read], part: Partition, phase: steps.Phase,
         *, of_gradient: bool = False,
     ) -> None:  # fmt: skip
         """Send what makes operands lie as the work is shared; a value that is there stays so."""
@@ -130,14 +117,16 @@ class Record:
                 is_turned=is_turned,
                 is_once=stays == "step",
             )
-            if move.kind is CollectiveKind.ALL_GATHER:
+            if move.kind is steps.CollectiveKind.ALL_GATHER:
                 array = self.layout.at_work(source, reads[move.of].view, part)
                 if stays == "layer":
                     self.temporary(array, phase, op)
                     continue
                 rounds = 1 if op.loop is None else self.layout.rounds(op.loop)
                 born = 0 if stays == "step" else self.at
-                held = StepTensor(array, array.bytes, born, born, place, phase, rounds * op.copies)
+                held = steps.StepTensor(
+                    array, array.bytes, born, born, place, phase, rounds * op.copies
+                )
                 self.gathered.append(replace(held, stage=self.stage))
 
     def _is_gathered_again(self, loop: Loop | None) -> bool:
@@ -153,14 +142,14 @@ class Record:
         """Let what the backward pass of a loop was sent be sent again."""
         self._moved = {key for key in self._moved if key.loop is not loop or key.is_forward}
 
-    def temporary(self, array: StepArray, phase: Phase, op: Op) -> None:
+    def temporary(self, array: steps.StepArray, phase: steps.Phase, op: Op) -> None:
         """Note what a device has while an operation runs: a gathered array, or one of its host."""
         place = place_of(op.line.span)
         lives = (array, array.bytes, self.at, self.at, place, phase)
-        self.tensors.append(StepTensor(*lives, stage=self.stage))
+        self.tensors.append(steps.StepTensor(*lives, stage=self.stage))
 
     def send_all(
-        self, moves: Iterable[Move], op: Op, source: Value | Weight, phase: Phase,
+        self, moves: Iterable[Move], op: Op, source: Value | Weight, phase: steps.Phase,
         copies: int = 1, carried: str = "",
     ) -> None:  # fmt: skip
         """Note the collectives of an operation, as often as it runs."""
@@ -169,9 +158,9 @@ class Record:
             self.send(move, runs, source, phase, place, carried)
 
     def send(
-        self, move: Move, count: float, source: Value | Weight, phase: Phase, place: Place,
-        carried: str = "", *, is_turned: bool = False, is_whole: bool = False,
-        is_once: bool = False,
+        self, move: Move, count: float, source: Value | Weight, phase: steps.Phase,
+        place: steps.Place, carried: str = "", *, is_turned: bool = False,
+        is_whole: bool = False, is_once: bool = False,
     ) -> None:  # fmt: skip
         """Note a collective; of arrays that stand for layers, one for each.
 
@@ -203,7 +192,7 @@ class Record:
         for path, share in paths:
             carries = _carried(source, carried, path)
             self.collectives.append(
-                Collective(
+                steps.Collective(
                     *(move.kind, move.mesh_axes, move.payload_bytes, sent, runs * share),
                     *(replace(array, name=path) if path else array, place, phase),
                     carries=carries,
@@ -219,18 +208,18 @@ def _sizes(reads: Sequence[Read]) -> dict[str, int]:
     return {index.name: index.size for read in reads for index in read.indices}
 
 
-def _carried(source: Value | Weight, carried: str, path: str) -> Carried:
+def _carried(source: Value | Weight, carried: str, path: str) -> steps.Carried:
     if isinstance(source, Weight):
-        return Carried("gradient" if carried == "gradient" else "weight", path)
-    return Carried("activation", source.name)
+        return steps.Carried("gradient" if carried == "gradient" else "weight", path)
+    return steps.Carried("activation", source.name)
 
 
-def _cause(axis: str, seat: Seat | None) -> Cause:
+def _cause(axis: str, seat: Seat | None) -> steps.Cause:
     if seat is None:
-        return Cause(axis, CauseKind.UNKNOWN)
-    kind = CauseKind.ARGUMENT if seat.path else CauseKind.CONSTRAINT
+        return steps.Cause(axis, steps.CauseKind.UNKNOWN)
+    kind = steps.CauseKind.ARGUMENT if seat.path else steps.CauseKind.CONSTRAINT
     dim = seat.dim if seat.path else None
-    return Cause(axis, kind, seat.path, dim, Place(), seat.logical_axis, seat.attempt)
+    return steps.Cause(axis, kind, seat.path, dim, steps.Place(), seat.logical_axis, seat.attempt)
 
 
 @lru_cache(maxsize=1 << 10)

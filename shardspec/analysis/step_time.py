@@ -20,26 +20,17 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from shardspec.diagnostics.words import seconds_text
+from shardspec.ir import step as steps
 from shardspec.ir.calibration import Calibration, MatmulTable
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Chip, Target, array_bytes
-from shardspec.ir.step import (
-    CarriedKind,
-    Collective,
-    CollectiveKind,
-    Stages,
-    StageTag,
-    Step,
-    StepOp,
-    idle_ways,
-)
 from shardspec.topology.explanation import slices_of
 from shardspec.topology.placement import Placement, placed
 from shardspec.topology.walk import Leg, legs, walk_seconds
 
 #: What a collective carries: what lets it run beside computation differs.
 Carries = Literal["activations", "weights", "gradients"]
-_CARRIES: dict[CarriedKind, Carries] = {
+_CARRIES: dict[steps.CarriedKind, Carries] = {
     "weight": "weights",
     "state": "weights",
     "gradient": "gradients",
@@ -206,7 +197,7 @@ class Links:
         return self._walks[axes]
 
     def seconds(
-        self, kind: CollectiveKind, axes: tuple[str, ...], payload_bytes: int
+        self, kind: steps.CollectiveKind, axes: tuple[str, ...], payload_bytes: int
     ) -> float | None:
         """Return how long a collective takes, measured or by the links; None where neither is."""
         curve = self.measured.curve(kind, axes) if self.measured else None
@@ -215,7 +206,7 @@ class Links:
         stretch = self.legs(axes)
         return None if stretch is None else walk_seconds(kind, payload_bytes, stretch)
 
-    def notes(self, step: Step) -> Iterator[str]:
+    def notes(self, step: steps.Step) -> Iterator[str]:
         """Yield that a step goes over DCN, whose losses are not modelled, or unmeasured links."""
         names = {name for each in step.collectives for name in each.mesh_axes}
         for axis in self.placement.axes:
@@ -264,11 +255,11 @@ def scaled(time: StepTime, scale: float) -> StepTime:
 class Send(NamedTuple):
     """The properties that decide how long a collective takes."""
 
-    kind: CollectiveKind
+    kind: steps.CollectiveKind
     mesh_axes: tuple[str, ...]
     payload_bytes: int
     carries: Carries = "activations"
-    stage: StageTag = ""
+    stage: steps.StageTag = ""
     is_once: bool = False
 
 
@@ -287,23 +278,23 @@ class Work(NamedTuple):
       notes: which operations could not be counted.
     """
 
-    compute_seconds: Mapping[StageTag, float]
-    hbm_seconds: Mapping[StageTag, float]
-    update_seconds: Mapping[StageTag, float]
+    compute_seconds: Mapping[steps.StageTag, float]
+    hbm_seconds: Mapping[steps.StageTag, float]
+    update_seconds: Mapping[steps.StageTag, float]
     own_seconds: float
     backward: float
     sends: Mapping[Send, float]
     notes: tuple[str, ...]
 
 
-def step_work(step: Step, chip: Chip, constants: Constants | None = None) -> Work | None:
+def step_work(step: steps.Step, chip: Chip, constants: Constants | None = None) -> Work | None:
     """Return the work of a step on a chip; None if the catalogue has no speeds for it."""
     if not is_timed(chip):
         return None
     constants = constants or constants_of(chip)
     speed, backward = per_device(chip.hbm_bytes_per_s, chip), 0.0
-    compute: dict[StageTag, float] = {"": 0.0}
-    memory: dict[StageTag, float] = {"": 0.0}
+    compute: dict[steps.StageTag, float] = {"": 0.0}
+    memory: dict[steps.StageTag, float] = {"": 0.0}
     for op in step.ops:
         flops, hbm = op_seconds(op, chip, constants)
         beside = constants.passes * made_bytes(op) / speed
@@ -324,14 +315,17 @@ def step_work(step: Step, chip: Chip, constants: Constants | None = None) -> Wor
     return Work(compute, memory, update, own, share, sends, tuple(silent_kernels(step)))
 
 
-def _send(each: Collective) -> Send:
+def _send(each: steps.Collective) -> Send:
     carried = _CARRIES.get(each.carries.kind, "activations")
     shape = each.kind, each.mesh_axes, each.payload_bytes
     return Send(*shape, carried, each.stage, each.is_once)
 
 
 def step_time(
-    plan: ShardingPlan, step: Step, constants: Constants | None = None, work: Work | None = None
+    plan: ShardingPlan,
+    step: steps.Step,
+    constants: Constants | None = None,
+    work: Work | None = None,
 ) -> StepTime | None:
     """Return the time of a step; None if the catalogue has no speeds for the machine.
 
@@ -367,14 +361,14 @@ def step_time(
     return replace(time, mfu=work.own_seconds / time.step_seconds if time.step_seconds else 0.0)
 
 
-def own_seconds(op: StepOp, step: Step, chip: Chip) -> float:
+def own_seconds(op: steps.StepOp, step: steps.Step, chip: Chip) -> float:
     """Return the time of an operation's model FLOPs at the peak.
 
     Work that is done again is none of them, and what several devices all do counts once.
     """
     if op.phase == "remat":
         return 0.0
-    return op.flops * op.count * op.useful / idle_ways(op, step.mesh) / peak(op.dtype, chip)
+    return op.flops * op.count * op.useful / steps.idle_ways(op, step.mesh) / peak(op.dtype, chip)
 
 
 def is_timed(chip: Chip) -> bool:
@@ -447,7 +441,7 @@ def result_dtype(dtype: str) -> str:
     return "s32" if dtype.startswith(("s", "u")) else "bf16" if dtype.startswith("f8") else dtype
 
 
-def matmul_sizes(op: StepOp) -> tuple[float, float, float] | None:
+def matmul_sizes(op: steps.StepOp) -> tuple[float, float, float] | None:
     """Return m, k and n of a contraction of two arrays on one device; None of anything else.
 
     Its FLOPs over the elements of the result are what is contracted, over those of an operand what
@@ -462,7 +456,9 @@ def matmul_sizes(op: StepOp) -> tuple[float, float, float] | None:
     return max(1.0, m), max(1.0, k), max(1.0, n)
 
 
-def op_seconds(op: StepOp, chip: Chip, constants: Constants | None = None) -> tuple[float, float]:
+def op_seconds(
+    op: steps.StepOp, chip: Chip, constants: Constants | None = None
+) -> tuple[float, float]:
     """Return the time of an operation's FLOPs, and of its bytes, for one run.
 
     Attention multiplies in 16 bits where the rest of a step does in 8.
@@ -482,7 +478,7 @@ def op_seconds(op: StepOp, chip: Chip, constants: Constants | None = None) -> tu
     return cost * op.flops / (peak(op.dtype, chip) * chip.matmul_efficiency), hbm
 
 
-def made_bytes(op: StepOp) -> float:
+def made_bytes(op: steps.StepOp) -> float:
     """Return the bytes of an operation's results in a step; 8-bit results count as 16 bits.
 
     What a scatter adds to is there before.
@@ -494,7 +490,7 @@ def made_bytes(op: StepOp) -> float:
     return made * max(1.0, width) * op.count
 
 
-def op_bytes(op: StepOp) -> int:
+def op_bytes(op: steps.StepOp) -> int:
     """Return the bytes that an operation reads and writes each time it runs, on one device.
 
     A lookup reads the rows that it takes, and no others; a scatter adds to the rows it is given.
@@ -506,7 +502,7 @@ def op_bytes(op: StepOp) -> int:
     return op.bytes
 
 
-def update_bytes(step: Step, stage: StageTag | None = None) -> int:
+def update_bytes(step: steps.Step, stage: steps.StageTag | None = None) -> int:
     """Return the bytes that the optimizer moves: parameters and state twice, gradients once.
 
     0 where the step changes no parameter. Where it is given some to change, the others are frozen.
@@ -540,7 +536,7 @@ def _curves(target: Target) -> Calibration | None:
     return found if found.mesh == str(target.mesh) else None
 
 
-def _unmeasured(target: Target, step: Step) -> Iterator[str]:
+def _unmeasured(target: Target, step: steps.Step) -> Iterator[str]:
     """Yield a note where the machine was measured but not this mesh, so links are used."""
     made = None if target.hardware is None else target.hardware.chip.calibration
     if made is None or not made.is_measured or not step.collectives:
@@ -580,7 +576,7 @@ def _taken(
     work: Work,
     sent: Mapping[Send, float],
     constants: Constants,
-    stages: Stages | None = None,
+    stages: steps.Stages | None = None,
     stage: int = 0,
 ) -> _Taken:
     """Return the time of a stage; without one, the mean of all stages.
@@ -588,10 +584,10 @@ def _taken(
     No more is hidden than there is computation; what is too much shows in proportion.
     """
 
-    def share(tag: StageTag) -> float:
+    def share(tag: steps.StageTag) -> float:
         return 1 if stages is None else stages.work(tag, stage)
 
-    def sum_of(seconds: Mapping[StageTag, float]) -> float:
+    def sum_of(seconds: Mapping[steps.StageTag, float]) -> float:
         return sum(share(tag) * each for tag, each in seconds.items())
 
     compute, memory = sum_of(work.compute_seconds), sum_of(work.hbm_seconds)
@@ -612,7 +608,7 @@ def _taken(
     return _Taken(compute + update, memory + update, found, turns)
 
 
-def silent_kernels(step: Step) -> Iterator[str]:
+def silent_kernels(step: steps.Step) -> Iterator[str]:
     """Yield the kernels that do not say what they compute."""
     silent = {str(op.place) for op in step.ops if op.kind == "kernel" and not op.flops}
     for at in sorted(silent):

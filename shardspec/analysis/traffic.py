@@ -188,14 +188,10 @@ def _forced(each: Collective) -> Hashable:
     return None if each.forced_by is None else (each.forced_by.kind, each.forced_by.place)
 
 
-def _line(each: Collective) -> Hashable:
-    return each.place.file, each.place.line
-
-
 _KEYS: dict[By, Callable[[Collective], Hashable]] = {
     "op": _operation,
     "axis": lambda each: each.axes,
-    "line": _line,
+    "line": lambda each: (each.place.file, each.place.line),
     "rule": lambda each: frozenset(askers(each)),
     "array": lambda each: template(array_of(each)),
 }

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from shardspec import pipeline
 from shardspec.cli import completion, options
 from shardspec.cli.request import Request
-from shardspec.cli.streams import FAILED, fail, progress, show
-from shardspec.diagnostics import ShardspecError
+from shardspec.cli.streams import fail, progress, show
 
 if TYPE_CHECKING:
     from shardspec.cli.steps import Tell
@@ -87,17 +86,13 @@ def command(
         fail("--hardware is for --compiler: devices are measured on the mesh of a target", help)
     if run is not None and (compiler or hardware is not None):
         fail("--from takes a run, and no compiler is asked", "leave --compiler and --hardware out")
-    try:
-        with progress(is_quiet=request.is_quiet) as tell:
-            if run is not None:
-                made = _from_run(request, run, tell)
-            elif compiler:
-                made = _estimated(_machine(request, hardware), dtypes, quick, tell)
-            else:
-                made = _measured(request, dtypes, quick, tell)
-    except ShardspecError as error:
-        request.report(error.diagnostics)
-        raise SystemExit(FAILED) from None
+    with request.refusing(), progress(is_quiet=request.is_quiet) as tell:
+        if run is not None:
+            made = _from_run(request, run, tell)
+        elif compiler:
+            made = _estimated(_machine(request, hardware), dtypes, quick, tell)
+        else:
+            made = _measured(request, dtypes, quick, tell)
     from shardspec.language.calibration import calibration_text
 
     request.write_to(output, calibration_text(made), "calibration")
@@ -113,13 +108,7 @@ def _machine(request: Request, named: str | None) -> Hardware:
     if named is not None:
         if request.named:
             fail("--hardware and a spec: two machines", "name one of them")
-        from shardspec.foreign.formats import machine_named
-
-        found = machine_named(_sliced(named))
-        if isinstance(found, tuple):
-            request.report(found)
-            raise SystemExit(FAILED)
-        return found
+        return request.machine(_sliced(named))
     spec, diagnostics = request.load()
     return _hardware(request.choose_target(spec, diagnostics), spec)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 
 import click
 
@@ -14,10 +15,9 @@ from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.analysis.traffic import BY, By, names_in
 from shardspec.cli import options
-from shardspec.cli.basis import BASIS, step_costs
 from shardspec.cli.measured import MEASURED, Measured, comparison, held_to
 from shardspec.cli.request import Request, has_errors, matching, select, unknown_path
-from shardspec.cli.steps import STEP, plan_on_target
+from shardspec.cli.steps import BASIS, STEP, plan_on_target, step_costs
 from shardspec.cli.streams import FINDINGS, FINE, echo, fail, rows_of_terminal, show, width_of
 from shardspec.ir.step import Step
 from shardspec.language.grammar.step_lines import parse_count
@@ -167,31 +167,26 @@ class _Draft:
 def _print(
     cost: Cost, request: Request, by: By, top: int, compared: Comparison | None = None
 ) -> None:
-    from shardspec.diagnostics.lines import fitted
     from shardspec.report.cost import WIDTH, cost_lines
+    from shardspec.report.cost_json import cost_text
 
     arrays = None
     if request.only is not None and cost.step is not None:
         arrays = _chosen(request.only, cost.step)
-    if request.form == "json" or request.output:
-        from shardspec.report.cost_json import cost_text
-
     if request.form == "perfetto":
         _print_trace(cost, request)
         return
-    if request.output:
-        text = cost_text(cost, arrays, time.strftime("%Y-%m-%d"), by, compared)
-        request.write_to(request.output, text)
-    if request.form == "json":
-        if request.output != "-":
-            echo(cost_text(cost, arrays, by=by, compared=compared).rstrip("\n"))
-    elif request.output != "-":
-        lines = list(cost_lines(cost, by, top=top, arrays=arrays))
-        if compared is not None:
-            from shardspec.report.comparison import comparison_lines
 
-            lines += ["", *comparison_lines(compared, top=top)]
-        show(fitted(lines, width_of() or WIDTH))
+    def text(is_kept: bool) -> str:
+        date = time.strftime("%Y-%m-%d") if is_kept else None
+        return cost_text(cost, arrays, date, by, compared)
+
+    lines = cost_lines(cost, by, top=top, arrays=arrays)
+    if compared is not None:
+        from shardspec.report.comparison import comparison_lines
+
+        lines = chain(lines, ("",), comparison_lines(compared, top=top))
+    request.give(text, lines, WIDTH)
 
 
 def _print_trace(cost: Cost, request: Request) -> None:

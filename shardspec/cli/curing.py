@@ -11,25 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from shardspec import pipeline
-from shardspec.cli import mesh_writing, options
+from shardspec.cli import edits, options, streams
 from shardspec.cli.request import Request
 from shardspec.cli.steps import Tell, plan_on_target, step_and_folder, with_step
-from shardspec.cli.streams import (
-    FAILED,
-    FINDINGS,
-    FINE,
-    echo,
-    fail,
-    progress,
-    show,
-    width_of,
-    write_file,
-)
 from shardspec.cure.figures import Figures
 from shardspec.cure.patching import Patched, Refused, diff_of
 from shardspec.cure.searching import MOST, Trial
 from shardspec.cure.telling import OtherMeshes, Report, Tried, ordered, report_lines, report_text
-from shardspec.diagnostics.lines import fitted
 from shardspec.fixing import Changed
 from shardspec.ir.spec import Spec, Target
 from shardspec.report.search import WIDTH
@@ -92,10 +80,12 @@ def words_of_code(request: Request, step_name: str | None, over: str | None) -> 
         if each.name in unused and context.get_parameter_source(each.name) in _STATED:
             option = each.opts[0]
             if words is None:
-                fail(f"{option} is of a search over code, by `--step`", "leave it out")
+                streams.fail(f"{option} is of a search over code, by `--step`", "leave it out")
             if each.name in _OF_MESHES:
-                fail(f"{option} is of a search over meshes", "add them: `--over constraints,mesh`")
-            fail(
+                streams.fail(
+                    f"{option} is of a search over meshes", "add them: `--over constraints,mesh`"
+                )
+            streams.fail(
                 f"{option} is of a search over meshes, which needs `step:` in the spec",
                 "leave it out",
             )
@@ -108,14 +98,14 @@ def _words(request: Request, step_name: str | None, over: str | None) -> Words |
     others = [word for word in words if word not in _LINES]
     if step_name is None:
         if lines:
-            fail(f"--over {min(lines)} needs code to trace", "name it: `--step train:step`")
+            streams.fail(f"--over {min(lines)} needs code to trace", "name it: `--step train:step`")
         return None
     if not lines and request.load()[0].step is not None:
         return None
     stated = [word for word in others if word.partition("=")[0] not in _OF_SPEC]
     if stated:
         help = "leave it out, or write one" if not lines else "search one after the other"
-        fail(f"--over {', '.join(stated)} is of a `step:` in the spec", help)
+        streams.fail(f"--over {', '.join(stated)} is of a `step:` in the spec", help)
     return Words(lines, ",".join(others)) if words else ALL_LINES
 
 
@@ -155,7 +145,7 @@ def cured(
     plan = plan_on_target(request, "nothing is searched", is_told=False, has_code=True)
     choice = choice._replace(over=words.of_mesh)
     if write and plan.spec.source.name == "-":
-        fail("stdin cannot be written", "name the file of the spec")
+        streams.fail("stdin cannot be written", "name the file of the spec")
     if words.of_mesh:
         _question(plan.spec, plan.target, choice)
     name, folder = step_and_folder(step_name)
@@ -172,13 +162,13 @@ def cured(
 
     of_code = Asked(plan.spec, plan.target.name, name, folder, {})
     tries = _Tries(found, of_code, words.lines, choice, request, is_compiled=not no_compile)
-    with progress(is_quiet=request.is_quiet) as tell:
+    with streams.progress(is_quiet=request.is_quiet) as tell:
         report = tries.report(min(top, _MOST_TRIED), within_s if words.of_mesh else None, tell)
     _give(report, tries, patch, write=write, diff=diff)
     if report.found is None:
-        return FAILED
+        return streams.FAILED
     after = report.mesh or report.today
-    return FINDINGS if after.figures.fits is False else FINE
+    return streams.FINDINGS if after.figures.fits is False else streams.FINE
 
 
 def _give(report: Report, tries: _Tries, patch: str | None, *, write: bool, diff: bool) -> None:
@@ -191,7 +181,7 @@ def _give(report: Report, tries: _Tries, patch: str | None, *, write: bool, diff
     text = diff_of(answer, os.getcwd())
     _print(report, text, request, is_data=patch == "-")
     if why is not None and (write or diff):
-        mesh_writing.refuse(why)
+        edits.refuse(why)
     if why is not None and patch is not None:
         request.remark(f"{patch} has no mesh: {why.message}")
     if write or diff:
@@ -204,7 +194,7 @@ def _question(spec: Spec, today: Target, choice: Choice) -> Question:
     """Return what is searched of meshes; exit where that is not clear."""
     found = asked(spec, (), today, choice, is_of_code=True)
     if not isinstance(found, Question):
-        mesh_writing.refuse(found)
+        edits.refuse(found)
     return found
 
 
@@ -216,7 +206,7 @@ def _answer(report: Report, tries: _Tries) -> tuple[list[Patched], Refusal | Non
         return patches, None
     found = report.mesh.candidate
     today = tries.question.target
-    change = mesh_writing.changed(tries.question.spec, today, found, tries.request)
+    change = edits.changed(tries.question.spec, today, found, tries.request)
     if not isinstance(change, Changed):
         return patches, change
     rest = [each for each in patches if each.file != source.name]
@@ -233,7 +223,7 @@ def _write_spec(
     what = "the entries" if mesh is None else str(mesh)
     for each in of_spec:
         change = Changed(each.file, each.old, each.new)
-        mesh_writing.written(change, what, request, is_shown=is_shown)
+        edits.written(change, what, request, is_shown=is_shown)
 
 
 @dataclass(slots=True)
@@ -326,14 +316,8 @@ def _alike(tried: list[Tried], lowered: list[Again]) -> list[Tried]:
 
 
 def _print(report: Report, diff: str, request: Request, *, is_data: bool) -> None:
-    text = report_text(report, diff)
-    if request.output:
-        request.write_to(request.output, text)
-    if request.form == "json":
-        if request.output != "-":
-            echo(text.rstrip("\n"))
-    elif request.output != "-":
-        show(fitted(report_lines(report), width_of() or WIDTH), err=is_data)
+    lines = report_lines(report)
+    request.give(lambda is_kept: report_text(report, diff), lines, WIDTH, err=is_data)
     why = report.best.why if report.best is not None else ""
     if why:
         request.remark(f"not compiled: {why}")
@@ -343,6 +327,6 @@ def _write(diff: str, patch: str, request: Request) -> None:
     if not diff:
         request.undone(f"{patch} is not written: there is nothing to add")
         return
-    write_file(patch, diff)
+    streams.write_file(patch, diff)
     if patch != "-":
         request.remark(f"{patch}: written; `git apply {patch}` changes the code")

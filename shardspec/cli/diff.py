@@ -15,12 +15,10 @@ from shardspec import pipeline
 from shardspec.analysis.layout_diff import Mark, Reasons, TargetDiff, diff_layouts, reasons_of
 from shardspec.analysis.layouts import Layout, held_by, layout_of
 from shardspec.cli import completion, options
-from shardspec.cli.basis import BASIS, step_costs
-from shardspec.cli.discovery import find_spec
 from shardspec.cli.measured import comparison, is_run
-from shardspec.cli.request import Request, matching, unknown_path
-from shardspec.cli.steps import STEP
-from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, show
+from shardspec.cli.request import Request, find_spec, matching, unknown_path
+from shardspec.cli.steps import BASIS, STEP, step_costs
+from shardspec.cli.streams import FINDINGS, FINE, echo, fail, show
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import binary_bytes, counted, percent, tallied
 from shardspec.ir.plan import ShardingPlan
@@ -178,7 +176,7 @@ def _print_runs(
     from shardspec.analysis.comparison import run_diff
     from shardspec.analysis.cost import cost_of
     from shardspec.report.comparison import run_diff_lines
-    from shardspec.report.comparison_json import run_diff_text
+    from shardspec.report.cost_json import run_diff_text
 
     plan, _ = request.plan()
     found = cost_of(plan)
@@ -233,8 +231,7 @@ def _two_sides(file: str, names: tuple[str, str], request: Request) -> tuple[Sid
     spec, plans, diagnostics = _plans(file, request)
     pair = pipeline.two_of(plans, names)
     if isinstance(pair, Diagnostic):
-        request.report([pair])
-        raise SystemExit(FAILED)
+        request.refuse([pair])
     for plan in pair:
         request.require_sound(plan.target, diagnostics)
     errors = pipeline.findings(spec, list(dict.fromkeys(pair))).errors
@@ -285,8 +282,7 @@ def _plans(
     spec, diagnostics = request.load(name)
     faults = [diagnostic for diagnostic in diagnostics if diagnostic.is_error]
     if faults:
-        request.report(faults)
-        raise SystemExit(FAILED)
+        request.refuse(faults)
     plans = pipeline.plans_of_phases(spec, request.params(spec))
     if not plans:
         fail(f"{name} has no target", "add `mesh: {data: 8}`, or `targets:` with a mesh each")
@@ -309,8 +305,7 @@ def _locked(name: str, request: Request) -> Side:
 
     layout = read_lock(*request.sources([name]))
     if isinstance(layout, Diagnostic):
-        request.report([layout])
-        raise SystemExit(FAILED)
+        request.refuse([layout])
     return Side(name, layout)
 
 
@@ -334,7 +329,7 @@ def _print(
 ) -> None:
     if form == "json":
         from shardspec.lock.diff_forms import diff_text
-        from shardspec.report.cost_diff import cost_diff_data
+        from shardspec.report.cost import cost_diff_data
 
         steps = {each.target: cost_diff_data(each) for each in costs}
         echo(diff_text(diffs, before.name, after.name, failed, steps).rstrip("\n"))
@@ -357,7 +352,7 @@ def _print(
 
 
 def _step_lines(costs: Sequence[CostDiff]) -> Iterator[str]:
-    from shardspec.report.cost_diff import cost_diff_lines
+    from shardspec.report.cost import cost_diff_lines
 
     for number, each in enumerate(costs):
         if number:
@@ -431,7 +426,7 @@ def _tripped(
 def _step_over(limit: Limit, cost: CostDiff) -> str | None:
     """Return what of a step went beyond the limit on one target; None where nothing did."""
     from shardspec.diagnostics.words import seconds_text
-    from shardspec.report.cost_diff import change_text
+    from shardspec.report.cost import change_text
 
     if limit.kind == "change":
         return None if cost.is_same else "the step costs otherwise"

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, NoReturn
 
+from shardspec import pipeline
 from shardspec.cli import streams
-from shardspec.diagnostics import SourceFile
+from shardspec.cli.request import Request
+from shardspec.cli.streams import echo, fail, show
+from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.fixing import Changed
+from shardspec.ir.spec import Spec, Target
+
+if TYPE_CHECKING:
+    from shardspec.search.variants import Candidate, Refusal
 
 #: What some editors write ahead of a text.
 _BOM = "\ufeff"
@@ -43,3 +51,46 @@ def diff_text(changed: Iterable[Changed]) -> str:
         for line in difflib.unified_diff(old, new, file.name, file.name):
             lines.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
     return "".join(lines)
+
+
+# A layout that a search found, written into its spec once the new text says just that.
+
+
+def changed(spec: Spec, today: Target, best: Candidate, request: Request) -> Changed | Refusal:
+    """Return a spec with a layout, both texts alike where it has it, or why it cannot have it."""
+    from shardspec.search.rewriting import differs, rewritten
+    from shardspec.search.variants import Refusal
+
+    source = spec.source
+    if source.name == "-":
+        return Refusal("stdin cannot be written", "name the file of the spec")
+    text = rewritten(spec, today, best)
+    if isinstance(text, Refusal):
+        return text
+    by_hand = f"write `{best}` by hand"
+    again = request.reload(source.name, text)
+    if again is None:
+        return Refusal(f"{source.name} would no longer be read", by_hand)
+    target = pipeline.find_target(again, today.name)
+    off = "the target" if isinstance(target, Diagnostic) else differs(again, target, best)
+    if off is not None:
+        return Refusal(f"{off} is stated where --write does not reach", by_hand)
+    return Changed(source.name, source.text, text)
+
+
+def written(change: Changed, what: str, request: Request, *, is_shown: bool) -> None:
+    """Write a change, or show it as a diff: on stderr where stdout has JSON."""
+    if change.new == change.old:
+        request.remark(f"{change.name} has this mesh already")
+        return
+    if is_shown:
+        echo("", err=request.form == "json")
+        show(diff_text([change]).splitlines(), err=request.form == "json")
+        return
+    write([change])
+    request.remark(f"{change.name}: wrote {what}")
+
+
+def refuse(refusal: Refusal) -> NoReturn:
+    """Say why something cannot be done, and end."""
+    fail(refusal.message, refusal.help)

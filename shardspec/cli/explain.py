@@ -12,8 +12,15 @@ import click
 from shardspec import pipeline
 from shardspec.assets import DOCS
 from shardspec.cli import completion, options, streams
-from shardspec.cli.discovery import find_spec
-from shardspec.cli.request import Request, has_errors, has_path, quiet_spec, select, why_unsound
+from shardspec.cli.request import (
+    Request,
+    find_spec,
+    has_errors,
+    has_path,
+    quiet_spec,
+    select,
+    why_unsound,
+)
 from shardspec.cli.streams import FINDINGS, Failure, echo, fail, show, wants_color
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import counted
@@ -410,8 +417,7 @@ def _print_family(start: str) -> None:
 
     found = [code for code in codes.ALL if code.id.startswith(start)]
     if not found:
-        from shardspec.diagnostics.suggest import nearest
-        from shardspec.diagnostics.words import listed
+        from shardspec.diagnostics.words import listed, nearest
 
         near = nearest(start, [code.id for code in codes.ALL], count=3)
         fail(f"no finding has the code {start}", f"near it: {listed(near)}; all: explain --list")
@@ -558,8 +564,7 @@ def _named(name: str, plan: ShardingPlan) -> Iterator[str] | None:
 
 def _nearest(subject: str, plan: ShardingPlan) -> None:
     """Fail with the nearest name of its kind, where the subject says which kind it is of."""
-    from shardspec.diagnostics.suggest import nearest
-    from shardspec.diagnostics.words import listed
+    from shardspec.diagnostics.words import listed, nearest
 
     kind, colon, name = subject.partition(":")
     kind = "rule" if "->" in subject else kind if colon else ""

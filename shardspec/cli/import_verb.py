@@ -211,10 +211,9 @@ def _layout(name: str, options: Options, request: Request) -> Layout:
                 mesh = device_mesh(target, found.machine.devices()) if options.mesh else None
             return read_layout(name, mesh)
     except ShardspecError as error:
-        request.report(
+        request.refuse(
             _with_devices(each) if target is None else each for each in error.diagnostics
         )
-        raise SystemExit(FAILED) from None
 
 
 def _with_devices(fault: Diagnostic) -> Diagnostic:
@@ -237,12 +236,7 @@ def _options(
         if value not in (None, ()) and name not in takes:
             fail(f"--{name} means nothing for `{entry.name}`", "leave it out")
     if given["hardware"] is not None:
-        from shardspec.foreign.formats import machine_named
-
-        found = machine_named(given["hardware"])
-        if isinstance(found, tuple):
-            request.report(found)
-            raise SystemExit(FAILED)
+        request.machine(given["hardware"])
     if entry.runs_code and against is not None:
         fail(f"--against means nothing for `{entry.name}`", "its own arrays are the proof")
     options = Options(**given)

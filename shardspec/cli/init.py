@@ -13,7 +13,7 @@ from shardspec.cli.curing import CURE, LINES_AND_MESH, cured
 from shardspec.cli.request import Request
 from shardspec.cli.steps import STEP, Tell, with_step
 from shardspec.cli.streams import FAILED, fail
-from shardspec.diagnostics.source import printable
+from shardspec.diagnostics.diagnostic import printable
 from shardspec.ir.spec import Hardware, Mesh, Params, Target
 from shardspec.public import loads
 from shardspec.search.searching import Choice
@@ -187,16 +187,10 @@ def _manifest(source: str, params: Params, output: str) -> tuple[str | None, str
 
 def _hardware(text: str, request: Request) -> Hardware:
     """Return a machine; exit with 2 where there is none such."""
-    from shardspec.foreign.formats import machine_named
-
     for words, what in (("{", "is several machines"), (" by ", "names a calibration")):
         if words in text:
             fail(f"--hardware `{text}` {what}", "say a machine alone; the spec may say it later")
-    found = machine_named(text)
-    if isinstance(found, tuple):
-        request.report(found)
-        raise SystemExit(FAILED)
-    return found
+    return request.machine(text)
 
 
 def _require_presets(names: tuple[str, ...]) -> None:

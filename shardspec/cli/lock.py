@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from shardspec.analysis.layouts import Layout, ProofLayout, ProvedBytes, made_from
 from shardspec.cli import options
-from shardspec.cli.proving import PROOF, Pending, each_proof, print_proof
 from shardspec.cli.request import NO_ARRAYS, Request, for_each, has_errors, plans_and_findings
-from shardspec.cli.steps import STEP, step_and_folder
+from shardspec.cli.steps import PROOF, STEP, Pending, each_proof, print_proof, step_and_folder
 from shardspec.cli.streams import FINDINGS, FINE, echo, fail, show, write_file
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import counted, listed
@@ -109,8 +108,7 @@ def _require_own_locks(files: Sequence[str]) -> None:
 def _lock(file: str, request: Request, proving: _Proving | None, *, check: bool) -> int:
     """Write or check the lock of one spec; return the exit code."""
     from shardspec.analysis.layouts import layout_of
-    from shardspec.lock.lock_file import lock_path
-    from shardspec.lock.proofs import with_proofs
+    from shardspec.lock.lock_file import lock_path, with_proofs
 
     path = request.output or (lock_path(file) if file != "-" else "-")
     spec, diagnostics = request.load(file)
@@ -148,8 +146,7 @@ def _lock(file: str, request: Request, proving: _Proving | None, *, check: bool)
 def _held_proofs(path: str, layout: Layout, request: Request) -> dict[str, ProofLayout]:
     """Return the proofs that a lock holds already, of targets that are still there."""
     from shardspec.language.files import read_argument
-    from shardspec.lock.lock_file import read_lock
-    from shardspec.lock.proofs import proofs_of
+    from shardspec.lock.lock_file import proofs_of, read_lock
 
     source = read_argument(path) if path != "-" and os.path.isfile(path) else None
     if source is None or isinstance(source, Diagnostic):
@@ -167,7 +164,7 @@ def _old_proofs(layout: Layout, path: str) -> Iterator[tuple[str, str]]:
     """Yield which proofs would be others today and why, and how to make them anew."""
     from shardspec.jax_backend.xla.compiling import installed
     from shardspec.jax_backend.xla.surroundings import flags_here
-    from shardspec.lock.proofs import changes, proofs_of
+    from shardspec.lock.lock_file import changes, proofs_of
 
     found: dict[tuple[str, str], list[str]] = {}
     folder, flags = os.path.dirname(path), dict(flags_here())
@@ -209,7 +206,7 @@ def _proved_plans(
     plans: Sequence[ShardingPlan], request: Request, names: Sequence[str]
 ) -> list[ShardingPlan]:
     """Return the plans on the targets that are meant, in the order of the spec."""
-    from shardspec.lock.proofs import is_provable
+    from shardspec.lock.lock_file import is_provable
 
     known = {plan.name: plan for plan in plans}
     unknown = [name for name in names if name not in known]
@@ -228,7 +225,7 @@ def _proved_plans(
 def _kept(proof: Proof, layout: Layout, lock_folder: str, step_name: str) -> ProofLayout:
     """Return what a lock keeps of a proof."""
     from shardspec.jax_backend.xla.compiling import installed
-    from shardspec.lock.proofs import code_inputs
+    from shardspec.lock.lock_file import code_inputs
 
     name, folder = step_and_folder(step_name)
     package, _, version = proof.compiler.partition(" ")
@@ -278,8 +275,7 @@ def _write(path: str, layout: Layout, *, is_forced: bool) -> None:
 def _check(path: str, plans: Sequence[ShardingPlan], request: Request) -> int:
     """Say what moved since the lock was written; return the exit code."""
     from shardspec.analysis.layouts import layout_of
-    from shardspec.lock.lock_file import lock_text, read_lock
-    from shardspec.lock.proofs import proofs_of, with_proofs
+    from shardspec.lock.lock_file import lock_text, proofs_of, read_lock, with_proofs
 
     if path == "-" or not os.path.exists(path):
         request.error(f"there is no {path}", "`shardspec lock` writes it")

@@ -12,8 +12,7 @@ import click
 
 from shardspec.cli import options
 from shardspec.cli.request import Request
-from shardspec.cli.streams import FAILED, fail, progress
-from shardspec.diagnostics import ShardspecError
+from shardspec.cli.streams import fail, progress
 
 if TYPE_CHECKING:
     from shardspec.analysis.comparison import Comparison
@@ -133,18 +132,16 @@ def comparison(run: str, found: Cost, request: Request, step_name: str | None) -
 
     cost = found.predicted or found
     try:
-        capture = capture_of(run)
-        with progress(is_quiet=request.is_quiet) as tell:
-            tell("reading the programs of the run")
-            module, program = program_of_run(capture, cost.target.mesh, cost.step)
-        if program is not None:
-            return compared(capture, module, program, cost)
-        has_compiler = request.basis != "model" and step_name is not None
-        made = _program(found, request, step_name) if has_compiler else None
-        return compared(capture, module, made, cost, is_own=False)
-    except ShardspecError as error:
-        request.report(error.diagnostics)
-        raise SystemExit(FAILED) from None
+        with request.refusing():
+            capture = capture_of(run)
+            with progress(is_quiet=request.is_quiet) as tell:
+                tell("reading the programs of the run")
+                module, program = program_of_run(capture, cost.target.mesh, cost.step)
+            if program is not None:
+                return compared(capture, module, program, cost)
+            has_compiler = request.basis != "model" and step_name is not None
+            made = _program(found, request, step_name) if has_compiler else None
+            return compared(capture, module, made, cost, is_own=False)
     except ValueError as error:
         fail(f"--measured {run}: {error}", RUNS)
 
@@ -158,7 +155,7 @@ def program_of_run(
       ShardspecError: XLA cannot read it.
       ValueError: it is for another mesh.
     """
-    from shardspec.jax_backend.xla.printing import texts_of
+    from shardspec.jax_backend.xla.compiling import texts_of
     from shardspec.programs.measured import module_of, program_in, programs_of
 
     module = module_of(capture)
@@ -168,7 +165,7 @@ def program_of_run(
 
 def _program(found: Cost, request: Request, step_name: str | None) -> ReadProgram | None:
     """Return the program that the compiler of the target makes; None where it makes none."""
-    from shardspec.cli.proving import Pending
+    from shardspec.cli.steps import Pending
 
     hardware = found.target.hardware
     is_here = hardware is not None and hardware.chip.platform == "cpu"

@@ -85,6 +85,6 @@ def _data(target: Target, placement: Placement, form: str) -> str:
         from shardspec.report.mesh import mesh_json
 
         return mesh_json(target, placement) + "\n"
-    from shardspec.report.mesh_svg import mesh_svg
+    from shardspec.report.mesh import mesh_svg
 
     return mesh_svg(target, placement)

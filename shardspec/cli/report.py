@@ -16,11 +16,9 @@ from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli import completion, options
-from shardspec.cli.basis import BASIS, step_costs
-from shardspec.cli.discovery import find_spec
-from shardspec.cli.request import Request, has_errors
-from shardspec.cli.steps import STEP
-from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail
+from shardspec.cli.request import Request, find_spec, has_errors
+from shardspec.cli.steps import BASIS, STEP, step_costs
+from shardspec.cli.streams import FINDINGS, FINE, fail
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Params, Spec
@@ -202,8 +200,7 @@ def _searched(name: str, request: Request) -> SavedSearch:
     source = read_argument(name)
     found = source if isinstance(source, Diagnostic) else read_search(source)
     if isinstance(found, Diagnostic):
-        request.report([found])
-        raise SystemExit(FAILED)
+        request.refuse([found])
     return found
 
 

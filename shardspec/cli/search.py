@@ -13,15 +13,12 @@ import click
 from shardspec import pipeline
 from shardspec.analysis.cost import cost_of
 from shardspec.analysis.spec_step import stated_cost
-from shardspec.cli import completion, mesh_writing, options
-from shardspec.cli.basis import traced_step
+from shardspec.cli import completion, edits, options
 from shardspec.cli.curing import CURE, cured, words_of_code
 from shardspec.cli.measured import MEASURED, Measured, as_it_is, scale_of
-from shardspec.cli.proving import Pending, print_proof
 from shardspec.cli.request import Request, has_errors
-from shardspec.cli.steps import STEP, plan_on_target
-from shardspec.cli.streams import FINDINGS, FINE, echo, fail, progress, show, width_of
-from shardspec.diagnostics.lines import fitted
+from shardspec.cli.steps import STEP, Pending, plan_on_target, print_proof, traced_step
+from shardspec.cli.streams import FINDINGS, FINE, fail, progress, show
 from shardspec.diagnostics.words import binary_bytes, percent
 from shardspec.fixing import Changed
 from shardspec.report.cost import seconds_text
@@ -234,7 +231,7 @@ def _question(request: Request, choice: Choice, wanted: Wanted) -> Question:
         request.remark(f"target {target.name}; --target searches another of {len(spec.targets)}")
     found = asked(spec, request.params(spec), target, choice, wanted)
     if not isinstance(found, Question):
-        mesh_writing.refuse(found)
+        edits.refuse(found)
     (plan,) = pipeline.compile_plans(spec, found.params, [target])
     request.report(pipeline.uncounted(plan))
     return found
@@ -284,17 +281,9 @@ def _way_out(found: Found) -> str:
 def _print(table: Search, request: Request) -> None:
     if not table.shown:
         fail(nothing_found(table.found, table.passed), _way_out(table.found))
-    if request.form == "json" or request.output:
-        from shardspec.report.search_json import search_text
+    from shardspec.report.search import search_text
 
-        text = search_text(table)
-    if request.output:
-        request.write_to(request.output, text)
-    if request.form == "json":
-        if request.output != "-":
-            echo(text.rstrip("\n"))
-    elif request.output != "-":
-        show(fitted(search_lines(table), width_of() or WIDTH))
+    request.give(lambda is_kept: search_text(table), search_lines(table), WIDTH)
 
 
 # what is done with the best
@@ -315,10 +304,10 @@ def _write_best(table: Search, request: Request, *, is_off: bool, is_shown: bool
         fail(f"no row is the best, so none is written: {UNKNOWN_ROWS}", _way_out(table.found))
     if best.fits is False:
         fail("the best does not fit in memory, and is not written", _way_out(table.found))
-    change = mesh_writing.changed(question.spec, question.target, best.candidate, request)
+    change = edits.changed(question.spec, question.target, best.candidate, request)
     if not isinstance(change, Changed):
-        mesh_writing.refuse(change)
-    mesh_writing.written(change, str(best.candidate), request, is_shown=is_shown)
+        edits.refuse(change)
+    edits.written(change, str(best.candidate), request, is_shown=is_shown)
 
 
 def _is_off(question: Question, step: str, request: Request, verify: int, each: Shown) -> bool:

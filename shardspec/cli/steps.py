@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import click
 
 from shardspec import pipeline
+from shardspec.analysis.cost import Cost, cost_of
+from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli import options
-from shardspec.cli.discovery import project_setting
-from shardspec.cli.request import Request, has_errors
-from shardspec.cli.streams import FAILED, FINDINGS, fail, progress
+from shardspec.cli.request import Request, has_errors, project_setting
+from shardspec.cli.streams import FINDINGS, fail, progress, show, width_of
 from shardspec.diagnostics import ShardspecError, codes
 
 if TYPE_CHECKING:
     from shardspec.ir.plan import ShardingPlan
     from shardspec.ir.spec import Spec
+    from shardspec.ir.step import Step, StepArgument
     from shardspec.jax_backend.entry_point import Call
     from shardspec.jax_backend.resolver import Resolver
+    from shardspec.jax_backend.xla.compiling import Compile
+    from shardspec.jax_backend.xla.verifying import Lowered
+    from shardspec.programs.proof import Proof
 
 Made = TypeVar("Made")
 #: Called with what is being done.
@@ -80,8 +90,7 @@ def with_step(
         asked = () if found is None else pipeline.report(spec, questions_of(found)).shown
     except ShardspecError as error:
         asked = () if found is None else pipeline.report(spec, questions_of(found)).shown
-        request.report((*asked, *error.diagnostics))
-        raise SystemExit(FAILED) from None
+        request.refuse((*asked, *error.diagnostics))
     request.report(asked)
     request.remark(f"{name or spec.source.name}: traced in {time.monotonic() - started:.1f} s")
     return made
@@ -155,3 +164,318 @@ def plan_on_target(
     if request.target is None and count > 1 and is_told:
         request.remark(f"target {chosen.name}; --target shows another of {count}")
     return plan
+
+
+# `--basis`: what a step costs by the highest authority that answers, the compiler first.
+#
+# The compiler starts while the code is still traced. Where it has no answer, the model's figures
+# stand, marked `~`, with the reason.
+
+
+#: Where figures of a step come from, for verbs that show one.
+BASIS = (
+    options.option(
+        "--basis",
+        type=click.Choice(["auto", "compiler", "model"]),
+        default="auto",
+        show_default=True,
+        envvar="SHARDSPEC_BASIS",
+        show_envvar=True,
+        help="Whose figures of a step: those of the target's compiler, which needs no chips, the"
+        " model's, or with `auto` the compiler's of --step where it answers in time.",
+    ),
+    options.option(
+        "--wait",
+        "wait_s",
+        type=click.FloatRange(min=0, max=86400),
+        default=30.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long `--basis auto` waits for the compiler.",
+    ),
+)
+
+
+def traced_step(name: str, plan: ShardingPlan, request: Request) -> Step:
+    """Return the step that `--step` names, traced for the target of a plan; exit on its faults."""
+    (cost,) = step_costs(name, (plan,), replace(request, basis="model"))
+    assert cost.step is not None, "a traced step is one"
+    return cost.step
+
+
+def step_costs(
+    name: str | None,
+    plans: Iterable[ShardingPlan],
+    request: Request,
+    *,
+    tokens: int | None = None,
+    shown: Callable[[Cost], None] = lambda cost: None,
+) -> tuple[Cost, ...]:
+    """Return what the step that `--step` names costs under each plan that has a mesh.
+
+    The code runs for one target after the other; compilers work meanwhile, as many at once as
+    `most_at_once` says. Where one has no answer, it exits under `--basis compiler`; else the cost
+    is the model's, and says why.
+
+    Args:
+      name: None for the step that the spec states.
+      shown: gets what the model says as soon as it is known, where a compiler is still at work.
+    """
+    sound = tuple(plan for plan in plans if plan.target.is_sound)
+    asked = [_Pending(plan, name, request, tokens) for plan in sound]
+    most = 1
+    if request.basis != "model":
+        from shardspec.jax_backend.xla.compiling import most_at_once
+
+        most = most_at_once()
+    with contextlib.ExitStack() as stack:
+        for at, each in enumerate(asked):
+            if at >= most:
+                asked[at - most].settle()
+            stack.enter_context(each)
+            each.trace()
+            if not each.is_settled:
+                shown(each.cost)
+        return tuple(each.settle() for each in asked)
+
+
+class _Pending:
+    """What a step costs on one target, while its compiler is at work."""
+
+    cost: Cost
+    arguments: tuple[StepArgument, ...] = ()
+
+    def __init__(
+        self, plan: ShardingPlan, name: str | None, request: Request, tokens: int | None
+    ) -> None:
+        self.plan, self.name, self.request = plan, name, request
+        self.tokens = tokens
+        self.why: str | None = None
+        self.compile: Compile | None = None
+
+    def __enter__(self) -> _Pending:
+        """Start the compiler, if one is asked."""
+        if self.request.basis == "model":
+            return self
+        from shardspec.jax_backend.xla.compiling import Compile, Compiling
+
+        is_patient = self.request.basis == "compiler"
+        how = Compiling() if is_patient else Compiling(self.request.wait_s)
+        try:
+            order = self.plan.spec.policy.order
+            self.compile = Compile(self.plan.target, how, order).__enter__()
+        except ShardspecError as error:
+            self._give_up(error)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End the compiler, if it is at work."""
+        if self.compile is not None:
+            self.compile.__exit__()
+            self.compile = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Say whether the cost is there as it will be."""
+        return self.compile is None
+
+    def trace(self) -> None:
+        """Have the model's cost, and hand the module to the compiler."""
+
+        def traced(resolver: Resolver, call: Call, tell: Tell) -> Lowered:
+            from shardspec.jax_backend.xla.verifying import lowered
+
+            return lowered(resolver, *call)
+
+        target = self.plan.target.name
+        step, module = with_step(self.name, self.plan.spec, target, self.request, traced)
+        self.arguments = step.arguments
+        if self.name is None:
+            self.cost = stated_cost(self.plan, tokens=self.tokens)
+        else:
+            self.cost = cost_of(self.plan, step, tokens=self.tokens)
+        if self.compile is not None:
+            self._try(lambda compile: compile.give(module))
+
+    def settle(self) -> Cost:
+        """Return the cost by the highest authority that answers, once it is there."""
+        if self.compile is not None:
+            self._try(self._by_compiler)
+        return self.cost if self.why is None else replace(self.cost, why_modelled=self.why)
+
+    def _by_compiler(self, compile: Compile) -> None:
+        from shardspec.jax_backend.xla.verifying import cost_by
+
+        with progress(is_quiet=self.request.is_quiet) as tell:
+            made = compile.result(lambda stage: tell(f"{self.plan.target.name}: {stage}"))
+            self.cost = cost_by(self.cost, made, self.arguments)
+        self.__exit__()
+
+    def _try(self, work: Callable[[Compile], None]) -> None:
+        assert self.compile is not None, "nobody asks without one"
+        try:
+            work(self.compile)
+        except ShardspecError as error:
+            self.__exit__()
+            self._give_up(error)
+
+    def _give_up(self, error: ShardspecError) -> None:
+        """Note why there is no program; exit where nothing else is asked for."""
+        if self.request.basis == "compiler":
+            self.request.refuse(error.diagnostics)
+        from shardspec.jax_backend.xla.compiling import MORE_TIME
+
+        first = error.diagnostics[0]
+        is_late = first.help == MORE_TIME
+        self.why = first.message + ("; `--basis compiler` waits for it" if is_late else "")
+
+
+# Proofs of a step, one for each target: the code is traced here while compilers are at work.
+
+
+_TOLERANCE = re.compile(r"(?P<number>\d{1,3}(?:\.\d{1,6})?)\s*(?P<percent>%?)")
+
+
+def _tolerance(ctx: click.Context, param: click.Parameter, text: str) -> float:
+    """Return the share that `10%` or `0.1` is."""
+    found = _TOLERANCE.fullmatch(text.strip())
+    share = -1.0 if found is None else float(found["number"]) / (100 if found["percent"] else 1)
+    if not 0 <= share <= 1:
+        fail(f"--tolerance {text} is no share", "as in `--tolerance 10%`, `--tolerance 0.1`")
+    return share
+
+
+#: How a step is compiled, and what is proof, for verbs that have it compiled.
+PROOF = (
+    options.option(
+        "--tolerance",
+        default="10%",
+        show_default=True,
+        metavar="SHARE",
+        callback=_tolerance,
+        help="By what share of all compiled bytes the prediction may differ.",
+    ),
+    options.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(min=0.1, max=86400),
+        default=600.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="For each compile.",
+    ),
+    options.flag("--no-cache", "Compile, also what was compiled of the same before; keep nothing."),
+)
+
+
+class Pending:
+    """The proof of a step on one target, while its compiler is at work."""
+
+    def __init__(
+        self,
+        name: str | None,
+        plan: ShardingPlan,
+        request: Request,
+        asked: dict[str, Any],
+        *,
+        tolerance: float,
+        is_here: bool = False,
+    ) -> None:
+        """Take what is proved.
+
+        Args:
+          name: as `--step` gave it; None for the step that the spec states, whose prediction
+            needs no trace.
+          plan: on the target.
+          asked: how it is compiled, as `Compiling` takes it.
+          is_here: compile for the devices that are here, at once.
+        """
+        self._name, self._plan, self._request = name, plan, request
+        self._asked, self._tolerance, self._is_here = asked, tolerance, is_here
+        self._settle: Callable[[Tell], Proof]
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        """Start the compiler, then trace the step and hand it over; exit on faults."""
+        with self._request.refusing(), contextlib.ExitStack() as stack:
+            self._begin(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End the compiler, if it is at work."""
+        self._stack.close()
+
+    def _begin(self, stack: contextlib.ExitStack) -> None:
+        from shardspec.analysis.spec_step import stated_cost
+        from shardspec.jax_backend.xla.compiling import Compile, Compiling
+
+        plan, how, tolerance = self._plan, Compiling(**self._asked), self._tolerance
+        alone, order = replace(how, flags=""), plan.spec.policy.order
+        compile = None if self._is_here else stack.enter_context(Compile(plan.target, alone, order))
+        cost = stated_cost(plan) if self._name is None else None
+
+        def traced(resolver: Resolver, call: Call, tell: Tell) -> Callable[[Tell], Proof]:
+            from shardspec.jax_backend.stated import unlike
+            from shardspec.jax_backend.xla.verifying import given, verify_step
+
+            if compile is None:
+                found = verify_step(
+                    resolver,
+                    *call,
+                    cost=cost,
+                    tolerance=tolerance,
+                    is_here=True,
+                    how=how,
+                    tell=tell,
+                )
+                return lambda tell: found
+            tell("tracing")
+            notes = unlike(plan) if self._name is None else ()
+            asked = given(compile, resolver, *call, cost=cost, notes=notes)
+            return lambda tell: asked.proof(how, tolerance, tell)
+
+        spec, target = plan.spec, plan.target.name
+        self._settle = with_step(
+            self._name, spec, target, self._request, traced, is_here=self._is_here
+        )
+
+    def proof(self) -> Proof:
+        """Return the proof once the program is there; exit where there is none."""
+        request, name = self._request, self._plan.target.name
+        with self._stack, request.refusing(), progress(is_quiet=request.is_quiet) as tell:
+            return self._settle(lambda stage: tell(f"{name}: {stage}"))
+
+
+def each_proof(pending: Iterable[Callable[[], Pending]]) -> Generator[Proof | SystemExit]:
+    """Yield the proof of each, in order, or how it ended without one."""
+    from shardspec.jax_backend.xla.compiling import most_at_once
+
+    waiting: deque[Pending | SystemExit] = deque()
+    with contextlib.ExitStack() as stack:
+        for begin in pending:
+            if len(waiting) >= most_at_once():
+                yield _ended(waiting.popleft())
+            try:
+                waiting.append(stack.enter_context(begin()))
+            except SystemExit as end:
+                waiting.append(end)
+        while waiting:
+            yield _ended(waiting.popleft())
+
+
+def _ended(each: Pending | SystemExit) -> Proof | SystemExit:
+    if isinstance(each, SystemExit):
+        return each
+    try:
+        return each.proof()
+    except SystemExit as end:
+        return end
+
+
+def print_proof(proof: Proof, *, err: bool = False) -> None:
+    """Print a prediction beside the program."""
+    from shardspec.diagnostics.lines import fitted
+    from shardspec.programs.proof import proof_lines
+
+    show(fitted(proof_lines(proof), width_of(2 if err else 1)), err=err)

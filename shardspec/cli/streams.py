@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
-from shardspec.diagnostics.source import printable
+from shardspec.diagnostics.diagnostic import printable
 
 if TYPE_CHECKING:
     from shardspec.language.loader import Kind

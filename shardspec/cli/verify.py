@@ -18,9 +18,16 @@ from typing import TYPE_CHECKING
 import click
 
 from shardspec.cli import options
-from shardspec.cli.proving import PROOF, Pending, each_proof, print_proof
 from shardspec.cli.request import Request
-from shardspec.cli.steps import STEP, plan_on_target, step_and_folder
+from shardspec.cli.steps import (
+    PROOF,
+    STEP,
+    Pending,
+    each_proof,
+    plan_on_target,
+    print_proof,
+    step_and_folder,
+)
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, progress, show, width_of
 from shardspec.diagnostics import ShardspecError
 from shardspec.versions import NUMBERS_JSON, PACKAGE
@@ -113,8 +120,7 @@ def _of_child() -> int | None:
 
 
 def _numbers(request: Request, name: str, folder: str, asked: Asked) -> Numbers | None:
-    from shardspec.jax_backend.numbers.code import StepCode
-    from shardspec.jax_backend.numbers.same import same_numbers
+    from shardspec.jax_backend.numbers.same import StepCode, same_numbers
 
     plan = plan_on_target(request, "nothing is run", has_code=True)
     request.remark(f"{name}: importing it, which runs its code")

@@ -18,7 +18,7 @@ from shardspec.diagnostics.words import binary_bytes, counted, percent, seconds_
 from shardspec.ir.spec import Spec
 from shardspec.programs.op_names import shown
 from shardspec.report.table import target_title
-from shardspec.search.candidates import Candidate
+from shardspec.search.variants import Candidate
 from shardspec.versions import CURE_JSON, PACKAGE
 
 

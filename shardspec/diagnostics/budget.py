@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from shardspec.diagnostics import codes
-from shardspec.diagnostics.diagnostic import Diagnostic, point
-from shardspec.diagnostics.source import SourceFile, Span
+from shardspec.diagnostics.diagnostic import Diagnostic, SourceFile, Span, point
 
 #: Half a minute of one core, or a million arrays.
 MOST = 100_000_000

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from shardspec.diagnostics.diagnostic import Code, Diagnostic, Severity, point
-from shardspec.diagnostics.source import Span
+from shardspec.diagnostics.diagnostic import Code, Diagnostic, Severity, Span, point
 
 _EXACT = 100
 

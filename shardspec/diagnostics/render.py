@@ -9,9 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
-from shardspec.diagnostics.diagnostic import Diagnostic, Label, Severity
+from shardspec.diagnostics.diagnostic import (
+    Diagnostic,
+    Label,
+    Severity,
+    SourceFile,
+    Span,
+    printable,
+)
 from shardspec.diagnostics.lines import NARROW, wrapped
-from shardspec.diagnostics.source import SourceFile, Span, printable
 
 #: Where a message goes on below its first line.
 _BELOW = 4

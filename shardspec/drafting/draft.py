@@ -17,7 +17,7 @@ from typing import NamedTuple
 from shardspec import pipeline
 from shardspec.analysis import coverage
 from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.diagnostics.source import printable
+from shardspec.diagnostics.diagnostic import printable
 from shardspec.diagnostics.words import binary_bytes, by_key, counted, listed, percent, template
 from shardspec.drafting import machines as choices
 from shardspec.drafting.machines import Base, Machine

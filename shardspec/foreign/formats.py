@@ -37,9 +37,8 @@ from typing import Any, NamedTuple, cast
 
 from shardspec.analysis.coverage import is_large
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span, codes, parted, point
-from shardspec.diagnostics.source import printable
-from shardspec.diagnostics.suggest import is_slip
-from shardspec.diagnostics.words import by_key, counted
+from shardspec.diagnostics.diagnostic import printable
+from shardspec.diagnostics.words import by_key, counted, is_slip
 from shardspec.foreign.values import Node
 from shardspec.ir import spec as ir
 from shardspec.ir.plan import Origin, ShardingPlan

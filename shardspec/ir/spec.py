@@ -215,9 +215,8 @@ DTYPE_ALIASES: dict[str, str] = {
 
 def dtype_name(name: str) -> str | None:
     """Return the short name of a dtype (`bfloat16` and `BF16` are `bf16`), None if unknown."""
-    lowered = name.lower()
-    lowered = DTYPE_ALIASES.get(lowered, lowered)
-    return lowered if lowered in DTYPE_BITS else None
+    short = DTYPE_ALIASES.get(name.lower(), name.lower())
+    return short if short in DTYPE_BITS else None
 
 
 def array_bytes(shape: Shape, dtype: str) -> int:

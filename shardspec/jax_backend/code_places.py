@@ -26,7 +26,7 @@ from jax.interpreters import ad, batching, mlir
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.diagnostic import point
-from shardspec.diagnostics.words import counted, did_you_mean, listed
+from shardspec.diagnostics.words import by_key, counted, did_you_mean, listed
 from shardspec.ir.code_place import CodePlace
 from shardspec.ir.spec import Activation, Pattern, Shape
 from shardspec.programs.op_names import is_library
@@ -348,15 +348,10 @@ class _Placing:
         for var in jaxpr.outvars:
             if not isinstance(var, Literal):
                 left.setdefault(var, set()).update(made.get(var, set()))
-        results: dict[_Region, list[Any]] = {}
-        for var in made:
-            for region in left.get(var, ()) if var.aval.shape else ():
-                results.setdefault(region, []).append(var)
-        found: dict[Any, list[int]] = {}
-        for region in sorted(results, key=lambda each: each.at):
-            for var in self._asked(region.at, results[region]):
-                found.setdefault(var, []).append(region.at)
-        return found
+        shaped = (var for var in made if var.aval.shape)
+        results = by_key((region, var) for var in shaped for region in left.get(var, ()))
+        regions = sorted(results, key=lambda each: each.at)
+        return by_key((var, at.at) for at in regions for var in self._asked(at.at, results[at]))
 
     def _asked(self, at: int, values: list[Any]) -> list[Any]:
         """Return the values of one scope or line that an activation is for, which are in order."""

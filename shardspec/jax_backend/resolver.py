@@ -26,21 +26,20 @@ from shardspec.diagnostics import Diagnostic, ShardspecError, codes, point
 from shardspec.diagnostics.levels import LevelTable, level_table
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
-from shardspec.jax_backend import arguments, code_places, current, live, train_state
+from shardspec.jax_backend import arguments, code_places, constrain, live, train_state
 from shardspec.jax_backend.batch import Batch
 from shardspec.jax_backend.constrain import ActivationResolver, Constrainer, Names
 from shardspec.jax_backend.mapped import constrained_mapped
 from shardspec.jax_backend.mesh import Devices, match_target, mesh_for, need_devices
 from shardspec.jax_backend.on_target import tracing_for
-from shardspec.jax_backend.shardings import Walk, tree_placer
+from shardspec.jax_backend.shardings import Walk, plan_faults, plan_of, raise_errors, tree_placer
 from shardspec.jax_backend.state import Accumulation, StatePlacer
-from shardspec.jax_backend.tree_plan import plan_faults, plan_of, raise_errors
 from shardspec.jax_backend.trees import SCALARS, Place, shape_of, unboxed
 from shardspec.programs.numbers import Numbers
 from shardspec.programs.proof import Proof
 from shardspec.report.cost import Cost
 from shardspec.report.drawing import Drawing, drawing, drawing_of
-from shardspec.report.notebook import target_pieces
+from shardspec.report.page import target_pieces
 from shardspec.report.plan import Plan
 from shardspec.report.table import rows
 from shardspec.resolve.resolver import array_resolver
@@ -150,12 +149,12 @@ class Resolver:
 
     def __enter__(self) -> Self:
         """Let `shardspec.constrain` constrain by this one."""
-        current.enter(self)
+        constrain.enter(self)
         return self
 
     def __exit__(self, *error: object) -> None:
         """Let it go back to the one around this, if there is one."""
-        current.leave()
+        constrain.leave()
 
     def __repr__(self) -> str:
         """Return `Resolver(spec.yaml, target laptop: data=4 model=2)`."""
@@ -649,8 +648,7 @@ class Resolver:
         Raises:
           ShardspecError: as `cost`, and where this process has fewer than 8 devices.
         """
-        from shardspec.jax_backend.numbers.comparing import Asked
-        from shardspec.jax_backend.numbers.functions import StepFunction, same_function
+        from shardspec.jax_backend.numbers.comparing import Asked, StepFunction, same_function
 
         def on(spec: Spec, target: str, devices: Any) -> Resolver:
             return Resolver(spec, target, devices, agree_within_s=None)

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from shardspec import pipeline
-from shardspec.analysis.gradients import gradients_of
+from shardspec.analysis.memory import gradients_of
 from shardspec.analysis.step_flow import flow_of
 from shardspec.analysis.step_values import APART, Flow, Loop, Op, Value, Weight
 from shardspec.diagnostics import ShardspecError, quote

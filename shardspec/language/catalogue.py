@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from shardspec.assets import spec_path
 from shardspec.diagnostics import Diagnostic, Excerpt, codes, point
-from shardspec.diagnostics.source import excerpt_of
-from shardspec.diagnostics.suggest import nearest
-from shardspec.diagnostics.words import listed
+from shardspec.diagnostics.diagnostic import excerpt_of
+from shardspec.diagnostics.words import listed, nearest
 from shardspec.ir.spec import Chip, Hardware, shape_text
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.syntax import HardwareExpr, SyntaxFault

@@ -314,8 +314,7 @@ def _missing_help(path: Path) -> str | None:
     """Return the nearest name beside a file that is not there, or where else to look."""
     from shlex import quote
 
-    from shardspec.diagnostics.suggest import nearest
-    from shardspec.diagnostics.words import did_you_mean
+    from shardspec.diagnostics.words import did_you_mean, nearest
 
     bundled = bundled_hint(str(path))
     if bundled is not None:

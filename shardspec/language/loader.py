@@ -21,15 +21,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from shardspec import assets
 from shardspec.diagnostics import Diagnostic, Excerpt, Fix, Label, SourceFile, Span, codes, point
 from shardspec.diagnostics.diagnostic import sort_key
-from shardspec.diagnostics.suggest import nearest
-from shardspec.diagnostics.words import did_you_mean, listed
+from shardspec.diagnostics.words import did_you_mean, listed, nearest
 from shardspec.ir.spec import Arrays, AxisRule, DeriveRule, Params, Spec
 from shardspec.language import files
 from shardspec.language.files import Boundary, beside, boundary_of, is_revision, marked, real_path
 from shardspec.language.layer import Layer, merge, spec_of
-from shardspec.language.phases import Lowered, lowered, with_phases
+from shardspec.language.phases import Lowered, lowered, with_phases, with_roles
 from shardspec.language.reading import Data, Reading, Route, SourceMap, looks_like_dsl, placed
-from shardspec.language.roles import with_roles
 from shardspec.language.settings import apply_settings, check_settings, is_refusal
 from shardspec.language.validate import looks_like_spec
 
@@ -609,7 +607,7 @@ def _read(path: str, loading: _Loading) -> SourceFile | Diagnostic:
 
 def _unknown(name: str, excerpt: Excerpt, kind: assets.SpecKind, folder: str) -> Diagnostic:
     """Return the fault of a name that is no bundled one, with the file that may be meant."""
-    from shardspec.diagnostics.suggest import respelt
+    from shardspec.diagnostics.words import respelt
 
     known = assets.spec_names(kind)
     what = {"presets": "preset", "steps": "bundled step"}.get(kind, "bundled manifest")

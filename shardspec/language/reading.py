@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
-from shardspec.diagnostics.suggest import nearest
+from shardspec.diagnostics.words import nearest
 
 T = TypeVar("T")
 

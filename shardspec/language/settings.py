@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, codes, point
-from shardspec.diagnostics.suggest import nearest
-from shardspec.diagnostics.words import did_you_mean, listed
+from shardspec.diagnostics.words import did_you_mean, listed, nearest
 from shardspec.ir.spec import Spec
 from shardspec.language.layer import Layer
 from shardspec.language.reading import DIGITS, Data, Reading, Route, SourceMap, number_or_text

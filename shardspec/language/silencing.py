@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, codes, point
 from shardspec.diagnostics.levels import NOTHING_ASKED, WORDS, LevelTable, fault_found, known
-from shardspec.diagnostics.words import did_you_mean
+from shardspec.diagnostics.words import did_you_mean, grouped
 from shardspec.language.files import leads_out, veiled
 from shardspec.language.reading import is_dsl
 
@@ -216,10 +216,7 @@ def _silencers(diagnostic: Diagnostic) -> Iterator[Excerpt]:
 
 @lru_cache(maxsize=16)
 def _by_line(source: SourceFile) -> dict[int | None, list[Suppression]]:
-    found: dict[int | None, list[Suppression]] = {}
-    for suppression in marked(source).suppressions:
-        found.setdefault(suppression.line, []).append(suppression)
-    return found
+    return grouped(marked(source).suppressions, lambda suppression: suppression.line)
 
 
 @lru_cache(maxsize=16)

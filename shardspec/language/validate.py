@@ -246,7 +246,7 @@ def _kind(value: object) -> str:
 
 
 def _unknown_key(route: Route, reading: Reading) -> Diagnostic:
-    from shardspec.diagnostics.suggest import respelt
+    from shardspec.diagnostics.words import respelt
 
     known = fields_at(route[:-1], is_phase=bool(reading.phase))
     key = str(route[-1])

@@ -13,6 +13,7 @@ import ast
 import inspect
 import re
 from collections.abc import Container, Iterator
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from itertools import takewhile
@@ -61,9 +62,11 @@ def run(context: Context, only: Container[Code] | None = None) -> Iterator[Diagn
 
 
 def run_on_steps(context: Context) -> Iterator[Diagnostic]:
-    """Yield what the checks that read a step find."""
+    """Yield what the checks that read a step find, each on the target of its step."""
     for module in step_checks() if context.costs else ():
-        yield from module.check(context)
+        for cost, step in context.steps:
+            for found in module.check(cost, step):
+                yield replace(found, target=cost.target.name)
 
 
 def codes() -> tuple[Code, ...]:

@@ -8,7 +8,7 @@ from shardspec.analysis.cost_diff import CostDiff
 from shardspec.analysis.layout_diff import TargetDiff
 from shardspec.diagnostics.words import binary_bytes, counted
 from shardspec.lock import diff_forms as forms
-from shardspec.report.cost_diff import cost_diff_lines
+from shardspec.report.cost import cost_diff_lines
 from shardspec.report.html import Html, joined, table, tag
 from shardspec.report.page_pieces import bar
 

@@ -6,19 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from shardspec.language.formatting import formatted
-from shardspec.lsp import (
-    completion,
-    findings,
-    hints,
-    lenses,
-    navigation,
-    outline,
-    renaming,
-    tokens,
-    types,
-)
-from shardspec.lsp.family import Family
+from shardspec.lsp import completion, findings, hover, navigation, outline, types
 from shardspec.lsp.hover import hover as hovered
+from shardspec.lsp.navigation import Family
 from shardspec.lsp.server import SpecServer
 from shardspec.lsp.snapshot import Snapshot
 
@@ -70,8 +60,8 @@ def _completed(server: SpecServer, snapshot: Snapshot, params: Any) -> object:
 
 
 def _hints(server: SpecServer, snapshot: Snapshot, params: Any) -> object:
-    kinds = hints.wanted(server.settings)
-    return hints.hints(snapshot, *snapshot.lines.offsets(params.range), kinds)
+    kinds = hover.wanted(server.settings)
+    return hover.hints(snapshot, *snapshot.lines.offsets(params.range), kinds)
 
 
 OF_TEXTS: Mapping[str, Answer] = {
@@ -81,12 +71,12 @@ OF_TEXTS: Mapping[str, Answer] = {
     "textDocument/completion": _completed,
     "textDocument/definition": _at_place(navigation.definitions),
     "textDocument/documentHighlight": _at_place(navigation.own_references),
-    "textDocument/prepareRename": _at_place(renaming.renamed_range),
+    "textDocument/prepareRename": _at_place(navigation.renamed_range),
     "textDocument/inlayHint": _hints,
-    "textDocument/semanticTokens/full": _of_text(tokens.tokens),
+    "textDocument/semanticTokens/full": _of_text(outline.tokens),
 }
 OF_FAMILIES: Mapping[str, Callable[[Family, Any], object]] = {
     "textDocument/codeAction": _actions,
     "textDocument/hover": _hover,
-    "textDocument/codeLens": lambda family, params: lenses.lenses(family),
+    "textDocument/codeLens": lambda family, params: hover.lenses(family),
 }

@@ -14,7 +14,7 @@ from shardspec.lsp.server import SpecServer, watch_files
 from shardspec.lsp.wire import REFUSED, AnswerError, Params, path_of
 
 if TYPE_CHECKING:
-    from shardspec.lsp.family import Family
+    from shardspec.lsp.navigation import Family
 
 _UNITS = frozenset(types.PositionEncodingKind)
 _WARNING = 2
@@ -169,7 +169,7 @@ def _find_names(server: SpecServer) -> None:
         with_stated = params.context.include_declaration
 
         def answer() -> list[types.Location]:
-            from shardspec.lsp.family import references
+            from shardspec.lsp.navigation import references
 
             offset = family.own.lines.offset(params.position)
             return references(family, offset, with_stated=with_stated)
@@ -185,14 +185,14 @@ def _rename_names(server: SpecServer) -> None:
             return None
         family = await _family_of(server, params)
 
-        from shardspec.lsp import renaming
+        from shardspec.lsp import navigation
 
         offset = family.own.lines.offset(params.position)
         with _refusing():
             edit = await server.answered(
-                uri, family.own, lambda: renaming.renamed(family, offset, params.new_name)
+                uri, family.own, lambda: navigation.renamed(family, offset, params.new_name)
             )
-        unseen = renaming.unseen(family, offset)
+        unseen = navigation.unseen(family, offset)
         if unseen is not None:
             server.notify("window/showMessage", {"type": _WARNING, "message": unseen})
         return edit

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shardspec.diagnostics import Excerpt, Span
+from shardspec.diagnostics.words import grouped
 from shardspec.language.dsl_text.layout import Statement, lay_out
 from shardspec.language.reading import Reading, Route, inner_route
 from shardspec.lsp import types
+from shardspec.lsp.kinds import TYPES, TYPES_IN_ORDER, Kind
 from shardspec.lsp.positions import Lines
 from shardspec.lsp.snapshot import Snapshot
 
@@ -36,11 +38,9 @@ def symbols(snapshot: Snapshot) -> list[types.DocumentSymbol]:
     reading = snapshot.reading
     if reading is None:
         return []
-    below: dict[Route, list[Route]] = {}
     places = reading.source_map
     items = (route for route in places.values if route and isinstance(route[-1], int))
-    for route in dict.fromkeys((*places.keys, *items)):
-        below.setdefault(route[:-1], []).append(route)
+    below = grouped(dict.fromkeys((*places.keys, *items)), lambda route: route[:-1])
     return [*_symbols((), below, reading, snapshot.lines)]
 
 
@@ -140,3 +140,37 @@ def _comments(lines: Lines) -> Iterator[tuple[int, int]]:
         if first is not None and number - first > 1:
             yield first, number - 1
         first = None
+
+
+# Colours by meaning: which words of a text are names, and what of.
+#
+# What an editor's grammar knows, keys and comments and strings, it colours itself.
+
+
+_STATED = 1
+#: The colour of each kind, by its place in the legend.
+_NUMBERS = {kind: TYPES_IN_ORDER.index(name) for kind, name in TYPES.items()}
+
+
+def tokens(snapshot: Snapshot) -> types.SemanticTokens:
+    """Return the names of a text, each counted from the one before it."""
+    data: list[int] = []
+    line = column = 0
+    for number, start, length, kind, stated in _found(snapshot):
+        column = 0 if number != line else column
+        data += [number - line, start - column, length, _NUMBERS[kind], stated]
+        line, column = number, start
+    return types.SemanticTokens(data)
+
+
+def _found(snapshot: Snapshot) -> Iterator[tuple[int, int, int, Kind, int]]:
+    """Yield line, column, length, kind and modifiers of each name, none over another."""
+    end = 0
+    for use in snapshot.uses:
+        span, text = use.span, use.span.text
+        if span.start < end or "\n" in text or not text:
+            continue
+        end = span.end
+        at = snapshot.lines.position(span.start)
+        length = snapshot.lines.units(text)
+        yield at.line, at.character, length, use.kind, use.is_definition * _STATED

@@ -22,8 +22,8 @@ from shardspec.lsp.wire import MODIFIED, REFUSED, AnswerError, Params, Server, p
 
 if TYPE_CHECKING:
     from shardspec.ir.spec import Spec
-    from shardspec.lsp.family import Family
     from shardspec.lsp.names import Use
+    from shardspec.lsp.navigation import Family
     from shardspec.lsp.project import Project
     from shardspec.lsp.snapshot import Opened, Snapshot
 
@@ -274,8 +274,7 @@ class SpecServer(Server):
         Raises:
           ModifiedError: the text has changed meanwhile.
         """
-        from shardspec.lsp.family import Family
-        from shardspec.lsp.navigation import use_at
+        from shardspec.lsp.navigation import Family, use_at
 
         await self.look_around(again=offset_of is not None)
         own = await self.current(uri)

@@ -92,7 +92,6 @@ def _sum(rows: Iterable[ComparedRow]) -> ComparedRow:
         f"{counted(len(held), 'row')} more",
         sum(row.predicted or 0.0 for row in held) if is_timed else None,
         sum(row.measured for row in held),
-        None,
         sum(row.collectives for row in held),
     )
 

@@ -9,8 +9,8 @@ from functools import cache
 from typing import NamedTuple, TypeVar
 
 from shardspec.diagnostics import SourceFile, Span, words
+from shardspec.diagnostics.diagnostic import printable
 from shardspec.diagnostics.lines import columns
-from shardspec.diagnostics.source import printable
 from shardspec.diagnostics.words import binary_bytes, counted, described, named, percent
 from shardspec.ir import plan as plans
 from shardspec.ir import spec as ir

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from shardspec.diagnostics.source import printable_json
+from shardspec.diagnostics.diagnostic import printable_json
 from shardspec.diagnostics.words import by_key, collapsed, template
 from shardspec.ir.spec import Param, Params
 from shardspec.versions import MANIFEST

@@ -21,23 +21,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shardspec.analysis.cost import Cost
+from shardspec.analysis.cost import Cost, cost_of
 from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.diagnostic import printable
 from shardspec.diagnostics.render import render
-from shardspec.diagnostics.source import printable
 from shardspec.diagnostics.words import counted, seconds_text, tallied
 from shardspec.ir.plan import ActivationSharding, ParamSharding, Sharding, ShardingPlan
-from shardspec.ir.spec import Spec
+from shardspec.ir.spec import Spec, Target
 from shardspec.report import page_pieces
-from shardspec.report.cost_json import CostRecord
-from shardspec.report.drawing import MOST_DRAWN
+from shardspec.report.cost_json import CostRecord, cost_record
+from shardspec.report.drawing import MOST_DRAWN, plan_html
 from shardspec.report.explain import dim_rows, facts
 from shardspec.report.html import Html, joined, table, tag
 from shardspec.report.mesh import speed_text
+from shardspec.report.page_pieces import axes_piece, memory_rows, sent_piece, time_piece
 from shardspec.report.pages import finding_page
-from shardspec.report.search_pictures import SavedSearch, search_picture
+from shardspec.report.search_pictures import SavedSearch, saved_search, search_picture
 from shardspec.report.step_pictures import DrawnStep, drawn_step, step_data, step_pictures
 from shardspec.report.table import Row, layout_text, rows, rules_text, summary, target_title
+from shardspec.search.ranking import SearchRow
+from shardspec.search.searching import Found
 from shardspec.topology.explanation import explain_axes
 from shardspec.topology.placement import placed
 from shardspec.versions import PACKAGE
@@ -400,3 +403,51 @@ def machine_data(plan: ShardingPlan) -> Data | None:
 
 def _offsets(route: Iterable[Sequence[int]]) -> list[list[int]]:
     return [list(offset) for offset in route]
+
+
+# What a cell of a notebook shows of a plan, a cost, a search and a mesh: pieces of the page.
+#
+# They hold no scripts and need no jinja2. Bars have their colours in themselves, so that a notebook
+# shown without the style, as code hosts do, is legible all the same.
+
+
+_STYLE = Path(__file__).parent / "web" / "notebook.css"
+
+
+def _framed(*pieces: str) -> str:
+    style = tag("style", Html(_STYLE.read_text(encoding="utf-8")))
+    return tag("div", style, *pieces, class_="shardspec")
+
+
+def plan_pieces(plan: ShardingPlan) -> str:
+    """Return the table of a plan, below what a device holds of it."""
+    memory = memory_rows([(plan.name, cost_record(cost_of(plan)))])
+    return _framed(memory, Html(plan_html(plan)))
+
+
+def cost_pieces(cost: Cost) -> str:
+    """Return what a step holds, what its time is made of, and what it sends and why."""
+    data = cost_record(cost)
+    pieces = [tag("p", _heading(cost.plan)), memory_rows([(cost.plan.name, data)])]
+    if cost.step is not None:
+        drawn = drawn_step(cost)
+        pictures = [] if drawn is None else [step_pictures(drawn)]
+        pieces += [time_piece(data), *pictures, sent_piece(data)]
+    return _framed(*pieces)
+
+
+def search_pieces(found: Found, best: SearchRow | None) -> str:
+    """Return what a search found by time and memory, and the table of the best."""
+    return _framed(search_picture(saved_search(found, best)))
+
+
+def target_pieces(spec: Spec, target: Target) -> str:
+    """Return the mesh of a target: what each mesh axis runs over, and its speed."""
+    plan = ShardingPlan(spec, target, ())
+    placement = placed(target, spec.policy.order)
+    axes = [] if placement is None else [axes_piece(placement)]
+    return _framed(tag("p", _heading(plan)), *axes)
+
+
+def _heading(plan: ShardingPlan) -> str:
+    return f"{plan.spec.source.name}   {target_title(plan.target)}   mesh {plan.mesh}"

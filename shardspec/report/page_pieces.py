@@ -13,8 +13,16 @@ from shardspec.analysis.comparison import IDLE
 from shardspec.analysis.step_memory import Amount
 from shardspec.analysis.step_time import AxisTime
 from shardspec.diagnostics import words
-from shardspec.report.comparison_json import Line, MeasuredRun, SpentRow
-from shardspec.report.cost_json import CostRecord, Memory, Sent, Uncounted, room_said
+from shardspec.report.cost_json import (
+    CostRecord,
+    Line,
+    MeasuredRun,
+    Memory,
+    Sent,
+    SpentRow,
+    Uncounted,
+    room_said,
+)
 from shardspec.report.html import Html, joined, table, tag
 from shardspec.report.mesh import AXIS_HEADINGS, axis_cells, machine_lines, note_lines
 from shardspec.report.saved_cost import bytes_of, carried_by, operation

@@ -107,7 +107,7 @@ class Plan(ShardingPlan):
         return "\n".join(plan_lines(self))
 
     def _repr_html_(self) -> str:
-        from shardspec.report.notebook import plan_pieces
+        from shardspec.report.page import plan_pieces
 
         return plan_pieces(self)
 

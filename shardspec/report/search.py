@@ -6,6 +6,7 @@ as the model can tell.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,7 +19,8 @@ from shardspec.ir.spec import Params
 from shardspec.lints.checks import unknown_mesh_axis
 from shardspec.lints.context import Context
 from shardspec.report.cost import seconds_text
-from shardspec.search.candidates import Candidate
+from shardspec.report.cost_json import lines_of
+from shardspec.report.search_json import search_data, sent_data
 from shardspec.search.ranking import UNKNOWN_ROWS as UNKNOWN_ROWS
 from shardspec.search.ranking import (
     SearchRow,
@@ -29,6 +31,7 @@ from shardspec.search.ranking import (
     spread,
 )
 from shardspec.search.searching import Found
+from shardspec.search.variants import Candidate
 
 #: How wide it is where no terminal says.
 WIDTH = 110
@@ -92,7 +95,7 @@ class Search:
         return "\n".join(fitted(search_lines(self), WIDTH))
 
     def _repr_html_(self) -> str:
-        from shardspec.report.notebook import search_pieces
+        from shardspec.report.page import search_pieces
 
         return search_pieces(self.found, self.best)
 
@@ -374,3 +377,32 @@ def nothing_found(found: Found, passed: Mapping[str, int]) -> str:
     if not ranking.seen and found.question.wanted.max_chips is not None:
         return f"no machine has at most {found.question.wanted.max_chips:,} chips (--max-chips)"
     return "no sizes of the mesh, as --keep has them, multiply to the devices of a machine"
+
+
+# What a search found as JSON, `shardspec.search/1`; its schema is `specs/schemas/search.json`.
+#
+# All rows are written, the best first, and the findings of those that the table shows. Times are
+# seconds, sizes bytes of one device.
+
+
+def search_text(table: Search) -> str:
+    """Return what a search found as JSON text. Equal searches have equal texts."""
+    found, best = table.found, table.best
+    head = search_data(found, best)
+    rows = [
+        {"rank": rank, **row, "findings": _codes_of(each, table)}
+        for rank, (row, each) in enumerate(zip(head.pop("rows"), found.rows, strict=True), 1)
+    ]
+    today = {"today": head.pop("today")}
+    told = {"with_errors": dict(table.passed), "errors_of_today": list(table.faults)}
+    head |= {**told, "scale": found.question.wanted.scale.share, **today}
+    sent = [] if best is None else [sent_data(each) for each in found.sends(best)]
+    text = json.dumps(head, indent=2)
+    lists = (f'  "{name}": {lines_of(each)}' for name, each in (("sends", sent), ("rows", rows)))
+    return ",\n".join((text[:-2], *lists)) + "\n}\n"
+
+
+def _codes_of(row: SearchRow, table: Search) -> list[str] | None:
+    """Return the findings of a row; None where the checks were not asked about it."""
+    shown = next((each for each in table.shown if each.row == row), None)
+    return None if shown is None else list(dict.fromkeys(each.code.id for each in shown.findings))

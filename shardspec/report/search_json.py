@@ -1,53 +1,32 @@
-"""What a search found as JSON, `shardspec.search/1`; its schema is `specs/schemas/search.json`.
+"""What a search found as JSON data, `shardspec.search/1`; see `specs/schemas/search.json`.
 
-All rows are written, the best first, and the findings of those that the table shows. Times are
-seconds, sizes bytes of one device.
+Times are seconds, sizes bytes of one device.
 """
 
 from __future__ import annotations
 
-import json
-
 from shardspec.records import Data, data_of, picked
-from shardspec.report.cost_json import lines_of, uncounted
-from shardspec.report.search import Search
-from shardspec.search.candidates import size_text
+from shardspec.report.cost_json import uncounted
 from shardspec.search.ranking import SearchRow, Sent, is_tie
+from shardspec.search.searching import Found
+from shardspec.search.variants import size_text
 from shardspec.versions import PACKAGE, SEARCH_JSON
 
 
-def search_text(table: Search) -> str:
-    """Return what a search found as JSON text. Equal searches have equal texts."""
-    found, best = table.found, table.best
-    ranking = found.ranking
-    head = {
+def search_data(found: Found, best: SearchRow | None) -> Data:
+    """Return what a search found as JSON data, without what the checks say of it."""
+    return {
         "schema": SEARCH_JSON,
         "made_by": f"shardspec {PACKAGE}",
         **picked(found.question, "spec=spec.source.name target=target.name"),
-        **picked(ranking, "seen too_large too_few_sequences=refused misplaced unlinked"),
+        **picked(found.ranking, "seen too_large too_few_sequences=refused misplaced unlinked"),
         "is_complete": not (found.left or found.is_stopped),
-        "with_errors": dict(table.passed),
-        "errors_of_today": list(table.faults),
-        "scale": found.question.wanted.scale.share,
-        "today": None if found.today is None else _row(found.today, best),
+        "today": None if found.today is None else _row_data(found.today, best),
+        "rows": [_row_data(row, best) for row in found.rows],
     }
-    rows = [
-        {"rank": rank, **_row(row, best), "findings": _codes(row, table)}
-        for rank, row in enumerate(found.rows, 1)
-    ]
-    sent = [] if best is None else [_sent(each) for each in found.sends(best)]
-    text = json.dumps(head, indent=2)
-    lists = (f'  "{name}": {lines_of(each)}' for name, each in (("sends", sent), ("rows", rows)))
-    return ",\n".join((text[:-2], *lists)) + "\n}\n"
 
 
-def _codes(row: SearchRow, table: Search) -> list[str] | None:
-    """Return the findings of a row; None where the checks were not asked about it."""
-    shown = next((each for each in table.shown if each.row == row), None)
-    return None if shown is None else list(dict.fromkeys(each.code.id for each in shown.findings))
-
-
-def _row(row: SearchRow, best: SearchRow | None) -> Data:
+def _row_data(row: SearchRow, best: SearchRow | None) -> Data:
     candidate, time, made = row.candidate, row.time, row.calibration
     return {
         "hardware": str(candidate.hardware),
@@ -70,5 +49,6 @@ def _row(row: SearchRow, best: SearchRow | None) -> Data:
     }
 
 
-def _sent(each: Sent) -> Data:
+def sent_data(each: Sent) -> Data:
+    """Return what collectives send today, and on another mesh, as JSON data."""
     return picked(each, "kind mesh_axes carries wire_bytes_today=before wire_bytes=after")

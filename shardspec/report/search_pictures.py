@@ -14,12 +14,11 @@ from shardspec.analysis.step_memory import MARKS, Basis
 from shardspec.diagnostics import Diagnostic, SourceFile, point
 from shardspec.diagnostics.codes import BAD_COST
 from shardspec.diagnostics.words import binary_bytes, counted, grouped, seconds_text
-from shardspec.report.charts import Scale, chart, straight
-from shardspec.report.comparison_json import Whole
-from shardspec.report.cost_json import Uncounted, read_saved, uncounted
-from shardspec.report.html import Html, joined, table, tag
-from shardspec.search.candidates import size_text
-from shardspec.search.ranking import UNKNOWN_ROWS, Point, SearchRow, is_tie, unbeaten
+from shardspec.records import record_of
+from shardspec.report.cost_json import Uncounted, Whole, read_saved
+from shardspec.report.html import Html, Scale, chart, joined, straight, table, tag
+from shardspec.report.search_json import search_data
+from shardspec.search.ranking import UNKNOWN_ROWS, Point, SearchRow, unbeaten
 from shardspec.search.searching import Found
 from shardspec.versions import SEARCH_JSON
 
@@ -89,32 +88,7 @@ class SavedSearch:
 
 def saved_search(found: Found, best: SearchRow | None) -> SavedSearch:
     """Return what a search found, as it would be read from a file."""
-    question, today = found.question, found.today
-    return SavedSearch(
-        question.spec.source.name,
-        question.target.name,
-        not (found.left or found.is_stopped),
-        None if today is None else _option(today, best),
-        tuple(_option(row, best) for row in found.rows),
-    )
-
-
-def _option(row: SearchRow, best: SearchRow | None) -> Option:
-    candidate = row.candidate
-    return Option(
-        str(candidate.hardware),
-        row.chips,
-        {axis.name: size_text(axis) for axis in candidate.mesh.axes},
-        dict(candidate.variant.changes),
-        row.seconds,
-        best is not None and is_tie(best, row),
-        "unknown" if row.unknown else row.time.bound,
-        row.memory.bytes,
-        row.memory.basis,
-        row.hbm_bytes,
-        row.fits,
-        tuple(map(uncounted, row.unknown)),
-    )
+    return record_of(SavedSearch, search_data(found, best))
 
 
 def read_search(source: SourceFile) -> SavedSearch | Diagnostic:

@@ -14,10 +14,9 @@ from typing import Any
 from shardspec import assets
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.codes import ALL
+from shardspec.diagnostics.diagnostic import excerpt_of
 from shardspec.diagnostics.lines import columns
-from shardspec.diagnostics.source import excerpt_of
-from shardspec.diagnostics.suggest import nearest
-from shardspec.diagnostics.words import binary_bytes, counted, listed, three_figures
+from shardspec.diagnostics.words import binary_bytes, counted, listed, nearest, three_figures
 from shardspec.ir.spec import Hardware, shape_text
 from shardspec.language import catalogue
 from shardspec.language.grammar import expressions

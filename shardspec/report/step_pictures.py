@@ -28,9 +28,8 @@ from shardspec.diagnostics.words import (
     template,
     three_figures,
 )
-from shardspec.report.charts import Scale, chart, straight
-from shardspec.report.comparison_json import line_of
-from shardspec.report.html import Html, joined, table, tag
+from shardspec.report.cost_json import line_of
+from shardspec.report.html import Html, Scale, chart, joined, straight, table, tag
 from shardspec.report.page_pieces import axis_number, filled, swatch
 from shardspec.report.trace import COMPUTE, Slice, memory_over, second_of, slices_of
 
@@ -176,9 +175,7 @@ def _lane(
 ) -> Iterator[Html]:
     """Yield the name of a row, and its slices: a path for each colour."""
     shown = sorted(row, key=lambda each: -each.seconds)[:_MOST_SLICES]
-    marks: dict[tuple[str, ...], list[Slice]] = {}
-    for each in sorted(shown, key=lambda each: each.start):
-        marks.setdefault(_kinds(each, step), []).append(each)
+    marks = grouped(sorted(shown, key=lambda each: each.start), lambda each: _kinds(each, step))
     paths = []
     for kinds, slices in marks.items():
         labels, line = " ".join(str(numbers[id(each)]) for each in slices), _line(slices, step)

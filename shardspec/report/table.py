@@ -96,7 +96,7 @@ def table(
     yield from columns(lines, right=(4,), paths=0, tones=tones)
     yield f"  {summary(plan)}"
     if is_whole and any(row.first.param.is_cache for row in shown):
-        from shardspec.analysis.room import room_lines  # start-up pays for what it reads
+        from shardspec.analysis.step_memory import room_lines  # start-up pays for what it reads
 
         yield from (f"  {line}" for line in room_lines(plan))
     if plan.activations:

@@ -132,7 +132,7 @@ def _candidates(logical_axes: LogicalAxes, table: RuleTable) -> list[_Candidate]
         if axis is not None
         for attempt in table.by_axis.get(axis, ())
     ]
-    candidates.sort(key=_in_turn)
+    candidates.sort(key=lambda candidate: candidate[:2])
     spend(10 + 5 * len(candidates))
     return candidates
 
@@ -210,10 +210,6 @@ _Candidate = tuple[int, int, Attempt]
 
 #: Unit and segments of a dimension.
 _Grain = tuple[int, int]
-
-
-def _in_turn(candidate: _Candidate) -> tuple[int, int]:
-    return candidate[:2]
 
 
 def _assigned(

@@ -15,8 +15,7 @@ from shardspec.diagnostics.diagnostic import apply
 from shardspec.ir.spec import MeshAxis, Spec, Target, family
 from shardspec.language.formatting import with_line_ends_of
 from shardspec.language.reading import is_dsl
-from shardspec.search.candidates import Candidate, size_text
-from shardspec.search.variants import Refusal
+from shardspec.search.variants import Candidate, Refusal, size_text
 
 #: Where a spec says what a search may choose: word -> section, key.
 _PLACES = {

@@ -14,21 +14,18 @@ from shardspec.diagnostics.words import counted, listed
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Hardware, Params, Spec, Target
 from shardspec.resolve.resolver import resolve
-from shardspec.search.candidates import (
+from shardspec.search.ranking import By, Evaluator, Ranking, SearchRow, Sent, Wanted, sends
+from shardspec.search.variants import (
     MOST_DEVICES,
     Candidate,
     Freedom,
-    Variant,
-    candidates,
-    mesh_sizes,
-)
-from shardspec.search.evaluate import Evaluator
-from shardspec.search.ranking import By, Ranking, SearchRow, Sent, Wanted, sends
-from shardspec.search.variants import (
     Over,
     Refusal,
+    Variant,
     batch_axes,
+    candidates,
     machine_of,
+    mesh_sizes,
     parse_over,
     stage_axes,
     variants,

@@ -240,14 +240,16 @@ def better_submeshes(hardware: Hardware, partitions: int, score: AxisScore) -> t
     return tuple(tile for tile, own in scored if own < score and own.links > score.links)
 
 
+def tilings(hardware: Hardware, partitions: int) -> list[Tile]:
+    """Return the tiles of so many devices that divide the slice."""
+    extents, host = slice_extents(hardware), slice_host(hardware)
+    tiles = factorings(partitions, extents)
+    return [tile for tile in tiles if isinstance(tile_slice(extents, tile, host), Tiling)]
+
+
 def _ranked(hardware: Hardware, partitions: int) -> list[Tile]:
     """Return the tiles of so many devices that divide the slice, the best first."""
-    extents, host = slice_extents(hardware), slice_host(hardware)
-    tiles = [
-        tile
-        for tile in factorings(partitions, extents)
-        if isinstance(tile_slice(extents, tile, host), Tiling)
-    ]
+    tiles = tilings(hardware, partitions)
     return sorted(tiles, key=lambda tile: (score_tile(tile, hardware), tile))
 
 

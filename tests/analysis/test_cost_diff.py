@@ -12,7 +12,7 @@ from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.cost_diff import CostDiff
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.step import Step
-from shardspec.report.cost_diff import cost_diff_data, cost_diff_lines
+from shardspec.report.cost import cost_diff_data, cost_diff_lines
 from tests import strategies
 
 TEXT = "mesh: {data: 4, fsdp: 2, tensor: 3, expert: 1}\narrays: {a0: 'bf16[8, 4096]'}"

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from shardspec import pipeline
 from shardspec.analysis.memory import Held, limit, memory
-from shardspec.analysis.room import room_lines, rooms
-from shardspec.analysis.step_memory import Amount, step_memory
+from shardspec.analysis.step_memory import Amount, room_lines, rooms, step_memory
 from shardspec.ir.plan import Origin, ShardingPlan
 from shardspec.ir.spec import Param, Spec
 

@@ -45,6 +45,24 @@ def test_json_says_what_the_schema_describes_and_git_applies_the_patch(folder: P
     assert "shardspec.constrain(hidden" in (folder / "lm.py").read_text()
 
 
+def test_a_line_inside_of_vmap_names_what_it_maps(folder: Path) -> None:
+    """A model of one example, which training maps over the batch, as in Equinox."""
+    text = (folder / "lm.py").read_text()
+    text = text.replace("ble,ve->blv", "le,ve->lv").replace(
+        "axis=1)[..., None]", "axis=0)[..., None]"
+    )
+    text = text.replace("def loss(params, tokens)", "def one(params, tokens)")
+    mapped = "def loss(params, tokens):\n    return jax.vmap(one, (None, 0))(params, tokens).mean()"
+    (folder / "lm.py").write_text(text.replace("@jax.jit", f"{mapped}\n\n\n@jax.jit"))
+    found = run("--step", "lm:step", "--no-compile", "--json", "--patch", "lm.diff")
+    data = json.loads(found.stdout)
+    best = data["answers"][data["best"]]
+    assert best["sends"] < data["now"]["sends"] / 5
+    assert {line["mapped"] for line in best["lines"]} == {1}
+    subprocess.run(["git", "apply", "lm.diff"], check=True)
+    assert 'mapped="batch")' in (folder / "lm.py").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -14,8 +14,7 @@ from shardspec.diagnostics import (
     point,
     sort_key,
 )
-from shardspec.diagnostics.suggest import nearest
-from shardspec.diagnostics.words import did_you_mean, listed
+from shardspec.diagnostics.words import did_you_mean, listed, nearest
 
 
 def test_a_level_beats_the_code() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardspec.diagnostics.suggest import MOST_COMPARED, index_of, nearest
+from shardspec.diagnostics.words import MOST_COMPARED, index_of, nearest
 
 MANY = frozenset(
     f"{first}_{second}{n}"

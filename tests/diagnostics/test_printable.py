@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.diagnostics.source import printable
+from shardspec.diagnostics.diagnostic import printable
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import SourceFile, Span
-from shardspec.diagnostics.suggest import distance, is_slip, respelt
+from shardspec.diagnostics.words import distance, is_slip, respelt
 
 words = st.text("ab-_1", max_size=6)
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import Excerpt, SourceFile, Span
-from shardspec.diagnostics.source import excerpt_of
+from shardspec.diagnostics.diagnostic import excerpt_of
 
 
 @given(st.text(alphabet="ab\n\r層\u0301"), st.data())

@@ -19,7 +19,7 @@ from shardspec.analysis.cost import Cost, cost_of
 from shardspec.cli.main import cli
 from shardspec.diagnostics import ShardspecError
 from shardspec.ir.spec import Mesh, MeshAxis
-from shardspec.jax_backend.xla.printing import texts_of
+from shardspec.jax_backend.xla.compiling import texts_of
 from shardspec.jax_backend.xla.verifying import lowered
 from shardspec.language.calibration import calibration_of
 from shardspec.programs.captures import Capture, capture_of

@@ -15,8 +15,7 @@ import shardspec
 from shardspec import pipeline
 from shardspec.analysis.comparison import Comparison
 from shardspec.analysis.cost import cost_of
-from shardspec.jax_backend.xla.compiling import Compile, Compiling
-from shardspec.jax_backend.xla.printing import texts_of
+from shardspec.jax_backend.xla.compiling import Compile, Compiling, texts_of
 from shardspec.jax_backend.xla.verifying import lowered
 from shardspec.programs.calls import Calls, Site, calls_of, rounds_of
 from shardspec.programs.calls import Ref as At

@@ -18,8 +18,8 @@ from flax import linen as nn
 from flax import nnx
 from optax import contrib
 
-from shardspec.jax_backend.owners import each_owner
 from shardspec.jax_backend.resolver import Resolver
+from shardspec.jax_backend.state import each_owner
 from tests.jax_backend.specs import make_spec
 from tests.properties.test_growth import work
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.source import excerpt_of
+from shardspec.diagnostics.diagnostic import excerpt_of
 from shardspec.ir.spec import Hardware
 from shardspec.language.catalogue import (
     chips_of_kind,

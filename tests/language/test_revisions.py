@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shardspec.cli.discovery import expand
+from shardspec.cli.request import expand
 from shardspec.diagnostics import Diagnostic
 from shardspec.language.files import beside, read_revision
 from shardspec.pipeline import load_path

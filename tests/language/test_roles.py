@@ -10,7 +10,7 @@ from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.ir.spec import AxisRule, LogicalAxes, PathRule, Pattern, Spec, axis_of
 from shardspec.language.layer import Layer, PlacedRule
-from shardspec.language.roles import with_roles
+from shardspec.language.phases import with_roles
 from tests.strategies import axis_rules
 
 SOURCE = SourceFile("spec.yaml", "")

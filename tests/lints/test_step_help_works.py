@@ -51,6 +51,18 @@ def _seconds(found: Cost) -> float:
     return found.time.step_seconds
 
 
+def test_a_size_that_divides_as_help_says_is_sharded_and_faster() -> None:
+    odd = HEAD.replace("features: 4096}", "features: 4096, wide: 1022}").replace("1024", "1022")
+    odd = odd.replace('"features, wide -> none"', "wide -> tensor | none, features -> none")
+    before = _example(GATE, odd)
+    help = _one(before, "SHD507").help or ""
+    said = re.search(r"`wide` = 1022 does not divide over `tensor` = 4: \d+ or (\d+) would", help)
+    assert said, help
+    after = before.replace("1022", said[1])
+    assert "SHD507" not in [each.code.id for each in findings(after)]
+    assert _seconds(cost(after)) < _seconds(cost(before))
+
+
 def test_work_that_is_split_as_help_says_is_done_once_and_faster() -> None:
     before = _example(GATE)
     help = _one(before, "SHD507").help or ""

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardspec.diagnostics.source import excerpt_of
+from shardspec.diagnostics.diagnostic import excerpt_of
 from shardspec.lints.evidence.entries import first_word, last_word
 
 

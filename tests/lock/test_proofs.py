@@ -19,7 +19,7 @@ from shardspec.analysis.layouts import (
     made_from,
     text_digest,
 )
-from shardspec.lock.proofs import changes, code_inputs, is_provable, proofs_of, with_proofs
+from shardspec.lock.lock_file import changes, code_inputs, is_provable, proofs_of, with_proofs
 
 SPEC = """\
 shardspec: 1

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from benchmarks.editing import spec
 from shardspec.language import loader
 from shardspec.language.reading import Reading
-from shardspec.lsp import blocks, outline
+from shardspec.lsp import findings, outline
 from shardspec.lsp.findings import diagnostics, while_typing
 from shardspec.lsp.hover import hover
 from shardspec.lsp.positions import Lines
@@ -52,7 +52,7 @@ def session(tmp_path: Path) -> Iterator[Editor]:
 @long
 def test_blocks_are_all_of_the_text(name: str, text: str) -> None:
     """Each line of the text is in one block, where the block says that it stands."""
-    found = [*blocks.blocks(text, is_dsl=name.endswith(".shard"))]
+    found = [*findings.blocks(text, is_dsl=name.endswith(".shard"))]
     lines, covered = text.split("\n"), []
     for block in found:
         for number, line in enumerate(block.text.split("\n")[block.head :]):
@@ -65,8 +65,8 @@ def test_blocks_are_all_of_the_text(name: str, text: str) -> None:
 
 @long
 def test_a_sound_text_has_sound_blocks(name: str, text: str) -> None:
-    for block in blocks.blocks(text, is_dsl=name.endswith(".shard")):
-        assert blocks.faults(block, name, is_dsl=name.endswith(".shard"))[1] == []
+    for block in findings.blocks(text, is_dsl=name.endswith(".shard")):
+        assert findings.faults(block, name, is_dsl=name.endswith(".shard"))[1] == []
 
 
 @long
@@ -75,8 +75,8 @@ def test_an_edit_changes_few_blocks(name: str, text: str) -> None:
     at_line = text.index("\n", len(text) // 2)
     new = f"{text[:at_line]}\n  one/more : bf16[8]{text[at_line:]}"
     is_dsl = name.endswith(".shard")
-    before = {block.text for block in blocks.blocks(text, is_dsl=is_dsl)}
-    changed = [b for b in blocks.blocks(new, is_dsl=is_dsl) if b.text not in before]
+    before = {block.text for block in findings.blocks(text, is_dsl=is_dsl)}
+    changed = [b for b in findings.blocks(new, is_dsl=is_dsl) if b.text not in before]
     assert 1 <= len(changed) <= 2
 
 
@@ -108,7 +108,7 @@ def test_what_is_carried_along_stays_at_its_line(
         first = min(each.range.start.line for each in known)
         at_ = place % (len("\n".join(now.split("\n")[:first])) + 1)
         new = now[:at_] + piece + now[at_:]
-        known = [*blocks.moved(known, now, new, [])]
+        known = [*findings.moved(known, now, new, [])]
         now = new
     assert now.split("\n")[max(each.range.start.line for each in known)] == line
 
@@ -123,7 +123,7 @@ def test_a_line_more_above_takes_a_finding_along(name: str, text: str, typed: st
     new = Lines(f"{text[:at_line]}{typed}{text[at_line:]}")
     known = [each for each in diagnostics(snapshot)[real] if "modle" in each.message]
     assert known
-    (moved, *_) = blocks.moved(known, text, new.text, [])
+    (moved, *_) = findings.moved(known, text, new.text, [])
     start, end = new.offsets(moved.range)
     assert new.text[start:end] == "modle"
 

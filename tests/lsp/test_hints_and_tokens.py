@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shardspec.analysis.memory import memory
-from shardspec.lsp import hints, tokens
+from shardspec.lsp import hover, outline
 from shardspec.lsp.kinds import LEGEND
 from shardspec.lsp.snapshot import Snapshot
 from tests.lsp.texts import BOTH, SPEC, snapshot_of
@@ -18,7 +18,7 @@ both = pytest.mark.parametrize(("name", "text"), BOTH)
 def shown(snapshot: Snapshot, *kinds: str) -> dict[str, list[str]]:
     """Return the hints by the text of the line that they stand on."""
     found: dict[str, list[str]] = {}
-    for hint in hints.hints(snapshot, 0, len(snapshot.text), frozenset(kinds or hints.KINDS)):
+    for hint in hover.hints(snapshot, 0, len(snapshot.text), frozenset(kinds or hover.KINDS)):
         line = snapshot.lines.line(hint.position.line).strip()
         found.setdefault(line, []).append(str(hint.label))
     return found
@@ -40,7 +40,7 @@ def test_hints_are_the_figures_of_the_plan(tmp_path: Path, name: str, text: str)
 @both
 def test_hints_stand_behind_what_they_are_of(tmp_path: Path, name: str, text: str) -> None:
     snapshot = snapshot_of(tmp_path, name, text)
-    for hint in hints.hints(snapshot, 0, len(text), frozenset({"rules"})):
+    for hint in hover.hints(snapshot, 0, len(text), frozenset({"rules"})):
         before = text[: snapshot.lines.offset(hint.position)]
         assert before.endswith(("data", "model", "model)"))
 
@@ -48,9 +48,9 @@ def test_hints_stand_behind_what_they_are_of(tmp_path: Path, name: str, text: st
 def test_hints_can_be_switched_off(tmp_path: Path) -> None:
     snapshot = snapshot_of(tmp_path, "spec.yaml", SPEC)
     assert shown(snapshot, "targets").keys() < shown(snapshot).keys()
-    for off in (False, {"enabled": False}, dict.fromkeys(hints.KINDS, False)):
-        assert hints.wanted({"inlayHints": off}) == frozenset()
-    assert hints.wanted({}) == frozenset(hints.KINDS)
+    for off in (False, {"enabled": False}, dict.fromkeys(hover.KINDS, False)):
+        assert hover.wanted({"inlayHints": off}) == frozenset()
+    assert hover.wanted({}) == frozenset(hover.KINDS)
 
 
 def test_no_target_holds_a_figure_of_a_spec_of_which_a_part_was_left_out(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_no_target_holds_a_figure_of_a_spec_of_which_a_part_was_left_out(tmp_pat
 def test_tokens_lie_side_by_side(tmp_path: Path, name: str, text: str) -> None:
     wide = text.replace("measured", "🧊 measured").replace("odd/kernel", "o🧊d/kernel")
     snapshot = snapshot_of(tmp_path, name, wide)
-    data = tokens.tokens(snapshot).data
+    data = outline.tokens(snapshot).data
     line = column = 0
     found = []
     for at in range(0, len(data), 5):

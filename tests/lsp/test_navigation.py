@@ -10,10 +10,10 @@ import pytest
 
 from shardspec import pipeline
 from shardspec.ir.spec import Spec
-from shardspec.lsp import navigation, renaming, types
-from shardspec.lsp.family import Family, references
+from shardspec.lsp import navigation, types
 from shardspec.lsp.kinds import Kind
 from shardspec.lsp.names import Use
+from shardspec.lsp.navigation import Family, references
 from shardspec.lsp.snapshot import Snapshot
 from tests.lsp.texts import BOTH, SPEC, marked, snapshot_of
 
@@ -44,8 +44,8 @@ def answers(spec: Spec, old: str = "", new: str = "") -> list[tuple[str, str, st
 
 def refusal(snapshot: Snapshot, use: Use) -> str | None:
     try:
-        renaming.renamed_range(snapshot, use.span.start)
-    except renaming.RefusedError as refused:
+        navigation.renamed_range(snapshot, use.span.start)
+    except navigation.RefusedError as refused:
         return str(refused)
     return None
 
@@ -113,7 +113,7 @@ def test_a_pattern_leads_to_its_arrays(tmp_path: Path) -> None:
 def test_a_rename_changes_the_name_alone(tmp_path: Path, name: str, text: str, old: str) -> None:
     """The law: the plan is the same, and every text but the name's is as it was."""
     snapshot = snapshot_of(tmp_path, name, text)
-    edit = renaming.renamed(Family(snapshot, (snapshot,)), text.index(old), "other-name")
+    edit = navigation.renamed(Family(snapshot, (snapshot,)), text.index(old), "other-name")
     assert edit.changes is not None
     new = text
     spans = [snapshot.lines.offsets(each.range) for each in edit.changes[snapshot.uri]]
@@ -141,7 +141,7 @@ def test_axes_of_the_examples_can_be_renamed_or_say_why_not(path: Path) -> None:
         use = next(use for use in snapshot.uses if use.kind is kind)
         if "comes with shardspec" in (refusal(snapshot, use) or ""):
             continue
-        edit = renaming.renamed(Family(snapshot, (snapshot,)), use.span.start, "renamed")
+        edit = navigation.renamed(Family(snapshot, (snapshot,)), use.span.start, "renamed")
         assert edit.changes is not None
         new = text
         spans = [snapshot.lines.offsets(each.range) for each in edit.changes[snapshot.uri]]
@@ -157,7 +157,7 @@ def test_a_base_file_is_renamed_as_well(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(base)
     text = SPEC.replace("axes:", "extends: ./base.yaml\naxes:", 1)
     snapshot = snapshot_of(tmp_path, "spec.yaml", text)
-    edit = renaming.renamed(Family(snapshot, (snapshot,)), text.index("heads"), "h")
+    edit = navigation.renamed(Family(snapshot, (snapshot,)), text.index("heads"), "h")
     assert edit.changes is not None
     assert {Path(uri).name: len(edits) for uri, edits in edit.changes.items()} == {
         "spec.yaml": 2,
@@ -184,19 +184,19 @@ def test_a_rename_is_refused_with_the_reason(
     tmp_path: Path, needle: str, new: str, why: str
 ) -> None:
     snapshot = snapshot_of(tmp_path, "spec.yaml", SPEC)
-    with pytest.raises(renaming.RefusedError) as refused:
-        renaming.renamed(Family(snapshot, (snapshot,)), SPEC.index(needle), new)
+    with pytest.raises(navigation.RefusedError) as refused:
+        navigation.renamed(Family(snapshot, (snapshot,)), SPEC.index(needle), new)
     assert why in str(refused.value)
 
 
 def test_what_comes_along_is_not_renamed(tmp_path: Path) -> None:
     text = SPEC.replace("axes:", "extends: t5x/1d\naxes:", 1)
     snapshot = snapshot_of(tmp_path, "spec.yaml", text)
-    with pytest.raises(renaming.RefusedError, match=r"`embed` also stands in preset:t5x/1d:\d+"):
-        renaming.renamed(Family(snapshot, (snapshot,)), text.index("embed"), "x")
+    with pytest.raises(navigation.RefusedError, match=r"`embed` also stands in preset:t5x/1d:\d+"):
+        navigation.renamed(Family(snapshot, (snapshot,)), text.index("embed"), "x")
 
 
 def test_an_unread_line_is_mended_first(tmp_path: Path) -> None:
     snapshot = snapshot_of(tmp_path, "spec.yaml", SPEC.replace("embed -> data", "embed ->"))
-    with pytest.raises(renaming.RefusedError, match="mend this first"):
-        renaming.renamed_range(snapshot, SPEC.index("embed"))
+    with pytest.raises(navigation.RefusedError, match="mend this first"):
+        navigation.renamed_range(snapshot, SPEC.index("embed"))

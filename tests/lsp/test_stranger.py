@@ -27,9 +27,8 @@ step: {extends: ../../../../etc/passwd}
 CHILD = """
 import json, os, sys
 events = []
-from shardspec.lsp import completion, findings, hints, hover, lenses, navigation
-from shardspec.lsp import outline, renaming, tokens
-from shardspec.lsp.family import Family, references
+from shardspec.lsp import completion, findings, hover, navigation, outline
+from shardspec.lsp.navigation import Family, references
 from shardspec.lsp.snapshot import Snapshot
 path = os.path.abspath("spec.yaml")
 text = open(path).read()
@@ -41,10 +40,10 @@ def heard(event, arguments):
 sys.addaudithook(heard)
 snapshot = Snapshot("file://" + path, 1, path, {os.path.realpath(path): text})
 family = Family(snapshot, (snapshot,))
-said_of_targets = repr(lenses.lenses(family))
+said_of_targets = repr(hover.lenses(family))
 said = [said_of_targets, repr(findings.diagnostics(snapshot)), repr(outline.symbols(snapshot))]
-said += [repr(outline.folds(snapshot)), repr(tokens.tokens(snapshot))]
-said += [repr(hints.hints(snapshot, 0, len(text), frozenset(hints.KINDS)))]
+said += [repr(outline.folds(snapshot)), repr(outline.tokens(snapshot))]
+said += [repr(hover.hints(snapshot, 0, len(text), frozenset(hover.KINDS)))]
 said += [repr(findings.actions(snapshot, 0, len(text))), repr(findings.fix_all(snapshot))]
 for offset in range(0, len(text), 3):
     said.append(repr(hover.hover(snapshot, offset)))
@@ -52,8 +51,8 @@ for offset in range(0, len(text), 3):
     said.append(repr(navigation.definitions(snapshot, offset)))
     said.append(repr(references(family, offset, with_stated=True)))
     try:
-        said.append(repr(renaming.renamed(family, offset, "other")))
-    except renaming.RefusedError as refused:
+        said.append(repr(navigation.renamed(family, offset, "other")))
+    except navigation.RefusedError as refused:
         said.append(str(refused))
 print(json.dumps({"events": events, "said": "".join(said)}))
 """

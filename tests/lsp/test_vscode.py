@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from shardspec.language.dsl_text.layout import KEYWORDS
-from shardspec.lsp.hints import KINDS
+from shardspec.lsp.hover import KINDS
 from tests.lsp.client import has_tool
 
 FOLDER = Path(__file__).parents[2] / "editors" / "vscode"

@@ -13,23 +13,21 @@ import pytest
 from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.memory import limit, memory, room_text, share_of
-from shardspec.analysis.room import rooms
 from shardspec.analysis.spec_step import stated_step
+from shardspec.analysis.step_memory import rooms
 from shardspec.diagnostics import Diagnostic, codes
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, shape_text
 from shardspec.language.catalogue import catalogue_entry, hardware_names
-from shardspec.lsp.hints import KINDS, hints
-from shardspec.lsp.hover import hover
+from shardspec.lsp.hover import KINDS, hints, hover
 from shardspec.programs.memory import CompiledMemory
 from shardspec.programs.proof import Proof
 from shardspec.report import cost as report
 from shardspec.report.cost_json import cost_record
 from shardspec.report.page_pieces import memory_text
 from shardspec.report.table import memory_lines
-from shardspec.search.candidates import Candidate, Variant
-from shardspec.search.evaluate import Evaluator
-from shardspec.search.ranking import Ranking, Wanted
+from shardspec.search.ranking import Evaluator, Ranking, Wanted
+from shardspec.search.variants import Candidate, Variant
 from tests.lsp.texts import snapshot_of
 
 MIB = 1 << 20

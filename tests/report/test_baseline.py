@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import Code, Diagnostic, SourceFile, Span, codes, point
-from shardspec.report.baseline import Baseline, lasting, read_baseline
+from shardspec.report.findings_forms import Baseline, lasting, read_baseline
 from tests.report.test_sarif import found_in
 from tests.test_docs import NOT_ONE_TEXT, example
 

@@ -21,7 +21,7 @@ from shardspec.lints.registry import run
 from shardspec.report.explain import explain
 from shardspec.report.explain_line import explain_line
 from shardspec.report.plan import Plan
-from shardspec.report.search_json import search_text
+from shardspec.report.search import search_text
 from shardspec.resolve.resolver import resolve
 from tests.search.specs import TEXT
 from tests.strategies import params, specs

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from shardspec.ir.spec import Target
-from shardspec.report.mesh_svg import mesh_svg
+from shardspec.report.mesh import mesh_svg
 from shardspec.topology.placement import Placement, place
 from tests.topology.machines import hardware, sized
 

@@ -12,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.report.charts import Scale
 from shardspec.report.cost_json import Uncounted
-from shardspec.report.html import tag
-from shardspec.report.search import Search, checked
-from shardspec.report.search_json import search_text
+from shardspec.report.html import Scale, tag
+from shardspec.report.search import Search, checked, search_text
 from shardspec.report.search_pictures import (
     Option,
     SavedSearch,

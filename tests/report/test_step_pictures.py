@@ -16,7 +16,7 @@ from shardspec.analysis.cost import Cost
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.analysis.step_memory import made_of
 from shardspec.ir.step import Place
-from shardspec.report.comparison_json import measured_run
+from shardspec.report.cost_json import measured_run
 from shardspec.report.html import tag
 from shardspec.report.page_pieces import axis_number, measured_piece
 from shardspec.report.step_pictures import (

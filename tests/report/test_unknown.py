@@ -16,15 +16,12 @@ from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.ir.step import Figure, Place, Step, Unknown
 from shardspec.pipeline import compile_plans
 from shardspec.records import data_of
-from shardspec.report.cost import Cost, cost_lines
-from shardspec.report.cost_diff import cost_diff_data, cost_diff_lines
+from shardspec.report.cost import Cost, cost_diff_data, cost_diff_lines, cost_lines
 from shardspec.report.cost_json import cost_record, cost_text, read_cost
-from shardspec.report.notebook import cost_pieces
-from shardspec.report.page import Shown, page_text
+from shardspec.report.page import Shown, cost_pieces, page_text
 from shardspec.report.saved_cost import SavedCost, axis_lines
-from shardspec.report.search import Search, checked, search_lines
-from shardspec.report.search_json import search_text
-from shardspec.search import evaluate
+from shardspec.report.search import Search, checked, search_lines, search_text
+from shardspec.search import ranking
 from shardspec.search.searching import search
 from tests.search.specs import question, spec_of
 
@@ -124,7 +121,7 @@ def test_costs_with_it_are_not_the_same() -> None:
 
 def searched(monkeypatch: pytest.MonkeyPatch, *sizes: int) -> Search:
     """Return a search in which meshes of these sizes of `fsdp` have an unknown."""
-    stated = evaluate.stated_step
+    stated = ranking.stated_step
 
     def step(plan: Any, layout: Any = None) -> Stated | None:
         found = stated(plan, layout)
@@ -132,7 +129,7 @@ def searched(monkeypatch: pytest.MonkeyPatch, *sizes: int) -> Search:
             return found
         return found._replace(step=with_unknown(found.step, "sends", "memory"))
 
-    monkeypatch.setattr(evaluate, "stated_step", step)
+    monkeypatch.setattr(ranking, "stated_step", step)
     return checked(search(question(SPEC)), top=100)
 
 

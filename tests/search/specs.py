@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from shardspec import pipeline
 from shardspec.ir.spec import Spec
-from shardspec.search.candidates import Freedom, Variant
 from shardspec.search.ranking import Wanted
 from shardspec.search.searching import Question
+from shardspec.search.variants import Freedom, Variant
 
 #: Two layers of an MLP; names, an activation and a comment that an edit must keep.
 TEXT = """\

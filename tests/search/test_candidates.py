@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 
 from shardspec import pipeline
 from shardspec.ir.spec import Mesh, MeshAxis, divisors
-from shardspec.search import candidates as module
-from shardspec.search.candidates import Freedom, Variant, candidates, size_text, sizes_of
-from shardspec.search.variants import Refusal, machine_of
+from shardspec.search import variants as module
+from shardspec.search.variants import (
+    Freedom,
+    Refusal,
+    Variant,
+    candidates,
+    machine_of,
+    size_text,
+    sizes_of,
+)
 from shardspec.topology.placement import Placement, place
 from tests.search.specs import spec_of
 

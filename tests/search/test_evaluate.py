@@ -14,10 +14,9 @@ from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.spec_step import stated_step
 from shardspec.ir.spec import Mesh, MeshAxis, Spec, Target
 from shardspec.ir.step import wire_bytes
-from shardspec.search.candidates import Candidate, size_text
-from shardspec.search.evaluate import Evaluator
-from shardspec.search.ranking import Ranking, Wanted
+from shardspec.search.ranking import Evaluator, Ranking, Wanted
 from shardspec.search.searching import Choice, Question, asked
+from shardspec.search.variants import Candidate, size_text
 
 EXAMPLES = "specs/examples"
 #: Two kinds of layers of their own, a norm that no line reads, state that ZeRO splits.

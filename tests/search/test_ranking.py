@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 import shardspec
 from shardspec import pipeline
 from shardspec.report.search import checked
-from shardspec.search.candidates import Freedom
-from shardspec.search.evaluate import Evaluator, Share
-from shardspec.search.ranking import Wanted, is_tie, pareto, parts_changed
+from shardspec.search.ranking import Evaluator, Share, Wanted, is_tie, pareto, parts_changed
 from shardspec.search.searching import Found, search
-from shardspec.search.variants import Refusal, parse_over, variants
+from shardspec.search.variants import Freedom, Refusal, parse_over, variants
 from tests.search.specs import TEXT, question, spec_of
 from tests.search.test_evaluate import assert_same, whole_cost
 

@@ -22,8 +22,8 @@ from shardspec.jax_backend.cure.again import Asked, traced_again
 from shardspec.jax_backend.cure.curing import Again
 from shardspec.jax_backend.xla.compiling import most_at_once
 from shardspec.jax_backend.xla.verifying import Lowered
-from shardspec.search.candidates import Candidate
 from shardspec.search.searching import Question
+from shardspec.search.variants import Candidate
 
 #: Arguments of the function of a step that no spec states.
 _GIVEN = ("microbatches",)

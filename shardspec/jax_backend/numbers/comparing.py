@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import time
@@ -13,20 +14,15 @@ import jax
 import numpy as np
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
-from shardspec.ir.spec import Target
+from shardspec.ir.spec import Spec, Target
 from shardspec.ir.step import Place
-from shardspec.jax_backend.numbers.facts import Facts, single_slices
-from shardspec.jax_backend.numbers.runs import (
-    Result,
-    Runner,
-    differences,
-    is_comparable,
-    reordered,
-    values_of,
-)
+from shardspec.jax_backend.numbers import runs
+from shardspec.jax_backend.numbers.facts import Facts, equations, facts_of, single_slices
+from shardspec.jax_backend.numbers.runs import Watched, first_difference
 from shardspec.jax_backend.numbers.sizes import SmallSizes
-from shardspec.jax_backend.numbers.small import Trial
-from shardspec.jax_backend.numbers.where import Watched, first_difference
+from shardspec.jax_backend.numbers.small import Trial, small_spec
+from shardspec.jax_backend.step.trace import Program, Resolving, program_of
+from shardspec.jax_backend.trees import shape_of
 from shardspec.programs.numbers import FirstDifference, Numbers, OutputDifference
 
 Sizes = dict[str, int]
@@ -149,8 +145,8 @@ class _Expected(NamedTuple):
     """
 
     values: list[Any]
-    one: list[list[Result]]
-    noisy: list[list[Result]]
+    one: list[list[runs.Result]]
+    noisy: list[list[runs.Result]]
 
 
 class _Compared(NamedTuple):
@@ -189,7 +185,7 @@ class _Comparison:
     device_random: dict[Place, None] = field(default_factory=dict)
     _expected: dict[int, _Expected] = field(default_factory=dict)
     _compared: dict[tuple[tuple[str, int], ...], _Compared] = field(default_factory=dict)
-    _runner: Runner | None = None
+    _runner: runs.Runner | None = None
 
     @property
     def width(self) -> np.dtype[Any]:
@@ -204,7 +200,7 @@ class _Comparison:
         return tuple(
             path
             for at, path in enumerate(paths)
-            if ours and not any(is_comparable(each[at].value) for each in ours)
+            if ours and not any(runs.is_comparable(each[at].value) for each in ours)
         )
 
     def compare(self, axes: Sequence[str], facts: Facts) -> None:
@@ -225,7 +221,7 @@ class _Comparison:
                 return
 
     def _run_on_one(self) -> None:
-        self._runner = Runner(self.one, self.width)
+        self._runner = runs.Runner(self.one, self.width)
         for seed in range(self.asked.seeds):
             self._expect(seed)
         self.device_random |= self._runner.rerun.device_random
@@ -236,8 +232,8 @@ class _Comparison:
             runner = self._runner
             assert runner is not None, "one device runs first"
             scale = _SCALES[seed % len(_SCALES)]
-            values = values_of(self.one, seed, self.width, scale)
-            noisy = runner(reordered(values, seed))
+            values = runs.values_of(self.one, seed, self.width, scale)
+            noisy = runner(runs.reordered(values, seed))
             self._expected[seed] = _Expected(values, runner(values), noisy)
         return self._expected[seed]
 
@@ -271,7 +267,7 @@ class _Comparison:
         self.tell(f"running it on {text}")
         trial = self.code.small(self.sizes, mesh)
         self._refuse_other_model(trial)
-        runner = Runner(trial, self.width)
+        runner = runs.Runner(trial, self.width)
         for seed in range(self.asked.seeds):
             found = self._of_seed(runner, trial, seed)
             again = self._of_seed(runner, trial, seed + _AGAIN) if found else {}
@@ -281,11 +277,11 @@ class _Comparison:
         return _Compared(trial, [])
 
     def _of_seed(
-        self, runner: Runner, trial: Trial, seed: int
+        self, runner: runs.Runner, trial: Trial, seed: int
     ) -> dict[tuple[str, int], OutputDifference]:
         expected = self._expect(seed)
         found = runner(_shaped(expected.values, trial))
-        told = differences(self.one.program.results, expected.one, found, [expected.noisy])
+        told = runs.differences(self.one.program.results, expected.one, found, [expected.noisy])
         return {(each.path, each.call): each for each in told}
 
     def _refuse_other_model(self, trial: Trial) -> None:
@@ -326,7 +322,7 @@ class _Comparison:
             self.first = self.first or first_difference(one, many, names, wrong)
 
     def _watched(self, trial: Trial, call: int, seed: int) -> Watched:
-        runner = Runner(trial, self.width, is_watched=True)
+        runner = runs.Runner(trial, self.width, is_watched=True)
         marks, values = runner.watched(_shaped(self._expect(seed).values, trial), call)
         return Watched(marks, values, runner.rerun.results, runner.rerun.ends)
 
@@ -364,3 +360,117 @@ def _reason(error: Exception) -> str:
         where = f" at {found.labels[0].span.place}" if found.labels else ""
         return f"{found.message}{where}"
     return str(error).strip().partition("\n")[0][:_LONGEST]
+
+
+# A step as a test has it: a function of its own process, at its own sizes, on another mesh.
+
+
+@dataclass(frozen=True, slots=True)
+class StepFunction:
+    """A step as a function, or as what makes one of a resolver.
+
+    To trace a function on another mesh, the resolver that its code holds becomes one of that mesh
+    for the time of the trace. A function that holds the mesh itself is refused.
+
+    Attributes:
+      resolver: that the function was made for.
+      args: what it is called with; None where `function` makes both of a resolver.
+      on: makes a resolver of a spec and a target.
+    """
+
+    resolver: Resolving
+    function: Callable[..., Any]
+    args: tuple[Any, ...] | None
+    on: Callable[[Spec, str, Any], Resolving]
+
+    @property
+    def name(self) -> str:
+        """Return what the function is called."""
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
+    @property
+    def spec(self) -> Spec:
+        """Return the resolver's spec."""
+        return self.resolver._arrays.spec
+
+    @property
+    def target(self) -> Target:
+        """Return the resolver's own target."""
+        return self.resolver.target
+
+    def small(self, sizes: SmallSizes, mesh: Mapping[str, int]) -> Trial:
+        """Return the step on a small mesh, at its own sizes.
+
+        Raises:
+          ShardspecError: it cannot be traced so.
+        """
+        spec, target = small_spec(self.spec, self.target, sizes, mesh)
+        devices = jax.devices()[: target.mesh.device_count]
+        other = self.on(spec, target.name, devices)
+        with _in_context(other.mesh):
+            if self.args is None:
+                made = self.function(other)
+                function, args = made[0], tuple(made[1])
+                program = program_of(other, function, list(args), {})
+            else:
+                args = self.args
+                program = self._as(other)
+        _refuse_other_mesh(program, other.mesh)
+        values = jax.tree_util.tree_leaves(args)
+        stated = tuple(each if hasattr(each, "__array__") else None for each in values)
+        return Trial(spec, target, program, (), stated)
+
+    def _as(self, other: Resolving) -> Program:
+        """Return the program of the function while its resolver is another one."""
+        own = vars(self.resolver)
+        kept = dict(own)
+        jax.clear_caches()  # what was traced for the resolver's own mesh
+        try:
+            own.update(vars(other))
+            structs = jax.tree_util.tree_map(_without_place, list(self.args or ()))
+            return program_of(self.resolver, self.function, structs, {})
+        finally:
+            own.update(kept)
+            jax.clear_caches()
+
+
+def _in_context(mesh: Any) -> contextlib.AbstractContextManager[Any]:
+    """Return the mesh as that of the context, where the caller has one or types are explicit."""
+    around: Any = jax.sharding.get_abstract_mesh()
+    is_explicit = jax.sharding.AxisType.Explicit in mesh.axis_types
+    return contextlib.nullcontext() if around.empty and not is_explicit else jax.set_mesh(mesh)
+
+
+def _without_place(leaf: Any) -> Any:
+    """Return an array that is not there and lies nowhere; what is no array as it is."""
+    shape = shape_of(leaf)
+    if shape is None or not hasattr(leaf, "dtype"):
+        return leaf
+    return jax.ShapeDtypeStruct(shape, leaf.dtype)
+
+
+def _refuse_other_mesh(program: Program, mesh: Any) -> None:
+    sizes = dict(mesh.shape)
+    for eqn in equations(program.jaxpr.jaxpr):
+        own = eqn.params.get("mesh") if eqn.primitive.name == "shard_map" else None
+        if own is not None and any(sizes.get(n) != size for n, size in dict(own.shape).items()):
+            message = "the function holds a mesh, and cannot be run on another one"
+            help = (
+                "pass what makes it of a resolver: `resolver.same_numbers(make)`, with"
+                " `def make(resolver): return step, (params, batch)`"
+            )
+            raise ShardspecError([Diagnostic(codes.BAD_STEP, message, help=help)])
+
+
+def same_function(step: StepFunction, asked: Asked) -> Numbers:
+    """Return what a function computes on small meshes at its own sizes, compared with one device.
+
+    Raises:
+      ShardspecError: it cannot be traced, or there are too few devices.
+    """
+    started = time.monotonic()
+    need_devices()
+    one = step.small(SmallSizes(), {})
+    whole = step.small(SmallSizes(), {each.name: each.size for each in step.target.mesh.axes})
+    facts = facts_of(whole.program.jaxpr, whole.program.leaves)
+    return compared(step, SmallSizes(), one, facts, asked, lambda stage: None, started)

@@ -16,6 +16,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from shardspec.ir.spec import jax_entries
 from shardspec.jax_backend.batch import names_of
 from shardspec.jax_backend.numbers.sizes import TIGHT, Relations
+from shardspec.jax_backend.sums.rules import same_elements
 
 #: A size and what it is made of.
 _Made = tuple[int, tuple[int, ...]]
@@ -78,14 +79,14 @@ def programs(jaxpr: Any) -> Iterator[Any]:
         seen.add(id(now))
         yield now
         for eqn in now.eqns:
-            waiting += [getattr(each, "jaxpr", each) for each in _inside(eqn)]
+            waiting += core.jaxprs_in_params(eqn.params)
 
 
 def _elements(jaxpr: Any) -> int:
     """Return how many elements a program computes, on all devices and in all iterations."""
     count = 0
     for eqn in jaxpr.eqns:
-        inner = [getattr(each, "jaxpr", each) for each in _inside(eqn)]
+        inner = [*core.jaxprs_in_params(eqn.params)]
         own = sum(math.prod(getattr(var.aval, "shape", ())) for var in eqn.outvars)
         count += _times(eqn) * sum(map(_elements, inner)) if inner else own
     return count
@@ -99,42 +100,22 @@ def _times(eqn: Any) -> int:
     return math.prod(sizes[axis] for axis in eqn.params["newly_manual_axes"])
 
 
-def _inside(eqn: Any) -> Iterator[Any]:
-    for value in eqn.params.values():
-        for each in value if isinstance(value, tuple | list) else (value,):
-            if hasattr(getattr(each, "jaxpr", each), "eqns"):
-                yield each
-
-
 def _relate(facts: Facts, eqn: Any) -> None:
     name = eqn.primitive.name
     if name == "reshape":
-        for many, one in _groups(eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape):
-            facts.products[one, many] = None
+        shapes = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
+        for sides in same_elements(*shapes):
+            pairs = zip(shapes, sides, strict=True)
+            sizes = (tuple(shape[d] for d in dims if shape[d] != 1) for shape, dims in pairs)
+            one, many = sorted(sizes, key=len)
+            if len(one) == 1 < len(many):
+                facts.products[one[0], many] = None
     elif name == "concatenate":
         at = eqn.params["dimension"]
         parts = tuple(each.aval.shape[at] for each in eqn.invars)
         facts.sums[eqn.outvars[0].aval.shape[at], parts] = None
     elif name == "split":
         facts.sums[sum(eqn.params["sizes"]), tuple(eqn.params["sizes"])] = None
-
-
-def _groups(
-    before: tuple[int, ...], after: tuple[int, ...]
-) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Yield the sizes that a reshape makes one of, or makes of one, and that one."""
-    left, right = [each for each in before if each != 1], [each for each in after if each != 1]
-    while left and right:
-        mine, yours = [left.pop(0)], [right.pop(0)]
-        while (a := math.prod(mine)) != (b := math.prod(yours)):
-            side, rest = (mine, left) if a < b else (yours, right)
-            if not rest:
-                return
-            side.append(rest.pop(0))
-        if len(mine) == 1 < len(yours):
-            yield tuple(yours), mine[0]
-        elif len(yours) == 1 < len(mine):
-            yield tuple(mine), yours[0]
 
 
 def _sliced(facts: Facts, jaxpr: Any) -> None:

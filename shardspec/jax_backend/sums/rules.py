@@ -101,7 +101,7 @@ def _broadcast(params: Any, shapes: Any, _: Any) -> list[Slots]:
 def _reshape(params: Any, shapes: Any, _: Any) -> list[Slots]:
     found: Slots = [None] * len(shapes[0])
     before, after = shapes[0], tuple(params["new_sizes"])
-    for old, new in _groups(before, after):
+    for old, new in same_elements(before, after):
         large_old = [dim for dim in old if before[dim] != 1]
         large_new = [dim for dim in new if after[dim] != 1]
         if not large_old or len(large_new) != 1:
@@ -113,7 +113,7 @@ def _reshape(params: Any, shapes: Any, _: Any) -> list[Slots]:
     return [found]
 
 
-def _groups(
+def same_elements(
     before: tuple[int, ...], after: tuple[int, ...]
 ) -> Iterator[tuple[list[int], list[int]]]:
     """Yield the dimensions of a reshape that have the same elements, before and after."""

@@ -29,7 +29,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
-from shardspec.diagnostics.source import printable
+from shardspec.diagnostics.diagnostic import printable
 from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.spec import Hardware, Target, shape_text
 from shardspec.jax_backend.xla.cache import Compiled, keep, kept, key_of
@@ -690,3 +690,51 @@ def text_of(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return ""
+
+
+# The programs that a capture carries, as text.
+#
+# A capture may be a stranger's, and XLA ends a process that gives it a damaged program. So a
+# process of its own reads them, with a time and a memory that are bounded.
+
+
+#: Two minutes. The process ends by itself.
+_BRIEFLY = Compiling(timeout_s=120.0, is_whole=True)
+
+
+class _Printing(Process):
+    """Prints serialized programs, one behind the other."""
+
+    def texts(self, protos: bytes) -> list[str]:
+        """Return the text of each program.
+
+        Raises:
+          ShardspecError: they cannot be read.
+        """
+        self._module, self._since = protos, time.monotonic()
+        try:
+            self._hand_over()
+            end = self._end()
+            text = text_of(self._folder / "final.txt")
+        except OSError as error:
+            raise ShardspecError((no_room(error),)) from error
+        if not text:
+            reader, what = f"jaxlib {installed('jaxlib')}", "a program of the capture"
+            fault = no_answer(self._folder, end, reader, "its devices", self._how, what)
+            raise ShardspecError((fault,))
+        found: list[str] = json.loads(text)
+        return found
+
+
+def texts_of(programs: Mapping[str, bytes]) -> dict[str, str]:
+    """Return programs as text, by their names.
+
+    Raises:
+      ShardspecError: they cannot be read.
+    """
+    if not programs:
+        return {}
+    sizes = [len(each) for each in programs.values()]
+    with _Printing({"programs": sizes}, _BRIEFLY) as printing:
+        texts = printing.texts(b"".join(programs.values()))
+    return dict(zip(programs, texts, strict=True))

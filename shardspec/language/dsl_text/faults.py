@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from shardspec.diagnostics.suggest import nearest
+from shardspec.diagnostics.words import nearest
 from shardspec.language.dsl_text.layout import BLOCKS, KEYWORDS, OTHER_WORDS, Statement
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.parse_faults import either, fault_table, stop_of

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from shardspec.ir.spec import MEMORY_KINDS
-from shardspec.language.grammar.quoting import quoted
+from shardspec.language.grammar.syntax import quoted
 from shardspec.language.reading import OPTIONAL, Comments, Data, Route
 from shardspec.language.yaml_text.comments import comment_line
 

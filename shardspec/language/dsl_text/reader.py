@@ -20,9 +20,8 @@ from shardspec.language.dsl_text import faults, layout
 from shardspec.language.dsl_text.faults import entry_of
 from shardspec.language.dsl_text.layout import SECTIONS, Comment, Statement
 from shardspec.language.grammar import expressions
-from shardspec.language.grammar.quoting import bad_escape, unquoted
 from shardspec.language.grammar.refusals import before_size
-from shardspec.language.grammar.syntax import SyntaxFault
+from shardspec.language.grammar.syntax import SyntaxFault, bad_escape, unquoted
 from shardspec.language.reading import OPTIONAL, SECTION_OF, Data, Reading, Route, number_or_text
 from shardspec.language.yaml_text.comments import Gathered, comment_text
 from shardspec.language.yaml_text.scalars import find_foreign_characters

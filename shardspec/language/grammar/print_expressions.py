@@ -15,8 +15,8 @@ from shardspec.language.grammar.expressions import (
     print_bound,
     print_devices,
 )
-from shardspec.language.grammar.quoting import quoted
 from shardspec.language.grammar.step_lines import LineDim, LineExpr, LineTerm, parse_step_line
+from shardspec.language.grammar.syntax import quoted
 from shardspec.language.reading import Data, number_or_text
 
 

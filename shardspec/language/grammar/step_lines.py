@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 from shardspec.ir.program import SCHEDULES, Experts, Schedule
 from shardspec.language.grammar.expressions import reader
 from shardspec.language.grammar.plain_forms import LONGEST
-from shardspec.language.grammar.quoting import unquoted
-from shardspec.language.grammar.syntax import Name, SizeExpr, SyntaxFault
+from shardspec.language.grammar.syntax import Name, SizeExpr, SyntaxFault, unquoted
 from shardspec.language.grammar.syntax import size as stated_size
 
 if TYPE_CHECKING:

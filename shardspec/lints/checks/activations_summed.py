@@ -43,7 +43,6 @@ from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import grouped, listed
 from shardspec.ir.spec import AxisRule, PartitionSpec, target_text
 from shardspec.ir.step import Collective, CollectiveKind, Step, StepOp, ring_bytes
-from shardspec.lints.context import Context
 from shardspec.lints.evidence import steps
 
 
@@ -60,14 +59,13 @@ class _Sum(NamedTuple):
     wanted: PartitionSpec
 
 
-def check(context: Context) -> Iterator[Diagnostic]:
+def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each set of mesh axes over which activations are summed needlessly."""
-    for cost, step in context.steps:
-        for axes, found in grouped(_sums(cost, step), lambda each: each.sent.axes).items():
-            now = sum(each.sent.wire_bytes for each in found)
-            then = _gathered(step, axes, {each.weight for each in found})
-            if 2 * then <= now and steps.is_large_traffic(now - then, step):
-                yield _finding(cost, step, found, now, then)
+    for axes, found in grouped(_sums(cost, step), lambda each: each.sent.axes).items():
+        now = sum(each.sent.wire_bytes for each in found)
+        then = _gathered(step, axes, {each.weight for each in found})
+        if 2 * then <= now and steps.is_large_traffic(now - then, step):
+            yield _finding(cost, step, found, now, then)
 
 
 def _sums(cost: Cost, step: Step) -> Iterator[_Sum]:
@@ -151,7 +149,6 @@ def _finding(cost: Cost, step: Step, found: Sequence[_Sum], now: int, then: int)
         ),
         steps.sent_lines(each.sent for each in found),
         steps.searchable(way_out, cost),
-        target=cost.target.name,
     )
 
 

@@ -28,8 +28,7 @@ from collections.abc import Iterator
 
 from shardspec.diagnostics import Diagnostic, Edit, Fix, SourceFile, Span, codes, point
 from shardspec.diagnostics.levels import fault_found, known
-from shardspec.diagnostics.suggest import respelt
-from shardspec.diagnostics.words import did_you_mean
+from shardspec.diagnostics.words import did_you_mean, respelt
 from shardspec.language.silencing import marked
 
 _FORM = "`# shardspec: ignore[SHD302] why`"

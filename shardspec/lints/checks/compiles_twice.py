@@ -34,18 +34,16 @@ from collections.abc import Iterator, Sequence
 from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import binary_bytes, counted, described, grouped
-from shardspec.ir.step import ON_HOST, Returned
-from shardspec.lints.context import Context
+from shardspec.ir.step import ON_HOST, Returned, Step
 
 _SHOWN = 5
 
 
-def check(context: Context) -> Iterator[Diagnostic]:
+def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each target on which a step gives back other state than it was given."""
-    for cost, step in context.steps:
-        found = [each for each in step.returned if _differs(each, cost)]
-        if found:
-            yield _finding(cost, found)
+    found = [each for each in step.returned if _differs(each, cost)]
+    if found:
+        yield _finding(cost, found)
 
 
 def _differs(each: Returned, cost: Cost) -> bool:
@@ -72,7 +70,6 @@ def _finding(cost: Cost, found: Sequence[Returned]) -> Diagnostic:
         cost.target.span,
         notes=(*notes[:_SHOWN], *([told] if lost else ())),
         help="; ".join(f"{way}{names[way] if len(ways) > 1 else ''}" for way in [*ways][:_SHOWN]),
-        target=cost.target.name,
     )
 
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 from shardspec.diagnostics import Diagnostic, codes, labels_at, quote
 from shardspec.ir.spec import Hardware, Target, family
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.axes import placed
+from shardspec.lints.evidence.rules import placed
 
 if TYPE_CHECKING:
     from shardspec.topology.explanation import DcnFact

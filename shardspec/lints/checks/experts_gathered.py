@@ -49,7 +49,6 @@ from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import counted, grouped
 from shardspec.ir.spec import PartitionSpec
 from shardspec.ir.step import Cause, Collective, CollectiveKind, Step, StepOp, ring_bytes
-from shardspec.lints.context import Context
 from shardspec.lints.evidence import steps
 
 
@@ -68,14 +67,13 @@ class _Gather(NamedTuple):
     tokens: int
 
 
-def check(context: Context) -> Iterator[Diagnostic]:
+def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each mesh axis over which the weights of experts are gathered."""
-    for cost, step in context.steps:
-        for found in grouped(_gathers(step), lambda each: each.cause.mesh_axis).values():
-            now = sum({each.sent.at: each.sent.wire_bytes for each in found}.values())
-            then = sum({each.op.at: each.tokens for each in found}.values())
-            if 2 * then <= now and steps.is_large_traffic(now - then, step):
-                yield _finding(cost, found, now, then)
+    for found in grouped(_gathers(step), lambda each: each.cause.mesh_axis).values():
+        now = sum({each.sent.at: each.sent.wire_bytes for each in found}.values())
+        then = sum({each.op.at: each.tokens for each in found}.values())
+        if 2 * then <= now and steps.is_large_traffic(now - then, step):
+            yield _finding(found, now, then)
 
 
 def _gathers(step: Step) -> Iterator[_Gather]:
@@ -107,7 +105,7 @@ def _moved(step: Step, each: Collective, cause: Cause, op: StepOp) -> Iterator[_
     yield _Gather(each, cause, op, wanted, round(sent * op.count))
 
 
-def _finding(cost: Cost, found: Sequence[_Gather], now: int, then: int) -> Diagnostic:
+def _finding(found: Sequence[_Gather], now: int, then: int) -> Diagnostic:
     cause = found[0].cause
     axis = cause.mesh_axis
     paths = tuple(dict.fromkeys(each.sent.carries.name for each in found))
@@ -123,6 +121,5 @@ def _finding(cost: Cost, found: Sequence[_Gather], now: int, then: int) -> Diagn
         labels_at((cause.span, f"shards `{cause.logical_axis}` over `{axis}`")),
         steps.sent_lines(dict.fromkeys(each.sent for each in found)),
         f"{', and '.join(parts)}: tokens then travel to their experts",
-        target=cost.target.name,
         arrays=paths,
     )

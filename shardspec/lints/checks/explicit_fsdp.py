@@ -51,7 +51,7 @@ from shardspec.ir.plan import ActivationSharding, Alike, DimSharding, ShardingPl
 from shardspec.ir.spec import Activation, AxisRule, MeshAxis, array_bytes
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import largest, only
-from shardspec.lints.evidence.axes import batch_rules, is_batch, is_stacked, stacked_axes
+from shardspec.lints.evidence.rules import batch_rules, is_batch, is_stacked, stacked_axes
 
 #: What MaxText calls the axes of activations begins with it.
 _OF_ACTIVATIONS = "activation_"

@@ -37,7 +37,7 @@ from shardspec.diagnostics.words import three_figures
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Mesh, MeshAxis, Target
 from shardspec.lints.context import Context
-from shardspec.lints.evidence import axes
+from shardspec.lints.evidence import rules
 
 if TYPE_CHECKING:
     from shardspec.topology.explanation import AxisExplanation
@@ -47,7 +47,7 @@ Speeds = dict[str, "AxisExplanation"]
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each target where another order gives the fast link to who needs it."""
-    stacked = axes.stacked_axes(context.spec)
+    stacked = rules.stacked_axes(context.spec)
     for plan in context.plans:
         hardware = plan.target.hardware
         if hardware is None or hardware.chip.pair_bytes_per_s is None:
@@ -57,7 +57,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
             for group in plan.alike
             for dim in group.dims
             for mesh_axis in dim.mesh_axes
-            if not axes.is_stacked(dim.logical_axis or "", stacked)
+            if not rules.is_stacked(dim.logical_axis or "", stacked)
         }
         finding = _finding(plan, waited)
         if finding is not None:
@@ -95,7 +95,7 @@ def _finding(plan: ShardingPlan, waited: set[str]) -> Diagnostic | None:
 
 def _speeds(target: Target) -> Speeds:
     """Return what each mesh axis runs over; nothing where the mesh does not lie on its machine."""
-    placement = axes.placed(target)
+    placement = rules.placed(target)
     if placement is None:
         return {}
     from shardspec.topology.explanation import explain_axes

@@ -39,17 +39,15 @@ from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.ir.spec import PartitionSpec
 from shardspec.ir.step import Cause, CauseKind, Collective, CollectiveKind, Step
-from shardspec.lints.context import Context
 from shardspec.lints.evidence import steps
 
 _Gather = tuple[Collective, Cause, int]
 
 
-def check(context: Context) -> Iterator[Diagnostic]:
+def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each line, or result, that asks for gathers over a mesh axis."""
-    for cost, step in context.steps:
-        for found in steps.large_groups(_gathers(step), _key, lambda each: each[2], step):
-            yield _finding(cost, step, found)
+    for found in steps.large_groups(_gathers(step), _key, lambda each: each[2], step):
+        yield _finding(step, found)
 
 
 def _key(each: _Gather) -> object:
@@ -91,7 +89,7 @@ def _asks(each: Collective) -> tuple[CauseKind, str]:
     return each.forced_by.kind, str(each.forced_by.place)
 
 
-def _finding(cost: Cost, step: Step, found: Sequence[_Gather]) -> Diagnostic:
+def _finding(step: Step, found: Sequence[_Gather]) -> Diagnostic:
     first, cause, _ = found[0]
     kind, place = _asks(first)
     axis = cause.mesh_axis
@@ -112,7 +110,6 @@ def _finding(cost: Cost, step: Step, found: Sequence[_Gather]) -> Diagnostic:
             _read_by(first, step),
         ),
         f"keep `{axis}` in {where}: dim {_dim(first, axis)} is sharded over it already",
-        target=cost.target.name,
     )
 
 

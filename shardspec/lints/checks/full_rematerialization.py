@@ -47,15 +47,7 @@ from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.spec import array_bytes
 from shardspec.ir.step import Collective, Reshard, Step
-from shardspec.lints.context import Context
-from shardspec.lints.evidence.steps import (
-    large_groups,
-    moved,
-    per_step,
-    reshards,
-    searchable,
-    spans_of,
-)
+from shardspec.lints.evidence import steps
 
 
 class _Gathered(NamedTuple):
@@ -72,11 +64,10 @@ class _Gathered(NamedTuple):
     sent: int
 
 
-def check(context: Context) -> Iterator[Diagnostic]:
+def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each line of code that asks for a transition XLA has no moves for."""
-    for cost, step in context.steps:
-        for found in large_groups(_gathered(step), _place, lambda each: each.sent, step):
-            yield _finding(cost, step, found)
+    for found in steps.large_groups(_gathered(step), _place, lambda each: each.sent, step):
+        yield _finding(cost, step, found)
 
 
 def _place(each: _Gathered) -> str:
@@ -85,12 +76,12 @@ def _place(each: _Gathered) -> str:
 
 def _gathered(step: Step) -> Iterator[_Gathered]:
     ops = {op.at for op in step.ops}
-    for reshard, parts in reshards(step):
+    for reshard, parts in steps.reshards(step):
         is_forced = any(each.forced_by is not None for each in parts)
         if reshard.has_parts or (not is_forced and ops.intersection(reshard.readers)):
             continue  # a product has more ways to take its operands
         if not goes_straight(reshard.before, reshard.after, step.mesh):
-            array = moved(parts[0])
+            array = steps.moved(parts[0])
             whole = array_bytes(array.shape, array.dtype)
             yield _Gathered(reshard, parts, whole, sum(each.wire_bytes for each in parts))
 
@@ -98,7 +89,7 @@ def _gathered(step: Step) -> Iterator[_Gathered]:
 def _finding(cost: Cost, step: Step, found: Sequence[_Gathered]) -> Diagnostic:
     reshard, parts, whole, _ = max(found, key=lambda each: each.sent)
     first = parts[0]
-    array = moved(first)
+    array = steps.moved(first)
     stop = stop_between(reshard.before, reshard.after, step.mesh, array.bytes)
     way_out = (
         f"constrain it to {stop} before: XLA has moves from there"
@@ -108,12 +99,11 @@ def _finding(cost: Cost, step: Step, found: Sequence[_Gathered]) -> Diagnostic:
     return Diagnostic(
         codes.FULL_REMATERIALIZATION,
         f"XLA cannot reshard directly from {reshard.before} to {reshard.after} at {first.place}:"
-        f" every device gathers all of {array}, {per_step(sum(e.sent for e in found))}",
-        labels_at(*spans_of(parts)),
+        f" every device gathers all of {array}, {steps.per_step(sum(e.sent for e in found))}",
+        labels_at(*steps.spans_of(parts)),
         (
             f"{binary_bytes(whole)} on every device while it lasts; XLA logs it as involuntary full"
             " rematerialization",
         ),
-        searchable(way_out, cost),
-        target=cost.target.name,
+        steps.searchable(way_out, cost),
     )

@@ -39,20 +39,18 @@ from shardspec.analysis.coverage import is_large
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import binary_bytes, counted, grouped
 from shardspec.ir.step import Step, StepArgument, StepArray
-from shardspec.lints.context import Context
 
 
-def check(context: Context) -> Iterator[Diagnostic]:
+def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each argument of a step whose sharding is a guess."""
-    for cost, step in context.steps:
-        guesses = [each for each in step.arguments if each.is_guess]
-        if step.mesh.device_count == 1:
-            continue
-        for found in grouped(guesses, lambda each: each.path.partition("/")[0]).values():
-            size = sum(each.array.bytes * each.count for each in found)
-            is_cache = any(each.role == "cache" for each in found)
-            if is_cache or is_large(size, cost.memory.total.bytes):
-                yield _finding(cost, step, found, size)
+    guesses = [each for each in step.arguments if each.is_guess]
+    if step.mesh.device_count == 1:
+        return
+    for found in grouped(guesses, lambda each: each.path.partition("/")[0]).values():
+        size = sum(each.array.bytes * each.count for each in found)
+        is_cache = any(each.role == "cache" for each in found)
+        if is_cache or is_large(size, cost.memory.total.bytes):
+            yield _finding(cost, step, found, size)
 
 
 def _finding(cost: Cost, step: Step, found: Sequence[StepArgument], size: int) -> Diagnostic:
@@ -71,7 +69,6 @@ def _finding(cost: Cost, step: Step, found: Sequence[StepArgument], size: int) -
         cost.target.span,
         help=f'give it `sharding=resolver.sharding("{names}", {array.shape})`, and names for all'
         " dimensions that are to be sharded",
-        target=cost.target.name,
     )
 
 

@@ -37,23 +37,21 @@ from collections.abc import Iterator, Sequence
 from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import binary_bytes, counted, grouped
-from shardspec.ir.step import Collective, CollectiveKind
-from shardspec.lints.context import Context
-from shardspec.lints.evidence.steps import is_large_traffic, per_step, sent_lines, times
+from shardspec.ir.step import Collective, CollectiveKind, Step
+from shardspec.lints.evidence.steps import is_large_traffic, per_step, sent_lines, spans_of, times
 
 
-def check(context: Context) -> Iterator[Diagnostic]:
+def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each rule whose arrays a loop gathers again and again."""
-    for cost, step in context.steps:
-        hardware = cost.target.hardware
-        if hardware is None or hardware.chip.platform != "tpu":
-            continue
-        again = [each for each in step.collectives if _is_again(each)]
-        if not _has_room(cost, again):
-            continue
-        for found in grouped(again, _key).values():
-            if is_large_traffic(_saved(found), step):
-                yield _finding(cost, found)
+    hardware = cost.target.hardware
+    if hardware is None or hardware.chip.platform != "tpu":
+        return
+    again = [each for each in step.collectives if _is_again(each)]
+    if not _has_room(cost, again):
+        return
+    for found in grouped(again, _key).values():
+        if is_large_traffic(_saved(found), step):
+            yield _finding(found)
 
 
 def _is_again(each: Collective) -> bool:
@@ -76,18 +74,16 @@ def _saved(found: Sequence[Collective]) -> int:
     return round(sum(each.wire_bytes * (1 - 1 / each.rounds) for each in found))
 
 
-def _finding(cost: Cost, found: Sequence[Collective]) -> Diagnostic:
+def _finding(found: Sequence[Collective]) -> Diagnostic:
     first = found[0]
     who = str(first.carries) if len(found) == 1 else counted(len(found), "array")
     more = sum(each.payload_bytes for each in found)
-    spans = [(cause.span, f"`{cause.mesh_axis}` comes from here") for cause in first.because]
     return Diagnostic(
         codes.INVARIANT_GATHER,
         f"a loop of {times(first.rounds)} iterations gathers {who} each time, unchanged:"
         f" {per_step(_saved(found))} more than needed",
-        labels_at(*spans),
+        labels_at(*spans_of([first])),
         sent_lines(found),
         'gather before the loop: `resolver.constrain(array, "_ _")` in front of it, with `_` for'
         f" each dimension; a device then keeps {binary_bytes(more)} more through the loop",
-        target=cost.target.name,
     )

@@ -28,8 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardspec.diagnostics import Diagnostic, codes, labels_at
-from shardspec.diagnostics.suggest import nearest
-from shardspec.diagnostics.words import grouped, template
+from shardspec.diagnostics.words import grouped, nearest, template
 from shardspec.ir.plan import Derivation, ParamSharding
 from shardspec.ir.spec import DeriveRule
 from shardspec.lints.context import Context

@@ -48,18 +48,16 @@ from collections.abc import Iterator, Sequence
 from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import counted, grouped
-from shardspec.ir.step import WrongSum
-from shardspec.lints.context import Context
+from shardspec.ir.step import Step, WrongSum
 
 _SHOWN = 5
 
 
-def check(context: Context) -> Iterator[Diagnostic]:
+def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each `shard_map` and mesh axis whose results differ between devices."""
-    for cost, step in context.steps:
-        missing = [each for each in step.wrong_sums if each.fault == "missing"]
-        for found in grouped(missing, lambda each: (each.mapped, each.mesh_axis)).values():
-            yield _finding(cost, found)
+    missing = [each for each in step.wrong_sums if each.fault == "missing"]
+    for found in grouped(missing, lambda each: (each.mapped, each.mesh_axis)).values():
+        yield _finding(cost, found)
 
 
 def _finding(cost: Cost, found: Sequence[WrongSum]) -> Diagnostic:
@@ -85,7 +83,6 @@ def _finding(cost: Cost, found: Sequence[WrongSum]) -> Diagnostic:
         cost.target.span,
         notes=notes,
         help=f"{verb} it first: `jax.lax.{name}(x, '{axis}')`{mean}",
-        target=cost.target.name,
     )
 
 

@@ -39,17 +39,15 @@ from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import binary_bytes, counted, percent
 from shardspec.ir.step import Step
-from shardspec.lints.context import Context
 from shardspec.lints.evidence import steps
 from shardspec.lints.evidence.steps import IdleGather
 
 
-def check(context: Context) -> Iterator[Diagnostic]:
+def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each rule whose weights are gathered for nothing."""
-    for cost, step in context.steps:
-        weights = (each for each in steps.told_gathers(step) if each.is_weight)
-        for found in steps.large_groups(weights, _rule, lambda each: each.saved, step):
-            yield _finding(cost, step, found)
+    weights = (each for each in steps.told_gathers(step) if each.is_weight)
+    for found in steps.large_groups(weights, _rule, lambda each: each.saved, step):
+        yield _finding(cost, step, found)
 
 
 def _rule(each: IdleGather) -> object:
@@ -75,7 +73,6 @@ def _finding(cost: Cost, step: Step, found: Sequence[IdleGather]) -> Diagnostic:
             f" them: {percent(wasted, step.flops)} of the step's FLOPs",
         ),
         _help(found[0], binary_bytes(_more(cost, step, paths, ways))),
-        target=cost.target.name,
         arrays=paths,
     )
 

@@ -32,7 +32,7 @@ from shardspec.diagnostics.words import counted, grouped, template
 from shardspec.ir.plan import Origin, ParamSharding, is_same
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import shared_folder, with_cost
-from shardspec.lints.evidence.proposals import params_line, proposed_names
+from shardspec.lints.evidence.entries import params_line, proposed_names
 
 
 def check(context: Context) -> Iterator[Diagnostic]:

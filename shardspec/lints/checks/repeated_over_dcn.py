@@ -42,20 +42,18 @@ from shardspec.analysis.cost import Cost
 from shardspec.analysis.traffic import TrafficRow, group
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.ir.step import Collective, Step
-from shardspec.lints.context import Context
-from shardspec.lints.evidence.axes import Crossing, crossing_axes
+from shardspec.lints.evidence.rules import Crossing, crossing_axes
 from shardspec.lints.evidence.steps import is_large_traffic, per_step, sent_lines, times
 
 _AHEAD = ("weight", "gradient", "state")
 
 
-def check(context: Context) -> Iterator[Diagnostic]:
+def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each mesh axis over DCN that activations are sent over repeatedly."""
-    for cost, step in context.steps:
-        for crossing in crossing_axes(cost.target):
-            rows = tuple(_rows(step, crossing.axis.name))
-            if is_large_traffic(sum(row.wire_bytes for row in rows), step):
-                yield _finding(cost, crossing, rows)
+    for crossing in crossing_axes(cost.target):
+        rows = tuple(_rows(step, crossing.axis.name))
+        if is_large_traffic(sum(row.wire_bytes for row in rows), step):
+            yield _finding(crossing, rows)
 
 
 def _rows(step: Step, axis: str) -> Iterator[TrafficRow]:
@@ -66,7 +64,7 @@ def _rows(step: Step, axis: str) -> Iterator[TrafficRow]:
     yield from (row for row in rows if row.count > 1)
 
 
-def _finding(cost: Cost, crossing: Crossing, rows: Sequence[TrafficRow]) -> Diagnostic:
+def _finding(crossing: Crossing, rows: Sequence[TrafficRow]) -> Diagnostic:
     axis = crossing.axis
     sent: list[Collective] = [each for row in rows for each in row.collectives]
     causes = [cause for each in sent for cause in each.because if cause.mesh_axis == axis.name]
@@ -82,5 +80,4 @@ def _finding(cost: Cost, crossing: Crossing, rows: Sequence[TrafficRow]) -> Diag
         (*sent_lines(sent), *filter(None, (crossing.speed,))),
         f"keep `{axis.name}` within a slice or node, and let an axis cross that only the batch has:"
         " its gradients are summed once a step",
-        target=cost.target.name,
     )

@@ -53,20 +53,18 @@ from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import counted, grouped, listed
 from shardspec.ir.step import Collective, Step, ring_bytes
-from shardspec.lints.context import Context
 from shardspec.lints.evidence import steps
 
 
-def check(context: Context) -> Iterator[Diagnostic]:
+def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each set of mesh axes over which a loop sums again and again."""
-    for cost, step in context.steps:
-        gradients = filter(_is_gradient, step.collectives)
-        sums = (each for each in gradients if each.wire_bytes > _once(each, step))
-        key = attrgetter("axes", "is_written", "is_kept")
-        for found in grouped(sums, key).values():
-            saved = sum(each.wire_bytes - _once(each, step) for each in found)
-            if steps.is_large_traffic(saved, step):
-                yield _finding(cost, step, found, saved)
+    gradients = filter(_is_gradient, step.collectives)
+    sums = (each for each in gradients if each.wire_bytes > _once(each, step))
+    key = attrgetter("axes", "is_written", "is_kept")
+    for found in grouped(sums, key).values():
+        saved = sum(each.wire_bytes - _once(each, step) for each in found)
+        if steps.is_large_traffic(saved, step):
+            yield _finding(cost, step, found, saved)
 
 
 def _is_gradient(each: Collective) -> bool:
@@ -86,7 +84,6 @@ def _finding(cost: Cost, step: Step, found: Sequence[Collective], saved: int) ->
     once = sum(_once(each, step) for each in found)
     carried = dict.fromkeys(str(each.carries) for each in found)
     what = next(iter(carried)) if len(carried) == 1 else counted(len(carried), "array")
-    spans = [(cause.span, f"`{cause.mesh_axis}` comes from here") for cause in first.because]
     fact = f"{what} over {listed(axes)}"
     size = steps.per_step(once + saved)
     return Diagnostic(
@@ -95,11 +92,10 @@ def _finding(cost: Cost, step: Step, found: Sequence[Collective], saved: int) ->
         if first.is_kept
         else f"a loop sums {fact} in every round and only adds the results up: {size}, where"
         f" summing the total once sends {steps.per_step(once).partition(' per')[0]}",
-        labels_at(*spans)
+        labels_at(*steps.spans_of([first]))
         or labels_at((cost.target.span, f"{listed(axes)} is an axis of this mesh")),
         steps.sent_lines(found),
         _help(first, step.mesh.ways(axes)),
-        target=cost.target.name,
     )
 
 

@@ -47,17 +47,10 @@ from shardspec.analysis.coverage import is_large_work
 from shardspec.analysis.step_time import Send, op_seconds, step_time, step_work
 from shardspec.diagnostics import Diagnostic, codes, labels_at, quote
 from shardspec.diagnostics.words import counted, grouped, listed, percent
+from shardspec.ir.plan import divides
 from shardspec.ir.step import CollectiveKind, Place, Step, StepOp
-from shardspec.lints.context import Context
-from shardspec.lints.evidence.steps import (
-    moved,
-    op_lines,
-    product_name,
-    repeats,
-    searchable,
-    told_gathers,
-    wasted_flops,
-)
+from shardspec.lints.evidence import steps
+from shardspec.lints.evidence.sizes import near_multiples
 
 _PRODUCTS = ("einsum", "convolution")
 
@@ -65,19 +58,18 @@ _PRODUCTS = ("einsum", "convolution")
 _TRIED = 8
 
 
-def check(context: Context) -> Iterator[Diagnostic]:
+def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each set of mesh axes whose devices repeat each other's work."""
-    for cost, step in context.steps:
-        for repeated, found in grouped(_repeated(step), lambda each: each[0]).items():
-            ops = [op for _, op in found]
-            ways = math.prod(times for _, times in repeated)
-            if is_large_work(wasted_flops(ops, ways), step.flops):
-                yield _finding(cost, step, dict(repeated), ops)
+    for repeated, found in grouped(_repeated(step), lambda each: each[0]).items():
+        ops = [op for _, op in found]
+        ways = math.prod(times for _, times in repeated)
+        if is_large_work(steps.wasted_flops(ops, ways), step.flops):
+            yield _finding(cost, step, dict(repeated), ops)
 
 
 def _repeated(step: Step) -> Iterator[tuple[tuple[tuple[str, int], ...], StepOp]]:
     """Yield the products that are told of nowhere else, with what repeats them, and how often."""
-    gathers = told_gathers(step)
+    gathers = steps.told_gathers(step)
     told = {(op.at, each.cause.mesh_axis) for each in gathers for op in each.ops}
     weights = {(each.collective.carries.name, each.cause.mesh_axis) for each in gathers}
     ops = step.ops
@@ -87,7 +79,7 @@ def _repeated(step: Step) -> Iterator[tuple[tuple[tuple[str, int], ...], StepOp]
     told |= {(op.at, axis) for op, name, axis in reads if name and (name, axis) in weights}
     told |= {(op.at, axis) for op in ops for axis in _asked_whole(step, op)}
     for op in ops:
-        found = repeats(op, step.mesh)
+        found = steps.repeats(op, step.mesh)
         if op.kind in _PRODUCTS and found and not any((op.at, axis) in told for axis in found):
             yield tuple(found.items()), op
 
@@ -95,7 +87,7 @@ def _repeated(step: Step) -> Iterator[tuple[tuple[tuple[str, int], ...], StepOp]
 def _asked_whole(step: Step, op: StepOp) -> Iterator[str]:
     """Yield the mesh axes over which a constraint replicates the result of a product."""
     for each in step.collectives:
-        is_own = (each.place, moved(each).shape) == (op.place, op.result.shape)
+        is_own = (each.place, steps.moved(each).shape) == (op.place, op.result.shape)
         if each.forced_by is not None and is_own:
             yield from each.mesh_axes
 
@@ -104,7 +96,7 @@ def _finding(
     cost: Cost, step: Step, repeated: Mapping[str, int], ops: Sequence[StepOp]
 ) -> Diagnostic:
     ways = math.prod(repeated.values())
-    wasted = wasted_flops(ops, ways)
+    wasted = steps.wasted_flops(ops, ways)
     spans = [
         (axis.span, f"{_of(repeated[axis.name], axis.size)} compute the same")
         for axis in step.mesh.axes
@@ -116,9 +108,8 @@ def _finding(
         f" {'is' if len(ops) == 1 else 'are'} computed {ways} times, by the devices along"
         f" {listed(repeated)}: {percent(wasted, step.flops)} of the step's FLOPs are repeated",
         labels_at(*spans),
-        op_lines(ops, step.flops),
-        searchable(_help(cost, step, repeated, ops), cost),
-        target=cost.target.name,
+        steps.op_lines(ops, step.flops),
+        steps.searchable(_help(cost, step, repeated, ops), cost),
     )
 
 
@@ -132,8 +123,11 @@ def _help(cost: Cost, step: Step, repeated: Mapping[str, int], ops: Sequence[Ste
     ways = math.prod(repeated.values())
     heaviest = sorted(ops, key=lambda op: (op.phase == "backward", -op.flops * op.count))
     allow = quote.setting("lints", ("repeated-work", "allow"))
+    undivided = next(_undivided(cost, repeated, heaviest[0]), None)
+    if undivided is not None:
+        return f"{undivided}; if repeating it is intended, {allow}"
     if not any(_fitting(op, ways) for op in heaviest):
-        what = f"the result of {product_name(heaviest[0])}"
+        what = f"the result of {steps.product_name(heaviest[0])}"
         has_none = f"{what} has no dimension that {listed(repeated)} divide"
         return f"{has_none}; if that is intended, {allow}"
     for op in heaviest[:_TRIED]:
@@ -147,11 +141,26 @@ def _help(cost: Cost, step: Step, repeated: Mapping[str, int], ops: Sequence[Ste
         here = [each for each in ops if (each.place, each.phase) == (op.place, op.phase)]
         if fitting and op is heaviest[0] and _pays(cost, step, repeated, here, _gathered(here)):
             return _split(op, repeated, fitting)
-    what = f"the result of {product_name(heaviest[0])}"
+    what = f"the result of {steps.product_name(heaviest[0])}"
     return (
         f"shard {what} and its readers over {listed(repeated)}: the result alone would be gathered"
         f" again, which sends more than it saves; or if repeating it is intended, {allow}"
     )
+
+
+def _undivided(cost: Cost, repeated: Collection[str], op: StepOp) -> Iterator[str]:
+    """Yield sizes of a product that a rule would shard over what repeats it, if they divided."""
+    sizes = {size for array in (op.result, *op.operands) for size in array.shape}
+    known = {axis.name: axis for axis in cost.plan.spec.logical_axes if axis.size in sizes}
+    for rule in cost.plan.spec.axis_rules:
+        axis, mesh = known.get(rule.logical_axis), cost.target.mesh.sizes
+        if axis is None or not axis.size or not {*rule.mesh_axes} & {*repeated}:
+            continue
+        ways = math.prod(mesh.get(each, 1) for each in rule.mesh_axes)
+        if not divides(ways, axis.size, axis.unit):
+            near = " or ".join(map(str, near_multiples(axis.size, ways * axis.unit)))
+            over = f"{listed(rule.mesh_axes)} = {ways}"
+            yield f"`{axis.name}` = {axis.size} does not divide over {over}: {near} would"
 
 
 def _fitting(op: StepOp, ways: int) -> set[int]:
@@ -162,7 +171,7 @@ def _fitting(op: StepOp, ways: int) -> set[int]:
 
 def _split(op: StepOp, repeated: Mapping[str, int], fitting: Collection[int]) -> str:
     sizes = " or ".join(map(str, sorted(fitting, reverse=True)[:2]))
-    what = f"the result of {product_name(op)} {_where(op)}"
+    what = f"the result of {steps.product_name(op)} {_where(op)}"
     return f"constrain {what}: shard its dimension of {sizes} over {listed(repeated)}"
 
 

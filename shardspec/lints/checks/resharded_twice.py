@@ -41,7 +41,6 @@ from shardspec.analysis.reshards import goes_straight, straight_bytes
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.ir.spec import PartitionSpec
 from shardspec.ir.step import Collective, Reshard, Step
-from shardspec.lints.context import Context
 from shardspec.lints.evidence import steps
 
 
@@ -61,11 +60,10 @@ class _Detour(NamedTuple):
     saved: int
 
 
-def check(context: Context) -> Iterator[Diagnostic]:
+def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each line of code at which an array is moved in vain."""
-    for cost, step in context.steps:
-        for found in steps.large_groups(_detours(step), _place, lambda each: each.saved, step):
-            yield _finding(cost, found)
+    for found in steps.large_groups(_detours(step), _place, lambda each: each.saved, step):
+        yield _finding(cost, found)
 
 
 def _place(each: _Detour) -> str:
@@ -120,5 +118,4 @@ def _finding(cost: Cost, found: Sequence[_Detour]) -> Diagnostic:
         labels_at(*steps.spans_of(parts)),
         steps.sent_lines(move for each in found for move in (*each.first, *each.onward)),
         steps.searchable(way_out, cost) if asked is None else way_out,
-        target=cost.target.name,
     )

@@ -29,7 +29,7 @@ from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import three_figures
 from shardspec.ir.spec import Target, shape_text
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.axes import placed
+from shardspec.lints.evidence.rules import placed
 
 if TYPE_CHECKING:
     from shardspec.topology.explanation import AxisExplanation, RingFact

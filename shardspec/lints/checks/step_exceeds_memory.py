@@ -41,17 +41,16 @@ from shardspec.analysis.cost import Cost
 from shardspec.analysis.memory import memory, room_text, share_notes
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import binary_bytes, listed, percent
-from shardspec.lints.context import Context
+from shardspec.ir.step import Step
 from shardspec.lints.evidence.steps import repeats, searchable
 
 _SHOWN = 5
 
 
-def check(context: Context) -> Iterator[Diagnostic]:
+def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each target whose devices have too little memory for the step."""
-    for cost, _ in context.steps:
-        if cost.memory.fits is False and memory(cost.plan).fits:
-            yield _finding(cost)
+    if cost.memory.fits is False and memory(cost.plan).fits:
+        yield _finding(cost)
 
 
 def _finding(cost: Cost) -> Diagnostic:
@@ -73,7 +72,6 @@ def _finding(cost: Cost) -> Diagnostic:
         f"{binary_bytes(held.hbm_bytes)} per device",
         notes=(", ".join(parts), *_largest(cost), *share_notes(cost.target)),
         help=searchable(_help(cost), cost),
-        target=cost.target.name,
     )
 
 

@@ -49,18 +49,16 @@ from collections.abc import Iterator, Sequence
 from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import grouped
-from shardspec.ir.step import WrongSum
-from shardspec.lints.context import Context
+from shardspec.ir.step import Step, WrongSum
 
 _SHOWN = 5
 
 
-def check(context: Context) -> Iterator[Diagnostic]:
+def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each line that sums over a mesh axis what is summed already."""
-    for cost, step in context.steps:
-        again = [each for each in step.wrong_sums if each.fault != "missing"]
-        for found in grouped(again, lambda e: (e.fault, e.mesh_axis, e.second)).values():
-            yield _finding(cost, found)
+    again = [each for each in step.wrong_sums if each.fault != "missing"]
+    for found in grouped(again, lambda e: (e.fault, e.mesh_axis, e.second)).values():
+        yield _finding(cost, found)
 
 
 def _finding(cost: Cost, found: Sequence[WrongSum]) -> Diagnostic:
@@ -72,7 +70,6 @@ def _finding(cost: Cost, found: Sequence[WrongSum]) -> Diagnostic:
         cost.target.span,
         notes=tuple(f"also {line}" for line in lines[1:_SHOWN]),
         help=_way_out(first),
-        target=cost.target.name,
     )
 
 

@@ -37,7 +37,7 @@ from shardspec.diagnostics.words import described, listed
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import MeshAxis, Target
 from shardspec.lints.context import Context
-from shardspec.lints.evidence import axes
+from shardspec.lints.evidence import rules
 
 #: Rules that are pointed at.
 _SHOWN = 3
@@ -45,13 +45,13 @@ _SHOWN = 3
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each axis over DCN that splits arrays and not the batch."""
-    batch = frozenset(axis for rule in axes.batch_rules(context.spec) for axis in rule.mesh_axes)
+    batch = frozenset(axis for rule in rules.batch_rules(context.spec) for axis in rule.mesh_axes)
     if not batch:
         return
-    stacked = axes.stacked_axes(context.spec)
+    stacked = rules.stacked_axes(context.spec)
     for plan in context.plans:
         batch |= frozenset(plan.mesh.in_parts(batch))
-        for crossing in axes.crossing_axes(plan.target):
+        for crossing in rules.crossing_axes(plan.target):
             if crossing.axis.name not in batch:
                 split = tuple(_split(plan, crossing.axis.name, stacked))
                 if split:
@@ -64,12 +64,12 @@ def _split(
     """Yield the arrays that an axis splits within a layer, with the rule that does it."""
     for group in plan.alike:
         dim = next((dim for dim in group.dims if axis in dim.mesh_axes), None)
-        if dim is not None and dim.taken and not axes.is_stacked(dim.logical_axis or "", stacked):
+        if dim is not None and dim.taken and not rules.is_stacked(dim.logical_axis or "", stacked):
             yield from ((path, dim.taken.span) for path in group.paths)
 
 
 def _finding(
-    crossing: axes.Crossing,
+    crossing: rules.Crossing,
     plan: ShardingPlan,
     split: tuple[tuple[str, Span | None], ...],
     batch: frozenset[str],

@@ -38,21 +38,19 @@ from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import grouped, listed
 from shardspec.ir.step import Collective, Step, Tear
-from shardspec.lints.context import Context
 from shardspec.lints.evidence import steps
 
 
-def check(context: Context) -> Iterator[Diagnostic]:
+def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each line that cuts a sharded batch."""
-    for cost, step in context.steps:
-        by_place = grouped(_torn(step), lambda pair: str(pair[0].place))
-        for pairs in by_place.values():
-            tear, first = pairs[0]
-            found = [each for _, each in pairs]
-            if len(by_place) == 1:
-                found += _in_parts(step, first)
-            if steps.is_large_traffic(sum(each.wire_bytes for each in found), step):
-                yield _finding(cost, tear, found)
+    by_place = grouped(_torn(step), lambda pair: str(pair[0].place))
+    for pairs in by_place.values():
+        tear, first = pairs[0]
+        found = [each for _, each in pairs]
+        if len(by_place) == 1:
+            found += _in_parts(step, first)
+        if steps.is_large_traffic(sum(each.wire_bytes for each in found), step):
+            yield _finding(cost, tear, found)
 
 
 def _torn(step: Step) -> Iterator[tuple[Tear, Collective]]:
@@ -87,5 +85,4 @@ def _finding(cost: Cost, tear: Tear, found: Sequence[Collective]) -> Diagnostic:
         steps.sent_lines(found),
         f"write `.reshape({rows}, {parts}{rest}).swapaxes(0, 1)` at {tear.place}: each device then"
         " cuts its own rows, and a microbatch has every n-th row",
-        target=cost.target.name,
     )

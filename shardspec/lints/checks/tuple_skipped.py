@@ -40,11 +40,11 @@ from shardspec.ir.spec import AxisRule, Spec, target_text
 from shardspec.lints.checks.whole_batch import lost_batch
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import Affected
-from shardspec.lints.evidence.axes import is_batch
 from shardspec.lints.evidence.rules import (
     Answer,
     answers_under,
     dead_rules,
+    is_batch,
     nnx_refuses,
     rules_of_nnx,
 )

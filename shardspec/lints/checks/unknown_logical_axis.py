@@ -26,8 +26,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from shardspec.diagnostics import Diagnostic, Edit, Fix, Label, Span, codes, quote
-from shardspec.diagnostics.suggest import index_of, nearest, respelt
-from shardspec.diagnostics.words import by_key, listed
+from shardspec.diagnostics.words import by_key, index_of, listed, nearest, respelt
 from shardspec.ir.spec import axis_of
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import with_cost

@@ -25,8 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, labels_at
-from shardspec.diagnostics.suggest import respelt
-from shardspec.diagnostics.words import did_you_mean, listed, named
+from shardspec.diagnostics.words import did_you_mean, listed, named, respelt
 from shardspec.ir.plan import DimSharding, Outcome
 from shardspec.ir.spec import Spec
 from shardspec.lints.context import Context

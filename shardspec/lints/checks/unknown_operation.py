@@ -27,26 +27,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import counted
-from shardspec.lints.context import Context
+from shardspec.ir.step import Step
 
 _SHOWN = 5
 
 
-def check(context: Context) -> Iterator[Diagnostic]:
+def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each target on which operations of a traced step cannot be counted."""
-    for cost, step in context.steps:
-        unknown = step.unknown if step.source == "code" else ()
-        if unknown:
-            figures = dict.fromkeys(name for each in unknown for name in each.figures)
-            is_one = len(unknown) == 1
-            yield point(
-                codes.UNKNOWN_OPERATION,
-                f"{counted(len(unknown), 'operation')} of the step on target `{cost.target.name}`"
-                f" {'is' if is_one else 'are'} unknown; lower bounds: {', '.join(figures)}",
-                cost.target.span,
-                notes=tuple(map(str, unknown[:_SHOWN])),
-                help="`shardspec verify` shows what the compiler of the target sends for it",
-                target=cost.target.name,
-            )
+    unknown = step.unknown if step.source == "code" else ()
+    if unknown:
+        figures = dict.fromkeys(name for each in unknown for name in each.figures)
+        is_one = len(unknown) == 1
+        yield point(
+            codes.UNKNOWN_OPERATION,
+            f"{counted(len(unknown), 'operation')} of the step on target `{cost.target.name}`"
+            f" {'is' if is_one else 'are'} unknown; lower bounds: {', '.join(figures)}",
+            cost.target.span,
+            notes=tuple(map(str, unknown[:_SHOWN])),
+            help="`shardspec verify` shows what the compiler of the target sends for it",
+        )

@@ -35,8 +35,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Fix, Severity, codes, labels_at, point
-from shardspec.diagnostics.suggest import is_slip, nearest
-from shardspec.diagnostics.words import by_key, counted, grouped, listed, template
+from shardspec.diagnostics.words import by_key, counted, grouped, is_slip, listed, nearest, template
 from shardspec.ir.spec import Pattern, Spec
 from shardspec.language.patterns.backtracking import ran_out
 from shardspec.language.silencing import suppressed

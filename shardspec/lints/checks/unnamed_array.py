@@ -38,7 +38,7 @@ from shardspec.ir.plan import ParamSharding
 from shardspec.ir.spec import Pattern
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import largest, with_cost
-from shardspec.lints.evidence.proposals import params_line
+from shardspec.lints.evidence.entries import params_line
 from shardspec.resolve.derive import wanted_paths
 from shardspec.resolve.match import path_matcher
 

@@ -37,7 +37,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from shardspec.diagnostics import Diagnostic, Severity, codes, point
-from shardspec.diagnostics.words import binary_bytes, template
+from shardspec.diagnostics.words import binary_bytes, grouped, template
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.spec import Spec
 from shardspec.lints.context import Context
@@ -68,9 +68,7 @@ def _found(spec: Spec, flow: Flow, arrays: Sequence[ParamSharding]) -> Iterator[
     left = unread(spec, flow, arrays)
     if not flow.ops or flow.faults or not left.is_much:
         return
-    kinds: dict[str, list[ParamSharding]] = {}
-    for each in left.arrays:
-        kinds.setdefault(template(each.path), []).append(each)
+    kinds = grouped(left.arrays, lambda each: template(each.path))
     largest = sorted(kinds.values(), key=lambda alike: -sum(each.param.bytes for each in alike))
     yield point(
         codes.UNREAD_ARRAYS,

@@ -34,7 +34,7 @@ from shardspec.ir.plan import Alike, ShardingPlan, divides
 from shardspec.ir.spec import Mesh, MeshAxis, target_text
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import subjects, would_divide
-from shardspec.lints.evidence.axes import batch_rules, crossing_axes, is_stacked, stacked_axes
+from shardspec.lints.evidence.rules import batch_rules, crossing_axes, is_stacked, stacked_axes
 
 
 def check(context: Context) -> Iterator[Diagnostic]:

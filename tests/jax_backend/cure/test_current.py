@@ -13,7 +13,7 @@ import pytest
 
 import shardspec
 from shardspec.diagnostics import ShardspecError
-from shardspec.jax_backend import current
+from shardspec.jax_backend import constrain
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.step.trace import traced
 from tests.jax_backend.specs import make_spec
@@ -25,9 +25,9 @@ X = jnp.zeros((4, 8))
 def apart() -> Iterator[None]:
     """Begin as a new process does."""
     jax.clear_caches()
-    current._USED.clear()
+    constrain._USED.clear()
     yield
-    assert current._CURRENT.get() == ()
+    assert constrain._CURRENT.get() == ()
 
 
 def resolver(*rules: tuple[str, str]) -> Resolver:

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 import shardspec
-from shardspec.jax_backend.numbers.code import StepCode
 from shardspec.jax_backend.numbers.comparing import Asked, meshes_of
-from shardspec.jax_backend.numbers.same import same_numbers
+from shardspec.jax_backend.numbers.same import StepCode, same_numbers
 from shardspec.programs.numbers import Numbers
 
 SPEC = """\

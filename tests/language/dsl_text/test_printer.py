@@ -13,7 +13,7 @@ from shardspec.language.document import Document
 from shardspec.language.dsl_text.printer import print_dsl
 from shardspec.language.dsl_text.reader import read_dsl
 from shardspec.language.grammar.print_expressions import canonical
-from shardspec.language.grammar.quoting import quoted, unquoted
+from shardspec.language.grammar.syntax import quoted, unquoted
 from shardspec.language.reading import SPEC_ALONE, Comments, Reading, Route
 
 _allowed = st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffe\uffff")
