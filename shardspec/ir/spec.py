@@ -560,10 +560,8 @@ class Mesh:
 
     def ways(self, names: Iterable[str]) -> int:
         """Return into how many shards these axes split; one that is not here splits nothing."""
-        ways, sizes = 1, self._sizes
-        for name in names:
-            ways *= sizes.get(name, 1)
-        return ways
+        sizes = self._sizes
+        return math.prod(sizes.get(name, 1) for name in names)
 
     def splitting(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return these axes without those of size 1; one that is not here stays."""
@@ -576,9 +574,9 @@ class Mesh:
     @property
     def heading(self) -> str:
         """Return the mesh in short: `fsdp=8 tensor=4, 10 axes of size 1` where it has so many."""
-        many = [axis for axis in self.axes if axis.size != 1]
+        many = tuple(axis for axis in self.axes if axis.size != 1)
         ones = len(self.axes) - len(many)
-        return f"{Mesh(tuple(many))}, {ones} axes of size 1" if many and ones > 3 else str(self)
+        return f"{Mesh(many)}, {ones} axes of size 1" if many and ones > 3 else str(self)
 
 
 def divisors(number: int, limit: int = 1 << 16) -> tuple[int, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardspec import pipeline
@@ -361,7 +362,18 @@ def joined(base: Any, new: Any) -> Any:
     return [rule for rule in base if rule[0] not in taken] + new
 
 
+def in_full(rule: Any) -> Iterator[tuple[str, list[str]]]:
+    """Yield a rule as MaxText has it: `(data, fsdp)?` stands for both, and then each alone."""
+    yield rule.logical_axis, list(rule.mesh_axes)
+    yield from ((rule.logical_axis, [axis]) for axis in rule.mesh_axes if rule.in_part)
+
+
 @given(some_rules, some_rules, arrays)
+@example(
+    base=[("heads", [])],
+    new=[("heads", ["data", "fsdp"]), ("heads", ["data"]), ("heads", ["fsdp"])],
+    all_names=[],
+)
 def test_joins_as_maxtext_does(base: Any, new: Any, all_names: Any) -> None:
     files = (
         file(MESH + f"logical_axis_rules: {[list(rule) for rule in base]}"),
@@ -369,9 +381,8 @@ def test_joins_as_maxtext_does(base: Any, new: Any, all_names: Any) -> None:
     )
     params = tuple(Param(f"a_{i}", (64,) * len(n), "f32", n) for i, n in enumerate(all_names))
     spec, _ = spec_of(*files)
-    assert [(rule.logical_axis, list(rule.mesh_axes)) for rule in spec.axis_rules] == [
-        (name, axes) for name, axes in joined(base, new)
-    ]
+    stated = [one for rule in spec.axis_rules for one in in_full(rule)]
+    assert stated == [(name, axes) for name, axes in joined(base, new)]
     assert differing(params, *files) == []
 
 
