@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import pickle
 import queue
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +39,9 @@ class Trials:
         self._known: dict[Trial, Figures | None] = {}
         self._idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
         self._all: list[subprocess.Popen[bytes]] = []
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="shardspec-cure-", ignore_cleanup_errors=True
+        )
         self.count = self.late = 0
 
     def __enter__(self) -> Self:
@@ -47,10 +54,11 @@ class Trials:
     def __exit__(self, *error: object) -> None:
         """End the processes, whatever they do."""
         for each in self._all:
-            each.kill()
+            _end(each)
         self._pool.shutdown(cancel_futures=True)
         for each in self._all:
             each.communicate()
+        self._folder.cleanup()
 
     def figures(self, trials: Sequence[Trial]) -> Iterator[Figures | None]:
         """Yield what each trial takes; None where that is not known. None is priced twice."""
@@ -72,14 +80,15 @@ class Trials:
             process.stdin.flush()
             found = pickle.load(process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError):
-            process.kill()
+            _end(process)
             process = self._started()
             found = None
         self._idle.put(process)
         return found if isinstance(found, Figures) else None
 
     def _started(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-P", "-m", "shardspec.jax_backend.cure.worker"]
+        worker = "shardspec.jax_backend.cure.worker"
+        command = [sys.executable, "-P", "-m", worker, self._folder.name]
         process = subprocess.Popen(
             command,
             env=environment(),
@@ -93,6 +102,12 @@ class Trials:
         process.stdin.flush()
         self._all.append(process)
         return process
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process, and what it has forked."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _at_once() -> int:

@@ -1,6 +1,6 @@
 """Price a step with lines in it; run as a process of its own, many steps one after the other.
 
-    python -P -m shardspec.jax_backend.cure.worker
+    python -P -m shardspec.jax_backend.cure.worker FOLDER
 
 On stdin come pickled values of the process that started this one: first a `Base`, then trials,
 each a tuple of lines. For each one a `Figures` goes to stdout, or the reason why there is none.
@@ -187,7 +187,7 @@ def main() -> int:
     given, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print
     base: Base = pickle.load(given)
-    with tempfile.TemporaryDirectory(prefix="shardspec-cure-", ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(dir=sys.argv[1], ignore_cleanup_errors=True) as name:
         pricing = Pricing(base, Path(name))
         while True:
             try:

@@ -49,8 +49,11 @@ def test_figures_come_in_order_each_priced_once(step: tuple[Base, Line, Line]) -
         assert first[0] == first[2] == again[2]
         assert first[1] == again[0] != first[0]
         assert trials.late == 0
+        folder = trials._folder.name
+        assert os.listdir(folder), "what they write is in one folder"
     assert len(processes) == 1
     assert not any(map(alive, processes)), "none stays"
+    assert not os.path.exists(folder)
 
 
 def test_a_process_that_dies_is_replaced_and_its_trial_has_no_figures(
