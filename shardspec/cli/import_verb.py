@@ -14,7 +14,7 @@ import click
 from shardspec import pipeline
 from shardspec.cli import completion
 from shardspec.cli import options as shared
-from shardspec.cli.request import SPEC_TEXT, Request, has_errors
+from shardspec.cli.request import Request, begins_a_spec, has_errors
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail, progress
 from shardspec.diagnostics import ShardspecError, SourceFile
 from shardspec.diagnostics.words import counted
@@ -160,7 +160,7 @@ def _sources(files: Sequence[str], entry: Format, request: Request) -> tuple[Sou
     ]
     sources = request.sources([each for each in files if each not in settings], inside=True)
     for source in sources:
-        if SPEC_TEXT.match(source.text):
+        if begins_a_spec(source.text):
             help = "`extends:` builds on it, and `shardspec fmt --to` spells it otherwise"
             fail(f"`{source.name}` is a spec already, and no file of another tool", help)
     if settings:

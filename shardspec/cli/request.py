@@ -244,7 +244,7 @@ def _is_spec(path: str) -> bool:
 #: Findings shown in full; a file broken from end to end has thousands.
 MOST_IN_FULL = 100
 #: How a spec begins, behind its comments.
-SPEC_TEXT = re.compile(r"(?:\s++|#[^\n]*\n)*+shardspec(?::\s*+|[ \t]+)\d+[ \t]*(?:[\n#]|$)")
+_SPEC_TEXT = re.compile(r"(?:\s++|#[^\n]*\n)*+shardspec(?::\s*+|[ \t]+)\d+[ \t]*(?:[\n#]|$)")
 NO_ARRAYS = "add `arrays:` or `manifest:`, or pass --arrays FILE"
 
 
@@ -601,13 +601,18 @@ def quiet_spec(name: str | None) -> Spec | None:
         return None
 
 
+def begins_a_spec(text: str) -> bool:
+    """Say whether a text is a spec, in YAML or the DSL: by the version that it begins with."""
+    return _SPEC_TEXT.match(text) is not None
+
+
 # arrays by path or glob
 
 
 def _spec_in(name: str) -> Spec | None:
     """Return the spec in a file that is named for its arrays; None where it holds none."""
     source = None if name == "-" else read_argument(name)
-    is_one = isinstance(source, SourceFile) and SPEC_TEXT.match(source.text) is not None
+    is_one = isinstance(source, SourceFile) and begins_a_spec(source.text)
     return pipeline.load_path(name)[0] if is_one else None
 
 
