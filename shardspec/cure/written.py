@@ -147,20 +147,16 @@ def _as_seen(sites: Iterable[Site]) -> list[Site]:
 
     JAX counts the `vmap` of `jax.vmap(norm)(x)` for its value, which is outside of it.
     """
-    sites = list(sites)
-    inside = [site for site in sites if site.at is not None and site.vmaps]
-    around: dict[object, int] = {}
-    for site in inside:
-        assert site.at is not None, "a value of code"
-        vmaps = site.vmaps - (site.at.place in _mapped_calls(site.at.file))
-        key = site.at.file, _function_at(site.at)
-        around[key] = min(vmaps, around.get(key, vmaps))
-    return [
-        replace(site, vmaps=around[site.at.file, _function_at(site.at)])
-        if site.at is not None and site.vmaps
-        else site
+    keyed = [
+        (site, (site.at.file, _function_at(site.at)) if site.at and site.vmaps else None)
         for site in sites
     ]
+    around: dict[tuple[str, str], int] = {}
+    for site, key in keyed:
+        if site.at and key:
+            vmaps = site.vmaps - (site.at.place in _mapped_calls(site.at.file))
+            around[key] = min(vmaps, around.get(key, vmaps))
+    return [replace(site, vmaps=around[key]) if key else site for site, key in keyed]
 
 
 def _function_at(extent: Extent) -> str:
@@ -171,15 +167,18 @@ def _function_at(extent: Extent) -> str:
 @lru_cache(maxsize=256)
 def _mapped_calls(file: str) -> frozenset[tuple[int, int, int, int]]:
     """Return where a file has `jax.vmap(...)(...)`, whatever its `vmap` is called."""
+    found = set()
     tree = _tree_of(file)
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree else ()
-    return frozenset(
-        (node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0)
-        for node in calls
-        if isinstance(node.func, ast.Call) and ast.unparse(node.func.func).endswith("vmap")
-    )
+    for node in ast.walk(tree) if tree else ():
+        match node:
+            case ast.Call(func=ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name))):
+                if name.endswith("vmap"):
+                    end = node.end_lineno or 0, node.end_col_offset or 0
+                    found.add((node.lineno, node.col_offset, *end))
+    return frozenset(found)
 
 
+@lru_cache(maxsize=16)
 def _tree_of(file: str) -> ast.Module | None:
     text = source_of(file)
     try:

@@ -287,3 +287,9 @@ def test_only_our_own_constraints_name_what_vmap_maps(tmp_path: Path) -> None:
     )
     assert "return with_logical_constraint(x + a" in seen.new
     assert 'return shardspec.constrain(x + a, "_ embed", mapped="batch")' in mapped.new
+
+
+def test_a_long_chain_of_calls_is_read(tmp_path: Path) -> None:
+    deep = file(tmp_path, "m.py", BARE.replace("x + a", f"x + f{'(0)' * 900}"))
+    mapped = replace(at(deep, 2, "a @ b"), vmaps=1)
+    assert [each.vmaps for each in writable([mapped], str(tmp_path))] == [1]
