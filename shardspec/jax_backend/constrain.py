@@ -16,7 +16,7 @@ all that it depends on, and only the first of a kind is resolved and checked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
@@ -622,16 +622,9 @@ Tree = TypeVar("Tree")
 class Constraining(Protocol):
     """What a `Resolver` is asked for here."""
 
-    def constrain(
-        self,
-        x: Any,
-        names: Any = None,
-        *,
-        activation: str | None = None,
-        name: str | None = None,
-        mapped: Any = None,
-    ) -> Any:
-        """Return an array with a constraint."""
+    @property
+    def constrain(self) -> Callable[..., Any]:
+        """Return what puts a constraint on an array."""
 
 
 #: The resolvers whose `with` blocks code is in, the innermost last.

@@ -9,13 +9,13 @@ is constrained along the others, as it would be beside one.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import jax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from shardspec.ir.plan import Dims
 from shardspec.ir.spec import LogicalAxes, jax_entries
 from shardspec.jax_backend import arguments
 from shardspec.jax_backend.constrain import Constrainer, axes_of, constrained, manual_axes
@@ -37,9 +37,9 @@ def constrained_mapped(
     shape = getattr(tree, "shape", None)
     if type(shape) is not tuple:
         raise TypeError(f"constrain() takes mapped= for one array, not {arguments.kind_of(tree)}")
-    asked = {"names": axes_of(names), "mapped": axes_of(mapped)}
-    _beside_mapped(tree, **asked, name=name, constrainer=constrainer)
-    return _wait(tree, **asked, name=name, constrainer=constrainer)
+    own, outer = axes_of(names), axes_of(mapped)
+    _dims(tree, own, outer, name, constrainer)  # faults come at once
+    return _wait(tree, names=own, mapped=outer, name=name, constrainer=constrainer)
 
 
 def _wait(
@@ -61,27 +61,23 @@ def _beside(
     x: Any, *, names: LogicalAxes, mapped: LogicalAxes, name: str | None, constrainer: Constrainer
 ) -> Any:
     """Constrain what no `vmap` maps along the dimensions that it has."""
-    asked = {"names": names, "mapped": mapped}
-    sharding = _beside_mapped(x, **asked, name=name, constrainer=constrainer)
+    whole = constrainer.placer.named(_dims(x, names, mapped, name, constrainer))
+    own = jax.sharding.PartitionSpec(*jax_entries(whole.spec)[len(mapped) :])
+    sharding = jax.sharding.NamedSharding(whole.mesh, own)
     return constrained(x, sharding, mesh_around(x, constrainer.mesh))
 
 
-def _beside_mapped(
-    x: Any, *, names: LogicalAxes, mapped: LogicalAxes, name: str | None, constrainer: Constrainer
-) -> jax.sharding.NamedSharding:
-    """Return the sharding of the dimensions that code sees, where rules place the mapped ones.
+def _dims(
+    x: Any, names: LogicalAxes, mapped: LogicalAxes, name: str | None, constrainer: Constrainer
+) -> Dims:
+    """Return the sharding of all dimensions, of which whatever splits the mapped ones divides them.
 
     Raises:
       ShardspecError: as `Resolver.constrain` does.
     """
     manual = manual_axes(mesh_around(x, constrainer.mesh), constrainer.mesh)
-    ways = math.prod(constrainer.mesh.shape.values())  # whatever splits the mapped ones divides it
-    sizes = (*(ways for _ in mapped), *x.shape)
-    every = (*mapped, *names)
-    dims = constrainer.activations.dims(every, sizes, manual=manual, name=name, array=x)
-    whole = constrainer.placer.named(dims)
-    own = jax.sharding.PartitionSpec(*jax_entries(whole.spec)[len(mapped) :])
-    return jax.sharding.NamedSharding(whole.mesh, own)
+    sizes = (*(constrainer.mesh.size for _ in mapped), *x.shape)
+    return constrainer.activations.dims((*mapped, *names), sizes, manual=manual, name=name, array=x)
 
 
 _waiting.def_impl(_beside)

@@ -319,7 +319,9 @@ class _Comparison:
         wrong = [places[each.path] for each in found if each.call == call + 1]
         for watched in dict.fromkeys((0, call)):  # what is rounding at first may grow
             one, many = (self._watched(each, watched, seed) for each in (self.one, trial))
-            self.first = self.first or first_difference(one, many, names, wrong)
+            self.first = first_difference(one, many, names, wrong)
+            if self.first is not None:
+                return
 
     def _watched(self, trial: Trial, call: int, seed: int) -> Watched:
         runner = runs.Runner(trial, self.width, is_watched=True)
