@@ -144,7 +144,8 @@ class Spec:
         Args:
           arrays: as for `compile`.
           target: whose mesh and machine are today's; None for the first.
-          over: what is chosen, as `--over` of `shardspec search`: `mesh,order,remat=full|dots`.
+          over: what is chosen, as `--over` of `shardspec search`: `mesh,order,remat=full|dots`;
+            `roles` for other mesh axes, with the rules that shard over them.
           keep: sizes of mesh axes that stay: `{"tensor": 8}`, `{"tensor": [4, 8]}`.
           hardware: machines to look at, in place of the target's: `["tpu v5p 4x4x8"]`.
           prices: dollars of an hour of a chip, by its name.

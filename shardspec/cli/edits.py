@@ -58,7 +58,7 @@ def diff_text(changed: Iterable[Changed]) -> str:
 
 def changed(spec: Spec, today: Target, best: Candidate, request: Request) -> Changed | Refusal:
     """Return a spec with a layout, both texts alike where it has it, or why it cannot have it."""
-    from shardspec.search.rewriting import differs, rewritten
+    from shardspec.search.rewriting import differs, harm, rewritten
     from shardspec.search.variants import Refusal
 
     source = spec.source
@@ -75,6 +75,10 @@ def changed(spec: Spec, today: Target, best: Candidate, request: Request) -> Cha
     off = "the target" if isinstance(target, Diagnostic) else differs(again, target, best)
     if off is not None:
         return Refusal(f"{off} is stated where --write does not reach", by_hand)
+    before, after = (pipeline.check(each, (), request.params(each)).shown for each in (spec, again))
+    worse = harm(before, after, today)
+    if worse is not None:
+        return Refusal(worse, by_hand)
     return Changed(source.name, source.text, text)
 
 

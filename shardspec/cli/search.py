@@ -81,10 +81,11 @@ def _prices(
         "--over",
         default=None,
         metavar="WORDS",
-        help="What is chosen, all else staying as the spec has it: mesh, order, state, remat,"
-        " microbatches, schedule, stages, hardware, rules=preset:A|preset:B; with values:"
-        " `remat=full|dots`. Of a --step without `step:` in the spec: constraints, arguments, mesh,"
-        " order, state, hardware, rules, microbatches=2|8."
+        help="What is chosen, all else staying as the spec has it: roles (other mesh axes, with"
+        " their rules), mesh, order, axes, batch, dtype, state, remat, microbatches, schedule,"
+        " stages, hardware, rules=preset:A|preset:B; with values: `remat=full|dots`. Of a --step"
+        " without `step:` in the spec: constraints, arguments, mesh, order, state, hardware, rules,"
+        " microbatches=2|8."
         "  [default: mesh,order; constraints,arguments]",
     ),
     options.option(
@@ -190,7 +191,8 @@ def command(
 
     Else the spec's `step:` says what a step computes; no code and no devices are needed. Looked at
     are all sizes of the mesh axes that multiply to the devices, which axis crosses slices, tiles of
-    the torus, the order of chips, and what --over adds. Each is resolved by the rules of the spec,
+    the torus, the order of chips, and what --over adds: with `roles`, other mesh axes and the rules
+    of the presets that shard over them. Each is resolved by the rules of the spec,
     held against the memory of a device and timed as `shardspec cost` does it. Ctrl-C shows what is
     known by then.
     """

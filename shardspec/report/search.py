@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shardspec import pipeline
 from shardspec.analysis.accuracy import SURE
@@ -16,13 +16,14 @@ from shardspec.analysis.memory import room_text, share_of
 from shardspec.diagnostics import Diagnostic, codes, words
 from shardspec.diagnostics.lines import columns, fitted
 from shardspec.ir.spec import Params
-from shardspec.lints.checks import unknown_mesh_axis
+from shardspec.lints.checks import size_one_axis, unknown_mesh_axis
 from shardspec.lints.context import Context
 from shardspec.report.cost import seconds_text
 from shardspec.report.cost_json import lines_of
 from shardspec.report.search_json import search_data, sent_data
 from shardspec.search.ranking import UNKNOWN_ROWS as UNKNOWN_ROWS
 from shardspec.search.ranking import (
+    Searched,
     SearchRow,
     Sent,
     is_tie,
@@ -30,6 +31,7 @@ from shardspec.search.ranking import (
     parts_changed,
     spread,
 )
+from shardspec.search.roles import RoleSet
 from shardspec.search.searching import Found
 from shardspec.search.variants import Candidate
 
@@ -41,6 +43,8 @@ TOP = 10
 _MOST_CHECKED = 60
 #: What is sent otherwise, in lines of each kind.
 _MOST_SENT = 3
+#: Sets of roles whose candidates are counted in the text.
+_MOST_KINDS = 24
 #: The share of a step below which a change is not worth a word.
 _LITTLE = 0.005
 
@@ -51,11 +55,13 @@ class Shown:
 
     Attributes:
       rank: among those that are shown.
+      hidden: mesh axes that shard nothing, since one of size 1 takes the dimension before them.
     """
 
     rank: int
     row: SearchRow
     findings: tuple[Diagnostic, ...] = ()
+    hidden: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -67,12 +73,14 @@ class Search:
       shown: those that are shown, in order; the first is the best without errors.
       passed: how many better rows the errors of each code ruled out.
       faults: the codes of the errors that today's mesh has itself; a row may share them.
+      hidden: of today's mesh, as `Shown` has it.
     """
 
     found: Found
     shown: tuple[Shown, ...]
     passed: Mapping[str, int] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
 
     @property
     def rows(self) -> tuple[SearchRow, ...]:
@@ -131,9 +139,20 @@ def checked(found: Found, top: int = TOP, *, is_front: bool = False) -> Search:
         for code in errors:
             passed[code] = passed.get(code, 0) + 1
         if not errors:
-            shown.append(Shown(len(shown) + 1, row, tuple(told)))
+            hidden = _hidden(row.candidate, params)
+            shown.append(Shown(len(shown) + 1, row, tuple(told), hidden))
     faults = dict.fromkeys(each.code.id for each in today if each.is_error)
-    return Search(found, tuple(shown), passed, tuple(faults))
+    hidden = _hidden(found.question.today, params)
+    return Search(found, tuple(shown), passed, tuple(faults), hidden)
+
+
+def _hidden(candidate: Candidate, params: Params) -> tuple[str, ...]:
+    """Return what axes of size 1 keep others from, one phrase for each."""
+    (plan,) = pipeline.compile_plans(candidate.spec, params)
+    return tuple(
+        f"`{axis}` of size 1 takes `{name}` before `{', '.join(behind)}`"
+        for (axis, name), behind in size_one_axis.hidden_by(plan).items()
+    )
 
 
 def _findings(candidate: Candidate, params: Params) -> tuple[Diagnostic, ...]:
@@ -144,7 +163,8 @@ def _findings(candidate: Candidate, params: Params) -> tuple[Diagnostic, ...]:
     spec, whole = candidate.spec, candidate.variant.spec
     told = pipeline.findings(spec, pipeline.compile_plans(spec, params)).shown
     passed = {codes.SIZE_ONE_AXIS, codes.TARGET_NAME}
-    if not any(unknown_mesh_axis.check(Context(whole, ()))):
+    here = replace(whole, targets=(*whole.targets, candidate.target))
+    if not any(unknown_mesh_axis.check(Context(here, ()))):
         passed.add(codes.UNKNOWN_MESH_AXIS)  # an axis of other targets
     return tuple(each for each in told if each.code not in passed)
 
@@ -163,6 +183,7 @@ def search_lines(table: Search) -> Iterator[str]:
     assert target.hardware is not None, "only a target with a machine is searched"
     yield "   ".join((question.spec.source.name, f"{target.name}: {target.hardware.title}"))
     yield f"    {_seen(found, len(shown))}"
+    yield from _kinds(found)
     yield from _calibrated(shown, found)
     if question.wanted.scale.told:
         yield f"    {question.wanted.scale.told}"
@@ -171,6 +192,11 @@ def search_lines(table: Search) -> Iterator[str]:
     spec = question.spec
     if spec.step is not None and spec.step.mode == "train" and spec.state is None:
         yield "  memory is without optimizer state: the spec has no `state:`"
+    ones = [axis for axis in target.mesh.names if axis not in _above_one(shown, found.today)]
+    if ones and len(ones) < len(target.mesh.names):
+        yield f"  of size 1 in all rows: {words.listed(ones, limit=16)}"
+    if table.hidden:
+        yield f"  today {'; '.join(table.hidden)}"
     if passed:
         yield f"  skipped, since they have errors: {_codes(passed)}"
     if table.faults:
@@ -185,6 +211,10 @@ def search_lines(table: Search) -> Iterator[str]:
     if best is not None and found.today is not None:
         yield ""
         yield from _beside_today(found, best)
+        own = found.ranking.kinds.get(None, Searched())
+        is_alone = len(found.ranking.kinds) < 2 and spec.step is not None
+        if is_alone and (len(own.sizes) < 2 or best.candidate == found.today.candidate):
+            yield "    --over roles searches other mesh axes, with the rules that shard over them"
 
 
 def _calibrated(shown: Sequence[Shown], found: Found) -> Iterator[str]:
@@ -235,9 +265,10 @@ def _table(found: Found, shown: Sequence[Shown]) -> Iterator[str]:
     size, share = rooms.pop()
     if size is not None and not rooms:
         heads[5] += f" of {room_text(size, share)}"
-    rows = [_cells(_rank(each, shown[0]), each.row, found.today, each.findings) for each in shown]
+    axes = _above_one(shown, found.today)
+    rows = [_cells(_rank(each, shown[0]), each, axes, found.today) for each in shown]
     if found.today is not None:
-        rows.append(_cells("now", found.today, None))
+        rows.append(_cells("now", Shown(0, found.today), axes, None))
     if is_priced:
         heads.insert(3, "dollars")
         own = [*(each.row for each in shown), found.today]
@@ -252,6 +283,13 @@ def _table(found: Found, shown: Sequence[Shown]) -> Iterator[str]:
     yield from columns((tuple(heads), *rows), right=(0,), is_prose=True)
 
 
+def _above_one(shown: Sequence[Shown], today: SearchRow | None) -> set[str]:
+    """Return the mesh axes that are larger than 1 in a row that is shown."""
+    rows = [*(each.row for each in shown), *([] if today is None else [today])]
+    axes = (axis for row in rows for axis in row.candidate.mesh.axes)
+    return {axis.name for axis in axes if axis.size > 1}
+
+
 def _rank(each: Shown, best: Shown) -> str:
     if each.row.unknown:
         return "?"
@@ -260,9 +298,8 @@ def _rank(each: Shown, best: Shown) -> str:
     return f"{each.rank}=" if is_tie(best.row, each.row) else str(each.rank)
 
 
-def _cells(
-    rank: str, row: SearchRow, today: SearchRow | None, findings: Sequence[Diagnostic] = ()
-) -> tuple[str, ...]:
+def _cells(rank: str, each: Shown, axes: set[str], today: SearchRow | None) -> tuple[str, ...]:
+    row, findings = each.row, each.findings
     tokens = row.tokens_per_s
     memory = f"{row.memory.mark} {words.binary_bytes(row.memory.bytes)}"
     if row.fits is False:
@@ -274,12 +311,13 @@ def _cells(
     beside = [] if today is None else [phrase(today, row)]
     if row.share is not None and row.share.copies > 1:
         beside.append(f"{row.share.copies} devices compute the same sequences")
+    beside += each.hidden
     if findings:
-        codes = tuple(dict.fromkeys(each.code.id for each in findings))
+        codes = tuple(dict.fromkeys(told.code.id for told in findings))
         beside.append(f"adds {'warning' if len(codes) == 1 else 'warnings'} {', '.join(codes)}")
     return (
         rank,
-        str(row.candidate),
+        row.candidate.text(axes),
         f"{'at least ' if row.unknown else ''}~ {seconds_text(row.seconds)}",
         "" if tokens is None else words.element_count(round(tokens)),
         "unknown" if row.unknown else words.percent(row.time.mfu, 1),
@@ -324,14 +362,17 @@ def _beside_today(found: Found, best: SearchRow) -> Iterator[str]:
     today = found.today
     assert today is not None, "there is something to hold it against"
     if best.candidate == today.candidate:
-        yield "today's mesh is the best of them"
+        yield from _no_better(found)
         return
     if today.unknown:
         yield f"today's mesh is not compared: {UNKNOWN_ROWS}"
         return
-    times = words.three_figures(today.seconds / best.seconds) if best.seconds else "many"
-    told = f"{times} times as fast"
-    if is_tie(today, best):
+    times = words.three_figures(today.pace / best.pace) if best.pace else "many"
+    is_same = today.tokens == best.tokens
+    told = f"{times} times as fast" if is_same else f"{times} times the tokens/s"
+    if today.fits is False and best.fits is not False:
+        told = "today's does not fit"
+    elif is_tie(today, best):
         near = words.percent(spread(today, best), 1)
         told = f"within {near} of each other: the model cannot tell which is faster"
     old, new = seconds_text(today.seconds), seconds_text(best.seconds)
@@ -341,6 +382,7 @@ def _beside_today(found: Found, best: SearchRow) -> Iterator[str]:
         for each in parts_changed(today, best)
     ]
     yield f"    takes   {', '.join(parts)}" if parts else "    takes   as long in all parts"
+    yield from _rules(best)
     sent = found.sends(best)
     for word, kind in (
         ("less", [each for each in sent if each.after < each.before]),
@@ -353,6 +395,52 @@ def _beside_today(found: Found, best: SearchRow) -> Iterator[str]:
         yield from columns(rows, right=(4,), indent=4, paths=3)
         if len(kind) > _MOST_SENT:
             yield f"    {'':<12}and {words.counted(len(kind) - _MOST_SENT, 'row')} {word}"
+
+
+def _no_better(found: Found) -> Iterator[str]:
+    """Yield among how many the mesh of today is the best, and what was not searched."""
+    ranking, mesh = found.ranking, found.question.target.mesh
+    own = ranking.kinds.get(None)
+    sizes = 0 if own is None else len(own.sizes)
+    axes = words.listed(mesh.names, limit=6)
+    if sizes < 2 and len(ranking.kinds) < 2:
+        yield f"no other sizes of {axes} were searched: {_seen_of(ranking.seen)} of today's mesh"
+    else:
+        yield (
+            f"today's mesh is the best of {_seen_of(ranking.seen)}: {words.counted(sizes, 'mesh')}"
+            f" of {axes}" + (f", and {_sets(ranking.kinds)}" if len(ranking.kinds) > 1 else "")
+        )
+
+
+def _seen_of(count: int) -> str:
+    return words.counted(count, "candidate")
+
+
+def _rules(best: SearchRow) -> Iterator[str]:
+    """Yield what a spec says for the mesh axes of a row, where they are not its own."""
+    roles = best.candidate.variant.roles
+    if roles is None:
+        return
+    place = "beside what the spec extends" if roles.is_own else "in place of the spec's rules"
+    yield f"    rules   extends: [{', '.join(roles.extends)}] {place}"
+    for text in roles.rules:
+        yield f"            {text}"
+
+
+def _kinds(found: Found) -> Iterator[str]:
+    """Yield how many candidates of each set of roles were looked at."""
+    kinds = found.ranking.kinds
+    if len(kinds) < 2:
+        return
+    counted = [f"{kind or 'own axes'} {each.candidates:,}" for kind, each in kinds.items()]
+    more = len(counted) - _MOST_KINDS
+    yield f"    searched: {', '.join(counted[:_MOST_KINDS])}" + (
+        f", and {words.counted(more, 'other set')} of roles" if more > 0 else ""
+    )
+
+
+def _sets(kinds: Mapping[RoleSet | None, Searched]) -> str:
+    return f"{words.counted(sum(kind is not None for kind in kinds), 'set')} of roles"
 
 
 def _sent(each: Sent) -> tuple[str, ...]:

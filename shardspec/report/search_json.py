@@ -21,6 +21,10 @@ def search_data(found: Found, best: SearchRow | None) -> Data:
         **picked(found.question, "spec=spec.source.name target=target.name"),
         **picked(found.ranking, "seen too_large too_few_sequences=refused misplaced unlinked"),
         "is_complete": not (found.left or found.is_stopped),
+        "searched": [
+            {"roles": str(kind or "own"), "candidates": each.candidates, "sizes": len(each.sizes)}
+            for kind, each in found.ranking.kinds.items()
+        ],
         "today": None if found.today is None else _row_data(found.today, best),
         "rows": [_row_data(row, best) for row in found.rows],
     }

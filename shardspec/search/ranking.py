@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
@@ -27,10 +28,11 @@ from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import by_key, grouped
 from shardspec.ir.calibration import Calibration
 from shardspec.ir.plan import Outcome, ParamSharding, ShardingPlan
-from shardspec.ir.spec import Mesh, Params, Spec, Target
+from shardspec.ir.spec import Mesh, MeshAxis, Params, Spec, Target
 from shardspec.ir.step import Unknown
 from shardspec.resolve.resolver import ArrayResolver, array_resolver
-from shardspec.search.variants import Candidate
+from shardspec.search.roles import RoleSet
+from shardspec.search.variants import Candidate, Variant
 from shardspec.topology.placement import Order, Placement, place
 
 
@@ -80,6 +82,13 @@ class Evaluator:
         kinds = grouped(arrays, _kinds(self.spec, self.flow))
         self._kinds = tuple(alike[0].param for alike in kinds.values())
         self._counts = {alike[0].path: len(alike) for alike in kinds.values()}
+
+    def under(self, spec: Spec) -> Evaluator:
+        """Return one for a spec that differs in its rules alone, which no program goes by."""
+        made = copy(self)
+        made.spec, made._last = spec, (None, None)
+        made._resolver = array_resolver(spec, Target("", Mesh()))
+        return made
 
     @property
     def faults(self) -> tuple[Diagnostic, ...]:
@@ -140,8 +149,14 @@ def _unplaced(target: Target) -> Target:
     """Return a target without what says where on the machine the axes of its mesh lie.
 
     What is worked out once is worked out of this target, so it can go by nothing that is left out.
+    Which axis crosses the network changes what is sent on TPUs alone (`across_slices`).
     """
-    axes = (replace(each, submesh=None, over=(), auto=False) for each in target.mesh.axes)
+    hardware = target.hardware
+    is_tpu = hardware is not None and hardware.chip.platform == "tpu"
+    axes = (
+        MeshAxis(each.name, each.size, each.network if is_tpu else "ici", axis_type=each.axis_type)
+        for each in target.mesh.axes
+    )
     return replace(target, mesh=replace(target.mesh, axes=tuple(axes)), devices=())
 
 
@@ -206,9 +221,14 @@ class SearchRow:
         return self.time.step_seconds
 
     @property
-    def expected_seconds(self) -> float:
-        """Return the time of a step by how likely it runs: what rows are ranked by."""
-        return self.seconds / (self.fits_probability or 1)
+    def pace(self) -> float:
+        """Return the seconds of a token, or of a step that has none: what rows are compared by."""
+        return self.seconds / (self.tokens or 1)
+
+    @property
+    def expected_pace(self) -> float:
+        """Return the same by how likely the step runs: what rows are ranked by."""
+        return self.pace / (self.fits_probability or 1)
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -244,6 +264,18 @@ class SearchRow:
         return found
 
 
+@dataclass(slots=True, eq=False)
+class Searched:
+    """How much of one kind of mesh was looked at.
+
+    Attributes:
+      sizes: the sizes of its axes that were tried, each in several placements or variants.
+    """
+
+    candidates: int = 0
+    sizes: set[tuple[int, ...]] = field(default_factory=set)
+
+
 class Wanted(NamedTuple):
     """What a layout must keep to.
 
@@ -267,6 +299,7 @@ class Ranking:
 
     Attributes:
       seen: how many candidates were looked at.
+      kinds: the same by roles, None for the axes of the spec's own mesh.
       misplaced: those that cannot lie on their machine.
       unlinked: those that send over links whose speed is not known.
       too_large: those that do not fit, as far as is known, counted with those that stay.
@@ -282,6 +315,7 @@ class Ranking:
     too_large: int = 0
     refused: int = 0
     untimed: dict[str, None] = field(default_factory=dict)
+    kinds: dict[RoleSet | None, Searched] = field(default_factory=dict)
     _evaluators: dict[tuple[tuple[str, str], ...], Evaluator] = field(default_factory=dict)
     _best: dict[object, SearchRow] = field(default_factory=dict)
 
@@ -292,11 +326,7 @@ class Ranking:
 
     def row(self, candidate: Candidate) -> SearchRow | None:
         """Return what a candidate costs; None where that is not known."""
-        variant = candidate.variant
-        evaluator = self._evaluators.get(variant.changes)
-        if evaluator is None:
-            evaluator = Evaluator(variant.spec, self.params)
-            self._evaluators[variant.changes] = evaluator
+        evaluator = self._evaluator(candidate.variant)
         cost = evaluator.cost(candidate.target, candidate.order)
         if cost is None or cost.time is None:
             return None
@@ -314,9 +344,24 @@ class Ranking:
             fits_probability=cost.memory.fits_probability,
         )
 
+    def _evaluator(self, variant: Variant) -> Evaluator:
+        known = self._evaluators.get(variant.changes)
+        if known is None:
+            others = tuple(each for each in variant.changes if each[0] != "roles")
+            like = None if others == variant.changes else self._evaluators.get(others)
+            if like is None:
+                known = Evaluator(variant.spec, self.params)
+            else:
+                known = like.under(variant.spec)
+            self._evaluators[variant.changes] = known
+        return known
+
     def take(self, candidate: Candidate) -> None:
         """Look at a candidate."""
         self.seen += 1
+        kind = self.kinds.setdefault(candidate.variant.roles, Searched())
+        kind.candidates += 1
+        kind.sizes.add(tuple(axis.size for axis in candidate.mesh.axes))
         row = self.row(candidate)
         if row is None:
             if not _is_timed(candidate):
@@ -333,7 +378,7 @@ class Ranking:
         self.too_large += row.fits is False
         if row.fits is False and self.wanted.fits:
             return
-        sizes = tuple(candidate.mesh.sizes.items())
+        sizes = tuple(sorted(candidate.mesh.sizes.items()))
         key = (sizes, candidate.hardware, candidate.variant.changes)
         best = self._best.get(key)
         count = 1 + (best.placements if best is not None else 0)
@@ -342,9 +387,23 @@ class Ranking:
         self._best[key] = replace(best, placements=count)
 
     def rows(self, by: By = "time") -> tuple[SearchRow, ...]:
-        """Return the rows, the best first; what does not fit, then what is unknown, comes last."""
-        rows = sorted(self._best.values(), key=_KEYS[by])
+        """Return the rows, the best first; what does not fit, then what is unknown, comes last.
+
+        Of equal layouts under the rules of several roles the spec's own stand, or the first.
+        """
+        known: dict[object, SearchRow] = {}
+        for row in sorted(self._best.values(), key=lambda row: bool(row.candidate.variant.roles)):
+            known.setdefault(_layout(row), row)
+        rows = sorted(known.values(), key=_KEYS[by])
         return tuple(sorted(rows, key=lambda row: bool(row.unknown)))
+
+
+def _layout(row: SearchRow) -> object:
+    """Return what rows agree in that are one layout: axes larger than 1, time and memory."""
+    candidate = row.candidate
+    sizes = frozenset((axis.name, axis.size) for axis in candidate.mesh.axes if axis.size > 1)
+    beside = tuple(each for each in candidate.variant.changes if each[0] != "roles")
+    return sizes, candidate.hardware, beside, f"{row.seconds:.9g}", row.memory.bytes
 
 
 def _is_timed(candidate: Candidate) -> bool:
@@ -361,8 +420,8 @@ def _order(row: SearchRow) -> tuple[bool, float, int, str]:
 
 def _by_time(row: SearchRow) -> tuple[object, ...]:
     if row.fits is False:  # by what comes nearest to fitting
-        return (True, row.memory.bytes, row.seconds, str(row.candidate))
-    return (False, row.expected_seconds, row.memory.bytes, row.chips, str(row.candidate))
+        return (True, row.memory.bytes, row.pace, str(row.candidate))
+    return (False, row.expected_pace, row.memory.bytes, row.chips, str(row.candidate))
 
 
 def _by_cost(row: SearchRow) -> tuple[object, ...]:
@@ -373,7 +432,7 @@ def _by_cost(row: SearchRow) -> tuple[object, ...]:
 _KEYS: dict[By, Callable[[SearchRow], tuple[object, ...]]] = {
     "time": _by_time,
     "cost": _by_cost,
-    "memory": lambda row: (row.memory.bytes, row.seconds, row.chips, str(row.candidate)),
+    "memory": lambda row: (row.memory.bytes, row.pace, row.chips, str(row.candidate)),
 }
 
 
@@ -419,7 +478,7 @@ def unbeaten(points: Iterable[Point], known: Collection[Point]) -> set[Point]:
 
 
 def _point(row: SearchRow) -> Point:
-    return row.seconds, row.memory.bytes, row.chips
+    return row.pace, row.memory.bytes, row.chips
 
 
 def spread(one: SearchRow, other: SearchRow) -> float:
@@ -430,7 +489,7 @@ def spread(one: SearchRow, other: SearchRow) -> float:
 
 def is_tie(one: SearchRow, other: SearchRow) -> bool:
     """Say whether the model cannot tell which of two is faster."""
-    less, more = sorted((one.seconds, other.seconds))
+    less, more = sorted((one.pace, other.pace))
     if one.unknown or other.unknown:
         return False
     return more <= less * (1 + spread(one, other))

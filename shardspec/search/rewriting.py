@@ -1,20 +1,27 @@
 """A layout that was found, written into the text of its spec: its comments and lines stay.
 
 The sizes of a mesh are edited where they stand. What is stated beside it is edited where its word
-stands, or added. Whoever writes the text first reads it as a spec again, and holds it against the
-layout (`differs`): what an edit did not reach is never written.
+stands, or added. A mesh of other axes brings its rules: it is set in the data of the spec, which is
+printed as `fmt` prints it, and so is all that the DSL states. Whoever writes the text first reads
+it as a spec again, and holds it against the layout (`differs`): what an edit did not reach is never
+written. Nor is what leaves another target of the spec worse (`harm`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
-from shardspec.diagnostics import Edit, Fix, Span
+from shardspec import assets
+from shardspec.diagnostics import Diagnostic, Edit, Fix, SourceFile, Span, codes
 from shardspec.diagnostics.diagnostic import apply
-from shardspec.ir.spec import MeshAxis, Spec, Target, family
+from shardspec.diagnostics.words import listed
+from shardspec.ir.spec import Mesh, MeshAxis, Spec, Target, family
 from shardspec.language.formatting import with_line_ends_of
+from shardspec.language.loader import SPEC_SUFFIXES, File, read
 from shardspec.language.reading import is_dsl
+from shardspec.search.roles import RoleSet
 from shardspec.search.variants import Candidate, Refusal, size_text
 
 #: Where a spec says what a search may choose: word -> section, key.
@@ -26,6 +33,7 @@ _PLACES = {
     "gather": ("step", "gather"),
     "reduce": ("step", "reduce"),
     "state": ("state", "optimizer"),
+    "dtype": ("step", "dtype"),
 }
 
 
@@ -41,8 +49,9 @@ def rewritten(spec: Spec, today: Target, found: Candidate) -> str | Refusal:
     if today.devices != found.target.devices:
         message = f"the devices of target `{today.name}` are listed, which --write leaves alone"
         return Refusal(message, "take `devices` out, and search again")
-    edits = []
-    for now, then in zip(today.mesh.axes, found.mesh.axes, strict=True):
+    edits: list[Edit] = []
+    is_same = found.mesh.names == today.mesh.names
+    for now, then in zip(today.mesh.axes, found.mesh.axes if is_same else (), strict=is_same):
         if size_text(now) == size_text(then) and now.auto == then.auto:
             continue
         if not _is_here(now.span, spec):
@@ -56,16 +65,22 @@ def rewritten(spec: Spec, today: Target, found: Candidate) -> str | Refusal:
         edits.append(Edit(span, str(found.hardware)))
     text = _applied(spec, edits)
     changes = tuple(_words(spec, found))
-    if not changes:
+    if not changes and is_same:
         return text
-    text = text.replace("\r\n", "\n")
     for word, value in changes:
-        section, key = _PLACES.get(word, ("", ""))
-        in_dsl = is_dsl(spec.source)
-        if not key or (section == "step" and (in_dsl or spec.step is None)):
+        section, _ = _PLACES.get(word, ("", ""))
+        is_known = section or word in ("roles", "batch")
+        if not is_known or (section == "step" and spec.step is None):
             return Refusal(f"--write does not write `{word}`", f"say `{word}: {value}` by hand")
-        write = _with_statement if in_dsl else _with_word
-        text = write(text, section, key, value)
+    text = text.replace("\r\n", "\n")
+    if not is_same or is_dsl(spec.source) or not {"roles", "batch"}.isdisjoint(dict(changes)):
+        stated = _stated(text, spec, today, found, changes)
+        if isinstance(stated, Refusal):
+            return stated
+        text = stated
+    else:
+        for word, value in changes:
+            text = _with_word(text, *_PLACES[word], value)
     return with_line_ends_of(spec.source, text)
 
 
@@ -100,11 +115,151 @@ def _applied(spec: Spec, edits: list[Edit]) -> str:
     return apply([Fix("write the mesh", tuple(edits))]).texts.get(name, spec.source.text)
 
 
-def _with_statement(text: str, section: str, key: str, value: str) -> str:
-    """Return a DSL text with `section key value` on a line of its own."""
-    line = f"{section} {key} {value}"
-    changed, count = re.subn(rf"(?m)^{section} {key} \S+", line, text, count=1)
-    return changed if count else f"{text.rstrip()}\n{line}\n"
+_Data = dict[str, Any]
+#: Sections of a spec that stand above its rules, and above what it extends.
+_ABOVE_RULES = (
+    *("shardspec", "doc", "extends", "manifest", "let", "axes", "hardware", "mesh", "targets"),
+)
+_ABOVE_EXTENDS = ("shardspec", "doc")
+
+
+def _stated(
+    text: str, spec: Spec, today: Target, found: Candidate, changes: Iterable[tuple[str, str]]
+) -> str | Refusal:
+    """Return a text printed anew from its data, with what a layout changes."""
+    from shardspec.language.dsl_text.printer import print_dsl
+    from shardspec.language.grammar.print_expressions import canonical
+    from shardspec.language.yaml_text.printer import print_yaml
+
+    in_dsl = is_dsl(spec.source)
+    file = File(SourceFile(spec.source.name, text), "", spec.source.name, in_dsl)
+    reading, faults = read(file, with_comments=True)
+    data = canonical(None if reading is None else reading.data)
+    if reading is None or faults or not isinstance(data, dict) or spec.phase:
+        where = f"phase `{spec.phase}`" if spec.phase else f"{spec.source.name}"
+        return Refusal(f"--write does not reach {where}", f"write `{found}` by hand")
+    gone: set[tuple[str | int, ...]] = set()
+    made: _Data = dict(data)
+    if found.mesh.names != today.mesh.names:
+        place = _with_mesh(made, today, found.mesh)
+        if place is None:
+            return Refusal("the mesh stands in another file", f"write `{found}` by hand")
+        gone.add(place)
+    for word, value in changes:
+        if word == "roles":
+            assert found.variant.roles is not None, "they are what changes"
+            made = _with_roles(made, found.variant.roles)
+            gone.add(("rules",))
+        else:
+            section, key = ("axes", "batch") if word == "batch" else _PLACES[word]
+            made[section] = _set(made.get(section), key, int(value) if value.isdigit() else value)
+    comments = {
+        route: each
+        for route, each in reading.comments.items()
+        if not any(len(route) > len(place) and route[: len(place)] == place for place in gone)
+    }
+    if in_dsl:
+        return print_dsl(made, comments)
+    same = frozenset(key for key, value in made.items() if data.get(key) == value)
+    return _spliced(text, print_yaml(made, comments), same)
+
+
+def _spliced(before: str, after: str, same: frozenset[str]) -> str:
+    """Return YAML with the sections that changed in place of those before; the others stay.
+
+    Where sections do not begin at the margin, all of it is printed anew.
+    """
+    old, new = dict(_sections(before)), dict(_sections(after))
+    if not same <= old.keys():
+        return after
+    kept = (old[key] if key in same or not key else text for key, text in new.items())
+    return "".join(text if text.endswith("\n") else f"{text}\n" for text in kept if text)
+
+
+def _sections(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the key and the lines of each section, comments above it included; `""` is before."""
+    key = ""
+    lines: list[str] = []
+    above: list[str] = []
+    for line in text.splitlines(keepends=True):
+        head = re.match(r"([a-z]+):(?=\s|$)", line)
+        if head is not None:
+            yield key, "".join(lines)
+            key, lines, above = head[1], [*above, line], []
+        elif line.startswith("#") or not line.strip():
+            above.append(line)
+        else:
+            lines += [*above, line]
+            above = []
+    yield key, "".join([*lines, *above])
+
+
+def _set(section: Any, key: str, value: str | int) -> _Data:
+    """Return a section with one value; `batch: {size: 512, doc: ...}` keeps what else it says."""
+    entries: _Data = dict(section) if isinstance(section, dict) else {}
+    known = entries.get(key)
+    return entries | {key: {**known, "size": value} if isinstance(known, dict) else value}
+
+
+def _with_mesh(data: _Data, today: Target, mesh: Mesh) -> tuple[str, ...] | None:
+    """Put a mesh in the place of that of a target, and return where it stands."""
+    sizes = {axis.name: _plain(size_text(axis)) for axis in mesh.axes}
+    targets = data.get("targets")
+    if isinstance(targets, dict) and isinstance(targets.get(today.name), dict):
+        data["targets"] = targets | {today.name: targets[today.name] | {"mesh": sizes}}
+        return "targets", today.name, "mesh"
+    if "mesh" in data:
+        data["mesh"] = sizes
+        return ("mesh",)
+    return None
+
+
+def _plain(text: str) -> int | str:
+    return int(text) if text.isdigit() else text
+
+
+def _with_roles(data: _Data, roles: RoleSet) -> _Data:
+    """Return the data of a spec with the presets and rules of some roles."""
+    presets = set(assets.spec_names("presets"))
+    stated: Any = data.get("extends") or []
+    before = [stated] if isinstance(stated, str) else list(stated)
+    kept = [each for each in before if roles.is_own or not _is_of_rules(each, presets)]
+    data = _placed(data, "extends", [*kept, *roles.extends], _ABOVE_EXTENDS)
+    rules = [_without(each, roles.covered) for each in data.get("rules") or () if roles.is_own]
+    if not roles.is_own:
+        data.pop("drop", None)
+    return _placed(data, "rules", [*filter(None, rules), *roles.rules], _ABOVE_RULES)
+
+
+def _is_of_rules(name: str, presets: Collection[str]) -> bool:
+    """Say whether something that a spec extends is a preset with rules, and no more."""
+    is_file = name.endswith(SPEC_SUFFIXES) or "/" in name.removeprefix("t5x/")
+    return not is_file and name in presets
+
+
+def _without(rule: Any, covered: Collection[str]) -> Any:
+    """Return a rule without logical axes that others are for; None where none is left."""
+    text = rule.get("rule", "") if isinstance(rule, dict) else rule
+    left, arrow, right = str(text).partition("->")
+    names = [name.strip() for name in left.split(",")]
+    kept = [name for name in names if name not in covered]
+    if kept == names:
+        return rule
+    made = f"{', '.join(kept)} {arrow}{right}" if kept else None
+    return made and (rule | {"rule": made} if isinstance(rule, dict) else made)
+
+
+def _placed(data: _Data, key: str, value: Any, above: Collection[str]) -> _Data:
+    """Return data with a section: in its place, or behind those that stand above it."""
+    if key in data or not value:
+        return {
+            name: value if name == key else each
+            for name, each in data.items()
+            if name != key or value
+        }
+    at = max((at for at, name in enumerate(data, 1) if name in above), default=0)
+    entries = list(data.items())
+    return dict([*entries[:at], (key, value), *entries[at:]])
 
 
 def _with_word(text: str, section: str, key: str, value: str) -> str:
@@ -127,6 +282,21 @@ def _with_word(text: str, section: str, key: str, value: str) -> str:
         indent = re.match(r"[ \t]+", body)
         changed = f"{indent[0] if indent else '  '}{key}: {value}\n{body}"
     return text[: head.end()] + changed + text[head.end() + len(body) :]
+
+
+def harm(before: Iterable[Diagnostic], after: Iterable[Diagnostic], target: Target) -> str | None:
+    """Return what `check` has against a spec with a layout and not against the one before.
+
+    Errors count, and on other targets mesh axes that nothing is sharded over any more.
+    """
+    known = {(each.code, each.target) for each in before}
+    found: Mapping[str, None] = dict.fromkeys(
+        each.code.id + (f" on target {each.target}" if each.target else "")
+        for each in after
+        if (each.code, each.target) not in known
+        and (each.is_error or (each.code is codes.UNUSED_MESH_AXIS and each.target != target.name))
+    )
+    return f"with it, `shardspec check` has {listed(found)}" if found else None
 
 
 def differs(spec: Spec, target: Target, found: Candidate) -> str | None:

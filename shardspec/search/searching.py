@@ -12,7 +12,7 @@ from shardspec.analysis.spec_step import stated_cost
 from shardspec.analysis.step_time import scaled
 from shardspec.diagnostics.words import counted, listed
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import Hardware, Params, Spec, Target
+from shardspec.ir.spec import Hardware, Mesh, Params, Spec, Target
 from shardspec.resolve.resolver import resolve
 from shardspec.search.ranking import By, Evaluator, Ranking, SearchRow, Sent, Wanted, sends
 from shardspec.search.variants import (
@@ -86,7 +86,8 @@ class Question:
         return self._wrong_keep() or (None if self.is_of_code else self._no_program())
 
     def _wrong_keep(self) -> Refusal | None:
-        names = self.target.mesh.names
+        of_roles = (each.roles.mesh_axes for each in self.variants if each.roles is not None)
+        names = dict.fromkeys((*self.target.mesh.names, *itertools.chain(*of_roles)))
         for name in self.freedom.keep:
             if name not in names:
                 return Refusal(f"--keep {name}: no mesh axis", f"there are {listed(names)}")
@@ -119,7 +120,12 @@ class Question:
     @property
     def is_cut(self) -> bool:
         """Say whether there are more sizes than are ever looked at."""
-        return any(mesh_sizes(self.target, each, self.freedom).is_cut for each in self.machines)
+        roles = dict.fromkeys(each.roles for each in self.variants)
+        return any(
+            mesh_sizes(self.target, machine, self.freedom, each).is_cut
+            for machine in self.machines
+            for each in roles
+        )
 
 
 class Choice(NamedTuple):
@@ -156,7 +162,7 @@ def asked(
     words = parse_over(choice.over)
     if isinstance(words, Refusal):
         return words
-    made = _variants(spec, words, is_of_code=is_of_code)
+    made = _variants(spec, words, target.mesh, is_of_code=is_of_code)
     if isinstance(made, Refusal):
         return made
     machines: list[Hardware] = []
@@ -169,12 +175,7 @@ def asked(
         machines = [target.hardware]
         if "hardware" in words:
             machines += [each.hardware for each in spec.targets if each.hardware is not None]
-    sizes = target.mesh.sizes
-    kept = {axis: found or (sizes.get(axis, 0),) for axis, found in choice.keep.items()}
-    if "stages" in words and "mesh" not in words:
-        moved = {*stage_axes(spec), *batch_axes(spec)}
-        kept = {axis: (size,) for axis, size in sizes.items() if axis not in moved} | kept
-    freedom = Freedom(not words.keys().isdisjoint(("mesh", "stages")), "order" in words, kept)
+    freedom = _freedom(spec, target.mesh, words, choice.keep)
     chosen = tuple(dict.fromkeys(machines))
     wanted = wanted or Wanted()
     found = Question(
@@ -183,11 +184,29 @@ def asked(
     return found.refusal() or found
 
 
-def _variants(spec: Spec, words: Over, *, is_of_code: bool) -> tuple[Variant, ...] | Refusal:
+def _freedom(spec: Spec, today: Mesh, words: Over, keep: Mapping[str, Sequence[int]]) -> Freedom:
+    """Return what is chosen of a mesh: roles choose its sizes and the order of chips, too."""
+    sizes = today.sizes
+    kept = {axis: found or (sizes.get(axis, 1),) for axis, found in keep.items()}
+    if "stages" in words and "mesh" not in words:
+        moved = {*stage_axes(spec), *batch_axes(spec)}
+        kept = {axis: (size,) for axis, size in sizes.items() if axis not in moved} | kept
+    return Freedom(
+        not words.keys().isdisjoint(("mesh", "stages", "roles")),
+        not words.keys().isdisjoint(("order", "roles")),
+        kept,
+        "axes" in words,
+    )
+
+
+def _variants(
+    spec: Spec, words: Over, today: Mesh, *, is_of_code: bool
+) -> tuple[Variant, ...] | Refusal:
     """Return what a spec might be; code is told numbers of microbatches, and no spec."""
     if not is_of_code:
-        return variants(spec, words) if spec.step is not None else (Variant(spec),)
-    made = variants(spec, {word: each for word, each in words.items() if word != "microbatches"})
+        return variants(spec, words, today) if spec.step is not None else (Variant(spec),)
+    others = {word: each for word, each in words.items() if word != "microbatches"}
+    made = variants(spec, others, today)
     if isinstance(made, Refusal) or "microbatches" not in words:
         return made
     return with_counts(made, words["microbatches"])

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.diagnostic import excerpt_of
-from shardspec.diagnostics.words import did_you_mean, listed
+from shardspec.diagnostics.words import did_you_mean, grouped, listed
 from shardspec.ir.plan import stacked_names
 from shardspec.ir.spec import (
     Hardware,
@@ -25,6 +25,7 @@ from shardspec.ir.spec import (
     StatePolicy,
     Target,
     divisors,
+    dtype_name,
     shape_text,
 )
 from shardspec.language import loader
@@ -32,16 +33,21 @@ from shardspec.language.catalogue import find_hardware, machine_fault
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.step_lines import parse_schedule
 from shardspec.language.grammar.syntax import SyntaxFault
+from shardspec.search.roles import ROLES, RoleSet, role_sets
 from shardspec.topology.placement import Order
 from shardspec.topology.submesh import Tile, tilings
 
 #: What may be chosen, and its values where none are named.
 WORDS: dict[str, str] = {
+    "roles": f"{'|'.join(ROLES)}: meshes with an axis for each, and the rules of their presets",
     "mesh": "the sizes of mesh axes, and where they lie",
     "order": "the order of chips: t5x or ring",
     "rules": "other rules: preset:NAME|preset:NAME",
     "state": "same|zero1|zero2",
     "remat": "none|dots|full",
+    "batch": "sequences of a step: 256|512; rows are then ranked by tokens a second",
+    "dtype": "of what is multiplied: bf16|f32",
+    "axes": "the order of mesh axes: the last ones are neighbours",
     "microbatches": "1|2|4|8|16|32, those that divide the batch; up to 256 in a pipeline",
     "gather": "layer|microbatch|step: how long weights stay gathered",
     "reduce": "microbatch|step: when gradients are reduced",
@@ -80,7 +86,7 @@ def parse_over(text: str) -> Over | Refusal:
         if word not in WORDS:
             near = did_you_mean(word, WORDS)
             return Refusal(f"`{word}` cannot be chosen", near or f"words: {listed(WORDS)}")
-        if values and word in ("mesh", "order", "stages", "hardware"):
+        if values and word in ("mesh", "order", "axes", "stages", "hardware"):
             help = {"hardware": "--hardware names machines", "order": "it is t5x or ring"}
             kept = "--keep AXIS=SIZE keeps sizes"
             return Refusal(f"`{word}` takes no values", help.get(word, kept))
@@ -90,9 +96,19 @@ def parse_over(text: str) -> Over | Refusal:
     return found
 
 
-def variants(spec: Spec, over: Over) -> tuple[Variant, ...] | Refusal:
-    """Return the specs that some words make of a spec, itself first."""
+def variants(spec: Spec, over: Over, today: Mesh | None = None) -> tuple[Variant, ...] | Refusal:
+    """Return the specs that some words make of a spec, itself first.
+
+    Args:
+      today: the mesh beside which `roles` are others.
+    """
     choices: list[Sequence[Variant]] = []
+    if "roles" in over:
+        sets = role_sets(spec, today or Mesh(), over["roles"])
+        if not isinstance(sets, dict):
+            return Refusal(*sets)
+        made_of = (Variant(each, (("roles", name),), own) for name, (each, own) in sets.items())
+        choices.append((Variant(spec), *made_of))
     for word, make in _MAKERS.items():
         if word not in over:
             continue
@@ -137,7 +153,8 @@ def _combined(spec: Spec, choices: Sequence[Sequence[Variant]]) -> Iterator[Vari
         made = spec
         for each in chosen:
             made = _with_changes(made, spec, each.spec)
-        yield Variant(made, tuple(change for each in chosen for change in each.changes))
+        roles = next((each.roles for each in chosen if each.roles is not None), None)
+        yield Variant(made, tuple(change for each in chosen for change in each.changes), roles)
 
 
 def _with_changes(made: Spec, before: Spec, after: Spec) -> Spec:
@@ -145,12 +162,14 @@ def _with_changes(made: Spec, before: Spec, after: Spec) -> Spec:
     if after is before:
         return made
     if made.step is not None and after.step is not None and before.step is not None:
-        for word in ("remat", "microbatches", "pipeline", "gather", "reduce"):
+        for word in ("remat", "microbatches", "pipeline", "gather", "reduce", "dtype"):
             value = getattr(after.step, word)
             if value != getattr(before.step, word):
                 made = _with_step(made, **{word: value})
     if after.state != before.state:
         made = replace(made, state=after.state)
+    if after.logical_axes != before.logical_axes:
+        made = replace(made, logical_axes=after.logical_axes)
     if after.axis_rules != before.axis_rules or after.any_rules != before.any_rules:
         made = replace(
             made,
@@ -222,6 +241,31 @@ def _microbatches(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
     return {f"{count}": _with_step(spec, microbatches=count) for count in counts}
 
 
+def _batch(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
+    now = next((axis.size for axis in spec.logical_axes if axis.name == "batch"), None)
+    if now is None or (spec.step is not None and spec.step.tokens is not None):
+        help = "state it: `axes: {batch: 256}`, and no `tokens` in `step:`"
+        return Refusal("`batch` cannot be chosen: the spec does not state its size", help)
+    unread = next((each for each in values if not _COUNT.fullmatch(each)), None)
+    if unread is not None:
+        return Refusal(f"`batch={unread}` is no number of sequences", "as in `batch=256|512`")
+    found: _Made = {}
+    for size in map(int, values or (str(max(1, now // 2)), str(now * 2), str(now * 4))):
+        axes = (replace(a, size=size) if a.name == "batch" else a for a in spec.logical_axes)
+        found[f"{size}"] = replace(spec, logical_axes=tuple(axes))
+    return found
+
+
+def _dtype(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
+    found: _Made = {}
+    for value in values or ("bf16", "f32"):
+        name = dtype_name(value)
+        if name is None:
+            return Refusal(f"`dtype={value}` is no dtype", "as in `dtype=bf16|f32`")
+        found[name] = _with_step(spec, dtype=name)
+    return found
+
+
 def _schedule(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
     if not stage_axes(spec):
         help = "a rule puts stacked layers on a mesh axis: `layers -> stage`"
@@ -268,6 +312,8 @@ _MAKERS: dict[str, _Maker] = {
     "rules": _rules,
     "state": _state,
     "remat": _remat,
+    "batch": _batch,
+    "dtype": _dtype,
     "microbatches": _microbatches,
     "schedule": _schedule,
     "gather": partial(_one_of, "gather", ("layer", "microbatch", "step")),
@@ -300,6 +346,8 @@ def machine_of(text: str) -> Hardware | Refusal:
 
 #: Sizes that are looked at before the nearest are chosen; a hostile mesh has no end of them.
 MOST_SIZES = 200_000
+#: Orders of mesh axes that are tried: all of four.
+_MOST_ORDERS = 24
 #: Tiles of one size that are tried, the most compact first.
 _MOST_TILES = 12
 #: Devices beyond which a placement is no longer worked out.
@@ -312,10 +360,12 @@ class Variant:
 
     Attributes:
       changes: what differs from the spec, by word: `remat` -> `full`.
+      roles: what its mesh is made of; None for the axes of the spec's own.
     """
 
     spec: Spec = field(repr=False)
     changes: tuple[tuple[str, str], ...] = ()
+    roles: RoleSet | None = None
 
     def __str__(self) -> str:
         """Return `remat=full microbatches=4`; empty for the spec as it is."""
@@ -351,12 +401,24 @@ class Candidate:
     @property
     def mesh_text(self) -> str:
         """Return `data=2 @ dcn fsdp=16 tensor=submesh 2x2x1x1`, as a mesh is written."""
-        return " ".join(f"{axis.name}={size_text(axis)}" for axis in self.mesh.axes)
+        return _mesh_text(self.mesh.axes)
 
     def __str__(self) -> str:
         """Return the mesh with all that is chosen beside it."""
+        return self._with_choice(self.mesh_text)
+
+    def text(self, shown: Container[str]) -> str:
+        """Return it without the mesh axes of size 1 that are not among some."""
+        axes = [each for each in self.mesh.axes if each.size > 1 or each.name in shown]
+        return self._with_choice(_mesh_text(axes or self.mesh.axes))
+
+    def _with_choice(self, mesh: str) -> str:
         order = () if self.order == self.variant.spec.policy.order else (f"order={self.order}",)
-        return " ".join(filter(None, (self.mesh_text, *order, str(self.variant))))
+        return " ".join(filter(None, (mesh, *order, str(self.variant))))
+
+
+def _mesh_text(axes: Iterable[MeshAxis]) -> str:
+    return " ".join(f"{axis.name}={size_text(axis)}" for axis in axes)
 
 
 def size_text(axis: MeshAxis) -> str:
@@ -380,25 +442,32 @@ class Sizes(NamedTuple):
     is_cut: bool = False
 
 
-def sizes_of(today: Mesh, devices: int, keep: Mapping[str, Sequence[int]]) -> Sizes:
+def sizes_of(
+    today: Mesh,
+    devices: int,
+    keep: Mapping[str, Sequence[int]],
+    above_one: Container[str] = (),
+) -> Sizes:
     """Return every way to write the devices as sizes of the axes.
 
     Args:
       keep: what the size of an axis may be, where that is stated.
+      above_one: axes that are larger than 1.
 
     Invariants:
       product: the sizes of each multiply to the devices.
       distinct: no two are equal.
     """
     axes = today.names
-    found = list(itertools.islice(_factored(devices, axes, keep), MOST_SIZES + 1))
+    made = _factored(devices, axes, keep, above_one)
+    found = list(itertools.islice(made, MOST_SIZES + 1))
     now = tuple(today.sizes.values())
     found.sort(key=lambda sizes: (_distance(sizes, now), sizes))
     return Sizes(tuple(found[:MOST_SIZES]), len(found) > MOST_SIZES)
 
 
 def _factored(
-    left: int, axes: Sequence[str], keep: Mapping[str, Sequence[int]]
+    left: int, axes: Sequence[str], keep: Mapping[str, Sequence[int]], above_one: Container[str]
 ) -> Iterator[tuple[int, ...]]:
     if not axes:
         if left == 1:
@@ -409,8 +478,9 @@ def _factored(
     if options is None:
         options = divisors(left) if rest else (left,)
     for size in options:
-        if size > 0 and left % size == 0:
-            yield from ((size, *others) for others in _factored(left // size, rest, keep))
+        if size > (first in above_one) and left % size == 0:
+            inner = _factored(left // size, rest, keep, above_one)
+            yield from ((size, *others) for others in inner)
 
 
 def _distance(sizes: Sequence[int], others: Sequence[int]) -> float:
@@ -426,19 +496,47 @@ class Freedom(NamedTuple):
       mesh: whether sizes are, and where the axes lie.
       order: whether the order of chips is.
       keep: sizes of axes that are stated.
+      axes: whether the order of mesh axes is.
     """
 
     mesh: bool = True
     order: bool = True
     keep: Mapping[str, Sequence[int]] = {}
+    axes: bool = False
 
 
 def candidates(
     today: Target, hardware: Hardware, variants: Sequence[Variant], freedom: Freedom
 ) -> Iterator[Candidate]:
-    """Yield the layouts on one machine: those of the same sizes and variant side by side."""
-    for sizes in mesh_sizes(today, hardware, freedom).found:
-        meshes = list(_placed(today.mesh, sizes, hardware, freedom))
+    """Yield the layouts on one machine, those of each set of roles in turns.
+
+    Of one set those of the same sizes and variant are side by side.
+    """
+    by_roles = grouped(variants, lambda each: each.roles)
+    streams = [_of_roles(today, hardware, alike, freedom) for alike in by_roles.values()]
+    if len(streams) == 1:
+        yield from streams[0]
+        return
+    while streams:
+        for stream in tuple(streams):
+            found = next(stream, None)
+            if found is None:
+                streams.remove(stream)
+            else:
+                yield found
+
+
+def _of_roles(
+    today: Target, hardware: Hardware, variants: Sequence[Variant], freedom: Freedom
+) -> Iterator[Candidate]:
+    """Yield the layouts on the meshes of one set of roles."""
+    roles = variants[0].roles
+    for sizes in mesh_sizes(today, hardware, freedom, roles).found:
+        meshes = [
+            mesh
+            for base, own in _in_orders(_mesh(today, roles), sizes, freedom)
+            for mesh in _placed(base, own, hardware, freedom)
+        ]
         for variant in variants:
             own = variant.spec.policy.order
             for mesh in meshes:
@@ -449,12 +547,39 @@ def candidates(
                     yield Candidate(target, order, variant)
 
 
-def mesh_sizes(today: Target, hardware: Hardware, freedom: Freedom) -> Sizes:
-    """Return the sizes that are tried on a machine."""
-    devices, now = hardware.device_count, tuple(today.mesh.sizes.values())
-    if not freedom.mesh and math.prod(now) == devices:
+def _in_orders(
+    mesh: Mesh, sizes: tuple[int, ...], freedom: Freedom
+) -> Iterator[tuple[Mesh, tuple[int, ...]]]:
+    """Yield a mesh and its sizes in each order of the axes that are larger than 1, as it is first.
+
+    Axes of size 1 stay in their places, since they lie nowhere.
+    """
+    places = [at for at, size in enumerate(sizes) if size > 1]
+    orders = itertools.permutations(places) if freedom.axes else iter([tuple(places)])
+    for order in itertools.islice(orders, _MOST_ORDERS):
+        at = dict(zip(places, order, strict=True))
+        moved = [at.get(place, place) for place in range(len(sizes))]
+        axes = tuple(mesh.axes[place] for place in moved)
+        own = mesh if axes == mesh.axes else Mesh(axes, mesh.wholes)
+        yield own, tuple(sizes[place] for place in moved)
+
+
+def _mesh(today: Target, roles: RoleSet | None) -> Mesh:
+    """Return the mesh whose axes get sizes."""
+    return today.mesh if roles is None else roles.mesh(today.mesh)
+
+
+def mesh_sizes(
+    today: Target, hardware: Hardware, freedom: Freedom, roles: RoleSet | None = None
+) -> Sizes:
+    """Return the sizes that are tried on a machine, of today's axes or those of some roles."""
+    mesh, devices = _mesh(today, roles), hardware.device_count
+    now = tuple(mesh.sizes.values())
+    if roles is None and not freedom.mesh and math.prod(now) == devices:
         return Sizes((now,))
-    return sizes_of(today.mesh, devices, freedom.keep)
+    if any(axis not in mesh.names and 1 not in sizes for axis, sizes in freedom.keep.items()):
+        return Sizes(())
+    return sizes_of(mesh, devices, freedom.keep, () if roles is None else roles.new)
 
 
 def _orders(own: Order, hardware: Hardware, freedom: Freedom) -> tuple[Order, ...]:

@@ -287,9 +287,9 @@ def test_rows_are_ranked_by_expected_throughput() -> None:
     sure, fast = replace(_ROWS[0], fits_probability=0.97), replace(_ROWS[0], fits_probability=0.6)
     fast = replace(fast, time=replace(fast.time, compute_seconds=fast.time.compute_seconds * 0.9))
     assert fast.seconds < sure.seconds
-    assert fast.expected_seconds > sure.expected_seconds
+    assert fast.expected_pace > sure.expected_pace
     plain = replace(sure, fits_probability=None)
-    assert plain.expected_seconds == plain.seconds
+    assert plain.expected_pace == plain.pace
 
 
 PIPELINE = """

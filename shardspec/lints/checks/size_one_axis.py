@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from shardspec.diagnostics import Diagnostic, codes, labels_at, quote
 from shardspec.diagnostics.words import by_key, described, named
 from shardspec.ir.plan import Attempt, Kind, ShardingPlan
-from shardspec.ir.spec import MeshAxis
+from shardspec.ir.spec import AxisRule, MeshAxis
 from shardspec.lints.context import Context
 
 
@@ -35,6 +35,24 @@ def check(context: Context) -> Iterator[Diagnostic]:
         for axis in plan.mesh.axes:
             if axis.size == 1:
                 yield from _wins(axis, plan)
+
+
+def hidden_by(plan: ShardingPlan) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return the mesh axes that would shard a logical axis, were there no axis of size 1 before.
+
+    By the axis of size 1, and the logical axis that it takes.
+    """
+    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    for sharding in (*plan.alike, *plan.activations):
+        for dim in sharding.dims:
+            taken = dim.taken
+            if taken is None or taken.rule is None or not dim.mesh_axes or dim.ways > 1:
+                continue
+            later = (each.mesh_axes for each in _later(taken, plan))
+            behind = next((axes for axes in later if plan.mesh.ways(axes) > 1), None)
+            if behind is not None:
+                found[dim.mesh_axes[0], taken.rule.logical_axis] = plan.mesh.splitting(behind)
+    return found
 
 
 def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
@@ -75,10 +93,14 @@ def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
 
 def _has_later(taken: Attempt, plan: ShardingPlan) -> bool:
     """Say whether an alternative behind a rule would be tried, and asks for a split."""
+    return any(set(each.mesh_axes) & set(plan.mesh.names) for each in _later(taken, plan))
+
+
+def _later(taken: Attempt, plan: ShardingPlan) -> Iterator[AxisRule]:
+    """Yield the alternatives for the same axis behind the one that was taken."""
     axis = taken.rule.logical_axis if taken.rule is not None else None
     behind = plan.spec.axis_rules[taken.position + 1 :]
-    later = (each for each in behind if each.logical_axis == axis)
-    return any(set(each.mesh_axes) & set(plan.mesh.names) for each in later)
+    return (each for each in behind if each.logical_axis == axis)
 
 
 def _notes(paths: list[str], activations: Sequence[str]) -> Iterator[str]:
