@@ -68,6 +68,33 @@ class Added(NamedTuple):
         return self.bytes * self.runs
 
 
+class Loaded(NamedTuple):
+    """A step whose busiest device has more than its even share of the tokens of experts.
+
+    Attributes:
+      load: what it has, as even shares.
+      seconds: of the step; None where that is not known.
+      memory_bytes: of that device.
+    """
+
+    load: float
+    seconds: float | None
+    memory_bytes: int
+
+
+class Uneven(NamedTuple):
+    """A step by how uneven the choice of experts is: what most steps take, and one of a hundred.
+
+    Attributes:
+      held: experts of a device, of how many there are.
+    """
+
+    held: int
+    experts: int
+    expected: Loaded
+    p99: Loaded
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """What a plan costs on its target, and what one step of it does.
@@ -81,6 +108,8 @@ class Cost:
       added: what that added to the step, the most bytes first.
       predicted: the model's cost of the same step, beside a compiler's.
       why_modelled: why the figures are a model's, where a compiler was asked.
+      uneven: what a step takes whose experts are uneven, where a spec says how. Then the time is
+        what is expected, and the memory that of the 99th percentile, which has to fit.
     """
 
     plan: ShardingPlan = field(repr=False)
@@ -93,6 +122,7 @@ class Cost:
     added: tuple[Added, ...] = field(default=(), repr=False)
     predicted: Cost | None = field(default=None, repr=False, compare=False)
     why_modelled: str = field(default="", compare=False)
+    uneven: Uneven | None = None
 
     @property
     def basis(self) -> Basis:

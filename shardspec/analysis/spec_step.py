@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import NamedTuple, cast
 
-from shardspec.analysis.cost import Cost, cost_of
+from shardspec.analysis.cost import Cost, Loaded, Uneven, cost_of
 from shardspec.analysis.step_arguments import arguments, notes, parameters_of, unknown
 from shardspec.analysis.step_flow import flow_of
 from shardspec.analysis.step_layout import StepLayout, place_of, stacked_array
@@ -39,7 +39,8 @@ from shardspec.analysis.step_stages import is_whole
 from shardspec.analysis.step_values import Flow, Index, Loop, Op, Read, Value, View, Weight
 from shardspec.diagnostics import Span
 from shardspec.ir.plan import ParamSharding, ShardingPlan
-from shardspec.ir.spec import DTYPE_BITS
+from shardspec.ir.program import Balance
+from shardspec.ir.spec import DTYPE_BITS, Spec
 from shardspec.ir.step import CollectiveKind, Phase, Place, StageTag, Step, StepOp, StepTensor
 from shardspec.resolve.resolver import array_resolver
 
@@ -66,10 +67,82 @@ def stated_cost(plan: ShardingPlan, *, tokens: int | None = None) -> Cost:
     Args:
       tokens: of a step on all devices; else those that the spec says.
     """
+    balance = balance_of(plan.spec)
+    spread = None if balance is None else spread_on(_layout(plan), balance)
+    if spread is not None:
+        expected, p99 = (stated_step(plan, _layout(plan, load)) for load in spread.balance)
+        if expected is not None and p99 is not None:
+            sides = (
+                cost_of(plan, each.step, tokens=tokens or each.tokens) for each in (expected, p99)
+            )
+            return unevenly(spread, *sides)
     stated = stated_step(plan)
     if stated is None:
         return cost_of(plan)
     return cost_of(plan, stated.step, tokens=tokens or stated.tokens)
+
+
+class Spread(NamedTuple):
+    """How uneven the load of devices is on a mesh.
+
+    Attributes:
+      held: experts of a device, of how many there are.
+      balance: of the busiest device.
+    """
+
+    held: int
+    experts: int
+    balance: Balance
+
+
+def balance_of(spec: Spec) -> Balance | None:
+    """Return how uneven the experts of a spec are, where it says so."""
+    step = spec.step
+    return step.experts.balance if step is not None and step.experts is not None else None
+
+
+def spread_on(layout: StepLayout, balance: Balance) -> Spread | None:
+    """Return how uneven devices are on a mesh; None where no tokens go to experts."""
+    flow = layout.flow
+    found = [
+        (value.shape[at], layout.dims(value)[at].ways)
+        for value in (op.result for op in flow.ops)
+        for at, name in enumerate(value.names)
+        if name in flow.experts
+    ]
+    if not found:
+        return None
+    experts, ways = max(found, key=lambda each: each[1])
+    held = max(1, experts // ways)
+    return Spread(held, experts, balance.on(held, experts))
+
+
+def unevenly(spread: Spread, expected: Cost, p99: Cost) -> Cost:
+    """Return the cost of a step whose experts are uneven, of what two loads of them take."""
+    sides = (
+        Loaded(
+            load,
+            None if each.time is None else each.time.step_seconds,
+            each.memory.total.bytes,
+        )
+        for load, each in zip(spread.balance, (expected, p99), strict=True)
+    )
+    return replace(expected, memory=p99.memory, uneven=Uneven(spread.held, spread.experts, *sides))
+
+
+def evenly(plan: ShardingPlan) -> ShardingPlan:
+    """Return a plan whose experts are even, as every program is that is compiled of it."""
+    step = plan.spec.step
+    if step is None or step.experts is None:
+        return plan
+    even = replace(step, experts=step.experts._replace(balance=None))
+    return replace(plan, spec=replace(plan.spec, step=even))
+
+
+def _layout(plan: ShardingPlan, load: float = 1.0) -> StepLayout:
+    """Return how the program of a spec lies on a mesh; `load` is as `flow_of` takes it."""
+    resolver = array_resolver(plan.spec, plan.target)
+    return StepLayout(plan, flow_of(plan.spec, plan.arrays, load), resolver)
 
 
 def stated_step(plan: ShardingPlan, layout: StepLayout | None = None) -> Stated | None:
@@ -80,9 +153,7 @@ def stated_step(plan: ShardingPlan, layout: StepLayout | None = None) -> Stated 
     """
     if plan.spec.step is None:
         return None
-    if layout is None:
-        resolver = array_resolver(plan.spec, plan.target)
-        layout = StepLayout(plan, flow_of(plan.spec, plan.arrays), resolver)
+    layout = layout or _layout(plan)
     flow = layout.flow
     if not flow.ops or flow.faults:
         return None

@@ -46,10 +46,15 @@ from shardspec.resolve.match import path_matcher
 _EXPERTS = re.compile(r"(?<!shared)(?<!shared_)experts?[./](?!router\b)|experts?_[0-9]")
 
 
-def flow_of(spec: Spec, arrays: Sequence[ParamSharding]) -> Flow:
-    """Return the program of a spec over arrays, whose names count and not how they are split."""
+def flow_of(spec: Spec, arrays: Sequence[ParamSharding], load: float = 1.0) -> Flow:
+    """Return the program of a spec over arrays, whose names count and not how they are split.
+
+    Args:
+      load: of the experts of the device that it is the program of, as even shares.
+    """
     step = spec.step or StepSpec()
     build = _Build(spec, step, arrays)
+    build.load = load
     for line in step.program:
         build.line(line)
     if step.program and not build.faults and not (build.used and build.ops):
@@ -68,6 +73,8 @@ def flow_of(spec: Spec, arrays: Sequence[ParamSharding]) -> Flow:
         tokens,
         build.microbatches,
         frozenset(["expert", *(each.expert for each in build.slots.values())]),
+        frozenset(each.slot for each in build.slots.values()),
+        load,
     )
 
 
@@ -98,6 +105,7 @@ class _Build:
         self.loop: Loop | None = None
         self.dims = Sizes(self.axes, self.sizes)
         self.slots: dict[str, Slots] = {}
+        self.load = 1.0
         self._batch()
 
     def _batch(self) -> None:
@@ -601,7 +609,7 @@ class _Build:
             message = f"`{name}` is {stated} in {quote.section('axes')}, and {made}"
             span = next((axis.span for axis in self.spec.logical_axes if axis.name == name), None)
             self.fault(message, span or line.span, "remove one of the two")
-        self.sizes[name] = count
+        self.sizes[name] = experts.slots(sizes[slots.position], sizes[slots.scored], self.load)
 
     # attention
 

@@ -84,8 +84,15 @@ class Record:
                 else 1.0,
                 self.stage,
                 left,
+                self._load(reads),
             )
         )
+
+    def _load(self, reads: Sequence[Read]) -> float:
+        """Return how many even shares of tokens the busiest device has of what is computed."""
+        slots = self.layout.flow.slots
+        is_of_experts = any(index.name in slots for read in reads for index in read.indices)
+        return self.layout.flow.load if is_of_experts else 1.0
 
     def moves(
         self, op: Op, reads: Sequence[Read], part: Partition, phase: steps.Phase,

@@ -368,7 +368,8 @@ def own_seconds(op: steps.StepOp, step: steps.Step, chip: Chip) -> float:
     """
     if op.phase == "remat":
         return 0.0
-    return op.flops * op.count * op.useful / steps.idle_ways(op, step.mesh) / peak(op.dtype, chip)
+    useful = op.flops * op.count * op.useful / op.load
+    return useful / steps.idle_ways(op, step.mesh) / peak(op.dtype, chip)
 
 
 def is_timed(chip: Chip) -> bool:

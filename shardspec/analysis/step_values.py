@@ -175,6 +175,7 @@ class Flow:
       faults: lines that cannot be.
       used: the paths of the arrays that some line reads.
       experts: the names of the dimensions of experts that tokens go to.
+      slots: the names of what an expert takes of a group, and `load` how many even shares that is.
       microbatches: of a step; in a pipeline they are a dimension of what is outside of its loops.
     """
 
@@ -187,6 +188,8 @@ class Flow:
     tokens: int | None = None
     microbatches: int = 1
     experts: frozenset[str] = frozenset({"expert"})
+    slots: frozenset[str] = frozenset()
+    load: float = 1.0
 
     @property
     def passes(self) -> int:

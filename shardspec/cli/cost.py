@@ -130,7 +130,8 @@ def _found(
         return found
     found = stated_cost(plan, tokens=tokens)
     if found.step is not None and request.basis == "compiler":
-        (found,) = step_costs(None, (plan,), request, tokens=tokens)
+        (compiled,) = step_costs(None, (plan,), request, tokens=tokens)
+        found = replace(compiled, uneven=found.uneven)
     elif found.step is None and request.only is not None:
         found = cost_of(replace(plan, arrays=tuple(select(request.only, plan))))
     return found

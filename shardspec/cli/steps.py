@@ -15,7 +15,7 @@ import click
 
 from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
-from shardspec.analysis.spec_step import stated_cost
+from shardspec.analysis.spec_step import evenly, stated_cost
 from shardspec.cli import options
 from shardspec.cli.request import Request, has_errors, project_setting
 from shardspec.cli.streams import FINDINGS, fail, progress, show, width_of
@@ -291,7 +291,7 @@ class _Pending:
         step, module = with_step(self.name, self.plan.spec, target, self.request, traced)
         self.arguments = step.arguments
         if self.name is None:
-            self.cost = stated_cost(self.plan, tokens=self.tokens)
+            self.cost = stated_cost(evenly(self.plan), tokens=self.tokens)
         else:
             self.cost = cost_of(self.plan, step, tokens=self.tokens)
         if self.compile is not None:
@@ -407,13 +407,12 @@ class Pending:
         self._stack.close()
 
     def _begin(self, stack: contextlib.ExitStack) -> None:
-        from shardspec.analysis.spec_step import stated_cost
         from shardspec.jax_backend.xla.compiling import Compile, Compiling
 
         plan, how, tolerance = self._plan, Compiling(**self._asked), self._tolerance
         alone, order = replace(how, flags=""), plan.spec.policy.order
         compile = None if self._is_here else stack.enter_context(Compile(plan.target, alone, order))
-        cost = stated_cost(plan) if self._name is None else None
+        cost = stated_cost(evenly(plan)) if self._name is None else None
 
         def traced(resolver: Resolver, call: Call, tell: Tell) -> Callable[[Tell], Proof]:
             from shardspec.jax_backend.stated import unlike

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
@@ -9,6 +10,36 @@ from shardspec.diagnostics import Span
 
 #: What a line does: the einsum that its names say, or one of the words.
 Call = Literal["", "flash", "gather", "route", "dispatch", "combine", "split", "op"]
+
+
+class Balance(NamedTuple):
+    """How uneven the choice of experts is: what the busiest one takes, as even shares.
+
+    Attributes:
+      mean: over steps.
+      p99: more in one step of a hundred.
+    """
+
+    mean: float
+    p99: float
+
+    def on(self, held: int, experts: int) -> Balance:
+        """Return the same of the busiest device, each with some of the experts.
+
+        What experts take beyond their share is taken as independent of each other, but for its
+        sum, which is zero: a device with all experts has its even share.
+
+        Source: the deviation of the mean of a sample without replacement.
+
+        >>> Balance(1.5, 2).on(held=1, experts=8), Balance(1.5, 2).on(held=8, experts=8)
+        (Balance(mean=1.5, p99=2.0), Balance(mean=1.0, p99=1.0))
+        """
+        left = (experts - held) / (held * (experts - 1)) if experts > 1 else 0.0
+        return Balance(*(1 + (each - 1) * math.sqrt(max(left, 0.0)) for each in self))
+
+    def __str__(self) -> str:
+        """Return `balance 1.2 p99 2`."""
+        return f"balance {self.mean:g} p99 {self.p99:g}"
 
 
 class Experts(NamedTuple):
@@ -22,23 +53,27 @@ class Experts(NamedTuple):
     choices: int
     capacity: float = 1.0
     is_dropless: bool = False
+    balance: Balance | None = None
 
-    def slots(self, tokens: int, experts: int) -> int:
+    def slots(self, tokens: int, experts: int, load: float = 1.0) -> int:
         """Return how many of the tokens of a group an expert takes; more are dropped.
 
         Source: MaxText, layers/moe.py (`generate_masks`); GShard and Switch Transformer have the
         same but for rounding.
 
+        Args:
+          load: even shares that the busiest device has.
+
         >>> Experts(2, 1.25).slots(tokens=4096, experts=8)
         1280
         """
         share = -(-tokens * self.choices // experts)
-        return int(max(share * self.capacity, self.capacity, 1))
+        return int(max(share * self.capacity * load, self.capacity, 1))
 
     def __str__(self) -> str:
         """Return `top 2 capacity 1.25` or `top 2 dropless`."""
         how = "dropless" if self.is_dropless else f"capacity {self.capacity:g}"
-        return f"top {self.choices} {how}"
+        return " ".join(map(str, filter(None, (f"top {self.choices} {how}", self.balance))))
 
 
 ScheduleKind = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]

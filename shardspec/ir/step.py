@@ -101,6 +101,7 @@ class StepOp:
       stage: the stages that run it; `count` is their mean.
       left_bytes: of a value as others read it, where it is a sum whose parts are scattered; None
         where they read the result as it is.
+      load: where experts are uneven, how many even shares the busiest device computes: it is this.
       because: why mesh axes split it, as far as a trace says so.
     """
 
@@ -117,6 +118,7 @@ class StepOp:
     useful: float = 1.0
     stage: StageTag = ""
     left_bytes: int | None = None
+    load: float = 1.0
     because: tuple[Cause, ...] = field(default=(), compare=False, repr=False)
 
     @property
@@ -588,8 +590,8 @@ class Step:
 
     @property
     def flops(self) -> int:
-        """Return the FLOPs of one device in a step."""
-        return round(sum(op.flops * op.count for op in self.ops))
+        """Return the FLOPs of one device in a step, the mean of devices where some have more."""
+        return round(sum(op.flops * op.count / op.load for op in self.ops))
 
     def uncounted(self, figure: Figure) -> tuple[Unknown, ...]:
         """Return what makes a figure a lower bound; what sends or computes takes time, too."""

@@ -300,7 +300,8 @@ class StepEntry(_Model):
     )
     experts: Expression | None = _key(
         "How tokens go to experts: `top 2 capacity 1.25` are two of them, each with room for 1.25"
-        " times its even share of a sequence; `top 2 dropless` sorts them."
+        " times its even share of a sequence; `top 2 dropless` sorts them, and with `balance 1.3"
+        " p99 2` the busiest takes 1.3 even shares on average, and 2 in one step of a hundred."
     )
     program: list[str] | None = _key(
         'Lines in order: `residual, "**/query/kernel" -> query`. A pattern runs once for each'

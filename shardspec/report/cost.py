@@ -119,6 +119,7 @@ def cost_lines(
     if cost.step is None:
         return
     yield from _time(cost)
+    yield from _uneven(cost.uneven)
     yield ""
     yield from _sends(cost, by, top, arrays)
     yield from _added(cost)
@@ -193,6 +194,25 @@ def _time(cost: figures.Cost) -> Iterator[str]:
     made = cost.calibration
     if made is not None:
         yield f"        {made}"
+
+
+def _uneven(found: figures.Uneven | None) -> Iterator[str]:
+    """Yield what a step takes as uneven as its experts are: most steps, and one of a hundred."""
+    if found is None:
+        return
+    sides = (("expected", found.expected), ("at p99", found.p99))
+    held = f"a device has {found.held} of {counted(found.experts, 'expert')}"
+    yield (
+        f"experts {held}; the busiest takes ~ {found.expected.load:.3g} times its even share, and"
+        f" {found.p99.load:.3g} times at p99"
+    )
+    times = ", ".join(
+        f"~ {seconds_text(each.seconds)} {name}" for name, each in sides if each.seconds is not None
+    )
+    sizes = ", ".join(f"~ {binary_bytes(each.memory_bytes)} {name}" for name, each in sides)
+    yield "   ".join(
+        filter(None, ("        " + (f"time {times}" if times else ""), f"memory {sizes}"))
+    )
 
 
 def _parts(time: StepTime) -> Iterator[str]:

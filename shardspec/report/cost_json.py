@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from shardspec.analysis.accuracy import SURE, Interval
 from shardspec.analysis.comparison import NAMED, Comparison, RunRow, Spent, SpentBy
-from shardspec.analysis.cost import Compiler, Cost
+from shardspec.analysis.cost import Compiler, Cost, Uneven
 from shardspec.analysis.layouts import inputs
 from shardspec.analysis.memory import room_text
 from shardspec.analysis.step_memory import MARKS, Amount, StepMemory
@@ -315,6 +315,23 @@ class AddedRow(NamedTuple):
     place: Line | None
 
 
+class LoadedRow(NamedTuple):
+    """A step under one load of the busiest device, as `Loaded` has it."""
+
+    load: float
+    step_s: float | None
+    memory_bytes: int
+
+
+class UnevenRow(NamedTuple):
+    """A step whose experts are uneven, as `Uneven` has it."""
+
+    held: Whole
+    experts: Whole
+    expected: LoadedRow
+    p99: LoadedRow
+
+
 class About(NamedTuple):
     """Where a step is defined, and what was assumed of it."""
 
@@ -349,6 +366,7 @@ class CostRecord:
     unknown: tuple[Uncounted, ...] = ()
     added: Annotated[tuple[AddedRow, ...], OMITTED] = ()
     sends_interval: Annotated[Interval | None, OMITTED] = None
+    uneven: Annotated[UnevenRow | None, OMITTED] = None
     measured: Annotated[MeasuredRun | None, OMITTED] = None
     groups: Annotated[tuple[Group, ...] | None, OMITTED] = None
     collectives: tuple[Sent, ...]
@@ -438,9 +456,18 @@ def cost_record(
             for at in (line_of(each.place),)
         ),
         sends_interval=cost.sends_interval,
+        uneven=None if cost.uneven is None else _uneven(cost.uneven),
         groups=None if by == "op" else tuple(rows),
         collectives=_collectives(sent),
     )
+
+
+def _uneven(found: Uneven) -> UnevenRow:
+    sides = (
+        LoadedRow(each.load, each.seconds, each.memory_bytes)
+        for each in (found.expected, found.p99)
+    )
+    return UnevenRow(found.held, found.experts, *sides)
 
 
 def _compiled_by(made: Compiler) -> CompiledBy:

@@ -177,7 +177,7 @@ def _place(finding: Diagnostic) -> tuple[object, ...]:
 
 def search_lines(table: Search) -> Iterator[str]:
     """Yield what a search found."""
-    found, shown, passed = table.found, table.shown, table.passed
+    found, shown = table.found, table.shown
     question = found.question
     target = question.target
     assert target.hardware is not None, "only a target with a machine is searched"
@@ -189,19 +189,7 @@ def search_lines(table: Search) -> Iterator[str]:
         yield f"    {question.wanted.scale.told}"
     yield ""
     yield from _table(found, shown)
-    spec = question.spec
-    if spec.step is not None and spec.step.mode == "train" and spec.state is None:
-        yield "  memory is without optimizer state: the spec has no `state:`"
-    ones = [axis for axis in target.mesh.names if axis not in _above_one(shown, found.today)]
-    if ones and len(ones) < len(target.mesh.names):
-        yield f"  of size 1 in all rows: {words.listed(ones, limit=16)}"
-    if table.hidden:
-        yield f"  today {'; '.join(table.hidden)}"
-    if passed:
-        yield f"  skipped, since they have errors: {_codes(passed)}"
-    if table.faults:
-        told = ", ".join(table.faults)
-        yield f"  today's mesh has errors itself, and so may rows: {told} (`shardspec check`)"
+    yield from _beside_table(table)
     best = table.best
     if shown and best is None:
         yield f"  no row is the best: {UNKNOWN_ROWS}"
@@ -212,9 +200,31 @@ def search_lines(table: Search) -> Iterator[str]:
         yield ""
         yield from _beside_today(found, best)
         own = found.ranking.kinds.get(None, Searched())
-        is_alone = len(found.ranking.kinds) < 2 and spec.step is not None
+        is_alone = len(found.ranking.kinds) < 2 and question.spec.step is not None
         if is_alone and (len(own.sizes) < 2 or best.candidate == found.today.candidate):
             yield "    --over roles searches other mesh axes, with the rules that shard over them"
+
+
+def _beside_table(table: Search) -> Iterator[str]:
+    """Yield what the figures and the axes of the table leave out."""
+    shown, passed, question = table.shown, table.passed, table.found.question
+    target, found = question.target, table.found
+    spec = question.spec
+    if spec.step is not None and spec.step.mode == "train" and spec.state is None:
+        yield "  memory is without optimizer state: the spec has no `state:`"
+    ones = [axis for axis in target.mesh.names if axis not in _above_one(shown, found.today)]
+    if ones and len(ones) < len(target.mesh.names):
+        yield f"  of size 1 in all rows: {words.listed(ones, limit=16)}"
+    step = spec.step
+    if step is not None and step.experts is not None and step.experts.balance is not None:
+        yield "  experts are uneven: the time is expected, the memory that of one step in a hundred"
+    if table.hidden:
+        yield f"  today {'; '.join(table.hidden)}"
+    if passed:
+        yield f"  skipped, since they have errors: {_codes(passed)}"
+    if table.faults:
+        told = ", ".join(table.faults)
+        yield f"  today's mesh has errors itself, and so may rows: {told} (`shardspec check`)"
 
 
 def _calibrated(shown: Sequence[Shown], found: Found) -> Iterator[str]:

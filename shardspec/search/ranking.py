@@ -17,7 +17,14 @@ from typing import Any, Literal, NamedTuple
 
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.cost_diff import Change, changes
-from shardspec.analysis.spec_step import Stated, stated_step
+from shardspec.analysis.spec_step import (
+    Spread,
+    Stated,
+    balance_of,
+    spread_on,
+    stated_step,
+    unevenly,
+)
 from shardspec.analysis.step_flow import flow_of
 from shardspec.analysis.step_layout import StepLayout
 from shardspec.analysis.step_memory import Amount, StepMemory, step_memory
@@ -50,13 +57,19 @@ class Share(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What is known of all placements of a mesh."""
+    """What is known of all placements of a mesh.
+
+    Attributes:
+      p99: the same under the load of the 99th percentile, where experts are uneven.
+    """
 
     plan: ShardingPlan
     stated: Stated
     memory: StepMemory
     work: Work | None
     share: Share | None
+    spread: Spread | None = None
+    p99: _Known | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -73,11 +86,13 @@ class Evaluator:
     _kinds: Params = field(init=False)
     _counts: Mapping[str, int] = field(init=False)
     _resolver: ArrayResolver = field(init=False)
+    _arrays: tuple[ParamSharding, ...] = field(init=False)
+    _flows: dict[float, Flow] = field(default_factory=dict)
     _last: tuple[Target | None, _Known | None] = (None, None)
 
     def __post_init__(self) -> None:
         self._resolver = array_resolver(self.spec, Target("", Mesh()))
-        arrays = self._resolver.resolve_all(self.params)
+        self._arrays = arrays = self._resolver.resolve_all(self.params)
         self.flow = flow_of(self.spec, arrays)
         kinds = grouped(arrays, _kinds(self.spec, self.flow))
         self._kinds = tuple(alike[0].param for alike in kinds.values())
@@ -113,17 +128,36 @@ class Evaluator:
         if order is not None and order != spec.policy.order:
             spec = replace(spec, policy=replace(spec.policy, order=order))
         plan = replace(known.plan, target=target, spec=spec)
-        time = step_time(plan, known.stated.step, work=known.work)
-        return Cost(plan, known.stated.step, known.memory, time, known.stated.tokens)
+        made, p99 = _timed(plan, known), known.p99
+        if known.spread is None or p99 is None:
+            return made
+        return unevenly(known.spread, made, _timed(plan, p99))
 
     def _worked_out(self, target: Target) -> _Known | None:
         resolver = self._resolver.on(target)
         plan = ShardingPlan(self.spec, target, resolver.resolve_all(self._kinds))
-        layout = StepLayout(plan, self.flow, resolver, self._counts)
+        layout, balance = StepLayout(plan, self.flow, resolver, self._counts), balance_of(self.spec)
+        spread = None if balance is None else spread_on(layout, balance)
+        if spread is None:
+            return self._laid(layout)
+        expected, p99 = (
+            self._laid(StepLayout(plan, self._loaded(load), resolver, self._counts))
+            for load in spread.balance
+        )
+        return expected and expected._replace(spread=spread, p99=p99)
+
+    def _loaded(self, load: float) -> Flow:
+        """Return the program of a device with so many even shares of the tokens of experts."""
+        if load not in self._flows:
+            self._flows[load] = flow_of(self.spec, self._arrays, load)
+        return self._flows[load]
+
+    def _laid(self, layout: StepLayout) -> _Known | None:
+        plan = layout.plan
         stated = stated_step(plan, layout)
         if stated is None:
             return None
-        memory, hardware = step_memory(plan, stated.step), target.hardware
+        memory, hardware = step_memory(plan, stated.step), plan.target.hardware
         work = None if hardware is None else step_work(stated.step, hardware.chip)
         return _Known(plan, stated, memory, work, self._share_of(layout))
 
@@ -143,6 +177,12 @@ class Evaluator:
                 copies = max(refused, default=1) // dim.ways
                 return Share(value.shape[at] / dim.ways, max(1, copies))
         return None
+
+
+def _timed(plan: ShardingPlan, known: _Known) -> Cost:
+    """Return what a step costs where its mesh lies."""
+    time = step_time(plan, known.stated.step, work=known.work)
+    return Cost(plan, known.stated.step, known.memory, time, known.stated.tokens)
 
 
 def _unplaced(target: Target) -> Target:

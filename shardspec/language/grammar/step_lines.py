@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from shardspec.ir.program import SCHEDULES, Experts, Schedule
+from shardspec.ir.program import SCHEDULES, Balance, Experts, Schedule
 from shardspec.language.grammar.expressions import reader
 from shardspec.language.grammar.plain_forms import LONGEST
 from shardspec.language.grammar.syntax import Name, SizeExpr, SyntaxFault, unquoted
@@ -26,9 +26,11 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 _COUNT = re.compile(r"\s*+(?P<number>[0-9]{1,18}(?:\.[0-9]{1,6})?)\s*+(?P<unit>[KMBT]?)\s*+", re.I)
 _MOST_TOKENS = 10**18
 
+_SHARE = r"[0-9]{1,6}(?:\.[0-9]{1,6})?"
 _EXPERTS = re.compile(
     r"\s*top\s+(?P<choices>[0-9]{1,6})"
-    r"(?:\s+(?P<how>dropless)|\s+capacity\s+(?P<share>[0-9]{1,6}(?:\.[0-9]{1,6})?))?\s*"
+    rf"(?:\s+(?P<how>dropless)|\s+capacity\s+(?P<share>{_SHARE}))?"
+    rf"(?:\s+balance\s+(?P<mean>{_SHARE})\s+p99\s+(?P<p99>{_SHARE}))?\s*"
 )
 
 _SCHEDULE = re.compile(r"\s*(?P<kind>[a-z0-9-]{1,20})(?:\((?P<chunks>[0-9]{1,3})\))?\s*")
@@ -215,7 +217,9 @@ def parse_experts(text: str) -> Experts | SyntaxFault:
     """Return how tokens go to experts.
 
     >>> parse_experts("top 2 capacity 1.25")
-    Experts(choices=2, capacity=1.25, is_dropless=False)
+    Experts(choices=2, capacity=1.25, is_dropless=False, balance=None)
+    >>> parse_experts("top 2 dropless balance 1.2 p99 2").balance
+    Balance(mean=1.2, p99=2.0)
     """
     found = _EXPERTS.fullmatch(text)
     if found is None or not int(found["choices"]) or (found["share"] and not float(found["share"])):
@@ -223,7 +227,25 @@ def parse_experts(text: str) -> Experts | SyntaxFault:
         help = "as in `top 2 capacity 1.25`: two of them, and room for 1.25 times the even share;"
         help += " or `top 2 dropless`: tokens are sorted by expert"
         return SyntaxFault(message, 0, len(text), help)
-    return Experts(int(found["choices"]), float(found["share"] or 1), bool(found["how"]))
+    made = Experts(int(found["choices"]), float(found["share"] or 1), bool(found["how"]))
+    if found["mean"] is None:
+        return made
+    balance = Balance(float(found["mean"]), float(found["p99"]))
+    return _balance_fault(balance, text, made) or made._replace(balance=balance)
+
+
+def _balance_fault(balance: Balance, text: str, experts: Experts) -> SyntaxFault | None:
+    """Return why experts cannot be as uneven as a line says."""
+    start = text.index("balance")
+    if not experts.is_dropless:
+        message = "with a capacity every expert has the same slots, however uneven the choice is"
+        help = "leave `balance` out, or write `dropless`, where an expert takes what is chosen"
+    elif not 1 <= balance.mean <= balance.p99:
+        message = f"`{balance}`: the busiest expert has at least its even share, 1, and p99 more"
+        help = "as in `top 2 dropless balance 1.2 p99 2`: of the busiest, over the even share"
+    else:
+        return None
+    return SyntaxFault(message, start, len(text), help)
 
 
 def parse_schedule(text: str) -> Schedule | SyntaxFault:
