@@ -153,7 +153,7 @@ def _prices(
         type=click.IntRange(min=0),
         default=0,
         metavar="N",
-        help="Have the compiler prove the step of --step on the best N.",
+        help="Have the compiler prove the step on the best N: that of --step, else of the spec.",
     ),
     *CURE,
     MEASURED,
@@ -196,8 +196,8 @@ def command(
     held against the memory of a device and timed as `shardspec cost` does it. Ctrl-C shows what is
     known by then.
     """
-    if (confirm or verify) and step_name is None:
-        fail("--confirm and --verify need code to trace", "name it: `--step train:step`")
+    if confirm and step_name is None:
+        fail("--confirm needs code to trace", "name it: `--step train:step`")
     choice = Choice(over or "mesh,order", keep, machines, most, by)
     words = words_of_code(request, step_name, over)
     if words is not None:
@@ -208,7 +208,7 @@ def command(
     table = checked(_searched(question, request), top, is_front=pareto)
     _print(table, request)
     tried = table.shown[: max(confirm, verify)]
-    off = [_is_off(question, step_name or "", request, verify, each) for each in tried]
+    off = [_is_off(question, step_name, request, verify, each) for each in tried]
     if write or diff:
         _write_best(table, request, is_off=any(off[:1]), is_shown=diff)
     does_not_fit = table.shown[0].row.fits is False
@@ -312,7 +312,9 @@ def _write_best(table: Search, request: Request, *, is_off: bool, is_shown: bool
     edits.written(change, str(best.candidate), request, is_shown=is_shown)
 
 
-def _is_off(question: Question, step: str, request: Request, verify: int, each: Shown) -> bool:
+def _is_off(
+    question: Question, step: str | None, request: Request, verify: int, each: Shown
+) -> bool:
     """Trace the step of a layout, or compile it; say whether it is not what is stated of it.
 
     It may take another time, one that is unknown, or not fit where it is stated to. Where stdout
@@ -326,6 +328,7 @@ def _is_off(question: Question, step: str, request: Request, verify: int, each: 
             proof = pending.proof()
         print_proof(proof, err=is_data)
         return proof.fits is False and each.row.fits is not False
+    assert step is not None, "--confirm names it"
     traced = cost_of(plan, traced_step(step, plan, request), tokens=each.row.tokens)
     stated, spread = each.row.seconds, each.row.time.spread
     found, why = "unknown", "its time is unknown"

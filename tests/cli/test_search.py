@@ -170,7 +170,7 @@ def test_the_front_has_nothing_that_is_beaten() -> None:
         (["--price", "v5p"], "is no price"),
         (["--hardware", "tpu v9 4x4"], "machine `tpu v9 4x4`"),
         (["--hardware", "16 cpu", "--over", "mesh"], "has no speeds"),
-        (["--confirm", "1"], "need code to trace"),
+        (["--confirm", "1"], "needs code to trace"),
         (["--per-device-batch", "1000000", "--over", "order"], "--per-device-batch needs"),
         (["--max-chips", "2"], "--max-chips"),
         (["--over", "microbatches=0"], "is no number of them"),
