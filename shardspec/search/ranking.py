@@ -313,7 +313,7 @@ class Searched:
     """
 
     candidates: int = 0
-    sizes: set[tuple[int, ...]] = field(default_factory=set)
+    sizes: set[tuple[tuple[str, int], ...]] = field(default_factory=set)
 
 
 class Wanted(NamedTuple):
@@ -401,7 +401,8 @@ class Ranking:
         self.seen += 1
         kind = self.kinds.setdefault(candidate.variant.roles, Searched())
         kind.candidates += 1
-        kind.sizes.add(tuple(axis.size for axis in candidate.mesh.axes))
+        sizes = tuple(sorted(candidate.mesh.sizes.items()))
+        kind.sizes.add(sizes)
         row = self.row(candidate)
         if row is None:
             if not _is_timed(candidate):
@@ -418,7 +419,6 @@ class Ranking:
         self.too_large += row.fits is False
         if row.fits is False and self.wanted.fits:
             return
-        sizes = tuple(sorted(candidate.mesh.sizes.items()))
         key = (sizes, candidate.hardware, candidate.variant.changes)
         best = self._best.get(key)
         count = 1 + (best.placements if best is not None else 0)
