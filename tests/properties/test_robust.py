@@ -446,7 +446,7 @@ def test_the_skeleton_is_sound() -> None:
 
 @cache
 def grammar() -> Any:
-    from shardspec.language.grammar.parser import build_parser
+    from tests.grammar_tables import build_parser
 
     return build_parser("document")
 

@@ -12,10 +12,10 @@ from hypothesis.extra.lark import from_lark
 from shardspec.diagnostics import Diagnostic, SourceFile, codes
 from shardspec.language.dsl_text.layout import lay_out
 from shardspec.language.dsl_text.reader import read_dsl
-from shardspec.language.grammar import parser
 from shardspec.language.grammar.print_expressions import canonical
 from shardspec.language.reading import Comments, Reading, Route
 from shardspec.language.yaml_text.reader import read_yaml
+from tests import grammar_tables as parser
 
 SAMPLE = r"""
 shardspec 1
