@@ -32,9 +32,8 @@ STARTS = {
     "document": (
         *("version", "doc", "extends", "let", "axis", "drop", "manifest", "policy", "lint"),
         *("override", "scan", "activation", "section", "machine", "target", "mesh"),
-        *("mesh_entry", "phase", "device_list", "rules_entry", "params_entry"),
-        *("scan_entry", "arrays_entry", "activation_entry", "derive_entry", "state"),
-        *("coverage", "replicate", "step_entry", "memory_entry", "training_entry"),
+        *("mesh_entry", "phase", "device_list", "rules_entry", "pair_entry", "array_entry"),
+        *("activation_entry", "state", "coverage", "replicate", "step_setting"),
     ),
 }
 

@@ -17,12 +17,14 @@ from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, 
 from shardspec.diagnostics.budget import spend
 from shardspec.language import reading
 from shardspec.language.dsl_text import faults, layout
-from shardspec.language.dsl_text.faults import entry_of
+from shardspec.language.dsl_text.faults import ENTRY_STARTS, entry_of
 from shardspec.language.dsl_text.layout import SECTIONS, Comment, Statement
 from shardspec.language.grammar.parser import Node, Token, parser
 from shardspec.language.grammar.refusals import before_size
 from shardspec.language.grammar.syntax import SyntaxFault, bad_escape, unquoted
-from shardspec.language.reading import OPTIONAL, SECTION_OF, Data, Reading, Route, number_or_text
+from shardspec.language.reading import OPTIONAL, Data, Reading, Route, number_or_text
+from shardspec.language.sections import BY_WORD, section_of
+from shardspec.language.validate import fields_at
 from shardspec.language.yaml_text.comments import Gathered, comment_text
 from shardspec.language.yaml_text.scalars import find_foreign_characters
 
@@ -37,9 +39,8 @@ _MOST = 500
 #: Routes, each with where its text starts and ends.
 Stretches = Sequence[tuple[Route, int, int]]
 
-#: Statements in which parentheses may nest.
-_NESTING = frozenset({"axis", "arrays_entry"})
-
+#: A word before a value, as a key of `step` stands.
+_SETTING = re.compile(r"([a-z]+)[^\S\n]+[\w.\"(]")
 #: Units of work that an entry costs.
 _ENTRY = 400
 
@@ -215,7 +216,9 @@ class _Build:
         return Excerpt(self.text[start:end], Span(self.source, start, end), start)
 
     def whole(self, tree: Node, statement: Statement) -> Excerpt:
-        """Return the text under a tree."""
+        """Return the text under a tree; that of an expression which is missing stands last."""
+        if tree.start < 0:
+            return self.excerpt(statement.end, statement.end)
         at = statement.start
         return self.excerpt(at + tree.start, at + tree.end)
 
@@ -246,7 +249,7 @@ class _Build:
                 self.report(faults.unknown_statement(word, self.text, statement))
             meant = faults.known_word(word)
             if meant in SECTIONS and statement.entries is not None:
-                self._section(SECTION_OF.get(meant, meant), statement)
+                self._section(section_of(meant), statement)
             return
         if keyword == layout.PHASE and self.is_phase:
             self.report(faults.PHASE_IN_PHASE, statement.start)
@@ -260,7 +263,7 @@ class _Build:
         is_section = statement.entries is not None and keyword in SECTIONS
         tree = self._parse("section" if is_section else _STARTS.get(keyword, keyword), statement)
         if tree is not None and is_section:
-            self._section(SECTION_OF.get(keyword, keyword), statement)
+            self._section(section_of(keyword), statement)
         elif tree is not None:
             _STATEMENTS[keyword](self, tree, statement)
         else:
@@ -275,31 +278,33 @@ class _Build:
             message = f"a statement of {len(text):,} characters is too long"
             self.refuse(statement, message, f"at most {_LONGEST:,} characters")
             return None
-        nested = before_size(text) if start in _NESTING else None
-        if nested is not None:
-            self.report(nested, statement.start)
+        wrong = faults.early_fault(start, text) or (before_size(text) if start == "axis" else None)
+        if wrong is not None:
+            self.report(wrong, statement.start)
             return None
-        tree = parser("document").parse(text, start)
+        tree = parser("document").parse(text, ENTRY_STARTS.get(start, start))
         if tree is None:
             if len(self.diagnostics) < _MOST:
                 self.report(faults.statement_fault(start, text), statement.start)
             return None
         for token in tree.all_tokens if "\\" in text else ():
-            wrong = bad_escape(token) if token.type in {"STRING", "ESCAPED_REGEX"} else None
-            if wrong:
+            escape = bad_escape(token) if token.type in {"STRING", "ESCAPED_REGEX"} else None
+            if escape:
                 at = token.start
-                message = f"`{token[slice(*wrong)]}` means nothing in text"
+                message = f"`{token[slice(*escape)]}` means nothing in text"
                 help = 'write `\\\\` for a backslash; known: `\\"`, `\\\\`, `\\n`, `\\t`, `\\r`'
-                fault = SyntaxFault(message, at + wrong[0], at + wrong[1], help)
+                fault = SyntaxFault(message, at + escape[0], at + escape[1], help)
                 self.report(fault, statement.start)
         return tree
 
     def scalar(self, tree: Node, statement: Statement) -> None:
         """Take in one value: `shardspec 1`, `doc "..."`, `hardware tpu v4 4x4x8`."""
         key = self.keyword(statement)
-        machine = tree.child("hardware")
-        tokens = self.tokens(tree, statement, deep=True)
-        value = tokens[0] if machine is None else self.whole(machine, statement)
+        machine = tree.child("expression")
+        if machine is not None:
+            value = self.whole(machine, statement)
+        else:
+            value = self.tokens(tree, statement, deep=True)[0]
         if self.file((key.text,), key, value, statement):
             is_number = key.text == "shardspec"
             self.data[key.text] = number_or_text(value.text) if is_number else value.text
@@ -379,9 +384,9 @@ class _Build:
     def _machine_and_mesh(
         self, tree: Node, statement: Statement, route: Route, into: dict[str, Any]
     ) -> None:
-        machine = tree.child("hardware")
+        machine = tree.child("on")
         if machine is not None:
-            excerpt = self.whole(machine, statement)
+            excerpt = self.whole(machine["expression"], statement)
             if not route and self.is_taken(("hardware",), excerpt):
                 return
             self.keys.setdefault((*route, "hardware"), excerpt)
@@ -431,7 +436,7 @@ class _Build:
     def item(self, tree: Node, statement: Statement) -> None:
         """Take in `override PATTERN : NAMES`, the same with `= PARTITION`, `replicate PATTERN`."""
         word = self.keyword(statement).text
-        section = SECTION_OF.get(word, word)
+        section = section_of(word)
         items = self.data.setdefault(section, [])
         self.open((section,), statement)
         route: Route = (section, len(items))
@@ -457,7 +462,7 @@ class _Build:
         """Take in `policy KEY VALUE`, `lint NAME LEVEL`, `state KEY ...`, `coverage KEY ...`."""
         word = self.keyword(statement).text
         first, last = tree.nodes
-        route = self.entry(SECTION_OF.get(word, word), first, statement)
+        route = self.entry(section_of(word), first, statement)
         if route is not None:
             self.values[route] = value = self.tokens(last, statement)[0]
             is_number = route == ("state", "moments")
@@ -465,7 +470,7 @@ class _Build:
 
     def single(self, tree: Node, statement: Statement) -> None:
         """Take in `scan PATTERN : AXES` and `activation NAME : NAMES`."""
-        section = SECTION_OF.get(tree.name, tree.name)
+        section = section_of(tree.name)
         self.open((section,), statement)
         self._entry_taker(section)(tree.nodes[0], statement, self.data.setdefault(section, {}))
 
@@ -477,26 +482,36 @@ class _Build:
         self.blocks.append(((section,), statement.opening, statement.block_end))
         take = self._entry_taker(section)
         for entry in statement.entries or ():
+            if section == "step" and self._line(entry, into):
+                continue
             tree = self._parse(entry_of(section), entry)
             if tree is not None:
                 take(tree, entry, into)
 
     def _step(self, tree: Node, entry: Statement, into: dict[str, Any]) -> None:
-        """Take in a key of `step:` with its value, or a line of its program."""
-        line = tree.child("step_line")
-        if line is None:
-            key, value = self.tokens(tree["step_setting"], entry, deep=True)
-            words = value.text.replace(",", " ").split()
-            is_list = key.text == "remat" and len(words) > 1
-            if self.file(("step", key.text), key, value, entry):
-                into[key.text] = words if is_list else number_or_text(value.text)
-            return
+        """Take in a key of `step:` with its value."""
+        key, value = self.tokens(tree, entry, deep=True)
+        words = value.text.replace(",", " ").split()
+        is_list = key.text == "remat" and len(words) > 1
+        if self.file(("step", key.text), key, value, entry):
+            into[key.text] = words if is_list else number_or_text(value.text)
+
+    def _line(self, entry: Statement, into: dict[str, Any]) -> bool:
+        """Take in a line of a program; say whether an entry of `step` is one, and no setting."""
+        setting = _SETTING.match(self.text, entry.start, entry.end)
+        if setting is not None and setting[1] in fields_at(("step",)):
+            return False
+        unclosed = faults.early_fault("step_line", self.text[entry.start : entry.end])
+        if unclosed is not None:
+            self.report(unclosed, entry.start)
+            return True
         program = into.setdefault("program", [])
         route: Route = ("step", "program", len(program))
-        self.values[route] = self.whole(line, entry)
+        self.values[route] = self.excerpt(entry.start, entry.end)
         self.values.setdefault(("step", "program"), self.values[route])
         program.append(self.values[route].text)
         self.entries.append((route, entry.start, entry.end))
+        return True
 
     def _rule(self, tree: Node, entry: Statement, into: list[Any]) -> None:
         route: Route = ("rules", len(into))
@@ -511,12 +526,15 @@ class _Build:
 
 
 _STARTS = {"shardspec": "version", "hardware": "machine", "devices": "device_list"}
+_FORMS: dict[str, Callable[[_Build, Node, Statement], None]] = {
+    "value": _Build.scalar,
+    "words": _Build.words,
+    "items": _Build.item,
+    "settings": _Build.setting,
+}
 _STATEMENTS: dict[str, Callable[[_Build, Node, Statement], None]] = {
-    **dict.fromkeys(("shardspec", "doc", "hardware", "devices"), _Build.scalar),
-    **dict.fromkeys(("extends", "drop", "manifest"), _Build.words),
-    **dict.fromkeys(("override", "replicate"), _Build.item),
+    **{word: _FORMS[each.form] for word, each in BY_WORD.items() if each.form in _FORMS},
     **dict.fromkeys(("scan", "activation"), _Build.single),
-    **dict.fromkeys(("policy", "lint", "state", "coverage"), _Build.setting),
     "let": _Build.let,
     "axis": _Build.axis,
     "target": _Build.target,

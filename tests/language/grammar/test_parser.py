@@ -242,7 +242,7 @@ def test_what_can_be_read(grammar: str, start: str, text: str) -> None:
         ("hardware", "hardware", "* *"),
         ("path_pattern", "path_pattern", "{a"),
         ("step", "step_line", "a -> ->"),
-        ("document", "rules_entry", "mlp ->"),
+        ("document", "mesh_entry", "mlp at"),
         ("document", "policy", ""),
     ],
 )
