@@ -83,14 +83,14 @@ _ALL = (
     Section("manifest", "words", "manifest", alone=_OF_SPEC),
     Section("policy", "settings", fields={"whole_below": "bound"}, is_bare=True),
     Section("state", "settings", fields={"over": "mesh_axes"}, is_bare=True),
+    Section("step", "own", fields={"program": "step_line", "extends": "step"}),
     Section("coverage", "settings", fields={"max_replicated_bytes": "bound"}, is_bare=True),
     Section("replicate", "items", fields=_PATTERNS, is_bare=True),
-    Section("step", "own", fields={"program": "step_line", "extends": "step"}),
     Section("lints", "settings", keys="finding", is_bare=True, alone=_LEVELS),
     Section("phases", "named", keys="phase", is_bare=True, alone=_PHASES),
 )
 
-#: By the key in YAML.
+#: By the key in YAML, in the order in which a spec has them.
 SECTIONS = {section.name: section for section in _ALL}
 #: By the word that its statements begin with in the DSL.
 BY_WORD = {section.word: section for section in _ALL}
