@@ -7,7 +7,7 @@ import re
 from shardspec.diagnostics.words import nearest
 from shardspec.language.dsl_text.layout import BLOCKS, KEYWORDS, OTHER_WORDS, Statement
 from shardspec.language.grammar import expressions
-from shardspec.language.grammar.parse_faults import either, fault_table, stop_of
+from shardspec.language.grammar.parse_faults import either, expected, fault_table
 from shardspec.language.grammar.parser import parser
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.sections import SECTIONS
@@ -149,16 +149,18 @@ def _size_fault(start: str, text: str) -> SyntaxFault | None:
 
 def _layout_fault(start: str, text: str) -> SyntaxFault:
     """Return the fault of what stands around expressions."""
-    stop = stop_of(parser("document"), ENTRY_STARTS.get(start, start), text)
+    machine = parser("document")
+    stop = machine.stop(text, ENTRY_STARTS.get(start, start))
+    expects = expected(machine, stop.accepted)
     found = re.compile(r"[-=]>|[\w.-]+|\S").match(text, stop.at)
     word = found.group() if found else ""
     before = re.findall(r"[-=]>|[\w./-]+|\S", text[max(0, stop.at - _LOOK_BACK) : stop.at])
     after = f" after `{before[-1]}`" if before else ""
-    words = tuple(word.strip("`") for word in stop.words if word.startswith("`"))
+    words = tuple(word.strip("`") for word in expects if word.startswith("`"))
     near = nearest(word, words) if word else ()
     help = f"did you mean `{near[0]}`?" if near else f"such as `{_form(start)}`"
     sized = _MESH_COLON.fullmatch(text) if start == "mesh_entry" else None
     if sized and not isinstance(expressions.parse_mesh_size(sized["size"]), SyntaxFault):
         help = f"write `{sized['axis']} = {sized['size']}`"
-    message = f"expected {either(stop.words)}{after}"
+    message = f"expected {either(expects)}{after}"
     return SyntaxFault(message, stop.at, stop.at + len(word), help)

@@ -172,20 +172,9 @@ _BRACKETS = re.compile(r"^\s*[\[(]|->\s*\[")
 _SEEN = 80
 
 
-class Stop(NamedTuple):
-    """Where a parser stopped.
-
-    Attributes:
-      words: what would have let it go on, as a message names it.
-    """
-
-    at: int
-    words: tuple[str, ...]
-
-
 def explain_fault(parser: Parser, start: str, text: str) -> SyntaxFault:
     """Return the fault of a text that `parser` has refused."""
-    stop = stop_of(parser, start, text)
+    stop = parser.stop(text, start)
     before, found = text[max(0, stop.at - _SEEN) : stop.at], text[stop.at : stop.at + _SEEN]
     help = _meant(start, text) or help_for(start, before, found)
     word = _WORD.match(found)
@@ -194,7 +183,7 @@ def explain_fault(parser: Parser, start: str, text: str) -> SyntaxFault:
         return _in_glob(text, stop.at, end, help)
     previous = _WORD.findall(before)
     after = f" after `{previous[-1]}`" if previous else ""
-    words = stop.words
+    words = expected(parser, stop.accepted)
     if start == "mesh_size":
         words = tuple(_IN_MESHES.get(word, word) for word in words)
     return SyntaxFault(f"expected {either(words)}{after}", stop.at, end, help)
@@ -211,11 +200,10 @@ def _meant(start: str, text: str) -> str | None:
     return f"write `{meant}`" if meant else None
 
 
-def stop_of(parser: Parser, start: str, text: str) -> Stop:
-    """Return where `parser` stops in `text`, which it has refused."""
-    at, accepted = parser.stop(text, start)
+def expected(parser: Parser, accepted: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what would let a parser go on, as a message names it."""
     words = (in_words(parser, terminal) for terminal in sorted(accepted, key=_order))
-    return Stop(at, tuple(dict.fromkeys(words)))
+    return tuple(dict.fromkeys(words))
 
 
 def either(words: tuple[str, ...]) -> str:
