@@ -39,6 +39,8 @@ _MOST = 500
 #: Routes, each with where its text starts and ends.
 Stretches = Sequence[tuple[Route, int, int]]
 
+#: Blocks whose entries are not looked at where the head is wrong: statements, lines of a program.
+_UNSEEN = (layout.PHASE, "step")
 #: A word before a value, as a key of `step` stands.
 _SETTING = re.compile(r"([a-z]+)[^\S\n]+[\w.\"(]")
 #: Units of work that an entry costs.
@@ -267,7 +269,7 @@ class _Build:
         elif tree is not None:
             _STATEMENTS[keyword](self, tree, statement)
         else:
-            for entry in statement.entries or () if keyword != layout.PHASE else ():
+            for entry in statement.entries or () if keyword not in _UNSEEN else ():
                 self._parse(entry_of(keyword), entry)
 
     def _parse(self, start: str, statement: Statement) -> Node | None:

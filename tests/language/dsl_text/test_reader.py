@@ -469,3 +469,8 @@ def test_a_text_that_would_take_the_memory_is_refused(monkeypatch: pytest.Monkey
     assert reading is None
     assert fault.code.id == "SHD007"
     assert "51 characters; 40 is the most" in fault.message
+
+
+def test_lines_of_a_step_with_a_faulty_head_are_no_settings() -> None:
+    text = 'step none {\n  a, "**/b" -> c\n  remat full\n}'
+    assert [fault[1] for fault in faults(text)] == ["none"]
