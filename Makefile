@@ -39,7 +39,7 @@ cases: .venv/test
 	$(PYTEST) -q tests/test_cases.py tests/test_guides.py tests/specs/test_examples.py --update-cases
 
 tables: .venv/test
-	$(BIN)/python -m shardspec.language.grammar.parser
+	$(BIN)/python -m tests.grammar_tables
 
 docs: .venv/test
 	$(BIN)/python -m shardspec.report.findings_doc > docs/findings.md

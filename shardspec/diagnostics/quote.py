@@ -14,8 +14,8 @@ import re
 _MARK = f"\0{os.urandom(8).hex()}\0"
 
 #: The sections whose word in the DSL is of one entry.
-_WORDS = {"activations": "activation", "axes": "axis", "overrides": "override"}
-_WORDS |= {"lints": "lint", "targets": "target", "phases": "phase"}
+WORDS = {"activations": "activation", "axes": "axis", "overrides": "override"}
+WORDS |= {"lints": "lint", "targets": "target", "phases": "phase"}
 #: Names, and patterns of the DSL, that stand without quotes.
 _KEY = re.compile(r"[A-Za-z_][\w./-]*")
 _PATTERN = re.compile(r"(?!re[:\"])[^\s:=\"#;()\[\]\\]+")
@@ -140,7 +140,7 @@ def in_quotes(text: str) -> str:
 
 
 def _word(name: str) -> str:
-    return _WORDS.get(name, name)
+    return WORDS.get(name, name)
 
 
 def _bare(name: str, form: re.Pattern[str] = _KEY) -> str:

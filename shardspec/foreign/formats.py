@@ -45,6 +45,7 @@ from shardspec.ir.plan import Origin, ShardingPlan
 from shardspec.ir.spec import Hardware, PartitionSpec, Spec, Target
 from shardspec.language.formatting import formatted
 from shardspec.language.reading import Comments, Data, Route
+from shardspec.language.sections import SECTIONS
 from shardspec.language.writing import IMPORTED
 from shardspec.language.yaml_text.printer import print_yaml
 from shardspec.pipeline import load_text
@@ -421,25 +422,6 @@ def _dims(chosen: Sequence[ForeignRule | None]) -> Dims | NoAnswer:
     return tuple(rule.mesh_axes if rule else () for rule in chosen)
 
 
-#: The order of sections, as the language's own documents have it.
-_ORDER = (
-    *(
-        "shardspec",
-        "doc",
-        "extends",
-        "axes",
-        "hardware",
-        "mesh",
-        "devices",
-        "targets",
-        "rules",
-        "drop",
-    ),
-    *("params", "overrides", "derive", "scan", "activations", "arrays", "caches", "manifest"),
-    *("policy", "state", "step", "coverage", "replicate", "lints", "phases"),
-)
-
-
 def spec_text(
     imported: Imported, options: Options, sources: Sequence[SourceFile], name: str
 ) -> tuple[str | None, tuple[Diagnostic, ...]]:
@@ -505,7 +487,7 @@ def _with_machine(data: Mapping[str, Data], options: Options) -> dict[str, Data]
         whole["mesh"] = _mesh(whole.get("mesh"), options)
     if options.hardware is not None and "mesh" in whole:
         whole["hardware"] = options.hardware
-    known = {key: rank for rank, key in enumerate(_ORDER)}
+    known = {key: rank for rank, key in enumerate(SECTIONS)}
     return dict(sorted(whole.items(), key=lambda entry: known.get(entry[0], len(known))))
 
 

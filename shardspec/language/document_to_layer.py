@@ -18,7 +18,7 @@ from shardspec.diagnostics import Code, Diagnostic, Excerpt, Label, Span, codes,
 from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir import spec as ir
 from shardspec.ir.code_place import CodePlace
-from shardspec.ir.spec import AxisRule, Hardware, Override, PathRule, Pattern, ScanRule
+from shardspec.ir.spec import AxisRule, Hardware, Override
 from shardspec.language.catalogue import find_hardware, machine_fault
 from shardspec.language.grammar import expressions, syntax
 from shardspec.language.grammar.expressions import (
@@ -33,6 +33,7 @@ from shardspec.language.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRu
 from shardspec.language.meshes import TargetDecl
 from shardspec.language.patterns.template import braces_of, template_of
 from shardspec.language.reading import Route, SourceMap, is_dsl, marks_of
+from shardspec.language.sections import RULES, SECTIONS
 from shardspec.language.validate import Validated
 from shardspec.language.walk import PATTERN, Choice, Walk, axes_of, mesh_axes
 from shardspec.topology.sizes import StatedAxis, StatedMesh
@@ -55,10 +56,13 @@ _LEFT_SIDE = rf"\s*+({_AXES}(?:\s*+,\s*+{_AXES})*+)(?:\s|-*+>|=|:|→|$)"
 
 
 #: Sections that a walk over a document yields the entries of, in the order that faults come in.
-_WALKED = (
-    *("lets", "axes", "rules", "path_rules", "overrides", "scans", "activations"),
-    *("lint_levels", "arrays"),
-)
+_WALKED = ("lets", "axes", "rules", "overrides", "activations", "lint_levels", "arrays")
+
+#: How expressions of rules are read, and what the rules hold of them.
+_HELD: dict[str, tuple[Callable[[str], Any], Callable[[Any], object]]] = {
+    "names": (expressions.parse_names, axes_of),
+    "scan": (expressions.parse_scan, lambda scan: tuple((name.text, at) for name, at in scan.axes)),
+}
 
 
 def layer_of(valid: Validated, source_map: SourceMap) -> tuple[Layer, tuple[Diagnostic, ...]]:
@@ -71,9 +75,7 @@ def layer_of(valid: Validated, source_map: SourceMap) -> tuple[Layer, tuple[Diag
         **{name: tuple(getattr(walk, name)()) for name in _WALKED},
         drops=tuple(walk.excerpt(("drop", i), name) for i, name in enumerate(document.drop)),
         targets=tuple(stated_targets(walk)),
-        derives=tuple(stated_derives(walk, document.derive)),
-        memory=tuple(walk.chosen("memory", ir.MemoryRule)),
-        training=tuple(walk.chosen("training", ir.TrainingRule)),
+        matched={name: tuple(walk.matched(name)) for name in RULES},
         policy=_policy(walk),
         state=_state(walk, document.state),
         coverage=_coverage(walk, document.coverage),
@@ -171,30 +173,23 @@ class _Sections(Walk):
         span = excerpt.at(axis.start, axis.end) if axis else excerpt.span
         return Place(parsed.kind, axis.text if axis else None, span)
 
-    def path_rules(self) -> Iterator[PathRule]:
-        """Yield the entries of `params:`."""
-        for pattern, names, place in self._matching("params", expressions.parse_names):
-            yield PathRule(pattern, axes_of(names), place)
-
-    def scans(self) -> Iterator[ScanRule]:
-        """Yield the entries of `scan:`."""
-        for pattern, scan, place in self._matching("scan", expressions.parse_scan):
-            yield ScanRule(pattern, tuple((name.text, at) for name, at in scan.axes), place)
-
-    def chosen(self, section: str, made: Callable[[Pattern, Any, Span], T]) -> Iterator[T]:
-        """Yield the entries of a section of patterns, each with one word of a few."""
-        return (made(*entry) for entry in self._matching(section))
-
-    def _matching(
-        self, section: str, parse: Callable[[str], Any] | None = None
-    ) -> Iterator[tuple[Pattern, Any, Span]]:
+    def matched(self, section: str) -> Iterator[Any]:
         """Yield the entries of a section of patterns: each with its value, and where it stands."""
-        for key, text in getattr(self.document, section).items():
+        entries = getattr(self.document, section)
+        if section == "derive":
+            yield from stated_derives(self, entries)
+            return
+        kind, make = SECTIONS[section].value, getattr(ir, RULES[section][1])
+        for key, text in entries.items():
             route: Route = (section, key)
             pattern = self.key_pattern(route)
-            value = self.parse(parse, self.excerpt(route, text)) if parse else text
-            if pattern is not None and value is not None:
-                yield pattern, value, self.source_map.entry(route)
+            stated = text
+            if kind:
+                parse, held = _HELD[kind]
+                parsed = self.parse(parse, self.excerpt(route, text))
+                stated = None if parsed is None else held(parsed)
+            if pattern is not None and stated is not None:
+                yield make(pattern, stated, self.source_map.entry(route))
 
     def activations(self) -> Iterator[ir.Activation]:
         """Yield the named activations; one whose name means others is a pattern."""
@@ -472,7 +467,9 @@ def _target(walk: Walk, name: str, route: Route, entry: TargetEntry | Document) 
     routes = [(*inner, axis) for axis in sizes if walk.name((*inner, axis))]
     is_faulty = any((*inner, axis) in walk.faulty for axis in sizes)
     faults: list[Diagnostic] = []
-    machine = hardware and _hardware(walk.excerpt((*route, "hardware"), hardware))
+    machine = None
+    if hardware is not None:
+        machine = _hardware(walk.excerpt((*route, "hardware"), hardware))
     faults += [machine] if isinstance(machine, Diagnostic) else []
     axes: dict[str, StatedAxis] = {}
     sizes_of = {}

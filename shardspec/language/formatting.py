@@ -31,8 +31,10 @@ def formatted(
     to_dsl = from_dsl if spelling is None else spelling == "dsl"
     made = lowered(reading)
     diagnostics += made.shape
-    if not diagnostics:
-        is_written = all(_is_written(*each, to_dsl) for each in _entries(reading.data))
+    if not diagnostics or from_dsl:  # whose reader leaves expressions unread
+        is_written = bool(diagnostics) or all(
+            _is_written(*each, to_dsl) for each in _entries(reading.data)
+        )
         told = {codes.SYNTAX} if is_written else {codes.SYNTAX, codes.WRONG_TYPE}
         diagnostics += tuple(d for d in made.lost if d.code in told)
     if diagnostics:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes, point, quote
@@ -24,6 +25,7 @@ from shardspec.ir import spec as ir
 from shardspec.ir.spec import MOST_ELEMENTS, Activation, AxisRule, Param, Params, Spec, Target
 from shardspec.language.grammar.syntax import ArrayDim, ArrayType, Name, SizeExpr, SyntaxFault
 from shardspec.language.meshes import Numbers, TargetDecl, solved
+from shardspec.language.sections import RULES
 
 if TYPE_CHECKING:
     from shardspec.ir.program import StepSpec
@@ -82,6 +84,7 @@ class Layer(NamedTuple):
     Attributes:
       lets: names for numbers.
       drops: logical axes whose inherited rules go.
+      matched: what sections of patterns say, by section: of these, the first match wins.
       policy: the keys it sets, and no more.
       state: the same, and the spans.
       step: the same; a program replaces the parent's.
@@ -98,12 +101,8 @@ class Layer(NamedTuple):
     rules: tuple[PlacedRule, ...] = ()
     drops: tuple[Excerpt, ...] = ()
     targets: tuple[TargetDecl, ...] = ()
-    path_rules: tuple[ir.PathRule, ...] = ()
     overrides: tuple[ir.Override, ...] = ()
-    derives: tuple[ir.DeriveRule, ...] = ()
-    scans: tuple[ir.ScanRule, ...] = ()
-    memory: tuple[ir.MemoryRule, ...] = ()
-    training: tuple[ir.TrainingRule, ...] = ()
+    matched: Mapping[str, tuple[Any, ...]] = MappingProxyType({})
     activations: tuple[Activation, ...] = ()
     policy: tuple[tuple[str, Any], ...] = ()
     state: tuple[tuple[str, Any], ...] = ()
@@ -116,10 +115,13 @@ class Layer(NamedTuple):
     inherited_axes: tuple[str, ...] = ()
     phases: tuple[tuple[str, Layer], ...] = ()
 
+    def of(self, section: str) -> tuple[Any, ...]:
+        """Return what a section of patterns says, in order."""
+        return self.matched.get(section, ())
 
-#: Sections that a spec has as a layer does; of the first of them, one match wins: the child's.
-_FIRST_WINS = (*("path_rules", "overrides", "derives", "scans", "memory", "training", "replicate"),)
-_AS_STATED = (*_FIRST_WINS, "source", "doc", "activations", "coverage", "lint_levels")
+
+#: Sections that a spec has as a layer does.
+_AS_STATED = ("source", "doc", "activations", "coverage", "lint_levels", "overrides", "replicate")
 #: Sections of settings: a child sets some, and the others stay.
 _SETTINGS = ("policy", "state", "step")
 
@@ -154,7 +156,9 @@ def _merge(parent: Layer, child: Layer, diagnostics: list[Diagnostic]) -> Layer:
         params=tuple(dict.fromkeys(parent.params + child.params)),
         inherited_axes=tuple(dict.fromkeys(_known_axes(parent) + child.inherited_axes)),
         phases=parent.phases + child.phases,
-        **{name: getattr(child, name) + getattr(parent, name) for name in _FIRST_WINS},
+        overrides=child.overrides + parent.overrides,
+        replicate=child.replicate + parent.replicate,
+        matched={name: child.of(name) + parent.of(name) for name in RULES},
         **{name: _set(getattr(parent, name), getattr(child, name)) for name in _SETTINGS},
     )
 
@@ -394,6 +398,7 @@ def spec_of(layer: Layer, sources: tuple[SourceFile, ...]) -> tuple[Spec, tuple[
     rules = sorted((placed.rule for placed in layer.rules), key=lambda rule: rule.priority)
     return Spec(
         **{name: getattr(layer, name) for name in _AS_STATED},
+        **dict[str, Any]({found: layer.of(name) for name, (found, _) in RULES.items()}),
         logical_axes=axes,
         axis_rules=_of_axes(rules),
         any_rules=tuple(rule for rule in rules if rule.logical_axis == ir.ANY),

@@ -28,6 +28,7 @@ from shardspec.language.files import Boundary, beside, boundary_of, is_revision,
 from shardspec.language.layer import Layer, merge, spec_of
 from shardspec.language.phases import Lowered, lowered, with_phases, with_roles
 from shardspec.language.reading import Data, Reading, Route, SourceMap, looks_like_dsl, placed
+from shardspec.language.sections import SECTIONS
 from shardspec.language.settings import apply_settings, check_settings, is_refusal
 from shardspec.language.validate import looks_like_spec
 
@@ -41,10 +42,7 @@ _SCHEMA = re.compile(r'\A\s*\{.*?"schema"\s*:\s*"shardspec\.(\w+)/', re.DOTALL)
 _SPEC = re.compile(r'"spec"\s*:\s*"([^"\\\n]+)"')
 _LOCK = re.compile(r"^lock \d+, language \d+", re.MULTILINE)
 _MANIFEST = re.compile(r"^[ \t]*+\{?[ \t]*+\"?shardspec-arrays\"?\s*+:", re.MULTILINE)
-_KEY = (
-    r"(?:shardspec|doc|extends|let|axes|hardware|mesh|targets|rules|drop|params|overrides|derive|scan"
-    r"|activations|arrays|caches|manifest|policy|state|coverage|replicate|memory|training|step|lints|phases)"
-)
+_KEY = rf"(?:{'|'.join(SECTIONS)})"
 #: The first entry of a list of arrays without its header: `"a/kernel": bf16[4]`, or with keys.
 _ARRAYS = re.compile(
     r"\A(?:[ \t]*(?:#.*|---)?\n)*[ \t]*(?:\{\s*)?"
@@ -449,7 +447,7 @@ def _emptied(layer: Layer, faults: Sequence[Diagnostic]) -> frozenset[str]:
         return frozenset()
     places = [fault.primary.span for fault in faults if fault.primary is not None]
     left = {key: getattr(layer, key) for key in ("axes", "overrides", "arrays", "targets")}
-    left |= {"params": layer.path_rules, "derive": layer.derives}
+    left |= {key: layer.of(key) for key in ("params", "derive")}
     left["rules"] = any(not _touches(each.rule.span, places) for each in layer.rules)
     return frozenset(section for section, entries in left.items() if not entries)
 

@@ -19,7 +19,8 @@ from shardspec.ir.spec import Spec, axis_of
 from shardspec.language.document_to_layer import layer_of
 from shardspec.language.grammar.syntax import Name, product
 from shardspec.language.layer import AxisDecl, Layer, PlacedRule, merge, spec_of
-from shardspec.language.reading import SPEC_ALONE, Data, Reading, Route, SourceMap
+from shardspec.language.reading import Data, Reading, Route, SourceMap
+from shardspec.language.sections import SPEC_ALONE
 from shardspec.language.validate import Validated, validate
 
 #: Each is a spec, checked on all its targets.
@@ -207,11 +208,11 @@ def _in_turn(role: str) -> tuple[bool, int, str]:
 
 def _named(layer: Layer) -> dict[str, None]:
     """Return every logical axis that a layer names, in order."""
-    named = [entry.logical_axes for entry in layer.path_rules]
+    named = [entry.logical_axes for entry in layer.of("params")]
     named += [entry.logical_axes for entry in layer.activations]
     named += [entry.logical_axes or () for entry in layer.overrides]
     named += [param.logical_axes or () for param in layer.params]
-    named += [tuple(name for name, _ in scan.axes) for scan in layer.scans]
+    named += [tuple(name for name, _ in scan.axes) for scan in layer.of("scan")]
     for kind in {array.written.text: array.type for array in layer.arrays}.values():
         named.append(tuple(dim.name.text if dim.name else None for dim in kind.dims))
     found = [axis.name for axis in layer.axes]

@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeVar
 
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
 from shardspec.diagnostics.words import nearest
+from shardspec.language.sections import SECTIONS, section_of
 
 T = TypeVar("T")
 
@@ -155,25 +156,7 @@ def number_or_text(text: str) -> int | str:
 
 
 #: The sections whose loss other findings may follow from.
-SECTIONS = frozenset(
-    {"rules", "drop", "extends", "params", "overrides", "derive", "scan", "arrays", "manifest"}
-    | {"caches", "activations", "step", "targets", "mesh", "hardware", "axes"}
-)
-#: What the DSL calls one entry -> the section that it is of.
-SECTION_OF = {
-    "axis": "axes",
-    **{word: f"{word}s" for word in ("target", "override", "lint", "activation", "phase")},
-}
-_OF_SPEC = "the arrays of a phase are those of the spec: that they can move is the point of it"
-#: Sections that a phase has none of its own of, and why that is.
-SPEC_ALONE = {
-    "shardspec": "the version is that of the whole file",
-    "extends": "a phase extends the spec that it stands in, and no other",
-    "arrays": _OF_SPEC,
-    "manifest": _OF_SPEC,
-    "lints": "levels are those of the spec; `# shardspec: ignore[...]` silences one line",
-    "phases": "phases stand side by side; a phase is merged over the spec alone",
-}
+_FOLLOWED = frozenset(each.name for each in SECTIONS.values() if not each.is_bare)
 _SECTION_KEY = re.compile(r"^\"?([A-Za-z]\w*)", re.MULTILINE)
 
 
@@ -204,7 +187,7 @@ def _in_section(diagnostic: Diagnostic, emptied: frozenset[str]) -> Diagnostic:
     key, section = _key_above(label.span), section_at(label.span)
     if key is None or section is None:
         return diagnostic
-    is_head = key.start == label.span.start and key.text not in SECTION_OF
+    is_head = key.start == label.span.start and section_of(key.text) == key.text
     is_whole = section in emptied or section == "extends" or is_head
     subject = section if is_whole else diagnostic.subject
     return replace(diagnostic, section=section, subject=subject)
@@ -262,6 +245,5 @@ def _keys(text: str) -> tuple[tuple[int, int], ...]:
 
 @lru_cache(maxsize=256)
 def _section(key: str) -> str | None:
-    key = SECTION_OF.get(key, key)
-    near = nearest(key, SECTIONS, cutoff=0.75)
+    near = nearest(section_of(key), _FOLLOWED, cutoff=0.75)
     return near[0] if near else None

@@ -16,7 +16,7 @@ from shardspec.diagnostics import codes
 from shardspec.language import catalogue
 from shardspec.language.document import Document
 from shardspec.language.loader import SPEC_SUFFIXES, bundled_doc
-from shardspec.language.reading import SPEC_ALONE
+from shardspec.language.sections import SPEC_ALONE
 
 _DRAFT = "http://json-schema.org/draft-07/schema#"
 Schema = dict[str, Any]

@@ -17,6 +17,7 @@ from shardspec.diagnostics.words import did_you_mean, listed, nearest
 from shardspec.ir.spec import Spec
 from shardspec.language.layer import Layer
 from shardspec.language.reading import DIGITS, Data, Reading, Route, SourceMap, number_or_text
+from shardspec.language.sections import SECTIONS
 from shardspec.language.validate import fields_at
 
 _ROUTES = "name the keys down to a value: `mesh.model`, `targets.laptop.mesh.data`, `rules.0`"
@@ -26,13 +27,10 @@ _SOURCE = "--set"
 
 #: Sections whose keys are names that the document makes up: a setting may not add one. `axes` is
 #: none of them: a setting may state the size of an axis that something names.
-_OPEN = frozenset(
-    {"let", "mesh", "targets", "params", "derive", "scan", "memory", "training", "activations"}
-    | {"arrays", "caches", "phases"}
-)
+_OPEN = {each.name for each in SECTIONS.values() if each.keys} - {"axes", "lints"}
 
 #: Sections of entries that stand in order.
-_LISTS = frozenset({"rules", "overrides", "replicate"})
+_LISTS = {each.name for each in SECTIONS.values() if each.form == "items"} | {"rules"}
 
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 _Places = dict[Route, Excerpt]

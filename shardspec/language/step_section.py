@@ -20,15 +20,15 @@ _MOST_LINES = 1_000
 
 def stated_step(walk: Walk, entry: StepEntry) -> tuple[tuple[str, Any], ...]:
     """Return the fields of `step:` that a document sets, and where."""
-    keys = ("mode", "microbatches", "attention", "gradients", "gather", "reduce")
-    stated: dict[str, Any] = {key: getattr(entry, key) for key in keys}
+    stated: dict[str, Any] = {key: getattr(entry, key) for key in entry.model_fields_set}
+    stated.pop("extends", None)
     parsers = (
         ("tokens", step_lines.parse_count),
         ("experts", step_lines.parse_experts),
         ("pipeline", step_lines.parse_schedule),
     )
     for key, parse in parsers:
-        text = getattr(entry, key)
+        text = stated.get(key)
         stated[key] = text and walk.parse(parse, walk.excerpt(("step", key), text))
     stated["dtype"] = entry.dtype and walk.dtype(("step", "dtype"), entry.dtype)
     if entry.remat is not None:

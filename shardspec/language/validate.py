@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
 
 from shardspec.diagnostics import Diagnostic, codes, point, quote
 from shardspec.diagnostics.words import did_you_mean, listed
-from shardspec.language.reading import SPEC_ALONE, Reading, Route
+from shardspec.language.reading import Reading, Route
+from shardspec.language.sections import SECTIONS, SPEC_ALONE
 from shardspec.versions import LANGUAGE
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ _PLACEHOLDERS: dict[str | int, Any] = {
     "overrides": {"path": ""},
     "replicate": {"path": "", "because": ""},
 }
+
+#: Sections of texts, which go as a whole.
+_LISTED = {each.name for each in SECTIONS.values() if each.form == "words"}
 
 _TOP_KEY = re.compile(r"^[\"']?([A-Za-z_][\w.-]*)[\"']?[ \t]*:(?=\s|$)", re.MULTILINE)
 #: A spec without a version says one of these, and nothing that is no key of a spec.
@@ -139,7 +143,7 @@ def _take_out(data: Any, route: Route, faulty: set[Route]) -> None:
         data[section][route[1]] = copy.deepcopy(_PLACEHOLDERS[section])
         faulty.add(route[:2])
         return
-    if section in {"extends", "drop", "manifest"}:
+    if section in _LISTED:
         route = route[:1]
     *parents, last = route
     for step in parents:
@@ -271,6 +275,32 @@ def fields_at(route: Sequence[str | int], *, is_phase: bool = False) -> tuple[st
     if model is not None:
         return tuple(model.model_fields)
     return tuple(each for each in Document.model_fields if not (is_phase and each in SPEC_ALONE))
+
+
+def words_at(route: Sequence[str | int]) -> tuple[str, ...]:
+    """Return the words of which one stands at `route`; none where others may stand there, too.
+
+    >>> words_at(("policy", "order")), words_at(("memory", "**/wi"))[:1]
+    (('t5x', 'ring'), ('device',))
+    """
+    from shardspec.language.document import ENTRIES, Document
+
+    model = ENTRIES.get(route[0], Document)
+    field = Document.model_fields.get(str(route[0]))
+    if model is not Document:
+        field = model.model_fields.get(str(route[-1])) if len(route) > 1 else None
+    return () if field is None else tuple(_words(field.annotation))
+
+
+def _words(annotation: Any) -> Iterator[str]:
+    """Yield the words of a type."""
+    if annotation is bool:
+        yield from ("true", "false")
+    elif get_origin(annotation) is Literal:
+        yield from get_args(annotation)
+    else:
+        for inner in get_args(annotation):
+            yield from _words(inner)
 
 
 def looks_like_spec(text: str) -> bool:

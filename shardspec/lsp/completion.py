@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from shardspec import assets
 from shardspec.diagnostics import codes
 from shardspec.diagnostics.words import binary_bytes, counted
-from shardspec.ir.spec import DTYPE_BITS, MEMORY_KINDS, LogicalAxis, Spec
+from shardspec.ir.spec import DTYPE_BITS, LogicalAxis, Spec
 from shardspec.language import catalogue
 from shardspec.language.dsl_text.layout import BLOCKS, KEYWORDS
 from shardspec.language.loader import bundled_doc
-from shardspec.language.reading import SECTION_OF, SPEC_ALONE
-from shardspec.language.validate import fields_at
+from shardspec.language.sections import RULES, SPEC_ALONE, expression_at, section_of
+from shardspec.language.validate import fields_at, words_at
 from shardspec.lsp import types
 from shardspec.lsp.context import ITEM, Place, place_at
 from shardspec.lsp.kinds import Kind as Name
@@ -38,13 +38,7 @@ _MOST = 2000
 
 
 #: What is read to the end as one word: no expression.
-_OF_FILES_AND_PATHS = frozenset(
-    {"hardware", "extends", "manifest", "step.extends", "drop", "*.path", "*.match"}
-)
-
-
-#: Where names of logical axes stand.
-_OF_NAMES = ("step.program", "params", "scan", "activations", "*.axes")
+_WORDS_ALONE = frozenset({"hardware", "base", "manifest", "step", "axes", "pattern"})
 
 
 class Choice(NamedTuple):
@@ -131,7 +125,7 @@ class _Choices:
         in_phase = self.place.route[:1] == ("phases",)
         words = KEYWORDS if self.place.is_dsl else fields_at((), is_phase=in_phase)
         for word in sorted(words) if self.place.is_dsl else words:
-            section = SECTION_OF.get(word, word)
+            section = section_of(word)
             if in_phase and section in SPEC_ALONE:
                 continue
             text = f"{word}{self._ending}"
@@ -149,7 +143,7 @@ class _Choices:
         elif section == "axes" and len(inner) == 1:
             stated = {axis.name for axis in self._spec_axes()}
             yield from (c for c in self._logical_axes(": ") if c.label not in stated)
-        elif section in ("params", "derive", "scan", "memory", "training") and len(inner) == 1:
+        elif section in RULES and len(inner) == 1:
             yield from self._paths(is_key=True)
         elif section == "policy" or len(inner) == 2 - (section in ("state", "coverage", "step")):
             yield from self._fields(section)
@@ -169,43 +163,33 @@ class _Choices:
 
     def _values(self) -> Iterator[Choice]:
         inner = self.place.inner
-        where = tuple(part for part in inner if part != ITEM)
-        section, last = where[0], where[-1]
-        if section == "targets" and len(where) > 2:
-            section = "hardware" if where[2] == "hardware" else "mesh"
-        if section in ("overrides", "activations", "replicate", "step", "state") and (
-            len(where) > 1 and (section != "activations" or len(where) > 2)
-        ):
-            section = f"*.{last}" if section != "step" else f"step.{last}"
-        if section == "rules" and last == "at":
-            section = "rules.at"
         if inner in (("overrides", ITEM), ("replicate", ITEM)):
             yield from self._fields(inner[0])
             return
-        reader = self._readers().get(section)
+        kind = expression_at(inner)
+        reader = self._readers().get(kind)
         if reader is not None:
-            self.is_expression = section not in _OF_FILES_AND_PATHS
+            self.is_expression = kind not in _WORDS_ALONE
             yield from reader()
-        yield from _constants(where)
+        yield from _constants(tuple(part for part in inner if part != ITEM))
 
     def _readers(self) -> Mapping[str, Callable[[], Iterator[Choice]]]:
+        """Return what offers values, by kind of expression."""
         return {
-            "rules": self._rule,
-            "rules.at": self._at,
-            "mesh": self._mesh_size,
+            "axis_rule": self._rule,
+            "place": self._at,
+            "mesh_size": self._mesh_size,
             "hardware": _machines,
-            "extends": lambda: self._files("presets", (".yaml", ".yml", ".shard")),
+            "base": lambda: self._files("presets", (".yaml", ".yml", ".shard")),
             "manifest": lambda: self._files("arrays", (".yaml", ".yml", ".json")),
-            "step.extends": lambda: self._files("steps", (".yaml", ".yml", ".shard")),
-            **dict.fromkeys(
-                ("step.program", "params", "scan", "activations", "*.axes"), self._names
-            ),
-            **dict.fromkeys(("axes", "let"), self._sizes),
-            **dict.fromkeys(("arrays", "caches"), self._array),
-            **dict.fromkeys(("*.spec", "*.over"), self._partition),
-            **dict.fromkeys(("*.path", "*.match"), self._paths),
-            "derive": self._derived,
-            "drop": self._logical_axes,
+            "step": lambda: self._files("steps", (".yaml", ".yml", ".shard")),
+            **dict.fromkeys(("step_line", "names", "scan"), self._names),
+            "size": self._sizes,
+            "array_type": self._array,
+            **dict.fromkeys(("partition", "mesh_axes"), self._partition),
+            "pattern": self._paths,
+            "derived": self._derived,
+            "axes": self._logical_axes,
         }
 
     def _rule(self) -> Iterator[Choice]:
@@ -359,33 +343,18 @@ def _about_chip(entry: catalogue.CatalogueEntry) -> str:
     return f"{chip.title}, {binary_bytes(chip.hbm_bytes)}" if chip.hbm_bytes else chip.title
 
 
-#: Words that stand alone, by the keys above them.
+#: Words that are not all that may stand there, by the keys above them.
 _WORDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
-    ("policy", "indivisible"): ("next", "keep"),
-    ("policy", "order"): ("t5x", "ring"),
-    ("state", "optimizer"): ("same", "zero1", "zero2"),
     ("state", "dtype"): ("f32", "bf16"),
-    ("step", "mode"): ("train", "serve"),
-    ("step", "attention"): ("flash", "einsum"),
     ("step", "pipeline"): ("1f1b", "interleaved(2)", "zero-bubble", "gpipe"),
-    ("step", "gather"): ("layer", "microbatch", "step"),
-    ("step", "reduce"): ("microbatch", "step"),
     ("step", "remat"): ("none", "full", "dots", "stages"),
     ("step", "dtype"): ("bf16", "f32"),
-    ("memory",): MEMORY_KINDS,
-    ("training",): ("trained", "frozen"),
     ("shardspec",): ("1",),
 }
 
 
 def _constants(where: tuple[str, ...]) -> Iterator[Choice]:
-    words: Iterable[str] = _WORDS.get(where[:2], _WORDS.get(where[:1], ()))
-    if where[0] == "lints" and len(where) > 1:
-        words = ("allow", "warn", "error")
-    elif where[-1] == "memory":
-        words = MEMORY_KINDS
-    elif where[-1] == "interleaved":
-        words = ("true", "false")
+    words = _WORDS.get(where, ()) or words_at(where)
     yield from (Choice(word, Kind.EnumMember) for word in words)
 
 

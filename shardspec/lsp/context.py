@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from shardspec.language.dsl_text.layout import PHASE, Statement, lay_out
-from shardspec.language.reading import SECTION_OF
+from shardspec.language.sections import section_of
 
 #: What stands at the place of an item of a list.
 ITEM = "-"
@@ -246,7 +246,7 @@ def _is_over(statement: Statement, before: str) -> bool:
 
 def _in_block(word: str, rest: str, block: Statement, before: str, route: tuple[str, ...]) -> Place:
     """Return the place within the braces of a section or a mesh."""
-    section = SECTION_OF.get(word, word)
+    section = section_of(word)
     section_route = (*route, section)
     if word == "target":
         section_route = (*route, "targets", *(rest.split() or [""])[:1], "mesh")
@@ -277,7 +277,7 @@ def _in_statement(text: str, route: tuple[str, ...]) -> Place:
     word, blank, rest = text.partition(" ")
     if not blank:
         return Place(route, True, word)
-    section = SECTION_OF.get(word, word)
+    section = section_of(word)
     if word in ("extends", "manifest", "drop"):
         return Place((*route, section, ITEM), False, re.split(r",\s*", rest)[-1])
     if word in ("hardware", "doc", "shardspec"):

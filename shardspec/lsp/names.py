@@ -16,6 +16,7 @@ from shardspec.language.grammar import expressions, syntax
 from shardspec.language.grammar.step_lines import LineExpr, parse_step_line
 from shardspec.language.grammar.syntax import AxisTarget, MeshSize, Name, SizeExpr, SyntaxFault
 from shardspec.language.reading import Reading, Route, inner_route, marks_of
+from shardspec.language.sections import SECTIONS, expression_at
 from shardspec.language.silencing import marked
 from shardspec.lsp.kinds import Kind
 
@@ -65,26 +66,13 @@ def text_of(excerpt: Excerpt) -> Span:
     return excerpt.at(0, len(excerpt.text))
 
 
-#: Sections whose keys are names, and what of; their inner keys are words.
-_KEYS: Mapping[str, Kind] = {
-    "axes": Kind.LOGICAL_AXIS,
-    "let": Kind.NUMBER,
-    "targets": Kind.TARGET,
-    "mesh": Kind.MESH_AXIS,
-    "phases": Kind.PHASE,
-    **dict.fromkeys(("params", "derive", "scan", "memory", "training"), Kind.PATTERN),
-    "activations": Kind.ACTIVATION,
-    **dict.fromkeys(("arrays", "caches"), Kind.ARRAY),
-    "lints": Kind.FINDING,
-}
-
-
 def _of_key(route: Route, key: Excerpt) -> Iterator[Use]:
     inner = inner_route(route)
     kind = Kind.WORD
     section = str(inner[0])
-    if (len(inner) == 2 and section in _KEYS) or (len(inner) == 3 and section == "mesh"):
-        kind = _KEYS[section]
+    keys = SECTIONS[section].keys if section in SECTIONS else ""
+    if keys and (len(inner) == 2 or (len(inner) == 3 and section == "mesh")):
+        kind = Kind(keys)
     elif section == "targets" and len(inner) > 3 and inner[2] == "mesh":
         kind = Kind.MESH_AXIS
     elif inner[2:3] == ("parts",) and len(inner) == 4:
@@ -145,23 +133,12 @@ class _Expression:
 
 
 def _of_value(route: Route, value: Excerpt, lets: frozenset[str]) -> Iterator[Use]:
-    inner = inner_route(route)
+    kind = expression_at(inner_route(route))
     found = _Expression(value, route, lets)
-    last = str(inner[-1])
-    section = str(inner[0])
-    if section == "targets":
-        section = "hardware" if last == "hardware" else "mesh" if "mesh" in inner[2:] else ""
-    elif section in ("overrides", "activations", "replicate") and len(inner) == 3:
-        section = f"*.{last}"
-    elif section in ("step", "rules", "state") and len(inner) > 1 and isinstance(inner[1], str):
-        section = f"{section}.{inner[1]}"
-    elif section == "rules" and last == "at":
-        section = "rules.at"
-    elif section == "axes" and last in ("doc", "min_shard", "interleaved") and len(inner) == 3:
-        return
-    reader = _READERS.get(section)
-    if reader is not None:
-        yield from reader(found)
+    if kind in _READERS:
+        yield from _READERS[kind](found)
+    elif kind in _NAMED_WHOLE:
+        yield from found.whole(Kind(kind))
 
 
 def _read(
@@ -222,31 +199,23 @@ def _line(found: _Expression, line: LineExpr) -> Iterator[Use]:
     yield from found.sizes(line.flops)
 
 
-def _whole(kind: Kind) -> Callable[[_Expression], Iterator[Use]]:
-    return lambda found: found.whole(kind)
-
-
 _NAMES = _read(expressions.parse_names, lambda found, stated: found.axes(stated.names))
-_ARRAY = _read(expressions.parse_array_type, _array)
-_SIZE = _read(expressions.parse_size, _Expression.sizes)
+#: By kind of expression.
 _READERS: Mapping[str, Callable[[_Expression], Iterator[Use]]] = {
-    **dict.fromkeys(("axes", "let"), _SIZE),
-    **dict.fromkeys(("drop", "params", "activations", "*.axes"), _NAMES),
-    **dict.fromkeys(("arrays", "caches"), _ARRAY),
-    **dict.fromkeys(("*.path", "*.match"), _whole(Kind.PATTERN)),
-    "rules": _read(expressions.parse_axis_rule, _rule),
-    "rules.at": _read(expressions.parse_place, lambda found, place: found.axes([place.axis])),
+    "size": _read(expressions.parse_size, _Expression.sizes),
+    **dict.fromkeys(("axes", "names"), _NAMES),
+    "array_type": _read(expressions.parse_array_type, _array),
+    "axis_rule": _read(expressions.parse_axis_rule, _rule),
+    "place": _read(expressions.parse_place, lambda found, place: found.axes([place.axis])),
     "scan": _read(expressions.parse_scan, lambda found, scan: found.axes(n for n, _ in scan.axes)),
-    "derive": _read(expressions.parse_derived, _derived),
-    "mesh": _read(expressions.parse_mesh_size, _mesh_size),
-    "hardware": _whole(Kind.HARDWARE),
-    "extends": _whole(Kind.BASE),
-    "manifest": _whole(Kind.MANIFEST),
-    "step.extends": _whole(Kind.STEP),
-    "step.program": _read(parse_step_line, _line),
-    "state.over": _read(expressions.parse_mesh_axes, lambda found, axes: found.mesh_axes([axes])),
-    "*.spec": _read(expressions.parse_partition, _partition),
+    "derived": _read(expressions.parse_derived, _derived),
+    "mesh_size": _read(expressions.parse_mesh_size, _mesh_size),
+    "step_line": _read(parse_step_line, _line),
+    "mesh_axes": _read(expressions.parse_mesh_axes, lambda found, axes: found.mesh_axes([axes])),
+    "partition": _read(expressions.parse_partition, _partition),
 }
+#: What is one name, whatever stands in it.
+_NAMED_WHOLE = {Kind.HARDWARE, Kind.BASE, Kind.MANIFEST, Kind.STEP, Kind.PATTERN}
 
 
 def _of_comments(source: SourceFile) -> Iterator[Use]:

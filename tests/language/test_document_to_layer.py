@@ -79,6 +79,7 @@ def test_the_span_of_a_quoted_expression_is_exact() -> None:
         ("overrides: [{path: a, axes: b, spec: (c)}]", "wrong-type"),
         ("scan: {a: layers}", "syntax"),
         ("hardware: 8 cpu", "wrong-type"),
+        ("hardware: ''\nmesh: {a: 2}", "syntax"),
         ("axes: {none: 4}", "wrong-type"),
         ("axes: {a b: 4}", "wrong-type"),
         ("mesh: {2x: 4}", "wrong-type"),

@@ -22,7 +22,7 @@ names = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map(tuple)
 def layer_of(rules: list[AxisRule], given_names: LogicalAxes) -> Layer:
     entry = PathRule(Pattern("**"), given_names)
     placed = tuple(PlacedRule(rule) for rule in rules)
-    return Layer(SOURCE, rules=placed, path_rules=(entry,))
+    return Layer(SOURCE, rules=placed, matched={"params": (entry,)})
 
 
 def load(text: str) -> tuple[Spec, tuple[Diagnostic, ...]]:

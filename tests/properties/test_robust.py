@@ -445,18 +445,33 @@ def test_the_skeleton_is_sound() -> None:
 
 
 @cache
-def grammar() -> Any:
-    from shardspec.language.grammar.parser import build_parser
+def grammar(name: str = "document") -> Any:
+    from tests.grammar_tables import build_parser
 
-    return build_parser("document")
+    return build_parser(name)
 
 
 @cache
-def made(start: str) -> st.SearchStrategy[str]:
+def made(start: str, name: str = "document") -> st.SearchStrategy[str]:
     """Return text that the grammar derives from `start`."""
-    terminals, _, _ = grammar().grammar.compile([start], ())
+    terminals, _, _ = grammar(name).grammar.compile([start], ())
     easy = {str(t.name): EASY[t.name] for t in terminals if t.name in EASY}
-    return from_lark(grammar(), start=start, explicit=easy)
+    return from_lark(grammar(name), start=start, explicit=easy)
+
+
+#: What stands behind a name or a pattern: expressions of every kind, right or not.
+made_expressions = st.deferred(
+    lambda: st.one_of(
+        made("array_type", "array_type"),
+        made("names", "names"),
+        made("scan", "names"),
+        made("derived", "derived"),
+        made("mesh_size", "mesh_axis"),
+        made("hardware", "hardware"),
+        made("partition", "axis_rule"),
+        words,
+    )
+)
 
 
 #: Terminals as people write them; the grammar's own would be unreadable noise.
@@ -469,6 +484,8 @@ EASY = {
     "STRING": st.sampled_from(('"x"', '""', '"a b"', r'"\""', r'"\q"', '"**/wo"', '"{"')),
     "REGEX": st.sampled_from(('re"a.*"', 're"("', r're"(a)\1"', 're"(?!a)b"', 're""')),
     "SPACE": st.just(" "),
+    "TO_END": made_expressions,
+    "PIECE": words.filter(lambda text: '"' not in text and text.strip() == text != ""),
 }
 STATEMENTS = (
     *("version", "doc", "extends", "let", "axis", "drop", "manifest", "policy", "lint"),
@@ -476,13 +493,16 @@ STATEMENTS = (
 )
 ENTRIES = {
     "rules": "rules_entry",
-    "params": "params_entry",
-    "scan": "scan_entry",
-    "arrays": "arrays_entry",
+    "params": "pair_entry",
+    "scan": "pair_entry",
+    "derive": "pair_entry",
+    "arrays": "array_entry",
     "activations": "activation_entry",
     "mesh": "mesh_entry",
-    "step": "step_entry",
+    "step": "step_setting",
 }
+#: Entries that are one expression, with the grammar of that.
+WHOLE = {"rules": ("axis_rule", "axis_rule"), "step": ("step_line", "step")}
 
 
 @st.composite
@@ -494,7 +514,10 @@ def dsl_files(draw: st.DrawFn) -> str:
         section = draw(st.sampled_from((*STATEMENTS, *ENTRIES, "target")))
         if section in ENTRIES or section == "target":
             head = draw(made("target")) if section == "target" else section
-            entries = draw(st.lists(made(ENTRIES.get(section, "mesh_entry")), max_size=3))
+            entry = made(ENTRIES.get(section, "mesh_entry"))
+            if section in WHOLE:
+                entry = st.one_of(entry, made(*WHOLE[section]))
+            entries = draw(st.lists(entry, max_size=3))
             joint = draw(st.sampled_from(("\n", "; ", "\n# c\n")))
             parts.append(f"{head} {{ {joint.join(entries)} }}")
         else:

@@ -3,64 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from shardspec.diagnostics.words import nearest
 from shardspec.language.dsl_text.layout import BLOCKS, KEYWORDS, OTHER_WORDS, Statement
 from shardspec.language.grammar import expressions
-from shardspec.language.grammar.parse_faults import either, fault_table, stop_of
+from shardspec.language.grammar.parse_faults import either, expected, fault_table
 from shardspec.language.grammar.parser import parser
-from shardspec.language.grammar.step_lines import parse_step_line
 from shardspec.language.grammar.syntax import SyntaxFault
+from shardspec.language.sections import SECTIONS
 
-_Parse = Callable[[str], object]
-
-_OPTIONAL = r"(?:optional\s+(?!because\b)(?=[^\s:=]))?"
-_PATTERN = _OPTIONAL + r'(?:re:?"(?:[^"\\]|\\.)*"|"(?:[^"\\]|\\.)*"|(?:\\.|[^\s:="\\])+)'
-#: A key of `step:` with its value.
-STEP_SETTING = (
-    r"(?:extends|mode|tokens|microbatches|remat|dtype|attention|gradients|experts|pipeline|gather|reduce)"
-    r"\s+[\w.\"(]"
-)
-_MEMORY = r"(?:\s+memory\s+\w+)?"
-_AT = r'(?:\s+at\s*"[^"]*"?)?'
-_BECAUSE = rf"(?P<rest>{_MEMORY}(?:\s+because\b.*)?)$"
-
-#: What stands before an expression and after it, and which expression it is.
-_PAIR = rf"(?:{_PATTERN})\s*:(?P<text>.*)$"
-
-
-def _answers(before: str, after: str) -> tuple[tuple[str, _Parse], ...]:
-    """Return how what a pattern is given reads: names behind `:`, a partition behind `=`."""
-    parsers = ((":", expressions.parse_names), ("=", expressions.parse_partition))
-    return tuple(
-        (rf"{before}(?:{_PATTERN})\s*{mark}(?P<text>.*?){after}", parse) for mark, parse in parsers
-    )
-
-
-#: An expression up to words, or to a text in quotes.
-_TO_WORD = r'(?P<text>[^"]*?)(?:(?:\s+(?:{})\b|\s*").*)?$'.format
-
-_EXPRESSIONS: dict[str, tuple[tuple[str, _Parse], ...]] = {
-    "rules_entry": ((r"(?P<text>.*?)(?:\s+at\b.*)?$", expressions.parse_axis_rule),),
-    "params_entry": ((_PAIR, expressions.parse_names),),
-    "activation_entry": _answers("", f"{_MEMORY}{_AT}$"),
-    "activation": _answers(r"\w+\s+", f"{_MEMORY}{_AT}$"),
-    "scan_entry": ((_PAIR, expressions.parse_scan),),
-    "scan": ((rf"\w+\s+{_PAIR}", expressions.parse_scan),),
-    "derive_entry": ((_PAIR, expressions.parse_derived),),
-    "arrays_entry": ((_PAIR, expressions.parse_array_type),),
-    "mesh_entry": ((r"[^=]*=(?P<text>.*)$", expressions.parse_mesh_size),),
-    "target": ((r"target\s+\S+\s+on\b(?P<text>.*)$", expressions.parse_hardware),),
-    "mesh": ((r"mesh\s+on\b(?P<text>.*)$", expressions.parse_hardware),),
-    "machine": ((r"hardware\b(?P<text>.*)$", expressions.parse_hardware),),
-    "let": ((r"let\s+\S+\s*=(?P<text>.*)$", expressions.parse_size),),
-    "step_entry": ((rf"(?!{STEP_SETTING})(?P<text>.*)$", parse_step_line),),
-    "axis": (
-        (rf"axis\s+\S+\s*={_TO_WORD('unit|min_shard')}", expressions.parse_size),
-        (rf"axis\s[^\"]*?\sunit\b{_TO_WORD('min_shard')}", expressions.parse_size),
-    ),
-    "override": _answers(r"\w+\s+", _BECAUSE),
+#: What begins a size of an axis behind its first, and what ends one.
+_UNIT = re.compile(r"\sunit\b")
+_SIZE_END = re.compile(r"\s(?:unit|min_shard)\b")
+#: The start symbols of entries whose forms differ, and no more.
+ENTRY_STARTS = {
+    **{f"{each.name}_entry": "pair_entry" for each in SECTIONS.values() if each.rules},
+    "arrays_entry": "array_entry",
+    "step_entry": "step_setting",
 }
 
 _BARE_REGEX = re.compile(
@@ -69,7 +28,6 @@ _BARE_REGEX = re.compile(
 _BARE_REASON = re.compile(r'\sbecause\s*(?P<reason>(?:(?<=\s)[^"\s][^"]*)?)$')
 _MESH_COLON = re.compile(r"(?P<axis>[A-Za-z_][\w.-]*)\s*+:\s*+(?P<size>\S(?:.*\S)?)\s*+")
 _LOOK_BACK = 80
-_MACHINES = frozenset({"target", "mesh", "machine"})
 
 
 def statement_fault(start: str, text: str) -> SyntaxFault:
@@ -78,9 +36,6 @@ def statement_fault(start: str, text: str) -> SyntaxFault:
     Args:
       start: the start symbol that refused it.
     """
-    unclosed = _unclosed_text(text)
-    if unclosed is not None:
-        return unclosed
     bare = _BARE_REGEX.match(text)
     if bare:
         help = 'a regex stands in quotes: `re".*/kernel"`'
@@ -90,7 +45,24 @@ def statement_fault(start: str, text: str) -> SyntaxFault:
         help = 'a reason stands in quotes: `because "tiny"`'
         message = "expected text in double quotes after `because`"
         return SyntaxFault(message, plain.start("reason"), plain.end("reason"), help)
-    return _expression_fault(start, text) or _layout_fault(start, text)
+    return _size_fault(start, text) or _layout_fault(start, text)
+
+
+def early_fault(start: str, text: str) -> SyntaxFault | None:
+    """Return the fault of an open quote, or of an entry as in YAML: behind `-`, with commas."""
+    if '"' in text and (unclosed := _unclosed_text(text)):
+        return unclosed
+    before, fault = "", object()
+    if start == "rules_entry" and text.startswith("- "):
+        help = f"entries of a block stand without `-`: `{text[2:].strip()[:_LOOK_BACK]}`"
+        fault = expressions.parse_axis_rule(text)
+    elif start == "mesh_entry" and "," in text:
+        help = "sizes are separated by `;` or lines: `{ data = rest; model = 8 }`"
+        before = text[: text.find("=", text.rfind('"') + 1) + 1]
+        fault = expressions.parse_mesh_size(text[len(before) :])
+    if not isinstance(fault, SyntaxFault):
+        return None
+    return SyntaxFault(fault.message, len(before) + fault.start, len(before) + fault.end, help)
 
 
 def unknown_statement(word: str, text: str, statement: Statement) -> SyntaxFault:
@@ -129,7 +101,7 @@ def no_block(keyword: str) -> SyntaxFault:
     """Return the fault of a block without braces."""
     form = fault_table().forms.get(keyword, f"{keyword} {{ ... }}")
     if keyword in BLOCKS and keyword not in fault_table().forms:
-        form = f"{keyword} {{ {fault_table().forms[entry_of(keyword)]} }}"
+        form = f"{keyword} {{ {_form(entry_of(keyword))} }}"
     message = f"expected `{{` after `{keyword}`"
     return SyntaxFault(message, 0, len(keyword), f"such as `{form}`")
 
@@ -145,6 +117,12 @@ def entry_of(keyword: str) -> str:
     return starts.get(keyword, f"{keyword}_entry")
 
 
+def _form(start: str) -> str:
+    """Return how a statement or an entry looks; one by pattern, that nothing shows, as others."""
+    forms = fault_table().forms
+    return forms.get(start, forms["params_entry"])
+
+
 def _unclosed_text(text: str) -> SyntaxFault | None:
     """Return the fault of a quote without its partner."""
     for match in re.finditer(r'"((?:[^"\\\n]|\\.)*)("?)', text):
@@ -154,47 +132,35 @@ def _unclosed_text(text: str) -> SyntaxFault | None:
     return None
 
 
-def _expression_fault(start: str, text: str) -> SyntaxFault | None:
-    """Return the fault of the expression in a statement, told by its own parser."""
-    for layout, parse in _EXPRESSIONS.get(start, ()):
-        match = re.match(layout, text, re.DOTALL)
-        if match is None:
-            continue
-        fault = parse(match["text"])
+def _size_fault(start: str, text: str) -> SyntaxFault | None:
+    """Return the fault of the size in a statement, told by its own parser."""
+    if start not in ("axis", "let"):
+        return None
+    plain = text.partition('"')[0]
+    equals = plain.find("=") + 1
+    unit = _UNIT.search(plain, equals) if start == "axis" else None
+    for at in filter(None, (equals, unit and unit.end())):
+        stop = _SIZE_END.search(plain, at) if start == "axis" else None
+        fault = expressions.parse_size(plain[at : stop.start() if stop else len(plain)])
         if isinstance(fault, SyntaxFault):
-            fault = _told_better(start, match["text"], fault)
-            at = match.start("text")
             return fault._replace(start=at + fault.start, end=at + fault.end)
     return None
 
 
-def _told_better(start: str, text: str, fault: SyntaxFault) -> SyntaxFault:
-    """Return the fault with a way out that only the DSL, or the catalogue, knows of."""
-    if start in _MACHINES:
-        from shardspec.language.catalogue import machine_fault
-
-        return machine_fault(fault, text)
-    if start == "rules_entry" and text.lstrip().startswith("- "):
-        help = f"entries of a block stand without `-`: `{text.lstrip()[2:].strip()[:_LOOK_BACK]}`"
-        return fault._replace(help=help)
-    if start == "mesh_entry" and "," in text:
-        help = "sizes are separated by `;` or lines: `{ data = rest; model = 8 }`"
-        return fault._replace(help=help)
-    return fault
-
-
 def _layout_fault(start: str, text: str) -> SyntaxFault:
     """Return the fault of what stands around expressions."""
-    stop = stop_of(parser("document"), start, text)
+    machine = parser("document")
+    stop = machine.stop(text, ENTRY_STARTS.get(start, start))
+    expects = expected(machine, stop.accepted)
     found = re.compile(r"[-=]>|[\w.-]+|\S").match(text, stop.at)
     word = found.group() if found else ""
     before = re.findall(r"[-=]>|[\w./-]+|\S", text[max(0, stop.at - _LOOK_BACK) : stop.at])
     after = f" after `{before[-1]}`" if before else ""
-    words = tuple(word.strip("`") for word in stop.words if word.startswith("`"))
+    words = tuple(word.strip("`") for word in expects if word.startswith("`"))
     near = nearest(word, words) if word else ()
-    help = f"did you mean `{near[0]}`?" if near else f"such as `{fault_table().forms[start]}`"
+    help = f"did you mean `{near[0]}`?" if near else f"such as `{_form(start)}`"
     sized = _MESH_COLON.fullmatch(text) if start == "mesh_entry" else None
     if sized and not isinstance(expressions.parse_mesh_size(sized["size"]), SyntaxFault):
         help = f"write `{sized['axis']} = {sized['size']}`"
-    message = f"expected {either(stop.words)}{after}"
+    message = f"expected {either(expects)}{after}"
     return SyntaxFault(message, stop.at, stop.at + len(word), help)

@@ -14,10 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from shardspec.language import sections
+
 #: Statements that hold entries in braces and nothing before them.
 SECTIONS = (
-    *("rules", "params", "derive", "scan", "arrays", "caches", "activations", "activation"),
-    *("memory", "training", "step"),
+    *(each.name for each in sections.SECTIONS.values() if each.form == "pairs"),
+    *("rules", "activations", "activation", "step"),
 )
 
 #: Statements in which `{` always opens a block.
@@ -27,11 +29,7 @@ BLOCKS = frozenset(SECTIONS) - {"scan", "activation"} | {"target", "mesh", "phas
 PHASE = "phase"
 
 #: Every word that begins a statement.
-KEYWORDS = BLOCKS | {
-    *("shardspec", "doc", "extends", "let", "axis", "hardware", "devices", "drop"),
-    *("override", "scan", "activation", "manifest", "policy", "lint", "state"),
-    *("coverage", "replicate"),
-}
+KEYWORDS = BLOCKS | sections.BY_WORD.keys()
 
 #: What people write who know the keys of the YAML file.
 OTHER_WORDS = {

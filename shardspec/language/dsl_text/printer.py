@@ -10,6 +10,7 @@ from typing import Any
 from shardspec.ir.spec import MEMORY_KINDS
 from shardspec.language.grammar.syntax import quoted
 from shardspec.language.reading import OPTIONAL, Comments, Data, Route
+from shardspec.language.sections import SECTIONS
 from shardspec.language.yaml_text.comments import comment_line
 
 _WIDTH = 88
@@ -138,7 +139,7 @@ class _Printer:
 
     def pairs(self, section: str, entries: Mapping[str, Any]) -> None:
         """Add a block of `left : right`."""
-        left = _path if section in ("arrays", "caches") else _pattern
+        left = _pattern if SECTIONS[section].rules else _path
         self.block(section, {key: (left(key), f": {v}") for key, v in entries.items()})
 
     def block(self, section: str, rows: Mapping[Any, tuple[str, str]]) -> None:
@@ -176,8 +177,8 @@ class _Printer:
             words += [quoted(stated["doc"])] if "doc" in stated else []
             self._sectioned("axes", " ".join(words), name)
 
-    def settings(self, section: str, spelt: Callable[[str], str], values: Any) -> None:
-        word = {"lints": "lint"}.get(section, section)
+    def settings(self, section: str, values: Any) -> None:
+        word, spelt = SECTIONS[section].word, _SPELT.get(section, _to_end)
         for name, value in values.items():
             self._sectioned(section, f"{word} {_key(name)} {spelt(str(value))}", name)
 
@@ -258,9 +259,9 @@ class _Printer:
                 self.line(f"{key} {shown}", ("step", key), indent="  ")
         self.close(("step",))
 
-    def items(self, section: str, word: str, entries: Any) -> None:
+    def items(self, section: str, entries: Any) -> None:
         for index, entry in enumerate(entries):
-            words = [word, _entry_pattern(entry), *_answer(entry)]
+            words = [SECTIONS[section].word, _entry_pattern(entry), *_answer(entry)]
             words += [f"because {quoted(entry['because'])}"] if "because" in entry else []
             self._sectioned(section, " ".join(words), index)
 
@@ -353,25 +354,25 @@ def _by(print_as: Callable[..., None], *given: object) -> Callable[[_Printer, An
     return lambda printer, value: print_as(printer, *given, value)
 
 
-_PAIRS = ("params", "derive", "scan", "memory", "training", "arrays", "caches")
+_FORMS: Mapping[str, Callable[..., None]] = {
+    "pairs": _Printer.pairs,
+    "items": _Printer.items,
+    "settings": _Printer.settings,
+}
 _PRINTERS: Mapping[str, Callable[[_Printer, Any], None]] = {
+    **{n: _by(_FORMS[each.form], n) for n, each in SECTIONS.items() if each.form in _FORMS},
     **{each: _by(_Printer.whole, each, str) for each in ("shardspec", "hardware", "devices")},
     "doc": _by(_Printer.whole, "doc", lambda value: quoted(str(value))),
     "extends": _by(_Printer.whole, "extends", _listed(_reference)),
     "drop": _by(_Printer.whole, "drop", _listed(_key)),
     "manifest": _by(_Printer.whole, "manifest", _listed(quoted)),
-    **{each: _by(_Printer.pairs, each) for each in _PAIRS},
     "let": _Printer.let,
     "axes": _Printer.axes,
     "mesh": _Printer.mesh,
     "targets": _Printer.targets,
     "rules": _Printer.rules,
-    "overrides": _by(_Printer.items, "overrides", "override"),
     "activations": _Printer.activations,
-    "policy": _by(_Printer.settings, "policy", _amount),
-    **{each: _by(_Printer.settings, each, _to_end) for each in ("state", "coverage")},
-    "replicate": _by(_Printer.items, "replicate", "replicate"),
     "step": _Printer.step,
-    "lints": _by(_Printer.settings, "lints", _key),
     "phases": _Printer.phases,
 }
+_SPELT = {"policy": _amount, "lints": _key}

@@ -11,25 +11,22 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes, point
 from shardspec.diagnostics.budget import spend
 from shardspec.language import reading
 from shardspec.language.dsl_text import faults, layout
-from shardspec.language.dsl_text.faults import entry_of
+from shardspec.language.dsl_text.faults import ENTRY_STARTS, entry_of
 from shardspec.language.dsl_text.layout import SECTIONS, Comment, Statement
-from shardspec.language.grammar import expressions
+from shardspec.language.grammar.parser import Node, Token, parser
 from shardspec.language.grammar.refusals import before_size
 from shardspec.language.grammar.syntax import SyntaxFault, bad_escape, unquoted
-from shardspec.language.reading import OPTIONAL, SECTION_OF, Data, Reading, Route, number_or_text
+from shardspec.language.reading import OPTIONAL, Data, Reading, Route, number_or_text
+from shardspec.language.sections import BY_WORD, section_of
+from shardspec.language.validate import fields_at
 from shardspec.language.yaml_text.comments import Gathered, comment_text
 from shardspec.language.yaml_text.scalars import find_foreign_characters
-
-if TYPE_CHECKING:
-    from lark import Token, Tree
-
-    Node: TypeAlias = Tree[Token]
 
 #: A line of a mesh that lists its devices, and is no axis of that name.
 _DEVICES = re.compile(r"devices[^\S\n]+(?![\s=])")
@@ -42,16 +39,10 @@ _MOST = 500
 #: Routes, each with where its text starts and ends.
 Stretches = Sequence[tuple[Route, int, int]]
 
-#: Statements in which parentheses may nest.
-_NESTING = frozenset({"axis", "arrays_entry"})
-
-#: An entry of a path and an expression, with nothing in the path that a quote or a sign could be.
-_PLAIN_PAIR = re.compile(r"(?!optional\s)([A-Za-z*][\w./*-]*+)\s*+:\s*+([A-Za-z_]\S*(?: \S+)*+)")
-#: What reads the expressions of such entries; each text is read once, however often it stands.
-_PLAIN: dict[str, Callable[[str], object]] = {
-    **dict.fromkeys(("arrays", "caches"), expressions.parse_array_type),
-    "params": expressions.parse_names,
-}
+#: Blocks whose entries are not looked at where the head is wrong: statements, lines of a program.
+_UNSEEN = (layout.PHASE, "step")
+#: A word before a value, as a key of `step` stands.
+_SETTING = re.compile(r"([a-z]+)[^\S\n]+[\w.\"(]")
 #: Units of work that an entry costs.
 _ENTRY = 400
 
@@ -134,7 +125,7 @@ class _Build:
 
     def pair(self, route: Route, tree: Node, entry: Statement, into: dict[str, Any]) -> None:
         """Take in one entry of name or pattern and expression."""
-        left, right = _nodes(tree)
+        left, right = tree.nodes
         key, value = self.key_of(left, entry), self.whole(right, entry)
         if self.file((*route, key.text), key, value, entry):
             into[key.text] = number_or_text(value.text) if route[-1] == "mesh" else value.text
@@ -149,10 +140,10 @@ class _Build:
 
     def activation(self, tree: Node, entry: Statement, into: dict[str, Any]) -> None:
         """Take in an activation: names alone, or names or a partition and a memory."""
-        if maybe_child_of(tree, "names") is not None and len(tree.children) == 2:
+        if tree.child("names") is not None and len(tree.children) == 2:
             self.pair(("activations",), tree, entry, into)
             return
-        key = self.tokens(child_of(tree, "pattern"), entry)[0]
+        key = self.tokens(tree["pattern"], entry)[0]
         route: Route = ("activations", key.text)
         if self.file(route, key, self.place(key.span.end, entry.end), entry):
             into[key.text] = {}
@@ -171,16 +162,16 @@ class _Build:
     ) -> None:
         """Take in names or a partition, and what stands behind them: a memory, a place in code."""
         for name, node in (("axes", "names"), ("spec", "partition")):
-            found = maybe_child_of(tree, node)
+            found = tree.child(node)
             if found is not None:
                 self.say(route, stated, name, self.whole(found, statement))
-        memory = maybe_child_of(tree, "memory")
+        memory = tree.child("memory")
         if memory is not None:
-            kind = child_of(memory, "memory_kind")
+            kind = memory["memory_kind"]
             self.say(route, stated, "memory", self.tokens(kind, statement)[0])
-        place = maybe_child_of(tree, "code_place")
+        place = tree.child("code_place")
         if place is not None:
-            self.say(route, stated, "at", self.tokens(child_of(place, "text"), statement)[0])
+            self.say(route, stated, "at", self.tokens(place["text"], statement)[0])
 
     def open(self, route: Route, statement: Statement) -> None:
         """Note where a section stands that several statements may add to."""
@@ -227,17 +218,19 @@ class _Build:
         return Excerpt(self.text[start:end], Span(self.source, start, end), start)
 
     def whole(self, tree: Node, statement: Statement) -> Excerpt:
-        """Return the text under a tree."""
+        """Return the text under a tree; that of an expression which is missing stands last."""
+        if tree.start < 0:
+            return self.excerpt(statement.end, statement.end)
         at = statement.start
-        return self.excerpt(at + tree.meta.start_pos, at + tree.meta.end_pos)
+        return self.excerpt(at + tree.start, at + tree.end)
 
     def tokens(self, tree: Node, statement: Statement, *, deep: bool = False) -> list[Excerpt]:
         """Return the tokens of a tree as the text they stand for."""
-        tokens = tree.scan_values(lambda token: True) if deep else tree.children
-        return [self._token(token, statement.start) for token in tokens if isinstance(token, str)]
+        tokens = tree.all_tokens if deep else tree.tokens
+        return [self._token(token, statement.start) for token in tokens]
 
     def _token(self, token: Token, at: int) -> Excerpt:
-        start, end = at + (token.start_pos or 0), at + (token.end_pos or 0)
+        start, end = at + token.start, at + token.end
         span = Span(self.source, start, end)
         match token.type:
             case "STRING":
@@ -258,7 +251,7 @@ class _Build:
                 self.report(faults.unknown_statement(word, self.text, statement))
             meant = faults.known_word(word)
             if meant in SECTIONS and statement.entries is not None:
-                self._section(SECTION_OF.get(meant, meant), statement)
+                self._section(section_of(meant), statement)
             return
         if keyword == layout.PHASE and self.is_phase:
             self.report(faults.PHASE_IN_PHASE, statement.start)
@@ -272,51 +265,48 @@ class _Build:
         is_section = statement.entries is not None and keyword in SECTIONS
         tree = self._parse("section" if is_section else _STARTS.get(keyword, keyword), statement)
         if tree is not None and is_section:
-            self._section(SECTION_OF.get(keyword, keyword), statement)
+            self._section(section_of(keyword), statement)
         elif tree is not None:
             _STATEMENTS[keyword](self, tree, statement)
         else:
-            for entry in statement.entries or () if keyword != layout.PHASE else ():
+            for entry in statement.entries or () if keyword not in _UNSEEN else ():
                 self._parse(entry_of(keyword), entry)
 
     def _parse(self, start: str, statement: Statement) -> Node | None:
         """Return the tree of a statement, or None after reporting what is wrong."""
-        from lark.exceptions import UnexpectedInput
-
-        from shardspec.language.grammar.parser import parser
-
         spend(_ENTRY, self.source, statement.start)
         text = self.text[statement.start : statement.end]
         if len(text) > _LONGEST and start != "doc":
             message = f"a statement of {len(text):,} characters is too long"
             self.refuse(statement, message, f"at most {_LONGEST:,} characters")
             return None
-        nested = before_size(text) if start in _NESTING else None
-        if nested is not None:
-            self.report(nested, statement.start)
+        wrong = faults.early_fault(start, text) or (before_size(text) if start == "axis" else None)
+        if wrong is not None:
+            self.report(wrong, statement.start)
             return None
-        try:
-            tree = parser("document").parse(text, start=start)
-        except UnexpectedInput:
+        tree = parser("document").parse(text, ENTRY_STARTS.get(start, start))
+        if tree is None:
             if len(self.diagnostics) < _MOST:
                 self.report(faults.statement_fault(start, text), statement.start)
             return None
-        for token in tree.scan_values(lambda token: isinstance(token, str)):
-            wrong = bad_escape(token) if token.type in {"STRING", "ESCAPED_REGEX"} else None
-            if wrong:
-                at = token.start_pos or 0
-                message = f"`{token[slice(*wrong)]}` means nothing in text"
+        for token in tree.all_tokens if "\\" in text else ():
+            escape = bad_escape(token) if token.type in {"STRING", "ESCAPED_REGEX"} else None
+            if escape:
+                at = token.start
+                message = f"`{token[slice(*escape)]}` means nothing in text"
                 help = 'write `\\\\` for a backslash; known: `\\"`, `\\\\`, `\\n`, `\\t`, `\\r`'
-                fault = SyntaxFault(message, at + wrong[0], at + wrong[1], help)
+                fault = SyntaxFault(message, at + escape[0], at + escape[1], help)
                 self.report(fault, statement.start)
         return tree
 
     def scalar(self, tree: Node, statement: Statement) -> None:
         """Take in one value: `shardspec 1`, `doc "..."`, `hardware tpu v4 4x4x8`."""
         key = self.keyword(statement)
-        machine = maybe_child_of(tree, "hardware")
-        tokens = self.tokens(tree, statement, deep=True)
-        value = tokens[0] if machine is None else self.whole(machine, statement)
+        machine = tree.child("expression")
+        if machine is not None:
+            value = self.whole(machine, statement)
+        else:
+            value = self.tokens(tree, statement, deep=True)[0]
         if self.file((key.text,), key, value, statement):
             is_number = key.text == "shardspec"
             self.data[key.text] = number_or_text(value.text) if is_number else value.text
@@ -337,23 +327,23 @@ class _Build:
 
     def let(self, tree: Node, statement: Statement) -> None:
         """Take in `let tp = 8`."""
-        route = self.entry("let", child_of(tree, "key"), statement)
+        route = self.entry("let", tree["key"], statement)
         if route is not None:
-            self.values[route] = size = self.whole(child_of(tree, "size"), statement)
+            self.values[route] = size = self.whole(tree["size"], statement)
             self.put(route, number_or_text(size.text))
 
     def axis(self, tree: Node, statement: Statement) -> None:
         """Take in `axis embed = 4096 unit 64 "..."`."""
-        route = self.entry("axes", child_of(tree, "key"), statement)
+        route = self.entry("axes", tree["key"], statement)
         if route is None:
             return
         stated: dict[str, Any] = {}
-        for node in _nodes(tree)[1:]:
-            name = "doc" if node.data == "text" else str(node.data)
+        for node in tree.nodes[1:]:
+            name = "doc" if node.name == "text" else node.name
             if name == "parts":
                 self._parts((*route, name), node, statement, stated)
                 continue
-            size = node if name == "size" else maybe_child_of(node, "size")
+            size = node if name == "size" else node.child("size")
             words = self.tokens(node, statement)
             found = words[0] if size is None and words else self.whole(size or node, statement)
             known = found.text if name == "doc" else number_or_text(found.text)
@@ -371,17 +361,17 @@ class _Build:
         """Take in `parts (q = heads * kv, k = kv)`."""
         stated["parts"] = sizes = dict[str, Any]()
         self.keys[route] = self.values[route] = self.whole(tree, statement)
-        for part in _nodes(tree):
-            key = self.tokens(child_of(part, "key"), statement)[0]
+        for part in tree.nodes:
+            key = self.tokens(part["key"], statement)[0]
             inner: Route = (*route, key.text)
             if not self.is_taken(inner, key):
-                size = self.whole(child_of(part, "size"), statement)
+                size = self.whole(part["size"], statement)
                 self.keys[inner], self.values[inner] = key, size
                 sizes[key.text] = number_or_text(size.text)
 
     def target(self, tree: Node, statement: Statement) -> None:
         """Take in `target NAME on HARDWARE { ... }`."""
-        route = self.entry("targets", child_of(tree, "key"), statement)
+        route = self.entry("targets", tree["key"], statement)
         if route is not None:
             stated: dict[str, Any] = {}
             self.put(route, stated)
@@ -396,9 +386,9 @@ class _Build:
     def _machine_and_mesh(
         self, tree: Node, statement: Statement, route: Route, into: dict[str, Any]
     ) -> None:
-        machine = maybe_child_of(tree, "hardware")
+        machine = tree.child("on")
         if machine is not None:
-            excerpt = self.whole(machine, statement)
+            excerpt = self.whole(machine["expression"], statement)
             if not route and self.is_taken(("hardware",), excerpt):
                 return
             self.keys.setdefault((*route, "hardware"), excerpt)
@@ -427,7 +417,7 @@ class _Build:
 
     def phase(self, tree: Node, statement: Statement) -> None:
         """Take in `phase NAME { ... }`, whose statements are those of a file."""
-        route = self.entry("phases", child_of(tree, "key"), statement)
+        route = self.entry("phases", tree["key"], statement)
         if route is None:
             return
         if statement.entries is None:
@@ -448,12 +438,12 @@ class _Build:
     def item(self, tree: Node, statement: Statement) -> None:
         """Take in `override PATTERN : NAMES`, the same with `= PARTITION`, `replicate PATTERN`."""
         word = self.keyword(statement).text
-        section = SECTION_OF.get(word, word)
+        section = section_of(word)
         items = self.data.setdefault(section, [])
         self.open((section,), statement)
         route: Route = (section, len(items))
-        optional = maybe_child_of(tree, "optional")
-        pattern = self.tokens(optional or child_of(tree, "pattern"), statement)[-1]
+        optional = tree.child("optional")
+        pattern = self.tokens(optional or tree["pattern"], statement)[-1]
         is_regex = pattern.text.startswith("re:") and not self.is_quoted(pattern)
         stated: dict[str, Any] = {}
         if is_regex:
@@ -463,7 +453,7 @@ class _Build:
             self.values[(*route, "optional")] = self.tokens(optional, statement)[0]
             stated["optional"] = True
         self._answer(tree, statement, route, stated)
-        because = maybe_child_of(tree, "because")
+        because = tree.child("because")
         if because is not None:
             self.say(route, stated, "because", self.tokens(because, statement, deep=True)[-1])
         self.values[route] = self.place(statement.start, statement.end)
@@ -473,8 +463,8 @@ class _Build:
     def setting(self, tree: Node, statement: Statement) -> None:
         """Take in `policy KEY VALUE`, `lint NAME LEVEL`, `state KEY ...`, `coverage KEY ...`."""
         word = self.keyword(statement).text
-        first, last = _nodes(tree)
-        route = self.entry(SECTION_OF.get(word, word), first, statement)
+        first, last = tree.nodes
+        route = self.entry(section_of(word), first, statement)
         if route is not None:
             self.values[route] = value = self.tokens(last, statement)[0]
             is_number = route == ("state", "moments")
@@ -482,9 +472,9 @@ class _Build:
 
     def single(self, tree: Node, statement: Statement) -> None:
         """Take in `scan PATTERN : AXES` and `activation NAME : NAMES`."""
-        section = SECTION_OF.get(str(tree.data), str(tree.data))
+        section = section_of(tree.name)
         self.open((section,), statement)
-        self._entry_taker(section)(_nodes(tree)[0], statement, self.data.setdefault(section, {}))
+        self._entry_taker(section)(tree.nodes[0], statement, self.data.setdefault(section, {}))
 
     def _section(self, section: str, statement: Statement) -> None:
         """Take in a block of entries."""
@@ -493,48 +483,42 @@ class _Build:
         self.entries.append(((section,), statement.start, statement.end))
         self.blocks.append(((section,), statement.opening, statement.block_end))
         take = self._entry_taker(section)
-        plain = _PLAIN.get(section)
         for entry in statement.entries or ():
-            if plain is not None and self._plain_pair(section, entry, into, plain):
+            if section == "step" and self._line(entry, into):
                 continue
             tree = self._parse(entry_of(section), entry)
             if tree is not None:
                 take(tree, entry, into)
 
-    def _plain_pair(
-        self, section: str, entry: Statement, into: dict[str, Any], plain: Callable[[str], object]
-    ) -> bool:
-        """Take in `a/b : bf16[4, 8]` without a parser; say whether it is as plain as that."""
-        found = _PLAIN_PAIR.fullmatch(self.text, entry.start, entry.end)
-        if found is None or isinstance(plain(found[2]), SyntaxFault):
-            return False
-        spend(_ENTRY, self.source, entry.start)
-        key, value = self.excerpt(*found.span(1)), self.excerpt(*found.span(2))
-        if self.file((section, key.text), key, value, entry):
-            into[key.text] = value.text
-        return True
-
     def _step(self, tree: Node, entry: Statement, into: dict[str, Any]) -> None:
-        """Take in a key of `step:` with its value, or a line of its program."""
-        line = maybe_child_of(tree, "step_line")
-        if line is None:
-            key, value = self.tokens(child_of(tree, "step_setting"), entry, deep=True)
-            words = value.text.replace(",", " ").split()
-            is_list = key.text == "remat" and len(words) > 1
-            if self.file(("step", key.text), key, value, entry):
-                into[key.text] = words if is_list else number_or_text(value.text)
-            return
+        """Take in a key of `step:` with its value."""
+        key, value = self.tokens(tree, entry, deep=True)
+        words = value.text.replace(",", " ").split()
+        is_list = key.text == "remat" and len(words) > 1
+        if self.file(("step", key.text), key, value, entry):
+            into[key.text] = words if is_list else number_or_text(value.text)
+
+    def _line(self, entry: Statement, into: dict[str, Any]) -> bool:
+        """Take in a line of a program; say whether an entry of `step` is one, and no setting."""
+        setting = _SETTING.match(self.text, entry.start, entry.end)
+        if setting is not None and setting[1] in fields_at(("step",)):
+            return False
+        unclosed = faults.early_fault("step_line", self.text[entry.start : entry.end])
+        if unclosed is not None:
+            self.report(unclosed, entry.start)
+            return True
         program = into.setdefault("program", [])
         route: Route = ("step", "program", len(program))
-        self.values[route] = self.whole(line, entry)
+        self.values[route] = self.excerpt(entry.start, entry.end)
         self.values.setdefault(("step", "program"), self.values[route])
         program.append(self.values[route].text)
         self.entries.append((route, entry.start, entry.end))
+        return True
 
     def _rule(self, tree: Node, entry: Statement, into: list[Any]) -> None:
         route: Route = ("rules", len(into))
-        rule = self.whole(child_of(tree, "axis_rule"), entry)
-        place = maybe_child_of(tree, "place")
+        rule = self.whole(tree["axis_rule"], entry)
+        place = tree.child("place")
         into.append(rule.text if place is None else {})
         self.values[route] = rule if place is None else self.place(entry.start, entry.end)
         if place is not None:
@@ -544,12 +528,15 @@ class _Build:
 
 
 _STARTS = {"shardspec": "version", "hardware": "machine", "devices": "device_list"}
+_FORMS: dict[str, Callable[[_Build, Node, Statement], None]] = {
+    "value": _Build.scalar,
+    "words": _Build.words,
+    "items": _Build.item,
+    "settings": _Build.setting,
+}
 _STATEMENTS: dict[str, Callable[[_Build, Node, Statement], None]] = {
-    **dict.fromkeys(("shardspec", "doc", "hardware", "devices"), _Build.scalar),
-    **dict.fromkeys(("extends", "drop", "manifest"), _Build.words),
-    **dict.fromkeys(("override", "replicate"), _Build.item),
+    **{word: _FORMS[each.form] for word, each in BY_WORD.items() if each.form in _FORMS},
     **dict.fromkeys(("scan", "activation"), _Build.single),
-    **dict.fromkeys(("policy", "lint", "state", "coverage"), _Build.setting),
     "let": _Build.let,
     "axis": _Build.axis,
     "target": _Build.target,
@@ -598,19 +585,3 @@ def _first_on_line(text: str, starts: Sequence[int], place: int) -> int:
     """Return the first entry on the line where the one before `place` begins."""
     line_start = text.rfind("\n", 0, starts[place - 1]) + 1
     return bisect_left(starts, line_start)
-
-
-def child_of(tree: Node, name: str) -> Node:
-    """Return the child of this name."""
-    found = maybe_child_of(tree, name)
-    assert found is not None
-    return found
-
-
-def maybe_child_of(tree: Node, name: str) -> Node | None:
-    """Return the child of this name, or None where it was left out."""
-    return next((node for node in _nodes(tree) if node.data == name), None)
-
-
-def _nodes(tree: Node) -> list[Node]:
-    return [child for child in tree.children if not isinstance(child, str)]

@@ -3,8 +3,6 @@
 A document repeats itself, and presets repeat each other, so every answer is kept by its text.
 Nodes hold offsets into that text; `Excerpt.at` makes them places in a file.
 
-The commonest spellings are read without a parser, by `plain_forms`.
-
 How much is too much: `2%` of the bytes of all arrays, or a size such as `64 MiB`.
 
 A list of devices, `0..3 7..4` or `0 1 3 2`: which of them stands where in a mesh.
@@ -15,16 +13,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from shardspec.language.grammar import plain_forms, refusals, syntax
-from shardspec.language.grammar.parser import parser
+from shardspec.language.grammar import refusals, syntax
+from shardspec.language.grammar.parser import Node, parser
 from shardspec.language.grammar.refusals import too_long
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.reading import DIGITS
-
-if TYPE_CHECKING:
-    from lark import Token, Tree
 
 T = TypeVar("T")
 
@@ -36,23 +31,20 @@ def _parse(
     grammar: str,
     start: str,
     text: str,
-    make: Callable[[Tree[Token]], T],
+    make: Callable[[Node], T],
     refuse: Callable[[T], SyntaxFault | None] = lambda node: None,
 ) -> T | SyntaxFault:
-    """Return what `make` makes of the tree, unless lark or `refuse` has something against it."""
-    from lark.exceptions import UnexpectedInput
-
+    """Return what `make` makes of the tree, unless the grammar or `refuse` is against it."""
     long = refusals.too_long(text)
     if long is not None:
         return long
     machine = parser(grammar)
-    try:
-        tree = machine.parse(text, start=start)
-    except UnexpectedInput:
+    tree = machine.parse(text, start)
+    if tree is None:
         from shardspec.language.grammar.parse_faults import explain_fault
 
         return explain_fault(machine, start, text)
-    huge = refusals.huge_number(tree)
+    huge = refusals.huge_number(text, tree)
     if huge is not None:
         return huge
     node = make(tree)
@@ -62,20 +54,20 @@ def _parse(
 def reader(
     grammar: str,
     start: str,
-    make: Callable[[Tree[Token]], T],
+    make: Callable[[Node], T],
     refuse: Callable[[T], SyntaxFault | None] = lambda node: None,
-    plain: Callable[[str], T | SyntaxFault | None] = lambda text: None,
+    before: Callable[[str], T | SyntaxFault | None] = lambda text: None,
 ) -> Callable[[str], T | SyntaxFault]:
     """Return the function that reads one kind of expression, and keeps its answers.
 
     Args:
       grammar, start, make, refuse: as `_parse` takes them.
-      plain: what reads the commonest spellings, and None for others.
+      before: what is known of a text without a look at the grammar; None for most.
     """
 
     @lru_cache(_KEPT)
     def read(text: str) -> T | SyntaxFault:
-        found = plain(text)
+        found = before(text)
         if found is not None:
             return found
         return _parse(grammar, start, text, make, refuse)
@@ -84,9 +76,7 @@ def reader(
 
 
 #: `mlp, heads -> model | (replica, data) | none @ 5`.
-parse_axis_rule = reader(
-    "axis_rule", "axis_rule", syntax.axis_rule, refusals.in_rule, plain_forms.plain_rule
-)
+parse_axis_rule = reader("axis_rule", "axis_rule", syntax.axis_rule, refusals.in_rule)
 
 #: `((replica, data), none)`.
 parse_partition = reader("axis_rule", "partition", syntax.partition, refusals.in_partition)
@@ -98,10 +88,10 @@ parse_mesh_axes = reader("axis_rule", "mesh_axes", syntax.mesh_axes, refusals.in
 parse_place = reader("names", "place", syntax.place)
 
 #: `batch length embed`.
-parse_names = reader("names", "names", syntax.names, refusals.in_names, plain_forms.plain_names)
+parse_names = reader("names", "names", syntax.names, refusals.in_names)
 
 #: `layers@0`.
-parse_scan = reader("names", "scan", syntax.scan, refusals.in_scan, plain_forms.plain_scan)
+parse_scan = reader("names", "scan", syntax.scan, refusals.in_scan)
 
 #: `from **/kernel dims 0 _`.
 parse_derived = reader("derived", "derived", syntax.derived, refusals.in_derived)
@@ -111,7 +101,7 @@ parse_size = reader(
     "array_type",
     "size",
     syntax.size,
-    plain=lambda text: plain_forms.plain_size(text) or refusals.before_size(text),
+    before=refusals.before_size,
 )
 
 #: `bf16[embed mlp]`.
@@ -120,7 +110,7 @@ parse_array_type = reader(
     "array_type",
     syntax.array_type,
     refusals.in_array_type,
-    lambda text: plain_forms.plain_array_type(text) or refusals.before_size(text),
+    refusals.before_size,
 )
 
 #: `submesh 4x2x2x1`, `tp`.
@@ -129,11 +119,11 @@ parse_mesh_size = reader(
     "mesh_size",
     syntax.mesh_size,
     refusals.in_mesh_size,
-    lambda text: plain_forms.plain_mesh_size(text) or refusals.before_mesh_size(text),
+    refusals.before_mesh_size,
 )
 
 #: `2 * tpu v5p 4x4x8`.
-parse_hardware = reader("hardware", "hardware", syntax.hardware, plain=plain_forms.plain_hardware)
+parse_hardware = reader("hardware", "hardware", syntax.hardware)
 
 #: `**/mlp/wi_{0,1}/kernel`.
 parse_glob = reader(
@@ -141,7 +131,7 @@ parse_glob = reader(
     "path_pattern",
     syntax.path_pattern,
     refusals.in_glob,
-    lambda text: plain_forms.plain_glob(text) or refusals.before_glob(text),
+    lambda text: syntax.literal_glob(text) or refusals.before_glob(text),
 )
 
 

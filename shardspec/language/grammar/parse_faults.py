@@ -15,16 +15,12 @@ import ast
 import re
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from shardspec.assets import data_of
-from shardspec.language.grammar.parser import parser
+from shardspec.language.grammar.parser import Parser, parser
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.python_syntax import expression
-
-if TYPE_CHECKING:
-    from lark import Lark, Token
-
 
 _LONGEST = 400
 _SPECS = frozenset({"P", "PartitionSpec"})
@@ -78,13 +74,7 @@ def _rule(left: object, right: object) -> str | None:
 
 
 def _is_read(start: str, text: str) -> bool:
-    from lark.exceptions import UnexpectedInput
-
-    try:
-        parser("axis_rule").parse(text, start=start)
-    except UnexpectedInput:
-        return False
-    return True
+    return parser("axis_rule").parse(text, start) is not None
 
 
 def _mesh_axes(data: object) -> str | None:
@@ -182,20 +172,9 @@ _BRACKETS = re.compile(r"^\s*[\[(]|->\s*\[")
 _SEEN = 80
 
 
-class Stop(NamedTuple):
-    """Where a parser stopped.
-
-    Attributes:
-      words: what would have let it go on, as a message names it.
-    """
-
-    at: int
-    words: tuple[str, ...]
-
-
-def explain_fault(parser: Lark, start: str, text: str) -> SyntaxFault:
+def explain_fault(parser: Parser, start: str, text: str) -> SyntaxFault:
     """Return the fault of a text that `parser` has refused."""
-    stop = stop_of(parser, start, text)
+    stop = parser.stop(text, start)
     before, found = text[max(0, stop.at - _SEEN) : stop.at], text[stop.at : stop.at + _SEEN]
     help = _meant(start, text) or help_for(start, before, found)
     word = _WORD.match(found)
@@ -204,7 +183,7 @@ def explain_fault(parser: Lark, start: str, text: str) -> SyntaxFault:
         return _in_glob(text, stop.at, end, help)
     previous = _WORD.findall(before)
     after = f" after `{previous[-1]}`" if previous else ""
-    words = stop.words
+    words = expected(parser, stop.accepted)
     if start == "mesh_size":
         words = tuple(_IN_MESHES.get(word, word) for word in words)
     return SyntaxFault(f"expected {either(words)}{after}", stop.at, end, help)
@@ -221,26 +200,10 @@ def _meant(start: str, text: str) -> str | None:
     return f"write `{meant}`" if meant else None
 
 
-def stop_of(parser: Lark, start: str, text: str) -> Stop:
-    """Return where `parser` stops in `text`, which it has refused."""
-    from lark.exceptions import UnexpectedInput
-
-    machine = parser.parse_interactive(text, start=start)
-    at = len(text.rstrip())
-    fed: list[Token] = []
-    try:
-        for token in machine.iter_parse():
-            fed.append(token)
-    except UnexpectedInput as fault:
-        at = at if fault.pos_in_stream is None else fault.pos_in_stream
-    # A parser may go on a few steps with a word that does not fit; this one has not seen it.
-    machine = parser.parse_interactive("", start=start)
-    for token in fed:
-        if (token.start_pos or 0) < at:
-            machine.feed_token(token)
-    accepted: set[str] = machine.accepts()  # type: ignore[no-untyped-call]
+def expected(parser: Parser, accepted: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what would let a parser go on, as a message names it."""
     words = (in_words(parser, terminal) for terminal in sorted(accepted, key=_order))
-    return Stop(at, tuple(dict.fromkeys(words)))
+    return tuple(dict.fromkeys(words))
 
 
 def either(words: tuple[str, ...]) -> str:
@@ -285,12 +248,12 @@ def _order(terminal: str) -> tuple[int, str]:
     return (order.index(name) if name in order else len(order), terminal)
 
 
-def in_words(parser: Lark, terminal: str) -> str:
+def in_words(parser: Parser, terminal: str) -> str:
     """Return what a terminal is called in a message: `a mesh axis`, or its own text."""
     if terminal == "$END":
         return "the end"
     known = fault_table().words.get(_short(terminal))
-    return known or f"`{parser.get_terminal(terminal).pattern.value}`"
+    return known or f"`{parser.shown(terminal)}`"
 
 
 def _short(terminal: str) -> str:

@@ -1,183 +1,259 @@
-"""Grammar -> parser: from the table that comes with the package, or worked out anew.
+"""Text -> tree, by the table that lark has made of a grammar.
 
-To work a table out takes 15 to 300 ms a grammar, and most runs need five of the seven; to read one
-takes about a millisecond. Lark's own way to keep a parser is a pickle, which whoever can write the
-file can make run anything; a table holds names, numbers and lists, as JSON. The files are part of
-the package, `python -m shardspec.language.grammar.parser` writes them, and a test holds them to the
-grammars. States are numbered as they are met from the starts, so that the same grammar gives the
-same text on every run and under every lark that can read it.
+The grammars define the language. Lark works out a table of each before the package is built
+(`make tables`), and this module goes by them: a table is read in a millisecond, where lark takes 15
+to 300 ms to work one out. A table holds names, numbers and regular expressions, as JSON.
+
+As in lark, what may follow decides how a word is read: only terminals that the parser accepts are
+tried, in the table's order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from shardspec import assets
 
-if TYPE_CHECKING:
-    from lark import Lark
+#: `terminals` in the order in which they are tried, `rules` with what they keep, `tokens` by name,
+#: and for each of the `states` pairs of a token and a state to go to, or, below zero, a rule to
+#: reduce by (-1 is the first).
+Table = dict[str, Any]
 
-#: Where parsing may begin, by grammar.
-STARTS = {
-    "axis_rule": ("axis_rule", "partition", "mesh_axes"),
-    "names": ("names", "scan", "place"),
-    "array_type": ("array_type", "size"),
-    "derived": ("derived",),
-    "mesh_axis": ("mesh_size",),
-    "hardware": ("hardware",),
-    "path_pattern": ("path_pattern",),
-    "step": ("step_line",),
-    "document": (
-        *("version", "doc", "extends", "let", "axis", "drop", "manifest", "policy", "lint"),
-        *("override", "scan", "activation", "section", "machine", "target", "mesh"),
-        *("mesh_entry", "phase", "device_list", "rules_entry", "params_entry"),
-        *("scan_entry", "arrays_entry", "activation_entry", "derive_entry", "state"),
-        *("coverage", "replicate", "step_entry", "memory_entry", "training_entry"),
-    ),
-}
+_END = "$END"
 
 
-OPTIONS: dict[str, Any] = {
-    "parser": "lalr",
-    "maybe_placeholders": False,
-    "propagate_positions": True,
-}
+class Token(str):
+    """A word, and where it stands."""
+
+    __slots__ = ("end", "start", "type")
+
+    type: str
+    start: int
+    end: int
+
+    @property
+    def text(self) -> str:
+        """Return the word alone."""
+        return str(self)
+
+
+class Node:
+    """What a rule has made of words and of other nodes."""
+
+    __slots__ = ("children", "end", "name", "start")
+
+    def __init__(self, name: str, children: list[Node | Token], start: int, end: int) -> None:
+        """Make the node of a rule."""
+        self.name = name
+        self.children = children
+        self.start = start
+        self.end = end
+
+    @property
+    def tokens(self) -> list[Token]:
+        """Return its words, without those of nodes in it."""
+        return [child for child in self.children if isinstance(child, Token)]
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Return the nodes in it."""
+        return [child for child in self.children if isinstance(child, Node)]
+
+    @property
+    def all_tokens(self) -> Iterator[Token]:
+        """Yield its words, and those of all nodes in it, in order."""
+        for child in self.children:
+            if isinstance(child, Token):
+                yield child
+            else:
+                yield from child.all_tokens
+
+    def child(self, name: str) -> Node | None:
+        """Return the node of this name in it, or None where it was left out."""
+        return next((node for node in self.nodes if node.name == name), None)
+
+    def __getitem__(self, name: str) -> Node:
+        """Return the node of this name in it, which is always there."""
+        found = self.child(name)
+        assert found is not None
+        return found
+
+
+class Stop(NamedTuple):
+    """Where a text could not be read on, and the terminals that could stand there."""
+
+    at: int
+    accepted: tuple[str, ...]
+
+
+class _Reader(NamedTuple):
+    """A terminal as it is tried in one state.
+
+    Attributes:
+      type: empty where it only parts others.
+      words: texts that mean a terminal of their own.
+    """
+
+    match: Callable[[str, int], re.Match[str] | None]
+    type: str
+    words: dict[str, str]
+
+
+#: What is made of the parts that a rule puts together: the name that the parser goes on by, that of
+#: the node, the number of parts, and the places of those that are kept and of those whose own parts
+#: are; None where all are kept.
+_Rule = tuple[str, str, int, tuple[tuple[int, bool], ...] | None]
+
+
+class Parser:
+    """The parser of one grammar."""
+
+    def __init__(self, table: Table) -> None:
+        """Make the parser of a table."""
+        tokens = table["tokens"]
+        self._terminals: dict[str, Any] = {each["name"]: each for each in table["terminals"]}
+        self._ignored = frozenset(table["ignore"])
+        self._rules = [_rule(*each) for each in table["rules"]]
+        self._states = [{tokens[token]: to for token, to in each} for each in table["states"]]
+        self._starts: dict[str, int] = table["starts"]
+        self._ends: dict[str, int] = table["ends"]
+        self._readers: dict[int, list[_Reader]] = {}
+
+    def shown(self, terminal: str) -> str:
+        """Return how a terminal stands in the grammar."""
+        found: str = self._terminals[terminal]["shown"]
+        return found
+
+    def parse(self, text: str, start: str) -> Node | None:
+        """Return the tree of a text; None for one that cannot be read."""
+        states, end = [self._starts[start]], self._ends[start]
+        made: list[Any] = []
+        at = 0
+        while True:
+            token = self._next(text, at, states[-1])
+            if not self._takes(token, states, end, made):
+                return None
+            if token.type == _END:
+                node: Node = made[-1]
+                return node
+            at = token.end
+
+    def stop(self, text: str, start: str) -> Stop:
+        """Return where a text that cannot be read is wrong.
+
+        With a word that does not fit, a parser may go on a few steps: those do not count.
+        """
+        states, end = [self._starts[start]], self._ends[start]
+        token = self._next(text, 0, states[-1])
+        while token.type != _END:
+            after = [*states]
+            if not self._takes(token, after, end):
+                break
+            states = after
+            token = self._next(text, token.end, states[-1])
+        at = len(text.rstrip()) if token.type == _END else token.start
+        words = (each for each in self._states[states[-1]] if each.isupper())
+        accepted = (each for each in words if self._takes(_token(each), [*states], end))
+        return Stop(at, tuple(accepted))
+
+    def _next(self, text: str, at: int, state: int) -> Token:
+        """Return the next word; one of no type where no terminal fits."""
+        readers = self._readers.get(state) or self._readers_of(state)
+        while at < len(text):
+            for reader in readers:
+                found = reader[0](text, at)
+                if found is not None:
+                    break
+            else:
+                return _token("", "", at)
+            _, kind, words = reader
+            if kind:
+                word = found[0]
+                return _token(words.get(word, kind) if words else kind, word, at)
+            at = found.end()
+        return _token(_END, "", at)
+
+    def _readers_of(self, state: int) -> list[_Reader]:
+        """Return the terminals that a state takes, in the order in which they are tried.
+
+        A word that a wider terminal reads, too, is not tried: it is told by its text.
+        """
+        taken = {**self._states[state], **dict.fromkeys(self._ignored)}
+        readers = {
+            name: _Reader(re.compile(each["regex"]).match, name * (name not in self._ignored), {})
+            for name, each in self._terminals.items()
+            if name in taken and taken.keys().isdisjoint(each.get("wider", ()))
+        }
+        for name in taken.keys() & self._terminals.keys():
+            for wider in self._terminals[name].get("wider", ()):
+                if wider in readers:
+                    readers[wider].words[self.shown(name)] = name
+        self._readers[state] = [*readers.values()]
+        return self._readers[state]
+
+    def _takes(
+        self, token: Token, states: list[int], end: int, made: list[Any] | None = None
+    ) -> bool:
+        """Take in one word; say whether it fits.
+
+        Args:
+          made: takes what the words so far have become; None where only the states count.
+        """
+        kind, table = token.type, self._states
+        while not (kind == _END and states[-1] == end):
+            to = table[states[-1]].get(kind)
+            if to is None:
+                return False
+            if to >= 0:
+                states.append(to)
+                if made is not None:
+                    made.append(token)
+                return True
+            origin, name, count, kept = self._rules[-1 - to]
+            if count:
+                del states[-count:]
+            states.append(table[states[-1]][origin])
+            if made is not None:
+                parts = made[len(made) - count :]
+                del made[len(made) - count :]
+                made.append(_node(name, parts, kept))
+        return True
+
+
+def _node(name: str, parts: list[Any], kept: tuple[tuple[int, bool], ...] | None) -> Node:
+    """Return the node of some parts; one without words has no place."""
+    children = parts
+    if kept is not None:
+        children = []
+        for at, is_unpacked in kept:
+            if is_unpacked:
+                children += parts[at].children
+            else:
+                children.append(parts[at])
+    placed = parts
+    if not parts or parts[0].start < 0 or parts[-1].start < 0:
+        placed = [part for part in parts if part.start >= 0] or [Node("", [], -1, -1)]
+    return Node(name, children, placed[0].start, placed[-1].end)
+
+
+def _token(kind: str, word: str = "", at: int = 0) -> Token:
+    token = Token(word)
+    token.type, token.start, token.end = kind, at, at + len(word)
+    return token
+
+
+def _rule(origin: str, name: str, parts: str) -> _Rule:
+    """Return a rule of a table: `k` is kept, `u` unpacked, and `-` left out."""
+    kept = tuple((at, part == "u") for at, part in enumerate(parts) if part != "-")
+    return origin, name, len(parts), None if set(parts) <= {"k"} else kept
 
 
 @cache
-def parser(grammar: str) -> Lark:
+def parser(grammar: str) -> Parser:
     """Return the parser for the grammar of this name."""
-    return read_table(grammar) or build_parser(grammar)
-
-
-def build_parser(grammar: str) -> Lark:
-    """Return the parser, built from the text of its grammar."""
-    from lark import Lark
-
-    path = assets.grammar_path(grammar)
-    starts = list(STARTS[grammar])
-    return Lark.open(str(path), start=starts, **OPTIONS)
-
-
-def main() -> None:
-    """Write the table of every grammar anew."""
-    for grammar in STARTS:
-        text = table_text(table_of(build_parser(grammar), OPTIONS))
-        assets.table_path(grammar).write_text(text, encoding="utf-8")
-
-
-#: `terminals` and `rules` as lark describes them, `tokens` by name, and for each of the `states`
-#: pairs of a token and a state to go to, or, below zero, a rule to reduce by (-1 is the first).
-Table = dict[str, Any]
-
-#: Versions of lark whose parsers are made of these parts.
-KNOWN_LARKS = ("1.2.", "1.3.")
-
-
-def read_table(grammar: str) -> Lark | None:
-    """Return the parser kept for a grammar; None where there is none for this lark."""
     import json
 
-    import lark
-
-    path = assets.table_path(grammar)
-    if not lark.__version__.startswith(KNOWN_LARKS) or not path.is_file():
-        return None
-    return parser_of(json.loads(path.read_text(encoding="utf-8")))
-
-
-def parser_of(table: Table) -> Lark:
-    """Return the parser that a table describes."""
-    from lark import Lark
-
-    terminals, rules = table["terminals"], table["rules"]
-    memo = dict(enumerate([*terminals, *rules]))
-    rule_at = [{"@": len(terminals) + index} for index in range(len(rules))]
-    states = {
-        state: {token: (0, to) if to >= 0 else (1, rule_at[-1 - to]) for token, to in actions}
-        for state, actions in enumerate(table["states"])
-    }
-    starts = list(table["starts"])
-    lexer = {**table["lexer"], "terminals": [{"@": index} for index in range(len(terminals))]}
-    frontend = {
-        "lexer_conf": lexer,
-        "parser_conf": {"rules": rule_at, "start": starts, "parser_type": "lalr"},
-        "parser": {
-            "tokens": dict(enumerate(table["tokens"])),
-            "states": states,
-            "start_states": table["starts"],
-            "end_states": table["ends"],
-        },
-    }
-    options = {**table["options"], "start": starts}
-    make: Callable[..., Lark] = Lark._load_from_dict  # what lark's own standalone parsers call
-    return make({"parser": frontend, "rules": rule_at, "options": options}, memo)
-
-
-def table_of(parser: Lark, options: dict[str, Any]) -> Table:
-    """Return the table of a parser that lark has worked out.
-
-    Args:
-      options: those it was made with.
-    """
-    import json
-
-    from lark.grammar import Rule
-    from lark.lexer import TerminalDef
-
-    data, memo = json.loads(json.dumps(parser.memo_serialize([TerminalDef, Rule])))
-    frontend = data["parser"]
-    lexer = frontend["lexer_conf"]
-    rules = [each["@"] for each in data["rules"]]
-    return {
-        "options": {**options, "lexer": data["options"]["lexer"]},
-        "lexer": {key: value for key, value in lexer.items() if key != "terminals"},
-        "terminals": [memo[str(each["@"])] for each in lexer["terminals"]],
-        "rules": [memo[str(number)] for number in rules],
-        **_renumbered(frontend["parser"], rules),
-    }
-
-
-def _renumbered(parse: dict[str, Any], rules: list[int]) -> Table:
-    """Return tokens and states by their place: tokens by name, states as they are met."""
-    names = sorted(parse["tokens"].values())
-    tokens = {number: names.index(name) for number, name in parse["tokens"].items()}
-    met = list(dict.fromkeys(state for _, state in sorted(parse["start_states"].items())))
-    places = {state: index for index, state in enumerate(met)}
-    states = []
-    for state in met:  # grows on the way
-        actions = []
-        for number, (kind, to) in sorted(
-            parse["states"][str(state)].items(), key=lambda action: tokens[action[0]]
-        ):
-            if kind:
-                actions.append((tokens[number], -1 - rules.index(to["@"])))
-                continue
-            if to not in places:
-                places[to] = len(met)
-                met.append(to)
-            actions.append((tokens[number], places[to]))
-        states.append(actions)
-    starts, ends = (
-        {name: places[state] for name, state in sorted(parse[which].items())}
-        for which in ("start_states", "end_states")
-    )
-    return {"tokens": names, "states": states, "starts": starts, "ends": ends}
-
-
-def table_text(table: Table) -> str:
-    """Return a table as JSON, a line for each of its parts' entries."""
-    import json
-
-    parts = []
-    for key, value in table.items():
-        entries = [json.dumps(each, separators=(",", ":")) for each in value]
-        listed = "[\n" + ",\n".join(entries) + "\n]"
-        parts.append(f'"{key}": {listed if isinstance(value, list) else json.dumps(value)}')
-    return "{" + ",\n".join(parts) + "}\n"
-
-
-if __name__ == "__main__":
-    main()
+    return Parser(json.loads(assets.table_path(grammar).read_text("utf-8")))

@@ -18,6 +18,7 @@ from shardspec.language.grammar.expressions import (
 from shardspec.language.grammar.step_lines import LineDim, LineExpr, LineTerm, parse_step_line
 from shardspec.language.grammar.syntax import quoted
 from shardspec.language.reading import Data, number_or_text
+from shardspec.language.sections import SECTIONS, Section
 
 
 def print_rule(rule: syntax.RuleExpr) -> str:
@@ -305,28 +306,31 @@ def parts_text(parts: Mapping[str, Any]) -> str:
     return f"({', '.join(f'{name} = {size}' for name, size in parts.items())})"
 
 
+def _spelt(section: Section) -> Callable[[Data], Data]:
+    """Return the function that spells a section as its row says."""
+    spells = {key: _expression(kind) for key, kind in section.fields.items() if kind in _KINDS}
+    match section.form:
+        case "words":
+            return _list
+        case "settings":
+            return _fields(**spells)
+        case "items":
+            return _each(_fields(**spells))
+    value = _expression(section.value) if section.value in _KINDS else _same
+    return _each(value) if section.form == "pairs" else value
+
+
 _MESH = _each(_mesh_size)
-_ANSWER = {"axes": _expression("names"), "spec": _expression("partition")}
 _SECTIONS: Mapping[str, Callable[[Data], Data]] = {
-    **dict.fromkeys(("extends", "drop"), _list),
+    **{name: _spelt(section) for name, section in SECTIONS.items()},
     "manifest": _one,
     "let": _each(_SIZE),
     "axes": _each(_axis),
-    "hardware": _expression("hardware"),
     "mesh": _MESH,
     "devices": _devices,
     "targets": _each(_fields(hardware=_expression("hardware"), mesh=_MESH, devices=_devices)),
     "rules": _each(_short("rule", rule=_expression("axis_rule"), at=_expression("place"))),
-    "params": _each(_expression("names")),
-    "overrides": _each(_fields(**_ANSWER)),
-    "replicate": _each(_fields()),
-    "derive": _each(_expression("derived")),
-    "scan": _each(_expression("scan")),
-    "activations": _each(_short("axes", **_ANSWER)),
-    **dict.fromkeys(("arrays", "caches"), _each(_expression("array_type"))),
-    "state": _fields(over=_expression("mesh_axes")),
-    "policy": _fields(whole_below=_expression("bound")),
-    "coverage": _fields(max_replicated_bytes=_expression("bound")),
+    "activations": _each(_short("axes", axes=_expression("names"), spec=_expression("partition"))),
     "phases": _each(canonical),
     "step": _step,
 }

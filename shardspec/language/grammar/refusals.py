@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from shardspec.ir.spec import ParentDim
 from shardspec.language.grammar import syntax
+from shardspec.language.grammar.parser import Node
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.reading import DIGITS
-
-if TYPE_CHECKING:
-    from lark import Token, Tree
 
 NOTHING = frozenset({"None", "null", "Null", "NULL", "NONE", "nil"})
 #: For `none` in the place of all names.
@@ -30,6 +27,7 @@ _NETWORK = "the network follows `@`: `2 @ dcn`"
 _WORD_HELP = {"explicit": _TYPE, "manual": _TYPE, "dcn": _NETWORK, "ici": _NETWORK}
 _NO_SIZE = re.compile(rf"\s*({'|'.join(sorted(NO_LETS - _KINDS))})(?![\w.-])")
 _LONGEST = 20_000
+_HUGE = re.compile(rf"[0-9]{{{DIGITS + 1},}}")
 #: How deep braces and parentheses may nest.
 DEPTH = 16
 
@@ -42,13 +40,12 @@ def too_long(text: str) -> SyntaxFault | None:
     return SyntaxFault(message, 0, len(text), f"at most {_LONGEST:,} characters")
 
 
-def huge_number(tree: Tree[Token]) -> SyntaxFault | None:
+def huge_number(text: str, tree: Node) -> SyntaxFault | None:
     """Return a fault where a number is longer than any size there is."""
-    for token in tree.scan_values(lambda token: isinstance(token, str) and len(token) > DIGITS):
-        run = re.search(rf"[0-9]{{{DIGITS + 1},}}", token)
+    for token in tree.all_tokens if _HUGE.search(text) else ():
+        run = _HUGE.search(token)
         if run and token.type != "LITERAL" and "AXIS" not in token.type:
-            start = (token.start_pos or 0) + run.start()
-            length = run.end() - run.start()
+            start, length = token.start + run.start(), len(run[0])
             message = f"a number of {length} digits is no size of anything"
             return SyntaxFault(message, start, start + length, f"at most {DIGITS} digits")
     return None

@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple
 
 from shardspec.ir.program import SCHEDULES, Balance, Experts, Schedule
 from shardspec.language.grammar.expressions import reader
-from shardspec.language.grammar.plain_forms import LONGEST
+from shardspec.language.grammar.parser import Node, Token
 from shardspec.language.grammar.syntax import Name, SizeExpr, SyntaxFault, unquoted
 from shardspec.language.grammar.syntax import size as stated_size
-
-if TYPE_CHECKING:
-    from lark import Token, Tree
-
-    Node: TypeAlias = Tree[Token]
 
 #: Units of a number of tokens.
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
@@ -35,17 +30,6 @@ _EXPERTS = re.compile(
 
 _SCHEDULE = re.compile(r"\s*(?P<kind>[a-z0-9-]{1,20})(?:\((?P<chunks>[0-9]{1,3})\))?\s*")
 
-_NAME = r"(?!(?:as|flops|none|per|x[0-9]*)\b)[A-Za-z][A-Za-z0-9_]*"
-_TERM = rf"(?:{_NAME}|\"[^\"\\\s]+\")(?:\[{_NAME}(?: {_NAME})*\])?"
-_WORD = re.compile(_NAME)
-_PLAIN = re.compile(
-    r"(?:(?P<call>flash|gather|route|dispatch|combine)\()?"
-    rf"(?P<operands>{_TERM}(?:, {_TERM})*)(?(call)\))"
-    rf" -> (?P<result>{_NAME}(?:\[{_NAME}(?: {_NAME})*\])?)"
-)
-_PLAIN_TERM = re.compile(
-    rf"(?:(?P<name>{_NAME})|(?P<pattern>\"[^\"]+\"))(?:\[(?P<dims>[^\[\]]*+)\])?"
-)
 _KINDS = {"VALUE": "value", "REGEX": "regex"}
 
 
@@ -98,47 +82,34 @@ class LineExpr(NamedTuple):
 
 def step_line(tree: Node) -> LineExpr:
     """Return the line of a `step_line` tree."""
-    parts = {str(node.data): node for node in tree.children if not isinstance(node, str)}
-    times, per = parts.get("times"), parts.get("per")
+    parts = {node.name: node for node in tree.nodes}
     return LineExpr(
-        str(parts["call"].children[0]) if "call" in parts else "",
-        tuple(_term(node) for node in _nodes(parts["operands"])),
-        tuple(_term(node) for node in _nodes(parts["results"])),
-        stated_size(_nodes(parts["flops"])[0]) if "flops" in parts else None,
-        int(str(times.children[-1])) if times is not None else None,
-        _named(_token(per.children[-1])) if per is not None else None,
+        parts["call"].tokens[0].text if "call" in parts else "",
+        tuple(map(_term, parts["operands"].nodes)),
+        tuple(map(_term, parts["results"].nodes)),
+        stated_size(parts["flops"].nodes[0]) if "flops" in parts else None,
+        int(parts["times"].tokens[-1]) if "times" in parts else None,
+        _named(parts["per"].tokens[-1]) if "per" in parts else None,
     )
 
 
-def _nodes(tree: Node) -> list[Node]:
-    return [child for child in tree.children if not isinstance(child, str)]
-
-
-def _token(child: object) -> Token:
-    assert isinstance(child, str)
-    return child  # type: ignore[return-value]
-
-
 def _term(tree: Node) -> LineTerm:
-    brackets = _nodes(tree)
-    term = _named(_token(tree.children[0]))
-    if not brackets:
-        return term
-    return term._replace(dims=tuple(_dim(node) for node in _nodes(brackets[0])))
+    term = _named(tree.tokens[0])
+    return term._replace(dims=tuple(map(_dim, tree.nodes[0].nodes))) if tree.nodes else term
 
 
 def _named(token: Token) -> LineTerm:
-    text = str(token)
+    text = token.text
     if token.type == "STRING":
         text = unquoted(text)
     elif token.type == "REGEX":
         text = text[3:-1]
-    kind: Literal["value", "glob", "regex"] = _KINDS.get(token.type, "glob")  # type: ignore[assignment]
-    return LineTerm(text, kind, None, token.start_pos or 0, token.end_pos or 0)
+    kind: Any = _KINDS.get(token.type, "glob")
+    return LineTerm(text, kind, None, token.start, token.end)
 
 
 def _dim(tree: Node) -> LineDim:
-    first, *rest = (_token(child) for child in tree.children)
+    first, *rest = tree.tokens
     name = None if first.type == "BLANK" else _name(first)
     size = next((int(token) for token in rest if token.type.endswith("SIZE")), None)
     alias = next((_name(token) for token in rest if token.type.endswith("LOGICAL_AXIS")), None)
@@ -146,7 +117,7 @@ def _dim(tree: Node) -> LineDim:
 
 
 def _name(token: Token) -> Name:
-    return Name(str(token), token.start_pos or 0, token.end_pos or 0)
+    return Name(token.text, token.start, token.end)
 
 
 def in_step_line(line: LineExpr) -> SyntaxFault | None:
@@ -173,29 +144,8 @@ def in_step_line(line: LineExpr) -> SyntaxFault | None:
     return None
 
 
-def plain_step_line(text: str) -> LineExpr | None:
-    """Return a line of names and quoted patterns: `residual, "**/query/kernel" -> query`."""
-    found = _PLAIN.fullmatch(text) if len(text) <= LONGEST else None
-    if found is None:
-        return None
-    parts = (_PLAIN_TERM.finditer(text, *found.span(part)) for part in ("operands", "result"))
-    operands, results = (tuple(map(_plain_term, terms)) for terms in parts)
-    line = LineExpr(found["call"] or "", operands, results)
-    return None if in_step_line(line) else line
-
-
-def _plain_term(found: re.Match[str]) -> LineTerm:
-    dims = None
-    if found["dims"]:
-        words = _WORD.finditer(found.string, *found.span("dims"))
-        dims = tuple(LineDim(Name(each[0], *each.span())) for each in words)
-    if found["name"]:
-        return LineTerm(found["name"], "value", dims, *found.span("name"))
-    return LineTerm(found["pattern"][1:-1], "glob", dims, *found.span("pattern"))
-
-
 #: `residual, "**/query/kernel" -> query`.
-parse_step_line = reader("step", "step_line", step_line, in_step_line, plain_step_line)
+parse_step_line = reader("step", "step_line", step_line, in_step_line)
 
 
 _OPERANDS: Mapping[str, tuple[int, ...]] = {

@@ -13,15 +13,14 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from shardspec.diagnostics import Code, Diagnostic, Excerpt, codes, point
 from shardspec.ir import spec as ir
+from shardspec.language.grammar.parser import Node, Token
 
-if TYPE_CHECKING:
-    from lark import Token, Tree
-
-    Node: TypeAlias = Tree[Token]
+#: A path: no character of it means others.
+_NO_SIGN = re.compile(r"[^*?{},\\]{1,1000}")
 
 
 class SyntaxFault(NamedTuple):
@@ -366,69 +365,67 @@ class Glob(NamedTuple):
 
 def axis_rule(tree: Node) -> RuleExpr:
     """Return the rule of an `axis_rule` tree."""
-    names, targets, *priority = tree.children
-    sides = tuple(map(_name, _tokens(names))), tuple(map(_target, _trees(targets)))
-    return RuleExpr(*sides, int(_token(priority[0])) if priority else 0)
+    names, targets = tree.nodes
+    sides = tuple(map(_name, names.tokens)), tuple(map(_target, targets.nodes))
+    return RuleExpr(*sides, int(tree.tokens[0]) if tree.tokens else 0)
 
 
 def partition(tree: Node) -> PartitionExpr:
     """Return the partition of a `partition` tree."""
-    dims = tuple(_target(node) for node in _trees(tree) if node.data != "sums")
+    dims = tuple(_target(node) for node in tree.nodes if node.name != "sums")
     sums: dict[str, tuple[Name, ...]] = {}
-    for node in _trees(tree):
-        if node.data == "sums":
-            kind = next(_tokens(node)).value
-            axes = _target(next(_trees(node))).mesh_axes
-            sums[kind] = sums.get(kind, ()) + axes
+    for node in tree.nodes:
+        if node.name == "sums":
+            kind = node.tokens[0].text
+            sums[kind] = sums.get(kind, ()) + _target(node.nodes[0]).mesh_axes
     return PartitionExpr(dims, (sums.get("unreduced", ()), sums.get("reduced", ())))
 
 
 def mesh_axes(tree: Node) -> AxisTarget:
     """Return the mesh axes of a `mesh_axes` tree."""
-    return _target(next(_trees(tree)))
+    return _target(tree.nodes[0])
 
 
 def place(tree: Node) -> PlaceExpr:
     """Return the place of a `place` tree."""
-    kind, *axis = _tokens(tree)
-    return PlaceExpr(kind.value, _name(axis[0]) if axis else None)
+    kind, *axis = tree.tokens
+    return PlaceExpr(kind.text, _name(axis[0]) if axis else None)  # type: ignore[arg-type]
 
 
 def names(tree: Node) -> NamesExpr:
     """Return the names of a `names` tree."""
-    return NamesExpr(tuple(_name_or_blank(token) for token in _tokens(tree)))
+    return NamesExpr(tuple(_name_or_blank(token) for token in tree.tokens))
 
 
 def scan(tree: Node) -> ScanExpr:
     """Return the stacked axes of a `scan` tree."""
-    pairs = (tuple(_tokens(stacked)) for stacked in _trees(tree))
+    pairs = (stacked.tokens for stacked in tree.nodes)
     return ScanExpr(tuple((_name(name), int(position)) for name, position in pairs))
 
 
 def derived(tree: Node) -> DerivedExpr:
     """Return the parent and the dimensions of a `derived` tree."""
-    found = {str(node.data): node for node in _trees(tree)}
-    parent = next(_tokens(found["parent"])) if "parent" in found else None
-    stated = _trees(found["dims"]) if "dims" in found else ()
-    answers = tuple(tuple(map(_name, _tokens(answer))) for answer in stated)
+    found = {node.name: node for node in tree.nodes}
+    parent = found["parent"].tokens[0] if "parent" in found else None
+    stated = found["dims"].nodes if "dims" in found else ()
+    answers = tuple(tuple(map(_name, answer.tokens)) for answer in stated)
     named = None if parent is None else _parent(parent)
     own = None
     if "named" in found:
-        own = tuple(tuple(map(str, _tokens(names))) for names in _trees(found["named"]))
+        own = tuple(tuple(map(str, names.tokens)) for names in found["named"].nodes)
     if "factors" not in found:
         return DerivedExpr(named, answers, own)
-    sides = left, right = [[*map(_name, _tokens(side))] for side in _trees(found["factors"])]
-    rank = tuple(map(_name, _tokens(found["factors"])))
+    sides = left, right = [[*map(_name, side.tokens)] for side in found["factors"].nodes]
+    rank = tuple(map(_name, found["factors"].tokens))
     first, second = (ir.Side(name.text, tuple(n.text for n in names)) for name, *names in sides)
     factors = ir.Factors(first, second, rank[0].text if rank else None)
     return DerivedExpr(named, answers, own, factors, (*left[1:], *right[1:], *rank))
 
 
 def _parent(token: Token) -> Name:
-    start, end = token.start_pos or 0, token.end_pos or 0
     if token.type == "STRING":
-        return Name(re.sub(r"\\(.)", r"\1", token.value[1:-1]), start + 1, end - 1)
-    return Name(token.value, start, end)
+        return Name(re.sub(r"\\(.)", r"\1", token.text[1:-1]), token.start + 1, token.end - 1)
+    return _name(token)
 
 
 def _derived_dim(text: str) -> ir.ParentDim | str | None:
@@ -446,7 +443,7 @@ def size(tree: Node) -> SizeExpr:
     terms: list[SizeTerm] = []
     sign = 1
     for child in tree.children:
-        if isinstance(child, str):
+        if isinstance(child, Token):
             sign = -1 if child == "-" else 1
             continue
         factors = tuple(_factors(child))
@@ -460,19 +457,18 @@ def size(tree: Node) -> SizeExpr:
 
 def array_type(tree: Node) -> ArrayType:
     """Return the type of an `array_type` tree."""
-    dtype, *dims = tree.children
-    return ArrayType(_name(_token(dtype)), tuple(_array_dim(dim) for dim in dims))  # type: ignore[arg-type]
+    return ArrayType(_name(tree.tokens[0]), tuple(map(_array_dim, tree.nodes)))
 
 
 def mesh_size(tree: Node) -> MeshSize:
     """Return the size of a `mesh_size` tree."""
-    stated = next(_trees(tree))
-    if str(stated.data).endswith("parts"):
-        inner = (tuple(part.children) for part in _trees(stated))
-        return MeshSize("parts", parts=tuple((_name(_token(n)), mesh_size(s)) for n, s in inner))  # type: ignore[arg-type]
-    network: ir.Network = "dcn" if any(token == "dcn" for token in _tokens(tree)) else "ici"
-    words = tuple(_tokens(stated))[1:]
-    match str(stated.data):
+    stated = tree.nodes[0]
+    if stated.name.endswith("parts"):
+        parts = ((_name(part.tokens[0]), mesh_size(part.nodes[0])) for part in stated.nodes)
+        return MeshSize("parts", parts=tuple(parts))
+    network: ir.Network = "dcn" if "dcn" in tree.tokens else "ici"
+    words = stated.tokens[1:]
+    match stated.name:
         case "submesh":
             found = MeshSize("submesh", tile=_tile(words[0]))
         case "rest":
@@ -482,11 +478,13 @@ def mesh_size(tree: Node) -> MeshSize:
         case "over":
             found = MeshSize("over", 1, over=tuple(map(_name, words)))
         case "auto":
-            found = _counted("auto", next(_trees(stated)))
+            found = _counted("auto", stated.nodes[0])
         case _:
             found = _counted("integer", stated)
-    types = [next(_tokens(node)).value for node in _trees(tree) if node.data == "type"]
-    return replace(found, network=network, axis_type=types[0] if types else "auto")
+    axis_type: Any = next(
+        (node.tokens[0].text for node in tree.nodes if node.name == "type"), "auto"
+    )
+    return replace(found, network=network, axis_type=axis_type)
 
 
 def _counted(kind: Literal["integer", "auto"], tree: Node) -> MeshSize:
@@ -500,16 +498,16 @@ def _counted(kind: Literal["integer", "auto"], tree: Node) -> MeshSize:
 
 def hardware(tree: Node) -> HardwareExpr:
     """Return the machine of a `hardware` tree."""
-    stated = {node.data: next(_tokens(node)) for node in _trees(tree)}
+    stated = {node.name: node.tokens[0] for node in tree.nodes}
     several = stated["slices"] if stated.get("slices", "").startswith("{") else None
     counts = _counts(several) if several else ()
     numbers = {name: int(text) for name, text in stated.items() if text is not several}
-    tokens = {token.type: token for token in _tokens(tree)}
+    tokens = {token.type: token for token in tree.tokens}
     platform = tokens.get("PLATFORM") if "CHIP" in tokens else None
     return HardwareExpr(
         chip=_name(tokens.get("CHIP") or tokens["PLATFORM"]),
         slices=counts[-1] if counts else numbers.get("slices", 1),
-        platform=None if platform is None else platform.value,
+        platform=None if platform is None else platform.text,
         count=numbers.get("count"),
         topology=_tile(tokens["TILE"]) if "TILE" in tokens else (),
         counts=counts,
@@ -530,6 +528,11 @@ def _counts(text: str) -> tuple[int, ...]:
         end = min(int(last or first), int(first) + MOST_COUNTS)
         found.update(range(int(first), end + 1))
     return tuple(sorted(found)) or (0,)
+
+
+def literal_glob(text: str) -> Glob | None:
+    """Return the glob of a path alone, of which there are many: nothing in it is a sign."""
+    return Glob((GlobText(text, 0, len(text)),)) if _NO_SIGN.fullmatch(text) else None
 
 
 def path_pattern(tree: Node) -> Glob:
@@ -555,14 +558,10 @@ def _joined(parts: tuple[Part, ...]) -> GlobText:
 
 
 def _part(child: Node | Token) -> Part:
-    if not _is_token(child):
-        assert not isinstance(child, str)
-        opening, *inner, closing = child.children
-        alternatives = tuple(_parts(node) for node in inner if not _is_token(node))  # type: ignore[arg-type]
-        return Braces(alternatives, _token(opening).start_pos or 0, _token(closing).end_pos or 0)
-    token = _token(child)
-    start, end = token.start_pos or 0, token.end_pos or 0
-    match token.type:
+    start, end = child.start, child.end
+    if isinstance(child, Node):
+        return Braces(tuple(map(_parts, child.nodes)), start, end)
+    match child.type:
         case "STAR":
             return Star(start, end)
         case "DOUBLE_STAR":
@@ -570,11 +569,11 @@ def _part(child: Node | Token) -> Part:
         case "ANY_CHAR":
             return AnyChar(start, end)
         case "RANGE":
-            return int_range(token.value, start, end)
-    return GlobText(unescaped(token.value), start, end)
+            return _int_range(child.text, start, end)
+    return GlobText(unescaped(child.text), start, end)
 
 
-def int_range(text: str, start: int, end: int) -> IntRange:
+def _int_range(text: str, start: int, end: int) -> IntRange:
     """Return the range of `{0..23}`, which stands from `start` to `end`."""
     first, last = text[1:-1].split("..")
     padded = any(len(number) > 1 and number.startswith("0") for number in (first, last))
@@ -595,22 +594,18 @@ def unescaped(text: str) -> str:
 
 
 def _target(tree: Node) -> AxisTarget:
-    tokens = tuple(_tokens(tree))
-    axes = tuple(_name(token) for token in tokens if token.type == "MESH_AXIS")
-    start, end = tokens[0].start_pos or 0, tokens[-1].end_pos or 0
-    return AxisTarget(axes, start, end, str(tree.data).endswith("in_part"))
+    axes = tuple(_name(token) for token in tree.tokens if token.type == "MESH_AXIS")
+    return AxisTarget(axes, tree.start, tree.end, tree.name.endswith("in_part"))
 
 
 def _array_dim(tree: Node) -> ArrayDim:
-    tokens = tuple(tree.scan_values(_is_token))
-    start, end = tree.meta.start_pos, tree.meta.end_pos
-    stated = size(next(_trees(tree)))
-    if tree.data == "sized":
-        return ArrayDim(_name_or_blank(tokens[0]), stated, start, end)
+    stated = size(tree.nodes[0])
+    if tree.name == "sized":
+        return ArrayDim(_name_or_blank(tree.tokens[0]), stated, tree.start, tree.end)
     alone = stated.terms[0].factors[0]
     if isinstance(alone, Name) and stated == product(alone):
-        return ArrayDim(alone, None, start, end)
-    return ArrayDim(None, stated, start, end)
+        return ArrayDim(alone, None, tree.start, tree.end)
+    return ArrayDim(None, stated, tree.start, tree.end)
 
 
 def _tile(token: Token) -> tuple[int, ...]:
@@ -620,7 +615,7 @@ def _tile(token: Token) -> tuple[int, ...]:
 def _factors(term: Node) -> Iterator[int | Name | SizeExpr]:
     """Yield the factors of a product; those of a product in parentheses are its own."""
     for child in term.children:
-        if isinstance(child, str):
+        if isinstance(child, Token):
             yield int(child) if child.type.endswith("SIZE") else _name(child)
             continue
         inner = size(child)
@@ -635,26 +630,7 @@ def _name_or_blank(token: Token) -> Name | None:
 
 
 def _name(token: Token) -> Name:
-    return Name(token.value, token.start_pos or 0, token.end_pos or 0)
-
-
-def _is_token(child: object) -> bool:
-    return isinstance(child, str)
-
-
-def _token(child: Node | Token) -> Token:
-    assert isinstance(child, str)
-    return child
-
-
-def _tokens(tree: Node | Token) -> Iterator[Token]:
-    assert not isinstance(tree, str)
-    return (child for child in tree.children if isinstance(child, str))
-
-
-def _trees(tree: Node | Token) -> Iterator[Node]:
-    assert not isinstance(tree, str)
-    return (child for child in tree.children if not isinstance(child, str))
+    return Name(token.text, token.start, token.end)
 
 
 # Text in quotes, as expressions and the DSL have it: what stands in it, and how it is spelt.

@@ -11,7 +11,7 @@ from shardspec.diagnostics.budget import spend
 from shardspec.diagnostics.diagnostic import Edit, Fix
 from shardspec.diagnostics.words import did_you_mean
 from shardspec.language.reading import Data, Route
-from shardspec.language.yaml_text.scalars import SPECIAL_STARTS, PlainRun, ScalarFault, read_plain
+from shardspec.language.yaml_text.scalars import SPECIAL_STARTS, ScalarFault, read_plain
 
 DEEPEST = 64
 """Levels of lists and mappings in one another."""
@@ -72,7 +72,6 @@ class _Frame:
 
     Attributes:
       key: the key whose value comes next; None where a key comes next.
-      key_at: where the last key starts.
       keys, values: the source map to write to; one of its own for what does not count.
       is_detached: the next value does not count: its key is faulty or stands here already.
       is_key: the whole of it stands where a key should, so it does not count.
@@ -86,7 +85,6 @@ class _Frame:
     keys: dict[Route, Excerpt]
     values: dict[Route, Excerpt]
     key: str | None = None
-    key_at: int = -1
     is_detached: bool = False
     is_key: bool = False
     size: int = 1
@@ -101,7 +99,6 @@ class Composer:
     Attributes:
       text: the text that is read: that of the source, or the same with blanks for parts of it.
       stopped_at: where the text stopped being YAML; None where it did not.
-      runs: lines that are not among the events, by where the key behind them starts.
       is_own: whether the text is in the language of shardspec, where a parenthesis that a comma
         tears apart is meant as one value.
     """
@@ -113,7 +110,6 @@ class Composer:
     root: Data = None
     text: str = ""
     stopped_at: int | None = None
-    runs: dict[int, PlainRun] = field(default_factory=dict)
     is_own: bool = False
     _torn: int = 0
     _stack: list[_Frame] = field(default_factory=list)
@@ -153,8 +149,6 @@ class Composer:
         if event.anchor:
             self._anchors[event.anchor] = _Anchored(excerpt.text, excerpt.text, (), {})
         if frame is not None and frame.is_mapping and frame.key is None:
-            if excerpt.span.start in self.runs:
-                self._take_run(frame, excerpt.span.start)
             self._take_key(frame, excerpt, is_plain)
             return
         start, end = excerpt.span.start, excerpt.span.end
@@ -166,19 +160,6 @@ class Composer:
         if event.anchor:
             self._anchors[event.anchor].data = data
         self._put(data, excerpt)
-
-    def _take_run(self, frame: _Frame, at: int) -> None:
-        """File the lines between two entries of a block, which are entries of it as well."""
-        if frame.is_flow or frame.key_at != self.runs[at].first:
-            return
-        source = self.source
-        for line in self.runs.pop(at).lines:
-            (start, end), (value_start, value_end) = line.span("key"), line.span("value")
-            spend(60, source, start)
-            self._take_key(frame, Excerpt(line["key"], Span(source, start, end), start), True)
-            value = Excerpt(line["value"], Span(source, value_start, value_end), value_start)
-            self._last_end = value_end
-            self._put(self._read_plain(value), value)
 
     def _excerpt(self, event: Any) -> Excerpt:
         """Return the scalar's value with its place, exact where the characters line up."""
@@ -263,7 +244,7 @@ class Composer:
         text = excerpt.text
         if is_plain and (not text or text[0] in SPECIAL_STARTS):
             frame.is_detached = self._is_bad_key(excerpt)
-        frame.key, frame.key_at = text, excerpt.span.start
+        frame.key = text
         if frame.is_detached:
             return
         route = (*frame.route, text)

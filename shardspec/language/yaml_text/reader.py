@@ -5,10 +5,6 @@ composer lets the last of two equal keys win, knows no depth limit (100,000 brac
 process), and reads words as YAML 1.1 does. Every fault of the document is reported at once;
 only a text that is no YAML at all, or nested without end, stops the reading.
 
-Of a long run of lines that can be nothing else than a key and a plain value, the parser is given
-the first and the last: once those are found to be entries of one block, so are those between. Where
-they are not, or anything is wrong, all of the text is parsed.
-
 YAML itself ends at its first error. There the line, or the section, that holds the error is
 blanked, and the rest is read: one slip is told, and so is everything else that is wrong.
 """
@@ -23,7 +19,6 @@ from typing import NamedTuple
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, point
 from shardspec.language.reading import Data, Reading, SourceMap, section_at
 from shardspec.language.yaml_text.composer import Composer
-from shardspec.language.yaml_text.scalars import plain_runs, without_runs
 
 #: Characters of a text that is read on behind a syntax error.
 _MOST_MENDED = 2**18
@@ -46,12 +41,8 @@ def read_yaml(
     Invariants:
       robust: any text gives a reading or a fault, and every label lies in the text.
     """
-    composer = Composer(source, is_own=True, runs=plain_runs(source.text))
-    is_read = _compose(composer, without_runs(source.text, composer.runs))
-    if composer.runs or not is_read:
-        composer = Composer(source, is_own=True)
-        is_read = _compose(composer)
-    if is_read:
+    composer = Composer(source, is_own=True)
+    if _compose(composer):
         return _finish(composer, with_comments, minimal), tuple(composer.faults)
     if composer.stopped_at is None or len(source.text) > _MOST_MENDED:
         return None, tuple(composer.faults)
@@ -90,16 +81,12 @@ def read_yaml_value(source: SourceFile, composer: Composer | None = None) -> Yam
 _TOO_DEEP = "exceeded maximum nesting depth"
 
 
-def _compose(composer: Composer, text: str = "") -> bool:
-    """Feed the events to `composer`; return whether the text was read to its end.
-
-    Args:
-      text: without what the composer reads by itself.
-    """
+def _compose(composer: Composer) -> bool:
+    """Feed the events to `composer`; return whether the text was read to its end."""
     import yaml
     from yaml._yaml import CParser
 
-    text = text or composer.text
+    text = composer.text
     if text.startswith("\ufeff"):
         # libyaml does not count a byte order mark; an empty line keeps the offsets right.
         text = "\n" + text[1:]

@@ -13,7 +13,6 @@ in a comment, which `fmt --diff` would print), or are no text.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
@@ -52,52 +51,6 @@ _YAML_1_1 = "|".join(
         r"(?P<default_value>=)",
     )
 )
-
-
-#: A line that can be nothing in a block of YAML but a key and a value that needs no quotes.
-_PLAIN_LINE = re.compile(
-    r"^(?P<indent> ++)(?P<key>[A-Za-z_][\w./*{},\[\]-]{0,255}+): "
-    r"(?P<value>[A-Za-z_][\w./*{},\[\]()=+|<>-]*+(?: [\w./*{},\[\]()=+|<>-]++)*+)\n",
-    re.MULTILINE | re.ASCII,
-)
-#: Lines that are worth looking for between two others.
-_LEAST_IN_RUN = 8
-
-
-class PlainRun(NamedTuple):
-    """Lines at one margin that are a key and a plain value each, whatever else the text is.
-
-    Attributes:
-      first: where the key of the line above them starts.
-      lines: matches, with the groups `key` and `value`.
-    """
-
-    first: int
-    lines: tuple[re.Match[str], ...]
-
-
-def plain_runs(text: str) -> dict[int, PlainRun]:
-    """Return the long runs of plain lines, by where the key of the line below each starts."""
-    found: dict[int, PlainRun] = {}
-    lines: list[re.Match[str]] = []
-    for line in (*_PLAIN_LINE.finditer(text), None):
-        if line and lines and line.start() == lines[-1].end() and line[1] == lines[0][1]:
-            lines.append(line)
-            continue
-        if len(lines) >= _LEAST_IN_RUN + 2:
-            found[lines[-1].start("key")] = PlainRun(lines[0].start("key"), tuple(lines[1:-1]))
-        lines = [line] if line else []
-    return found
-
-
-def without_runs(text: str, runs: Mapping[int, PlainRun]) -> str:
-    """Return a text with blanks for the lines of runs, everything else at its place."""
-    pieces, at = [], 0
-    for run in runs.values():
-        start, end = run.lines[0].start(), run.lines[-1].end()
-        pieces += [text[at:start], " " * (end - start - 1), "\n"]
-        at = end
-    return "".join((*pieces, text[at:]))
 
 
 class ScalarFault(NamedTuple):

@@ -1,4 +1,4 @@
-"""Plain lines and entries, which are read without a parser, read as the parser reads them."""
+"""Lines that are one lexeme are cut as their words would be."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def outcome(text: str) -> object:
 
 
 @given(TEXTS)
-def test_plain_is_what_the_parser_reads(text: str) -> None:
+def test_a_plain_line_is_cut_as_its_words_are(text: str) -> None:
     fast = outcome(text)
-    with patch.object(layout, "_LEXEME", SLOW), patch.object(reader, "_PLAIN", {}):
+    with patch.object(layout, "_LEXEME", SLOW):
         assert fast == outcome(text)
 
 

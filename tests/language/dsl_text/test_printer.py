@@ -14,7 +14,8 @@ from shardspec.language.dsl_text.printer import print_dsl
 from shardspec.language.dsl_text.reader import read_dsl
 from shardspec.language.grammar.print_expressions import canonical
 from shardspec.language.grammar.syntax import quoted, unquoted
-from shardspec.language.reading import SPEC_ALONE, Comments, Reading, Route
+from shardspec.language.reading import Comments, Reading, Route
+from shardspec.language.sections import SPEC_ALONE
 
 _allowed = st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffe\uffff")
 plain = st.text(_allowed | st.sampled_from("\n\t\r"), max_size=8)  # what no spec holds is refused

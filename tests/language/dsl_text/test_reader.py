@@ -12,10 +12,11 @@ from hypothesis.extra.lark import from_lark
 from shardspec.diagnostics import Diagnostic, SourceFile, codes
 from shardspec.language.dsl_text.layout import lay_out
 from shardspec.language.dsl_text.reader import read_dsl
-from shardspec.language.grammar import parser
 from shardspec.language.grammar.print_expressions import canonical
+from shardspec.language.phases import lowered
 from shardspec.language.reading import Comments, Reading, Route
 from shardspec.language.yaml_text.reader import read_yaml
+from tests import grammar_tables as parser
 
 SAMPLE = r"""
 shardspec 1
@@ -254,8 +255,10 @@ def test_comments_belong_to_entries() -> None:
 
 
 def faults(text: str) -> list[tuple[str, str, str]]:
-    """Return code, text under the carets and message of each fault."""
-    _, diagnostics = read_dsl(SourceFile("spec.shard", text))
+    """Return code, text under the carets and message of each fault, of expressions too."""
+    reading, diagnostics = read_dsl(SourceFile("spec.shard", text))
+    if reading is not None:
+        diagnostics += lowered(reading).lost
     found = []
     for diagnostic in diagnostics:
         assert diagnostic.primary is not None
@@ -294,6 +297,8 @@ def faults(text: str) -> list[tuple[str, str, str]]:
         ("target a on h100", "target a on h100", "the mesh is missing"),
         ("target a on 8xh100 { }", "8xh100", "`8 h100`"),
         ("mesh { a : 4 }", ":", "expected `=` after `a`"),
+        ("mesh { a = 4, b = 2 }", ",", "sizes are separated by `;` or lines"),
+        ("rules { - a -> b }", "-", "entries of a block stand without `-`: `a -> b`"),
         ("mesh { a = -1 }", "-1", "`rest`"),
         ("override a", "", "expected `:` or `=` after `a`"),
         ("override a : b becuse", "", "the end"),
@@ -302,7 +307,8 @@ def faults(text: str) -> list[tuple[str, str, str]]:
         ("scan a : 0", "0", "layers@0"),
         ("arrays { a : f32(3) }", "(", "write sizes in brackets"),
         ("activation a b", "b", "expected `:`"),
-        ("hardware h100 {", "{", "the end"),
+        ("target a on { b = 2 }", "", "name a chip"),
+        ("hardware h100 {; mesh { a = 8 }", "{", "the end"),
         ("state optimizer", "", "a value or text in double quotes after `optimizer`"),
         ("state { over a }", "{", "such as `state optimizer zero1`"),
         ("coverage", "", "such as `coverage max_replicated_bytes 2%`"),
@@ -324,14 +330,17 @@ def test_a_fault_points_and_helps(text: str, under: str, says: str) -> None:
 def test_three_broken_places_give_three_faults_and_the_rest_is_read() -> None:
     text = "ruls { a -> b }\naxis x = 1\nrules {\n  a => b\n  c -> d\n}\nlint a\nlint b warn"
     reading, diagnostics = read(text)
-    assert [d.code for d in diagnostics] == [codes.SYNTAX] * 3
-    assert reading.data == {"axes": {"x": 1}, "rules": ["a -> b", "c -> d"], "lints": {"b": "warn"}}
+    assert [d.code for d in diagnostics] == [codes.SYNTAX] * 2
+    rules = ["a -> b", "a => b", "c -> d"]
+    assert reading.data == {"axes": {"x": 1}, "rules": rules, "lints": {"b": "warn"}}
+    syntax = {fault[1] for fault in faults(text) if fault[0] == codes.SYNTAX.id}
+    assert syntax == {"ruls", "=>", ""}
 
 
 def test_an_open_block_ends_where_the_next_statement_begins() -> None:
     reading, diagnostics = read("rules {\n  a -> (b\n  c -> d\nparams {\n  x : y\n}")
-    assert reading.data == {"rules": ["c -> d"], "params": {"x": "y"}}
-    assert len(diagnostics) == 2
+    assert reading.data == {"rules": ["a -> (b", "c -> d"], "params": {"x": "y"}}
+    assert len(diagnostics) == 1
 
 
 @pytest.mark.parametrize(
@@ -396,14 +405,19 @@ _grammar = parser.build_parser("document")
 statements = st.sampled_from(
     [s for s in parser.STARTS["document"] if not s.endswith("_entry") and s != "section"]
 ).flatmap(lambda start: from_lark(_grammar, start=start, alphabet=st.characters(codec="ascii")))
-entries = st.sampled_from(["rules", "params", "scan", "arrays", "activations", "mesh"]).flatmap(
+_ENTRIES = {
+    "rules": "rules_entry",
+    "params": "pair_entry",
+    "scan": "pair_entry",
+    "arrays": "array_entry",
+    "activations": "activation_entry",
+    "mesh": "mesh_entry",
+    "step": "step_setting",
+}
+entries = st.sampled_from(sorted(_ENTRIES)).flatmap(
     lambda head: st.tuples(
         st.just(head),
-        from_lark(
-            _grammar,
-            start="activation_entry" if head == "activations" else f"{head}_entry",
-            alphabet=st.characters(codec="ascii"),
-        ),
+        from_lark(_grammar, start=_ENTRIES[head], alphabet=st.characters(codec="ascii")),
     ).map(lambda pair: f"{pair[0]} {{\n  {pair[1]}\n}}")
 )
 
@@ -455,3 +469,8 @@ def test_a_text_that_would_take_the_memory_is_refused(monkeypatch: pytest.Monkey
     assert reading is None
     assert fault.code.id == "SHD007"
     assert "51 characters; 40 is the most" in fault.message
+
+
+def test_lines_of_a_step_with_a_faulty_head_are_no_settings() -> None:
+    text = 'step none {\n  a, "**/b" -> c\n  remat full\n}'
+    assert [fault[1] for fault in faults(text)] == ["none"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardspec import assets
 from shardspec.ir.spec import Factors, Side
-from shardspec.language.grammar import expressions, parser, print_expressions
+from shardspec.language.grammar import expressions, print_expressions
 from shardspec.language.grammar.expressions import Bound, parse_bound, print_bound
 from shardspec.language.grammar.refusals import NO_LETS
 from shardspec.language.grammar.syntax import (
@@ -42,6 +42,7 @@ from shardspec.language.grammar.syntax import (
     SyntaxFault,
     product,
 )
+from tests.grammar_tables import STARTS, build_parser
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     "axis_rule": expressions.parse_axis_rule,
@@ -565,11 +566,11 @@ def test_long_texts_are_answered(kind: str, piece: str) -> None:
     assert isinstance(PARSERS[kind](text), SyntaxFault)
 
 
-@pytest.mark.parametrize("grammar", sorted(parser.STARTS))
+@pytest.mark.parametrize("grammar", sorted(STARTS))
 def test_every_grammar_builds_and_is_used(grammar: str) -> None:
-    assert parser.build_parser(grammar).rules
+    assert build_parser(grammar).rules
 
 
 def test_every_grammar_file_has_a_parser() -> None:
     files = assets.grammar_path("*").parent.glob("*.lark")
-    assert {path.stem for path in files} == {*parser.STARTS, "tokens"}
+    assert {path.stem for path in files} == {*STARTS, "tokens"}

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from shardspec.diagnostics import Diagnostic, SourceFile, codes
 from shardspec.diagnostics.render import render_all
 from shardspec.language.reading import Data, Reading, Route
-from shardspec.language.yaml_text import reader
 from shardspec.language.yaml_text.reader import read_yaml
-from shardspec.language.yaml_text.scalars import plain_runs, without_runs
 
 SPEC = """\
 # A spec
@@ -295,51 +293,6 @@ def test_robust(text: str) -> None:
                 assert text[excerpt.start : excerpt.start + len(excerpt.text)] == excerpt.text
     if not faults:
         assert set(routes_of(reading.data)) == set(reading.source_map.values)
-
-
-#: What may stand above a run of plain lines, in it and below it, and make something else of it.
-AROUND = (
-    *("", "arrays:\n", "arrays: {\n", "doc: |\n", "doc: >-\n", 'doc: "\n', "doc: 'x\n"),
-    *("    deeper\n", "  k: v\n", "  k0: again\n", "\n", "  # comment\n", "  - item\n"),
-    *("  a: &x f32\n", "  b: *x\n", "  yes: off\n", "a: b: c\n", "---\n", "\t", "  ? k\n"),
-    *("  v: k # c\n", "  v: on\n", " one: less\n", "   one: more\n", "x: [\n", "]\n", "}\n"),
-    *('"\n', "- a:\n", "!t ", "\ufeff", "é: 1\n"),
-)
-
-
-@given(
-    st.lists(st.one_of(st.sampled_from(AROUND), st.integers(8, 14)), max_size=7),
-    st.sampled_from(("  ", "    ", " ")),
-    st.sampled_from(("f32[8]", "none", "x{0..3}, y", "yes", "f32,", "a -> (b, c) | d")),
-)
-def test_a_run_of_plain_lines_reads_as_its_lines_do(
-    pieces: list[str | int], margin: str, value: str
-) -> None:
-    """What the parser is not given is read as it reads it, whatever is around it."""
-    text = ""
-    for piece in pieces:
-        text += (
-            "".join(f"{margin}k{n}: {value}\n" for n in range(piece))
-            if isinstance(piece, int)
-            else piece
-        )
-    source = SourceFile("spec.yaml", text)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader, "plain_runs", lambda text: {})
-        expected = read_yaml(source)
-    assert places(read_yaml(source)) == places(expected)
-
-
-def test_runs_are_not_given_to_the_parser() -> None:
-    text = "arrays:\n" + "".join(f"  k{n}: f32[8]\n" for n in range(20))
-    source = SourceFile("spec.yaml", text)
-    runs = plain_runs(text)
-    assert [len(run.lines) for run in runs.values()] == [18]
-    assert without_runs(text, runs).split() == ["arrays:", "k0:", "f32[8]", "k19:", "f32[8]"]
-    reading, faults = read_yaml(source)
-    assert reading is not None
-    assert not faults
-    assert reading.data == {"arrays": {f"k{n}": "f32[8]" for n in range(20)}}
 
 
 def places(found: tuple[Reading | None, tuple[Diagnostic, ...]]) -> object:
