@@ -72,6 +72,32 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Added:
+    """A line to add to a file.
+
+    Attributes:
+      text: as it is written, or empty where it is of several lines.
+    """
+
+    file: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """What a search found for a step.
+
+    Attributes:
+      lines: none where nothing earns its place.
+      gain: what they do: `4.4 times as fast by the model`.
+    """
+
+    lines: tuple[Added, ...]
+    gain: str
+
+
+@dataclass(frozen=True, slots=True)
 class StepArray:
     """An array as it lies at one point of the program.
 
@@ -581,6 +607,7 @@ class Step:
       wrong_sums: sums that code under `shard_map` leaves out or takes too often.
       stages: of a pipeline of programs: what is computed and sent is the mean of them, and what is
         held that of the stage that has it.
+      cure: what a search found for it; None where none ran, or its code changed since.
 
     Invariants:
       ticks: every `at`, `born` and `dies` is from 0 to `end`, and `born` <= `dies`.
@@ -600,6 +627,7 @@ class Step:
     returned: tuple[Returned, ...] = ()
     wrong_sums: tuple[WrongSum, ...] = ()
     stages: Stages | None = None
+    cure: Cure | None = None
 
     @property
     def flops(self) -> int:
