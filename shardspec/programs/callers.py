@@ -18,7 +18,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from shardspec.ir.step import Place
-from shardspec.programs.op_names import is_library, scope, shown, split_name
+from shardspec.programs.op_names import is_library, scope, shown
 
 #: What JAX calls operations that are worth a line of their own, each in its helper.
 _PRODUCTS = frozenset(
@@ -66,7 +66,7 @@ def _own(frames: Iterable[Frame]) -> Iterator[Frame]:
 
 def is_product(name: str) -> bool:
     """Say whether an operation of this name is one that a helper may compute."""
-    return split_name(name)[-1] in _PRODUCTS
+    return name.rpartition("/")[2] in _PRODUCTS
 
 
 class Callers:

@@ -173,21 +173,36 @@ class Program:
         found = (each for body in self.computations.values() for each in body.instructions.values())
         return Callers((self._stack(each), each.op_name) for each in found)
 
+    @cached_property
+    def _stacks(self) -> dict[tuple[Frame | None, int], Stack]:
+        return {}
+
     def _stack(self, instruction: Instruction) -> Stack:
-        return stack_of(self.frames_of(instruction))
+        first = _first(instruction)
+        if first not in self._stacks:
+            self._stacks[first] = stack_of(self._outward(*first))
+        return self._stacks[first]
 
     def frames_of(self, instruction: Instruction) -> Iterator[Frame]:
         """Yield the frames that asked for an instruction, the innermost first."""
-        source = _SOURCE.search(instruction.attributes)
-        if source:
-            yield Frame(source.group(1), number(source.group(2) or ""))
-        found = _FRAME_ID.search(instruction.bare)
-        at = number(found.group(1)) if found else 0
+        yield from self._outward(*_first(instruction))
+
+    def _outward(self, source: Frame | None, at: int) -> Iterator[Frame]:
+        if source is not None:
+            yield source
         for _ in range(_DEEPEST):
             if at not in self.frames:
                 return
             frame, at = self.frames[at]
             yield frame
+
+
+def _first(instruction: Instruction) -> tuple[Frame | None, int]:
+    """Return the line that an instruction states, and the number of its frame."""
+    source = _SOURCE.search(instruction.attributes)
+    found = _FRAME_ID.search(instruction.bare)
+    own = Frame(source.group(1), number(source.group(2) or "")) if source else None
+    return own, number(found.group(1)) if found else 0
 
 
 def program_of(text: str) -> Program:
