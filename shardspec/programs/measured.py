@@ -115,10 +115,10 @@ def _same_end(one: str, other: str) -> int:
 
 
 def files_of(step: Step | None) -> tuple[str, ...]:
-    """Return the files of a step's lines."""
+    """Return the files of a step's lines, those of helpers included."""
     ops, sends = ((), ()) if step is None else (step.ops, step.collectives)
     places = (*(op.place for op in ops), *(sent.place for sent in sends))
-    return tuple(dict.fromkeys(place.file for place in places))
+    return tuple(dict.fromkeys(file for place in places for file in (place.file, place.own[0])))
 
 
 def module_of(capture: Capture) -> str:
