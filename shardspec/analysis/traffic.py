@@ -179,9 +179,8 @@ def group(collectives: Iterable[Collective], by: By = "op") -> tuple[TrafficRow,
 
 def _operation(each: Collective) -> Hashable:
     """Return what the collectives of one row agree in: forward and backward are one, and layers."""
-    place = (each.place.file, each.place.line)
     carried = (each.carries.kind, _shape_of_name(each.carries))
-    return each.kind, each.axes, place, carried, frozenset(askers(each)), _forced(each)
+    return each.kind, each.axes, each.place.shown, carried, frozenset(askers(each)), _forced(each)
 
 
 def _forced(each: Collective) -> Hashable:
@@ -191,7 +190,7 @@ def _forced(each: Collective) -> Hashable:
 _KEYS: dict[By, Callable[[Collective], Hashable]] = {
     "op": _operation,
     "axis": lambda each: each.axes,
-    "line": lambda each: (each.place.file, each.place.line),
+    "line": lambda each: each.place.shown,
     "rule": lambda each: frozenset(askers(each)),
     "array": lambda each: template(array_of(each)),
 }

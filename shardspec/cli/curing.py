@@ -17,7 +17,15 @@ from shardspec.cli.steps import Tell, plan_on_target, step_and_folder, with_step
 from shardspec.cure.figures import Figures
 from shardspec.cure.patching import Patched, Refused, diff_of
 from shardspec.cure.searching import MOST, Trial
-from shardspec.cure.telling import OtherMeshes, Report, Tried, ordered, report_lines, report_text
+from shardspec.cure.telling import (
+    OtherMeshes,
+    Report,
+    Tried,
+    cure_of,
+    ordered,
+    report_lines,
+    report_text,
+)
 from shardspec.fixing import Changed
 from shardspec.ir.spec import Spec, Target
 from shardspec.report.search import WIDTH
@@ -164,6 +172,8 @@ def cured(
     tries = _Tries(found, of_code, words.lines, choice, request, is_compiled=not no_compile)
     with streams.progress(is_quiet=request.is_quiet) as tell:
         report = tries.report(min(top, _MOST_TRIED), within_s if words.of_mesh else None, tell)
+    if words.lines:
+        tries.remember(report)
     _give(report, tries, patch, write=write, diff=diff)
     if report.found is None:
         return streams.FAILED
@@ -298,6 +308,15 @@ class _Tries:
         tell("compiling the best")
         with ThreadPoolExecutor(most_at_once()) as pool:
             return list(pool.map(lambda each: compiled(each, _TIMEOUT_S), lowered))
+
+    def remember(self, report: Report) -> None:
+        """Keep what was found for the help of other verbs; of a search without time, its lines."""
+        from shardspec.jax_backend.cure.remembered import remember
+
+        cure, now = cure_of(report), self.found.now.lowered
+        is_done = report.found is not None and not report.late
+        if now is not None and (cure.lines or is_done):
+            remember(now.module, self.found.plan, cure, {each.file for each in cure.lines})
 
     def _reload(self, text: str) -> Spec | None:
         return self.request.reload(self.asked.spec.source.name, text)

@@ -293,6 +293,9 @@ class _Pending:
         if self.name is None:
             self.cost = stated_cost(evenly(self.plan), tokens=self.tokens)
         else:
+            from shardspec.jax_backend.cure.remembered import remembered
+
+            step = replace(step, cure=remembered(module, self.plan))
             self.cost = cost_of(self.plan, step, tokens=self.tokens)
         if self.compile is not None:
             self._try(lambda compile: compile.give(module))

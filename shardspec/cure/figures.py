@@ -44,7 +44,8 @@ class Figures(NamedTuple):
         places: Counter[tuple[str, int]] = Counter()
         for each in cost.step.collectives if cost.step is not None else ():
             sent["+".join(each.axes)] += each.wire_bytes
-            places[each.place.file, each.place.line] += each.wire_bytes
+            for place in {each.place.own, (each.place.file, each.place.line)}:
+                places[place] += each.wire_bytes
         most = tuple((*place, size) for place, size in places.most_common(_MOST_PLACES))
         is_known = cost.time is not None and not cost.uncounted("time")
         seconds = cost.time.step_seconds if cost.time is not None and is_known else None

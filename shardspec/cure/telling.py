@@ -16,6 +16,7 @@ from shardspec.cure.searching import Found
 from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import binary_bytes, counted, percent, seconds_text
 from shardspec.ir.spec import Spec
+from shardspec.ir.step import Added, Cure
 from shardspec.programs.op_names import shown
 from shardspec.report.table import target_title
 from shardspec.search.variants import Candidate
@@ -257,13 +258,32 @@ def _by_axis(before: Figures, after: Figures) -> str:
 _MOST_AXES = 3
 
 
-def _written(tried: Tried, spec: Spec) -> Iterator[str]:
+def cure_of(report: Report) -> Cure:
+    """Return what a search found, for the help of findings."""
+    best = report.best
+    if best is None or best.cost is None:
+        return Cure((), "")
+    lines = tuple(
+        Added(file, line.site.at.line if line.site.at else 0, "" if "\n" in text else text)
+        for line, file, text in _texts(best, best.cost.plan.spec)
+    )
+    gain = _gain(report.base.figures, best.figures).partition(" (")[0]
+    return Cure(lines, f"{gain}, {'compiled' if best.basis == 'compiled' else 'by the model'}")
+
+
+def _texts(tried: Tried, spec: Spec) -> Iterator[tuple[Line, str, str]]:
+    """Yield each line with the file that it changes, and what is written there."""
     patches = () if isinstance(tried.patches, Refused) else tried.patches
     waiting = {each.file: list(each.lines) for each in patches}
     for line in tried.lines:
         at = line.site.at
-        texts = waiting.get(spec.source.name if at is None or line.site.place else at.file, [])
-        text = texts.pop(0) if texts else ""
+        file = spec.source.name if at is None or line.site.place else at.file
+        texts = waiting.get(file, [])
+        yield line, file, texts.pop(0) if texts else ""
+
+
+def _written(tried: Tried, spec: Spec) -> Iterator[str]:
+    for line, _, text in _texts(tried, spec):
         yield f"    {_place(line)}"
         yield from (f"        {each}" for each in text.split("\n"))
         rules = dict.fromkeys(rule for each in line.layouts for rule in _rules(each, spec))

@@ -64,7 +64,7 @@ def _with_entries(entries: Sequence[Line], spec: SourceFile | None) -> Patched |
     rows: dict[str, list[str]] = {"params": [], "activations": []}
     written_rows = []
     for number, line in enumerate(entries):
-        names = line.layouts[0].names
+        names = _in_order(line)
         if line.site.place:
             section, name = "activations", _name(line.site, number, text)
             row = f'{name}: {{axes: {names}, at: "{line.site.place}"}}'
@@ -83,6 +83,14 @@ def _with_entries(entries: Sequence[Line], spec: SourceFile | None) -> Patched |
             return Refused(f"{spec.name} has `{section}` in a form that is not written")
         text = changed
     return Patched(spec.name, spec.text, text, tuple(written_rows))
+
+
+def _in_order(line: Line) -> str:
+    """Return the names of all dimensions: where `jax.vmap` maps some, an entry is of these, too."""
+    names, order = line.layouts[0].names.split(), line.site.order
+    if not line.site.mapped:
+        return line.layouts[0].names
+    return " ".join(names[order.index(dim)] for dim in range(len(names)))
 
 
 def _with_rows(text: str, section: str, rows: Sequence[str], *, in_dsl: bool) -> str | None:
@@ -135,7 +143,7 @@ def writable(sites: Iterable[Site], folder: str, *, has_places: bool = False) ->
             changed = written([Line(site, (any_names,))])
             if not isinstance(changed, Refused):
                 found.append(replace(site, effort=_effort(changed[0])))
-        elif has_places and not site.vmaps and lines[site.at.file, site.at.line] == 1:
+        elif has_places and lines[site.at.file, site.at.line] == 1:
             place = _place(site.at)
             if place:
                 found.append(replace(site, effort=_OF_SPEC, place=place))
@@ -148,10 +156,10 @@ def _as_seen(sites: Iterable[Site]) -> list[Site]:
     JAX counts the `vmap` of `jax.vmap(norm)(x)` for its value, which is outside of it.
     """
     keyed = [
-        (site, (site.at.file, _function_at(site.at)) if site.at and site.vmaps else None)
+        (site, (_function_at(site.at), _lambda_at(site.at)) if site.at and site.vmaps else None)
         for site in sites
     ]
-    around: dict[tuple[str, str], int] = {}
+    around: dict[object, int] = {}
     for site, key in keyed:
         if site.at and key:
             vmaps = site.vmaps - (site.at.place in _mapped_calls(site.at.file))
@@ -162,6 +170,24 @@ def _as_seen(sites: Iterable[Site]) -> list[Site]:
 def _function_at(extent: Extent) -> str:
     """Return the qualified name of the function that an expression is in; empty for none."""
     return next((name for name, *ends in _functions(extent.file) if _spans(ends, extent)), "")
+
+
+def _lambda_at(extent: Extent) -> tuple[str, tuple[int, ...]]:
+    """Return the file of an expression, and where the lambda begins that it is in, if it is."""
+    own, end = (extent.line, extent.column), (extent.end_line, extent.end_column)
+    around = (at for at in _lambdas(extent.file) if at[:2] <= own and end <= at[2:])
+    return extent.file, max(around, default=())
+
+
+@lru_cache(maxsize=256)
+def _lambdas(file: str) -> tuple[tuple[int, int, int, int], ...]:
+    """Return where a file has lambdas: the one that begins last is the innermost."""
+    tree = _tree_of(file)
+    nodes = (each for each in (ast.walk(tree) if tree else ()) if isinstance(each, ast.Lambda))
+    return tuple(
+        (each.lineno, each.col_offset, each.end_lineno or 0, each.end_col_offset or 0)
+        for each in nodes
+    )
 
 
 @lru_cache(maxsize=256)

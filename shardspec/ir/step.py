@@ -40,20 +40,61 @@ class Place:
     Attributes:
       file: as the program names it; empty where no line is known.
       scope: names that code gave to what it was doing there, `/` between them: `layers/mlp`.
+      via: file and line of a helper that this line calls, which does the work; None for none.
     """
 
     file: str = ""
     line: int = 0
     scope: str = ""
+    via: tuple[str, int] | None = None
 
     @property
     def is_known(self) -> bool:
         """Say whether there is a line."""
         return bool(self.file)
 
+    @property
+    def shown(self) -> tuple[str, int, tuple[str, int] | None]:
+        """Return what it shows: two places that show the same are the same to a reader."""
+        return self.file, self.line, self.via
+
+    @property
+    def own(self) -> tuple[str, int]:
+        """Return the file and line that do the work, whoever calls them."""
+        return self.via or (self.file, self.line)
+
     def __str__(self) -> str:
-        """Return `model.py:71`, or `unknown`."""
-        return f"{self.file}:{self.line}" if self.file else "unknown"
+        """Return `model.py:71`, `model.py:71 (in linears.py:9)`, or `unknown`."""
+        if not self.file:
+            return "unknown"
+        via = "" if self.via is None else f" (in {self.via[0]}:{self.via[1]})"
+        return f"{self.file}:{self.line}{via}"
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A line to add to a file.
+
+    Attributes:
+      text: as it is written, or empty where it is of several lines.
+    """
+
+    file: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """What a search found for a step.
+
+    Attributes:
+      lines: none where nothing earns its place.
+      gain: what they do: `4.4 times as fast by the model`.
+    """
+
+    lines: tuple[Added, ...]
+    gain: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -568,6 +609,7 @@ class Step:
       wrong_sums: sums that code under `shard_map` leaves out or takes too often.
       stages: of a pipeline of programs: what is computed and sent is the mean of them, and what is
         held that of the stage that has it.
+      cure: what a search found for it; None where none ran, or its code changed since.
 
     Invariants:
       ticks: every `at`, `born` and `dies` is from 0 to `end`, and `born` <= `dies`.
@@ -587,6 +629,7 @@ class Step:
     returned: tuple[Returned, ...] = ()
     wrong_sums: tuple[WrongSum, ...] = ()
     stages: Stages | None = None
+    cure: Cure | None = None
 
     @property
     def flops(self) -> int:

@@ -15,6 +15,8 @@ from functools import cached_property
 
 from shardspec.diagnostics.words import by_key
 from shardspec.ir.spec import Shape, array_bytes, dtype_name
+from shardspec.ir.step import Place
+from shardspec.programs.callers import Callers, Frame, Stack, stack_of
 
 _COMPUTATION = re.compile(r"^(ENTRY\s+)?%?([\w.\-]+)\s*\(.*\{\s*$")
 _INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (.*)$")
@@ -150,7 +152,7 @@ class Program:
       entry: the computation that it starts with; None where the text names none.
       aliases: for each output that takes the memory of a parameter, the number of that.
       partitions: among how many devices it is split.
-      frames: of each frame of the user's Python its file, line and the frame that called it.
+      frames: each frame of the user's Python, and the number of the one that called it.
       unread: lines that should be instructions of a computation, and are not.
     """
 
@@ -158,21 +160,49 @@ class Program:
     entry: Computation | None
     aliases: dict[int, int]
     partitions: int
-    frames: dict[int, tuple[str, int, int]]
+    frames: dict[int, tuple[Frame, int]]
     unread: tuple[str, ...] = ()
 
-    def frames_of(self, instruction: Instruction) -> Iterator[tuple[str, int]]:
-        """Yield file and line of the code that asked for an instruction, the innermost first."""
-        source = _SOURCE.search(instruction.attributes)
-        if source:
-            yield source.group(1), number(source.group(2) or "")
-        found = _FRAME_ID.search(instruction.bare)
-        at = number(found.group(1)) if found else 0
+    def place(self, instruction: Instruction) -> Place:
+        """Return the user's line of an instruction; unknown where no frame is the user's."""
+        return self._callers.place(self._stack(instruction), instruction.op_name)
+
+    @cached_property
+    def _callers(self) -> Callers:
+        """Return the helpers in the user's code."""
+        found = (each for body in self.computations.values() for each in body.instructions.values())
+        return Callers((self._stack(each), each.op_name) for each in found)
+
+    @cached_property
+    def _stacks(self) -> dict[tuple[Frame | None, int], Stack]:
+        return {}
+
+    def _stack(self, instruction: Instruction) -> Stack:
+        first = _first(instruction)
+        if first not in self._stacks:
+            self._stacks[first] = stack_of(self._outward(*first))
+        return self._stacks[first]
+
+    def frames_of(self, instruction: Instruction) -> Iterator[Frame]:
+        """Yield the frames that asked for an instruction, the innermost first."""
+        yield from self._outward(*_first(instruction))
+
+    def _outward(self, source: Frame | None, at: int) -> Iterator[Frame]:
+        if source is not None:
+            yield source
         for _ in range(_DEEPEST):
             if at not in self.frames:
                 return
-            file, line, at = self.frames[at]
-            yield file, line
+            frame, at = self.frames[at]
+            yield frame
+
+
+def _first(instruction: Instruction) -> tuple[Frame | None, int]:
+    """Return the line that an instruction states, and the number of its frame."""
+    source = _SOURCE.search(instruction.attributes)
+    found = _FRAME_ID.search(instruction.bare)
+    own = Frame(source.group(1), number(source.group(2) or "")) if source else None
+    return own, number(found.group(1)) if found else 0
 
 
 def program_of(text: str) -> Program:
@@ -365,7 +395,7 @@ def _aliases(header: str) -> dict[int, int]:
     return {number(output): number(given) for output, given in found if output.isdecimal()}
 
 
-def _frames(lines: list[str]) -> dict[int, tuple[str, int, int]]:
+def _frames(lines: list[str]) -> dict[int, tuple[Frame, int]]:
     """Return file, line and caller of every frame in the tables before the computations.
 
     The first frame has no caller, and states one all the same where callers are counted from one.
@@ -385,7 +415,7 @@ def _frames(lines: list[str]) -> dict[int, tuple[str, int, int]]:
     return _joined(tables)
 
 
-def _joined(tables: dict[str, dict[int, str]]) -> dict[int, tuple[str, int, int]]:
+def _joined(tables: dict[str, dict[int, str]]) -> dict[int, tuple[Frame, int]]:
     files = tables.get("FileNames", {})
     fields = {
         heading: {at: dict(_FIELD.findall(text)) for at, text in tables.get(heading, {}).items()}
@@ -398,5 +428,6 @@ def _joined(tables: dict[str, dict[int, str]]) -> dict[int, tuple[str, int, int]
         place = locations.get(number(frame.get("file_location_id", "")), {})
         file = files.get(number(place.get("file_name_id", "")), "")
         caller = number(frame.get("parent_frame_id", "")) - first
-        found[at] = (file, number(place.get("line", "")), caller)
+        column = number(place.get("column", ""))
+        found[at] = Frame(file, number(place.get("line", "")), column), caller
     return found

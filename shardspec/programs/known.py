@@ -15,7 +15,7 @@ Products that XLA writes otherwise are left as the propagation has them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from shardspec.diagnostics.words import by_key
@@ -58,7 +58,7 @@ class Known:
         """
         self.step, self.of_array, self.at_line = step, of_array, at_line
         pairs = [(axis, each) for each in step.collectives for axis in each.mesh_axes]
-        self._at = by_key(((axis, each.place.file, each.place.line), each) for axis, each in pairs)
+        self._at = by_key(((axis, each.place.own), each) for axis, each in pairs)
         self._of_size = by_key(
             ((axis, each.place.file, each.wire_bytes), each) for axis, each in pairs
         )
@@ -141,10 +141,9 @@ class Known:
         to the same array. Of several alike, as with the gradients of one line, each is taken in
         turn.
         """
-        file, line = sent.place.file, sent.place.line
         found = (
-            self._at.get((axis, file, line))
-            or self._of_size.get((axis, file, sent.wire_bytes))
+            self._at.get((axis, sent.place.own))
+            or self._of_size.get((axis, sent.place.file, sent.wire_bytes))
             or self._of_array.get((axis, sent.kind, sent.carries))
         )
         if not found:
@@ -162,6 +161,7 @@ def _likeness(one: Collective, other: Collective) -> tuple[bool, ...]:
     shards = sorted(one.array.shard_shape), sorted(other.array.shape)
     return (
         _are_same(one, other),
+        one.place.shown == other.place.shown,
         bool(one.carries.name) and one.carries == other.carries,
         one.kind is other.kind,
         one.phase == other.phase,
@@ -209,13 +209,13 @@ def with_flops(ops: Sequence[StepOp], partitioned: Sequence[StepOp]) -> tuple[St
 _EQUAL = 0.01
 
 
-def _line(op: StepOp) -> tuple[str, int, Phase]:
-    return op.place.file, op.place.line, op.phase
+def _line(op: StepOp) -> Hashable:
+    return op.place.shown, op.phase
 
 
-def _by_line(ops: Iterable[StepOp]) -> Counter[tuple[str, int, Phase]]:
+def _by_line(ops: Iterable[StepOp]) -> Counter[Hashable]:
     """Return FLOPs by line and phase."""
-    found: Counter[tuple[str, int, Phase]] = Counter()
+    found: Counter[Hashable] = Counter()
     for op in ops:
         found[_line(op)] += round(op.flops * op.count)
     return found

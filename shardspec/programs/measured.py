@@ -103,8 +103,9 @@ def on_paths(program: Program, known: Iterable[str]) -> Program:
             return file
         return max(found, key=lambda each: _same_end(each, file))
 
-    names = {file: here(file) for file in {frame[0] for frame in program.frames.values()}}
-    frames = {at: (names[file], line, by) for at, (file, line, by) in program.frames.items()}
+    names = {file: here(file) for file in {frame.file for frame, _ in program.frames.values()}}
+    pairs = program.frames.items()
+    frames = {at: (frame._replace(file=names[frame.file]), by) for at, (frame, by) in pairs}
     return replace(program, frames=frames)
 
 
@@ -114,10 +115,10 @@ def _same_end(one: str, other: str) -> int:
 
 
 def files_of(step: Step | None) -> tuple[str, ...]:
-    """Return the files of a step's lines."""
+    """Return the files of a step's lines, those of helpers included."""
     ops, sends = ((), ()) if step is None else (step.ops, step.collectives)
     places = (*(op.place for op in ops), *(sent.place for sent in sends))
-    return tuple(dict.fromkeys(place.file for place in places))
+    return tuple(dict.fromkeys(file for place in places for file in (place.file, place.own[0])))
 
 
 def module_of(capture: Capture) -> str:
@@ -217,7 +218,7 @@ class Joined:
         step = self.cost.step
         known = () if step is None else step.ops
         self.arrays = {each.param.path: each for each in self.cost.plan.arrays}
-        self.ops = by_key(((op.place.file, op.place.line), op) for op in known)
+        self.ops = by_key((op.place.own, op) for op in known)
         if self.program is None:
             return
         self.parts = self.program.parts()
@@ -353,10 +354,10 @@ class Joined:
 
     def _product(self, flops: float, what: str, place: Place, phase: Phase, took: Took) -> Spent:
         """Return the row of a product, with what the trace knows of the likest at its line."""
-        at_line = [op for op in self.ops.get((place.file, place.line), []) if op.kind in PRODUCTS]
+        at_line = [op for op in self.ops.get(place.own, []) if op.kind in PRODUCTS]
 
-        def unlike(op: StepOp) -> tuple[bool, float]:
-            return op.phase != phase, abs(op.flops - flops)
+        def unlike(op: StepOp) -> tuple[bool, bool, float]:
+            return op.place.shown != place.shown, op.phase != phase, abs(op.flops - flops)
 
         like = min(at_line, key=unlike, default=None)
         rules = () if like is None else rules_of(like, self.arrays)

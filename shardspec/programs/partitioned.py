@@ -27,7 +27,7 @@ from shardspec.programs.calls import Ref, calls_of, is_made_for, through
 from shardspec.programs.census import base, target_of, uncounted
 from shardspec.programs.groups import Slices, members_of
 from shardspec.programs.hlo import Computation, Instruction, Program, number, program_of
-from shardspec.programs.op_names import phase_of, place_of
+from shardspec.programs.op_names import phase_of
 from shardspec.programs.peak import FAST_BYTES, Held, Peak, peak_of
 from shardspec.programs.peak_kernels import Platform
 from shardspec.programs.products import kind_of
@@ -242,7 +242,7 @@ def _phases(values: Sequence[Held]) -> list[Phase]:
 def _place(each: Held, program: Program) -> Place:
     if each.instruction is None:
         return Place()
-    return place_of(program.frames_of(each.instruction), each.instruction.op_name)
+    return program.place(each.instruction)
 
 
 #: Mesh axes; of a tuple, those of each element.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from shardspec.ir.step import Collective
+from shardspec.ir.step import Collective, Place
 from shardspec.programs.estimates import by_line, step_cycles
 from shardspec.programs.proof import (
     Proof,
@@ -109,7 +109,7 @@ def _time(proof: Proof) -> Data | None:
         "operations": [
             {
                 "operation": group[0].what,
-                "place": picked(group[0].place, "file line"),
+                "place": _line(group[0].place),
                 "phase": group[0].phase,
                 "runs": sum(each.count for each in group),
                 "estimated_seconds": step_cycles(group) * cycle,
@@ -119,10 +119,15 @@ def _time(proof: Proof) -> Data | None:
     }
 
 
+def _line(place: Place) -> Data:
+    via = {} if place.via is None else {"via": f"{place.via[0]}:{place.via[1]}"}
+    return {**picked(place, "file line"), **via}
+
+
 def _sent(each: Collective) -> Data:
     return {
         **picked(each, "kind mesh_axes wire_bytes"),
-        "place": picked(each.place, "file line"),
+        "place": _line(each.place),
         "carries": str(each.carries),
         "because": [rule_of(cause) for cause in each.because if rule_of(cause)],
     }

@@ -35,7 +35,7 @@ from shardspec.programs.hlo import (
     program_of,
 )
 from shardspec.programs.memory import HeldValue
-from shardspec.programs.op_names import einsum_in, phase_of, place_of, split_name
+from shardspec.programs.op_names import einsum_in, phase_of, split_name
 from shardspec.programs.origins import Element, Origin, Origins
 from shardspec.programs.products import einsum_of, flops_of, kind_of
 
@@ -460,7 +460,7 @@ class _Reader:
     def _place(self, ref: Ref) -> Place:
         """Return the user's line: of an instruction, of what it is in, or of its neighbours."""
         for each in chain(self._outward(ref), self._makers(ref), self._readers(ref)):
-            place = place_of(self.program.frames_of(each), each.op_name)
+            place = self.program.place(each)
             if place.is_known:
                 return place
         return Place()

@@ -34,19 +34,25 @@ Whole = Annotated[int, 1]
 
 
 class Line(NamedTuple):
-    """A line of the user's code, counted from 1."""
+    """A line of the user's code, counted from 1.
+
+    Attributes:
+      via: the line of a helper that this line calls, which does the work: `linears.py:9`.
+    """
 
     file: str
     line: Whole
+    via: Annotated[str, OMITTED] = ""
 
     def __str__(self) -> str:
-        """Return `model.py:71`."""
-        return f"{self.file}:{self.line}"
+        """Return `model.py:71`, or `model.py:71 (in linears.py:9)`."""
+        return f"{self.file}:{self.line}{f' (in {self.via})' if self.via else ''}"
 
 
 def line_of(place: Place) -> Line | None:
     """Return a line of the code; None where none is known."""
-    return Line(relative(place.file), place.line) if place.is_known else None
+    via = "" if place.via is None else f"{relative(place.via[0])}:{place.via[1]}"
+    return Line(relative(place.file), place.line, via) if place.is_known else None
 
 
 class SpentRow(NamedTuple):

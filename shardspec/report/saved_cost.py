@@ -58,8 +58,9 @@ class SavedCost:
 
     def by_place(self, file: str, line: int) -> list[Sent]:
         """Return what a line of the user's code needs."""
-        wanted = (posixpath.normpath(file), line)
-        return [each for each in self.cost.collectives if each.place == wanted]
+        wanted = f"{posixpath.normpath(file)}:{line}"
+        pairs = ((each, each.place) for each in self.cost.collectives)
+        return [each for each, at in pairs if at and wanted in (f"{at.file}:{at.line}", at.via)]
 
     def by_axis(self, name: str) -> list[Sent]:
         """Return what goes over a mesh axis, alone or with others."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in own_files((ROOT / "docs" / "search.md").read_text("utf-8")).items():
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delitem(sys.modules, "lm", raising=False)
     return tmp_path
 
@@ -41,8 +43,20 @@ def test_json_says_what_the_schema_describes_and_git_applies_the_patch(folder: P
     best = data["answers"][data["best"]]
     assert best["step_s"] < 0.94 * data["now"]["step_s"]
     assert data["patch"] == (folder / "lm.diff").read_text()
+    (added,) = re.findall(r"(?m)^\+ +(.*constrain.*)$", data["patch"])
+    (line,) = best["lines"]
+    named = f"add `{added}` at lm.py:{line['line']}, which `shardspec search` found: "
+    assert named in help_of_check()
+    (folder / "lm.py").write_text((folder / "lm.py").read_text() + "\n# a remark\n")
+    assert "`shardspec search SPEC --step MODULE:FUNCTION` looks for" in help_of_check()
     subprocess.run(["git", "apply", "lm.diff"], check=True)
     assert "shardspec.constrain(hidden" in (folder / "lm.py").read_text()
+
+
+def help_of_check() -> str:
+    found = CliRunner().invoke(cli, ["check", "lm.yaml", "--step", "lm:step", "--format", "json"])
+    assert found.exit_code in (0, 1), found.output
+    return " ".join(each["help"] or "" for each in json.loads(found.stdout)["findings"])
 
 
 def test_a_line_inside_of_vmap_names_what_it_maps(folder: Path) -> None:

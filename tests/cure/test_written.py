@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardspec import pipeline
-from shardspec.cure.lines import Line, Site
+from shardspec.cure.lines import Layout, Line, Site
 from shardspec.cure.patching import Extent, Refused
 from shardspec.cure.written import source_of, writable, written
 from shardspec.diagnostics import SourceFile
@@ -162,6 +162,19 @@ def free(x, w):
 """
 
 
+def test_an_entry_of_a_value_inside_of_vmap_names_all_of_its_dimensions(tmp_path: Path) -> None:
+    """`resolver.constrained` sees the value with what `vmap` maps, where that put it."""
+    theirs = file(tmp_path / "their", "m.py", NESTED)
+    site = replace(at(theirs, 4, "y @ w"), shape=(64, 32, 512), vmaps=1)
+    (found,) = writable([site], str(tmp_path / "mine"), has_places=True)
+    line = Line(replace(found, mapped=(1,)), (Layout("batch length embed", ((),) * 3),))
+    spec = SourceFile("spec.yaml", "shardspec: 1\nactivations:\n  h: _ embed\n")
+    (made,) = written([line], spec) or ()
+    assert made.lines == (
+        'inner_4: {axes: length batch embed, at: "their/m.py:Mlp.__call__.<locals>.inner line 4"}',
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -290,6 +303,11 @@ def test_only_our_own_constraints_name_what_vmap_maps(tmp_path: Path) -> None:
 
 
 def test_a_long_chain_of_calls_is_read(tmp_path: Path) -> None:
+    lambdas = "def f(xs, w):\n    return jax.vmap(lambda x: jax.vmap(lambda y: y @ w)(x) * 2)(xs)\n"
+    own = file(tmp_path, "lambdas.py", lambdas)
+    inner = replace(at(own, 2, "y @ w"), vmaps=2)
+    outer = replace(at(own, 2, "jax.vmap(lambda y: y @ w)(x) * 2"), vmaps=1)
+    assert [each.vmaps for each in writable([inner, outer], str(tmp_path))] == [2, 1]
     deep = file(tmp_path, "m.py", BARE.replace("x + a", f"x + f{'(0)' * 900}"))
     mapped = replace(at(deep, 2, "a @ b"), vmaps=1)
     assert [each.vmaps for each in writable([mapped], str(tmp_path))] == [1]

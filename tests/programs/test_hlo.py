@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from shardspec.programs.callers import Frame
 from shardspec.programs.hlo import HloArray, Instruction, Program, arrays_of, program_of
 
 TEXT = """\
@@ -76,7 +77,7 @@ def test_what_is_quoted_says_nothing(program: Program) -> None:
 
 def test_frames_go_outward(program: Program) -> None:
     frames = list(program.frames_of(root(program)))
-    assert frames == [("lib/site-packages/flax/linear.py", 5), ("model.py", 71)]
+    assert frames == [Frame("lib/site-packages/flax/linear.py", 5), Frame("model.py", 71)]
 
 
 def test_callers_may_be_counted_from_zero() -> None:
@@ -88,7 +89,7 @@ def test_callers_may_be_counted_from_zero() -> None:
 def test_a_source_line_may_stand_in_the_instruction() -> None:
     line = '  ROOT r = f32[] add(f32[] x, f32[] y), metadata={source_file="m.py" source_line=7}'
     program = program_of(f"ENTRY main {{\n{line}\n}}\n".replace("main", "main ()"))
-    assert list(program.frames_of(root(program))) == [("m.py", 7)]
+    assert list(program.frames_of(root(program))) == [Frame("m.py", 7)]
     assert root(program).operands == ("x", "y")
 
 

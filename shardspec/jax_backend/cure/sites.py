@@ -3,7 +3,9 @@
 JAX notes for each operation the extent of the expression that asked for it. A value that is used
 outside of its expression is what the expression yields. One expression yields many values: one for
 each layer that calls it, one that is computed again for the backward pass, and the gradient, which
-a constraint lays out as well.
+a constraint lays out as well. Where a helper computes the values of several lines, each of those is
+an expression, too: what is right for one may be wrong for another. Where its values are of several
+shapes, the line of the helper is none, since no names are right for all of them.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from shardspec.cure.patching import Extent
 from shardspec.diagnostics.words import by_key, grouped
 from shardspec.ir.spec import Shape
 from shardspec.jax_backend.step.graph import RETURNS, functions_of
-from shardspec.programs.op_names import is_library
+from shardspec.programs.callers import Callers, Frame, Stack, stack_of
 
 #: A frame of Python, as MLIR prints it: `"model.py":3:8 to 4:24`, `"model.py":3:8 to :24`.
 _FRAME = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)(?: to (\d*):(\d+))?')
@@ -40,10 +42,16 @@ _LEAST_ELEMENTS = 1 << 18
 
 
 class Where(NamedTuple):
-    """The expression that asked for an operation, and what JAX calls that."""
+    """The expression that asked for an operation, and what JAX calls that.
+
+    Attributes:
+      stack: the user's frames; `extents` are their expressions, as far as they are known.
+    """
 
     name: str
     extent: Extent | None
+    stack: Stack = ()
+    extents: tuple[Extent | None, ...] = ()
 
     @property
     def is_gradient(self) -> bool:
@@ -56,13 +64,14 @@ def where(text: str) -> Where:
     """Return what the location of an operation says."""
     found = _NAME.match(text)
     name = found.group(1) if found else ""
+    extents: dict[Frame, Extent | None] = {}
     for file, line, column, end_line, end_column in _FRAME.findall(text):
-        if not is_library(file):
-            if not end_column:
-                return Where(name, None)
-            start = int(line), int(column)
-            return Where(name, Extent(file, *start, int(end_line or line), int(end_column)))
-    return Where(name, None)
+        start = int(line), int(column)
+        end = int(end_line or line), int(end_column or 0)
+        extents.setdefault(Frame(file, *start), Extent(file, *start, *end) if end_column else None)
+    stack = stack_of(extents)
+    own = tuple(extents[frame] for frame in stack)
+    return Where(name, own[0] if own else None, stack, own)
 
 
 class _Op(NamedTuple):
@@ -93,6 +102,26 @@ def sites_of(module: Any) -> tuple[Site, ...]:
       module: as JAX lowered it; nothing of it is changed.
     """
     ops = _located(module)
+    found = [*_sites(module, ops)]
+    callers = Callers((one.where.stack, one.where.name) for one in ops.values())
+    called = {op: one._replace(where=_called(one.where, callers)) for op, one in ops.items()}
+    helpers = {ops[op].where.extent for op, one in called.items() if one != ops[op]}
+    if not helpers:
+        return tuple(found)
+    shapes = by_key((site.at, site.shape) for site in found if site.at in helpers)
+    found = [site for site in found if len(set(shapes.get(site.at, ()))) < 2]
+    known = {(site.at, site.shape, site.is_index) for site in found}
+    lines = (s for s in _sites(module, called) if (s.at, s.shape, s.is_index) not in known)
+    return *found, *lines
+
+
+def _called(where: Where, callers: Callers) -> Where:
+    """Return the expression that calls the helper which asked for an operation, if one did."""
+    at = callers.shown(where.stack)
+    return where._replace(extent=where.extents[at]) if at else where
+
+
+def _sites(module: Any, ops: Mapping[Any, _Op]) -> Iterator[Site]:
     opaque = {name for name, each in functions_of(module).items() if _is_opaque(each, ops)}
     found = by_key(pair for one in ops.values() for pair in _yielded(one, ops, opaque))
     called = (one.op for one in ops.values() if one.op.name == "func.call")
@@ -117,17 +146,15 @@ def sites_of(module: Any) -> tuple[Site, ...]:
     def names(points: Sequence[Point]) -> list[str]:
         return [by_number[each.op].where.name for each in points]
 
-    yielded = (
-        Site(
-            *(shape, dtype, extent),
-            points=tuple(points),
-            is_update=is_derived and not any("jvp(" in name for name in names(points)),
-            vmaps=_vmaps(names(points)),
-        )
-        for (extent, shape, dtype), points in kept.items()
-        if len(ranks[extent]) == 1  # one line of names has to do for all of them
-    )
-    return *yielded, *_indices(ops, calls, opaque)
+    for (extent, shape, dtype), points in kept.items():
+        if len(ranks[extent]) == 1:  # one line of names has to do for all of them
+            yield Site(
+                *(shape, dtype, extent),
+                points=tuple(points),
+                is_update=is_derived and not any("jvp(" in name for name in names(points)),
+                vmaps=_vmaps(names(points)),
+            )
+    yield from _indices(ops, calls, opaque)
 
 
 def _located(module: Any) -> dict[Any, _Op]:
@@ -141,7 +168,7 @@ def _located(module: Any) -> dict[Any, _Op]:
         for op in inside(functions[name]):
             own = where(str(op.location))
             whole = f"{prefix}/{own.name}" if prefix else own.name
-            found[op] = _Op(numbers[op], op, Where(whole, own.extent))
+            found[op] = _Op(numbers[op], op, own._replace(name=whole))
             callee = op.attributes["callee"].value if op.name == "func.call" else name
             if callee not in seen:
                 seen.add(callee)
@@ -231,9 +258,12 @@ def _vmaps(names: Iterable[str]) -> int:
 def _gradients(
     one: _Op, ops: Mapping[Any, _Op], calls: Mapping[str, Sequence[Any]]
 ) -> Iterator[tuple[tuple[Extent, Shape, str], Point]]:
-    """Yield what an operation of the backward pass reads that is the gradient of its expression."""
+    """Yield what an operation of the backward pass reads that is the gradient of its expression.
+
+    A sum of gradients is of what the expression reads, and not of what it yields.
+    """
     extent = one.where.extent
-    if extent is None or not one.where.is_gradient:
+    if extent is None or not one.where.is_gradient or one.where.name.endswith("/add_any"):
         return
     for at, value in enumerate(one.op.operands):
         kind = _kind(value)

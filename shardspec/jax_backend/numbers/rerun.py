@@ -12,7 +12,7 @@ device, and inside `scan` one per iteration.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -25,8 +25,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 from shardspec.ir.spec import jax_entries
 from shardspec.ir.step import Place
 from shardspec.jax_backend.batch import names_of
+from shardspec.jax_backend.equations import callers_of, stack_at
 from shardspec.jax_backend.versions import scan_counts
-from shardspec.programs.op_names import is_library, shown
+from shardspec.programs.callers import Callers
 
 #: What wraps a value of an inner program: a first dimension of iterations, in the order in which
 #: they run or in the reverse one, or of devices.
@@ -90,16 +91,18 @@ class _Scope:
 
     Attributes:
       place: the line that calls the program; JAX's own functions have none of the user's.
+      callers: the helpers of the program.
     """
 
     wraps: tuple[Wrap, ...] = ()
     axes: tuple[str, ...] = ()
     is_watched: bool = False
     place: Place = field(default_factory=Place)
+    callers: Callers = field(default_factory=Callers)
 
     def at(self, eqn: Any) -> Place:
         """Return the line of an equation here."""
-        own = place_of(eqn)
+        own = self.callers.place(stack_at(eqn), "")
         return own if own.is_known else self.place
 
 
@@ -146,7 +149,7 @@ class Rerun:
         self.marks.clear()
         self.ends.clear()
         given = [_Known(self._widened(each)) for each in leaves]
-        scope = _Scope(is_watched=self.is_watched)
+        scope = _Scope(is_watched=self.is_watched, callers=callers_of(closed.jaxpr))
         outs, watched = self._program(closed.jaxpr, closed.consts, given, scope)
         self.results = [each.marks for each in outs]
         return [each.value for each in outs], watched
@@ -440,20 +443,6 @@ class Rerun:
             split = frozenset(name for entry in jax_entries(spec) for name in names_of(entry))
             self.ends.append(End(each.marks, split, scope.at(eqn)))
         return [_Known(value, each.marks) for value, each in zip(made, about, strict=True)]
-
-
-def place_of(eqn: Any) -> Place:
-    """Return the innermost line of the user's code that an equation comes from."""
-    for frame in _frames(eqn.source_info):
-        if not is_library(frame.file_name):
-            return Place(shown(frame.file_name), frame.start_line)
-    return Place()
-
-
-def _frames(info: Any) -> Iterator[Any]:
-    from jax._src import source_info_util
-
-    yield from source_info_util.user_frames(info.traceback)
 
 
 def _row(value: Any, axes: tuple[str, ...], is_checked: bool) -> Any:

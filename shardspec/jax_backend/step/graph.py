@@ -4,11 +4,8 @@ Loops, branches and `shard_map` have bodies of their own. The arguments of a bod
 that they are given from outside, so that a weight is followed from a loop back to the argument of
 the function. Loops of known bounds say how often they go round.
 
-Where an operation of a traced program stands in the user's code.
-
-JAX gives every operation a location: the names of what was being done, `jit(step)/jvp()/dot`, and
-the frames of Python that asked for it, innermost first. A frame of a library is of no use to a
-user, so the place is the first frame outside of those that JAX code is written with.
+Where an operation of a traced program stands in the user's code: in its location `passes.prepared`
+left its name, `jit(step)/jvp()/dot`, and the user's line, with that of a helper where it calls one.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -26,7 +23,7 @@ from jaxlib.mlir.dialects import sdy
 from shardspec.ir.operations import OpInfo, op_info
 from shardspec.ir.spec import PartitionSpec, Shape, array_bytes
 from shardspec.ir.step import Phase, Place, StepArray
-from shardspec.programs.op_names import place_of, scope
+from shardspec.programs.op_names import scope
 
 #: Operations whose regions are programs; the regions of all others say how to combine two numbers.
 WITH_BODIES = frozenset(
@@ -483,7 +480,10 @@ def _step(body: Body, at: int) -> int | None:
     return _number(others[0], None, None) if others else None
 
 
-_FRAME = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
+_FRAME = re.compile(
+    r'"(?P<file>(?:[^"\\]|\\.)*)":(?P<line>\d+):\d+'
+    r'(?: at "(?P<caller>(?:[^"\\]|\\.)*)":(?P<called>\d+):\d+)?'
+)
 _LOCATED_NAME = re.compile(r'^loc\("((?:[^"\\]|\\.)*)"(?!:\d)')
 
 
@@ -508,14 +508,23 @@ def located(location: Any) -> Located:
 def _read_location(text: str) -> Located:
     found = _LOCATED_NAME.match(text)
     name = found.group(1).rstrip(":") if found else ""
-    frames = [(file, int(line)) for file, line, _ in _FRAME.findall(text)]
-    return Located(name, place_of(frames, name))
+    frame = _FRAME.search(text)
+    if frame is None:
+        return Located(name, Place(scope=scope(name)))
+    file, line, caller, called = frame.groups()
+    if caller is None:
+        return Located(name, Place(file, int(line), scope(name)))
+    return Located(name, Place(caller, int(called), scope(name), (file, int(line))))
 
 
 def joined(outer: Located, inner: Located) -> Located:
     """Return the location of an operation that stands in a body which `outer` calls."""
-    root = outer.name.partition("/")[0]
-    own = inner.name.startswith(root + "/") or not outer.name
-    name = inner.name if own else f"{outer.name}/{inner.name}"
+    name = joined_names(outer.name, inner.name)
     place = inner.place if inner.place.is_known else outer.place
-    return Located(name, Place(place.file, place.line, scope(name)))
+    return Located(name, replace(place, scope=scope(name)))
+
+
+def joined_names(outer: str, inner: str) -> str:
+    """Return the name of an operation that stands in a body which `outer` calls."""
+    root = outer.partition("/")[0]
+    return inner if inner.startswith(root + "/") or not outer else f"{outer}/{inner}"

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections.abc import Iterator
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from jax.interpreters import mlir
 from jaxlib.mlir import ir
@@ -17,7 +19,8 @@ from jaxlib.mlir.passmanager import PassManager
 
 from shardspec.diagnostics import ShardspecError, codes
 from shardspec.diagnostics.diagnostic import Diagnostic
-from shardspec.jax_backend.step.graph import Located, functions_of, joined, located
+from shardspec.jax_backend.step.graph import functions_of, joined_names
+from shardspec.programs.callers import Callers, Frame, Stack, stack_of
 
 #: Propagation, in the order that Shardy's own pipeline has, up to the collectives it asks for.
 #: Source: `shardy/dialect/sdy/transforms` (export and propagation pipelines). The names are not
@@ -57,6 +60,7 @@ def prepared(module: Any) -> None:
     with module.context:
         for block in functions_of(module)["main"].regions[0].blocks:
             _respell(block)
+        _place(module)
 
 
 def inlined(module: Any) -> None:
@@ -64,7 +68,7 @@ def inlined(module: Any) -> None:
     with module.context:
         functions = functions_of(module)
         for block in functions["main"].regions[0].blocks:
-            _inline_block(block, functions, Located("", located("loc(unknown)").place))
+            _inline_block(block, functions, _Outer("", (), ()))
     _run(module, "symbol-dce")
 
 
@@ -100,7 +104,18 @@ def _no_pass(name: str) -> Diagnostic:
     )
 
 
-def _inline_block(block: Any, functions: dict[str, Any], outer: Located) -> None:
+class _Outer(NamedTuple):
+    """What is around operations: its name, its frames, and those of the calls of their function.
+
+    The frames of an operation end where the function begins that it is in, and in a loop do not.
+    """
+
+    name: str
+    stack: Stack
+    calls: Stack
+
+
+def _inline_block(block: Any, functions: dict[str, Any], outer: _Outer) -> None:
     for each in list(block.operations):
         _inline(each.operation, functions, outer)
 
@@ -109,24 +124,55 @@ def _inline_block(block: Any, functions: dict[str, Any], outer: Located) -> None
 CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
 
 
-def _inline(op: Any, functions: dict[str, Any], outer: Located) -> None:
+def _inline(op: Any, functions: dict[str, Any], outer: _Outer) -> None:
     """Replace an operation by what it calls, or go into its own regions."""
-    here = joined(outer, located(op.location))
+    own, frames = asked(str(op.location))
+    name = joined_names(outer.name, own)
+    stack = stack_of((*frames, *outer.calls)) if frames else outer.stack
     if op.name in CALLS:
         callee = functions[ir.FlatSymbolRefAttr(op.attributes[CALLS[op.name]]).value]
         for new in _spliced(op, callee):
-            _inline(new, functions, here)
+            _inline(new, functions, _Outer(name, stack, stack))
         return
-    op.location = _location(here)
+    op.location = _location(name, stack)
     for region in op.regions:
         for block in region:
-            _inline_block(block, functions, here)
+            _inline_block(block, functions, _Outer(name, stack, outer.calls))
 
 
-def _location(where: Located) -> Any:
-    if not where.place.is_known:
-        return ir.Location.name(where.name)
-    return ir.Location.name(where.name, ir.Location.file(where.place.file, where.place.line, 0))
+def _location(name: str, stack: Stack) -> Any:
+    """Return the location of an operation, with frames as JAX states them."""
+    found: Any = None
+    for file, line, column in stack[::-1]:
+        frame = ir.Location.name("", ir.Location.file(file, line, column))
+        found = frame if found is None else ir.Location.callsite(frame, [found])
+    return ir.Location.name(name, found)
+
+
+_FRAME = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
+_LOCATED_NAME = re.compile(r'^loc\("((?:[^"\\]|\\.)*)"(?!:\d)')
+
+
+@lru_cache(maxsize=65536)
+def asked(location: str) -> tuple[str, Stack]:
+    """Return what the location of an operation states: its name, and the user's frames."""
+    found = _LOCATED_NAME.match(location)
+    name = found.group(1).rstrip(":") if found else ""
+    frames = (Frame(file, int(line), int(at)) for file, line, at in _FRAME.findall(location))
+    return name, stack_of(frames)
+
+
+def _place(module: Any) -> None:
+    """Leave the user's line in the location of each operation, with that of a helper it calls."""
+    found = [(op, *asked(str(op.location))) for op in operations(module.operation)]
+    callers = Callers((stack, name) for _, name, stack in found)
+    for op, name, stack in found:
+        if stack:
+            place = callers.place(stack, name)
+            at: Any = ir.Location.file(*place.own, 0)
+            if place.via:
+                at = ir.Location.callsite(at, [ir.Location.file(place.file, place.line, 0)])
+            op.location = ir.Location.name(name, at)
 
 
 def _spliced(call: Any, callee: Any) -> list[Any]:

@@ -155,7 +155,7 @@ class _Lines:
     def __init__(self, blame: Blame) -> None:
         self.blame = blame
         places = ((node.where.place, node) for node in blame.graph.nodes())
-        self.nodes = by_key(((place.file, place.line), node) for place, node in places)
+        self.nodes = by_key((place.shown, node) for place, node in places)
         arguments = enumerate(blame.arguments)
         self.numbers = {given.path: number for number, given in arguments if given is not None}
         self.known: dict[tuple[Place, tuple[str, ...]], tuple[Cause, ...]] = {}
@@ -168,7 +168,7 @@ class _Lines:
 
     def at(self, place: Place, axis: str) -> Cause | None:
         """Return why an axis is on a value at a line; what a lookup sends is for its table."""
-        nodes = self.nodes.get((place.file, place.line), []) if place.is_known else []
+        nodes = self.nodes.get(place.shown, []) if place.is_known else []
         tables = [node.operands[0] for node in nodes if node.info.kind in LOOKUPS]
         values = [value for node in nodes for value in (*node.operands, *node.results)]
         others = (self._least(tables, other) for table in tables for other in table.axes)
@@ -192,7 +192,7 @@ class _Lines:
 
     def _mapped(self, place: Place, axis: str) -> Cause | None:
         """Return the `shard_map` whose body a line is in, where values are parts already."""
-        nodes = self.nodes.get((place.file, place.line), []) if place.is_known else []
+        nodes = self.nodes.get(place.shown, []) if place.is_known else []
         owners = (body.owner for node in nodes for body in node.body.outwards())
         found = (each for each in owners if each is not None and each.name == _MANUAL)
         at = next((each.where.place for each in found), None)

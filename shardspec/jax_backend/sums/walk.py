@@ -18,6 +18,7 @@ import jax.extend.core
 from jax.extend.core import Literal
 
 from shardspec.ir.step import Place, WrongSum
+from shardspec.jax_backend.equations import callers_of, stack_at
 from shardspec.jax_backend.sums.rules import computed, is_deterministic
 from shardspec.jax_backend.sums.states import (
     SAME,
@@ -30,6 +31,7 @@ from shardspec.jax_backend.sums.states import (
     split,
 )
 from shardspec.jax_backend.versions import scan_counts
+from shardspec.programs.callers import Callers
 from shardspec.programs.op_names import place_of
 
 #: The parameter of a primitive that is a program it calls.
@@ -74,12 +76,14 @@ def wrong_sums(program: Any, paths: Sequence[str] = ()) -> tuple[WrongSum, ...]:
       program: a jaxpr.
       paths: of its results.
     """
+    mapped = [*_mapped(program, paths)]
+    callers = callers_of(program) if mapped else Callers()
     found = (
         each
-        for equation, results in _mapped(program, paths)
+        for equation, results in mapped
         for axis in sorted(equation.params["newly_manual_axes"])
         if equation.params["mesh"].shape[axis] > 1
-        for each in Walk(equation, axis, results).wrong()
+        for each in Walk(equation, axis, results, callers).wrong()
     )
     return tuple(dict.fromkeys(found))
 
@@ -110,14 +114,6 @@ def _is_backward(equation: Any) -> bool:
     return "transpose(" in str(equation.source_info.name_stack)
 
 
-def place_at(equation: Any) -> Place:
-    """Return the user's line of an equation."""
-    traceback = equation.source_info.traceback
-    frames = () if traceback is None else traceback.frames
-    stack = str(equation.source_info.name_stack)
-    return place_of(((each.file_name, each.line_num) for each in frames), f"{stack}/")
-
-
 def _names(entry: Any) -> tuple[Any, ...]:
     return entry if isinstance(entry, tuple) else (entry,)
 
@@ -137,13 +133,15 @@ class Walk:
       states: what is known of each value of the outermost program, by its variable.
     """
 
-    def __init__(self, mapped: Any, axis: str, results: Results) -> None:
+    def __init__(self, mapped: Any, axis: str, results: Results, callers: Callers) -> None:
         """Make a walk.
 
         Args:
           mapped: the equation that is the `shard_map`.
+          callers: the helpers of the step.
         """
         self.axis = axis
+        self._callers = callers
         self.states: dict[Any, State] = {}
         self._mapped = mapped
         self._results = results
@@ -195,7 +193,9 @@ class Walk:
     def _place(self, equation: Any) -> Place:
         kept = self._places.get(id(equation))
         if kept is None:
-            kept = self._places[id(equation)] = equation, place_at(equation)
+            name = f"{equation.source_info.name_stack}/"
+            place = self._callers.place(stack_at(equation), name)
+            kept = self._places[id(equation)] = equation, place
         return kept[1]
 
     def _run(self, program: Any, given: Sequence[State]) -> Known:

@@ -2,7 +2,7 @@
 
 An entry is one JSON file of text and numbers. The folder is `shardspec/compiled` in the user's
 cache folder, and it is used only where that is absolute, and no one else's: a stranger's entry
-would be believed.
+would be believed. Other folders beside it have other kinds of entries.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from shardspec.jax_backend.xla.surroundings import Flags
 from shardspec.programs.memory import CompiledMemory
 from shardspec.records import data_of, record_of
 from shardspec.versions import COMPILED
 
-#: How many entries are kept, the newest.
+#: How many entries of a folder are kept, the newest.
 _MOST = 64
+_PROGRAMS = "compiled"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +66,36 @@ def key_of(module: bytes, job: dict[str, Any], compiler: str, *, is_whole: bool)
 
 def kept(key: str) -> Compiled | None:
     """Return what was compiled before; None where nothing was, or not in a form that is known."""
-    folder = _folder()
-    if folder is None:
-        return None
-    try:
-        data = json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
-        return replace(record_of(Compiled, data), was_kept=True)
-    except (OSError, ValueError, RecursionError):
-        return None
+    found = entry(_PROGRAMS, key, Compiled)
+    return None if found is None else replace(found, was_kept=True)
 
 
 def keep(key: str, made: Compiled) -> None:
     """Keep a program, as far as there is room and a folder for it."""
-    folder = _folder()
+    keep_entry(_PROGRAMS, key, made)
+
+
+def entry(name: str, key: str, kind: type[T]) -> T | None:
+    """Return an entry of a folder, a record; None where there is none in a form that is known."""
+    folder = _folder(name)
+    if folder is None:
+        return None
+    try:
+        data = json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
+        return record_of(kind, data)
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def has_entries(name: str) -> bool:
+    """Say whether a folder has any."""
+    folder = _folder(name)
+    return folder is not None and any(folder.glob("*.json"))
+
+
+def keep_entry(name: str, key: str, made: Any) -> None:
+    """Keep a record in a folder, as far as there is room and a folder for it."""
+    folder = _folder(name)
     if folder is None:
         return
     with suppress(OSError):
@@ -91,12 +110,12 @@ def keep(key: str, made: Compiled) -> None:
         _forget_old(folder)
 
 
-def _folder() -> Path | None:
-    """Return the folder, made if need be; None where there is none that is safe."""
+def _folder(name: str = _PROGRAMS) -> Path | None:
+    """Return a folder, made if need be; None where there is none that is safe."""
     named = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     if not os.path.isabs(named):
         return None
-    folder = Path(named) / "shardspec" / "compiled"
+    folder = Path(named) / "shardspec" / name
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         is_ours = all(_is_ours(each) for each in (folder, folder.parent))

@@ -238,12 +238,29 @@ def op_lines(ops: Iterable[steps.StepOp], whole: float) -> tuple[str, ...]:
 
 
 def searchable(help: str, cost: Cost) -> str:
-    """Return help that ends with the command which looks for a line, where code was traced."""
+    """Return help with the lines that a search found, or the command that looks for one.
+
+    Of a step that was not traced from code, it is as it was.
+    """
     if cost.step is None or cost.step.source != "code":
         return help
+    cure = cost.step.cure
+    if cure is not None and not cure.lines:
+        return f"{help}; `shardspec search` found no line to add"
+    if cure is not None:
+        shown = [_added(each) for each in cure.lines[:_SHOWN]]
+        more = len(cure.lines) - len(shown)
+        rest = [counted(more, "other line")] if more > 0 else []
+        added = " and ".join([*shown, *rest])
+        return f"add {added}, which `shardspec search` found: {cure.gain}; or {help}"
     over = " --over constraints" if cost.plan.spec.step is not None else ""
     command = f"shardspec search SPEC --step MODULE:FUNCTION{over}"
     return f"{help}; `{command}` looks for the line to add"
+
+
+def _added(line: steps.Added) -> str:
+    place = f"{line.file}:{line.line}" if line.line else line.file
+    return f"`{line.text}` at {place}" if line.text else f"a constraint at {place}"
 
 
 def times(count: float) -> str:

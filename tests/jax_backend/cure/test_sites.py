@@ -142,6 +142,48 @@ def test_a_function_of_one_expression_is_the_value_of_its_calls() -> None:
     assert sites(f, X).keys() == texts
 
 
+def dense(x: Any, w: Any) -> Any:
+    return x @ w
+
+
+def test_lines_that_call_a_helper_are_expressions_of_their_own() -> None:
+    """The helper is none: it yields values of two shapes, and has one line for both."""
+
+    def f(p: Any, x: Any) -> Any:
+        hidden = dense(x, p["wi"])
+        return jnp.tanh(dense(jax.nn.relu(hidden), p["wo"]))
+
+    calls = {'dense(x, p["wi"])', "jax.nn.relu(hidden)", 'dense(jax.nn.relu(hidden), p["wo"])'}
+    for function in (f, jax.jit(f), jax.checkpoint(f)):
+        assert set(sites(function, P, X)) - calls == {f"jnp.tanh({max(calls, key=len)})"}
+
+
+def test_a_helper_of_one_shape_is_an_expression_beside_the_lines_that_call_it() -> None:
+    w = struct(256, 256)
+
+    def f(w: Any, x: Any) -> Any:
+        y = dense(x, w)
+        return mean(dense(y, w)) + mean(y)
+
+    found = sites(jax.grad(f), w, X)
+    assert set(found) >= {"x @ w", "dense(x, w)", "dense(y, w)"}
+    assert len(found["x @ w"].points) > len(found["dense(y, w)"].points)
+
+
+def test_a_sum_of_gradients_is_of_what_expressions_read() -> None:
+    w = struct(256, 256)
+
+    def f(w: Any, x: Any) -> Any:
+        y = x * 2
+        first = y @ w
+        second = jnp.matmul(y, w)
+        return mean(jnp.tanh(first) + jnp.tanh(second))
+
+    found = sites(jax.grad(f, (0, 1)), w, X)
+    for text in ("y @ w", "jnp.matmul(y, w)"):  # each gradient is read for `y` and for `w`
+        assert sum(point.is_operand for point in found[text].points) == 2
+
+
 def _is_in_main(op: Any) -> bool:
     while op.name != "func.func":
         op = op.parent
@@ -291,7 +333,8 @@ def test_dtypes_are_spelt_as_in_steps(dtype: Any, expected: str) -> None:
     ],
 )
 def test_what_a_location_says(text: str, name: str, extent: Extent | None) -> None:
-    assert where(text) == (name, extent)
+    found = where(text)
+    assert (found.name, found.extent) == (name, extent)
 
 
 def test_frames_of_libraries_are_passed_over() -> None:

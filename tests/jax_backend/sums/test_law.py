@@ -20,6 +20,7 @@ from jax.sharding import AxisType, PartitionSpec
 
 from shardspec.jax_backend.sums.states import Kind, State
 from shardspec.jax_backend.sums.walk import Results, Walk
+from shardspec.programs.callers import Callers
 
 SIZE = 8
 SUMS = ("psum", "psum_invariant")
@@ -234,7 +235,7 @@ def test_states_are_what_two_devices_compute(chosen: list[Step], seed: int, chec
     structs = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in arrays]
     (equation,) = both.trace(*structs).jaxpr.eqns
     count = len(equation.outvars)
-    walk = Walk(equation, "x", Results([""] * count, [False] * count))
+    walk = Walk(equation, "x", Results([""] * count, [False] * count), Callers())
     list(walk.wrong())
     body = equation.params["jaxpr"]
     states = [walk.states[var] for var in body.outvars]
