@@ -20,6 +20,11 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Tests are of the model, in seconds, unless they ask for a compiler.
 os.environ.setdefault("SHARDSPEC_BASIS", "model")
 
+# Where the environment forbids compiled modules to be kept, each worker and each process that a
+# test starts would compile the package again: a third of the time of a short command.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # A loaded machine must not add a line of progress to what a test compares.
 os.environ.setdefault("SHARDSPEC_PROGRESS", "never")
 
