@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import shardspec
 from shardspec.ir.spec import Target
+from shardspec.programs.calls import Ref
 from shardspec.programs.hlo import Program, program_of
 from shardspec.programs.partitioned import held_values, rewritten
 from shardspec.programs.reading import ReadProgram, read
@@ -387,6 +388,19 @@ def test_a_move_is_held_for_what_reads_it_however_xla_names_it() -> None:
     assert found == held_values(by_reader, GPU, ())
     moves = [(each.phase, each.place.line, each.part) for each in found if each.why == "all-gather"]
     assert moves == [("forward", 7, "activations"), ("backward", 9, "temporaries")], found
+
+
+def test_a_move_is_sent_for_what_reads_it_however_xla_names_it() -> None:
+    by_reader = program(TRAINED.replace("WEIGHT", FORWARD).replace("KEPT", BACKWARD))
+    by_source = program(TRAINED.replace("WEIGHT", GIVEN).replace("KEPT", ACTIVE))
+    sent = [read(each, GPU.mesh) for each in (by_source, by_reader)]
+    assert sent[0].step == sent[1].step
+    assert [(each.phase, each.place.line) for each in sent[0].step.collectives] == [
+        ("forward", 7),
+        ("backward", 9),
+    ]
+    moved = by_source.computations["main"].instructions["k"]
+    assert sent[0].told(Ref("main", "k"), moved)[0] == "dot_general"
 
 
 # any program
