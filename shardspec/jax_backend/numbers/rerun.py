@@ -25,7 +25,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from shardspec.ir.spec import jax_entries
 from shardspec.ir.step import Place
 from shardspec.jax_backend.batch import names_of
-from shardspec.jax_backend.versions import scan_counts
+from shardspec.jax_backend.versions import made_manual, scan_counts
 from shardspec.programs.op_names import is_library, shown
 
 #: What wraps a value of an inner program: a first dimension of iterations, in the order in which
@@ -411,7 +411,7 @@ class Rerun:
         self, eqn: Any, given: list[_Known], scope: _Scope, watched: list[Any]
     ) -> list[_Known]:
         params = eqn.params
-        axes = tuple(each for each in self.mesh.axis_names if each in params["newly_manual_axes"])
+        axes = tuple(each for each in self.mesh.axis_names if each in made_manual(eqn))
         is_checked = params["check_vma"]
         wraps: tuple[Wrap, ...] = (*scope.wraps, "devices")
         axes_inside = (*scope.axes, *axes)

@@ -29,7 +29,7 @@ from shardspec.jax_backend.sums.states import (
     joined,
     split,
 )
-from shardspec.jax_backend.versions import scan_counts
+from shardspec.jax_backend.versions import made_manual, scan_counts
 from shardspec.programs.op_names import place_of
 
 #: The parameter of a primitive that is a program it calls.
@@ -77,7 +77,7 @@ def wrong_sums(program: Any, paths: Sequence[str] = ()) -> tuple[WrongSum, ...]:
     found = (
         each
         for equation, results in _mapped(program, paths)
-        for axis in sorted(equation.params["newly_manual_axes"])
+        for axis in sorted(made_manual(equation))
         if equation.params["mesh"].shape[axis] > 1
         for each in Walk(equation, axis, results).wrong()
     )
