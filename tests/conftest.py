@@ -17,8 +17,17 @@ if _FLAG not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}".strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+# What a test compiles for the CPU runs a few times: less work on its code. How arrays are split is
+# decided before, by passes that this leaves as they are.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+
 # Tests are of the model, in seconds, unless they ask for a compiler.
 os.environ.setdefault("SHARDSPEC_BASIS", "model")
+
+# Where the environment forbids compiled modules to be kept, each worker and each process that a
+# test starts would compile the package again: a third of the time of a short command.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A loaded machine must not add a line of progress to what a test compares.
 os.environ.setdefault("SHARDSPEC_PROGRESS", "never")

@@ -1,4 +1,4 @@
-"""What an older jaxlib that is supported does otherwise, for tests that show the newer."""
+"""What another jaxlib that is supported does otherwise than the one that the tests show."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ _JAXLIB = tuple(int(part) for part in version("jaxlib").split(".")[:3])
 
 #: Shardy there keeps no record of why it split, so that another of several rules may be named.
 NAMES_OTHER_CAUSES = _JAXLIB < (0, 10, 2)
+
+#: Operations that JAX there lowers without the line that asked for them.
+WITHOUT_A_LINE = {"inverse of one", "inverse of many"} if _JAXLIB < (0, 10, 2) else set[str]()
+
+#: XLA there gathers a cotangent that it moves all-to-all elsewhere, "making it replicated on every
+#: device (full rematerialization)": a step that trains with few constraints sends 1 % more.
+GATHERS_COTANGENTS = _JAXLIB >= (0, 12, 0)
 
 #: A compiled program cannot move arrays of several CPU devices into the memory of their host.
 moves_to_host = pytest.mark.skipif(

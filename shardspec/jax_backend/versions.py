@@ -23,5 +23,16 @@ def scan_counts(equation: Any) -> tuple[int, int]:
     return _of_one_rank(equation.invars, body.in_avals) - carried, carried
 
 
+def made_manual(equation: Any) -> frozenset[str]:
+    """Return the mesh axes that a `shard_map` makes manual, without those that are so around it.
+
+    The first versions of jax 0.10 list both.
+    """
+    params = equation.params
+    if "newly_manual_axes" in params:
+        return frozenset(params["newly_manual_axes"])
+    return frozenset(params["manual_axes"]) - frozenset(params["mesh"].manual_axes)
+
+
 def _of_one_rank(outside: Iterable[Any], inside: Iterable[Any]) -> int:
     return sum(len(v.aval.shape) == len(a.shape) for v, a in zip(outside, inside, strict=True))

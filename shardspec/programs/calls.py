@@ -15,6 +15,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 from shardspec.diagnostics.words import by_key
+from shardspec.ir.collectives import IN_HLO
 from shardspec.ir.operations import op_info
 from shardspec.programs.hlo import Computation, Instruction, Program, number
 
@@ -211,6 +212,21 @@ def is_made_for(
         return True
     is_asked = any(each.op_name.endswith("sharding_constraint") for each in readers)
     return source is not None and moved.op_name == source.op_name and not is_asked
+
+
+def named_by(moved: Instruction, body: Computation) -> Instruction:
+    """Return the instruction whose name says what a collective is for: its reader, or itself.
+
+    XLA gives a move the name of its reader, or since jaxlib 0.12 the name of what it moves. It
+    gives a sum the name of what it sums.
+    """
+    kind = IN_HLO.get(moved.operation)
+    source = body.instructions.get(moved.operands[0]) if moved.operands else None
+    if kind is None or kind.traits.sums or source is None or source.op_name != moved.op_name:
+        return moved
+    readers = body.users.get(moved.name, [])
+    is_own = any(each.op_name == moved.op_name for each in readers)
+    return moved if is_own or not readers else readers[0]
 
 
 def _element(each: Instruction | None) -> int | None:

@@ -23,7 +23,7 @@ from shardspec.diagnostics import Diagnostic
 from shardspec.ir.collectives import IN_HLO
 from shardspec.ir.spec import PartitionSpec, Target
 from shardspec.ir.step import MadePart, Phase, Place, StepArgument, StepArray, StepTensor, Unknown
-from shardspec.programs.calls import Ref, calls_of, is_made_for, through
+from shardspec.programs.calls import Ref, calls_of, is_made_for, named_by, through
 from shardspec.programs.census import base, target_of, uncounted
 from shardspec.programs.groups import Slices, members_of
 from shardspec.programs.hlo import Computation, Instruction, Program, number, program_of
@@ -199,13 +199,20 @@ def _tensors(
     peak: Peak, program: Program, arguments: Sequence[StepArgument]
 ) -> Iterator[StepTensor]:
     values = [each for each in peak.values if each.bytes >= _LEAST_BYTES]
-    phases = _phases(values)
+    moves = {
+        id(each): named_by(each, body)
+        for body in program.computations.values()
+        for each in body.instructions.values()
+        if each.operation in IN_HLO
+    }
+    makers = [moves.get(id(each.instruction), each.instruction) for each in values]
+    phases = _phases(makers)
     pairs = list(zip(values, phases, strict=True))
     products = (each for each, phase in pairs if phase in _BACK and _is_product(each))
     turn = min((each.born for each in products), default=peak.end + 1)
     given = [each.array for each in arguments if each.role == "parameter"]
     weights = {(each.dtype, each.shard_shape) for each in given}
-    for each, phase in pairs:
+    for (each, phase), maker in zip(pairs, makers, strict=True):
         is_kept = phase == "forward" and each.dies >= turn
         is_weight = (each.dtype, each.shape) in weights
         part: MadePart = "activations" if is_kept else "temporaries"
@@ -213,7 +220,7 @@ def _tensors(
             part = "gradients" if phase in ("backward", "update") else "temporaries"
         whole = PartitionSpec(((),) * len(each.shape))
         array = StepArray(each.dtype, each.shape, whole, each.shape)
-        place = _place(each, program)
+        place = _place(maker, program)
         yield StepTensor(
             array, each.bytes, each.born, each.dies, place, phase, part=part, why=each.why
         )
@@ -226,12 +233,12 @@ def _is_product(each: Held) -> bool:
     return each.instruction is not None and kind_of(each.instruction) is not None
 
 
-def _phases(values: Sequence[Held]) -> list[Phase]:
+def _phases(makers: Sequence[Instruction | None]) -> list[Phase]:
     """Return the phase of each value; what has no name of its own comes with what is before it."""
     found: list[Phase] = []
     before: Phase = "forward"
-    for each in values:
-        name = "" if each.instruction is None else each.instruction.op_name
+    for each in makers:
+        name = "" if each is None else each.op_name
         told = phase_of(name)
         was_backward = "backward" in found
         before = told or ("update" if was_backward and before == "update" else before)
@@ -239,10 +246,8 @@ def _phases(values: Sequence[Held]) -> list[Phase]:
     return found
 
 
-def _place(each: Held, program: Program) -> Place:
-    if each.instruction is None:
-        return Place()
-    return program.place(each.instruction)
+def _place(maker: Instruction | None, program: Program) -> Place:
+    return Place() if maker is None else program.place(maker)
 
 
 #: Mesh axes; of a tuple, those of each element.

@@ -22,7 +22,7 @@ from shardspec.ir import step as ir
 from shardspec.ir.collectives import IN_HLO, SUMS, CollectiveKind, ring_bytes
 from shardspec.ir.spec import Mesh, PartitionSpec
 from shardspec.ir.step import Collective, Place, Step
-from shardspec.programs.calls import Calls, Ref, called_by, calls_of
+from shardspec.programs.calls import Calls, Ref, called_by, calls_of, named_by
 from shardspec.programs.census import ALL, base, is_local, uncounted
 from shardspec.programs.estimates import Estimate, estimates_of
 from shardspec.programs.groups import Members, Slices, crossing_of, members_of, slices_of
@@ -439,7 +439,7 @@ class _Reader:
     def told(self, ref: Ref, each: Instruction) -> tuple[str, Place, ir.Phase]:
         """Return what an instruction does in the user's words, its place and its phase."""
         place = self._place(ref)
-        last = split_name(each.op_name)[-1]
+        last = split_name(next(self._outward(ref), each).op_name)[-1]
         return einsum_in(place) or last or each.operation, place, self._phase(ref)
 
     def maker(self, ref: Ref) -> Maker | None:
@@ -466,12 +466,12 @@ class _Reader:
         return Place()
 
     def _outward(self, ref: Ref) -> Iterator[Instruction]:
-        """Yield an instruction, then the fusion that it stands in."""
+        """Yield the instruction whose name says what one is for, then the fusion that it is in."""
         found = self.calls.instruction(ref)
         for _ in range(_NEAR):
             if found is None:
                 return
-            yield found
+            yield named_by(found, self.program.computations[ref.computation])
             site = self.calls.sites.get(ref.computation)
             if site is None or site.caller.operation == "while":
                 return

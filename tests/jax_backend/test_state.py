@@ -119,10 +119,12 @@ def test_init_and_steps(name: str, policy: StatePolicy | None) -> None:
         in_shardings=(places, state_places, found.sharding("batch _", x.shape)),
         out_shardings=(places, state_places),
     )
-    plain_params, plain = init(rng), tx.init(init(rng))
+    run_plain = jax.jit(lambda p, s: step(tx, p, s, x))
+    plain_params = init(rng)
+    plain = tx.init(plain_params)
     for _ in range(2):
         params, live = run(params, live, x)
-        plain_params, plain = jax.jit(lambda p, s: step(tx, p, s, x))(plain_params, plain)
+        plain_params, plain = run_plain(plain_params, plain)
     for array, planned in zip(jax.tree.leaves(live), plan.arrays, strict=True):
         shapes = {shard.data.shape for shard in array.addressable_shards}
         assert shapes == {planned.shard_shape}, planned.path

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import shardspec
 from shardspec.ir.spec import Target
+from shardspec.programs.calls import Ref
 from shardspec.programs.hlo import Program, program_of
-from shardspec.programs.partitioned import rewritten
+from shardspec.programs.partitioned import held_values, rewritten
 from shardspec.programs.reading import ReadProgram, read
 from shardspec.programs.rewrites.edit import inlined
 
@@ -353,6 +354,53 @@ def test_a_call_with_too_few_operands_stays() -> None:
     entry = inlined(found).entry
     assert entry is not None
     assert [each.operation for each in entry.instructions.values()] == ["call"]
+
+
+# what a move is held for
+
+
+def named(name: str, line: int) -> str:
+    return f', metadata={{op_name="jit(f)/{name}" source_file="model.py" source_line={line}}}'
+
+
+FORWARD, ACTIVE = named("jvp()/dot_general", 7), named("jvp()/tanh", 8)
+BACKWARD = named("transpose(jvp())/dot_general", 9)
+GIVEN = """, metadata={op_name="params['w']"}"""
+DOT = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+#: A weight is gathered for the forward pass and read by the backward one, too; `h` for that alone.
+TRAINED = f"""\
+  %x = f32[64,64]{{1,0}} parameter(0), metadata={{op_name="x"}}
+  %w = f32[16,64]{{1,0}} parameter(1){GIVEN}
+  %g = f32[64,64]{{1,0}} all-gather(%w), {FSDP}, dimensions={{0}}WEIGHT
+  %y = f32[64,64]{{1,0}} dot(%x, %g), {DOT}{FORWARD}
+  %h = f32[16,64]{{1,0}} tanh(%w){ACTIVE}
+  %d = f32[64,64]{{1,0}} dot(%y, %g), {DOT}{BACKWARD}
+  %k = f32[64,64]{{1,0}} all-gather(%h), {FSDP}, dimensions={{0}}KEPT
+  ROOT %r = f32[64,64]{{1,0}} dot(%d, %k), {DOT}{BACKWARD}
+"""
+
+
+def test_a_move_is_held_for_what_reads_it_however_xla_names_it() -> None:
+    """Until jaxlib 0.12 XLA names a move after its reader, since then after what it moves."""
+    by_reader = program(TRAINED.replace("WEIGHT", FORWARD).replace("KEPT", BACKWARD))
+    by_source = program(TRAINED.replace("WEIGHT", GIVEN).replace("KEPT", ACTIVE))
+    found = held_values(by_source, GPU, ())
+    assert found == held_values(by_reader, GPU, ())
+    moves = [(each.phase, each.place.line, each.part) for each in found if each.why == "all-gather"]
+    assert moves == [("forward", 7, "activations"), ("backward", 9, "temporaries")], found
+
+
+def test_a_move_is_sent_for_what_reads_it_however_xla_names_it() -> None:
+    by_reader = program(TRAINED.replace("WEIGHT", FORWARD).replace("KEPT", BACKWARD))
+    by_source = program(TRAINED.replace("WEIGHT", GIVEN).replace("KEPT", ACTIVE))
+    sent = [read(each, GPU.mesh) for each in (by_source, by_reader)]
+    assert sent[0].step == sent[1].step
+    assert [(each.phase, each.place.line) for each in sent[0].step.collectives] == [
+        ("forward", 7),
+        ("backward", 9),
+    ]
+    moved = by_source.computations["main"].instructions["k"]
+    assert sent[0].told(Ref("main", "k"), moved)[0] == "dot_general"
 
 
 # any program

@@ -17,6 +17,7 @@ from shardspec.ir.spec import jax_entries
 from shardspec.jax_backend.batch import names_of
 from shardspec.jax_backend.numbers.sizes import TIGHT, Relations
 from shardspec.jax_backend.sums.rules import same_elements
+from shardspec.jax_backend.versions import made_manual
 
 #: A size and what it is made of.
 _Made = tuple[int, tuple[int, ...]]
@@ -97,7 +98,7 @@ def _times(eqn: Any) -> int:
     if eqn.primitive.name != "shard_map":
         return int(eqn.params.get("length", 1))
     sizes = dict(eqn.params["mesh"].shape)
-    return math.prod(sizes[axis] for axis in eqn.params["newly_manual_axes"])
+    return math.prod(sizes[axis] for axis in made_manual(eqn))
 
 
 def _relate(facts: Facts, eqn: Any) -> None:

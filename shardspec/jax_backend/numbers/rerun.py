@@ -26,7 +26,7 @@ from shardspec.ir.spec import jax_entries
 from shardspec.ir.step import Place
 from shardspec.jax_backend.batch import names_of
 from shardspec.jax_backend.equations import callers_of, stack_at
-from shardspec.jax_backend.versions import scan_counts
+from shardspec.jax_backend.versions import made_manual, scan_counts
 from shardspec.programs.callers import Callers
 
 #: What wraps a value of an inner program: a first dimension of iterations, in the order in which
@@ -414,7 +414,7 @@ class Rerun:
         self, eqn: Any, given: list[_Known], scope: _Scope, watched: list[Any]
     ) -> list[_Known]:
         params = eqn.params
-        axes = tuple(each for each in self.mesh.axis_names if each in params["newly_manual_axes"])
+        axes = tuple(each for each in self.mesh.axis_names if each in made_manual(eqn))
         is_checked = params["check_vma"]
         wraps: tuple[Wrap, ...] = (*scope.wraps, "devices")
         axes_inside = (*scope.axes, *axes)

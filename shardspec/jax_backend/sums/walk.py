@@ -30,7 +30,7 @@ from shardspec.jax_backend.sums.states import (
     joined,
     split,
 )
-from shardspec.jax_backend.versions import scan_counts
+from shardspec.jax_backend.versions import made_manual, scan_counts
 from shardspec.programs.callers import Callers
 from shardspec.programs.op_names import place_of
 
@@ -81,7 +81,7 @@ def wrong_sums(program: Any, paths: Sequence[str] = ()) -> tuple[WrongSum, ...]:
     found = (
         each
         for equation, results in mapped
-        for axis in sorted(equation.params["newly_manual_axes"])
+        for axis in sorted(made_manual(equation))
         if equation.params["mesh"].shape[axis] > 1
         for each in Walk(equation, axis, results, callers).wrong()
     )

@@ -19,8 +19,9 @@ EXAMPLES = Path(__file__).parents[3] / "specs" / "examples"
 LARGE = pytest.mark.nightly
 #: The function of `steps/t5.py` has one of the two microbatches.
 HALF = {"axes.batch": "1024", "step.microbatches": "1"}
-#: What is too little to matter on any axis: losses, maxima.
-LITTLE = 1 << 20
+#: What is too little to matter on any axes, in bytes and of all that a step sends: losses, maxima.
+#: XLA of jaxlib 0.10.2 permutes 4 MiB of Mixtral's table, of 180 GiB, before it gathers the table.
+LITTLE, LITTLE_SHARE = 1 << 20, 3e-5
 
 CASES = [
     pytest.param("llama-3-8b-decode", "v5e-16", "decode:step", {}),
@@ -57,7 +58,10 @@ def test_both_agree(
     assert stated is not None
     of_code = traced(name, target, function, monkeypatch)
     assert stated.step.flops == pytest.approx(of_code.flops, rel=0.01)
-    expected = {axes: sent for axes, sent in of_code.wire_bytes.items() if sent > LITTLE}
-    assert {a: s for a, s in stated.step.wire_bytes.items() if s > LITTLE} == pytest.approx(
-        expected, rel=0.1
-    )
+    assert sends(stated.step) == pytest.approx(sends(of_code), rel=0.1)
+
+
+def sends(step: Step) -> dict[tuple[str, ...], int]:
+    """Return the wire bytes of a step by mesh axes, without what is too little to matter."""
+    least = max(LITTLE, LITTLE_SHARE * sum(step.wire_bytes.values()))
+    return {axes: sent for axes, sent in step.wire_bytes.items() if sent > least}
