@@ -17,10 +17,6 @@ if _FLAG not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}".strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-# What a test compiles for the CPU runs a few times: less work on its code. How arrays are split is
-# decided before, by passes that this leaves as they are.
-os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-
 # Tests are of the model, in seconds, unless they ask for a compiler.
 os.environ.setdefault("SHARDSPEC_BASIS", "model")
 
