@@ -210,7 +210,7 @@ class _Schedule:
         self.kernels, self.sizes, self.donated = kernels, sizes, donated
         self.aliases, self.devices = program.aliases, program.partitions
         self.plans: dict[int, _Plan] = {}
-        self.takes: dict[Value, Value] = {}
+        self.takes: dict[Value, tuple[Value, ...]] = {}
 
     def plan(self, body: Body) -> int:
         """Choose the order of a body; return the most bytes that it holds beside the outside."""
@@ -284,13 +284,13 @@ class _Schedule:
             for operand, value in zip(node.operands, node.results, strict=False):
                 into = alone(roots.get(operand, frozenset()))
                 if into is not None:
-                    self.takes[value] = into
+                    self.takes[value] = (into,)
         elif is_elementwise(node) or node.operation == "all-reduce":
             for value in made if self._can_overwrite(node, made) else ():
                 size = self.sizes.of(value)
                 same = [v for v in reads - self.kernels.summed.keys() if self.sizes.of(v) == size]
                 if same:
-                    self.takes[value] = min(same, key=lambda each: each.serial)
+                    self.takes[value] = tuple(sorted(same, key=lambda each: each.serial))
 
     def _can_overwrite(self, node: Node, made: list[Value]) -> bool:
         """Say whether a kernel may write over what it reads: on a GPU, where it sums nothing up."""
@@ -369,8 +369,9 @@ class _Schedule:
         """Give a value the buffer of one that dies as it is made, the latest value first."""
         found = self.takes.keys() & born.keys() - free
         for value in sorted(found, key=lambda each: (-born[each], each.serial)):
-            source = self.takes[value]
-            if source in born and source is not value and last.get(source) == born[value]:
+            dying = (v for v in self.takes[value] if v in born and last.get(v) == born[value])
+            source = next((v for v in dying if v is not value), None)
+            if source is not None:
                 free.add(value)
                 last[source] = max(last.get(value, born[value]), born[value])
 

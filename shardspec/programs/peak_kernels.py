@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from shardspec.programs.census import base
+from shardspec.programs.hlo import number
 from shardspec.programs.peak_graph import BARRIER, LOOP, Body, Node, Value
 
 Platform = Literal["tpu", "gpu"]
@@ -127,7 +128,12 @@ class Kernels:
             self._sum(value, _elements(value) // max(1, _elements(user.results[0])))
             readers = frozenset().union(*(self.of[each] for each in user.results))
             is_yielded = any(each.is_yielded for each in user.results)
-            is_inside = self.platform == "tpu" and len(readers) == 1 and readers <= found
+            is_inside = (
+                self.platform == "tpu"
+                and len(readers) == 1
+                and readers <= found
+                and not self._is_of_batched(node)
+            )
             found |= readers if is_inside and not is_yielded else {user}
         is_cheap = self.fuses(node) and node.operation not in _COSTLY and node.operands
         if forced and found and is_cheap and self._source_bytes(node, value) < value.bytes:
@@ -150,6 +156,8 @@ class Kernels:
         """Return why a reader cannot compute a value itself; nothing where it can."""
         if user.body is not value.body:
             return "is read inside a loop"
+        if self.platform == "tpu" and _reads_memory(user, value):
+            return f"is read by a {user.operation}"
         if user.operation == UPDATE or user.operation in _REDUCES or self.fuses(user):
             return ""
         if is_product(user):
@@ -183,6 +191,7 @@ class Kernels:
                 and only is not None
                 and not forced
                 and (is_elementwise(only) or only.operation == UPDATE or self._is_row(value))
+                and not (value in self.summed and _is_batched(node))
             )
             if not is_one or only in self.absorbed:
                 return "product"
@@ -195,14 +204,21 @@ class Kernels:
         products = sum(map(is_product, found))
         if 2 <= products < len(found) and self._source_bytes(node, value) > value.bytes:
             return f"is read by {products} products"
-        is_costly = self.platform == "tpu" and node.operation in _COSTLY and value in self.summed
         if (
-            is_costly
+            self._is_kept(node, value)
             and len(found) > 1
-            and self._source_bytes(node, value, masks=True) >= value.bytes
+            and (
+                self._is_of_batched(node)
+                or self._source_bytes(node, value, masks=True) >= value.bytes
+            )
         ):
             return f"{node.operation}, read by {len(found)} kernels"
         return ""
+
+    def _is_kept(self, node: Node, value: Value) -> bool:
+        """Say whether a value is costly where it is summed: a TPU makes one in bf16 again."""
+        is_costly = node.operation in _COSTLY and value in self.summed
+        return self.platform == "tpu" and is_costly and value.dtype != "bf16"
 
     def fuses(self, node: Node) -> bool:
         """Say whether a kernel that reads the result can compute the operation itself.
@@ -215,7 +231,25 @@ class Kernels:
         if node.operation == "scatter" and self.platform == "tpu" and node.operands:
             is_single = "update_window_dims={}" in node.instruction.bare
             return is_single and node.operands[0] in self.constant
-        return is_elementwise(node)
+        return is_elementwise(node) and not (self.platform == "tpu" and _is_strided(node))
+
+    def _is_of_batched(self, node: Node) -> bool:
+        """Say whether a costly value is made, element by element, of a product of batches."""
+        if node.operation not in _COSTLY:
+            return False
+        seen: set[int] = set()
+        waiting = [node]
+        size = _elements(node.results[0])
+        while waiting:
+            each = waiting.pop()
+            if id(each) in seen or each.body is not node.body or _elements(each.results[0]) < size:
+                continue
+            seen.add(id(each))
+            if is_product(each):
+                return _is_batched(each)
+            if self.fuses(each):
+                waiting += [v.maker for v in each.operands if v.maker is not None]
+        return False
 
     def _source_bytes(self, node: Node, value: Value, *, masks: bool = False) -> int:
         """Return the bytes of all that a value is made of, element by element.
@@ -281,6 +315,50 @@ def alone(roots: frozenset[Value]) -> Value | None:
     """Return the one value of some that takes memory; None where there are more or none."""
     found = [each for each in roots if each.bytes]
     return found[0] if len(found) == 1 else None
+
+
+def _is_batched(node: Node) -> bool:
+    """Say whether a product is one of matrices for each element of batch dimensions.
+
+    On a TPU its rows are not along lanes, and no kernel sums them up beside the product: scores of
+    attention, and their exponentials, are in memory.
+    """
+    batch = node.instruction.numbers("lhs_batch_dims")
+    free = [size for size in node.results[0].shape[len(batch) :] if size > 1]
+    return node.operation == "dot" and bool(batch) and len(free) == 2
+
+
+def _reads_memory(user: Node, value: Value) -> bool:
+    """Say whether an operation of a TPU reads from memory what it places elsewhere.
+
+    A pad and a concatenation do, and a slice where steps leave elements out or others read the
+    value too. Found with libtpu 0.0.52, by single operations between elementwise ones.
+    """
+    if user.operation == "slice":
+        return len(value.users) > 1 or any(step > 1 for step in _steps(user))
+    return user.operation in ("pad", "concatenate")
+
+
+def _is_strided(node: Node) -> bool:
+    """Say whether an operation of a TPU is a kernel of its own.
+
+    That is a slice that leaves out elements within a tile, and a pad between elements.
+    """
+    if node.operation == "slice":
+        return any(step > 1 for step in _steps(node)[-2:])
+    if node.operation == "pad":
+        _, _, padding = node.instruction.bare.partition("padding=")
+        ends = padding.split(",")[0].split()
+        dims = [each.split("_") for each in (ends[0] if ends else "").split("x")]
+        return any(len(dim) == 3 and dim[2] != "0" for dim in dims)
+    return False
+
+
+def _steps(node: Node) -> list[int]:
+    """Return by how much a slice goes on along each dimension."""
+    _, _, found = node.instruction.bare.partition("slice={")
+    dims = [each.strip(" []").split(":") for each in found.partition("}")[0].split(",")]
+    return [number(dim[2]) if len(dim) == 3 else 1 for dim in dims]
 
 
 def _elements(value: Value) -> int:

@@ -110,7 +110,12 @@ SOFTMAX = f"""
 
 def reasons(text: str, platform: Platform) -> dict[str, str]:
     """Return why each value of a program is in memory."""
-    values = peak(entry(text), platform).values
+    return reasons_of(entry(text), platform)
+
+
+def reasons_of(text: str, platform: Platform) -> dict[str, str]:
+    """Return why each value of a whole text is in memory."""
+    values = peak(text, platform).values
     return {each.instruction.name: each.why for each in values if each.instruction}
 
 
@@ -120,6 +125,74 @@ def test_costly_value_is_stored_where_a_sum_and_another_kernel_read_it() -> None
     kept = f"%m = {BIG} multiply(%e, %o)\nROOT %t = ({BIG}, f32[512]{{0}}) tuple(%m, %s)"
     assert reasons(SOFTMAX + kept, "tpu")["e"] == "exponential, read by 3 kernels"
     assert "e" not in reasons(SOFTMAX + kept, "gpu")
+
+
+def test_costly_value_in_bf16_is_made_again() -> None:
+    saved = f"%m = {BIG} multiply(%e, %o)\nROOT %t = ({BIG}, f32[512]{{0}}) tuple(%m, %s)"
+    assert "e" in reasons(SOFTMAX + saved, "tpu")
+    assert "e" not in reasons((SOFTMAX + saved).replace("f32[512,", "bf16[512,"), "tpu")
+
+
+LEFT, RIGHT = "slice={[0:512], [0:256]}", "slice={[0:512], [256:512]}"
+EVEN = "slice={[0:512:1], [0:512:2]}"
+
+
+def sliced(one: str, other: str = "") -> str:
+    """Return a program that multiplies a slice of a value with another slice, or with itself."""
+    half = "f32[512,256]{1,0}"
+    second = f"%t = {half} slice(%a), {other}" if other else f"%t = {half} bitcast(%s)"
+    return entry(f"""
+        %p = {BIG} parameter(0)
+        %a = {BIG} add(%p, %p)
+        %s = {half} slice(%a), {one}
+        {second}
+        %m = {half} multiply(%s, %t)
+        ROOT %d = {half} dot(%m, %p), {DOT}
+    """)
+
+
+def test_tpu_keeps_in_memory_what_two_slices_read() -> None:
+    assert "a" in reasons_of(sliced(LEFT, RIGHT), "tpu")
+    assert "a" not in reasons_of(sliced(LEFT, RIGHT), "gpu")
+    assert "a" not in reasons_of(sliced(LEFT), "tpu")
+
+
+def test_slice_that_leaves_elements_out_is_a_kernel_of_a_tpu() -> None:
+    assert {"a", "s"} <= reasons_of(sliced(EVEN), "tpu").keys()
+    assert reasons_of(sliced(EVEN), "gpu").keys() == {"m", "d"}
+    assert reasons_of(sliced("slice={[0:512:1], [0:256:1]}"), "tpu").keys() == {"d"}
+
+
+def padded(padding: str) -> str:
+    """Return a program that pads a value that it makes."""
+    return entry(f"""
+        %p = {BIG} parameter(0)
+        %z = f32[] constant(0)
+        %a = {BIG} add(%p, %p)
+        %d = f32[1024,512]{{1,0}} pad(%a, %z), padding={padding}
+        ROOT %m = f32[1024,512]{{1,0}} multiply(%d, %d)
+    """)
+
+
+def test_pad_of_a_tpu_reads_memory_and_one_between_elements_writes_it() -> None:
+    behind, between = padded("0_512x0_0"), padded("0_1_1x0_0_0")
+    assert reasons_of(behind, "tpu").keys() == {"a", "m"}
+    assert reasons_of(between, "tpu").keys() == {"a", "d", "m"}
+    assert reasons_of(behind, "gpu").keys() == reasons_of(between, "gpu").keys() == {"m"}
+
+
+def test_kernel_of_a_gpu_writes_over_whichever_operand_is_not_read_again() -> None:
+    text = entry(f"""
+        %p = {BIG} parameter(0)
+        %q = f32[512,8]{{1,0}} parameter(1)
+        %a = {BIG} dot(%p, %p), {DOT}
+        %b = {BIG} dot(%a, %p), {DOT}
+        %c = {BIG} add(%a, %b)
+        %d = f32[512,8]{{1,0}} dot(%c, %q), {DOT}
+        %e = f32[512,8]{{1,0}} dot(%a, %q), {DOT}
+        ROOT %r = f32[512,8]{{1,0}} add(%d, %e)
+    """)
+    assert 2 * MIB <= peak(text).made_bytes < 3 * MIB
 
 
 def test_softmax_between_two_products_is_one_kernel_on_a_tpu() -> None:
@@ -141,6 +214,27 @@ def test_barrier_holds_its_operands_and_what_follows_waits_for_all_on_a_gpu() ->
             "is read by a barrier",
             "product",
         ]
+
+
+def test_scores_of_attention_are_in_memory_on_a_tpu() -> None:
+    heads = "f32[8,256,256]{2,1,0}"
+    rows = "f32[8,256]{1,0}"
+    batched = "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}"
+    text = entry(f"""
+        %q = {heads} parameter(0)
+        %k = {heads} parameter(1)
+        %z = f32[] constant(0)
+        %s = {heads} dot(%q, %k), {batched}, rhs_contracting_dims={{2}}
+        %m = {rows} reduce(%s, %z), dimensions={{2}}, to_apply=%add
+        %mb = {heads} broadcast(%m), dimensions={{0,1}}
+        %c = {heads} subtract(%s, %mb)
+        %e = {heads} exponential(%c)
+        %t = {rows} reduce(%e, %z), dimensions={{2}}, to_apply=%add
+        %tb = {heads} broadcast(%t), dimensions={{0,1}}
+        %n = {heads} divide(%e, %tb)
+        ROOT %o = {heads} dot(%n, %k), {batched}, rhs_contracting_dims={{1}}
+    """)
+    assert {"s", "e"} <= reasons_of(text, "tpu").keys()
 
 
 LOOP = """\
