@@ -33,6 +33,9 @@ _COMPILER = Path(__file__).parent.parent / ".venv" / "gpu-compiler"
 if any(_COMPILER.glob("jax_cuda12_plugin*")):
     os.environ.setdefault("SHARDSPEC_GPU_COMPILER", str(_COMPILER))
 
+#: Modules of a model in a folder of its own, which is where they are imported.
+collect_ignore = ["models/helped"]
+
 _SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
 settings.register_profile(
     "pythons",  # too few examples to judge a strategy by those that it filters out

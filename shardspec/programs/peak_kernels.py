@@ -164,7 +164,8 @@ class Kernels:
             is_read = self.platform == "gpu" and not self._is_widened(value)
             return "is read by a product" if is_read else ""
         if user.operation in ("gather", "scatter") and value is not user.operands[0]:
-            return ""
+            is_update = user.operation == "scatter" and value is user.operands[-1]
+            return "is read by scatter" if is_update and self.platform == "tpu" else ""
         return f"is read by {_named(user)}"
 
     def _is_widened(self, value: Value) -> bool:

@@ -101,10 +101,17 @@ CASES: dict[str, tuple[str, Function, tuple[Any, ...]]] = {
             shape(16, 512, dtype=jnp.int32),
         ),
     ),
+    "an embedding": (
+        "tpu",
+        jax.value_and_grad(lambda table, ids: jnp.sum(jnp.take(table, ids, axis=0) ** 2)),
+        (shape(32000, 1024), shape(32, 1024, dtype=jnp.int32)),
+    ),
     "a sum along": ("", graded(lambda x: jnp.cumsum(x, 1)), (shape(16, 2048, 1024),)),
 }
-#: What the model gets wrong on a GPU, which writes more: sums and shifts that share a kernel.
-_NOT_GPU = frozenset(("a convolution", "a gated MLP", "a loss in bf16", "a sum along"))
+#: What the model gets wrong on a GPU: kernels that share sums and shifts, lookups inside of others.
+_NOT_GPU = frozenset(
+    ("a convolution", "a gated MLP", "a loss in bf16", "an embedding", "a sum along")
+)
 
 
 def cases() -> list[Any]:

@@ -216,6 +216,19 @@ def test_barrier_holds_its_operands_and_what_follows_waits_for_all_on_a_gpu() ->
         ]
 
 
+def test_scatter_of_a_tpu_reads_its_rows_from_memory() -> None:
+    text = entry(f"""
+        %p = {BIG} parameter(0)
+        %i = s32[512,1]{{1,0}} parameter(1)
+        %z = f32[] constant(0)
+        %b = {BIG} broadcast(%z), dimensions={{}}
+        %a = {BIG} add(%p, %p)
+        ROOT %s = {BIG} scatter(%b, %i, %a), update_window_dims={{1}}, to_apply=%add
+    """)
+    assert reasons_of(text, "tpu")["a"] == "is read by scatter"
+    assert "a" not in reasons_of(text, "gpu")
+
+
 def test_scores_of_attention_are_in_memory_on_a_tpu() -> None:
     heads = "f32[8,256,256]{2,1,0}"
     rows = "f32[8,256]{1,0}"
