@@ -9,6 +9,7 @@ is expensive and more than one kernel would compute it.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -132,7 +133,7 @@ class Kernels:
                 self.platform == "tpu"
                 and len(readers) == 1
                 and readers <= found
-                and not self._is_of_batched(node)
+                and not self._is_of_batched(node, value)
             )
             found |= readers if is_inside and not is_yielded else {user}
         is_cheap = self.fuses(node) and node.operation not in _COSTLY and node.operands
@@ -209,7 +210,7 @@ class Kernels:
             self._is_kept(node, value)
             and len(found) > 1
             and (
-                self._is_of_batched(node)
+                self._is_of_batched(node, value)
                 or self._source_bytes(node, value, masks=True) >= value.bytes
             )
         ):
@@ -234,23 +235,13 @@ class Kernels:
             return is_single and node.operands[0] in self.constant
         return is_elementwise(node) and not (self.platform == "tpu" and _is_strided(node))
 
-    def _is_of_batched(self, node: Node) -> bool:
+    def _is_of_batched(self, node: Node, value: Value) -> bool:
         """Say whether a costly value is made, element by element, of a product of batches."""
         if node.operation not in _COSTLY:
             return False
-        seen: set[int] = set()
-        waiting = [node]
-        size = _elements(node.results[0])
-        while waiting:
-            each = waiting.pop()
-            if id(each) in seen or each.body is not node.body or _elements(each.results[0]) < size:
-                continue
-            seen.add(id(each))
-            if is_product(each):
-                return _is_batched(each)
-            if self.fuses(each):
-                waiting += [v.maker for v in each.operands if v.maker is not None]
-        return False
+        makers = (each.maker for each in self._sources(node, value) if each.body is value.body)
+        product = next((maker for maker in makers if maker is not None and is_product(maker)), None)
+        return product is not None and _is_batched(product)
 
     def _source_bytes(self, node: Node, value: Value, *, masks: bool = False) -> int:
         """Return the bytes of all that a value is made of, element by element.
@@ -258,21 +249,23 @@ class Kernels:
         Args:
           masks: whether constants count that are as large: a mask, what it fills in, a scale.
         """
+        found = self._sources(node, value)
+        return sum(each.bytes for each in found if masks or each not in self.constant)
+
+    def _sources(self, node: Node, value: Value) -> Iterator[Value]:
+        """Yield what a kernel that makes a value reads of its size or more, constants included."""
         seen: set[Value] = set()
         waiting = list(node.operands)
-        found = 0
         while waiting:
             each = waiting.pop()
             if each in seen or _elements(each) < _elements(value):
                 continue
             seen.add(each)
-            if each in self.constant:
-                found += each.bytes if masks else 0
-            elif each.maker is not None and each.body is value.body and self.fuses(each.maker):
-                waiting += each.maker.operands
+            maker = None if each.body is not value.body or each in self.constant else each.maker
+            if maker is not None and self.fuses(maker):
+                waiting += maker.operands
             else:
-                found += each.bytes
-        return found
+                yield each
 
     def _find_roots(self, body: Body) -> None:
         for value in body.arguments:
