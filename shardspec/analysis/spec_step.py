@@ -140,7 +140,11 @@ def evenly(plan: ShardingPlan) -> ShardingPlan:
 
 
 def _layout(plan: ShardingPlan, load: float = 1.0) -> StepLayout:
-    """Return how the program of a spec lies on a mesh; `load` is as `flow_of` takes it."""
+    """Return how the program of a spec lies on a mesh.
+
+    Args:
+      load: of the experts of a device, as even shares.
+    """
     resolver = array_resolver(plan.spec, plan.target)
     return StepLayout(plan, flow_of(plan.spec, plan.arrays, load), resolver)
 

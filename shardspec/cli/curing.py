@@ -175,6 +175,11 @@ def cured(
     if words.lines:
         tries.remember(report)
     _give(report, tries, patch, write=write, diff=diff)
+    return _status(report)
+
+
+def _status(report: Report) -> int:
+    """Return the exit status of an answer."""
     if report.found is None:
         return streams.FAILED
     after = report.mesh or report.today

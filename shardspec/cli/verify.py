@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -232,9 +232,8 @@ def command(
 
     def pending(name: str | None) -> Pending:
         on_target = replace(request, target=name)
-        has_code = step_name is not None
-        plan = plan_on_target(on_target, "nothing is compiled", has_code=has_code)
-        if not has_code and plan.spec.step is None:
+        plan = plan_on_target(on_target, "nothing is compiled", has_code=step_name is not None)
+        if step_name is None and plan.spec.step is None:
             fail("there is no step to compile", f"{_NAME_ONE}, or state one: `step:` in the spec")
         is_here = backend == "here"
         return Pending(step_name, plan, request, asked, tolerance=tolerance, is_here=is_here)
@@ -242,8 +241,13 @@ def command(
     names = tuple(dict.fromkeys(target_names))
     proofs, code = _each(names, pending, is_shown=is_shown)
     _close(proofs, request, is_shown=is_shown)
+    raise SystemExit(max(code, _worst(proofs)))
+
+
+def _worst(proofs: Iterable[Proof | str]) -> int:
+    """Return the exit code of what was proved."""
     found = any(not isinstance(each, str) and each.faults for each in proofs)
-    raise SystemExit(max(code, FINDINGS if found else FINE))
+    return FINDINGS if found else FINE
 
 
 def _each(

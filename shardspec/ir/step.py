@@ -60,7 +60,7 @@ class Place:
 
     @property
     def own(self) -> tuple[str, int]:
-        """Return the file and line that do the work, whoever calls them."""
+        """Return the innermost file and line: those of the helper where this line calls one."""
         return self.via or (self.file, self.line)
 
     def __str__(self) -> str:

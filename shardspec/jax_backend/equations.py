@@ -1,4 +1,4 @@
-"""Where the equations of JAX's own program stand in the user's code."""
+"""The lines of the user's code that the equations of a jaxpr come from."""
 
 from __future__ import annotations
 

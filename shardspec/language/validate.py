@@ -278,7 +278,7 @@ def fields_at(route: Sequence[str | int], *, is_phase: bool = False) -> tuple[st
 
 
 def words_at(route: Sequence[str | int]) -> tuple[str, ...]:
-    """Return the words of which one stands at `route`; none where others may stand there, too.
+    """Return the words that are possible at `route`; none where other texts are possible too.
 
     >>> words_at(("policy", "order")), words_at(("memory", "**/wi"))[:1]
     (('t5x', 'ring'), ('device',))

@@ -49,20 +49,10 @@ def rewritten(spec: Spec, today: Target, found: Candidate) -> str | Refusal:
     if today.devices != found.target.devices:
         message = f"the devices of target `{today.name}` are listed, which --write leaves alone"
         return Refusal(message, "take `devices` out, and search again")
-    edits: list[Edit] = []
     is_same = found.mesh.names == today.mesh.names
-    for now, then in zip(today.mesh.axes, found.mesh.axes if is_same else (), strict=is_same):
-        if size_text(now) == size_text(then) and now.auto == then.auto:
-            continue
-        if not _is_here(now.span, spec):
-            return _elsewhere(f"the size of `{now.name}`", now.span)
-        assert now.span is not None, "it is here"
-        edits.append(Edit(now.span, _size_text(now.span.text, then)))
-    if found.hardware != today.hardware:
-        span = None if today.hardware is None else today.hardware.span
-        if span is None or not _is_here(span, spec):
-            return _elsewhere("the machine", span)
-        edits.append(Edit(span, str(found.hardware)))
+    edits = _edits(spec, today, found)
+    if isinstance(edits, Refusal):
+        return edits
     text = _applied(spec, edits)
     changes = tuple(_words(spec, found))
     if not changes and is_same:
@@ -82,6 +72,25 @@ def rewritten(spec: Spec, today: Target, found: Candidate) -> str | Refusal:
         for word, value in changes:
             text = _with_word(text, *_PLACES[word], value)
     return with_line_ends_of(spec.source, text)
+
+
+def _edits(spec: Spec, today: Target, found: Candidate) -> list[Edit] | Refusal:
+    """Return what changes in a text for sizes of the same mesh axes, and for another machine."""
+    edits: list[Edit] = []
+    is_same = found.mesh.names == today.mesh.names
+    for now, then in zip(today.mesh.axes, found.mesh.axes if is_same else (), strict=is_same):
+        if size_text(now) == size_text(then) and now.auto == then.auto:
+            continue
+        if not _is_here(now.span, spec):
+            return _elsewhere(f"the size of `{now.name}`", now.span)
+        assert now.span is not None, "it is here"
+        edits.append(Edit(now.span, _size_text(now.span.text, then)))
+    if found.hardware != today.hardware:
+        span = None if today.hardware is None else today.hardware.span
+        if span is None or not _is_here(span, spec):
+            return _elsewhere("the machine", span)
+        edits.append(Edit(span, str(found.hardware)))
+    return edits
 
 
 def _words(spec: Spec, found: Candidate) -> Iterator[tuple[str, str]]:

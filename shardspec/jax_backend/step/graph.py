@@ -4,8 +4,8 @@ Loops, branches and `shard_map` have bodies of their own. The arguments of a bod
 that they are given from outside, so that a weight is followed from a loop back to the argument of
 the function. Loops of known bounds say how often they go round.
 
-Where an operation of a traced program stands in the user's code: in its location `passes.prepared`
-left its name, `jit(step)/jvp()/dot`, and the user's line, with that of a helper where it calls one.
+The location of an operation has what `passes.prepared` left there: its name, `jit(step)/jvp()/dot`,
+and the user's line, with that of a helper where the line calls one.
 """
 
 from __future__ import annotations
@@ -525,6 +525,6 @@ def joined(outer: Located, inner: Located) -> Located:
 
 
 def joined_names(outer: str, inner: str) -> str:
-    """Return the name of an operation that stands in a body which `outer` calls."""
+    """Return the whole name of an operation in a body that `outer` calls."""
     root = outer.partition("/")[0]
     return inner if inner.startswith(root + "/") or not outer else f"{outer}/{inner}"

@@ -133,7 +133,7 @@ def _unclosed_text(text: str) -> SyntaxFault | None:
 
 
 def _size_fault(start: str, text: str) -> SyntaxFault | None:
-    """Return the fault of the size in a statement, told by its own parser."""
+    """Return the fault that the parser of sizes finds in a statement."""
     if start not in ("axis", "let"):
         return None
     plain = text.partition('"')[0]

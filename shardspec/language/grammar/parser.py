@@ -83,7 +83,7 @@ class Node:
 
 
 class Stop(NamedTuple):
-    """Where a text could not be read on, and the terminals that could stand there."""
+    """Where a text stops being readable, and the terminals that are possible there."""
 
     at: int
     accepted: tuple[str, ...]
@@ -123,7 +123,7 @@ class Parser:
         self._readers: dict[int, list[_Reader]] = {}
 
     def shown(self, terminal: str) -> str:
-        """Return how a terminal stands in the grammar."""
+        """Return a terminal as the grammar writes it."""
         found: str = self._terminals[terminal]["shown"]
         return found
 
@@ -179,7 +179,7 @@ class Parser:
     def _readers_of(self, state: int) -> list[_Reader]:
         """Return the terminals that a state takes, in the order in which they are tried.
 
-        A word that a wider terminal reads, too, is not tried: it is told by its text.
+        A word that a wider terminal reads too is not tried: its text says which it is.
         """
         taken = {**self._states[state], **dict.fromkeys(self._ignored)}
         readers = {
