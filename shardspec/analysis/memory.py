@@ -22,6 +22,7 @@ libtpu 0.0.52 compiles for v5e and v5p, to which tests/differential/test_libtpu_
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -289,13 +290,19 @@ _LEAST_BYTES = 512
 
 
 @lru_cache(maxsize=1 << 14)
-def tiled_bytes(shape: Shape, dtype: str) -> int | None:
+def tiled_bytes(shape: Shape, dtype: str, chosen_for: Shape | None = None) -> int | None:
     """Return the bytes of an array with its tiles filled up; None for dtypes not known here.
+
+    Args:
+      chosen_for: the shape that the compiler chose the layout for, if it is another one: that of
+        the whole array, of which this is the part of one device.
 
     >>> tiled_bytes((4096, 16), "bf16"), tiled_bytes((8, 64), "bf16"), tiled_bytes((16,), "f32")
     (131072, 2048, 512)
     >>> tiled_bytes((1100,), "f32"), tiled_bytes((), "bf16")
     (8192, 512)
+    >>> tiled_bytes((64, 1, 128), "bf16"), tiled_bytes((64, 1, 128), "bf16", (64, 4, 128))
+    (16384, 32768)
     """
     bits = DTYPE_BITS.get(dtype, 0)
     if bits not in {8, 16, 32}:
@@ -307,22 +314,22 @@ def tiled_bytes(shape: Shape, dtype: str) -> int | None:
         size = math.prod(shape)
         whole = _up(size, LANES * SUBLANES) if size > LANES * SUBLANES else size
         return _up(whole * bits // 8, _LEAST_BYTES)
-    rest = math.prod(shape)
-    least = min(
-        rest // (lanes * rows) * _up(lanes, LANES) * _up(rows, _tile_rows(rows, packing))
-        for lanes, rows in _pairs(shape)
+    least, pair = min(
+        (_filled(chosen_for or shape, *pair, packing), pair) for pair in _pairs(shape)
     )
-    return least * bits // 8
+    return (_filled(shape, *pair, packing) if chosen_for else least) * bits // 8
 
 
-def _pairs(shape: Shape) -> set[tuple[int, int]]:
-    """Return every choice of two dimensions, as sizes."""
-    return {
-        (one, other)
-        for at, one in enumerate(shape)
-        for beside, other in enumerate(shape)
-        if at != beside
-    }
+def _filled(shape: Shape, lanes: int, rows: int, packing: int) -> int:
+    """Return the elements of an array whose tiles have these dimensions, counted from the last."""
+    along, beside = shape[-1 - lanes], shape[-1 - rows]
+    rest = math.prod(shape) // (along * beside)
+    return rest * _up(along, LANES) * _up(beside, _tile_rows(beside, packing))
+
+
+def _pairs(shape: Shape) -> Iterator[tuple[int, int]]:
+    """Yield every choice of two dimensions, counted from the last."""
+    return itertools.permutations(range(len(shape)), 2)
 
 
 def _tile_rows(rows: int, packing: int) -> int:

@@ -314,6 +314,7 @@ COMPILES_TWICE = of_step("SHD517", "a step changes its state's type or layout, a
 GUESSED_PLACEMENT = of_step("SHD518", "the sharding of an argument is not given, and is guessed")
 MISSING_SUM = error("SHD519", "a partial sum is used as the complete one", runs="step")
 SUMMED_TWICE = of_step("SHD520", "a value is summed over devices twice")
+DONATION_LOST = of_step("SHD521", "a donated array is held twice, for its result is laid out anew")
 
 NOT_CARRIED_OVER = warning(
     "SHD601", "a file of another tool has something a spec cannot express, or back"

@@ -469,6 +469,18 @@ class Returned:
         return self.argument.array
 
 
+@dataclass(frozen=True, slots=True)
+class Unreused:
+    """A donated argument whose memory the result in its place does not take.
+
+    Attributes:
+      bytes: that the result takes on one device.
+    """
+
+    argument: StepArgument
+    bytes: int
+
+
 #: What devices may have parts of.
 Part = Literal["sum", "maximum", "minimum"]
 #: A part is used as the whole; the whole is summed again; what all devices have is summed with the
@@ -606,6 +618,7 @@ class Step:
       notes: what was assumed: a loop whose rounds are not known, the dearer branch of a `cond`.
       unknown: what could not be counted; the figures it touches are lower bounds.
       returned: state that comes back with another type or layout than it was given with.
+      unreused: donated state whose memory the compiler cannot use again.
       wrong_sums: sums that code under `shard_map` leaves out or takes too often.
       stages: of a pipeline of programs: what is computed and sent is the mean of them, and what is
         held that of the stage that has it.
@@ -627,6 +640,7 @@ class Step:
     notes: tuple[str, ...] = ()
     unknown: tuple[Unknown, ...] = ()
     returned: tuple[Returned, ...] = ()
+    unreused: tuple[Unreused, ...] = ()
     wrong_sums: tuple[WrongSum, ...] = ()
     stages: Stages | None = None
     cure: Cure | None = None

@@ -16,20 +16,20 @@ differ along an axis is one that all devices along it compute alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.collectives import IN_HLO
-from shardspec.ir.spec import PartitionSpec, Target
+from shardspec.ir.spec import Chip, PartitionSpec, Shape, Target
 from shardspec.ir.step import MadePart, Phase, Place, StepArgument, StepArray, StepTensor, Unknown
 from shardspec.programs.calls import Ref, calls_of, is_made_for, named_by, through
 from shardspec.programs.census import base, target_of, uncounted
 from shardspec.programs.groups import Slices, members_of
 from shardspec.programs.hlo import Computation, Instruction, Program, number, program_of
 from shardspec.programs.op_names import phase_of
-from shardspec.programs.peak import FAST_BYTES, Held, Peak, peak_of
-from shardspec.programs.peak_kernels import Platform
+from shardspec.programs.peak import FAST_BYTES, Device, Held, Peak, peak_of
+from shardspec.programs.peak_hiding import Speeds
 from shardspec.programs.products import kind_of
 from shardspec.programs.reading import ReadProgram, read
 from shardspec.programs.rewrites import moves, sums, tpu
@@ -85,14 +85,18 @@ def rewritten(program: Program, target: Target, arguments: Sequence[StepArgument
 
 
 def read_partitioned(
-    text: str, target: Target, arguments: Sequence[StepArgument]
+    text: str, target: Target, arguments: Sequence[StepArgument], free: Mapping[int, Shape]
 ) -> tuple[ReadProgram, tuple[StepTensor, ...]] | Diagnostic:
-    """Return a partitioned program as its target's compiler leaves it, and the values it holds."""
+    """Return a partitioned program as its target's compiler leaves it, and the values it holds.
+
+    Args:
+      free: the shapes of the whole arrays of results whose sharding the caller does not state.
+    """
     program = program_of(text)
     found = read(rewritten(program, target, arguments), target.mesh, arguments)
     if isinstance(found, Diagnostic):
         return found
-    return found, held_values(program, target, arguments)
+    return found, held_values(program, target, arguments, free)
 
 
 def expanded_first(program: ReadProgram) -> tuple[Unknown, ...]:
@@ -179,20 +183,38 @@ _LEAST_BYTES = 4096
 
 
 def held_values(
-    program: Program, target: Target, arguments: Sequence[StepArgument]
+    program: Program, target: Target, arguments: Sequence[StepArgument], free: Mapping[int, Shape]
 ) -> tuple[StepTensor, ...]:
     """Return the values that a partitioned program holds on one device, by the clock of its peak.
 
     Args:
       program: as XLA's partitioner leaves it.
       arguments: of the step, in the order of the program's parameters.
+      free: as `read_partitioned` has it.
     """
     donated = [number for number, each in enumerate(arguments) if each.is_donated]
     chip = None if target.hardware is None else target.hardware.chip
-    platform: Platform = "gpu" if chip is not None and chip.platform == "gpu" else "tpu"
-    fast = 0 if chip is None else FAST_BYTES.get(chip.name, 0)
-    peak = peak_of(program, platform, donated, fast)
+    peak = peak_of(program, _device(chip), donated, free)
     return tuple(_tensors(peak, program, arguments))
+
+
+def _device(chip: Chip | None) -> Device:
+    """Return what of a chip decides what a program holds; a CPU is taken for a TPU."""
+    if chip is None or chip.platform != "gpu":
+        return Device("tpu", 0 if chip is None else FAST_BYTES.get(chip.name, 0))
+    capability = dict(chip.compiler).get("cuda_compute_capability", "0")
+    known = (chip.bf16_flops_per_s, chip.hbm_bytes_per_s, chip.link_bytes_per_s)
+    if float(capability) < _HIDES or None in known:
+        return Device("gpu")
+    flops, memory, link = (float(each or 0) for each in known)
+    node = chip.host_shape[0]
+    network = (chip.network_bytes_per_s or link) / node
+    return Device("gpu", speeds=Speeds(flops, memory, link, network, node))
+
+
+#: The first compute capability for which XLA hides collectives behind kernels: Hopper's.
+#: Source: xla/service/gpu/model/sol_latency_estimator.cc, `IsSupportedForModule`.
+_HIDES = 9.0
 
 
 def _tensors(

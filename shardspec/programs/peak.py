@@ -11,14 +11,16 @@ that takes none has memory of its own throughout.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 
 from shardspec.analysis.memory import tiled_bytes
 from shardspec.ir.spec import Shape
 from shardspec.programs.hlo import Instruction, Program
 from shardspec.programs.peak_graph import LOOP, Body, Node, Value, graph_of
+from shardspec.programs.peak_hiding import Speeds, hidden, sends
 from shardspec.programs.peak_kernels import (
     UPDATE,
     Kernels,
@@ -27,13 +29,15 @@ from shardspec.programs.peak_kernels import (
     is_elementwise,
     is_product,
 )
-from shardspec.programs.peak_narrow import narrow
+from shardspec.programs.peak_narrow import converted, narrow
 from shardspec.programs.peak_units import (
     Unit,
     joined_collectives,
-    joined_slices,
+    joined_readers,
     list_order,
     post_order,
+    siblings,
+    sliced,
 )
 
 #: The fast memory of a TPU device in which values may be instead: VMEM, on v4 CMEM. On v5p each of
@@ -43,11 +47,24 @@ FAST_BYTES = {"v4": 134_000_000, "v5e": 128 << 20, "v6e": 128 << 20, "v7x": 64 <
 #: Operations that can write their result where an operand is, beside elementwise ones.
 _OVERWRITES = frozenset(("all-reduce", "scatter", UPDATE))
 
-_SENDS = frozenset(
-    ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
-)
+_NO_SHAPES: Mapping[int, Shape] = MappingProxyType({})
+_NO_STARTS: Mapping[Value, int] = MappingProxyType({})
 #: A value, and the first and the last tick at which it is in memory.
 Life = tuple[Value, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What of a device decides what a program holds in its memory.
+
+    Attributes:
+      fast_bytes: of memory beside that of the device, by `FAST_BYTES`.
+      speeds: where its compiler hides collectives behind kernels.
+    """
+
+    platform: Platform
+    fast_bytes: int = 0
+    speeds: Speeds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +119,18 @@ class Peak:
 
 
 def peak_of(
-    program: Program, platform: Platform, donated: Collection[int] = (), fast_bytes: int = 0
+    program: Program,
+    device: Device,
+    donated: Collection[int] = (),
+    free: Mapping[int, Shape] = _NO_SHAPES,
 ) -> Peak:
     """Return what a partitioned program holds on one device.
 
     Args:
       donated: the numbers of the parameters whose memory results may take, beside those that the
         program itself gives to a result.
-      fast_bytes: of the memory beside that of the device, by `FAST_BYTES`.
+      free: the shapes of the whole arrays of results whose sharding the caller does not state, by
+        their numbers.
 
     Invariants:
       given: the peak is never less than the parameters take.
@@ -117,19 +138,43 @@ def peak_of(
     main = graph_of(program)
     if main is None:
         return Peak(0, 0)
-    narrow(main, is_tpu=platform == "tpu")
-    kernels = Kernels(platform)
+    is_tpu = device.platform == "tpu"
+    narrow(main, is_tpu=is_tpu)
+    kernels = Kernels(device.platform)
+    sizes = _Sizes(kernels, _relaid(main, free) if is_tpu else {})
     kernels.decide(main)
-    schedule = _Schedule(kernels, _Sizes(kernels), program, frozenset(donated))
+    schedule = _Schedule(kernels, sizes, program, frozenset(donated), device.speeds)
     schedule.plan(main)
     lives: list[Life] = []
     end = schedule.emit(main, 0, lives)
     size = schedule.sizes.of
-    if fast_bytes:
-        lives = _without_fast(lives, schedule.sizes, fast_bytes)
+    if device.fast_bytes:
+        lives = _without_fast(lives, schedule.sizes, device.fast_bytes)
     values = tuple(_held(life, kernels, size(life[0])) for life in lives)
     at, made = _highest((each.born, each.dies, each.bytes) for each in values)
     return Peak(sum(map(size, main.arguments)), made, values, at, end)
+
+
+def _relaid(main: Body, free: Mapping[int, Shape]) -> dict[Value, int]:
+    """Copy results into the layouts that a TPU gives them; return what these copies take.
+
+    Where the caller states no sharding of a result, libtpu chooses its layout for the whole array,
+    before that is sharded. One head on a device then takes the place of two in bf16, and of four in
+    int8, and the result cannot take the memory of an argument.
+    Source: libtpu 0.0.52, programs that return an argument plus one.
+    """
+    found = {}
+    for at, shape in free.items():
+        value = main.yields[at] if at < len(main.yields) else None
+        if value is None or len(shape) != len(value.shape):
+            continue
+        size = tiled_bytes(value.shape, value.dtype, shape)
+        if size is not None and size != tiled_bytes(value.shape, value.dtype):
+            copy = converted(value, value.dtype, main)
+            main.yields[at] = copy
+            copy.is_yielded, value.is_yielded = True, value in main.yields
+            found[copy] = size
+    return found
 
 
 def _held(life: Life, kernels: Kernels, size: int) -> Held:
@@ -177,7 +222,7 @@ class _Sizes:
     """The bytes of each value as it is stored."""
 
     kernels: Kernels
-    known: dict[Value, int] = field(default_factory=dict)
+    known: dict[Value, int]
 
     def of(self, value: Value) -> int:
         """Return what a value takes, tiles of a TPU filled up."""
@@ -205,12 +250,18 @@ class _Schedule:
     """Orders the kernels of each body, and says which values share a buffer."""
 
     def __init__(
-        self, kernels: Kernels, sizes: _Sizes, program: Program, donated: frozenset[int]
+        self,
+        kernels: Kernels,
+        sizes: _Sizes,
+        program: Program,
+        donated: frozenset[int],
+        speeds: Speeds | None,
     ) -> None:
-        self.kernels, self.sizes, self.donated = kernels, sizes, donated
+        self.kernels, self.sizes, self.donated, self.speeds = kernels, sizes, donated, speeds
         self.aliases, self.devices = program.aliases, program.partitions
         self.plans: dict[int, _Plan] = {}
         self.takes: dict[Value, tuple[Value, ...]] = {}
+        self.masks: dict[tuple[Value, Value], Value] = {}
 
     def plan(self, body: Body) -> int:
         """Choose the order of a body; return the most bytes that it holds beside the outside."""
@@ -221,7 +272,13 @@ class _Schedule:
             held = frozenset[Value]().union(*outs)
             orders += [list_order(units, held, self.sizes.of), post_order(units, outs)]
         plans = (self._measured(body, [units[at] for at in order], outs) for order in orders)
-        self.plans[id(body)] = best = min(plans, key=lambda each: each.peak)
+        best = min(plans, key=lambda each: each.peak)
+        if self.speeds is not None and any(map(sends, best.units)):
+            units = best.units
+            found = hidden(units, self.speeds, self.devices)
+            starts = {value: at for one, at in found.starts.items() for value in units[one].made}
+            best = self._measured(body, [units[at] for at in found.order], outs, starts)
+        self.plans[id(body)] = best
         return best.peak
 
     def emit(self, body: Body, start: int, lives: list[Life]) -> int:
@@ -255,26 +312,37 @@ class _Schedule:
                 if source in products:
                     products[source].made += made
                     continue
-                units.append(Unit(node, reads, made + self._masked(node), inner))
+                reads |= self._masked(node, units)
+                units.append(Unit(node, reads, made, inner))
                 if is_product(node) and self.kernels.platform == "tpu":
                     products.update((value, units[-1]) for value in made)
         if self.kernels.platform == "gpu":
-            return joined_collectives(units, self.devices)
-        return joined_slices(units)
+            return joined_collectives(joined_readers(units, siblings, "reduce"), self.devices)
+        return joined_readers(units, sliced)
 
-    def _masked(self, node: Node) -> list[Value]:
-        """Return what a ragged product writes first on a GPU: rows for each group, masked."""
+    def _masked(self, node: Node, units: list[Unit]) -> set[Value]:
+        """Return what a ragged product of a GPU reads beside its operands.
+
+        The rows of each group, masked, are written first, once for all products of these rows.
+        """
         is_ragged = node.operation == "ragged-dot" and len(node.operands) == 3
         if not is_ragged or self.kernels.platform != "gpu":
-            return []
+            return set()
         rows, weights, groups = node.operands
         count = prod(groups.shape)
-        found = []
+        found = set()
         for each in (rows,) if len(weights.shape) > len(rows.shape) else (rows, weights):
-            shape = (count, *each.shape)
-            value = Value(each.dtype, shape, count * each.bytes, node.body, node, 0)
-            self.kernels.stored[value] = "rows of a ragged product, masked for each group"
-            found.append(value)
+            value = self.masks.get((each, groups))
+            if value is None:
+                maker = Node("select", node.instruction, node.body, [each])
+                value = Value(
+                    each.dtype, (count, *each.shape), count * each.bytes, node.body, maker
+                )
+                self.kernels.stored[value] = "rows of a ragged product, masked for each group"
+                maker.results.append(value)
+                self.masks[each, groups] = value
+                units.append(Unit(maker, self.kernels.roots.get(each, frozenset()), [value]))
+            found.add(value)
         return found
 
     def _note_takes(self, node: Node, reads: frozenset[Value], made: list[Value]) -> None:
@@ -286,29 +354,33 @@ class _Schedule:
                 if into is not None:
                     self.takes[value] = (into,)
         elif is_elementwise(node) or node.operation == "all-reduce":
-            for value in made if self._can_overwrite(node, made) else ():
+            can_overwrite = self.kernels.platform == "gpu" or node.operation == "all-reduce"
+            for value in made if can_overwrite else ():
                 size = self.sizes.of(value)
                 same = [v for v in reads - self.kernels.summed.keys() if self.sizes.of(v) == size]
                 if same:
                     self.takes[value] = tuple(sorted(same, key=lambda each: each.serial))
 
-    def _can_overwrite(self, node: Node, made: list[Value]) -> bool:
-        """Say whether a kernel may write over what it reads: on a GPU, where it sums nothing up."""
-        if self.kernels.platform == "tpu":
-            return node.operation == "all-reduce"
-        readers = (each for value in made for each in self.kernels.of.get(value, ()))
-        return not any(each.operation == "reduce" for each in readers)
+    def _measured(
+        self,
+        body: Body,
+        units: list[Unit],
+        outs: Sequence[frozenset[Value]],
+        starts: Mapping[Value, int] = _NO_STARTS,
+    ) -> _Plan:
+        """Return what is alive when, in one order.
 
-    def _measured(self, body: Body, units: list[Unit], outs: Sequence[frozenset[Value]]) -> _Plan:
-        """Return what is alive when, in one order."""
+        Args:
+          starts: the unit before which a collective starts, by what it makes.
+        """
         born = {value: at for at, unit in enumerate(units) for value in unit.made}
         last = {value: at for at, unit in enumerate(units) for value in unit.reads}
-        if self.kernels.platform == "gpu":
-            _start_early(units, born)
+        placed = dict(born)
+        born.update(starts)
         end = len(units)
         last.update((value, end) for out in outs for value in out)
         free, own = self._results(body, born, last, outs)
-        self._follow(born, last, free)
+        self._follow(placed, last, free)
         lives = [
             (value, 0 if value in own else at, max(last.get(value, at), at))
             for value, at in born.items()
@@ -351,14 +423,15 @@ class _Schedule:
             return [*body.arguments]
         if body.node is not None:
             return [None] * len(body.yields)
-        pool: dict[tuple[str, Shape], list[Value]] = defaultdict(list)
+        pool: dict[tuple[str, Shape, int], list[Value]] = defaultdict(list)
+        size = self.sizes.of
         for at, argument in enumerate(body.arguments):
             if at in self.donated - set(self.aliases.values()):
-                pool[argument.dtype, argument.shape].append(argument)
+                pool[argument.dtype, argument.shape, size(argument)].append(argument)
         found: list[Value | None] = []
         for at, value in enumerate(body.yields):
             number = self.aliases.get(at, len(body.arguments))
-            same = pool.get((value.dtype, value.shape))
+            same = pool.get((value.dtype, value.shape, size(value)))
             if number < len(body.arguments):
                 found.append(body.arguments[number])
             else:
@@ -374,17 +447,6 @@ class _Schedule:
             if source is not None:
                 free.add(value)
                 last[source] = max(last.get(value, born[value]), born[value])
-
-
-def _start_early(units: Sequence[Unit], born: dict[Value, int]) -> None:
-    """Let a collective start where the one before it is done: the kernels between hide it."""
-    before = -1
-    for at, unit in enumerate(units):
-        if unit.node.operation in _SENDS:
-            ready = max((born[value] for value in unit.reads if value in born), default=-1)
-            for value in unit.made:
-                born[value] = min(at, max(before, ready) + 1)
-            before = at
 
 
 def _can_be_in_place(value: Value) -> bool:

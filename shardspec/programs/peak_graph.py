@@ -146,14 +146,21 @@ class _Builder:
         self.open: set[str] = set()
 
     def fill(
-        self, body: Body, computation: Computation, given: dict[int, list[Value]]
+        self,
+        body: Body,
+        computation: Computation,
+        given: dict[int, list[Value]],
+        known: dict[object, list[Value]] | None = None,
     ) -> list[Value]:
         """Add the operations of a computation to a body; return what it gives.
 
         One that calls itself is not written out again.
+
+        Args:
+          known: operations that the body has already; an equal one is the same.
         """
         values: dict[str, list[Value]] = {}
-        known: dict[object, list[Value]] = {}
+        known = {} if known is None else known
         starts: dict[str, list[int]] = {}
         self.open.add(computation.name)
         for each in computation.instructions.values():
@@ -187,7 +194,7 @@ class _Builder:
         if operation == "call" and is_open:
             inner = self.program.computations.get(each.attribute("to_apply"))
             if inner is not None:
-                return self.fill(body, inner, dict(enumerate(operands)))
+                return self.fill(body, inner, dict(enumerate(operands)), known)
         if operation == LOOP and is_open:
             return self._loop(body, each, flat)
         if operation == "conditional" and is_open:

@@ -164,6 +164,8 @@ class Kernels:
         if is_product(user):
             is_read = self.platform == "gpu" and not self._is_widened(value)
             return "is read by a product" if is_read else ""
+        if user.operation == "gather" and self.platform == "gpu":
+            return ""
         if user.operation in ("gather", "scatter") and value is not user.operands[0]:
             is_update = user.operation == "scatter" and value is user.operands[-1]
             return "is read by scatter" if is_update and self.platform == "tpu" else ""
@@ -226,10 +228,12 @@ class Kernels:
         """Say whether a kernel that reads the result can compute the operation itself.
 
         On a TPU the scatter of single elements into zeros, the backward of `take_along_axis`, is
-        a comparison with the index.
+        a comparison with the index. On a GPU the one reader of a gather gathers itself.
         """
         if len(node.results) != 1:
             return False
+        if node.operation == "gather" and self.platform == "gpu":
+            return len(node.results[0].users) == 1
         if node.operation == "scatter" and self.platform == "tpu" and node.operands:
             is_single = "update_window_dims={}" in node.instruction.bare
             return is_single and node.operands[0] in self.constant

@@ -13,7 +13,7 @@ import re
 
 from shardspec.ir.spec import array_bytes
 from shardspec.programs.hlo import Instruction
-from shardspec.programs.peak_graph import Body, Node, Value, every_node, note_users
+from shardspec.programs.peak_graph import LOOP, Body, Node, Value, every_node, note_users
 
 _DIMENSION = re.compile(r"\bdimensions=\{(\d{1,3})\}")
 _THROUGH = frozenset(("convert", "dynamic-slice", "slice"))
@@ -40,14 +40,15 @@ def narrow(main: Body, *, is_tpu: bool) -> None:
                 continue
             stack = stacks.get((source, dtype))
             if stack is None:
-                stack = stacks[source, dtype] = _converted(source, dtype, _outermost(node, source))
+                stack = stacks[source, dtype] = converted(source, dtype, _outermost(node, source))
             _moved(node, source, stack, dtype)
         else:
-            _moved(node, source, _converted(source, dtype, node), dtype)
+            _moved(node, source, converted(source, dtype, node), dtype)
     if is_tpu:
         _hoist(main, stacks)
     else:
         _turn(main)
+        _fill(main)
     _forget(main)
     note_users(main)
 
@@ -66,12 +67,30 @@ def _hoist(main: Body, stacks: dict[tuple[Value, str], Value]) -> None:
             continue
         key = source, result.dtype
         if key not in stacks:
-            stacks[key] = _converted(source, result.dtype, _outermost(node, source))
+            stacks[key] = converted(source, result.dtype, _outermost(node, source))
         for user in result.users:
             user.operands = [stacks[key] if each is result else each for each in user.operands]
             for inner in user.bodies:
                 _replaced(inner, result, stacks[key])
         node.body.nodes.remove(node)
+
+
+def _fill(main: Body) -> None:
+    """Make zeros for each loop that begins with them, all in one kernel, on a GPU.
+
+    A loop writes over what it begins with, so two that begin with equal zeros need two arrays.
+    """
+    taken: set[Value] = set()
+    for node in [*every_node(main)]:
+        for at, value in enumerate(node.operands if node.operation == LOOP else ()):
+            maker = value.maker
+            if maker is None or maker.operation != "broadcast" or value.body is not node.body:
+                continue
+            if value in taken:
+                value = Value(value.dtype, value.shape, value.bytes, value.body, maker)
+                maker.results.append(value)
+                node.operands[at] = value
+            taken.add(value)
 
 
 def _turn(main: Body) -> None:
@@ -100,7 +119,7 @@ def _turn(main: Body) -> None:
         copy = turned.get(source)
         if copy is None:
             first = _outermost(node, source)
-            copy = turned[source] = _converted(source, source.dtype, first, "transpose")
+            copy = turned[source] = converted(source, source.dtype, first, "transpose")
         reader.operands = [copy if each is source else each for each in reader.operands]
 
 
@@ -116,14 +135,17 @@ def _narrower(value: Value) -> str | None:
     return dtype if dtype in _FLOATS and is_less else None
 
 
-def _converted(source: Value, dtype: str, before: Node, operation: str = "convert") -> Value:
-    """Return another form of a value, made right before an operation."""
-    body = before.body
-    about = Instruction("", "", operation, (), "", before.instruction.attributes)
-    node = Node(operation, about, body, [source])
+def converted(source: Value, dtype: str, at: Node | Body, operation: str = "convert") -> Value:
+    """Return another form of a value, made right before an operation or at the end of a body."""
+    if isinstance(at, Body):
+        body, place, maker = at, len(at.nodes), source.maker
+    else:
+        body, place, maker = at.body, at.body.nodes.index(at), at
+    attributes = "" if maker is None else maker.instruction.attributes
+    node = Node(operation, Instruction("", "", operation, (), "", attributes), body, [source])
     made = Value(dtype, source.shape, array_bytes(source.shape, dtype), body, node, 0)
     node.results.append(made)
-    body.nodes.insert(body.nodes.index(before), node)
+    body.nodes.insert(place, node)
     source.users.append(node)
     return made
 

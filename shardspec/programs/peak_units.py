@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from shardspec.programs.groups import together
 from shardspec.programs.peak_graph import Node, Value
+from shardspec.programs.peak_kernels import is_elementwise
 
 #: XLA joins collectives of a GPU up to so many bytes: `xla_gpu_all_gather_combine_threshold_bytes`
 #: and its like for sums.
@@ -72,17 +73,23 @@ def joined_collectives(units: list[Unit], devices: int) -> list[Unit]:
     return _joined(units, [each.members for found in sets.values() for each in found])
 
 
-def joined_slices(units: list[Unit]) -> list[Unit]:
-    """Join slices and selections of one shape that read the same, where none needs another."""
+def joined_readers(
+    units: list[Unit], size_of: Callable[[Node], int], needed: str = ""
+) -> list[Unit]:
+    """Join kernels over as many elements that read the same, where none needs another.
+
+    Args:
+      size_of: how many elements an operation goes over; 0 of one that is not joined.
+      needed: an operation that one of them has to be.
+    """
     if len(units) > _MOST_UNITS:
         return units
     before = _ancestors(units)
     sharing: dict[tuple[int, Value], list[int]] = defaultdict(list)
     for at, unit in enumerate(units):
-        if unit.node.operation in _SLICES and unit.made:
-            size = math.prod(unit.made[0].shape)
-            for value in unit.reads if size >= _LEAST_ELEMENTS else ():
-                sharing[size, value].append(at)
+        size = size_of(unit.node) if unit.made else 0
+        for value in unit.reads if size >= _LEAST_ELEMENTS else ():
+            sharing[size, value].append(at)
     taken: set[int] = set()
     sets = []
     for _, found in sorted(sharing.items(), key=lambda item: (item[1], item[0][1].serial)):
@@ -90,10 +97,23 @@ def joined_slices(units: list[Unit]) -> list[Unit]:
         for at in found:
             if at not in taken and not joint.bits & before[at]:
                 joint.add(at, 0)
-        if len(joint.members) > 1:
+        joint_operations = {units[at].node.operation for at in joint.members}
+        if len(joint.members) > 1 and (not needed or needed in joint_operations):
             taken.update(joint.members)
             sets.append(joint.members)
     return _joined(units, sets)
+
+
+def sliced(node: Node) -> int:
+    """Return the elements of a slice or a selection, which libtpu joins."""
+    return math.prod(node.results[0].shape) if node.operation in _SLICES else 0
+
+
+def siblings(node: Node) -> int:
+    """Return the elements that a sum or an elementwise operation goes over: XLA:GPU joins these."""
+    if node.operation == "reduce":
+        return math.prod(node.operands[0].shape)
+    return math.prod(node.results[0].shape) if is_elementwise(node) else 0
 
 
 @dataclass(slots=True)

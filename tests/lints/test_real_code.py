@@ -97,7 +97,8 @@ def sgd(p: Tree, grads: Tree) -> Tree:
 
 def train(r: Any, of_loss: Any = loss, rows: int = 64) -> Any:
     step = lambda p, tokens: sgd(p, jax.grad(of_loss)(p, tokens))  # noqa: E731
-    return jax.jit(step, donate_argnums=0), (weights(), struct(rows, 1024, dtype=jnp.int32))
+    jitted = jax.jit(step, donate_argnums=0, out_shardings=r.shardings(weights()))
+    return jitted, (weights(), struct(rows, 1024, dtype=jnp.int32))
 
 
 def constrained(r: Any) -> Any:

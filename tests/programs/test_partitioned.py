@@ -384,8 +384,8 @@ def test_a_move_is_held_for_what_reads_it_however_xla_names_it() -> None:
     """Until jaxlib 0.12 XLA names a move after its reader, since then after what it moves."""
     by_reader = program(TRAINED.replace("WEIGHT", FORWARD).replace("KEPT", BACKWARD))
     by_source = program(TRAINED.replace("WEIGHT", GIVEN).replace("KEPT", ACTIVE))
-    found = held_values(by_source, GPU, ())
-    assert found == held_values(by_reader, GPU, ())
+    found = held_values(by_source, GPU, (), {})
+    assert found == held_values(by_reader, GPU, (), {})
     moves = [(each.phase, each.place.line, each.part) for each in found if each.why == "all-gather"]
     assert moves == [("forward", 7, "activations"), ("backward", 9, "temporaries")], found
 

@@ -6,9 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.programs.hlo import program_of
-from shardspec.programs.peak import Peak, Platform, peak_of
+from shardspec.programs.peak import Device, Peak, peak_of
+from shardspec.programs.peak_hiding import Speeds
+from shardspec.programs.peak_kernels import Platform
 
 MIB = 1 << 20
+SPEEDS = Speeds(1e15, 1e12, 1e11, 1e10, 8)
 PLATFORMS: tuple[Platform, ...] = ("tpu", "gpu")
 #: f32 of 1 MiB on one device; whole tiles of a TPU.
 BIG = "f32[512,512]{1,0}"
@@ -32,7 +35,7 @@ def entry(body: str, header: str = "", before: str = "") -> str:
 
 def peak(text: str, platform: Platform = "gpu", donated: tuple[int, ...] = ()) -> Peak:
     """Return the peak of a text."""
-    return peak_of(program_of(text), platform, donated)
+    return peak_of(program_of(text), Device(platform), donated)
 
 
 def names(found: Peak) -> list[str]:
@@ -399,7 +402,7 @@ def test_short_lived_values_are_in_the_fast_memory_of_a_tpu() -> None:
         ROOT %c = {BIG} dot(%b, %b), {DOT}
     """)
     program = program_of(text)
-    slow, fast = peak_of(program, "tpu"), peak_of(program, "tpu", fast_bytes=8 * MIB)
+    slow, fast = peak_of(program, Device("tpu")), peak_of(program, Device("tpu", 8 * MIB))
     assert (slow.made_bytes, fast.made_bytes) == (3 * MIB, MIB)
 
 
@@ -411,6 +414,94 @@ def test_ragged_product_of_a_gpu_masks_rows_for_each_group() -> None:
         ROOT %d = {BIG} ragged-dot(%p, %w, %n), lhs_contracting_dims={{1}}
     """)
     assert peak(text).made_bytes == 9 * MIB
+
+
+def test_products_of_the_same_rows_read_one_mask_on_a_gpu() -> None:
+    text = entry(f"""
+        %p = {BIG} parameter(0)
+        %w = f32[8,512,512]{{2,1,0}} parameter(1)
+        %n = s32[8]{{0}} parameter(2)
+        %d = {BIG} ragged-dot(%p, %w, %n), lhs_contracting_dims={{1}}
+        %v = f32[8,512,512]{{2,1,0}} parameter(3)
+        %e = {BIG} ragged-dot(%p, %v, %n), lhs_contracting_dims={{1}}
+        ROOT %t = ({BIG}, {BIG}) tuple(%d, %e)
+    """)
+    assert peak(text).made_bytes == 10 * MIB
+
+
+def test_result_of_a_tpu_is_laid_out_for_the_whole_array_where_nobody_shards_it() -> None:
+    """One head on a device takes the place of two in bf16, beside the donated argument."""
+    rows = "bf16[4096,1,128]{2,1,0}"
+    body = f"""
+        %p = {rows} parameter(0)
+        ROOT %c = {rows} add(%p, %p)
+    """
+    program = program_of(entry(body, ", input_output_alias={ {0}: (0, {}, may-alias) }"))
+    whole, split = (4096, 4, 128), (4096, 8, 128)
+    assert peak_of(program, Device("tpu"), (0,)).bytes == MIB
+    assert peak_of(program, Device("gpu"), (0,), {0: whole}).bytes == MIB
+    program = program_of(entry(body))
+    assert peak_of(program, Device("tpu"), (0,), {0: whole}).bytes == 3 * MIB
+    two = program_of(entry(body.replace("4096,1", "2048,2")))
+    assert peak_of(two, Device("tpu"), (0,), {0: split}).bytes == MIB
+
+
+def test_equal_values_of_called_functions_are_one_value() -> None:
+    called = f"""
+%f (a: f32[]) -> {BIG} {{
+  %a = f32[] parameter(0)
+  ROOT %b = {BIG} broadcast(%a), dimensions={{}}
+}}
+"""
+    body = f"""
+        %p = {BIG} parameter(0)
+        %a = f32[] parameter(1)
+        %b = {BIG} call(%a), to_apply=%f
+        %c = {BIG} call(%a), to_apply=%f
+        %d = {BIG} dot(%b, %p), {DOT}
+        %e = {BIG} dot(%c, %d), {DOT}
+        ROOT %t = ({BIG}, {BIG}, {BIG}) tuple(%b, %c, %e)
+    """
+    assert [each.bytes for each in peak(entry(body, before=called)).alive] == [MIB] * 3
+
+
+def test_gather_of_a_gpu_computes_what_it_reads() -> None:
+    text = entry(f"""
+        %p = {HALF} parameter(0)
+        %i = s32[16]{{0}} parameter(1)
+        %a = {BIG} convert(%p)
+        %g = f32[16,512]{{1,0}} gather(%a, %i), offset_dims={{1}}
+        ROOT %t = (f32[16,512]{{1,0}}) tuple(%g)
+    """)
+    assert (names(peak(text, "gpu")), names(peak(text, "tpu"))) == (["g"], ["a", "g"])
+
+
+def test_loops_that_begin_with_equal_zeros_have_arrays_of_their_own_on_a_gpu() -> None:
+    """Both are made by one kernel, before the first of the loops."""
+    body = f"""
+        %zero = f32[] constant(0)
+        %zeros = {BIG} broadcast(%zero), dimensions={{}}
+        %i = s32[] constant(0)
+        %in = (s32[], {BIG}) tuple(%i, %zeros)
+        %w0 = (s32[], {BIG}) while(%in), condition=%cond, body=%inner
+        %w1 = (s32[], {BIG}) while(%in), condition=%cond, body=%inner
+        %r0 = {BIG} get-tuple-element(%w0), index=1
+        %r1 = {BIG} get-tuple-element(%w1), index=1
+        ROOT %t = ({BIG}, {BIG}) tuple(%r0, %r1)
+    """
+    inner = f"""
+%inner (g: (s32[], {BIG})) -> (s32[], {BIG}) {{
+  %g = (s32[], {BIG}) parameter(0)
+  %c = {BIG} get-tuple-element(%g), index=1
+  %i = s32[] get-tuple-element(%g), index=0
+  %d = {BIG} dot(%c, %c), {DOT}
+  ROOT %o = (s32[], {BIG}) tuple(%i, %d)
+}}
+"""
+    found = peak(entry(body, before=inner))
+    made = [each for each in found.values if each.instruction and each.instruction.name == "zeros"]
+    assert len(made) == 2
+    assert made[0].born == made[1].born
 
 
 def test_tiles_of_a_tpu_are_filled_up() -> None:
@@ -436,7 +527,7 @@ LINES = [line for text in TEXTS for line in text.splitlines()]
 def test_any_text_has_a_peak_of_at_least_its_parameters(
     text: str, platform: Platform, donated: frozenset[int]
 ) -> None:
-    found = peak_of(program_of(text), platform, donated, 1 << 20)
+    found = peak_of(program_of(text), Device(platform, 1 << 20, SPEEDS), donated)
     assert found.bytes >= found.given_bytes >= 0
     assert sum(each.bytes for each in found.alive) == found.made_bytes
     assert all(0 <= each.born <= each.dies <= found.end for each in found.values)
@@ -454,9 +545,10 @@ def test_donation_never_adds_and_the_peak_is_the_same_on_every_run(
         lines.append(f"%v{at} = {BIG} {operation}(%v{at - 6 + one}, %v{at - 6 + other}){comma}")
     program = program_of(entry("\n".join(lines) + f"\nROOT %t = ({BIG}) tuple(%v{len(lines) - 1})"))
     for platform in PLATFORMS:
-        kept = peak_of(program, platform)
-        assert peak_of(program, platform) == kept
-        assert peak_of(program, platform, range(6)).bytes <= kept.bytes
+        device = Device(platform)
+        kept = peak_of(program, device)
+        assert peak_of(program, device) == kept
+        assert peak_of(program, device, range(6)).bytes <= kept.bytes
 
 
 def test_computations_that_call_themselves_come_to_an_end() -> None:

@@ -33,6 +33,7 @@ from shardspec.jax_backend.entry_point import Call
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.step.passes import bytecode_of
 from shardspec.jax_backend.step.reading import traced_step
+from shardspec.jax_backend.step.returned import free_shapes
 from shardspec.jax_backend.step.trace import Layouts
 from shardspec.jax_backend.xla.compiling import Compile, Compiling
 from shardspec.jax_backend.xla.verifying import Lowered, cost_by
@@ -104,7 +105,9 @@ def search(
     module, now = bytecode_of(traced.module), Figures.of(cost)
     found = weighed(own, namer, traced.arguments, now)
     layers, shorter = shortened(module)
-    base = Base(module, plan, step.arguments, now, cost.tokens, layers, shorter)
+    base = Base(
+        module, plan, step.arguments, now, free_shapes(traced.results), cost.tokens, layers, shorter
+    )
     with Trials(base, within_s) as trials:
 
         def price(asked: Sequence[Trial]) -> list[Figures | None]:

@@ -17,7 +17,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -30,7 +30,7 @@ from shardspec.cure.figures import Figures
 from shardspec.cure.lines import Line
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import Target
+from shardspec.ir.spec import Shape, Target
 from shardspec.ir.step import StepArgument
 from shardspec.jax_backend.cure.inserting import arguments_with, inserted, prepared, remaining
 from shardspec.jax_backend.cure.shortened import KEPT, Shortened
@@ -47,6 +47,7 @@ class Base:
     Attributes:
       module: bytecode of StableHLO, as JAX lowered it.
       now: what the step takes as it is.
+      free: the shapes of whole results whose sharding nobody states, by their numbers.
       tokens: that a step goes through.
       layers: that it repeats, if they are not scanned.
       shorter: the step with three and with two of these layers.
@@ -57,6 +58,7 @@ class Base:
     plan: ShardingPlan
     arguments: tuple[StepArgument, ...]
     now: Figures
+    free: Mapping[int, Shape]
     tokens: int | None = None
     layers: int = 0
     shorter: tuple[Shortened, ...] = ()
@@ -150,7 +152,7 @@ class Pricing:
     def _priced(self, text: str, arguments: tuple[StepArgument, ...]) -> Priced | str:
         if not text:
             return "XLA's partitioner gives no program"
-        read = read_partitioned(text, self._target, arguments)
+        read = read_partitioned(text, self._target, arguments, self.base.free)
         if isinstance(read, Diagnostic):
             return read.message
         found, tensors = read

@@ -19,8 +19,9 @@ from shardspec.ir.plan import Attempt, DimSharding, Kind
 from shardspec.ir.step import Cause, CauseKind, Place
 from shardspec.jax_backend.step.graph import Graph, Node, Split, Value, dims_of, located, split_of
 from shardspec.jax_backend.step.ops import contracted_axes
+from shardspec.jax_backend.step.returned import Result
 from shardspec.jax_backend.step.sends import Send
-from shardspec.jax_backend.step.trace import Given, Layouts, Result
+from shardspec.jax_backend.step.trace import Given, Layouts
 from shardspec.programs.op_names import constraint_names
 
 _INPUT = re.compile(r"^input: (\d+)$")

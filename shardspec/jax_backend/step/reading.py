@@ -20,7 +20,7 @@ from typing import Any
 from shardspec.analysis.step_arguments import transfers
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import by_key, counted
-from shardspec.ir.spec import Target
+from shardspec.ir.spec import Shape, Target
 from shardspec.ir.step import (
     Carried,
     Cause,
@@ -60,7 +60,7 @@ from shardspec.jax_backend.step.passes import (
     prepared,
     propagated,
 )
-from shardspec.jax_backend.step.returned import returned
+from shardspec.jax_backend.step.returned import free_shapes, returned, unreused
 from shardspec.jax_backend.step.sends import Send, reshard_of, sends_of
 from shardspec.jax_backend.step.trace import Given, Layouts, Resolving, Traced, traced
 from shardspec.jax_backend.xla.cache import Compiled
@@ -101,13 +101,20 @@ def traced_step(
         found = traced(resolver, function, args, kwargs)
         partitioning.give(bytecode_of(found.module))
         step, blame = _propagated(resolver, found)
-        return found, _with_sends(step, blame, resolver.target, partitioning.result())
+        made = partitioning.result()
+        return found, _with_sends(step, blame, resolver.target, made, free_shapes(found.results))
 
 
-def _with_sends(step: Step, blame: Blame, target: Target, made: Compiled | Diagnostic) -> Step:
+def _with_sends(
+    step: Step,
+    blame: Blame,
+    target: Target,
+    made: Compiled | Diagnostic,
+    free: Mapping[int, Shape],
+) -> Step:
     """Return a propagated step with what the partitioned program sends."""
     warnings = made.warnings if isinstance(made, Compiled) else ()
-    sent = _partitioned(made, step, target) if isinstance(made, Compiled) else made
+    sent = _partitioned(made, step, target, free) if isinstance(made, Compiled) else made
     if isinstance(sent, Diagnostic):
         why = f"XLA's partitioner gave no program: {sent.message}"
         missing = Unknown("the step", why, ("sends", "memory", "time"), step.place)
@@ -129,14 +136,20 @@ def _with_sends(step: Step, blame: Blame, target: Target, made: Compiled | Diagn
     )
 
 
-def _partitioned(made: Compiled, step: Step, target: Target) -> Step | Diagnostic:
+def _partitioned(
+    made: Compiled, step: Step, target: Target, free: Mapping[int, Shape]
+) -> Step | Diagnostic:
     """Return the partitioned program of a step as its target's compiler leaves it."""
-    read = read_partitioned(made.text, target, step.arguments)
+    read = read_partitioned(made.text, target, step.arguments, free)
     if isinstance(read, Diagnostic):
         return read
     found, tensors = read
     unknown = (*found.step.unknown, *expanded_first(found))
     return replace(found.step, unknown=unknown, tensors=tensors)
+
+
+def _is_tpu(target: Target) -> bool:
+    return target.hardware is not None and target.hardware.chip.platform == "tpu"
 
 
 def _tick(known: Known, sent: Collective, step: Step, made: Step) -> int:
@@ -236,6 +249,9 @@ def _propagated(resolver: Resolving, found: Traced) -> tuple[Step, Blame]:
         tuple(dict.fromkeys(notes)),
         tuple(transfers(given, found.place)),
         tuple(returned(graph, found.fed, given)),
+        tuple(unreused(graph, found.fed, given, free_shapes(found.results)))
+        if _is_tpu(target)
+        else (),
         found.wrong_sums,
     )
     return step, blame

@@ -10,18 +10,37 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 
+from shardspec.analysis.memory import tiled_bytes
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.words import by_key, counted
-from shardspec.ir.step import ON_HOST, Returned, StepArgument
+from shardspec.ir.spec import Shape, jax_entries
+from shardspec.ir.step import ON_HOST, Returned, StepArgument, Unreused
+from shardspec.jax_backend.batch import names_of
 from shardspec.jax_backend.step.graph import Graph, Value
 from shardspec.jax_backend.trees import box_test, is_optimizer_variable
 
 #: How many values are looked at between new state and old.
 _FAR = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One array that the function gives back.
+
+    Attributes:
+      split: the mesh axes of each dimension, where the caller stated them.
+      free_shape: the shape of the whole array, where the caller stated nothing: XLA chooses how it
+        is sharded.
+    """
+
+    path: str
+    split: tuple[tuple[str, ...], ...] = ()
+    free_shape: Shape | None = None
 
 
 class Fed(NamedTuple):
@@ -136,6 +155,47 @@ def returned(graph: Graph, fed: Sequence[Fed], given: Sequence[StepArgument]) ->
             is_same = (before.dtype, before.split) == (after.dtype, after.split)
             if not is_same or each.kinds[0] != each.kinds[1]:
                 yield Returned(argument, after, each.kinds)
+
+
+def free_shapes(results: Sequence[Result]) -> dict[int, Shape]:
+    """Return the shapes of whole results whose sharding nobody states, by their numbers."""
+    shapes = enumerate(each.free_shape for each in results)
+    return {at: shape for at, shape in shapes if shape is not None}
+
+
+def sharding_of(value: Any) -> Any:
+    """Return the sharding over named axes that an array carries, None where it has none."""
+    found = getattr(value, "sharding", None)
+    return found if isinstance(found, jax.sharding.NamedSharding) else None
+
+
+def split_of(info: Any) -> tuple[tuple[str, ...], ...]:
+    """Return the mesh axes of each dimension that an array's sharding states."""
+    own = sharding_of(info)
+    if own is None:
+        return ()
+    stated = jax_entries(own.spec)
+    entries = (*stated, *(None,) * (len(info.shape) - len(stated)))
+    return tuple(map(names_of, entries))
+
+
+def unreused(
+    graph: Graph, fed: Sequence[Fed], given: Sequence[StepArgument], free: Mapping[int, Shape]
+) -> Iterator[Unreused]:
+    """Yield the donated state whose memory a TPU cannot give to the result in its place.
+
+    Args:
+      free: the shapes of whole results whose sharding nobody states, by their numbers: the layout
+        of such a result is that of the whole array.
+    """
+    for each in fed:
+        argument, whole = given[each.argument], free.get(each.result)
+        if argument.is_donated and whole is not None:
+            after = graph.main.yields[each.result].array(argument.path)
+            taken = tiled_bytes(after.shard_shape, after.dtype, whole)
+            least = tiled_bytes(after.shard_shape, after.dtype)
+            if taken is not None and taken != least:
+                yield Unreused(argument, taken)
 
 
 def _is_state(graph: Graph, fed: Fed, given: Sequence[StepArgument], *, is_lone: bool) -> bool:

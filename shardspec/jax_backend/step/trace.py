@@ -21,15 +21,22 @@ import jax
 
 from shardspec.diagnostics import ShardspecError
 from shardspec.ir.plan import Attempt, DimSharding, Kind, Origin, Outcome, ParamSharding
-from shardspec.ir.spec import AxisRule, HostMemory, Spec, Target, host_memory, jax_entries
+from shardspec.ir.spec import AxisRule, HostMemory, Spec, Target, host_memory
 from shardspec.ir.step import Place, Role, WrongSum
-from shardspec.jax_backend.batch import names_of
 from shardspec.jax_backend.constrain import ActivationResolver
 from shardspec.jax_backend.mesh import has_target_devices, is_abstract
 from shardspec.jax_backend.on_target import asked_at_import, mesh_in_context, on_target
 from shardspec.jax_backend.shardings import TreePlacer
 from shardspec.jax_backend.step.graph import Split, functions_of
-from shardspec.jax_backend.step.returned import Fed, fed_of, passed_on, refusing_lost_updates
+from shardspec.jax_backend.step.returned import (
+    Fed,
+    Result,
+    fed_of,
+    passed_on,
+    refusing_lost_updates,
+    sharding_of,
+    split_of,
+)
 from shardspec.jax_backend.sums.walk import wrong_sums
 from shardspec.jax_backend.train_state import contents_of
 from shardspec.jax_backend.trees import box_test, is_box, leaves_of, path_of, shape_of
@@ -101,18 +108,6 @@ class Given:
     is_on_host: bool = False
     shape: tuple[int, ...] = ()
     is_guess: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """One array that the function gives back.
-
-    Attributes:
-      split: the mesh axes of each dimension, where the caller stated them.
-    """
-
-    path: str
-    split: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,7 +424,7 @@ def _mesh_of_code(given: Any, mesh: Any) -> Any:
     can take arrays of a mesh with its devices in another order.
     """
     around: Any = jax.sharding.get_abstract_mesh()
-    own = filter(None, map(_sharding, jax.tree_util.tree_leaves(given)))
+    own = filter(None, map(sharding_of, jax.tree_util.tree_leaves(given)))
     for each in (each.mesh for each in own) if around.empty else (around,):
         if _long(each) == _long(mesh) and each not in (mesh, mesh.abstract_mesh):
             return each
@@ -463,7 +458,7 @@ def _on_mesh(given: Any, mesh: Any, other: Any) -> Any:
     """Return arguments whose shardings are of another mesh in place of this one."""
 
     def moved(leaf: Any) -> Any:
-        own = _sharding(leaf)
+        own = sharding_of(leaf)
         if getattr(own, "mesh", None) != mesh:
             return leaf
         named = jax.sharding.NamedSharding(other, own.spec, memory_kind=own.memory_kind)
@@ -536,7 +531,9 @@ def _results(lowered: Any, told: Mapping[str, Given]) -> Iterator[Result]:
     """Yield the results; those of `nnx.jit` that stand where an argument does are that one's."""
     for keys, info in jax.tree_util.tree_flatten_with_path(lowered.out_info)[0]:
         argument = told.get(jax.tree_util.keystr(keys))
-        yield Result(path_of(keys) if argument is None else argument.path, _split(info))
+        path = path_of(keys) if argument is None else argument.path
+        free = tuple(info.shape) if sharding_of(info) is None else None
+        yield Result(path, split_of(info), free)
 
 
 def placed(
@@ -612,7 +609,7 @@ def _as_stated(function: Any, trees: list[Any], count: int) -> list[Any]:
 
     def placed(leaf: Any, stated: Any) -> Any:
         shape = shape_of(leaf)
-        if shape is None or _sharding(leaf) is not None:
+        if shape is None or sharding_of(leaf) is not None:
             return leaf
         is_named = isinstance(stated, jax.sharding.NamedSharding)
         return _struct(leaf, shape, stated) if is_named else leaf
@@ -687,7 +684,7 @@ def _plans(resolver: Resolving, trees: Sequence[Any], names: Sequence[str]) -> l
             replace(
                 _with_name(each, name),
                 is_number=not hasattr(value, "dtype"),
-                is_on_host=_is_on_host(_sharding(value) or place),
+                is_on_host=_is_on_host(sharding_of(value) or place),
                 shape=tuple(shape_of(value) or ()),
             )
             for each, (_, value), place in arrays
@@ -763,7 +760,7 @@ def _arrays(tree: Any) -> list[tuple[str, Any]]:
 def _plan(resolver: Resolving, tree: Any, params: Any, name: str) -> _Plan:
     arrays = _arrays(tree)
     found = contents_of(tree)
-    is_whole = all(_sharding(value) is not None or not shape_of(value) for _, value in arrays)
+    is_whole = all(sharding_of(value) is not None or not shape_of(value) for _, value in arrays)
     is_lone = found.held is None and bool(found.states) and params is not None
     if is_lone:
         given = _of_state(resolver.state_plan(tree, params), arrays)
@@ -783,7 +780,7 @@ def _plan(resolver: Resolving, tree: Any, params: Any, name: str) -> _Plan:
 def _of_state(state: Any, arrays: list[tuple[str, Any]]) -> Iterator[Given]:
     for found, (path, value) in zip(state.arrays, arrays, strict=True):
         owner = "" if found.owner is None else found.owner.param.path
-        is_placed = _sharding(value) is not None
+        is_placed = sharding_of(value) is not None
         if found.relation is Relation.PARAMETER:
             yield Given(owner or path, "parameter", found.dims, "", is_placed)
         else:
@@ -800,7 +797,7 @@ def _of_params(
         owner = owners.get(path, "")
         role: Role = "optimizer" if owner else kind
         is_named = each.origin is not Origin.NONE
-        yield Given(path, role, each.dims, owner, _sharding(value) is not None, is_named)
+        yield Given(path, role, each.dims, owner, sharding_of(value) is not None, is_named)
 
 
 def _owners(arrays: list[tuple[str, tuple[int, ...]]]) -> dict[str, str]:
@@ -832,7 +829,7 @@ def _batch(resolver: Resolving, arrays: list[tuple[str, Any]], is_whole: bool, n
     given = []
     shardings = []
     for path, value in arrays:
-        own = _sharding(value)
+        own = sharding_of(value)
         role: Role = "cache" if CACHES & {name, *path.split("/")} else "batch"
         dims = _batch_dims(layouts, value)
         shardings.append(None if own is not None or not dims else layouts.named(dims))
@@ -845,8 +842,8 @@ def _batch_dims(layouts: Layouts, value: Any) -> tuple[DimSharding, ...]:
     shape = shape_of(value) or ()
     if not shape:
         return ()
-    if _sharding(value) is not None:
-        return layouts.of_mesh_axes(_split(value))
+    if sharding_of(value) is not None:
+        return layouts.of_mesh_axes(split_of(value))
     if not any(rule.logical_axis == _BATCH for rule in layouts.spec.axis_rules):
         return ()
     return layouts.dims(" ".join((_BATCH, *("_" for _ in shape[1:]))), shape)
@@ -868,7 +865,7 @@ def _placed(tree: Any, plan: _Plan, seen: dict[int, Any]) -> Any:
         if shape is None:
             return leaf
         wanted = next(places)
-        return _struct(leaf, shape, _sharding(leaf) or wanted)
+        return _struct(leaf, shape, sharding_of(leaf) or wanted)
 
     made = [jax.tree_util.tree_map(struct, node) for node in nodes]
     return treedef.unflatten(
@@ -883,22 +880,6 @@ def _struct(leaf: Any, shape: tuple[int, ...], sharding: Any) -> Any:
     struct: Any = jax.ShapeDtypeStruct
     weak = {"weak_type": True} if getattr(leaf, "weak_type", False) else {}
     return struct(shape, leaf.dtype, sharding=sharding, **weak)
-
-
-def _sharding(value: Any) -> Any:
-    """Return the sharding over named axes that an array carries, None where it has none."""
-    found = getattr(value, "sharding", None)
-    return found if isinstance(found, jax.sharding.NamedSharding) else None
-
-
-def _split(info: Any) -> tuple[tuple[str, ...], ...]:
-    """Return the mesh axes of each dimension that an array's sharding states."""
-    own = _sharding(info)
-    if own is None:
-        return ()
-    stated = jax_entries(own.spec)
-    entries = (*stated, *(None,) * (len(info.shape) - len(stated)))
-    return tuple(map(names_of, entries))
 
 
 def _in_module(lowered: Any, module: Any, told: int) -> Iterator[int | None]:

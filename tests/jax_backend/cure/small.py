@@ -26,6 +26,7 @@ from shardspec.jax_backend.cure.worker import Base
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.step.passes import bytecode_of
 from shardspec.jax_backend.step.reading import traced_step
+from shardspec.jax_backend.step.returned import free_shapes
 from shardspec.jax_backend.step.trace import Layouts, Traced, traced
 
 SPEC = """\
@@ -187,7 +188,9 @@ def base_and_sites(function: Any, args: tuple[Any, ...]) -> tuple[Base, dict[str
     sites = {text_of(site): site for site in with_mapped(sites_of(traced.module), namer)}
     (plan,) = pipeline.compile_plans(resolver()._arrays.spec, None, [resolver().target])
     now = Figures.of(cost_of(plan, step))
-    return Base(bytecode_of(traced.module), plan, step.arguments, now), sites
+    return Base(
+        bytecode_of(traced.module), plan, step.arguments, now, free_shapes(traced.results)
+    ), sites
 
 
 def text_of(site: Site) -> str:

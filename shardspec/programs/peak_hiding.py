@@ -1,0 +1,203 @@
+"""The order in which a GPU of Hopper or later runs kernels: collectives behind what hides them.
+
+XLA's latency hiding scheduler goes over the kernels of a body from the last to the first. A
+collective is two of them, its end and its start, and only one is on its way at a time. The end is
+placed as soon as nobody waits for it any more. Then kernels follow that take as long as the
+collective does, and then its start. So a gather starts early and its result is in memory all that
+time, and products of gradients come late, behind the sums that they hide.
+
+Of what is ready the scheduler takes, in this order: the end of a collective; what waits for
+nothing; what is behind most collectives; the kernel that takes about as long as is left to hide;
+what reads a collective; what makes most others ready; what was last in the order before.
+Source: xla/service/latency_hiding_scheduler.cc, `ReadySetLt`, and
+xla/service/gpu/model/sol_latency_estimator.cc for what each takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shardspec.programs.groups import together
+from shardspec.programs.peak_graph import Value, every_node
+from shardspec.programs.peak_units import Unit, makers_of
+from shardspec.programs.products import flops_of
+
+SENDS = frozenset(
+    ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
+)
+#: What a collective takes at least, and a kernel: that of XLA's own tables for NCCL, and a launch.
+_SEND_S, _KERNEL_S = 20e-6, 2e-6
+#: The share of the peak that products reach in XLA's own tables.
+_REACHED = 0.6
+_PRODUCTS = frozenset(("dot", "convolution", "ragged-dot"))
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """What a device does in a second, as the scheduler estimates it.
+
+    Attributes:
+      flops: of products.
+      memory: bytes to and from the memory of the device.
+      link: bytes to another device of the node.
+      network: bytes to a device of another node.
+      node: devices of a node.
+    """
+
+    flops: float
+    memory: float
+    link: float
+    network: float
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """An order of kernels in which some hide collectives.
+
+    Attributes:
+      order: the units by their numbers.
+      starts: where in the order each collective starts: before that place.
+    """
+
+    order: tuple[int, ...]
+    starts: dict[int, int]
+
+
+def hidden(units: Sequence[Unit], speeds: Speeds, devices: int) -> Hidden:
+    """Return the order in which a GPU runs the units of a body, given one in which they can run."""
+    return _Scheduler(units, speeds, devices).run()
+
+
+def sends(unit: Unit) -> bool:
+    """Say whether a unit is a collective, or runs one inside."""
+    if unit.node.operation in SENDS:
+        return True
+    return any(each.operation in SENDS for body in unit.node.bodies for each in every_node(body))
+
+
+class _Scheduler:
+    """The units that are ready, from the last of the program to the first."""
+
+    def __init__(self, units: Sequence[Unit], speeds: Speeds, devices: int) -> None:
+        self.units, self.speeds, self.devices = units, speeds, devices
+        makers = makers_of(units)
+        self.needs = [_needs(at, unit, makers) for at, unit in enumerate(units)]
+        self.readers = [0] * len(units)
+        for found in self.needs:
+            for other in found:
+                self.readers[other] += 1
+        self.is_send = [unit.node.operation in SENDS for unit in units]
+        self.has_sends = [sends(unit) for unit in units]
+        self.depth = self._depths()
+        self.reads_send = [any(self.is_send[other] for other in found) for found in self.needs]
+        self.cost = [self._seconds(unit) for unit in units]
+        #: Collectives whose end can be placed, and other kernels.
+        self.ends: list[int] = []
+        self.ready: list[int] = []
+        #: The collective whose start is not placed yet, and when it may be.
+        self.open: int | None = None
+        self.due = self.now = 0.0
+        #: What is placed, from the last to the first, and whether it is a start.
+        self.placed: list[tuple[int, bool]] = []
+
+    def run(self) -> Hidden:
+        """Return the order."""
+        for at, count in enumerate(self.readers):
+            if count == 0:
+                self._wait(at)
+        while self.ends or self.ready or self.open is not None:
+            if self.open is None and self.ends:
+                self._end(max(self.ends, key=lambda at: (self.depth[at], at)))
+            else:
+                self._next()
+        self.placed.reverse()
+        order = tuple(at for at, is_start in self.placed if not is_start)
+        starts, count = {}, 0
+        for at, is_start in self.placed:
+            if is_start:
+                starts[at] = count
+            else:
+                count += 1
+        return Hidden(order, starts)
+
+    def _depths(self) -> list[int]:
+        """Return how many collectives are on the way to each unit."""
+        found = [0] * len(self.units)
+        for at, needs in enumerate(self.needs):
+            found[at] = max((found[other] + self.is_send[other] for other in needs), default=0)
+        return found
+
+    def _end(self, at: int) -> None:
+        self.ends.remove(at)
+        self.open, self.due = at, self.now + self._wire_seconds(self.units[at])
+        self.placed.append((at, False))
+
+    def _next(self) -> None:
+        """Place the best kernel that is ready, or the start of the collective."""
+        free = [at for at in self.ready if self.open is None or not self.has_sends[at]]
+        best = max(free, key=self._key, default=None)
+        if self.open is not None and (best is None or self._is_start_first(self.open, best)):
+            at, self.open, self.now = self.open, None, max(self.now, self.due)
+            self.placed.append((at, True))
+        else:
+            assert best is not None, "a kernel is ready, or a collective is open"
+            at = best
+            self.ready.remove(at)
+            self.now += self.cost[at]
+            self.placed.append((at, False))
+        for other in self.needs[at]:
+            self.readers[other] -= 1
+            if self.readers[other] == 0:
+                self._wait(other)
+
+    def _wait(self, at: int) -> None:
+        (self.ends if self.is_send[at] else self.ready).append(at)
+
+    def _key(self, at: int) -> tuple[float, ...]:
+        return self.depth[at], self._fit(at), self.reads_send[at], self._unlocks(at), at
+
+    def _fit(self, at: int) -> float:
+        """Return how close what a kernel takes is to what is left to hide."""
+        left = self.due - self.now
+        return -abs(left - self.cost[at]) if self.open is not None and left >= 0 else 0.0
+
+    def _unlocks(self, at: int) -> int:
+        return sum(self.readers[other] == 1 for other in self.needs[at])
+
+    def _is_start_first(self, start: int, other: int) -> bool:
+        if self.due > self.now:
+            return False  # the other hides some of it
+        if self.ends:
+            return True  # another collective waits for this one
+        if self.depth[start] == 0 or self.depth[start] != self.depth[other]:
+            return 0 < self.depth[start] > self.depth[other]
+        own = self.reads_send[start], self._unlocks(start), start
+        return own > (self.reads_send[other], self._unlocks(other), other)
+
+    def _seconds(self, unit: Unit) -> float:
+        """Return what a kernel takes."""
+        moved = sum(each.bytes for values in (unit.reads, unit.made) for each in values)
+        node = unit.node
+        flops = 0
+        if node.operation in _PRODUCTS:
+            shapes = [each.shape for each in node.operands]
+            flops = flops_of(node.instruction, shapes, node.results[0].shape)
+        most = max(moved / self.speeds.memory, flops / (self.speeds.flops * _REACHED))
+        return _KERNEL_S + most
+
+    def _wire_seconds(self, unit: Unit) -> float:
+        """Return what a collective takes."""
+        turns = 2 if unit.node.operation == "all-reduce" else 1
+        size = turns * sum(each.bytes for each in unit.made)
+        groups = together(unit.node.instruction, self.devices)
+        node = self.speeds.node
+        is_inside = isinstance(groups, frozenset) and all(
+            len({device // node for device in group}) == 1 for group in groups
+        )
+        return _SEND_S + size / (self.speeds.link if is_inside else self.speeds.network)
+
+
+def _needs(at: int, unit: Unit, makers: dict[Value, int]) -> tuple[int, ...]:
+    return tuple(sorted({makers[value] for value in unit.reads if value in makers} - {at}))
