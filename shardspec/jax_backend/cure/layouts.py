@@ -73,13 +73,27 @@ class Namer:
         return outer[0], *inner[: vmaps - 1]
 
     def common(self, shapes: Sequence[Shape], *, is_update: bool = False) -> tuple[Layout, ...]:
-        """Return the layouts whose names do the same to arrays of several shapes."""
+        """Return the layouts whose names do the same to arrays of several shapes.
+
+        A dimension that is not as long as its name says in all of them has none.
+        """
         found: dict[Split, Layout] = {}
-        every = (each for shape in shapes for each in self.layouts(shape, is_update=is_update))
-        for layout in every:
-            if all(self._split(layout.names, shape) == layout.split for shape in shapes):
-                found.setdefault(layout.split, layout)
+        for shape in shapes:
+            for layout in self.layouts(shape, is_update=is_update):
+                names = self._names_of_all(layout.names, shapes)
+                if all(self._split(names, each) == layout.split for each in shapes):
+                    found.setdefault(layout.split, Layout(names, layout.split))
         return tuple(found.values())[:MOST_LAYOUTS]
+
+    def _names_of_all(self, names: str, shapes: Sequence[Shape]) -> str:
+        """Return names without those that are not right for a dimension of each shape."""
+        sizes = zip(*shapes, strict=False)
+        return " ".join(
+            name
+            if all(self._fits(name, size) or name in self._rows(size) for size in own)
+            else _UNNAMED
+            for name, own in zip(names.split(), sizes, strict=False)
+        )
 
     def _split(self, names: str, shape: Shape) -> Split:
         """Return how names lay out a shape; nothing where they do not fit."""

@@ -53,8 +53,16 @@ def test_names_are_by_size_the_batch_first(shape: tuple[int, ...], expected: lis
 
 def test_of_several_shapes_the_names_that_do_the_same_to_all() -> None:
     shapes = (32, 64, 256), (32, 64, 1024), (32, 64, 5)
-    assert [each.names for each in namer().common(shapes)] == ["batch length embed"]
+    assert [each.names for each in namer().common(shapes)] == ["batch length _"]
     assert [each.names for each in namer().common(shapes[1:2])] == names(shapes[1])
+
+
+def test_a_name_is_right_for_each_of_several_shapes() -> None:
+    scores = (32, 16, 64, 64), (32, 16, 48, 48), (32, 16, 48, 64)
+    assert namer().common(scores)[0].names == "batch heads _ _"
+    gradients = (256, 1024), (1024, 256)
+    found = namer().common(gradients, is_update=True)
+    assert not found, "either dimension is `embed` in one of them alone"
 
 
 def test_what_an_optimizer_computes_has_no_rows_of_a_batch() -> None:
