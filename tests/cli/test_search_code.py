@@ -150,9 +150,13 @@ def test_a_flax_constraint_without_its_rules_is_no_spelling_for_a_line(folder: P
         '    h = nn.with_logical_constraint(h, ("batch", "length", "mlp"))\n    y = h @',
     )
     (folder / "train.py").write_text(flax)
-    data = json.loads(search("--format", "json").stdout)
+    done = search("--format", "json", "--write")
+    data = json.loads(done.stdout)
     best = data["answers"][data["best"]]
     assert "shardspec.constrain(" in data["patch"]
+    assert "the spec stays as it is: " in done.stderr
+    command = "shardspec search spec.yaml --step train:step --patch lines.diff"
+    assert f"the code stays as it is: `{command}` writes its lines as a diff" in done.stderr
     assert best["sends"] < 0.94 * data["now"]["sends"]
 
 
