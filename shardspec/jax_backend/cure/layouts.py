@@ -31,8 +31,12 @@ class Namer:
         #: how many dimensions of matrices an axis has: those of activations alone have none
         self._of_weights = Counter(_names_of(arguments, least=2))
         self._of_vectors = frozenset(_names_of(arguments, least=1)) - self._of_weights.keys()
-        ruled = dict.fromkeys(rule.logical_axis for rule in layouts.spec.axis_rules)
-        self._of_any_size = [name for name in ruled if name not in self._sizes]
+        rules = [rule for rule in layouts.spec.axis_rules if rule.logical_axis not in self._sizes]
+        ruled = dict.fromkeys(rule.logical_axis for rule in rules)
+        own = {e.logical_axis for e in rules if e.span and e.span.source == layouts.spec.source}
+        #: of no known size; those of presets are no names of a dimension that an axis is as long as
+        self._of_any_size = [*ruled]
+        self._own_of_any_size = [name for name in ruled if name in own]
         self._batches = [name for name in (*self._sizes, *self._of_any_size) if "batch" in name]
 
     def layouts(self, shape: Shape, *, is_update: bool = False) -> tuple[Layout, ...]:
@@ -151,7 +155,8 @@ class Namer:
             exact = [name for name in exact if name in self._batches] or exact
         rows = [] if is_update or (at and exact) else self._rows(size)
         found: dict[tuple[str, ...], str] = {}
-        for name in (*rows, *exact, _UNNAMED, *self._of_any_size):
+        unsized = self._own_of_any_size if exact else self._of_any_size
+        for name in (*rows, *exact, _UNNAMED, *unsized):
             found.setdefault(self._alone(name, size), name)
         return [*found.values()]
 

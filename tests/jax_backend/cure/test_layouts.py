@@ -65,6 +65,18 @@ def test_a_name_is_right_for_each_of_several_shapes() -> None:
     assert not found, "either dimension is `embed` in one of them alone"
 
 
+def test_a_preset_renames_no_dimension_whose_size_is_known() -> None:
+    """Its `joined_kv -> tensor` is for weights that this model lacks; an own rule is meant."""
+    whole = SPEC.replace("[batch -> fsdp, mlp -> tensor", "[batch -> fsdp, joined_kv -> tensor")
+    preset = whole.replace("joined_kv -> tensor, ", "").replace(
+        "axes:", "extends: fsdp-tensor\naxes:"
+    )
+    assert "batch joined_kv embed" in names((32, 64, 256), whole)
+    assert names((32, 64, 256), preset)[0] == "batch length embed"
+    assert names((32, 64, 256), preset) == ["batch length embed", "_ length embed"]
+    assert "batch kv_heads embed" in names((32, 80, 256), preset), "nothing else is as long"
+
+
 def test_what_an_optimizer_computes_has_no_rows_of_a_batch() -> None:
     shape = (16, 256, 1024)
     assert "batch _ mlp" in names(shape)
