@@ -203,6 +203,9 @@ def _give(report: Report, tries: _Tries, patch: str | None, *, write: bool, diff
         _write_spec(of_spec, report, request, is_shown=not write)
     if patch is not None:
         _write(text, patch, request)
+    elif write and any(each.file != source.name for each in answer):
+        command = f"shardspec search {source.name} --step {tries.asked.step} --patch lines.diff"
+        request.undone(f"the code stays as it is: `{command}` writes its lines as a diff")
 
 
 def _question(spec: Spec, today: Target, choice: Choice) -> Question:
@@ -233,7 +236,7 @@ def _write_spec(
 ) -> None:
     """Write what is of the spec in an answer, or show it."""
     if not of_spec:
-        request.undone("the spec stays as it is: there is nothing to change in it")
+        request.undone("the spec stays as it is: no other mesh and no entry of it earns enough")
     mesh = None if report.mesh is None else report.mesh.candidate
     what = "the entries" if mesh is None else str(mesh)
     for each in of_spec:

@@ -108,16 +108,16 @@ class Code:
             node = self.parents[node][0]
         return node
 
-    def idiom_at(self, node: ast.AST, *, is_mapped: bool = False) -> Idiom | str:
+    def idiom_at(self, node: ast.AST, *, is_own: bool = False) -> Idiom | str:
         """Return the spelling to use at a place, or why there is none.
 
         Args:
-          is_mapped: whether it names what `jax.vmap` maps, too, as only shardspec's own can.
+          is_own: whether only shardspec's own functions will do.
         """
         for binding, dotted in self._resolvers_at(node):
             if self._is_bound_before(binding, node):
                 return Idiom(".".join((*dotted, "constrain")))
-        for dotted, said in self._logical.items() if not is_mapped else ():
+        for dotted, said in self._logical.items() if not is_own else ():
             if self._meaning(dotted[0], node) in said:
                 return Idiom(".".join(dotted), takes_tuple=True)
         return self._own_at(node)

@@ -61,12 +61,15 @@ class Constrained:
 
     Attributes:
       names: usually one entry like `batch _ embed`; two for a move, before and after.
-      mapped: for each the axes of what `jax.vmap` around it maps; empty where nothing does.
+      mapped: for each the axes of what `jax.vmap` around it maps; empty where nothing does. Only
+        shardspec's own functions take them.
+      is_own: whether Flax's function is no choice, as where its rules are not in context.
     """
 
     at: Extent
     names: tuple[str, ...]
     mapped: tuple[str, ...] = ()
+    is_own: bool = False
 
 
 class Patched(NamedTuple):
@@ -300,7 +303,7 @@ def _change(
     parent, field = code.parents[node]
     if isinstance(node, ast.expr) and (reason := _refusal(node, parent, field)):
         return reason
-    idiom = code.idiom_at(node, is_mapped=bool(asked.mapped))
+    idiom = code.idiom_at(node, is_own=asked.is_own or bool(asked.mapped))
     if isinstance(idiom, str):
         return idiom
     statement = node if isinstance(node, ast.AugAssign) else parent

@@ -20,11 +20,14 @@ from shardspec.language.reading import is_dsl
 _IDIOM, _IMPORT = "shardspec", "import shardspec"
 
 
-def written(lines: Iterable[Line], spec: SourceFile | None = None) -> tuple[Patched, ...] | Refused:
+def written(
+    lines: Iterable[Line], spec: SourceFile | None = None, *, is_own: bool = False
+) -> tuple[Patched, ...] | Refused:
     """Return the files that lines change, the spec first, or why they cannot be written.
 
     Args:
       spec: gets an entry of `params` for each argument.
+      is_own: whether shardspec's functions are used even where a file uses Flax's.
     """
     lines = tuple(lines)
     found = []
@@ -37,7 +40,8 @@ def written(lines: Iterable[Line], spec: SourceFile | None = None) -> tuple[Patc
     by_file: dict[str, list[Constrained]] = {}
     for line in lines:
         if line.site.at is not None and not line.site.place:
-            by_file.setdefault(line.site.at.file, []).append(_constrained(line.site.at, line))
+            one = _constrained(line.site.at, line, is_own)
+            by_file.setdefault(line.site.at.file, []).append(one)
     for file in sorted(by_file):
         source = source_of(file)
         made = source if isinstance(source, Refused) else patched(source, file, by_file[file])
@@ -47,11 +51,12 @@ def written(lines: Iterable[Line], spec: SourceFile | None = None) -> tuple[Patc
     return tuple(found)
 
 
-def _constrained(at: Extent, line: Line) -> Constrained:
+def _constrained(at: Extent, line: Line, is_own: bool) -> Constrained:
     named = [each.names.split() for each in line.layouts]
     vmaps = line.site.vmaps
     seen = tuple(" ".join(names[vmaps:] or "_") for names in named)
-    return Constrained(at, seen, tuple(" ".join(names[:vmaps]) for names in named if vmaps))
+    mapped = tuple(" ".join(names[:vmaps]) for names in named if vmaps)
+    return Constrained(at, seen, mapped, is_own)
 
 
 def _with_entries(entries: Sequence[Line], spec: SourceFile | None) -> Patched | Refused:

@@ -143,6 +143,23 @@ def patched_copy(found: Searched, into: Path) -> Path:
     return copy
 
 
+def test_a_flax_constraint_without_its_rules_is_no_spelling_for_a_line(folder: Path) -> None:
+    """Outside of `nn.logical_axis_rules` it does nothing, so the line would do nothing, too."""
+    flax = TRAIN.replace("import jax\n", "import flax.linen as nn\nimport jax\n", 1).replace(
+        "    y = h @",
+        '    h = nn.with_logical_constraint(h, ("batch", "length", "mlp"))\n    y = h @',
+    )
+    (folder / "train.py").write_text(flax)
+    done = search("--format", "json", "--write")
+    data = json.loads(done.stdout)
+    best = data["answers"][data["best"]]
+    assert "shardspec.constrain(" in data["patch"]
+    assert "the spec stays as it is: " in done.stderr
+    command = "shardspec search spec.yaml --step train:step --patch lines.diff"
+    assert f"the code stays as it is: `{command}` writes its lines as a diff" in done.stderr
+    assert best["sends"] < 0.94 * data["now"]["sends"]
+
+
 def test_lines_are_found_by_which_it_sends_less(searched: Searched) -> None:
     data = searched.data
     assert data["best"] == 0

@@ -132,22 +132,39 @@ def again(
 ) -> Again:
     """Return lines as changes of files, and what the step takes that is traced from them.
 
+    Flax's function places nothing where its rules are not in context, and elsewhere by its own
+    rules. Where the step is worse than the search expects, shardspec's function is tried instead.
+
     Args:
       reload: reads a new text of the spec; None where it has faults.
     """
-    patches = written(lines, asked.spec.source)
+    usual, own = (written(lines, asked.spec.source, is_own=own) for own in (False, True))
+    found = _traced(search, Tried(lines, figures, usual), asked, reload)
+    is_traced = found.lowered is not None
+    if own == usual or (is_traced and not figures.is_better(found.tried.figures)):
+        return found
+    other = _traced(search, Tried(lines, figures, own), asked, reload)
+    is_better = other.lowered is not None and other.tried.figures.is_better(found.tried.figures)
+    return other if is_better or not is_traced else found
+
+
+def _traced(
+    search: Search, tried: Tried, asked: Asked, reload: Callable[[str], Spec | None]
+) -> Again:
+    """Return what the step takes that is traced from changed files, or why that is not known."""
+    patches = tried.patches
     if isinstance(patches, Refused):
-        return Again(Tried(lines, figures, patches, why=patches.reason))
+        return Again(replace(tried, why=patches.reason))
     changed = with_patches(asked, patches, reload)
     if changed is None:
-        return Again(Tried(lines, figures, patches, why="the spec cannot be read with them"))
+        return Again(replace(tried, why="the spec cannot be read with them"))
     found = traced_again(changed)
     if not isinstance(found, Lowered):
-        return Again(Tried(lines, figures, patches, why=found[0].message))
+        return Again(replace(tried, why=found[0].message))
     (plan,) = pipeline.compile_plans(changed.spec, None, [search.plan.target])
     before = search.now.tried.cost
     cost = cost_of(plan, found.step, tokens=None if before is None else before.tokens)
-    return Again(Tried(lines, Figures.of(cost), patches, cost), found)
+    return Again(replace(tried, figures=Figures.of(cost), cost=cost), found)
 
 
 def with_patches(

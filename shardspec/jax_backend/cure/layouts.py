@@ -31,8 +31,12 @@ class Namer:
         #: how many dimensions of matrices an axis has: those of activations alone have none
         self._of_weights = Counter(_names_of(arguments, least=2))
         self._of_vectors = frozenset(_names_of(arguments, least=1)) - self._of_weights.keys()
-        ruled = dict.fromkeys(rule.logical_axis for rule in layouts.spec.axis_rules)
-        self._of_any_size = [name for name in ruled if name not in self._sizes]
+        rules = [rule for rule in layouts.spec.axis_rules if rule.logical_axis not in self._sizes]
+        ruled = dict.fromkeys(rule.logical_axis for rule in rules)
+        own = {e.logical_axis for e in rules if e.span and e.span.source == layouts.spec.source}
+        #: of no known size; those of presets are no names of a dimension that an axis is as long as
+        self._of_any_size = [*ruled]
+        self._own_of_any_size = [name for name in ruled if name in own]
         self._batches = [name for name in (*self._sizes, *self._of_any_size) if "batch" in name]
 
     def layouts(self, shape: Shape, *, is_update: bool = False) -> tuple[Layout, ...]:
@@ -73,13 +77,27 @@ class Namer:
         return outer[0], *inner[: vmaps - 1]
 
     def common(self, shapes: Sequence[Shape], *, is_update: bool = False) -> tuple[Layout, ...]:
-        """Return the layouts whose names do the same to arrays of several shapes."""
+        """Return the layouts whose names do the same to arrays of several shapes.
+
+        A dimension that is not as long as its name says in all of them has none.
+        """
         found: dict[Split, Layout] = {}
-        every = (each for shape in shapes for each in self.layouts(shape, is_update=is_update))
-        for layout in every:
-            if all(self._split(layout.names, shape) == layout.split for shape in shapes):
-                found.setdefault(layout.split, layout)
+        for shape in shapes:
+            for layout in self.layouts(shape, is_update=is_update):
+                names = self._names_of_all(layout.names, shapes)
+                if all(self._split(names, each) == layout.split for each in shapes):
+                    found.setdefault(layout.split, Layout(names, layout.split))
         return tuple(found.values())[:MOST_LAYOUTS]
+
+    def _names_of_all(self, names: str, shapes: Sequence[Shape]) -> str:
+        """Return names without those that are not right for a dimension of each shape."""
+        sizes = zip(*shapes, strict=False)
+        return " ".join(
+            name
+            if all(self._fits(name, size) or name in self._rows(size) for size in own)
+            else _UNNAMED
+            for name, own in zip(names.split(), sizes, strict=False)
+        )
 
     def _split(self, names: str, shape: Shape) -> Split:
         """Return how names lay out a shape; nothing where they do not fit."""
@@ -137,7 +155,8 @@ class Namer:
             exact = [name for name in exact if name in self._batches] or exact
         rows = [] if is_update or (at and exact) else self._rows(size)
         found: dict[tuple[str, ...], str] = {}
-        for name in (*rows, *exact, _UNNAMED, *self._of_any_size):
+        unsized = self._own_of_any_size if exact else self._of_any_size
+        for name in (*rows, *exact, _UNNAMED, *unsized):
             found.setdefault(self._alone(name, size), name)
         return [*found.values()]
 

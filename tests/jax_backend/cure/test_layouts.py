@@ -53,8 +53,28 @@ def test_names_are_by_size_the_batch_first(shape: tuple[int, ...], expected: lis
 
 def test_of_several_shapes_the_names_that_do_the_same_to_all() -> None:
     shapes = (32, 64, 256), (32, 64, 1024), (32, 64, 5)
-    assert [each.names for each in namer().common(shapes)] == ["batch length embed"]
+    assert [each.names for each in namer().common(shapes)] == ["batch length _"]
     assert [each.names for each in namer().common(shapes[1:2])] == names(shapes[1])
+
+
+def test_a_name_is_right_for_each_of_several_shapes() -> None:
+    scores = (32, 16, 64, 64), (32, 16, 48, 48), (32, 16, 48, 64)
+    assert namer().common(scores)[0].names == "batch heads _ _"
+    gradients = (256, 1024), (1024, 256)
+    found = namer().common(gradients, is_update=True)
+    assert not found, "either dimension is `embed` in one of them alone"
+
+
+def test_a_preset_renames_no_dimension_whose_size_is_known() -> None:
+    """Its `joined_kv -> tensor` is for weights that this model lacks; an own rule is meant."""
+    whole = SPEC.replace("[batch -> fsdp, mlp -> tensor", "[batch -> fsdp, joined_kv -> tensor")
+    preset = whole.replace("joined_kv -> tensor, ", "").replace(
+        "axes:", "extends: fsdp-tensor\naxes:"
+    )
+    assert "batch joined_kv embed" in names((32, 64, 256), whole)
+    assert names((32, 64, 256), preset)[0] == "batch length embed"
+    assert names((32, 64, 256), preset) == ["batch length embed", "_ length embed"]
+    assert "batch kv_heads embed" in names((32, 80, 256), preset), "nothing else is as long"
 
 
 def test_what_an_optimizer_computes_has_no_rows_of_a_batch() -> None:
