@@ -1,6 +1,6 @@
 """The lines that steps lack: those that search finds beside those that an expert adds.
 
-    python -m benchmarks.cure                # all of `cure_steps`, some two minutes each on two cores
+    python -m benchmarks.cure                # all of `cure_steps`, some 40 minutes of two cores
     python -m benchmarks.cure moe decode     # some of them
     python -m benchmarks.cure --no-compile   # by the model alone
     python -m benchmarks.cure --proof        # the patch is applied, and the expert's step searched

@@ -30,8 +30,7 @@ from shardspec.analysis.layouts import Layout, layout_of
 from shardspec.arrays.reading import FrugalFile
 from shardspec.diagnostics import SourceFile
 from shardspec.foreign import maxtext as maxtext_rules
-from shardspec.foreign.formats import Options, Request, spec_text
-from shardspec.foreign.registry import EXPORTS, module_of
+from shardspec.foreign.formats import EXPORTS, Options, Request, module_of, spec_text
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Param
 from shardspec.lock.diff_forms import diff_lines

@@ -49,7 +49,6 @@ FOR_ONE_SIBLING = {
     "programs.schedule": "the order of instructions, and what of it waits",
     "lsp.answers": "what answers questions, loaded behind the messages",
     "jax_backend.code_places": "values of other code, apart from what a resolver is asked for",
-    "language.code_places": "a small language, apart from the sections",
     "programs.wire": "bytes of any message, apart from what a capture means by them",
     "lints.checks.unnamed_array": "a finding, whose small arrays are another one",
     "analysis.step_sizes": "sizes of dimensions and their agreement, apart from lines",
@@ -59,8 +58,6 @@ FOR_ONE_SIBLING = {
     "cli.shells": "the words of each shell, apart from what is offered",
     "cli.curing": "what `search` does with code, which `init` does, too",
     "cure.idioms": "what a file calls constraints and where its names hold, apart from edits",
-    "cure.unified": "the text of a diff, apart from what is changed",
-    "cli.step_writing": "what `cost` does with a spec, apart from what it shows",
     "drafting.machines": "which machines and rules, apart from the text",
     "foreign.gin": "a language, as YAML is",
     "foreign.hf": "a format, which another one shares styles with",
@@ -83,14 +80,13 @@ FOR_ONE_SIBLING = {
     "lsp.completion": "what editors ask for",
     "lsp.context": "where a cursor stands, apart from what may stand there",
     "lsp.hover": "what editors ask for",
-    "lsp.outline": "what editors ask for",
     "lsp.server": "which texts are open, apart from what is asked about them",
     "programs.groups": "a part of the text of programs",
     "programs.origins": "a part of the text of programs",
     "programs.peak": "orders and lives, apart from what values are to a step",
     "programs.products": "a part of the text of programs",
-    "report.step_pictures": "drawings of a step, apart from the page around them",
     "report.state_text": "plans of state, apart from those of parameters",
+    "report.step_pictures": "drawings of a step, apart from the page around them",
 }
 
 #: Folders of tests that have no folder of the package, each with the reason.

@@ -45,7 +45,7 @@ BOUNDED = {
     ("jax_backend.step.sends", "axes"): "what jax prints of one operation",
     ("language.catalogue", "("): "80 characters of what should be a machine",
     ("language.catalogue", "[a-z]"): "80 characters of what should be a machine",
-    ("lints.evidence.spellings", "\\\\.|"): "a sound regex, whose sets are closed",
+    ("lints.evidence.entries", "\\\\.|"): "a sound regex, whose sets are closed",
     ("lints.registry", "^## (Bad"): "pages of our own",
     ("lsp.completion", "(?<=[\\s"): "500 characters before the cursor",
     ("lsp.completion", "((?:\\.\\.?/)"): "500 characters before the cursor",

@@ -18,7 +18,8 @@ from shardspec.diagnostics import Code
 from shardspec.diagnostics.codes import ALL
 from shardspec.language import catalogue, document
 from shardspec.language.loader import bundled_doc
-from shardspec.report import findings_doc, shipped
+from shardspec.report import findings_doc
+from shardspec.report import pages as shipped
 
 #: Path below the root of the site -> Markdown.
 Pages = dict[str, str]

@@ -1,4 +1,4 @@
-"""Manifests: files that list the arrays of a model, as JSON or YAML.
+"""Manifests, read and written: files that list the arrays of a model, as JSON or YAML.
 
 Either `{path: type}` alone, or under `arrays:` beside `shardspec-arrays: 1` with a `doc` and
 the `source` of the figures. A type is `bf16[4096, 512]`, or `{shape: [4096, 512], dtype: bf16}`.
@@ -7,13 +7,15 @@ Paths may hold ranges: `layers_{0..23}/kernel`.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from shardspec.arrays.reading import MOST_ARRAYS, first_repeated, is_text
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, codes, point
-from shardspec.diagnostics.words import counted, did_you_mean, listed
+from shardspec.diagnostics.diagnostic import printable_json
+from shardspec.diagnostics.words import by_key, collapsed, counted, did_you_mean, listed, template
 from shardspec.ir.spec import Param, Params, dtype_name
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.syntax import ArrayType, SyntaxFault
@@ -258,3 +260,61 @@ def _typed(path: str, parsed: ArrayType, key: Excerpt) -> Param | Diagnostic:
         shape.append(size)
     names = tuple(dim.name.text if dim.name else None for dim in parsed.dims)
     return Param(path, tuple(shape), dtype, names if any(names) else None, key.span)
+
+
+# Arrays as a manifest: the names, shapes and dtypes of a checkpoint in a file for git.
+#
+# YAML has one line for all layers that differ in their numbers alone, `layers.{0..79}.mlp.up`;
+# JSON has one for each array. Both read back as the same arrays.
+
+
+#: What a path must not hold: braces are ranges in a manifest.
+UNWRITABLE = "{}"
+
+
+def manifest_json(params: Params, source: str) -> str:
+    """Return the manifest as JSON, one array a line, and its line break."""
+    arrays = {param.path: array_type(param) for param in params}
+    data = {"shardspec-arrays": MANIFEST, **_head(params, source), "arrays": arrays}
+    return printable_json(json.dumps(data, indent=1, ensure_ascii=False)) + "\n"
+
+
+def manifest_yaml(params: Params, source: str) -> str:
+    """Return the manifest as YAML, layers as ranges, and its line break."""
+    head = {"shardspec-arrays": MANIFEST, **_head(params, source)}
+    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in head.items()]
+    if not params:
+        return "\n".join((*lines, "arrays: {}")) + "\n"
+    entries = (f"  {_quoted(path)}: {kind}" for path, kind in array_entries(params))
+    return "\n".join((*lines, "arrays:", *entries)) + "\n"
+
+
+def array_type(param: Param) -> str:
+    """Return the type of an array with the names it carries.
+
+    >>> array_type(Param("k", (4, 8), "bf16", ("embed", None)))
+    'bf16[embed=4 _=8]'
+    """
+    if param.logical_axes is None:
+        return str(param)
+    dims = zip(param.logical_axes, param.shape, strict=True)
+    inside = " ".join(f"{axis or '_'}={size}" for axis, size in dims)
+    return f"{param.dtype}[{inside}]"
+
+
+def _head(params: Params, source: str) -> dict[str, str | int]:
+    return {"source": source, "parameters": sum(param.element_count for param in params)}
+
+
+def array_entries(params: Params) -> Iterator[tuple[str, str]]:
+    """Yield a glob and its type for all arrays, in the order of their first ones."""
+    named = (((template(param.path), array_type(param)), param.path) for param in params)
+    for (_, kind), paths in by_key(named).items():
+        glob = collapsed(paths)
+        for path in paths if glob is None else (glob,):
+            yield path, kind
+
+
+def _quoted(path: str) -> str:
+    """Return a path as a YAML key: JSON's escapes are YAML's, of characters below U+10000."""
+    return json.dumps(path, ensure_ascii=not path.isprintable())

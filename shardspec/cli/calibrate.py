@@ -97,7 +97,7 @@ def command(
 
     request.write_to(output, calibration_text(made), "calibration")
     if output != "-":
-        from shardspec.report.calibration import calibration_lines
+        from shardspec.report.pages import calibration_lines
 
         show(calibration_lines(made))
         request.remark(f"{output}: written")
@@ -146,7 +146,7 @@ def _estimated(
 
 def _from_run(request: Request, run: str, tell: Tell) -> Calibration:
     """Return what a captured run says of the machine of the target that is meant."""
-    from shardspec.cli.measured import RUNS, program_of_run
+    from shardspec.cli.steps import RUNS, program_of_run
     from shardspec.programs.captures import capture_of
     from shardspec.programs.constants import calibration_of_run
 

@@ -85,8 +85,20 @@ def command(
         if step_name is not None and len(files) > 1:
             streams.fail(f"--step for {len(files)} specs", "name the one spec that it runs under")
         if diff:
-            raise SystemExit(_diff(files, request, is_unsafe=unsafe_fixes))
-        _check(files, request, step_name, baseline, new_baseline, fix=fix, is_unsafe=unsafe_fixes)
+            raise SystemExit(_diff(Fixing(files, request, unsafe_fixes)))
+        old = _old_baseline(baseline, new_baseline, request)
+        if fix:
+            checked, notes = _fix(Fixing(files, request, unsafe_fixes))
+        else:
+            checked, notes = [check_file(each, request, step_name=step_name) for each in files], []
+        asked = _asked(request, step_name)
+        if new_baseline:
+            old = _write_baseline(new_baseline, checked, request, asked)
+        if old is not None:
+            checked = _compared(old, checked, asked, notes)
+        _print_findings(checked, request, notes, has_fixed=fix)
+        _tell_of_hidden(checked, request)
+        raise SystemExit(_exit_code(_all(checked)))
 
     if watch:
         if step_name is not None or "-" in request.named:
@@ -107,33 +119,6 @@ def _refuse_pairs(
         streams.fail(
             "--step with --fix or --diff", "fix first: no finding of a step can be fixed here"
         )
-
-
-def _check(
-    files: tuple[str, ...],
-    request: Request,
-    step_name: str | None,
-    baseline: str | None,
-    new_baseline: str | None,
-    *,
-    fix: bool,
-    is_unsafe: bool,
-) -> NoReturn:
-    """Check the files, print what was found and exit."""
-    notes: tuple[str, ...] = ()
-    old = _old_baseline(baseline, new_baseline, request)
-    if fix:
-        checked, notes = _fix(files, request, is_unsafe=is_unsafe)
-    else:
-        checked = tuple(check_file(file, request, step_name=step_name) for file in files)
-    if new_baseline:
-        old = _write_baseline(new_baseline, files, checked, request, step_name)
-    if old is not None:
-        checked, more = _compared(old, files, checked, _asked(request, step_name))
-        notes = (*notes, *more)
-    _print_findings(checked, files, request, notes=notes, has_fixed=fix, err=fix and "-" in files)
-    _tell_of_hidden(checked, request)
-    raise SystemExit(_exit_code(_all(checked)))
 
 
 def _tell_of_hidden(checked: Sequence[Checked], request: Request) -> None:
@@ -157,27 +142,21 @@ def _exit_code(found: Sequence[Diagnostic]) -> int:
     return FINDINGS if has_errors(found) else FINE
 
 
-def _fix(
-    files: tuple[str, ...], request: Request, *, is_unsafe: bool
-) -> tuple[tuple[Checked, ...], tuple[str, ...]]:
+def _fix(run: Fixing) -> tuple[list[Checked], list[str]]:
     """Fix the files; return what is found afterwards, and what to say of the fixes."""
-    run = Fixing(files, request, is_unsafe)
     run.run()
     write(run.changed)
-    if "-" in files:
+    if "-" in run.files:
         streams.echo_bytes(run.stdin_text())
     notes = [f"not done, since the text could not be read then: {t}" for t in run.refused]
-    more = f" ({run.unsure} more with --unsafe-fixes)" if run.unsure else ""
-    return run.checked, (*notes, f"Fixed {len(run.fixed)}{more}.")
+    return run.checked, [*notes, f"Fixed {run.counted}."]
 
 
-def _diff(files: tuple[str, ...], request: Request, *, is_unsafe: bool) -> int:
+def _diff(run: Fixing) -> int:
     """Show what fixing would change; return the exit code."""
-    run = Fixing(files, request, is_unsafe)
     run.run()
     streams.echo_data(diff_text(run.changed))
-    more = f" ({run.unsure} more with --unsafe-fixes)" if run.unsure else ""
-    request.remark(f"Would fix {len(run.fixed)}{more}.")
+    run.request.remark(f"Would fix {run.counted}.")
     if _exit_code(_all(run.checked)) == FAILED:
         return FAILED
     return FINDINGS if run.changed else FINE
@@ -210,11 +189,7 @@ def _read_baseline(name: str) -> Baseline:
 
 
 def _write_baseline(
-    name: str,
-    files: Sequence[str],
-    checked: Sequence[Checked],
-    request: Request,
-    step_name: str | None,
+    name: str, checked: Sequence[Checked], request: Request, asked: tuple[str, ...]
 ) -> Baseline | None:
     """Write what was found into a baseline, and return it; None where a spec could not be read."""
     from shardspec.report.findings_forms import Baseline
@@ -227,8 +202,7 @@ def _write_baseline(
         request.undone(f"{name} is not written: not everything could be read")
         return None
     old = _read_baseline(name) if os.path.exists(name) else Baseline(name, {})
-    found = {file: each.diagnostics for file, each in zip(files, checked, strict=True)}
-    new = old.rewritten(found, _asked(request, step_name))
+    new = old.rewritten({each.file: each.diagnostics for each in checked}, asked)
     request.write_to(name, new.text(), "baseline")
     request.remark(f"wrote {name}")
     return new
@@ -251,21 +225,18 @@ def _asked(request: Request, step_name: str | None) -> tuple[str, ...]:
 
 
 def _compared(
-    baseline: Baseline, files: Sequence[str], checked: Sequence[Checked], asked: tuple[str, ...]
-) -> tuple[tuple[Checked, ...], tuple[str, ...]]:
-    """Return what of the findings is new, and what to say of the others."""
-    parts = [
-        baseline.compared(file, each.diagnostics, asked)
-        for file, each in zip(files, checked, strict=True)
-    ]
-    new = tuple(
+    baseline: Baseline, checked: Sequence[Checked], asked: tuple[str, ...], notes: list[str]
+) -> list[Checked]:
+    """Return what of the findings is new; add what to say of the others to the notes."""
+    parts = [baseline.compared(each.file, each.diagnostics, asked) for each in checked]
+    new = [
         each._replace(diagnostics=part.new, known=len(part.known), fixed=len(part.fixed))
         for each, part in zip(checked, parts, strict=True)
-    )
-    fixed = [entry for part in parts for entry in part.fixed]
-    notes = [
-        f"fixed: {each.code} in {each.file}: {each.message}" for each, _ in fixed[:_MOST_FIXED]
     ]
+    fixed = [entry for part in parts for entry in part.fixed]
+    notes += (
+        f"fixed: {each.code} in {each.file}: {each.message}" for each, _ in fixed[:_MOST_FIXED]
+    )
     if fixed:
         count = counted(sum(count for _, count in fixed), "finding")
         notes.append(f"{count} of the baseline fixed: remove with --write-baseline {baseline.path}")
@@ -275,32 +246,26 @@ def _compared(
         errors = sum(each.is_error for each in known)
         still = f"; `shardspec.load` still raises for {counted(errors, 'error')} among them"
         notes.append(f"{len(known)} {are} not shown{still if errors else ''}.")
-    return new, tuple(notes)
+    return new
 
 
 # what is printed
 
 
 def _print_findings(
-    checked: Sequence[Checked],
-    files: Sequence[str],
-    request: Request,
-    *,
-    notes: Sequence[str],
-    has_fixed: bool,
-    err: bool,
+    checked: Sequence[Checked], request: Request, notes: Sequence[str], *, has_fixed: bool
 ) -> None:
     """Print what was found, and what it was found in.
 
     Args:
       notes: what else is to be said before the last line.
       has_fixed: whether fixes were taken, and none is offered.
-      err: whether all of it goes to stderr, since stdout holds something else.
     """
     found = _all(checked)
     is_data = request.form != "full"
+    err = has_fixed and any(each.file == "-" for each in checked)  # stdout holds the fixed text
     if is_data:
-        for text in _texts(found, request.form, _scope(files, checked)):
+        for text in _texts(found, request.form, _scope(checked)):
             echo(text, err=err)
     else:
         _print_full(found, request.color, err=err)
@@ -309,13 +274,13 @@ def _print_findings(
     for note in notes:
         show([note], err=err or is_data)
     if request.form not in ("json", "sarif"):
-        show(_closing(found, files, checked, has_fixed=has_fixed), err=err or is_data)
+        show(_closing(found, checked, has_fixed=has_fixed), err=err or is_data)
 
 
-def _scope(files: Sequence[str], checked: Sequence[Checked]) -> dict[str, int]:
+def _scope(checked: Sequence[Checked]) -> dict[str, int]:
     """Return how much was checked."""
     scope = {
-        "files": len(files),
+        "files": len(checked),
         "arrays": sum(each.arrays for each in checked),
         "activations": sum(each.activations for each in checked),
         "targets": sum(each.targets for each in checked),
@@ -347,18 +312,14 @@ def _print_full(found: Sequence[Diagnostic], color: str, *, err: bool) -> None:
 
 
 def _closing(
-    found: Sequence[Diagnostic],
-    files: Sequence[str],
-    checked: Sequence[Checked],
-    *,
-    has_fixed: bool,
+    found: Sequence[Diagnostic], checked: Sequence[Checked], *, has_fixed: bool
 ) -> list[str]:
     """Return `Found 2 errors in 1 file (723 arrays, 3 targets).   Details: ...`."""
-    count = _scope(files, checked)
+    count = _scope(checked)
     named = [counted(count["arrays"], "array"), counted(count["targets"], "target")]
     if not count["arrays"] and count["activations"]:
         named.insert(1, counted(count["activations"], "activation"))
-    scope = f"{counted(len(files), 'file')} ({', '.join(named)})"
+    scope = f"{counted(len(checked), 'file')} ({', '.join(named)})"
     if not found:
         return [_without_findings(scope, checked)]
     worst = next((diagnostic for diagnostic in found if diagnostic.is_error), found[0])
@@ -366,7 +327,7 @@ def _closing(
     warnings = sum(diagnostic.severity is Severity.WARNING for diagnostic in found)
     parts = tallied((errors, "error"), (warnings, "warning"))
     said = f"Found {parts} in {scope}.   Details: shardspec explain {worst.code.id}"
-    return [said] if has_fixed else [said, *_fixable(found, files)]
+    return [said] if has_fixed else [said, *_fixable(found, [each.file for each in checked])]
 
 
 def _without_findings(scope: str, checked: Sequence[Checked]) -> str:
@@ -401,7 +362,7 @@ _BOM = "\ufeff"
 
 
 class Checked(NamedTuple):
-    """What was found, in how much.
+    """What was found in a file, in how much.
 
     Attributes:
       hidden: how many errors the command line alone does not want to hear of.
@@ -409,6 +370,7 @@ class Checked(NamedTuple):
       fixed: how many findings of the baseline no longer occur.
     """
 
+    file: str
     diagnostics: tuple[Diagnostic, ...]
     arrays: int = 0
     targets: int = 0
@@ -439,7 +401,7 @@ def check_file(
         with limited():
             return _found_in(file, request, texts, step_name)
     except SpentError as spent:
-        return Checked((spent.finding(file),))
+        return Checked(file, (spent.finding(file),))
 
 
 def _found_in(
@@ -453,7 +415,7 @@ def _found_in(
         asked=request.table,
     )
     if spec is None:
-        return Checked(faults)
+        return Checked(file, faults)
     return _checked(request.of_phase(spec, faults), faults, request, step_name)
 
 
@@ -472,7 +434,8 @@ def _checked(
         costs = step_costs(step_name, pipeline.compile_plans(spec, params, targets), request)
         told = pipeline.check(spec, faults, params, request.target, costs=costs, is_whole=is_whole)
     shown = _with_cost(told.shown, spec, request)
-    return Checked(shown, len(params), told.targets, len(told.hidden), len(spec.activations))
+    count = (len(params), told.targets, len(told.hidden), len(spec.activations))
+    return Checked(spec.source.name, shown, *count)
 
 
 def _with_cost(
@@ -500,9 +463,16 @@ class Fixing(fixing.Fixing):
         self.has_mark = False
 
     @property
-    def checked(self) -> tuple[Checked, ...]:
+    def checked(self) -> list[Checked]:
         """Return what is found once the fixes are taken, file by file."""
-        return tuple(self.by_file[file] for file in self.files)
+        return [self.by_file[file] for file in self.files]
+
+    @property
+    def counted(self) -> str:
+        """Return `3 (1 more with --unsafe-fixes)`."""
+        return (
+            f"{len(self.fixed)}{f' ({self.unsure} more with --unsafe-fixes)' * bool(self.unsure)}"
+        )
 
     def look(self, file: str) -> Sequence[Diagnostic]:
         """Return all findings of one spec."""

@@ -38,7 +38,7 @@ def command(request: Request, *, list_presets: bool, list_targets: bool) -> None
     wait for the next machine. -o writes the plan as JSON.
     """
     if list_presets:
-        from shardspec.report.shipped import list_lines
+        from shardspec.report.pages import list_lines
 
         show(list_lines("presets"))
         return

@@ -98,7 +98,7 @@ def subjects(ctx: click.Context, param: click.Parameter, start: str) -> list[Com
     """
     from click.shell_completion import CompletionItem
 
-    from shardspec.report.shipped import FILES
+    from shardspec.report.pages import FILES
 
     names = dict.fromkeys(_subjects(ctx, param, start))
     is_word = start.startswith(("axis:", *(f"{kind}:" for kind in ("hardware", *FILES))))
@@ -106,7 +106,7 @@ def subjects(ctx: click.Context, param: click.Parameter, start: str) -> list[Com
 
 
 def _subjects(ctx: click.Context, param: click.Parameter, start: str) -> Iterator[str]:
-    from shardspec.report.shipped import FILES
+    from shardspec.report.pages import FILES
 
     spec = spec_of(ctx)
     if spec is not None:

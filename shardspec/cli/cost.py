@@ -15,9 +15,17 @@ from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.analysis.traffic import BY, By, names_in
 from shardspec.cli import options
-from shardspec.cli.measured import MEASURED, Measured, comparison, held_to
 from shardspec.cli.request import Request, has_errors, matching, select, unknown_path
-from shardspec.cli.steps import BASIS, STEP, plan_on_target, step_costs
+from shardspec.cli.steps import (
+    BASIS,
+    MEASURED,
+    STEP,
+    Measured,
+    comparison,
+    held_to,
+    plan_on_target,
+    step_costs,
+)
 from shardspec.cli.streams import FINDINGS, FINE, echo, fail, rows_of_terminal, show, width_of
 from shardspec.ir.step import Step
 from shardspec.language.grammar.step_lines import parse_count

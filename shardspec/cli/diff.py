@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -15,9 +15,8 @@ from shardspec import pipeline
 from shardspec.analysis.layout_diff import Mark, Reasons, TargetDiff, diff_layouts, reasons_of
 from shardspec.analysis.layouts import Layout, held_by, layout_of
 from shardspec.cli import completion, options
-from shardspec.cli.measured import comparison, is_run
 from shardspec.cli.request import Request, find_spec, matching, unknown_path
-from shardspec.cli.steps import BASIS, STEP, step_costs
+from shardspec.cli.steps import BASIS, STEP, comparison, is_run, step_costs
 from shardspec.cli.streams import FINDINGS, FINE, echo, fail, show
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import binary_bytes, counted, percent, tallied
@@ -25,6 +24,7 @@ from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
 
 if TYPE_CHECKING:
+    from shardspec.analysis.cost import Cost
     from shardspec.analysis.cost_diff import CostDiff
 
 _GIT = "git:"
@@ -107,7 +107,7 @@ def command(
     if step_name is not None and (before.errors or after.errors):
         request.undone("no step is traced under a spec with errors")
     elif step_name is not None:
-        costs = _cost_diffs(step_name, plans, diffs, request)
+        costs = tuple(cost_diffs(plans, diffs, lambda pair: step_costs(step_name, pair, request)))
     judged = costs if request.basis == "compiler" else [each.by_model for each in costs]
     failed = list(_failed(parsed or [_limit("change")], diffs, judged))
     if after.errors:
@@ -146,27 +146,23 @@ def _sides(
     return _old_and_new(old, new, request)
 
 
-def _cost_diffs(
-    name: str,
-    sides: tuple[tuple[ShardingPlan, ...], tuple[ShardingPlan, ...]],
-    diffs: Sequence[TargetDiff],
-    request: Request,
-) -> tuple[CostDiff, ...]:
-    """Return what a step costs on both sides of each target that both have."""
+def cost_diffs(
+    sides: Iterable[Sequence[ShardingPlan]],
+    diffs: Iterable[TargetDiff],
+    costs_of: Callable[[Sequence[ShardingPlan]], Sequence[Cost]],
+) -> Iterator[CostDiff]:
+    """Yield what a step costs on both sides of each target that both have; fail for a lock."""
     from shardspec.analysis.cost_diff import CostDiff
 
-    if not all(sides):
+    by_name = [{plan.name: plan for plan in plans} for plans in sides]
+    if not all(by_name):
         fail("--step runs under two specs, and a lock is none", "name the specs, or `git:REV`")
-    found = []
     for diff in diffs:
         if diff.before is not None and diff.after is not None:
             names = (diff.before.name, diff.after.name)
-            pair = (
-                next(plan for plan in plans if plan.name == target)
-                for plans, target in zip(sides, names, strict=True)
-            )
-            found.append(CostDiff.of(diff.name, *step_costs(name, pair, request)))
-    return tuple(found)
+            costs = costs_of([plans[name] for plans, name in zip(by_name, names, strict=True)])
+            if all(cost.step is not None for cost in costs):
+                yield CostDiff.of(diff.name, *costs)
 
 
 def _print_runs(

@@ -100,7 +100,7 @@ def command(
     subject, first = _spec_and_subject(subjects, request)
     _one_question(subject, why_not, listed=listed, porcelain=porcelain, draw=draw)
     if listed:
-        from shardspec.report.shipped import list_lines
+        from shardspec.report.pages import list_lines
 
         show(list_lines(listed))
         return
@@ -138,7 +138,7 @@ def _place(subject: str | None) -> str | None:
     line = _LINE.fullmatch(subject)
     if line is None or os.path.exists(line["file"]):
         return subject
-    from shardspec.report.shipped import kind_of
+    from shardspec.report.pages import kind_of
 
     kind = kind_of(line["file"])
     return subject if kind is None else f"{kind}:{subject}"
@@ -380,9 +380,9 @@ def _stands_in_spec(word: str, spec_name: str | None) -> bool:
 
 def _explain_shipped(subject: str, spec_name: str | None) -> bool:
     """Explain a preset, a step, a chip and the like, unless a spec has more to say of the name."""
-    from shardspec.report import shipped
+    from shardspec.report import pages
 
-    page = shipped.page_of(subject)
+    page = pages.page_of(subject)
     if page is None:
         return False
     spec = quiet_spec(spec_name)
@@ -429,7 +429,7 @@ def _found(subject: str | None) -> str:
     try:
         return find_spec(None)
     except Failure as failure:
-        from shardspec.report.shipped import near_names
+        from shardspec.report.pages import near_names
 
         named = near_names(subject or "")
         if named is None:
@@ -455,7 +455,7 @@ def _line(file: str, line: int, plan: ShardingPlan) -> list[str]:
 
     lines = list(explain_line(file, line, plan))
     if not lines:
-        from shardspec.report.shipped import page_of
+        from shardspec.report.pages import page_of
 
         page = page_of(f"{file}:{line}") if _is_shipped(file) else None
         if page is None or isinstance(page, str):

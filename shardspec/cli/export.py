@@ -11,8 +11,8 @@ from shardspec.cli.request import NO_ARRAYS, Request, has_errors
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail
 from shardspec.diagnostics import Diagnostic, Severity
 from shardspec.diagnostics.words import counted
+from shardspec.foreign.formats import EXPORTS, Export, export_named, module_of
 from shardspec.foreign.formats import Request as Order
-from shardspec.foreign.registry import EXPORTS, Export, export_named, module_of
 from shardspec.ir.plan import ShardingPlan
 
 _FORMATS = "\n".join(f"  {entry.name:<11} {entry.title}" for entry in EXPORTS)

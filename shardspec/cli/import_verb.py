@@ -18,8 +18,7 @@ from shardspec.cli.request import Request, begins_a_spec, has_errors
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail, progress
 from shardspec.diagnostics import ShardspecError, SourceFile
 from shardspec.diagnostics.words import counted
-from shardspec.foreign.formats import Imported, Options
-from shardspec.foreign.registry import FORMATS, Format, format_named, module_of
+from shardspec.foreign.formats import FORMATS, Format, Imported, Options, format_named, module_of
 
 if TYPE_CHECKING:
     from shardspec.diagnostics import Diagnostic

@@ -145,7 +145,7 @@ def _write(
         request.undone("nothing is written")
         raise SystemExit(FAILED)
     if listing is not None:
-        from shardspec.report.manifest_text import manifest_yaml
+        from shardspec.arrays.listing import manifest_yaml
 
         request.write_to(listing, manifest_yaml(params, _shown(source)))
         request.remark(f"wrote {listing}")
@@ -173,7 +173,7 @@ def _manifest(source: str, params: Params, output: str) -> tuple[str | None, str
         below = os.path.relpath(source, folder or ".")
         slash = "/" if os.path.isdir(source) else ""
         return below + slash if below.startswith("..") else f"./{below}{slash}", None
-    from shardspec.report.manifest_text import UNWRITABLE, array_entries
+    from shardspec.arrays.listing import UNWRITABLE, array_entries
 
     odd = next((each.path for each in params if set(each.path) & set(UNWRITABLE)), None)
     if odd is not None:

@@ -27,18 +27,18 @@ def command(request: Request, *, checkpoint: str) -> None:
     `model-info.txt`, a folder of these, another manifest, or `package.module:function`. No
     weights are read. A spec names the result by `manifest: ./arrays.yaml`.
     """
-    from shardspec.report import manifest_text
+    from shardspec.arrays import listing
 
     params = request.read_arrays(checkpoint)
     if request.only is not None:
         paths = [param.path for param in params]
         kept = matching(request.only, paths) or unknown_path(request.only, paths)
         params = tuple(param for param in params if param.path in kept)
-    odd = next((p.path for p in params if set(p.path) & set(manifest_text.UNWRITABLE)), None)
+    odd = next((p.path for p in params if set(p.path) & set(listing.UNWRITABLE)), None)
     if odd is not None:
         others = "leave it out with --only, or rename the array"
         fail(f"`{odd}` has a brace, which is a range in a manifest", others)
     name = os.path.basename(os.path.abspath(checkpoint))
     is_json = request.form == "json"
-    write = manifest_text.manifest_json if is_json else manifest_text.manifest_yaml
+    write = listing.manifest_json if is_json else listing.manifest_yaml
     request.write(write(params, name))

@@ -14,22 +14,28 @@ from typing import TYPE_CHECKING
 
 from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
+from shardspec.analysis.cost_diff import CostDiff
+from shardspec.analysis.layout_diff import TargetDiff
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli import completion, options
 from shardspec.cli.request import Request, find_spec, has_errors
 from shardspec.cli.steps import BASIS, STEP, step_costs
 from shardspec.cli.streams import FINDINGS, FINE, fail
 from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.words import binary_bytes, counted
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Params, Spec
+from shardspec.lock import diff_forms as forms
+from shardspec.report.cost import cost_diff_lines
+from shardspec.report.html import Html, joined, table, tag
+from shardspec.report.page_pieces import bar
 
 if TYPE_CHECKING:
-    from shardspec.analysis.cost_diff import CostDiff
-    from shardspec.analysis.layout_diff import TargetDiff
     from shardspec.report.html import Html
     from shardspec.report.page import Shown
     from shardspec.report.saved_cost import SavedCost
     from shardspec.report.search_pictures import SavedSearch
+
 
 #: What `--open` alone writes.
 _NAME = "report.html"
@@ -89,7 +95,9 @@ def command(
     spec, diagnostics = request.load()
     params = request.params(spec)
     plans = _plans(spec, params, target_names, diagnostics, request)
-    found = _findings(spec, diagnostics, params, plans)
+    names = {None, *(plan.target.name for plan in plans)}
+    found = pipeline.check(spec, diagnostics, params).shown
+    found = tuple(each for each in found if each.target in names)
     sound = [plan for plan in plans if plan.target.is_sound]
     from shardspec.report.page import page_text
 
@@ -138,18 +146,6 @@ def _plans(
     return [
         plan for plan in plans if not names or any(plan.target.is_called(name) for name in names)
     ]
-
-
-def _findings(
-    spec: Spec,
-    diagnostics: Sequence[Diagnostic],
-    params: Params,
-    plans: Sequence[ShardingPlan],
-) -> tuple[Diagnostic, ...]:
-    """Return what `check` says."""
-    found = pipeline.check(spec, diagnostics, params).shown
-    names = {plan.target.name for plan in plans}
-    return tuple(each for each in found if each.target is None or each.target in names)
 
 
 def _shown(
@@ -228,8 +224,7 @@ def _changes(
 ) -> Html:
     """Return what `diff` says of two specs, and what became of a step where both have one."""
     from shardspec.analysis.layout_diff import diff_layouts
-    from shardspec.cli.diff import at_revision, side_of
-    from shardspec.lock.diff_page import diff_piece
+    from shardspec.cli.diff import at_revision, cost_diffs, side_of
 
     new = _spec_of(sides[1])
     old = find_spec(sides[0]) if os.path.isdir(sides[0]) else sides[0]
@@ -239,27 +234,9 @@ def _changes(
         for diff in diff_layouts(before.layout, after.layout, before.reasons, after.reasons)
         if not names or diff.name in names
     ]
-    costs = _step_changes(diffs, (before.plans, after.plans), step_name, request)
-    return diff_piece(diffs, list(costs), *sides)
-
-
-def _step_changes(
-    diffs: Sequence[TargetDiff],
-    sides: tuple[Sequence[ShardingPlan], Sequence[ShardingPlan]],
-    step_name: str | None,
-    request: Request,
-) -> Iterator[CostDiff]:
-    """Yield what became of a step on each target that both sides have."""
-    from shardspec.analysis.cost_diff import CostDiff
-
-    for diff in diffs:
-        if diff.before is None or diff.after is None or not all(sides):
-            continue
-        ends = zip((diff.before.name, diff.after.name), sides, strict=True)
-        pair = [next(plan for plan in plans if plan.name == name) for name, plans in ends]
-        costs = _step_costs(pair, step_name, request)
-        if all(cost.step is not None for cost in costs):
-            yield CostDiff.of(diff.name, *costs)
+    plans = (before.plans, after.plans)
+    costs = cost_diffs(plans, diffs, lambda pair: _step_costs(pair, step_name, request))
+    return diff_piece(diffs, list(costs) if all(plans) else [], *sides)
 
 
 def _finish(path: str, request: Request, *, is_opened: bool) -> None:
@@ -269,3 +246,89 @@ def _finish(path: str, request: Request, *, is_opened: bool) -> None:
     request.remark(f"{path}: {size / 1024:,.0f} KiB")
     if is_opened and not webbrowser.open(Path(path).resolve().as_uri()):
         request.remark(f"no browser was found: open {path} yourself")
+
+
+# What moved between two layouts, as a piece of a page: before and after, and what moved it.
+
+
+#: Rows of one cause.
+_MOST_ROWS = 60
+
+
+def diff_piece(
+    diffs: Sequence[TargetDiff], costs: Sequence[CostDiff], before: str, after: str
+) -> Html:
+    """Return what changed from `before` to `after`: each target, then what moved and why.
+
+    Args:
+      costs: of a step, on the targets where both sides have one.
+    """
+    changed = [diff for diff in diffs if not diff.is_same]
+    if not changed and all(cost.is_same for cost in costs):
+        return tag("p", forms.unchanged(diffs, before, after))
+    first = ("target", "arrays per device, before", "after")
+    headings = (*first, "change", "arrays changed", "restore")
+    rows = map(_row, diffs)
+    steps = {cost.target: cost for cost in costs}
+    details = (_details(diff, steps.get(diff.name)) for diff in diffs if diff in changed)
+    lone = (_step(cost) for cost in costs if cost.target not in {diff.name for diff in changed})
+    return joined((table(headings, rows, (1, 2, 4), class_="stack"), *details, *lone))
+
+
+def _row(diff: TargetDiff) -> tuple[str, ...]:
+    if diff.before is None or diff.after is None:
+        size = binary_bytes(diff.present.per_device_bytes)
+        sizes = (size, "") if diff.after is None else ("", size)
+        return (diff.name, *sizes, "gone" if diff.after is None else "new", "", "")
+    old, new = diff.before.per_device_bytes, diff.after.per_device_bytes
+    kind = "up" if new > old else "down" if new < old else None
+    change = tag("span", forms.bytes_change(old, new), class_=kind)
+    moved = forms.restore_text(diff) if diff.moves else ""
+    return diff.name, binary_bytes(old), binary_bytes(new), change, str(len(diff.moves)), moved
+
+
+def _details(diff: TargetDiff, cost: CostDiff | None) -> Html:
+    machine = tag("span", forms.machine(diff.present), class_="quiet")
+    inner = [tag("summary", tag("b", diff.name), " ", machine)]
+    if diff.before is not None and diff.after is not None:
+        inner.append(_bars(diff.before.per_device_bytes, diff.after.per_device_bytes))
+        if diff.machine_changed:
+            inner.append(tag("pre", forms.machine_change(diff.before, diff.after)))
+    inner += [piece for cause in forms.causes(diff) for piece in _cause(cause)]
+    for before, after in diff.activations:
+        inner.append(tag("p", f"activation {forms.activation_change(before, after)}"))
+    if cost is not None:
+        inner.append(_step(cost))
+    return tag("details", *inner, class_="change", open=True)
+
+
+def _bars(before: int, after: int) -> Html:
+    """Return two bars to one scale."""
+    whole = max(before, after)
+    rows = (
+        tag("div", tag("span", name, class_="quiet"), bar((("part-parameters", "", size),), whole))
+        for name, size in (("before", before), ("after", after))
+    )
+    return tag("div", *rows, class_="sides")
+
+
+def _cause(cause: forms.Cause) -> Iterator[Html]:
+    texts = "; ".join(forms.cause_texts(cause))
+    mark = tag("span", str(cause.mark), class_="mark", title=forms.MEANING[cause.mark])
+    count = counted(len(cause.moves), "array")
+    yield tag("h4", mark, f" {count}, {forms.MEANING[cause.mark]}")
+    if texts != forms.MEANING[cause.mark]:
+        yield tag("p", tag("code", texts))
+    rows = forms.move_rows(cause)
+    cells = (
+        (row.title, row.before, row.after, *map(binary_bytes, (row.bytes_before, row.bytes_after)))
+        for row in rows[:_MOST_ROWS]
+    )
+    headings = ("array", "before", "after", "bytes before", "after")
+    yield table(headings, cells, (3, 4), class_="moves")
+    if len(rows) > _MOST_ROWS:
+        yield tag("p", f"and {len(rows) - _MOST_ROWS} more groups", class_="quiet")
+
+
+def _step(cost: CostDiff) -> Html:
+    return tag("pre", "\n".join(cost_diff_lines(cost)), tabindex="0")

@@ -58,7 +58,9 @@ def find_spec(named: str | None) -> str:
             return found[0]
         if found:
             fail(f"several specs here: {', '.join(found)}", "say which with --spec FILE")
-    if others := [path.name for path in _files(here) if _is_called_otherwise(path)]:
+    if others := [
+        each.name for each in _files(here) if each.suffix in _YAML and _is_spec(each.name)
+    ]:
         import shlex
 
         help = f"say which with --spec, as in `--spec {shlex.quote(others[0])}`"
@@ -172,10 +174,6 @@ def _files(folder: Path) -> list[Path]:
 
 def _candidates(folder: Path) -> list[Path]:
     return [path for path in _files(folder) if path.name in SPEC_NAMES or path.suffix == ".shard"]
-
-
-def _is_called_otherwise(path: Path) -> bool:
-    return path.suffix in _YAML and _is_spec(str(path))
 
 
 class FoundSpecs(NamedTuple):
@@ -681,7 +679,7 @@ def glob_of_part(part: str, paths: Iterable[str], found: Sequence[str]) -> str:
 def unknown_path(subject: str, paths: Sequence[str], others: Sequence[str] = ()) -> NoReturn:
     """Fail with the nearest of `paths`, or of `others` that could be meant."""
     from shardspec.diagnostics.words import as_one, nearest, template
-    from shardspec.report.shipped import near_names
+    from shardspec.report.pages import near_names
 
     named = near_names(subject)
     if not paths:

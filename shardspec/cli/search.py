@@ -15,9 +15,18 @@ from shardspec.analysis.cost import cost_of
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli import completion, edits, options
 from shardspec.cli.curing import CURE, cured, words_of_code
-from shardspec.cli.measured import MEASURED, Measured, as_it_is, scale_of
 from shardspec.cli.request import Request, has_errors
-from shardspec.cli.steps import STEP, Pending, plan_on_target, print_proof, traced_step
+from shardspec.cli.steps import (
+    MEASURED,
+    STEP,
+    Measured,
+    Pending,
+    as_it_is,
+    plan_on_target,
+    print_proof,
+    scale_of,
+    traced_step,
+)
 from shardspec.cli.streams import FINDINGS, FINE, fail, progress, show
 from shardspec.diagnostics.words import binary_bytes, percent
 from shardspec.fixing import Changed

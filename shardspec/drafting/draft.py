@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from shardspec import pipeline
 from shardspec.analysis import coverage
+from shardspec.arrays.listing import array_entries
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.diagnostics.diagnostic import printable
 from shardspec.diagnostics.words import binary_bytes, by_key, counted, listed, percent, template
@@ -32,7 +33,6 @@ from shardspec.lints.evidence.sizes import uneven
 from shardspec.naming import roles
 from shardspec.naming.guessing import Guess, GuessedAxis, Guesses, guess
 from shardspec.naming.patterns import patterns_for
-from shardspec.report.manifest_text import array_entries
 from shardspec.resolve.derive import wanted_paths
 from shardspec.resolve.match import path_matcher
 

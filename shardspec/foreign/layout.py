@@ -20,6 +20,7 @@ from itertools import islice
 from typing import Literal, NamedTuple
 
 from shardspec import pipeline
+from shardspec.arrays.listing import array_entries
 from shardspec.diagnostics import Diagnostic, SourceFile, parted
 from shardspec.diagnostics.words import by_key, counted, listed, template
 from shardspec.foreign import formats
@@ -29,7 +30,6 @@ from shardspec.language.layer import distinct
 from shardspec.language.reading import Comments, Data, Route
 from shardspec.naming.guessing import Guesses, Names, guess
 from shardspec.naming.patterns import exact, patterns_for
-from shardspec.report.manifest_text import array_entries
 from shardspec.topology.by_hand import device_coordinates
 from shardspec.topology.placement import placed
 

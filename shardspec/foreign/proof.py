@@ -19,8 +19,16 @@ from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, codes, words
 from shardspec.diagnostics.words import counted, described
-from shardspec.foreign.formats import Answer, NoAnswer, NotRead, Options, Request, one_line
-from shardspec.foreign.registry import format_named, module_of
+from shardspec.foreign.formats import (
+    Answer,
+    NoAnswer,
+    NotRead,
+    Options,
+    Request,
+    format_named,
+    module_of,
+    one_line,
+)
 from shardspec.ir.plan import Attempt, Outcome, ParamSharding, ShardingPlan
 from shardspec.ir.spec import AxisRule, PartitionSpec, target_text
 

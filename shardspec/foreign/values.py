@@ -15,8 +15,7 @@ from typing import Any, Literal
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes
 from shardspec.language.reading import Data, Route, SourceMap
-from shardspec.language.yaml_text.composer import Composer
-from shardspec.language.yaml_text.reader import read_yaml_value
+from shardspec.language.yaml_text.reader import Composer, read_yaml_value
 from shardspec.language.yaml_text.scalars import ScalarFault, read_plain
 
 Kind = Literal[

@@ -9,7 +9,7 @@ from shardspec.diagnostics import Excerpt
 from shardspec.ir.program import Line, Product, Term, TermDim
 from shardspec.language.grammar import step_lines
 from shardspec.language.grammar.syntax import Name, SizeExpr
-from shardspec.language.walk import Walk
+from shardspec.language.validate import Walk
 
 if TYPE_CHECKING:
     from shardspec.language.document import StepEntry

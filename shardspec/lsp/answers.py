@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from shardspec.language.formatting import formatted
-from shardspec.lsp import completion, findings, hover, navigation, outline, types
+from shardspec.lsp import completion, findings, hover, navigation, types
 from shardspec.lsp.hover import hover as hovered
 from shardspec.lsp.navigation import Family
 from shardspec.lsp.server import SpecServer
@@ -66,14 +66,14 @@ def _hints(server: SpecServer, snapshot: Snapshot, params: Any) -> object:
 
 OF_TEXTS: Mapping[str, Answer] = {
     "textDocument/formatting": _of_text(_formatted),
-    "textDocument/documentSymbol": _of_text(outline.symbols),
-    "textDocument/foldingRange": _of_text(outline.folds),
+    "textDocument/documentSymbol": _of_text(navigation.symbols),
+    "textDocument/foldingRange": _of_text(navigation.folds),
     "textDocument/completion": _completed,
     "textDocument/definition": _at_place(navigation.definitions),
     "textDocument/documentHighlight": _at_place(navigation.own_references),
     "textDocument/prepareRename": _at_place(navigation.renamed_range),
     "textDocument/inlayHint": _hints,
-    "textDocument/semanticTokens/full": _of_text(outline.tokens),
+    "textDocument/semanticTokens/full": _of_text(navigation.tokens),
 }
 OF_FAMILIES: Mapping[str, Callable[[Family, Any], object]] = {
     "textDocument/codeAction": _actions,

@@ -18,8 +18,8 @@ from shardspec.language.sections import RULES, SPEC_ALONE, expression_at, sectio
 from shardspec.language.validate import fields_at, words_at
 from shardspec.lsp import types
 from shardspec.lsp.context import ITEM, Place, place_at
-from shardspec.lsp.kinds import Kind as Name
 from shardspec.lsp.snapshot import Snapshot
+from shardspec.lsp.types import Kind as Name
 from shardspec.report.pages import field_page, finding_page
 from shardspec.report.table import rows
 

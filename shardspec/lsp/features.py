@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from shardspec import __version__
 from shardspec.lsp import types
-from shardspec.lsp.kinds import LEGEND, RefusedError
 from shardspec.lsp.server import SpecServer, watch_files
+from shardspec.lsp.types import LEGEND, RefusedError
 from shardspec.lsp.wire import REFUSED, AnswerError, Params, path_of
 
 if TYPE_CHECKING:

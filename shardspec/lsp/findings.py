@@ -26,9 +26,8 @@ from shardspec.language.files import real_path
 from shardspec.language.phases import lowered
 from shardspec.language.reading import is_dsl
 from shardspec.lsp import types
-from shardspec.lsp.positions import Lines
 from shardspec.lsp.python_calls import calls
-from shardspec.lsp.snapshot import Snapshot
+from shardspec.lsp.snapshot import Lines, Snapshot
 
 SOURCE = "shardspec"
 _UNSURE = "may not be what you mean"

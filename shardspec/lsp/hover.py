@@ -16,11 +16,11 @@ from shardspec.ir.spec import DTYPE_BITS, dtype_name
 from shardspec.language.loader import bundled_doc
 from shardspec.language.reading import inner_route
 from shardspec.lsp import types
-from shardspec.lsp.kinds import Kind
 from shardspec.lsp.names import Use
 from shardspec.lsp.navigation import Family, use_at
 from shardspec.lsp.snapshot import Snapshot
-from shardspec.report import explain_line, pages, shipped
+from shardspec.lsp.types import Kind
+from shardspec.report import explain_line, pages
 from shardspec.report.table import rows, target_title
 from shardspec.resolve.match import PathMatcher
 
@@ -100,7 +100,7 @@ def _about(use: Use, snapshot: Snapshot, plan: ShardingPlan | None) -> Iterator[
         code = pages.find_code(use.name)
         yield pages.finding_page(code).split("\n") if code else ()
     elif use.kind is Kind.HARDWARE:
-        page = shipped.hardware_page(use.name)
+        page = pages.hardware_page(use.name)
         yield [page] if isinstance(page, str) else page
     elif use.kind is Kind.DTYPE:
         name = dtype_name(use.name)
@@ -148,7 +148,7 @@ def _file(use: Use, snapshot: Snapshot) -> Lines:
     """Yield what a base is for, and its rules; of arrays, how many there are."""
     kinds = {Kind.BASE: "presets", Kind.STEP: "steps", Kind.MANIFEST: "arrays"}
     if use.kind is Kind.BASE:
-        page = shipped.file_page("preset", use.name)
+        page = pages.file_page("preset", use.name)
         if not isinstance(page, str):
             return page
     if use.kind is Kind.MANIFEST:
@@ -353,10 +353,8 @@ def _targets(snapshot: Snapshot) -> Iterator[Hint]:
     for use in snapshot.uses:
         if use.kind is not Kind.TARGET:
             continue
-        phase = use.route[1] if use.route[0] == "phases" else ""
-        sound = pipeline.without_faults(snapshot.plans, snapshot.found)
-        named = (p for p in sound if p.target.is_called(use.name) and p.spec.phase == phase)
-        plan = next(iter(named), None)
+        sound = pipeline.without_faults(_plans(use, snapshot), snapshot.found)
+        plan = next(iter(sound), None)
         if plan is not None and plan.arrays:
             held = memory(plan)
             room = f" of {room_text(held.hbm_bytes, held.hbm_share)}" if held.hbm_bytes else ""

@@ -18,7 +18,7 @@ from shardspec.language.grammar.syntax import AxisTarget, MeshSize, Name, SizeEx
 from shardspec.language.reading import Reading, Route, inner_route, marks_of
 from shardspec.language.sections import SECTIONS, expression_at
 from shardspec.language.silencing import marked
-from shardspec.lsp.kinds import Kind
+from shardspec.lsp.types import Kind
 
 
 class Use(NamedTuple):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from shardspec.diagnostics import Diagnostic, SourceFile, Span
 from shardspec.foreign.python_text import Places, parse_python
 from shardspec.ir.spec import axis_of
-from shardspec.lsp.kinds import Kind
+from shardspec.lsp.types import Kind
 
 #: Calls that take logical axes -> the position of that argument; all take `names=` too.
 _ANYWHERE = {"constrain": 1, "with_logical_constraint": 1, "with_logical_partitioning": 1}

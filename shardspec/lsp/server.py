@@ -324,7 +324,7 @@ class SpecServer(Server):
 
     async def _show_blocks(self, uri: str) -> None:
         from shardspec.lsp.findings import while_typing
-        from shardspec.lsp.positions import Lines
+        from shardspec.lsp.snapshot import Lines
 
         await asyncio.sleep(PAUSE_S)
         opened, old = self.open.get(uri), self._typed.pop(uri, None)

@@ -368,11 +368,6 @@ _TABLE_STYLE = "border-collapse: collapse; font-family: monospace; text-align: l
 _HEADINGS = ("array", "type", "spec", "shard", "per device")
 
 
-def grids_html(grids: Sequence[Grid]) -> str:
-    """Return drawn arrays as HTML."""
-    return "\n".join("\n".join(_grid_html(found)) for found in grids)
-
-
 def _grid_html(found: Grid) -> Iterator[str]:
     yield f"<p><code>{escaped(found.title)}</code>"
     yield from (f"<br><small>{escaped(_in_words(line))}</small>" for line in key_lines(found))
@@ -465,7 +460,7 @@ class Drawing:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return grids_html(self.grids)
+        return "\n".join("\n".join(_grid_html(found)) for found in self.grids)
 
 
 def drawing(shardings: Sequence[Sharding], plan: ShardingPlan) -> Drawing:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from shardspec.analysis.coverage import allowing
 from shardspec.diagnostics import Span
@@ -19,6 +20,7 @@ from shardspec.ir.plan import (
     Derivation,
     Dims,
     DimSharding,
+    Entry,
     Kind,
     LeftOut,
     Outcome,
@@ -329,8 +331,8 @@ def why_not(
     Args:
       title: what to call the array; None for its path, or for the name of an activation.
     """
-    dim = sharding.dims[index]
-    name = target_text(wanted)
+    asked = _Question(sharding, index, wanted, plan)
+    dim, name = asked.dim, target_text(wanted)
     size = "" if dim.size is None else f"={dim.size}"
     head = f"{title or _name(sharding)}   dim {index} ({dim.logical_axis or '_'}{size})"
     if dim.mesh_axes == wanted and (wanted or dim.taken is not None):
@@ -346,20 +348,52 @@ def why_not(
     elif len(set(wanted)) < len(wanted):
         yield f"  an {_kind(sharding)} uses a mesh axis at most once"
     elif isinstance(sharding, ParamSharding) and sharding.is_stated:
-        yield from _stated(sharding, index, wanted, plan)
+        yield from _stated(asked, sharding.matched)
     elif sharding.dims.is_kept_whole:
         attempt = dim.attempts[0]
         said = outcome_text(attempt, dim, sharding, plan).partition(": ")[2]
         yield f"  {said}{_in_brackets(attempt.span)}: no rule is asked"
     elif isinstance(sharding, ParamSharding) and sharding.derivation is not None:
-        yield from _derived(sharding, index, plan)
+        yield from _derived(asked, sharding.derivation)
     elif sharding.dims.is_of_any:
         yield f"  {_without_rule(index, dim, sharding)}"
         yield "  help: name the dimensions, by an entry of `params` that matches the path"
     elif dim.logical_axis is None:
         yield from _unnamed(sharding)
     else:
-        yield from _refused(sharding, index, wanted, plan)
+        yield from _refused(asked)
+
+
+class _Question(NamedTuple):
+    """Why a dimension is not on some mesh axes."""
+
+    sharding: Sharding
+    at: int
+    wanted: tuple[str, ...]
+    plan: ShardingPlan
+
+    @property
+    def dim(self) -> DimSharding:
+        """Return the dimension."""
+        return self.sharding.dims[self.at]
+
+    @property
+    def blockers(self) -> list[int]:
+        """Return the other dimensions that have one of the mesh axes."""
+        dims = enumerate(self.sharding.dims)
+        others = ((at, dim.mesh_axes) for at, dim in dims if at != self.at)
+        return [at for at, axes in others if set(self.wanted) & set(axes)]
+
+    @property
+    def rule(self) -> AxisRule | None:
+        """Return the rule that says just this, wherever it stands."""
+        said = (self.dim.logical_axis, self.wanted)
+        rules = self.plan.spec.axis_rules
+        return next((r for r in rules if (r.logical_axis, r.mesh_axes) == said), None)
+
+    def ended(self, attempt: Attempt) -> str:
+        """Return how an attempt on the dimension ended."""
+        return outcome_text(attempt, self.dim, self.sharding, self.plan)
 
 
 def _name(sharding: Sharding) -> str:
@@ -383,38 +417,31 @@ def _absent(absent: list[str], plan: ShardingPlan) -> Iterator[str]:
             yield f"  no target has it{f'; {hint}' if hint else ''}"
 
 
-def _stated(
-    sharding: ParamSharding, index: int, wanted: tuple[str, ...], plan: ShardingPlan
-) -> Iterator[str]:
+def _stated(asked: _Question, matched: Entry | None) -> Iterator[str]:
     """Yield what the override states; rules are not asked."""
-    dim = sharding.dims[index]
-    attempt = dim.attempts[0] if dim.attempts else None
-    place = _in_brackets(sharding.matched.span) if sharding.matched is not None else ""
+    attempt = next(iter(asked.dim.attempts), None)
+    place = _in_brackets(matched.span) if matched is not None else ""
     if attempt is None:
         yield f"  the spec of the override{place} has another number of dimensions"
         return
     stated = target_text(attempt.asked)
     yield f"  the spec of the override{place} says `{stated}` here, and no rule is asked"
     if attempt.outcome is not Outcome.TAKEN:
-        yield f"  {outcome_text(attempt, dim, sharding, plan)}"
-    if attempt.asked != wanted:
-        blockers = _blockers(sharding, index, wanted)
-        for other in blockers:
-            yield f"  {_in_use(sharding, other, wanted)}"
-        if not blockers:
-            yield from _not_divisible(dim, wanted, plan)
+        yield f"  {asked.ended(attempt)}"
+    if attempt.asked != asked.wanted:
+        yield from (f"  {_in_use(asked, other)}" for other in asked.blockers)
+        if not asked.blockers:
+            yield from _not_divisible(asked)
 
 
-def _derived(sharding: ParamSharding, index: int, plan: ShardingPlan) -> Iterator[str]:
+def _derived(asked: _Question, derivation: Derivation) -> Iterator[str]:
     """Yield what a derived array takes from its parent; that is what rules are about."""
-    dim, derivation = sharding.dims[index], sharding.derivation
-    if derivation is None or derivation.parent is None:
+    if derivation.parent is None:
         yield "  the array derives from one that is not there  <- SHD241"
         return
-    for attempt in dim.attempts:
-        yield f"  {outcome_text(attempt, dim, sharding, plan)}"
-    if not dim.attempts:
-        yield f"  {_underived(index, dim, derivation)}"
+    yield from (f"  {asked.ended(attempt)}" for attempt in asked.dim.attempts)
+    if not asked.dim.attempts:
+        yield f"  {_underived(asked.at, asked.dim, derivation)}"
     yield f"  help: it lies as {derivation.parent.path}: explain that one, or write an override"
 
 
@@ -436,62 +463,43 @@ def _unnamed(sharding: Sharding) -> Iterator[str]:
         yield "  help: add an entry to `params` that matches the path"
 
 
-def _refused(
-    sharding: Sharding, index: int, wanted: tuple[str, ...], plan: ShardingPlan
-) -> Iterator[str]:
+def _refused(asked: _Question) -> Iterator[str]:
     """Yield each reason once, then the advice that was found to work."""
-    dim = sharding.dims[index]
-    blockers = _blockers(sharding, index, wanted)
-    tried = next((a for a in dim.attempts if wanted in (a.mesh_axes, a.asked)), None)
+    attempts = asked.dim.attempts
+    tried = next((a for a in attempts if asked.wanted in (a.mesh_axes, a.asked)), None)
     if tried is not None:
-        said = outcome_text(tried, dim, sharding, plan)
-        yield f"  `{tried}`{_in_brackets(tried.span)}: {said}"
+        yield f"  `{tried}`{_in_brackets(tried.span)}: {asked.ended(tried)}"
     else:
-        yield from _not_tried(dim, wanted, plan)
-    for other in blockers:
+        yield from _not_tried(asked)
+    for other in asked.blockers:
         if tried is None or tried.blocked_by != other:
-            yield f"  {_in_use(sharding, other, wanted)}"
+            yield f"  {_in_use(asked, other)}"
     if tried is None or tried.outcome is not Outcome.INDIVISIBLE:
-        yield from _not_divisible(dim, wanted, plan)
-    yield from _advice(sharding, index, wanted, plan)
+        yield from _not_divisible(asked)
+    yield from _advice(asked)
 
 
-def _not_tried(dim: DimSharding, wanted: tuple[str, ...], plan: ShardingPlan) -> Iterator[str]:
-    later = _rule_for(dim, wanted, plan)
+def _not_tried(asked: _Question) -> Iterator[str]:
+    dim, later = asked.dim, asked.rule
     if later is None:
-        yield f"  no rule says `{dim.logical_axis} -> {target_text(wanted)}`"
+        yield f"  no rule says `{dim.logical_axis} -> {target_text(asked.wanted)}`"
     elif dim.taken is not None:
         first = f"`{dim.taken}`{_in_brackets(dim.taken.span)} comes first"
         yield f"  {first}, before `{later}`{_in_brackets(later.span)}"
 
 
-def _rule_for(dim: DimSharding, wanted: tuple[str, ...], plan: ShardingPlan) -> AxisRule | None:
-    rules = plan.spec.axis_rules
-    same = (r for r in rules if (r.logical_axis, r.mesh_axes) == (dim.logical_axis, wanted))
-    return next(same, None)
-
-
-def _blockers(sharding: Sharding, index: int, wanted: tuple[str, ...]) -> list[int]:
-    """Return the other dimensions that have one of the mesh axes."""
-    return [
-        other
-        for other, member in enumerate(sharding.dims)
-        if other != index and set(wanted) & set(member.mesh_axes)
-    ]
-
-
-def _in_use(sharding: Sharding, other: int, wanted: tuple[str, ...]) -> str:
-    member = sharding.dims[other]
-    shared = ", ".join(axis for axis in wanted if axis in member.mesh_axes)
+def _in_use(asked: _Question, other: int) -> str:
+    member = asked.sharding.dims[other]
+    shared = ", ".join(axis for axis in asked.wanted if axis in member.mesh_axes)
     name = member.logical_axis or "_"
     by = ""
     if member.rule is not None and member.taken is not None:
         by = f", by `{member.taken}`{_in_brackets(member.taken.span)}"
-    return f"`{shared}` is in use by dim {other} ({name}) of the same {_kind(sharding)}{by}"
+    return f"`{shared}` is in use by dim {other} ({name}) of the same {_kind(asked.sharding)}{by}"
 
 
-def _not_divisible(dim: DimSharding, wanted: tuple[str, ...], plan: ShardingPlan) -> Iterator[str]:
-    ways = plan.mesh.ways(wanted)
+def _not_divisible(asked: _Question) -> Iterator[str]:
+    dim, plan, ways = asked.dim, asked.plan, asked.plan.mesh.ways(asked.wanted)
     if not dim.fits(ways):
         if dim.cuts_parts(ways):
             yield f"  {ways} shards of {dim.size} {_cut_text(dim, ways, plan).partition('  ')[0]}"
@@ -499,26 +507,22 @@ def _not_divisible(dim: DimSharding, wanted: tuple[str, ...], plan: ShardingPlan
             yield f"  {dim.size} is not divisible by {ways}{_units(dim, plan)}"
 
 
-def _advice(
-    sharding: Sharding, index: int, wanted: tuple[str, ...], plan: ShardingPlan
-) -> Iterator[str]:
+def _advice(asked: _Question) -> Iterator[str]:
     """Yield where the rule would have to stand, and what the array would then be."""
-    dim = sharding.dims[index]
+    (sharding, index, wanted, plan), dim, blockers = asked, asked.dim, asked.blockers
     if not dim.fits(plan.mesh.ways(wanted)):
         return
     rule = AxisRule(dim.logical_axis or "", wanted)
-    blockers = _blockers(sharding, index, wanted)
     anchor = _anchor(sharding, (index, *blockers), plan)
     found = _with_rule(sharding, rule, anchor, plan)
     if found[index].mesh_axes != wanted:
         if any(sharding.dims[other].logical_axis == dim.logical_axis for other in blockers):
             yield f"  of two dimensions called `{dim.logical_axis}` the first is served first"
         return
-    known = _rule_for(dim, wanted, plan)
     if anchor is None:
         yield f"  help: add the rule `{rule}`"
     else:
-        verb = "move" if known is not None else "put"
+        verb = "move" if asked.rule is not None else "put"
         yield f"  help: {verb} `{rule}` before `{anchor}`{_in_brackets(anchor.span)}"
     lost = [
         f"dim {other} ({member.logical_axis or '_'}) is then on {target_text(after.mesh_axes)}"

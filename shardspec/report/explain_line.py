@@ -236,9 +236,12 @@ def _outcomes(
     for sharding in shardings:
         for dim in sharding.dims:
             attempt = next((a for a in dim.attempts if plans.is_same(a.rule, rule)), None)
-            if attempt is not None or dim.logical_axis == rule.logical_axis:
-                said = None if attempt is None else _said(attempt, dim, sharding, plan)
-                found.setdefault(said, []).append(sharding)
+            if attempt is None and dim.logical_axis != rule.logical_axis:
+                continue
+            said = None if attempt is None else "wins"
+            if attempt is not None and attempt.outcome is not plans.Outcome.TAKEN:
+                said = f"loses, {outcome_text(attempt, dim, sharding, plan)}"
+            found.setdefault(said, []).append(sharding)
     return found
 
 
@@ -246,17 +249,6 @@ def _counted(shardings: Iterable[plans.Sharding]) -> str:
     """Return `2 arrays and 1 activation`."""
     kinds = Counter(isinstance(sharding, plans.ParamSharding) for sharding in shardings)
     return words.tallied((kinds[True], "array"), (kinds[False], "activation"))
-
-
-def _said(
-    attempt: plans.Attempt,
-    dim: plans.DimSharding,
-    sharding: plans.Sharding,
-    plan: plans.ShardingPlan,
-) -> str:
-    if attempt.outcome is plans.Outcome.TAKEN:
-        return "wins"
-    return f"loses, {outcome_text(attempt, dim, sharding, plan)}"
 
 
 def _entry_text(entry: plans.Entry) -> str:

@@ -163,8 +163,9 @@ def sarif(diagnostics: Sequence[Diagnostic], scope: Mapping[str, int] | None = N
     index = {code: at for at, code in enumerate(codes)}
     prints = _fingerprints(diagnostics)
     results = [_result(each, index[each.code], next(prints)) for each in diagnostics]
+    driver = {"name": "shardspec", "version": PACKAGE, "semanticVersion": PACKAGE}
     run: Json = {
-        "tool": {"driver": {**_driver(), "rules": [_rule(code) for code in codes]}},
+        "tool": {"driver": {**driver, "rules": [_rule(code) for code in codes]}},
         "columnKind": "unicodeCodePoints",
         "invocations": [{"executionSuccessful": True}],
         "results": results,
@@ -172,10 +173,6 @@ def sarif(diagnostics: Sequence[Diagnostic], scope: Mapping[str, int] | None = N
     if scope is not None:
         run["properties"] = dict(scope)
     return {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
-
-
-def _driver() -> Json:
-    return {"name": "shardspec", "version": PACKAGE, "semanticVersion": PACKAGE}
 
 
 def _rule(code: Code) -> Json:

@@ -53,7 +53,7 @@ def _report(target: Target, placement: Placement) -> Iterator[str]:
     yield from machine_lines(placement)
     yield f"mesh {placement.mesh}{_asked(placement)}"
     yield ""
-    yield from axis_table(explain_axes(placement))
+    yield from columns([AXIS_HEADINGS, *map(axis_cells, explain_axes(placement))])
     yield ""
     notes = tuple(note_lines(placement))
     yield from (*notes, "") if notes else ()
@@ -94,11 +94,6 @@ def tile_of(placement: Placement, name: str) -> tuple[int, ...]:
     for digit in placement.axis(name).digits:
         sizes[digit.axis] *= digit.size
     return tuple(sizes[1:])
-
-
-def axis_table(explanations: Sequence[AxisExplanation]) -> Iterator[str]:
-    """Return the lines of the table of mesh axes."""
-    return columns([AXIS_HEADINGS, *map(axis_cells, explanations)])
 
 
 def axis_cells(explanation: AxisExplanation) -> tuple[str, ...]:

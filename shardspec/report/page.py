@@ -16,7 +16,7 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,7 +105,8 @@ def page_text(
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     template = environment.from_string(_read("page.html.jinja"))
-    script = "\n".join(("(() => {", '"use strict";', *map(_script, _SCRIPTS), "})();"))
+    scripts = (_read(f"{name}.js") for name in _SCRIPTS)
+    script = "\n".join(("(() => {", '"use strict";', *scripts, "})();"))
     style = _read("page.css")
     pieces = {
         "title": printable(title or _name(spec.source.name)),
@@ -141,10 +142,6 @@ def _of_targets(targets: Sequence[Shown]) -> dict[str, object]:
 
 def _read(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="utf-8")
-
-
-def _script(name: str) -> str:
-    return _read(f"{name}.js")
 
 
 def _hash(text: str) -> str:
@@ -397,12 +394,8 @@ def machine_data(plan: ShardingPlan) -> Data | None:
             [axis.name, axis.extent, axis.link, axis.wraps, axis.host] for axis in placement.machine
         ],
         "speeds": {each.name: speed_text(each) for each in explain_axes(placement)},
-        "routes": {each.axis.name: _offsets(each.route) for each in placement.axes},
+        "routes": {each.axis.name: list(map(list, each.route)) for each in placement.axes},
     }
-
-
-def _offsets(route: Iterable[Sequence[int]]) -> list[list[int]]:
-    return [list(offset) for offset in route]
 
 
 # What a cell of a notebook shows of a plan, a cost, a search and a mesh: pieces of the page.

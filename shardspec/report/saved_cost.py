@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from shardspec.analysis.layouts import inputs
-from shardspec.diagnostics import Diagnostic, Span, codes, point, words
+from shardspec.diagnostics import Diagnostic, codes, point, words
 from shardspec.diagnostics.lines import columns
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
@@ -228,7 +228,7 @@ def with_cost(found: Diagnostic, saved: SavedCost, spec: Spec) -> Diagnostic:
     """Return a finding with what its line, or else its arrays, cost in the saved figures."""
     span = found.primary.span if found.primary else None
     by: tuple[tuple[str, Callable[[], list[Sent]]], ...] = (
-        ("this line", lambda: _of_span(saved, span, spec)),
+        ("this line", lambda: saved.by_line(span.source.name, span.line, spec) if span else []),
         ("these arrays", lambda: saved.by_arrays(found.arrays)),
     )
     for what, sent in by:
@@ -240,7 +240,3 @@ def with_cost(found: Diagnostic, saved: SavedCost, spec: Spec) -> Diagnostic:
             told = f"{what}: {sent_text} per device and step, by {saved.title}"
             return replace(found, notes=(*found.notes, told))
     return found
-
-
-def _of_span(saved: SavedCost, span: Span | None, spec: Spec) -> list[Sent]:
-    return [] if span is None else saved.by_line(span.source.name, span.line, spec)

@@ -37,7 +37,7 @@ from shardspec.ir.plan import (
 )
 from shardspec.ir.spec import DerivedDims, DeriveRule, Param, ParentDim, derived_text
 from shardspec.language.grammar.syntax import SyntaxFault
-from shardspec.language.patterns.template import braces_of, template_of
+from shardspec.language.patterns.glob import braces_of, template_of
 from shardspec.resolve.assign import RuleTable, assign_beside
 
 #: Arrays that derive one from the other, at most: more go in a circle.

@@ -35,7 +35,7 @@ from shardspec.language.grammar.step_lines import parse_schedule
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.search.roles import ROLES, RoleSet, role_sets
 from shardspec.topology.placement import Order
-from shardspec.topology.submesh import Tile, tilings
+from shardspec.topology.submesh import tilings
 
 #: What may be chosen, and its values where none are named.
 WORDS: dict[str, str] = {
@@ -161,23 +161,19 @@ def _with_changes(made: Spec, before: Spec, after: Spec) -> Spec:
     """Return a spec with what one choice changed."""
     if after is before:
         return made
-    if made.step is not None and after.step is not None and before.step is not None:
-        for word in ("remat", "microbatches", "pipeline", "gather", "reduce", "dtype"):
-            value = getattr(after.step, word)
-            if value != getattr(before.step, word):
-                made = _with_step(made, **{word: value})
-    if after.state != before.state:
-        made = replace(made, state=after.state)
-    if after.logical_axes != before.logical_axes:
-        made = replace(made, logical_axes=after.logical_axes)
-    if after.axis_rules != before.axis_rules or after.any_rules != before.any_rules:
-        made = replace(
-            made,
-            axis_rules=after.axis_rules,
-            any_rules=after.any_rules,
-            placed_rules=after.placed_rules,
-        )
-    return made
+    made = _with_step(made, **_changed(before.step, after.step, _OF_STEP))
+    return replace(made, **_changed(before, after, ("state", "logical_axes", *_RULES)))
+
+
+#: What choices change of a step; what are the rules of a spec.
+_OF_STEP = ("remat", "microbatches", "pipeline", "gather", "reduce", "dtype")
+_RULES = ("axis_rules", "any_rules", "placed_rules")
+
+
+def _changed(before: object, after: object, names: Iterable[str]) -> dict[str, Any]:
+    """Return the attributes of some names that differ; None has none."""
+    pairs = ((name, getattr(after, name, None)) for name in names)
+    return {name: value for name, value in pairs if value != getattr(before, name, None)}
 
 
 _Made = dict[str, Spec]
@@ -195,12 +191,7 @@ def _rules(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
         if loaded is None or errors or not loaded.axis_rules:
             why = errors[0].help if errors and errors[0].help else "a preset is named `preset:fsdp`"
             return Refusal(f"`rules={value}`: no preset is called `{name}`", why)
-        found[value] = replace(
-            spec,
-            axis_rules=loaded.axis_rules,
-            any_rules=loaded.any_rules,
-            placed_rules=loaded.placed_rules,
-        )
+        found[value] = replace(spec, **{name: getattr(loaded, name) for name in _RULES})
     return found
 
 
@@ -644,10 +635,7 @@ def _tiled(today: Mesh, axes: Sequence[MeshAxis], hardware: Hardware) -> Iterato
     at = own if own in inner else next(reversed(inner), None)
     if at is None or axes[at].size in (1, hardware.devices_per_slice):
         return
-    for tile in _tiles(axes[at].size, hardware):
+    tiles = sorted(tilings(hardware, axes[at].size), key=lambda tile: (sum(tile), tile))
+    for tile in tiles[:_MOST_TILES]:
         placed = replace(axes[at], submesh=tile)
         yield Mesh((*axes[:at], placed, *axes[at + 1 :]), today.wholes)
-
-
-def _tiles(size: int, hardware: Hardware) -> list[Tile]:
-    return sorted(tilings(hardware, size), key=lambda tile: (sum(tile), tile))[:_MOST_TILES]

@@ -19,7 +19,7 @@ from shardspec.topology.placement import AxisPlacement, Placement, place
 from shardspec.topology.submesh import Tile, better_submeshes
 
 if TYPE_CHECKING:
-    from shardspec.topology.listed import Stretches
+    from shardspec.topology.machine import Stretches
 
 RunShape = Literal["ring", "line", "switch", "direct", "chip"]
 Bottleneck = Literal["dcn", "ici", "chip", "nvlink", "memory", "none"]
@@ -141,7 +141,7 @@ def slices_of(placed: AxisPlacement, placement: Placement) -> int:
 
 
 def _stretches(axis: MeshAxis, placement: Placement) -> Stretches:
-    from shardspec.topology.listed import stretches
+    from shardspec.topology.machine import stretches
 
     return stretches(placement.mesh, placement.listed, placement.machine, [axis.name])
 

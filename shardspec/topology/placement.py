@@ -140,7 +140,7 @@ def placed(target: Target, order: Order = "t5x") -> Placement | None:
 def _place_listed(target: Target, hardware: Hardware, machine: Machine) -> Placement:
     """Return the placement of a mesh whose devices are listed, row by row."""
     from shardspec.topology.by_hand import device_coordinates
-    from shardspec.topology.listed import in_digits
+    from shardspec.topology.machine import in_digits
 
     numbered = tuple(device_coordinates(hardware))
     places = tuple(numbered[number] for number in target.devices)

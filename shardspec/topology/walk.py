@@ -48,7 +48,7 @@ from shardspec.topology.machine import (
 from shardspec.topology.placement import AxisPlacement, Order, Placement, route_of
 
 if TYPE_CHECKING:
-    from shardspec.topology.listed import Stretches
+    from shardspec.topology.machine import Stretches
 
 #: What one hop takes, however little is sent.
 #: Source: "How to Scale Your Model", part 3: about 1 us a hop on ICI.
@@ -104,7 +104,7 @@ def legs(placement: Placement, mesh_axes: Sequence[str]) -> tuple[Leg, ...] | No
 
 def _listed_legs(placement: Placement, mesh_axes: Sequence[str]) -> tuple[Leg, ...] | None:
     """Return the legs of groups that are no translates of one another: those of the worst group."""
-    from shardspec.topology.listed import stretches
+    from shardspec.topology.machine import stretches
 
     lies, found = stretches(placement.mesh, placement.listed, placement.machine, mesh_axes), []
     for link in LINKS:

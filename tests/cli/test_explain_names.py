@@ -14,7 +14,7 @@ from shardspec.cli.main import cli
 from shardspec.diagnostics.codes import ALL
 from shardspec.language import catalogue, document
 from shardspec.lints.registry import page
-from shardspec.report import shipped
+from shardspec.report import pages
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "specs" / "examples"
@@ -82,7 +82,7 @@ def test_what_pages_and_messages_point_at_is_there(
 
 def everything_along() -> list[str]:
     """Return names of what comes along; of a few, with the line that findings would name."""
-    names = [*shipped.names(), *(code.name for code in ALL), *document.Document.model_fields]
+    names = [*pages.names(), *(code.name for code in ALL), *document.Document.model_fields]
     lines = [f"step:{name}:7" for name in assets.spec_names("steps")]
     return [*names, *lines, *(code.id for code in ALL), "2 * tpu v5p 4x4x8", "8 * h100"]
 
@@ -189,4 +189,4 @@ def test_every_place_that_cost_names_is_explained(monkeypatch: pytest.MonkeyPatc
 
 
 def test_hardware_names_are_one_of_each() -> None:
-    assert {f"hardware:{name}" for name in catalogue.hardware_names()} <= set(shipped.names())
+    assert {f"hardware:{name}" for name in catalogue.hardware_names()} <= set(pages.names())

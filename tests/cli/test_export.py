@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shardspec.cli.main import cli
-from shardspec.foreign.registry import EXPORTS
+from shardspec.foreign.formats import EXPORTS
 
 SPEC = """\
 shardspec: 1

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shardspec.cli.main import cli
-from shardspec.foreign.registry import FORMATS, module_of
+from shardspec.foreign.formats import FORMATS, module_of
 
 RULES = "RULES = [('embed', 'data'), ('mlp', 'model'), ('heads', 'model')]\n"
 ARRAYS = "a/wi: 'bf16[embed=64 mlp=32]'\nlayers_{0..3}/q: 'bf16[embed=64 heads=8]'\n"

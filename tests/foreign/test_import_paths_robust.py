@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardspec.foreign.registry import FORMATS, Format, format_named
+from shardspec.foreign.formats import FORMATS, Format, format_named
 from tests.foreign.test_haliax import NEWER, OLDER
 from tests.foreign.test_hf import CONFIG, LLAMA
 from tests.foreign.test_import_robust import ARRAYS, damaged, survives

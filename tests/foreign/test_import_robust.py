@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from shardspec.diagnostics import SourceFile
 from shardspec.diagnostics.render import render
-from shardspec.foreign.formats import Options, spec_text
-from shardspec.foreign.registry import FORMATS, Format, module_of
+from shardspec.foreign.formats import FORMATS, Format, Options, module_of, spec_text
 from shardspec.ir.spec import Param
 from shardspec.language.formatting import formatted
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from shardspec import pipeline
 from shardspec.diagnostics import SourceFile
-from shardspec.foreign import hf, registry
-from shardspec.foreign.formats import Options, Request, spec_text
-from shardspec.foreign.registry import EXPORTS, export_named, module_of
+from shardspec.foreign import formats, hf
+from shardspec.foreign.formats import EXPORTS, Options, Request, export_named, module_of, spec_text
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Param, Policy, Spec, Target
 from shardspec.resolve.resolver import resolve
@@ -306,9 +305,9 @@ def test_import_after_export_is_the_plan(name: str, plan: ShardingPlan) -> None:
     params = tuple(sharding.param for sharding in plan.arrays)
     sizes = tuple((axis.name, str(axis.size)) for axis in plan.mesh.axes)
     asked = Options(mesh=sizes, params=params, **options)
-    entry = registry.format_named(name)
+    entry = formats.format_named(name)
     assert entry is not None
-    reader = registry.module_of(entry)
+    reader = formats.module_of(entry)
     imported, faults = reader.read([source], asked)
     assert imported is not None, faults
     expected = [sharding.partition_spec for sharding in plan.arrays]

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from shardspec import pipeline
 from shardspec.diagnostics import SourceFile
-from shardspec.foreign import registry
-from shardspec.foreign.formats import Options, Request, spec_text
+from shardspec.foreign import formats
+from shardspec.foreign.formats import Options, Request, export_named, module_of, spec_text
 from shardspec.foreign.proof import reduced
-from shardspec.foreign.registry import export_named, module_of
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Mesh, MeshAxis, Override, Param, Params, Pattern, Policy, Spec, Target
 from shardspec.resolve.resolver import resolve
@@ -59,9 +58,9 @@ def back(format_name: str, text: str, mesh: Mesh, /, **options: Any) -> Spec:
     source = SourceFile(FILES[format_name], text)
     sizes = tuple((axis.name, str(axis.size)) for axis in mesh.axes)
     asked = Options(mesh=sizes, **options)
-    entry = registry.format_named(format_name)
+    entry = formats.format_named(format_name)
     assert entry is not None
-    imported, faults = registry.module_of(entry).read([source], asked)
+    imported, faults = formats.module_of(entry).read([source], asked)
     assert imported is not None, faults
     found, wrong = spec_text(imported, asked, [source], "back.yaml")
     assert found is not None, wrong
@@ -231,10 +230,10 @@ def test_t5x_makes_the_mesh_of_the_target(hardware: str, mesh: str, line: str) -
     assert found == ()
     assert line in text
     source = SourceFile("my.gin", text)
-    entry = registry.format_named("t5x-gin")
+    entry = formats.format_named("t5x-gin")
     assert entry is not None
     options = Options(hardware=hardware)
-    imported, _ = registry.module_of(entry).read([source], options)
+    imported, _ = formats.module_of(entry).read([source], options)
     again, faults = spec_text(imported, options, [source], "back.yaml")
     assert again is not None, faults
     spec, _ = pipeline.load_text(again, "back.yaml")

@@ -16,7 +16,7 @@ import shardspec
 from shardspec.diagnostics import ShardspecError
 from shardspec.ir.code_place import CodePlace
 from shardspec.jax_backend.resolver import Resolver
-from shardspec.language.code_places import parse_code_place
+from shardspec.language.document_to_layer import parse_code_place
 from shardspec.language.grammar.syntax import SyntaxFault
 from tests.jax_backend import external_model as model
 

@@ -11,7 +11,7 @@ from shardspec.language.document import ENTRIES, Document
 from shardspec.language.grammar import print_expressions
 from shardspec.language.loader import load_text
 from shardspec.language.sections import BY_WORD, RULES, SECTIONS, expression_at, section_of
-from shardspec.lsp.kinds import Kind
+from shardspec.lsp.types import Kind
 
 
 def test_each_section_of_the_document_has_a_row() -> None:

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shardspec.language.patterns.regex import python_regex
-from shardspec.lints.evidence.spellings import least_widened, single_digits, widened
+from shardspec.lints.evidence.entries import least_widened, single_digits, widened
 from tests import strategies
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from shardspec.ir.spec import Pattern
 from shardspec.language.patterns.regex import compile_regex
-from shardspec.lints.evidence.spellings import looks, readings, spellings, working
+from shardspec.lints.evidence.entries import looks, readings, spellings, working
 from tests.lints.findings_of import findings_of
 
 PATHS = ("dec/l_10/wi/k", "dec/l_11/wi/k", "enc/wi/b", "a[0]/k")

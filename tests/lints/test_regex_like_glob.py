@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from shardspec.lints.checks import regex_like_glob
-from shardspec.lints.evidence.spellings import as_glob, as_regex
+from shardspec.lints.evidence.entries import as_glob, as_regex
 from tests.lints.findings_of import found_by
 
 HEAD = """

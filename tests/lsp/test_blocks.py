@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from benchmarks.editing import spec
 from shardspec.language import loader
 from shardspec.language.reading import Reading
-from shardspec.lsp import findings, outline
+from shardspec.lsp import findings, navigation
 from shardspec.lsp.findings import diagnostics, while_typing
 from shardspec.lsp.hover import hover
-from shardspec.lsp.positions import Lines
-from shardspec.lsp.snapshot import Snapshot
+from shardspec.lsp.snapshot import Lines, Snapshot
 from tests.lsp.client import Editor, at, editor
 from tests.lsp.test_typing import edited
 from tests.lsp.texts import BOTH
@@ -154,7 +153,7 @@ def test_after_any_edits_all_is_as_a_fresh_look_says(
         session.edit(uri, now)
     symbols = session.about("documentSymbol", uri)  # which waits until typing has rested
     fresh = Snapshot(uri, 1, path, {path: now})
-    assert [each["name"] for each in symbols or []] == [s.name for s in outline.symbols(fresh)]
+    assert [each["name"] for each in symbols or []] == [s.name for s in navigation.symbols(fresh)]
     expected = (f"{d.code} {d.message} {as_json(d.range)}" for d in diagnostics(fresh)[path])
     assert told(session.findings(uri)) == sorted(expected), now
     if "embed" in now:

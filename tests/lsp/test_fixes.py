@@ -19,9 +19,9 @@ from shardspec.language.formatting import formatted
 from shardspec.language.reading import is_dsl
 from shardspec.language.yaml_text.scalars import load_as_pyyaml
 from shardspec.lsp import findings, types
-from shardspec.lsp.kinds import RefusedError
 from shardspec.lsp.navigation import Family, renamed
 from shardspec.lsp.snapshot import Snapshot
+from shardspec.lsp.types import RefusedError
 from tests.lsp.client import Editor, at, edited, editor
 from tests.lsp.test_typing import IS_NIGHTLY
 from tests.lsp.test_typing import edited as typed

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from shardspec.analysis.memory import memory
-from shardspec.lsp import hover, outline
-from shardspec.lsp.kinds import LEGEND
+from shardspec.lsp import hover, navigation
 from shardspec.lsp.snapshot import Snapshot
+from shardspec.lsp.types import LEGEND
 from tests.lsp.texts import BOTH, SPEC, snapshot_of
 
 both = pytest.mark.parametrize(("name", "text"), BOTH)
@@ -63,7 +63,7 @@ def test_no_target_holds_a_figure_of_a_spec_of_which_a_part_was_left_out(tmp_pat
 def test_tokens_lie_side_by_side(tmp_path: Path, name: str, text: str) -> None:
     wide = text.replace("measured", "🧊 measured").replace("odd/kernel", "o🧊d/kernel")
     snapshot = snapshot_of(tmp_path, name, wide)
-    data = outline.tokens(snapshot).data
+    data = navigation.tokens(snapshot).data
     line = column = 0
     found = []
     for at in range(0, len(data), 5):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.lsp import types
-from shardspec.lsp.positions import Lines
+from shardspec.lsp.snapshot import Lines
 
 ENCODINGS = [*types.PositionEncodingKind]
 TEXTS = st.text(st.sampled_from("ab \n\r\u2028\x0c\x85é層🧊"), max_size=40)

@@ -13,11 +13,11 @@ import pytest
 
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.lsp.findings import diagnostics
-from shardspec.lsp.kinds import Kind
 from shardspec.lsp.project import Project
 from shardspec.lsp.python_calls import Calls, calls, is_named
 from shardspec.lsp.server import MOST_TOPS
 from shardspec.lsp.snapshot import Opened, Snapshot
+from shardspec.lsp.types import Kind
 from tests.lsp.client import Editor, RefusedError, at, edited, editor, under
 
 BASE = """\

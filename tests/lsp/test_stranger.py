@@ -27,7 +27,8 @@ step: {extends: ../../../../etc/passwd}
 CHILD = """
 import json, os, sys
 events = []
-from shardspec.lsp import completion, findings, hover, navigation, outline
+from shardspec.lsp import completion, findings, hover, navigation
+from shardspec.lsp import navigation
 from shardspec.lsp.navigation import Family, references
 from shardspec.lsp.snapshot import Snapshot
 path = os.path.abspath("spec.yaml")
@@ -41,8 +42,8 @@ sys.addaudithook(heard)
 snapshot = Snapshot("file://" + path, 1, path, {os.path.realpath(path): text})
 family = Family(snapshot, (snapshot,))
 said_of_targets = repr(hover.lenses(family))
-said = [said_of_targets, repr(findings.diagnostics(snapshot)), repr(outline.symbols(snapshot))]
-said += [repr(outline.folds(snapshot)), repr(outline.tokens(snapshot))]
+said = [said_of_targets, repr(findings.diagnostics(snapshot)), repr(navigation.symbols(snapshot))]
+said += [repr(navigation.folds(snapshot)), repr(navigation.tokens(snapshot))]
 said += [repr(hover.hints(snapshot, 0, len(text), frozenset(hover.KINDS)))]
 said += [repr(findings.actions(snapshot, 0, len(text))), repr(findings.fix_all(snapshot))]
 for offset in range(0, len(text), 3):

@@ -15,8 +15,7 @@ import pytest
 
 from shardspec.lsp import types
 from shardspec.lsp.findings import diagnostics
-from shardspec.lsp.positions import Lines
-from shardspec.lsp.snapshot import Snapshot
+from shardspec.lsp.snapshot import Lines, Snapshot
 from tests.lsp.client import Editor, RefusedError, editor
 from tests.lsp.texts import DSL, SPEC
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.arrays import read_manifest
+from shardspec.arrays.listing import manifest_json, manifest_yaml
 from shardspec.cli.main import cli
 from shardspec.diagnostics import SourceFile
 from shardspec.ir.spec import Param
-from shardspec.report.manifest_text import manifest_json, manifest_yaml
 from tests.arrays import samples
 from tests.arrays.samples import write
 

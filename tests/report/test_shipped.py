@@ -8,7 +8,7 @@ import pytest
 from shardspec import assets
 from shardspec.cli.explain import command
 from shardspec.language.catalogue import catalogue_data, hardware_names
-from shardspec.report.shipped import file_page, hardware_page, list_lines
+from shardspec.report.pages import file_page, hardware_page, list_lines
 
 
 @pytest.mark.parametrize("name", assets.spec_names("presets"))

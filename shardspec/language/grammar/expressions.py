@@ -27,30 +27,6 @@ T = TypeVar("T")
 _KEPT = 16_384
 
 
-def _parse(
-    grammar: str,
-    start: str,
-    text: str,
-    make: Callable[[Node], T],
-    refuse: Callable[[T], SyntaxFault | None] = lambda node: None,
-) -> T | SyntaxFault:
-    """Return what `make` makes of the tree, unless the grammar or `refuse` is against it."""
-    long = refusals.too_long(text)
-    if long is not None:
-        return long
-    machine = parser(grammar)
-    tree = machine.parse(text, start)
-    if tree is None:
-        from shardspec.language.grammar.parse_faults import explain_fault
-
-        return explain_fault(machine, start, text)
-    huge = refusals.huge_number(text, tree)
-    if huge is not None:
-        return huge
-    node = make(tree)
-    return refuse(node) or node
-
-
 def reader(
     grammar: str,
     start: str,
@@ -61,16 +37,27 @@ def reader(
     """Return the function that reads one kind of expression, and keeps its answers.
 
     Args:
-      grammar, start, make, refuse: as `_parse` takes them.
+      make: makes the answer of the tree.
+      refuse: says what is against an answer that the grammar allows.
       before: what is known of a text without a look at the grammar; None for most.
     """
 
     @lru_cache(_KEPT)
     def read(text: str) -> T | SyntaxFault:
-        found = before(text)
+        found = before(text) or refusals.too_long(text)
         if found is not None:
             return found
-        return _parse(grammar, start, text, make, refuse)
+        machine = parser(grammar)
+        tree = machine.parse(text, start)
+        if tree is None:
+            from shardspec.language.grammar.parse_faults import explain_fault
+
+            return explain_fault(machine, start, text)
+        huge = refusals.huge_number(text, tree)
+        if huge is not None:
+            return huge
+        node = make(tree)
+        return refuse(node) or node
 
     return read
 

@@ -109,18 +109,14 @@ def cure(first: ParamSharding, arrays: Sequence[ParamSharding]) -> str | None:
         return None
     parent = found.parent.param
     answers = [*_exact(found.reading, first.param, parent)]
-    if not answers and all(_is_counted(answer) for answer in rule.answers):
+    of_parent = (dim for answer in rule.answers for dim in answer if isinstance(dim, ParentDim))
+    if not answers and all(dim.place is not None for dim in of_parent):  # else it may be none, too
         answers = [*_in_blocks(found.reading, first.param, parent)]
     if len(answers) != 1 or not _serves(answers[0], first, arrays):
         return None
     others = [each for each in rule.answers if len(each) != first.param.rank]
     text = " | ".join(map(derived_text, (answers[0], *others[: len(rule.answers) - 1])))
     return f"`dims {text}` fits, and nothing else does; or another parent was meant"
-
-
-def _is_counted(answer: DerivedDims) -> bool:
-    """Say whether an entry says of each dimension which one it is; else it may be none, too."""
-    return all(dim.place is not None for dim in answer if isinstance(dim, ParentDim))
 
 
 def _exact(reading: DerivedDims, param: Param, parent: Param) -> set[DerivedDims]:

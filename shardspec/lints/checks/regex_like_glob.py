@@ -30,8 +30,7 @@ from dataclasses import dataclass, field
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import counted, described
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.entries import Entry, Section, sections
-from shardspec.lints.evidence.spellings import Spelling, fix_for, readings
+from shardspec.lints.evidence.entries import Entry, Section, Spelling, fix_for, readings, sections
 from shardspec.resolve.match import path_matcher
 
 

@@ -30,8 +30,14 @@ from shardspec.diagnostics import Diagnostic, Edit, Fix, Span, codes, point
 from shardspec.diagnostics.words import counted, described, template
 from shardspec.ir.spec import Pattern
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.entries import Entry, sections
-from shardspec.lints.evidence.spellings import is_linear, least_widened, single_digits, widened
+from shardspec.lints.evidence.entries import (
+    Entry,
+    is_linear,
+    least_widened,
+    sections,
+    single_digits,
+    widened,
+)
 from shardspec.resolve.match import PathMatcher, path_matcher
 
 

@@ -24,8 +24,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
-from shardspec.diagnostics import Diagnostic, Edit, Fix, Label, Span, codes, quote
+from shardspec.diagnostics import Diagnostic, Edit, Fix, Label, Span, codes, point, quote
 from shardspec.diagnostics.words import by_key, index_of, listed, nearest, respelt
 from shardspec.ir.spec import axis_of
 from shardspec.lints.context import Context
@@ -51,19 +52,12 @@ def _in_rules(context: Context, lone_axes: Iterable[LoneAxis]) -> Iterator[Diagn
     for lone in lone_axes:
         if lone.meant is not None:
             paths = context.paths_with(lone.meant)
-            found = _finding(
-                lone.name,
-                lone.places[0],
-                f"no array and no {quote.entry_of('axes')} has it",
-                help=f"did you mean `{lone.meant}`?",
-                fix=respelling(context, lone),
-            )
+            told = {"help": f"did you mean `{lone.meant}`?", "fix": respelling(context, lone)}
+            found = _finding(lone.name, lone.places[0], "array", **told)
             if (other := _without_rule(context, lone.meant)) is not None:
-                label = Label(other, "has no rule", primary=False)
-                found = replace(found, labels=(*found.labels, label))
-            yield replace(
-                with_cost(found, context, paths, f"no rule is for `{lone.meant}`: "),
-            )
+                no_rule = Label(other, "has no rule", primary=False)
+                found = replace(found, labels=(*found.labels, no_rule))
+            yield with_cost(found, context, paths, f"no rule is for `{lone.meant}`: ")
 
 
 def _without_rule(context: Context, axis: str) -> Span | None:
@@ -96,8 +90,7 @@ def _in_arrays(context: Context, reported: frozenset[str]) -> Iterator[Diagnosti
             help = _way_out(axis, known, beside, context)
             # two dimensions of an array do not have one name
             fix = _fix(exact, axis, known, beside, context)
-        label = f"no rule and no {quote.entry_of('axes')} has it"
-        finding = _finding(axis, exact[0] if exact else None, label, help=help, fix=fix)
+        finding = _finding(axis, exact[0] if exact else None, "rule", help=help, fix=fix)
         paths = [sharding.param.path for sharding in shardings]
         yield with_cost(finding, context, paths, "the dimension is replicated: ")
 
@@ -194,27 +187,12 @@ def _in_activations(context: Context, reported: frozenset[str]) -> Iterator[Diag
                 notes = (f"activation `{activation.name}`; the dimension is replicated",)
                 beside = activation.logical_axes
                 fix = _fix([exact], axis, known, beside, context)
-                yield _finding(
-                    axis,
-                    exact,
-                    f"no rule and no {quote.entry_of('axes')} has it",
-                    notes,
-                    help=_way_out(axis, known, beside, context),
-                    fix=fix,
-                )
+                help = _way_out(axis, known, beside, context)
+                yield _finding(axis, exact, "rule", notes=notes, help=help, fix=fix)
 
 
-def _finding(
-    axis: str,
-    span: Span | None,
-    label: str,
-    notes: tuple[str, ...] = (),
-    *,
-    help: str,
-    fix: Fix | None = None,
-) -> Diagnostic:
-    labels = () if span is None else (Label(span, label),)
+def _finding(axis: str, span: Span | None, what: str, **told: Any) -> Diagnostic:
+    """Return the finding that no rule, or else no array, has an axis."""
     message = f"unknown logical axis `{axis}`"
-    return Diagnostic(
-        codes.UNKNOWN_LOGICAL_AXIS, message, labels, notes, help, fix=fix, subject=axis
-    )
+    label = f"no {what} and no {quote.entry_of('axes')} has it"
+    return point(codes.UNKNOWN_LOGICAL_AXIS, message, span, label, subject=axis, **told)

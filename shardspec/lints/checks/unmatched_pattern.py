@@ -41,8 +41,7 @@ from shardspec.language.patterns.backtracking import ran_out
 from shardspec.language.silencing import suppressed
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import with_cost
-from shardspec.lints.evidence.entries import Entry, sections
-from shardspec.lints.evidence.spellings import fix_for, is_linear, looks, working
+from shardspec.lints.evidence.entries import Entry, fix_for, is_linear, looks, sections, working
 from shardspec.resolve.match import path_matcher
 
 #: Places that are shown of patterns that match nothing for one reason.
@@ -69,7 +68,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
         entry
         for entry in dead
         if entry.pattern.text not in ran_out()  # these have a finding of their own
-        and not _is_of_state(entry)
+        and (entry.section != "derive" or entry.answer[0])  # without a parent, of state
     ]
     needed = [entry for entry in dead if not entry.pattern.is_optional]
     optional = [entry for entry in dead if entry.pattern.is_optional]
@@ -204,11 +203,6 @@ def _one_by_one(unmatched: Sequence[Entry], context: Context) -> list[_Dead]:
             whole[meant] = _whole(context, meant)
         found.append(_Dead(entry, finding, whole[meant]))
     return found
-
-
-def _is_of_state(entry: Entry) -> bool:
-    """Say whether an entry is about optimizer state, which is not among the arrays."""
-    return entry.section == "derive" and not entry.answer[0]
 
 
 def _keys(spec: Spec, section: str) -> frozenset[str]:

@@ -112,7 +112,7 @@ def _way_out(axis: MeshAxis, plan: ShardingPlan, groups: Sequence[Alike]) -> str
         return f"{misspelt} else write a rule for `{axis.name}`"
     by_size = sorted(groups, key=lambda group: -group.device_bytes)
     offers = _for_the_batch(axis, plan)
-    if not _crosses(axis, plan):
+    if all(found.axis.name != axis.name for found in crossing_axes(plan.target)):
         stacked = stacked_axes(plan.spec)
         arrays = (offer for group in by_size for offer in _offers(axis, group, plan, stacked))
         offers = chain(arrays, offers)
@@ -135,11 +135,6 @@ def _with(axis: MeshAxis, others: Sequence[str], mesh: Mesh) -> tuple[str, ...]:
     order = mesh.names.index(axis.name)
     is_major = all(order < mesh.names.index(name) for name in others)
     return (axis.name, *others) if is_major else (*others, axis.name)
-
-
-def _crosses(axis: MeshAxis, plan: ShardingPlan) -> bool:
-    """Say whether an axis crosses slices or nodes, over which only the batch should be split."""
-    return any(found.axis.name == axis.name for found in crossing_axes(plan.target))
 
 
 def _offers(

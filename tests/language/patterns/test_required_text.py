@@ -4,7 +4,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shardspec.language.patterns.regex import Regex, compile_regex, python_regex
-from shardspec.language.patterns.required_text import RequiredText
+from shardspec.resolve.match import RequiredText
 from tests.strategies import regexes
 
 _PIECES = ["a", "b", "/", "kernel", r"\d", "[^/]*", "(?:[^/]*/)*", "(?:a|b/)", "(?:/b)?", "(?i:a)"]

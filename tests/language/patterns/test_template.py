@@ -7,9 +7,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shardspec.language.grammar.syntax import SyntaxFault
-from shardspec.language.patterns.glob import compile_glob
+from shardspec.language.patterns.glob import MOST_CHARACTERS, Template, compile_glob, template_of
 from shardspec.language.patterns.regex import Regex
-from shardspec.language.patterns.template import MOST_CHARACTERS, Template, template_of
 
 
 def made(pattern: str, wanted: str) -> Template:
