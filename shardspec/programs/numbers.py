@@ -111,7 +111,8 @@ def _headline(numbers: Numbers) -> str:
     count = counted(numbers.outputs, "output")
     if numbers.verdict == "different":
         paths = {each.path for each in numbers.differences}
-        return f"DIFFERENT: {len(paths)} of {count} differ from one device"
+        verb = "differs" if len(paths) == 1 else "differ"
+        return f"DIFFERENT: {len(paths)} of {count} {verb} from one device"
     if not numbers.meshes:
         return "NOT COMPARED with one device"
     if numbers.untried:
@@ -120,7 +121,9 @@ def _headline(numbers: Numbers) -> str:
     if numbers.unstable:
         some = f"{len(numbers.unstable)} of {count}"
         return f"NOT COMPARED in {some}: no finite number on one device; the same in the others"
-    return f"the same: all of {count} equal those of one device"
+    if numbers.outputs == 1:
+        return "the same: the output equals that of one device"
+    return f"the same: all {count} equal those of one device"
 
 
 def _facts(numbers: Numbers) -> Iterator[tuple[str, str]]:
@@ -150,7 +153,8 @@ def _facts(numbers: Numbers) -> Iterator[tuple[str, str]]:
 def _table(numbers: Numbers) -> Sequence[str]:
     rows = [("output", "call", "off by", "rounding", "")]
     for each in numbers.differences[:_MOST]:
-        notes = [_ratio(each.ratio)] if each.ratio is not None else []
+        ratio = each.ratio
+        notes = [_ratio(ratio)] if ratio is not None and f"{ratio:.2f}" != "1.00" else []
         notes += ["devices hold different values"] if each.devices_differ else []
         rows.append(
             (each.path, f"{each.call}", f"{each.error:.1e}", f"{each.noise:.0e}", ", ".join(notes))

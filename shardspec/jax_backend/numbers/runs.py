@@ -267,6 +267,8 @@ _PENDING: dict[State, str] = {
     "largest": "the largest of a part",
 }
 _MOVES = frozenset(("all_gather", "all_to_all", "ppermute", "psum_scatter", "reduce_scatter"))
+#: What follows the order of the values on one device.
+_OWN_ORDER = frozenset(("iota", "sort", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"))
 _SUMS = frozenset(("psum", "psum_invariant", "psum2", "all_gather_invariant"))
 
 
@@ -295,13 +297,13 @@ def first_difference(
     """
     for is_whole in (False, True):
         states = list(_states(one, many, is_whole=is_whole))
-        found = [*_back(many, states, wrong)]
+        found, passed = _back(many, states, wrong)
         named = sorted(each for each in found if many.marks[each].place.is_known)
         told = [(at, _what(many, states, at, axes)) for at in named]
-        for at, what in [pair for pair in told if pair[1]] or told:
+        reasons = [pair for pair in told if pair[1]]
+        for at, what in reasons or _exchange(many, named, passed, axes) or told:
             mark = many.marks[at]
-            over = " and ".join(f"`{axis}`" for axis in axes)
-            plain = f"is the first value that differs when {over} is larger than 1"
+            plain = f"is the first value that differs when {_over(axes)} is larger than 1"
             return FirstDifference(mark.place, what or plain, mark.primitive)
         at_end = _at_end(many, states, axes)
         if at_end is not None:
@@ -378,9 +380,50 @@ def _state(one: Any, many: Any) -> State:
     return "wrong"
 
 
-def _back(many: Watched, states: Sequence[State], wrong: Sequence[int]) -> Iterator[int]:
-    """Yield the wrong values that are made of right ones alone, on the way to wrong outputs."""
+def _over(axes: Sequence[str]) -> str:
+    return " and ".join(f"`{axis}`" for axis in axes)
+
+
+def _exchange(
+    many: Watched, named: Sequence[int], passed: Sequence[int], axes: Sequence[str]
+) -> list[tuple[int, str]]:
+    """Return the first exchange between devices that gives wrong values, where it is the fault.
+
+    A device counts and sorts its own part in its own order, and a ring has parts of the answer
+    until it ends. Such values differ in right steps, too, so they are no fault by themselves.
+
+    Args:
+      named: the first values that differ, all without a reason.
+      passed: the wrong values on the way to wrong outputs.
+    """
+    moves = [at for at in sorted(passed) if many.marks[at].primitive in _MOVES]
+    move = next((at for at in moves if many.marks[at].place.is_known), None)
+    if move is None:
+        return []
+    wraps = many.marks[move].wraps
+    is_ring = any(wrap != "devices" for wrap in wraps)
+
+    def is_own(at: int) -> bool:
+        mark, dtype = many.marks[at], np.asarray(many.values[at]).dtype
+        is_count = mark.primitive in _OWN_ORDER or not np.issubdtype(dtype, np.inexact)
+        return is_count or (is_ring and mark.wraps == wraps)
+
+    if not all(map(is_own, named)):
+        return []
+    if is_ring:
+        return [(move, f"is in a ring over {_over(axes)} that ends with values that differ")]
+    return [(move, f"is the first exchange over {_over(axes)} that gives other values")]
+
+
+def _back(
+    many: Watched, states: Sequence[State], wrong: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """Return the wrong values that are made of right ones alone, and all wrong ones on the way.
+
+    Both are on the way to wrong outputs.
+    """
     results = [mark for at in wrong for mark in many.results[at]]
+    first: list[int] = []
     waiting, seen = [*results], set[int]()
     while waiting:
         at = waiting.pop()
@@ -392,7 +435,8 @@ def _back(many: Watched, states: Sequence[State], wrong: Sequence[int]) -> Itera
         before = [each for each in sources if states[each] == "wrong"]
         waiting += before
         if not before and states[at] == "wrong":
-            yield at
+            first.append(at)
+    return first, [at for at in seen if states[at] == "wrong"]
 
 
 def _sources(many: Watched, states: Sequence[State], at: int) -> list[int]:
@@ -415,7 +459,7 @@ def _sources(many: Watched, states: Sequence[State], at: int) -> list[int]:
 def _what(many: Watched, states: Sequence[State], at: int, axes: Sequence[str]) -> str:
     """Return what is wrong about a value; empty where that is not clear."""
     mark = many.marks[at]
-    over = " and ".join(f"`{axis}`" for axis in axes)
+    over = _over(axes)
     sources = _sources(many, states, at)
     kinds = {states[each] for each in sources}
     if mark.primitive == "random_bits":
@@ -448,7 +492,7 @@ def _origin(many: Watched, states: Sequence[State], at: int) -> int:
 
 def _at_end(many: Watched, states: Sequence[State], axes: Sequence[str]) -> FirstDifference | None:
     """Return a result of a `shard_map` that is returned as complete and is not."""
-    over = " and ".join(f"`{axis}`" for axis in axes)
+    over = _over(axes)
     for end in many.ends:
         for at in end.marks:
             pending = _PENDING.get(states[at])

@@ -115,3 +115,29 @@ def test_the_first_iteration_that_is_wrong_decides() -> None:
     found = first_difference(one, many, ["data"], [0])
     assert found is not None
     assert found.place.line == 2
+
+
+@pytest.mark.parametrize("primitive", ["cumsum", "iota"])
+def test_the_order_on_one_device_is_no_fault_before_an_exchange(primitive: str) -> None:
+    """A device counts its own tokens; that they reach another expert shows at the exchange."""
+    marks = [mark(primitive, 2), mark("mul", 3, 0), mark("all_to_all", 4, 1), mark("sin", 5, 2)]
+    odd = np.stack([ONE + 1, ONE - 2])
+    one = Watched(marks, [ONE[None]] * 4, [(3,)], [])
+    found = first_difference(one, Watched(marks, [odd] * 4, [(3,)], []), ["expert"], [0])
+    assert found is not None
+    assert (found.place.line, found.operation) == (4, "all_to_all")
+    assert found.what == "is the first exchange over `expert` that gives other values"
+
+
+def test_a_ring_is_named_by_what_it_sends() -> None:
+    """In a ring each device has parts of the answer, in right rings too."""
+    wraps = ("devices", "iterations")
+    marks = [
+        Mark(name, Place("step.py", line), wraps, sources)
+        for name, line, sources in (("exp", 2, ()), ("ppermute", 3, (0,)), ("add", 4, (0, 1)))
+    ]
+    own, other = np.stack([[ONE], [ONE]])[:1], np.stack([[ONE + 1], [ONE - 2]])
+    one, many = (Watched(marks, [each] * 3, [(2,)], []) for each in (own, other))
+    found = first_difference(one, many, ["context"], [0])
+    assert found is not None
+    assert (found.place.line, found.what[:28]) == (3, "is in a ring over `context` ")
