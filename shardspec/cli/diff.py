@@ -13,9 +13,9 @@ import click
 
 from shardspec import pipeline
 from shardspec.analysis.layout_diff import Mark, Reasons, TargetDiff, diff_layouts, reasons_of
-from shardspec.analysis.layouts import Layout, held_by, layout_of
+from shardspec.analysis.layouts import Layout, TargetLayout, held_by, layout_of
 from shardspec.cli import completion, options
-from shardspec.cli.request import Request, find_spec, matching, unknown_path
+from shardspec.cli.request import NO_ARRAYS, Request, find_spec, matching, unknown_path
 from shardspec.cli.steps import BASIS, STEP, comparison, is_run, step_costs
 from shardspec.cli.streams import FINDINGS, FINE, echo, fail, show
 from shardspec.diagnostics import Diagnostic
@@ -97,6 +97,7 @@ def command(
     plans = (before.plans, after.plans)
     if request.only is not None:
         before, after = _only(request.only, before, after)
+    _need_arrays(parsed, before, after, request)
     diffs = diff_layouts(before.layout, after.layout, before.reasons, after.reasons)
     if between:
         (here,), (there,) = plans
@@ -119,6 +120,22 @@ def command(
     for said in failed:
         request.remark(f"exit {FINDINGS} for {said}")
     raise SystemExit(FINDINGS if failed else FINE)
+
+
+def _need_arrays(limits: Sequence[Limit], before: Side, after: Side, request: Request) -> None:
+    """Say that a side lists no arrays; fail where a limit needs them."""
+    sides = [each.name for each in (before, after) if not any(map(_arrays, each.layout.targets))]
+    if not sides:
+        return
+    empty = f"{' and '.join(dict.fromkeys(sides))} {'list' if len(sides) > 1 else 'lists'} none"
+    limit = next((each for each in limits if each.kind in ("memory", "reshard")), None)
+    if limit is not None:
+        fail(f"--fail-on {limit.text} compares arrays, and {empty}", NO_ARRAYS)
+    request.remark(f"no arrays are compared: {empty}; {NO_ARRAYS}")
+
+
+def _arrays(target: TargetLayout) -> bool:
+    return bool(target.arrays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,7 +470,11 @@ def _changed(diff: TargetDiff) -> str:
     found += [
         f"{counted(marks[mark], 'array')} {mark}" for mark in (Mark.NEW, Mark.GONE) if marks[mark]
     ]
-    return ", ".join(found) or "another machine or order of devices"
+    if found:
+        return ", ".join(found)
+    if diff.before.mesh != diff.after.mesh:
+        return f"the mesh was {diff.before.mesh.heading}"
+    return "another machine or order of devices"
 
 
 def _grown(limit: Limit, diff: TargetDiff) -> str | None:

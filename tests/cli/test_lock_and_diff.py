@@ -319,3 +319,17 @@ def test_the_spec_of_the_project_is_not_compared_with_itself(folder: Path) -> No
     assert result.exit_code
     assert "both sides are one" in result.stderr
     assert "shardspec diff git:HEAD spec.yaml" in result.stderr
+
+
+def test_no_gate_on_arrays_passes_where_there_are_none(folder: Path) -> None:
+    for name, size in (("old.yaml", 4), ("new.yaml", 2)):
+        text = f"shardspec: 1\nmesh: {{data: {size}, model: {16 // size}}}\nrules: [mlp -> model]\n"
+        (folder / name).write_text(text)
+    plain = CliRunner().invoke(cli, ["diff", "old.yaml", "new.yaml"])
+    assert plain.exit_code == 1
+    assert "no arrays are compared: old.yaml and new.yaml list none" in plain.stderr
+    assert "the mesh was data=4 model=4" in plain.stderr
+    for limit in ("memory+5%", "reshard"):
+        gate = CliRunner().invoke(cli, ["diff", "old.yaml", "new.yaml", "--fail-on", limit])
+        assert gate.exit_code == 2
+        assert "pass --arrays FILE" in gate.stderr
