@@ -221,11 +221,31 @@ def _meant(route: Route, value: Any) -> str | None:
         first = next(iter(value.items()), None)
         meant = rule_meant(dict([first])) if first else None
         return f"rules are a list: `- {meant}`" if meant else None
+    if route == ("rules",) and isinstance(value, str):
+        return "write each rule on a line of its own, with a space after `-`: `- embed -> model`"
+    if route and route[-1] == "mesh":
+        return _mesh_meant(value)
+    if isinstance(value, float) and value.is_integer():
+        return f"write `{int(value)}`"
     if len(route) == 2 and route[0] == "rules":
         meant = rule_meant(value)
     elif len(route) == 3 and route[::2] == ("overrides", "spec"):
         meant = partition_meant(value)
     return f"write `{meant}`" if meant else None
+
+
+def _mesh_meant(value: object) -> str | None:
+    """Return how a mesh is written that was said with text or a list of sizes.
+
+    >>> _mesh_meant("fsdp=2 tensor=8")
+    'write each axis with its size: `{fsdp: 2, tensor: 8}`'
+    """
+    sizes = value if isinstance(value, list) else []
+    pairs = list(zip(("data", "fsdp", "tensor"), sizes, strict=False))
+    if isinstance(value, str):
+        pairs = re.findall(r"(\w+)\s*[=:]\s*(\w+)", value)
+    inside = ", ".join(f"{name}: {size}" for name, size in pairs) or "fsdp: rest, tensor: 8"
+    return f"write each axis with its size: `{{{inside}}}`"
 
 
 def _complaint(fault: ErrorDetails) -> str:

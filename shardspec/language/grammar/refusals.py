@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from shardspec.ir.spec import ParentDim
 from shardspec.language.grammar import syntax
@@ -223,8 +224,20 @@ def _too_deep(text: str, lexeme: str, what: str, pair: str, help: str) -> Syntax
 
 
 def in_glob(glob: syntax.Glob) -> SyntaxFault | None:
-    """Return a fault where `**` is not a whole component or a range is none."""
-    return next(_part_faults(glob.parts, True, True), None)
+    """Return a fault of `**` inside a component, an empty range or a typographic quote."""
+    return next(chain(_text_faults(glob.parts), _part_faults(glob.parts, True, True)), None)
+
+
+_TYPOGRAPHIC = re.compile("[\u201c\u201d\u2018\u2019\u201e]")
+
+
+def _text_faults(parts: tuple[syntax.Part, ...]) -> Iterator[SyntaxFault]:
+    """Yield quotes of word processors, which would be characters of the path."""
+    for part in parts:
+        if isinstance(part, syntax.GlobText) and (quote := _TYPOGRAPHIC.search(part.text)):
+            message = f"`{quote[0]}` is not a quote in YAML"
+            at = part.start + quote.start()
+            yield SyntaxFault(message, at, at + 1, 'write straight quotes: `"`')
 
 
 def _part_faults(

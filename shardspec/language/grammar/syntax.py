@@ -20,7 +20,7 @@ from shardspec.ir import spec as ir
 from shardspec.language.grammar.parser import Node, Token
 
 #: A path: no character of it means others.
-_NO_SIGN = re.compile(r"[^*?{},\\]{1,1000}")
+_NO_SIGN = re.compile(r"[^*?{},\\\u201c\u201d\u2018\u2019\u201e]{1,1000}")
 
 
 class SyntaxFault(NamedTuple):

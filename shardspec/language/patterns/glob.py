@@ -34,6 +34,8 @@ Parts = tuple[Part, ...]
 MAX_PATHS = 100_000
 MAX_CHARACTERS = 20_000_000
 
+#: A range as regexes and shells write it; `\\[0-3]` is a path with these characters.
+_RANGE_IN_BRACKETS = re.compile(r"(?<!\\)\[(\d+)-(\d+)\]")
 _ABOVE = "(?:[^/]*/)*"
 _BELOW = "(?:/[^/]*)*"
 _ANY_PATH = "(?s:.*)"
@@ -49,6 +51,9 @@ def expand(text: str) -> tuple[str, ...] | SyntaxFault:
     >>> expand("layers_{0..2}/wi_{0,1}")[:3]
     ('layers_0/wi_0', 'layers_0/wi_1', 'layers_1/wi_0')
     """
+    if found := _RANGE_IN_BRACKETS.search(text[:MAX_LENGTH]):
+        message = f"`{found[0]}` is not a range"
+        return SyntaxFault(message, *found.span(), f"write `{{{found[1]}..{found[2]}}}`")
     if len(text) <= MAX_LENGTH and _PLAIN.fullmatch(text):
         return (text,)
     parts = parts_of(text)

@@ -293,13 +293,28 @@ def _goes_on(trouble: Trouble) -> Diagnostic | None:
     label = "after the end of the value"
     if last in "'\"":
         way_out = "write '' for a ' inside" if last == "'" else 'write \\" for a " inside'
+        way_out = _unquoted_rule(trouble.text[start:end]) or way_out
         return trouble.report(f"text goes on after the closing {last}", span, label, way_out)
     way_out = "a pattern or value that starts with a bracket needs quotes around all of it"
+    if dtype := re.fullmatch(r"[a-z]+\d+\w*", trouble.text[trouble.at : end].strip()):
+        sizes = before[before.rindex("[") :] if "[" in before else "[]"
+        way_out = f"write the dtype before the sizes: `{dtype[0]}{sizes}`"
+        return trouble.report(f"text goes on after `{last}`", span, label, way_out)
     if opened := re.match(r"[ \t]*(?:-[ \t]+)?(?:[^\s{\[]+:[ \t]+)?(?=[{\[])", before):
         at = start + opened.end()
         quoted = advise_quotes(trouble, at, trouble.word_end(trouble.at))
         way_out = _rule_way_out(trouble, at, end) or quoted
     return trouble.report(f"text goes on after `{last}`", span, label, way_out)
+
+
+def _unquoted_rule(line: str) -> str | None:
+    """Return how `"batch" -> "fsdp"` is written: YAML ends the text at the second quote."""
+    from shardspec.language.grammar.parse_faults import rule_meant
+
+    bare = re.sub(r"[\"']", "", line).strip().removeprefix("- ")
+    left, arrow, right = bare.partition("->")
+    meant = rule_meant(f"[{left.strip()}] -> {right.strip()}") if arrow else None
+    return f"write names without quotes: `{meant}`" if meant else None
 
 
 def _rule_way_out(trouble: Trouble, start: int, end: int) -> str | None:

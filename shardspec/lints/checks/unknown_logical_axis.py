@@ -163,10 +163,11 @@ def _way_out(
             f" and goes by the rules for `{whole}`"
         )
     if axis in context.spec.mesh_axis_names:
-        return (
-            f"a mesh axis has this name: `{axis} -> {axis}` shards the dimension over it;"
-            f" `{axis} -> none` replicates it"
-        )
+        over = [rule.logical_axis for rule in context.spec.axis_rules if axis in rule.mesh_axes]
+        names = [name for name in dict.fromkeys(over) if name not in beside]
+        logical = f"write a logical axis that has a rule to it: {listed(names)}" if names else ""
+        own = f"a rule of its own: `{axis} -> {axis}`"
+        return f"`{axis}` is a mesh axis; {f'{logical}; or {own}' if logical else f'write {own}'}"
     rule = f"give it a rule: `{axis} -> none`"
     near = nearest(axis, known, without=_not_meant(axis, known, beside, context))
     if near and near[0] not in context.axes_heard_of:

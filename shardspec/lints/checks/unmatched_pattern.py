@@ -187,6 +187,8 @@ def _one_by_one(unmatched: Sequence[Entry], context: Context) -> list[_Dead]:
         meant = tuple(offer.paths) if offer else _near(entry.pattern, templates, alike)
         fix = fix_for(entry.pattern, offer.spelling) if offer else None
         help = offer.text if offer else _guess(entry.pattern, meant)
+        if not offer and _OPTIMIZER_PATH.search(entry.pattern.text):
+            help = "remove it: optimizer state is sharded as its parameters, or by `state:`"
         if offer and str(offer.spelling.pattern) in _keys(context.spec, entry.section):
             fix = None
             help = f"remove it: `{offer.spelling.pattern}` is an entry already"
@@ -233,6 +235,8 @@ def _guess(pattern: Pattern, meant: Sequence[str]) -> str | None:
     return "; ".join(filter(None, (looks(pattern), near))) or None
 
 
+#: How optax and Flax begin the paths of optimizer state.
+_OPTIMIZER_PATH = re.compile(r"(?:^|[/.])(?:opt_state|(?:mu|nu|momentum|trace)(?=$|[/.]))")
 _SEPARATORS = {
     "glob": re.compile(r"([/.])"),
     "regex": re.compile(r"(\[\./\]|\[/\.\]|\\[./]|/)"),
