@@ -101,9 +101,15 @@ activations: {a: kv kvv}
 def test_a_name_of_a_mesh_axis_is_split_over_it() -> None:
     text = "mesh: {model: 2}\nrules: [embed -> none]\narrays: {w: 'f32[embed=8 model=4]'}\n"
     (found,) = findings_of(text, only="unknown-logical-axis")
-    assert (found.help or "").startswith("a mesh axis has this name: `model -> model`")
+    assert found.help == "`model` is a mesh axis; write a rule of its own: `model -> model`"
     mended = text.replace("embed -> none", "embed -> none, model -> model")
     assert findings_of(mended) == ()
+
+
+def test_a_mesh_axis_in_place_of_a_name_shows_the_names_that_go_there() -> None:
+    text = "mesh: {model: 2}\nrules: [mlp -> model]\narrays: {w: 'f32[model=4]', v: 'f32[mlp=4]'}\n"
+    (found,) = findings_of(text, only="unknown-logical-axis")
+    assert "write a logical axis that has a rule to it: `mlp`" in (found.help or "")
 
 
 def test_a_place_of_an_axis_that_only_code_names_stands_in_axes() -> None:

@@ -223,7 +223,7 @@ def _fault(text: str, error: Exception) -> SyntaxFault:
     if said.startswith("Exceeds the limit"):
         said = "the repetition number is too large"
     message = f"not a regular expression: {said}"
-    help = "write a regex of Python; write a glob, `**/kernel`, without `re:`, or as `path:`"
+    help = "write a regex of Python; a glob such as `**/kernel` is written without `re` or `match`"
     start = min(position or 0, max(len(text) - 1, 0))
     end = len(text) if position is None else min(start + 1, len(text))
     return SyntaxFault(message, start, end, help)
