@@ -20,7 +20,7 @@ from shardspec.resolve.match import PathMatcher
 
 Answer = TypeVar("Answer", bound=Hashable)
 
-_SPECIAL = re.compile(r"[*?{}\\,]")
+_SPECIAL = re.compile(r"[*?{}\\,]|\[(?=[0-9]{1,18}-[0-9]{1,18}\])")
 #: A component that says nothing of what stands below: a number, or those of layers.
 _NUMBERS = re.compile(r"\*|[0-9]+|\{[0-9.,]+\}")
 #: Dots between components, and not those of a range.
@@ -41,8 +41,8 @@ class Group(NamedTuple):
 def exact(path: str) -> str:
     r"""Return a glob that matches one path, whatever stands in it.
 
-    >>> exact("a{0}/b*"), exact("re:x")
-    ('a\\{0\\}/b\\*', '\\re:x')
+    >>> exact("a{0}/b*"), exact("re:x"), exact("x[0-3]/y[a]")
+    ('a\\{0\\}/b\\*', '\\re:x', 'x\\[0-3]/y[a]')
     """
     glob = _SPECIAL.sub(lambda found: f"\\{found.group()}", path)
     return f"\\{glob}" if glob.startswith("re:") else glob

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.ir.spec import Pattern
-from shardspec.naming.patterns import patterns_for
+from shardspec.language.patterns.glob import expand
+from shardspec.naming.patterns import exact, patterns_for
 from shardspec.resolve.match import PathMatcher
 from tests.naming.odd_arrays import paths
 
@@ -68,3 +69,9 @@ def test_the_first_match_is_right(pairs: tuple[tuple[str, str], ...]) -> None:
         assert found[at][1] == answer
     assert [path for path in others if matcher.first_match(path) is not None] == []
     assert sorted(path for group, _ in found for path in group.paths) == sorted(wanted)
+
+
+@given(st.text("ab[]-0123{}.,*\\/", min_size=1, max_size=12))
+def test_an_exact_pattern_is_for_its_path_alone(path: str) -> None:
+    if "**" not in path:
+        assert expand(exact(path)) == (path,)

@@ -35,7 +35,7 @@ MAX_PATHS = 100_000
 MAX_CHARACTERS = 20_000_000
 
 #: A range as regexes and shells write it; `\\[0-3]` is a path with these characters.
-_RANGE_IN_BRACKETS = re.compile(r"(?<!\\)\[(\d+)-(\d+)\]")
+_RANGE_IN_BRACKETS = re.compile(r"(?<!\\)\[([0-9]{1,18})-([0-9]{1,18})\]")
 _ABOVE = "(?:[^/]*/)*"
 _BELOW = "(?:/[^/]*)*"
 _ANY_PATH = "(?s:.*)"
