@@ -243,7 +243,7 @@ def _mesh_meant(value: object) -> str | None:
     sizes = value if isinstance(value, list) else []
     pairs = list(zip(("data", "fsdp", "tensor"), sizes, strict=False))
     if isinstance(value, str):
-        pairs = re.findall(r"(\w+)\s*[=:]\s*(\w+)", value)
+        pairs = re.findall(r"\b(\w++)\s*+[=:]\s*+(\w++)", value)
     inside = ", ".join(f"{name}: {size}" for name, size in pairs) or "fsdp: rest, tensor: 8"
     return f"write each axis with its size: `{{{inside}}}`"
 

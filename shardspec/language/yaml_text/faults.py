@@ -296,7 +296,7 @@ def _goes_on(trouble: Trouble) -> Diagnostic | None:
         way_out = _unquoted_rule(trouble.text[start:end]) or way_out
         return trouble.report(f"text goes on after the closing {last}", span, label, way_out)
     way_out = "a pattern or value that starts with a bracket needs quotes around all of it"
-    if dtype := re.fullmatch(r"[a-z]+\d+\w*", trouble.text[trouble.at : end].strip()):
+    if dtype := re.fullmatch(r"[a-z]++\d++\w*+", trouble.text[trouble.at : end].strip()):
         sizes = before[before.rindex("[") :] if "[" in before else "[]"
         way_out = f"write the dtype before the sizes: `{dtype[0]}{sizes}`"
         return trouble.report(f"text goes on after `{last}`", span, label, way_out)
