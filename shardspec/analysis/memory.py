@@ -320,6 +320,12 @@ def tiled_bytes(shape: Shape, dtype: str, chosen_for: Shape | None = None) -> in
     return (_filled(shape, *pair, packing) if chosen_for else least) * bits // 8
 
 
+def relaid_bytes(shape: Shape, dtype: str, whole: Shape) -> int | None:
+    """Return the bytes of a part in the layout of the whole array; None where it takes no more."""
+    size = tiled_bytes(shape, dtype, whole)
+    return None if size == tiled_bytes(shape, dtype) else size
+
+
 def _filled(shape: Shape, lanes: int, rows: int, packing: int) -> int:
     """Return the elements of an array whose tiles have these dimensions, counted from the last."""
     along, beside = shape[-1 - lanes], shape[-1 - rows]

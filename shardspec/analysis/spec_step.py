@@ -140,7 +140,7 @@ def evenly(plan: ShardingPlan) -> ShardingPlan:
 
 
 def _layout(plan: ShardingPlan, load: float = 1.0) -> StepLayout:
-    """Return how the program of a spec lies on a mesh.
+    """Return the layout of the program of a spec on its mesh.
 
     Args:
       load: of the experts of a device, as even shares.

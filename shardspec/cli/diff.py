@@ -95,8 +95,6 @@ def command(
     parsed = [_limit(text, has_step=step_name is not None) for text in limits]
     before, after = _sides(old, new, between, request)
     plans = (before.plans, after.plans)
-    if request.only is not None:
-        before, after = _only(request.only, before, after)
     _need_arrays(parsed, before, after, request, has_step=step_name is not None)
     diffs = diff_layouts(before.layout, after.layout, before.reasons, after.reasons)
     if between:
@@ -163,8 +161,13 @@ def _sides(
     old: str | None, new: str | None, between: tuple[str, str] | None, request: Request
 ) -> tuple[Side, Side]:
     if between:
-        return _two_sides(_only_spec(old, new, request), between, request)
-    return _old_and_new(old, new, request)
+        sides = _two_sides(_only_spec(old, new, request), between, request)
+    else:
+        sides = _old_and_new(old, new, request)
+    if request.only is None:
+        return sides
+    before, after = _only(request.only, *sides)
+    return before, after
 
 
 def cost_diffs(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 
-from shardspec.analysis.memory import tiled_bytes
+from shardspec.analysis.memory import relaid_bytes, tiled_bytes
 from shardspec.ir.spec import Shape
 from shardspec.programs.hlo import Instruction, Program
 from shardspec.programs.peak_graph import LOOP, Body, Node, Value, graph_of
@@ -168,8 +168,8 @@ def _relaid(main: Body, free: Mapping[int, Shape]) -> dict[Value, int]:
         value = main.yields[at] if at < len(main.yields) else None
         if value is None or len(shape) != len(value.shape):
             continue
-        size = tiled_bytes(value.shape, value.dtype, shape)
-        if size is not None and size != tiled_bytes(value.shape, value.dtype):
+        size = relaid_bytes(value.shape, value.dtype, shape)
+        if size is not None:
             copy = converted(value, value.dtype, main)
             main.yields[at] = copy
             copy.is_yielded, value.is_yielded = True, value in main.yields

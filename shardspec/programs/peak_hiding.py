@@ -18,19 +18,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shardspec.ir.collectives import CollectiveKind
 from shardspec.programs.groups import together
-from shardspec.programs.peak_graph import Value, every_node
-from shardspec.programs.peak_units import Unit, makers_of
+from shardspec.programs.peak_graph import every_node
+from shardspec.programs.peak_kernels import is_product
+from shardspec.programs.peak_units import Unit, needs_of
 from shardspec.programs.products import flops_of
 
-SENDS = frozenset(
-    ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
-)
+SENDS = frozenset(map(str, CollectiveKind))
 #: What a collective takes at least, and a kernel: that of XLA's own tables for NCCL, and a launch.
 _SEND_S, _KERNEL_S = 20e-6, 2e-6
 #: The share of the peak that products reach in XLA's own tables.
 _REACHED = 0.6
-_PRODUCTS = frozenset(("dot", "convolution", "ragged-dot"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +81,7 @@ class _Scheduler:
 
     def __init__(self, units: Sequence[Unit], speeds: Speeds, devices: int) -> None:
         self.units, self.speeds, self.devices = units, speeds, devices
-        makers = makers_of(units)
-        self.needs = [_needs(at, unit, makers) for at, unit in enumerate(units)]
+        self.needs = needs_of(units)
         self.readers = [0] * len(units)
         for found in self.needs:
             for other in found:
@@ -181,7 +179,7 @@ class _Scheduler:
         moved = sum(each.bytes for values in (unit.reads, unit.made) for each in values)
         node = unit.node
         flops = 0
-        if node.operation in _PRODUCTS:
+        if is_product(node):
             shapes = [each.shape for each in node.operands]
             flops = flops_of(node.instruction, shapes, node.results[0].shape)
         most = max(moved / self.speeds.memory, flops / (self.speeds.flops * _REACHED))
@@ -197,7 +195,3 @@ class _Scheduler:
             len({device // node for device in group}) == 1 for group in groups
         )
         return _SEND_S + size / (self.speeds.link if is_inside else self.speeds.network)
-
-
-def _needs(at: int, unit: Unit, makers: dict[Value, int]) -> tuple[int, ...]:
-    return tuple(sorted({makers[value] for value in unit.reads if value in makers} - {at}))

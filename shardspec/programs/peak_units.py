@@ -54,6 +54,13 @@ def makers_of(units: Sequence[Unit]) -> Makers:
     return {value: at for at, unit in enumerate(units) for value in unit.made}
 
 
+def needs_of(units: Sequence[Unit]) -> list[tuple[int, ...]]:
+    """Return which other units each one needs, in order."""
+    makers = makers_of(units)
+    made = ({makers[value] for value in unit.reads if value in makers} for unit in units)
+    return [tuple(sorted(found - {at})) for at, found in enumerate(made)]
+
+
 def joined_collectives(units: list[Unit], devices: int) -> list[Unit]:
     """Join gathers and sums over the same devices, where none needs another."""
     if len(units) > _MOST_UNITS:
@@ -148,10 +155,8 @@ def _joined(units: list[Unit], sets: list[list[int]]) -> list[Unit]:
 
     A set that needs another in a circle is not joined.
     """
-    makers = makers_of(units)
-    needs = [{makers[value] for value in unit.reads if value in makers} for unit in units]
     first = [*range(len(units))]
-    _join([each for each in sets if len(each) > 1], first, needs)
+    _join([each for each in sets if len(each) > 1], first, needs_of(units))
     whole: dict[int, Unit] = {}
     for at, unit in enumerate(units):
         one = whole.get(first[at])
@@ -164,7 +169,7 @@ def _joined(units: list[Unit], sets: list[list[int]]) -> list[Unit]:
     return [found[at] for at in post_order(found, [])]
 
 
-def _join(sets: list[list[int]], first: list[int], needs: list[set[int]]) -> None:
+def _join(sets: list[list[int]], first: list[int], needs: Sequence[tuple[int, ...]]) -> None:
     """Note the first of its set for each unit: of all sets at once, or else of each half."""
     before = [(at, first[at]) for each in sets for at in each]
     for each in sets:
@@ -178,7 +183,7 @@ def _join(sets: list[list[int]], first: list[int], needs: list[set[int]]) -> Non
             _join(sets[len(sets) // 2 :], first, needs)
 
 
-def _can_run(first: list[int], needs: list[set[int]]) -> bool:
+def _can_run(first: list[int], needs: Sequence[tuple[int, ...]]) -> bool:
     """Say whether no joined units need each other in a circle."""
     left = dict.fromkeys(first, 0)
     readers: dict[int, list[int]] = defaultdict(list)
@@ -202,20 +207,16 @@ def post_order(units: Sequence[Unit], outs: Sequence[frozenset[Value]]) -> list[
     Args:
       outs: what has to be in memory for each result, in their order.
     """
-    makers = makers_of(units)
+    makers, needs = makers_of(units), needs_of(units)
     order: list[int] = []
     seen: set[int] = set()
-
-    def needs(at: int) -> list[int]:
-        return sorted({makers[value] for value in units[at].reads if value in makers} - {at})
-
     effects = [at for at, unit in enumerate(units) if not unit.made]
     firsts = sorted({makers[value] for out in outs for value in out if value in makers})
     for first in dict.fromkeys((*effects, *firsts, *range(len(units)))):
         if first in seen:
             continue
         seen.add(first)
-        stack = [(first, iter(needs(first)))]
+        stack = [(first, iter(needs[first]))]
         while stack:
             at, waiting = stack[-1]
             found = next((other for other in waiting if other not in seen), None)
@@ -224,7 +225,7 @@ def post_order(units: Sequence[Unit], outs: Sequence[frozenset[Value]]) -> list[
                 stack.pop()
             else:
                 seen.add(found)
-                stack.append((found, iter(needs(found))))
+                stack.append((found, iter(needs[found])))
     return order
 
 

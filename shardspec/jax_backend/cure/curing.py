@@ -105,9 +105,8 @@ def search(
     module, now = bytecode_of(traced.module), Figures.of(cost)
     found = weighed(own, namer, traced.arguments, now)
     layers, shorter = shortened(module)
-    base = Base(
-        module, plan, step.arguments, now, free_shapes(traced.results), cost.tokens, layers, shorter
-    )
+    free = free_shapes(traced.results)
+    base = Base(module, plan, step.arguments, now, free, cost.tokens, layers, shorter)
     with Trials(base, within_s) as trials:
 
         def price(asked: Sequence[Trial]) -> list[Figures | None]:

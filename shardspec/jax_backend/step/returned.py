@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from shardspec.analysis.memory import tiled_bytes
+from shardspec.analysis.memory import relaid_bytes
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.words import by_key, counted
 from shardspec.ir.spec import Shape, jax_entries
@@ -192,9 +192,8 @@ def unreused(
         argument, whole = given[each.argument], free.get(each.result)
         if argument.is_donated and whole is not None:
             after = graph.main.yields[each.result].array(argument.path)
-            taken = tiled_bytes(after.shard_shape, after.dtype, whole)
-            least = tiled_bytes(after.shard_shape, after.dtype)
-            if taken is not None and taken != least:
+            taken = relaid_bytes(after.shard_shape, after.dtype, whole)
+            if taken is not None:
                 yield Unreused(argument, taken)
 
 
