@@ -354,12 +354,17 @@ class _Schedule:
                 if into is not None:
                     self.takes[value] = (into,)
         elif is_elementwise(node) or node.operation == "all-reduce":
-            can_overwrite = self.kernels.platform == "gpu" or node.operation == "all-reduce"
-            for value in made if can_overwrite else ():
+            is_any = self.kernels.platform == "gpu" or node.operation == "all-reduce"
+            beside = reads - self.kernels.summed.keys() if is_any else self._beside_product(node)
+            for value in made if beside else ():
                 size = self.sizes.of(value)
-                same = [v for v in reads - self.kernels.summed.keys() if self.sizes.of(v) == size]
+                same = [v for v in beside if self.sizes.of(v) == size]
                 if same:
                     self.takes[value] = tuple(sorted(same, key=lambda each: each.serial))
+
+    def _beside_product(self, node: Node) -> list[Value]:
+        """Return what a kernel of a TPU with a product reads beside it: it can write there."""
+        return self.kernels.beside(node) if node in self.kernels.absorbed else []
 
     def _measured(
         self,

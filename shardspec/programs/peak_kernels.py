@@ -64,6 +64,7 @@ class Kernels:
       redone: of such a value, what is in memory for those kernels.
       summed: of values that a sum over a dimension reads, in the kernel that makes the sum, over
         how many elements it goes.
+      apart: values that are made of a product and read by a kernel with another product.
       roots: what is in memory so that a reader of a value can run: the value, or what a kernel
         computes it from.
     """
@@ -77,10 +78,13 @@ class Kernels:
     absorbed: set[Node | None] = field(default_factory=set)
     redone: dict[Value, frozenset[Value]] = field(default_factory=dict)
     summed: dict[Value, int] = field(default_factory=dict)
+    apart: set[Value] = field(default_factory=set)
 
     def decide(self, main: Body) -> None:
         """Decide on all values of a program."""
         self._find_constants(main)
+        if self.platform == "tpu":
+            self._find_apart(main)
         self._judge(main)
         self._find_roots(main)
 
@@ -94,6 +98,29 @@ class Kernels:
                 self.constant.update(node.results)
             for inner in node.bodies:
                 self._find_constants(inner)
+
+    def _find_apart(self, body: Body) -> None:
+        """Find the values that a TPU makes in the kernel of a product, for that of another one.
+
+        libtpu gives a product the elementwise operations after it, as far as each is the only
+        reader and does not widen. Where two such chains meet, the kernel goes on with the later
+        one, and the other is in memory: a sum of many products is one buffer that grows.
+        """
+        chains: dict[Value, int] = {}
+        for node in body.nodes:
+            for inner in node.bodies:
+                self._find_apart(inner)
+            if is_product(node):
+                self.apart.update(v for v in node.operands if chains.get(v, 0) > 1)
+            if not self.fuses(node):
+                continue
+            value = node.results[0]
+            found = [v for v in node.operands if _is_only_read(v, value)]
+            found = [v for v in found if v in chains or (v.maker and is_product(v.maker))]
+            latest = max(found, key=lambda each: each.serial, default=None)
+            if latest is not None:
+                chains[value] = sum(chains.get(each, 1) for each in found)
+                self.apart.update(v for v in found if v in chains and v is not latest)
 
     def _judge(self, body: Body) -> None:
         for node in reversed(body.nodes):
@@ -205,6 +232,8 @@ class Kernels:
             return _named(node)
         if forced:
             return forced
+        if value in self.apart:
+            return "is read beside a product"
         products = sum(map(is_product, found))
         if 2 <= products < len(found) and self._source_bytes(node, value) > value.bytes:
             return f"is read by {products} products"
@@ -282,7 +311,7 @@ class Kernels:
                 self.roots[token] = frozenset((token,))
                 for operand, value in zip(node.operands, node.results, strict=False):
                     held = self.roots.get(operand, frozenset())
-                    self.roots[value] = held | {token} if self.platform == "gpu" else held
+                    self.roots[value] = held | {token}
                 continue
             reads: frozenset[Value] | None = None
             for value in node.results:
@@ -300,6 +329,25 @@ class Kernels:
                     reads = reads if reads is not None else self.reads(node)
                     self.roots[value] = reads
 
+    def beside(self, node: Node) -> list[Value]:
+        """Return what the kernel that an operation ends reads element by element.
+
+        What a product in the kernel reads too is not among it.
+        """
+        found: dict[Value, None] = {}
+        multiplied: set[Value] = set()
+        waiting = [*node.operands]
+        while waiting:
+            value = waiting.pop()
+            maker = None if value in self.stored or value.body is not node.body else value.maker
+            if maker is None:
+                found[value] = None
+            elif is_product(maker):
+                multiplied |= self.reads(maker)
+            else:
+                waiting += maker.operands
+        return [value for value in found if value not in multiplied]
+
     def reads(self, node: Node) -> frozenset[Value]:
         """Return what has to be in memory for an operation to run."""
         given = [self.roots.get(v, frozenset()) for v in node.captures]
@@ -307,6 +355,12 @@ class Kernels:
             is_redone = value in self.redone and not self._refusal(node, value)
             given.append((self.redone if is_redone else self.roots).get(value, frozenset()))
         return frozenset().union(*given)
+
+
+def _is_only_read(value: Value, by: Value) -> bool:
+    """Say whether a value is read by one operation, which makes as many elements, no wider."""
+    is_alone = len(value.users) == 1 and not value.is_yielded and value.body is by.body
+    return is_alone and value.shape == by.shape and value.bytes >= by.bytes
 
 
 def alone(roots: frozenset[Value]) -> Value | None:

@@ -203,7 +203,7 @@ def test_softmax_between_two_products_is_one_kernel_on_a_tpu() -> None:
     assert "d" not in names(found)
 
 
-def test_barrier_holds_its_operands_and_what_follows_waits_for_all_on_a_gpu() -> None:
+def test_barrier_holds_its_operands() -> None:
     text = entry(f"""
         %p = {BIG} parameter(0)
         %q = {BIG} parameter(1)
@@ -217,6 +217,57 @@ def test_barrier_holds_its_operands_and_what_follows_waits_for_all_on_a_gpu() ->
             "is read by a barrier",
             "product",
         ]
+
+
+def test_what_a_barrier_lets_through_waits_for_all_that_it_holds() -> None:
+    """One operand is there early: what follows would free `w` before the other is made."""
+    text = entry(f"""
+        %p = {BIG} parameter(0)
+        %q = {BIG} parameter(1)
+        %w = {BIG} dot(%p, %q), {DOT}
+        %a = {BIG} dot(%p, %p), {DOT}
+        %c = {BIG} dot(%q, %q), {DOT}
+        %g = ({BIG}, {BIG}) opt-barrier(%a, %c)
+        %h = {BIG} get-tuple-element(%g), index=0
+        %k = {BIG} get-tuple-element(%g), index=1
+        %d = f32[512]{{0}} custom-call(%h, %w), custom_call_target="d"
+        %e = f32[512]{{0}} custom-call(%k), custom_call_target="e"
+        ROOT %t = (f32[512]{{0}}, f32[512]{{0}}) tuple(%d, %e)
+    """)
+    for platform in PLATFORMS:
+        assert {"a", "c", "w"} <= {*names(peak(text, platform))}, platform
+
+
+def added(order: str) -> str:
+    """Return a program that adds products up and multiplies the total: products as `d0`."""
+    lines = [f"%p = {BIG} parameter(0)"]
+    lines += [f"%q{at} = {BIG} parameter({at + 1})" for at in range(4)]
+    for each in order.split():
+        name, _, read = each.partition("=")
+        is_sum = bool(read)
+        operands = read.replace("+", ", %") if is_sum else f"p, %q{name[1:]}"
+        rest = f"add(%{operands})" if is_sum else f"dot(%{operands}), {DOT}"
+        lines.append(f"%{name} = {BIG} {rest}")
+    return entry("\n".join([*lines, f"ROOT %r = {BIG} dot(%s3, %p), {DOT}"]))
+
+
+def test_products_that_are_added_up_fill_one_buffer_of_a_tpu() -> None:
+    """As libtpu 0.0.52 compiles it: each add is in the kernel of its product, and in place."""
+    text = added("d0 d1 s1=d0+d1 d2 s2=s1+d2 d3 s3=s2+d3")
+    found = peak(text, "tpu")
+    assert (found.made_bytes, names(found)) == (2 * MIB, ["d0", "r"])
+    assert peak(text).made_bytes > 2 * MIB  # a kernel of a GPU has no product in it
+
+
+def test_products_that_are_added_to_the_sum_of_the_rest_are_in_memory_on_a_tpu() -> None:
+    """Here the kernel goes on through all adds to the first product, as libtpu 0.0.52 has it."""
+    text = added("d3 d2 d1 d0 s1=d1+d0 s2=d2+s1 s3=d3+s2")
+    assert peak(text, "tpu").made_bytes == 4 * MIB
+
+
+def test_value_beside_a_product_is_written_over_where_nobody_else_reads_it() -> None:
+    text = added("d0 d1 s1=d0+d1 d2 s2=s1+d2 d3 s3=s2+d3").replace("dot(%p, %q3)", "dot(%s1, %q3)")
+    assert peak(text, "tpu").made_bytes == 3 * MIB
 
 
 def test_scatter_of_a_tpu_reads_its_rows_from_memory() -> None:
