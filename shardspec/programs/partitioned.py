@@ -64,12 +64,14 @@ def rewritten(program: Program, target: Target, arguments: Sequence[StepArgument
         edit, site = edits[name], calls.sites.get(name)
         is_loop = site is not None and site.caller.attribute("body") == name
         around = (edits[site.ref.computation], site.caller) if site and is_loop else None
+        sums.sums_folded(edit)
         if is_gpu:
             sums.sums_split(edit)
             sums.sums_once(edit)
         if around is not None:
             sums.sums_after_loop(edit, *around, are_narrow=is_gpu)
         if is_tpu:
+            tpu.one_hots_compared(edit)
             moves.gathers_joined(edit)
         if not is_gpu:
             sums.sums_once(edit)
@@ -192,10 +194,29 @@ def held_values(
       arguments: of the step, in the order of the program's parameters.
       free: as `read_partitioned` has it.
     """
+    program = _as_held(program, target)
     donated = [number for number, each in enumerate(arguments) if each.is_donated]
     chip = None if target.hardware is None else target.hardware.chip
     peak = peak_of(program, _device(chip), donated, free)
     return tuple(_tensors(peak, program, arguments))
+
+
+def _as_held(program: Program, target: Target) -> Program:
+    """Return a program with the rewrites that change what is in memory.
+
+    What it adds up over devices it sums once, and a TPU moves indices instead of what they select.
+    """
+    if not is_sound(program) or program.entry is None:
+        return program
+    is_tpu = target.hardware is not None and target.hardware.chip.platform == "tpu"
+    bodies = {}
+    for name, body in program.computations.items():
+        edit = Edit(body, target, program.partitions)
+        if is_tpu:
+            tpu.one_hots_compared(edit)
+        sums.sums_once(edit)
+        bodies[name] = edit.done()
+    return replace(program, computations=bodies, entry=bodies[program.entry.name])
 
 
 def _device(chip: Chip | None) -> Device:

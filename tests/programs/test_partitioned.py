@@ -468,3 +468,57 @@ def test_a_program_that_sends_nothing_stays(to: Target) -> None:
     assert rewritten(loop("  %more = f32[64,64] add(%total, %next)"), to) == loop(
         "  %more = f32[64,64] add(%total, %next)"
     )
+
+
+def test_sums_that_are_added_up_are_in_memory_as_one() -> None:
+    added = reduced("a", "x") + reduced("b", "y") + "  ROOT %t = f32[64,64] add(%a, %b)\n"
+    for to in (target("v5p 2x2x2"), GPU):
+        found = held_values(program(PART + added), to, (), {})
+        assert [each.why for each in found] == ["is read by all-reduce"], found
+
+
+#: The backward of `take_along_axis`, and a part of it for the devices that hold the logits.
+ONE_HOT = """\
+  %z = f32[] constant(0)
+  %zeros = f32[64,64,512] broadcast(%z), dimensions={}
+  %index = s32[64,64,1] parameter(2)
+  %m = f32[] constant(-1)
+  %rows = f32[64,64] broadcast(%m), dimensions={}
+  %hot = f32[64,64,512] scatter(%zeros, %index, %rows), update_window_dims={}, INSERTED
+  %own = f32[16,64,512] dynamic-slice(%hot, %at, %zero, %zero)
+  ROOT %p = f32[16,64,512] collective-permute(%own), source_target_pairs={{0,2},{2,0}}
+"""
+INSERTED = "inserted_window_dims={2}, to_apply=%add"
+
+
+def test_indices_are_moved_instead_of_what_they_select_on_tpus() -> None:
+    hot = program(PART + ONE_HOT.replace("INSERTED", INSERTED))
+    index, whole = 16 * 64 * 4, 16 * 64 * 512 * 4
+    assert (sum(left(hot, TPU).values()), sum(left(hot, GPU).values())) == (index, whole)
+    assert max(each.bytes for each in held_values(hot, target("v5p 2x2x2"), (), {})) < whole
+
+
+def test_elements_that_differ_are_moved_beside_their_indices() -> None:
+    """As libtpu 0.0.52 compiles a masked loss: a permute of s32 and one of f32."""
+    given = ONE_HOT.replace("%rows = f32[64,64] broadcast(%m), dimensions={}", "")
+    given = given.replace("%rows)", "%x)").replace("INSERTED", INSERTED)
+    assert sum(left(program(PART + given), TPU).values()) == 2 * 16 * 64 * 4
+
+
+@pytest.mark.parametrize("to", [TPU, GPU], ids=["tpu", "gpu"])
+def test_sums_over_one_axis_and_then_another_are_one(to: Target) -> None:
+    two = program(PART + reduced("a", "x", TENSOR) + reduced("b", "a").replace("%b", "ROOT %b"))
+    assert left(two, to) == {"fsdp+tensor": 28_672}
+    twice = program(PART + reduced("a", "x") + reduced("b", "a").replace("%b", "ROOT %b"))
+    assert left(twice, to) == {"fsdp": 2 * SUM}
+    also = "  ROOT %t = (f32[64,64], f32[64,64]) tuple(%a, %b)\n"
+    read_too = program(PART + reduced("a", "x", TENSOR) + reduced("b", "a") + also)
+    assert left(read_too, to) == {"fsdp": SUM, "tensor": 16_384}
+
+
+def test_what_was_narrower_before_a_move_is_widened_behind_it_on_tpus() -> None:
+    given = "  %w = pred[16,64]{1,0} parameter(2)\n  %c = bf16[16,64] convert(%w)\n"
+    read = "  ROOT %r = bf16[64,64] negate(%g)\n"
+    wide = program(PART + given + gathered("g", "c", "bf16[64,64]") + read)
+    assert left(wide, TPU) == {"fsdp": 48 * 64}
+    assert left(wide, GPU) == {"fsdp": 48 * 64 * 2}

@@ -32,6 +32,8 @@ _NEW = frozenset(
 )
 #: What libtpu makes narrower before it cuts and joins it.
 _CUTS = frozenset(("broadcast", "concatenate", "dynamic-slice", "pad", "select", "slice"))
+#: Through these libtpu looks for what was narrower; a copy, which a constraint leaves, ends that.
+_SHOWS = frozenset(("bitcast", "convert", "dynamic-slice", "reshape", "slice", "transpose"))
 _PRODUCTS = frozenset(("convolution", "dot", "ragged-dot"))
 #: What a TPU multiplies f32 as.
 _QUICK = "bf16"
@@ -41,13 +43,17 @@ def moves_narrowed(edit: Edit, *, is_tpu: bool) -> None:
     """Move in the narrower dtype what its readers make narrower first.
 
     XLA:GPU does so with gathers, libtpu with whatever is moved, and with f32 that products read.
+    libtpu also makes wider only behind a move what was narrower before it.
     """
     kinds = _MOVES if is_tpu else (GATHER,)
     for each in [*edit]:
         if each.operation in kinds and is_alone(each):
+            own = each.arrays[0].dtype
             dtypes = _read_as(edit, each, is_tpu=is_tpu)
-            widest = max(dtypes, key=_width, default=each.arrays[0].dtype)
-            if _width(widest) < _width(each.arrays[0].dtype):
+            widest = max(dtypes, key=_width, default=own)
+            if is_tpu:
+                widest = min(widest, _made_as(edit, each), key=_width)
+            if _width(widest) < _width(own):
                 given = form(
                     f"{each.name}.narrow",
                     typed(widest, edit.source(each).arrays[0].shape),
@@ -61,6 +67,19 @@ def moves_narrowed(edit: Edit, *, is_tpu: bool) -> None:
 
 def _width(dtype: str) -> int:
     return array_bytes((8,), dtype)
+
+
+def _made_as(edit: Edit, each: Instruction) -> str:
+    """Return the narrowest dtype of what is only shown and converted before it is moved."""
+    found, dtype = edit.source(each), each.arrays[0].dtype
+    for _ in range(FAR):
+        if found.operation not in _SHOWS or not found.operands:
+            break
+        found = edit.source(found)
+        if len(found.arrays) != 1:
+            break
+        dtype = min(dtype, found.arrays[0].dtype, key=_width)
+    return dtype
 
 
 def _read_as(edit: Edit, each: Instruction, *, is_tpu: bool, depth: int = 0) -> set[str]:

@@ -14,6 +14,7 @@ from shardspec.programs.rewrites.edit import (
     SUM,
     Edit,
     form,
+    is_alone,
     typed,
 )
 
@@ -51,6 +52,23 @@ def sums_once(edit: Edit) -> None:
             continue
         kind = edit.by_name[name].type
         edit.behind(name, (replace(last, name=f"{name}.sum", type=kind, operands=(name,)),))
+
+
+def sums_folded(edit: Edit) -> None:
+    """Sum at once what is summed over one axis and then over another.
+
+    A manual region sums over its axes, and the partitioner over the others right behind it.
+    Source: XLA's pass `all-reduce-folder`.
+    """
+    for each in [*edit]:
+        first = edit.source(each) if each.operation == SUM and is_alone(each) else None
+        if first is None or first.operation != SUM or not is_alone(first):
+            continue
+        axes = (*edit.axes(first), *edit.axes(each))
+        is_other = edit.ways(first) * edit.ways(each) == edit.target.mesh.ways(axes) > 1
+        if is_other and len({*axes}) == len(axes) and edit.only_reader(first) is not None:
+            edit.stop(first)
+            edit.put(replace(edit.over(each, axes), operands=first.operands))
 
 
 def sums_split(edit: Edit) -> None:

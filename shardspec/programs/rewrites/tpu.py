@@ -6,11 +6,11 @@ The rules are those of `analysis.compiled_sends`, which says how each was found.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shardspec.analysis import compiled_sends
-from shardspec.ir.collectives import IN_HLO, CollectiveKind, ring_bytes
+from shardspec.ir.collectives import IN_HLO, MOVES, CollectiveKind, ring_bytes
 from shardspec.ir.spec import Shape, array_bytes
 from shardspec.programs.calls import Ref, is_made_for
 from shardspec.programs.hlo import HloArray, Instruction
@@ -63,6 +63,65 @@ def products_in_turns(edit: Edit, differs: Differs) -> None:
             whole = each.arrays[0]
         if product is not None and _is_long(edit, product, whole.bytes):
             edit.sends(each, compiled_sends.windowed_bytes(whole.bytes, members.ways))
+
+
+def one_hots_compared(edit: Edit) -> None:
+    """Move what a scatter of single elements into a constant reads, and not its result.
+
+    That is the backward pass of `take_along_axis`. libtpu makes it a comparison of each position
+    with the index before it partitions: what is then resharded is as small as the index, and as the
+    elements where they differ.
+    """
+    for each in [*edit]:
+        scatter = _scattered(edit, each) if each.operation in _MOVED and is_alone(each) else None
+        dims = () if scatter is None else scatter.numbers("inserted_window_dims")
+        if scatter is None or {*each.numbers("dimensions")} & {*dims}:
+            continue
+        _, index, rows = (edit.by_name[name] for name in scatter.operands)
+        if _made_of(edit, rows.name) != "constant":
+            edit.ahead(each.name, _moved(edit, each, f"{each.name}.rows", rows, dims))
+        given, moved = _moved(edit, each, each.name, index, dims)
+        edit.ahead(each.name, (given,))
+        edit.put(moved)
+
+
+def _moved(
+    edit: Edit, each: Instruction, name: str, of: Instruction, dims: Sequence[int]
+) -> tuple[Instruction, Instruction]:
+    """Return a collective of another array, without some dimensions, and its operand."""
+    own, sent = (
+        typed(of.arrays[0].dtype, [1 if at in dims else size for at, size in enumerate(shape)])
+        for shape in (edit.source(each).arrays[0].shape, each.arrays[0].shape)
+    )
+    given = form(f"{name}.given", own, each.operands[0], "convert")
+    return given, replace(each, name=name, operands=(given.name,), type=sent)
+
+
+_MOVED = frozenset(map(str, MOVES))
+#: Through these a comparison stays one.
+_SAME = frozenset((*PASSES, "broadcast", "dynamic-slice", "slice"))
+
+
+def _scattered(edit: Edit, each: Instruction) -> Instruction | None:
+    """Return the scatter of single elements into a constant that a collective moves a part of."""
+    found = edit.source(each)
+    for _ in range(FAR):
+        if found.operation not in _SAME or not found.operands:
+            break
+        found = edit.source(found)
+    is_single = found.operation == "scatter" and "update_window_dims={}" in found.bare
+    is_new = is_single and len(found.operands) == 3
+    return found if is_new and _made_of(edit, found.operands[0]) == "constant" else None
+
+
+def _made_of(edit: Edit, name: str) -> str:
+    """Return the operation that a value repeats or shows the result of."""
+    found = edit.by_name[name]
+    for _ in range(FAR):
+        if found.operation not in _SAME or not found.operands:
+            break
+        found = edit.source(found)
+    return found.operation
 
 
 def _summed(edit: Edit, scatter: Instruction, differs: Differs) -> Instruction | None:
