@@ -53,6 +53,35 @@ KEY: tuple[Change, ...] = (
     ),
 )
 
+#: A key of `axes:`, `pad`: a number, as `min_shard` is.
+AXIS_KEY: tuple[Change, ...] = (
+    (
+        "shardspec/language/document.py",
+        '    doc: str = _key("What the axis is, for people.", "")',
+        '    pad: int = _key("Elements behind the axis.", 0)\n',
+    ),
+    ("shardspec/ir/spec.py", "    parts: Parts | None = None\n    factors", "    pad: int = 0\n"),
+    (
+        "grammars/document.lark",
+        "[interleaved] [text]",
+        "[pad] ",
+    ),
+    ("grammars/document.lark", "drop: ", 'pad: "pad" INTEGER\n'),
+)
+
+#: A key of `overrides:`, `by`: a text, as `because` is.
+OVERRIDE_KEY: tuple[Change, ...] = (
+    (
+        "shardspec/language/document.py",
+        '    because: str = _key("Why, for whoever reads this next.", "")',
+        '    by: str = _key("Who.", "")\n',
+    ),
+    ("shardspec/ir/spec.py", "    sums: Sums = NO_SUMS\n\n\n@dataclass", '    by: str = ""\n'),
+    ("grammars/document.lark", "[because]\n", "[by] "),
+    ("grammars/document.lark", "replicate: ", "by: BY_TEXT text\n"),
+    ("grammars/document.lark", "BECAUSE.2", 'BY_TEXT.2: /by(?=\\s*")/\n'),
+)
+
 #: What somebody does with the new section.
 USES_SECTION = """
 from shardspec.diagnostics import SourceFile
@@ -116,11 +145,49 @@ assert words_at(("step", "overlap")) == ("none", "all")
 """
 
 
+USES_AXIS_KEY = """
+from shardspec.diagnostics import SourceFile
+from shardspec.language.formatting import formatted
+from shardspec.language.loader import load_text
+from shardspec.language.validate import fields_at
+from shardspec.report.pages import field_page
+
+yaml = "axes: {x: {size: 8, pad: 2, min_shard: 4, doc: why}}\\nmesh: {a: 2}\\nrules: [x -> a]\\n"
+spec, faults = load_text(yaml, "spec.yaml")
+assert spec.logical_axes[0].pad == 2, faults
+text, faults = formatted(SourceFile("spec.yaml", yaml), "dsl")
+assert 'axis x = 8 min_shard 4 pad 2 "why"' in text, text
+again, faults = load_text(text, "spec.shard")
+assert again.logical_axes == spec.logical_axes, faults
+assert load_text(yaml, "spec.yaml", {"axes.x.pad": "3"})[0].logical_axes[0].pad == 3
+_, faults = load_text(yaml.replace("pad: 2", "pad: two"), "spec.yaml")
+assert "a whole number" in faults[0].message, faults
+assert "pad" in fields_at(("axes",))
+assert "pad" in str(field_page("axes"))
+"""
+
+USES_OVERRIDE_KEY = """
+from shardspec.diagnostics import SourceFile
+from shardspec.language.formatting import formatted
+from shardspec.language.loader import load_text
+
+yaml = "mesh: {a: 2}\\noverrides:\\n- {path: w, axes: x, by: me}\\nrules: [x -> a]\\n"
+spec, faults = load_text(yaml, "spec.yaml")
+assert spec.overrides[0].by == "me", faults
+text, faults = formatted(SourceFile("spec.yaml", yaml), "dsl")
+assert 'override w : x by "me"' in text, text
+again, faults = load_text(text, "spec.shard")
+assert again.overrides == spec.overrides, faults
+"""
+
+
 @pytest.mark.parametrize(
     ("recipe", "changes", "uses", "most"),
     [
         ("A section of patterns takes 3 files", SECTION, USES_SECTION, 3),
         ("A key of `step:` takes 2", KEY, USES_KEY, 2),
+        ("A key of `axes:` takes 3", AXIS_KEY, USES_AXIS_KEY, 3),
+        ("or of the entries of `overrides:`", OVERRIDE_KEY, USES_OVERRIDE_KEY, 3),
     ],
 )
 def test_a_recipe_takes_as_many_files_as_it_says(
@@ -134,11 +201,18 @@ def test_a_recipe_takes_as_many_files_as_it_says(
         text = path.read_text("utf-8")
         assert text.count(before) == 1, before
         path.write_text(text.replace(before, added + before), "utf-8")
+    if any(file.endswith(".lark") for file, _, _ in changes):
+        _run(tmp_path, (ROOT / "tests" / "grammar_tables.py").read_text("utf-8"))
     assert len({file for file, _, _ in changes}) == most
+    _run(tmp_path, uses)
+
+
+def _run(copy: Path, code: str) -> None:
+    """Run code with the package of a copy."""
     found = subprocess.run(
-        [sys.executable, "-c", uses],
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        cwd=tmp_path,
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(copy)},
+        cwd=copy,
         capture_output=True,
         text=True,
     )

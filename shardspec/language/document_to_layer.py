@@ -38,6 +38,8 @@ from shardspec.language.validate import PATTERN, Choice, Validated, Walk, axes_o
 from shardspec.topology.sizes import StatedAxis, StatedMesh
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from shardspec.language import document as doc
     from shardspec.language.document import Document, TargetEntry
     from shardspec.topology.by_hand import DeviceRun
@@ -99,8 +101,9 @@ class _Sections(Walk):
             parts = tuple(self._parts(route, entry))
             if parts:
                 size = SizeExpr(tuple(SizeTerm((part,)) for _, part in parts))
-            fixed = (entry.doc, self.source_map.entry(route), entry.min_shard)
-            yield AxisDecl(name, size, unit, *fixed, parts, entry.interleaved)
+            stated = _as_stated(entry, "size", "unit", "parts", "interleaved")
+            place = self.source_map.entry(route)
+            yield AxisDecl(name, size, unit, place, stated, parts, entry.interleaved)
 
     def _size(self, route: Route, text: str | None) -> SizeExpr | None:
         return None if text is None else self.parse(parse_size, self.excerpt(route, text))
@@ -134,7 +137,7 @@ class _Sections(Walk):
                 self.fault(message, self.key(route).span, f"call it otherwise: `{name}_size`")
             elif self.name(route):
                 size = self._size(route, text)
-                yield AxisDecl(name, size, None, "", self.source_map.entry(route), is_let=True)
+                yield AxisDecl(name, size, None, self.source_map.entry(route), is_let=True)
 
     def rules(self) -> Iterator[PlacedRule]:
         """Yield one rule for each alternative of each name, in order."""
@@ -228,7 +231,7 @@ class _Sections(Walk):
         self, route: Route, entry: doc.ActivationEntry | doc.OverrideEntry
     ) -> dict[str, Any] | None:
         """Return what an entry says of its arrays: names or a partition with its sums; memory."""
-        known: dict[str, Any] = {"memory": entry.memory}
+        known = _as_stated(entry, "path", "match", "optional", "axes", "spec", "at")
         if entry.axes is not None:
             names = self.parse(expressions.parse_names, self.excerpt((*route, "axes"), entry.axes))
             return None if names is None else {"logical_axes": axes_of(names), **known}
@@ -247,7 +250,7 @@ class _Sections(Walk):
             place = route if entry.axes is not None else (*route, "spec")
             span = self.source_map.value(place).span
             if pattern is not None and answer is not None:
-                yield Override(pattern, span=span, because=entry.because, **answer)
+                yield Override(pattern, span=span, **answer)
 
     def lint_levels(self) -> Iterator[ir.LintLevel]:
         """Yield the severities that the document sets, for findings that exist."""
@@ -280,6 +283,12 @@ class _Sections(Walk):
                 parsed = self.parse(expressions.parse_array_type, stated)
                 if parsed is not None:
                     yield ArrayDecl(self.key(route), stated, parsed, section == "caches")
+
+
+def _as_stated(entry: BaseModel, *read: str) -> dict[str, Any]:
+    """Return the fields of an entry that a spec has as they stand; others are read on their own."""
+    fields = type(entry).model_fields
+    return {key: getattr(entry, key) for key in fields if key not in read}
 
 
 def _policy(walk: Walk) -> tuple[tuple[str, Any], ...]:
@@ -341,7 +350,8 @@ def _replicate(walk: Walk, entries: Sequence[doc.ReplicateEntry]) -> Iterator[ir
             walk.fault("`because` says nothing", span, help)
         pattern = walk.entry_pattern(route, entry)
         if pattern is not None:
-            yield ir.Replicate(pattern, entry.because, walk.source_map.value(route).span)
+            stated = _as_stated(entry, "path", "match", "optional")
+            yield ir.Replicate(pattern, span=walk.source_map.value(route).span, **stated)
 
 
 def _report_empty(walk: Walk, section: str, entry: object) -> None:

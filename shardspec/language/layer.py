@@ -50,15 +50,15 @@ class AxisDecl(NamedTuple):
     """A logical axis whose size and unit may still be made of the sizes of others.
 
     Attributes:
+      stated: what a `LogicalAxis` has as it stands.
       is_let: whether it is a number with a name, and no axis at all.
     """
 
     name: str
     size: SizeExpr | None
     unit: SizeExpr | None
-    doc: str
     span: Span
-    min_shard: int = 1
+    stated: Mapping[str, Any] = MappingProxyType({})
     parts: tuple[tuple[str, SizeExpr], ...] = ()
     is_interleaved: bool = False
     is_let: bool = False
@@ -480,8 +480,8 @@ def _axes(
         unit = _unit(decl, by_name, sizes, diagnostics)
         parts = _parts(decl, unit, sizes, diagnostics)
         unit = unit if parts is None else parts.group
-        fixed = (unit, decl.doc, decl.span, decl.min_shard, parts, _factors(decl, own))
-        axes.append(ir.LogicalAxis(decl.name, sizes[decl.name], *fixed))
+        fixed = {"unit": unit, "parts": parts, "factors": _factors(decl, own), **decl.stated}
+        axes.append(ir.LogicalAxis(decl.name, sizes[decl.name], span=decl.span, **fixed))
     return tuple(axes)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -11,6 +11,7 @@ from shardspec.ir.spec import MEMORY_KINDS
 from shardspec.language.grammar.syntax import quoted
 from shardspec.language.reading import OPTIONAL, Comments, Data, Route
 from shardspec.language.sections import SECTIONS
+from shardspec.language.validate import fields_at, words_at
 from shardspec.language.yaml_text.comments import comment_line
 
 _WIDTH = 88
@@ -172,8 +173,7 @@ class _Printer:
             words += [f"= {stated['size']}"] if stated.get("size") is not None else []
             parts = [f"{_key(part)} = {size}" for part, size in stated.get("parts", {}).items()]
             words += [f"= parts ({', '.join(parts)})"] if parts else []
-            words += [f"{key} {stated[key]}" for key in ("unit", "min_shard") if key in stated]
-            words += ["interleaved"] if stated.get("interleaved") else []
+            words += _fields("axes", stated, but=("size", "parts", "doc"))
             words += [quoted(stated["doc"])] if "doc" in stated else []
             self._sectioned("axes", " ".join(words), name)
 
@@ -261,13 +261,12 @@ class _Printer:
 
     def items(self, section: str, entries: Any) -> None:
         for index, entry in enumerate(entries):
-            words = [SECTIONS[section].word, _entry_pattern(entry), *_answer(entry)]
-            words += [f"because {quoted(entry['because'])}"] if "because" in entry else []
+            words = [SECTIONS[section].word, _entry_pattern(entry), *_answer(section, entry)]
             self._sectioned(section, " ".join(words), index)
 
     def activations(self, entries: Any) -> None:
-        rows = {name: (_path(name), " ".join(_answer(each))) for name, each in entries.items()}
-        self.block("activations", rows)
+        answers = {name: _answer("activations", entry) for name, entry in entries.items()}
+        self.block("activations", {name: (_path(name), " ".join(a)) for name, a in answers.items()})
 
 
 def _comment_lines(lines: Iterable[str]) -> list[str]:
@@ -305,16 +304,27 @@ def _at_arrow(text: str) -> tuple[str, str]:
     return left, f"{arrow[1:]}{right}"
 
 
-def _answer(stated: Mapping[str, str] | str) -> tuple[str, ...]:
+def _answer(section: str, stated: Mapping[str, Any] | str) -> tuple[str, ...]:
     """Return the mark of names or of a partition, and what stands behind it, if there is one."""
     entry = {"axes": stated} if isinstance(stated, str) else stated
-    behind = f" memory {entry['memory']}" if "memory" in entry else ""
-    behind += f" at {quoted(entry['at'])}" if "at" in entry else ""
+    behind = _fields(section, entry, but=("path", "match", "optional", "axes", "spec"))
     if "spec" in entry:
-        return "=", f"{entry['spec']}{behind}"
+        return "=", entry["spec"], *behind
     # Two last names that read like a memory are parted by a comma.
-    names = _LIKE_MEMORY.sub(r"memory, \1", entry.get("axes", "")) + behind
-    return (":", names) if names else ()
+    names = _LIKE_MEMORY.sub(r"memory, \1", entry.get("axes", ""))
+    return (":", names, *behind) if names else tuple(behind)
+
+
+def _fields(section: str, entry: Mapping[str, Any], but: Sequence[str]) -> list[str]:
+    """Return the fields of an entry, each behind its name: texts in quotes, flags last."""
+    kept = [key for key in fields_at((section,)) if entry.get(key) not in (None, False)]
+    shown = []
+    for key in sorted((key for key in kept if key not in but), key=lambda key: entry[key] is True):
+        value = entry[key]
+        is_bare = key in SECTIONS[section].fields or words_at((section, key))
+        spelt = quoted(value) if isinstance(value, str) and not is_bare else value
+        shown.append(key if value is True else f"{key} {spelt}")
+    return shown
 
 
 def _entry_pattern(entry: Mapping[str, str]) -> str:

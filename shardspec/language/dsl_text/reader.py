@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -140,14 +140,13 @@ class _Build:
 
     def activation(self, tree: Node, entry: Statement, into: dict[str, Any]) -> None:
         """Take in an activation: names alone, or names or a partition and a memory."""
-        if tree.child("names") is not None and len(tree.children) == 2:
+        if tree.child("axes") is not None and len(tree.children) == 2:
             self.pair(("activations",), tree, entry, into)
             return
         key = self.tokens(tree["pattern"], entry)[0]
         route: Route = ("activations", key.text)
         if self.file(route, key, self.place(key.span.end, entry.end), entry):
-            into[key.text] = {}
-            self._answer(tree, entry, route, into[key.text])
+            into[key.text] = self._fields(tree.nodes[1:], entry, route)
 
     def _entry_taker(self, section: str) -> Callable[[Node, Statement, Any], None]:
         """Return what takes in an entry of a section."""
@@ -157,21 +156,25 @@ class _Build:
             return self._rule
         return self._step if section == "step" else partial(self.pair, (section,))
 
-    def _answer(
-        self, tree: Node, statement: Statement, route: Route, stated: dict[str, Any]
-    ) -> None:
-        """Take in names or a partition, and what stands behind them: a memory, a place in code."""
-        for name, node in (("axes", "names"), ("spec", "partition")):
-            found = tree.child(node)
-            if found is not None:
-                self.say(route, stated, name, self.whole(found, statement))
-        memory = tree.child("memory")
-        if memory is not None:
-            kind = memory["memory_kind"]
-            self.say(route, stated, "memory", self.tokens(kind, statement)[0])
-        place = tree.child("code_place")
-        if place is not None:
-            self.say(route, stated, "at", self.tokens(place["text"], statement)[0])
+    def _fields(self, nodes: Iterable[Node], entry: Statement, route: Route) -> dict[str, Any]:
+        """Take in the fields of an entry, which the grammar calls as the document does."""
+        stated: dict[str, Any] = {}
+        for node in nodes:
+            name = "doc" if node.name == "text" else node.name
+            if name == "parts":
+                stated[name] = self._parts((*route, name), node, entry)
+                continue
+            size = node if name == "size" else node.child("size")
+            if size is not None or name in ("axes", "spec"):
+                found, kind = self.whole(size or node, entry), name
+            else:
+                *_, last = node.all_tokens
+                found, kind = self._token(last, entry.start), last.type
+            is_number = size is not None or kind == "INTEGER"
+            known = number_or_text(found.text) if is_number else found.text
+            stated[name] = True if kind == name.upper() else known
+            self.values[(*route, name)] = found
+        return stated
 
     def open(self, route: Route, statement: Statement) -> None:
         """Note where a section stands that several statements may add to."""
@@ -337,29 +340,16 @@ class _Build:
         route = self.entry("axes", tree["key"], statement)
         if route is None:
             return
-        stated: dict[str, Any] = {}
-        for node in tree.nodes[1:]:
-            name = "doc" if node.name == "text" else node.name
-            if name == "parts":
-                self._parts((*route, name), node, statement, stated)
-                continue
-            size = node if name == "size" else node.child("size")
-            words = self.tokens(node, statement)
-            found = words[0] if size is None and words else self.whole(size or node, statement)
-            known = found.text if name == "doc" else number_or_text(found.text)
-            stated[name] = True if name == "interleaved" else known
-            self.values[(*route, name)] = found
+        stated = self._fields(tree.nodes[1:], statement, route)
         is_alone = stated.keys() <= {"size"}
         if is_alone:
             bare = Excerpt("", self.keys[route].span)
             self.values[route] = self.values.pop((*route, "size"), bare)
         self.put(route, stated.get("size") if is_alone else stated)
 
-    def _parts(
-        self, route: Route, tree: Node, statement: Statement, stated: dict[str, Any]
-    ) -> None:
+    def _parts(self, route: Route, tree: Node, statement: Statement) -> dict[str, Any]:
         """Take in `parts (q = heads * kv, k = kv)`."""
-        stated["parts"] = sizes = dict[str, Any]()
+        sizes: dict[str, Any] = {}
         self.keys[route] = self.values[route] = self.whole(tree, statement)
         for part in tree.nodes:
             key = self.tokens(part["key"], statement)[0]
@@ -368,6 +358,7 @@ class _Build:
                 size = self.whole(part["size"], statement)
                 self.keys[inner], self.values[inner] = key, size
                 sizes[key.text] = number_or_text(size.text)
+        return sizes
 
     def target(self, tree: Node, statement: Statement) -> None:
         """Take in `target NAME on HARDWARE { ... }`."""
@@ -442,20 +433,17 @@ class _Build:
         items = self.data.setdefault(section, [])
         self.open((section,), statement)
         route: Route = (section, len(items))
-        optional = tree.child("optional")
-        pattern = self.tokens(optional or tree["pattern"], statement)[-1]
+        first, *fields = tree.nodes
+        *optional, pattern = self.tokens(first, statement)
         is_regex = pattern.text.startswith("re:") and not self.is_quoted(pattern)
-        stated: dict[str, Any] = {}
         if is_regex:
             pattern = pattern.part(3, len(pattern.text))
+        stated: dict[str, Any] = {}
         self.say(route, stated, "match" if is_regex else "path", pattern)
-        if optional is not None:
-            self.values[(*route, "optional")] = self.tokens(optional, statement)[0]
+        for mark in optional:
+            self.values[(*route, "optional")] = mark
             stated["optional"] = True
-        self._answer(tree, statement, route, stated)
-        because = tree.child("because")
-        if because is not None:
-            self.say(route, stated, "because", self.tokens(because, statement, deep=True)[-1])
+        stated |= self._fields(fields, statement, route)
         self.values[route] = self.place(statement.start, statement.end)
         self.entries.append((route, statement.start, statement.end))
         items.append(stated)
