@@ -32,6 +32,20 @@ Data = dict[str, Any]
 OMITTED = "omitted"
 STATED = "stated"
 _MISSING = dataclasses.MISSING
+
+
+class Of(NamedTuple):
+    """Of a field in `Annotated`: which attribute it is, where `made_of` makes the record.
+
+    Attributes:
+      name: `target.name`; nothing for the value itself.
+      by: what makes the field of the attribute, where that is not the same.
+    """
+
+    name: str
+    by: Callable[[Any], Any] = lambda found: found
+
+
 _KINDS: dict[str, Any] = {
     "boolean": bool,
     "integer": int,
@@ -52,6 +66,7 @@ class Field(NamedTuple):
     Attributes:
       kind: its type, without None.
       default: what it is where it is missing.
+      of: which attribute it is of what the record is made of.
     """
 
     name: str
@@ -60,6 +75,7 @@ class Field(NamedTuple):
     is_optional: bool
     is_omitted: bool
     least: int
+    of: Of
 
     @property
     def is_required(self) -> bool:
@@ -69,7 +85,12 @@ class Field(NamedTuple):
     @property
     def inner(self) -> tuple[Field, ...]:
         """Return what items, or keys and values, of an array or an object are."""
-        return tuple(_field("", each) for each in get_args(self.kind) if each is not ...)
+        return _inner(self.kind)
+
+
+@cache
+def _inner(kind: Any) -> tuple[Field, ...]:
+    return tuple(_field("", each) for each in get_args(kind) if each is not ...)
 
 
 def data_of(value: Any) -> Any:
@@ -94,6 +115,53 @@ def picked(value: Any, keys: str) -> Data:
     """
     pairs = (each.partition("=") for each in keys.split())
     return {key: data_of(attrgetter(name or key)(value)) for key, _, name in pairs}
+
+
+def made_of(kind: Callable[..., T], value: object, **own: Any) -> T:
+    """Return the record of a value: a field is the attribute of its name, or that of its `Of`.
+
+    Records in it are made likewise, or by the function `of` of their type. An empty text is None
+    where the field may be None; an attribute of what is None is missing.
+
+    Args:
+      own: fields that are no attributes.
+
+    >>> class Size(NamedTuple):
+    ...     real: float
+    ...     unit: str
+    >>> made_of(Size, 1 + 2j, unit="GiB")
+    Size(real=1.0, unit='GiB')
+    """
+    for field in fields_of(kind):
+        if field.name not in own:
+            found = _taken(field, _attribute(value, field.of.name))
+            if found is not None or field.is_optional:
+                own[field.name] = found
+    return kind(**own)
+
+
+def _attribute(value: Any, name: str) -> Any:
+    for step in filter(None, name.split(".")):
+        value = None if value is None else getattr(value, step)
+    return value
+
+
+def _taken(field: Field, value: Any) -> Any:
+    """Return an attribute as a field holds it."""
+    kind = field.kind
+    if value is None or (field.is_optional and value == ""):
+        return None
+    if kind is str:
+        return str(value)
+    if hasattr(kind, "of"):
+        return kind.of(value)
+    if get_origin(kind) is tuple:
+        return tuple(_taken(field.inner[0], each) for each in value)
+    if is_record(kind):
+        return value if isinstance(value, kind) else made_of(kind, value)
+    if get_origin(kind) is dict:
+        return dict(value)
+    return field.of.by(value)
 
 
 def record_of(kind: Callable[..., T], data: object) -> T:
@@ -129,7 +197,8 @@ def _field(name: str, kind: Any, default: Any = _MISSING) -> Field:
     is_optional = NoneType in inner
     if is_optional:
         bare = next(each for each in inner if each is not NoneType)
-    return Field(name, bare, default, is_optional, OMITTED in more, least)
+    of = next((each for each in more if isinstance(each, Of)), Of(name))
+    return Field(name, bare, default, is_optional, OMITTED in more, least, of)
 
 
 def is_record(kind: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import pytest
@@ -15,10 +16,12 @@ from shardspec.programs.memory import CompiledMemory
 from shardspec.records import (
     OMITTED,
     Field,
+    Of,
     RecordError,
     data_of,
     fields_of,
     is_record,
+    made_of,
     picked,
     record_of,
 )
@@ -118,3 +121,40 @@ def test_keys_are_picked() -> None:
         "pair": ["a", 2.0],
         "first": 0,
     }
+
+
+class Size(NamedTuple):
+    number: float
+    unit: str = ""
+
+
+class Line(NamedTuple):
+    file: str
+
+    @classmethod
+    def of(cls, place: str) -> Line | None:
+        return None if place == "?" else cls(place.partition(":")[0])
+
+
+class Made(NamedTuple):
+    size: Size
+    name: str | None
+    where: Line | None
+    parts: Annotated[tuple[Size, ...], Of("pieces")]
+    unit: Annotated[str, Of("size.unit")]
+    count: Annotated[float, Of("count", int)]
+    day: str
+    more: Annotated[tuple[str, ...], Of("missing.names")] = ("default",)
+
+
+def test_a_record_is_made_of_the_attributes_of_a_value() -> None:
+    parts = (SimpleNamespace(number=1.0, unit="B"),)
+    size = Size(2.0, "GiB")
+    value = SimpleNamespace(
+        size=size, name="", where="a.py:3", pieces=parts, count=4.0, missing=None, day="never"
+    )
+    made = made_of(Made, value, day="today")
+    assert made == Made(size, None, Line("a.py"), (Size(1.0, "B"),), "GiB", 4, "today")
+    assert isinstance(made.count, int)
+    value.where = "?"
+    assert made_of(Made, value).where is None

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from shardspec.analysis.accuracy import SURE, Interval
-from shardspec.analysis.comparison import NAMED, Comparison, RunRow, Spent, SpentBy
-from shardspec.analysis.cost import Compiler, Cost, Uneven
+from shardspec.analysis.comparison import NAMED, Comparison, RunRow, SpentBy
+from shardspec.analysis.cost import Cost
 from shardspec.analysis.layouts import inputs
 from shardspec.analysis.memory import room_text
 from shardspec.analysis.step_memory import MARKS, Amount, StepMemory
@@ -25,8 +25,8 @@ from shardspec.analysis.traffic import OTHERS, By, group, of_arrays
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
 from shardspec.diagnostics.codes import BAD_COST
 from shardspec.diagnostics.words import grouped, natural, percent, template
-from shardspec.ir.step import Cause, CauseKind, Collective, Figure, Place, StepTensor, Unknown
-from shardspec.records import OMITTED, RecordError, data_of, record_of
+from shardspec.ir.step import Cause, CauseKind, Collective, Figure, Place, Unknown
+from shardspec.records import OMITTED, Of, RecordError, data_of, made_of, record_of
 from shardspec.report.findings_forms import relative
 from shardspec.versions import COST_JSON, PACKAGE
 
@@ -48,11 +48,19 @@ class Line(NamedTuple):
         """Return `model.py:71`, or `model.py:71 (in linears.py:9)`."""
         return f"{self.file}:{self.line}{f' (in {self.via})' if self.via else ''}"
 
+    @classmethod
+    def of(cls, place: Place) -> Line | None:
+        """Return a line of the code; None where none is known."""
+        via = "" if place.via is None else f"{relative(place.via[0])}:{place.via[1]}"
+        return cls(relative(place.file), place.line, via) if place.is_known else None
 
-def line_of(place: Place) -> Line | None:
-    """Return a line of the code; None where none is known."""
-    via = "" if place.via is None else f"{relative(place.via[0])}:{place.via[1]}"
-    return Line(relative(place.file), place.line, via) if place.is_known else None
+
+line_of = Line.of
+
+
+def whole(count: float) -> float:
+    """Return a count as a whole number, where it is one."""
+    return int(count) if count == int(count) else count
 
 
 class SpentRow(NamedTuple):
@@ -64,9 +72,9 @@ class SpentRow(NamedTuple):
     phase: str
     mesh_axes: tuple[str, ...]
     array: str | None
-    rules: tuple[str, ...]
-    s: float
-    shown_s: float
+    rules: Annotated[tuple[str, ...], Of("askers")]
+    s: Annotated[float, Of("seconds")]
+    shown_s: Annotated[float, Of("shown")]
     runs: float
 
 
@@ -81,13 +89,13 @@ class MeasuredRun(NamedTuple):
     module: str
     devices: int
     steps: int
-    step_s: float
-    low_s: float
-    high_s: float
-    period_s: float | None
-    predicted_s: float | None
+    step_s: Annotated[float, Of("seconds")]
+    low_s: Annotated[float, Of("low")]
+    high_s: Annotated[float, Of("high")]
+    period_s: Annotated[float | None, Of("period")]
+    predicted_s: Annotated[float | None, Of("predicted_seconds")]
     named: dict[str, float]
-    operations: tuple[SpentRow, ...]
+    operations: Annotated[tuple[SpentRow, ...], Of("measured")]
     predicted: tuple[SpentRow, ...] = ()
     unpredicted: tuple[SpentRow, ...] = ()
     notes: Annotated[tuple[str, ...], OMITTED] = ()
@@ -96,37 +104,8 @@ class MeasuredRun(NamedTuple):
 def measured_run(found: Comparison) -> MeasuredRun:
     """Return a comparison as the record that JSON holds."""
     named = {kind: found.explained(kind) for kind, _ in NAMED}
-    return MeasuredRun(
-        found.run,
-        found.module,
-        found.devices,
-        found.steps,
-        found.seconds,
-        found.low,
-        found.high,
-        found.period,
-        found.predicted_seconds,
-        {kind: share for kind, share in named.items() if share is not None},
-        tuple(map(_row, found.measured)),
-        tuple(map(_row, found.predicted)),
-        tuple(map(_row, found.unpredicted)),
-        found.notes,
-    )
-
-
-def _row(each: Spent) -> SpentRow:
-    return SpentRow(
-        each.kind,
-        each.what,
-        line_of(each.place),
-        each.phase,
-        each.mesh_axes,
-        each.array or None,
-        tuple(map(str, each.askers)),
-        each.seconds,
-        each.shown,
-        each.runs,
-    )
+    known = {kind: share for kind, share in named.items() if share is not None}
+    return made_of(MeasuredRun, found, named=known)
 
 
 def run_diff_text(
@@ -151,6 +130,13 @@ class RuleLine(NamedTuple):
     line: Whole
     text: str | None
 
+    @classmethod
+    def of(cls, cause: Cause) -> RuleLine | None:
+        """Return the line that asked for a mesh axis; None where nobody did."""
+        span, asked = cause.span, cause.attempt
+        text = None if asked is None else str(asked)
+        return None if span is None else cls(span.source.name, span.line, text)
+
 
 class Because(NamedTuple):
     """Why one mesh axis is in a collective, as `Cause` has it."""
@@ -159,8 +145,8 @@ class Because(NamedTuple):
     kind: str
     array: str | None
     dim: int | None
-    constraint: Line | None
-    rule: RuleLine | None
+    constraint: Annotated[Line | None, Of("place")]
+    rule: Annotated[RuleLine | None, Of("")]
     through: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -197,7 +183,7 @@ class Sent:
     phases: tuple[str, ...]
     place: Line | None
     carries: str
-    carried: Load
+    carried: Annotated[Load, Of("carries")]
     because: tuple[Because, ...]
     forced_by: Forced | None
     is_invariant: bool
@@ -213,7 +199,7 @@ class Alive(NamedTuple):
     """A tensor that is alive at the peak."""
 
     array: str
-    name: str | None
+    name: Annotated[str | None, Of("array.name")]
     bytes: int
     phase: str
     place: Line | None
@@ -269,15 +255,15 @@ class Time(NamedTuple):
     """What a step takes, as `StepTime` has it."""
 
     basis: Literal["modelled", "compiled"]
-    step_s: float
-    compute_s: float
-    hbm_s: float
+    step_s: Annotated[float, Of("step_seconds")]
+    compute_s: Annotated[float, Of("compute_seconds")]
+    hbm_s: Annotated[float, Of("hbm_seconds")]
     axes: dict[str, AxisSeconds]
     bound: str
     spread: float
     scale: float = 1.0
     calibrated: Calibrated | None = None
-    waits_s: Annotated[float, OMITTED] = 0.0
+    waits_s: Annotated[float, Of("waits_seconds"), OMITTED] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +275,7 @@ class Uncounted:
     figures: tuple[str, ...]
     place: Line | None
     phase: str
-    count: float
+    count: Annotated[float, Of("count", whole)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +302,7 @@ class AddedRow(NamedTuple):
     what: str
     array: str
     bytes: int
-    runs: float
+    runs: Annotated[float, Of("runs", whole)]
     phase: str
     place: Line | None
 
@@ -325,7 +311,7 @@ class LoadedRow(NamedTuple):
     """A step under one load of the busiest device, as `Loaded` has it."""
 
     load: float
-    step_s: float | None
+    step_s: Annotated[float | None, Of("seconds")]
     memory_bytes: int
 
 
@@ -352,14 +338,14 @@ class CostRecord:
     schema: str
     made_by: str = ""
     date: Annotated[str | None, OMITTED] = None
-    spec: str
+    spec: Annotated[str, Of("plan.spec.source.name")]
     inputs: dict[str, str]
-    target: str
-    hardware: str | None
-    mesh: dict[str, Whole]
-    source: str | None
+    target: Annotated[str, Of("target.name")]
+    hardware: Annotated[str | None, Of("target.hardware")]
+    mesh: Annotated[dict[str, Whole], Of("target.mesh.sizes")]
+    source: Annotated[str | None, Of("step.source")]
     basis: Literal["modelled", "compiled"] = "modelled"
-    compiled_by: Annotated[CompiledBy | None, OMITTED] = None
+    compiled_by: Annotated[CompiledBy | None, Of("compiler"), OMITTED] = None
     why_modelled: Annotated[str, OMITTED] = ""
     step: About | None
     memory: Memory
@@ -369,7 +355,7 @@ class CostRecord:
     mfu: float | None
     tokens: int | None
     tokens_per_s: float | None
-    unknown: tuple[Uncounted, ...] = ()
+    unknown: Annotated[tuple[Uncounted, ...], Of("step.unknown")] = ()
     added: Annotated[tuple[AddedRow, ...], OMITTED] = ()
     sends_interval: Annotated[Interval | None, OMITTED] = None
     uneven: Annotated[UnevenRow | None, OMITTED] = None
@@ -431,73 +417,29 @@ def cost_record(
     cost: Cost, arrays: Collection[str] | None = None, date: str | None = None, by: By = "op"
 ) -> CostRecord:
     """Return a cost as the record that `cost_text` writes."""
-    step, target = cost.step, cost.target
-    sent = () if step is None else of_arrays(step.collectives, arrays)
-    rows = (Group(by, row.name, row.wire_bytes, _n(row.count)) for row in group(sent, by))
-    return CostRecord(
+    sent = () if cost.step is None else of_arrays(cost.step.collectives, arrays)
+    rows = (Group(by, row.name, row.wire_bytes, whole(row.count)) for row in group(sent, by))
+    return made_of(
+        CostRecord,
+        cost,
         schema=COST_JSON,
         made_by=f"shardspec {PACKAGE}",
         date=date,
-        spec=cost.plan.spec.source.name,
         inputs={each.name: each.digest for each in inputs(cost.plan.spec)},
-        target=target.name,
-        hardware=None if target.hardware is None else str(target.hardware),
-        mesh=target.mesh.sizes,
-        source=None if step is None else step.source,
-        basis="modelled" if cost.compiler is None else "compiled",
-        compiled_by=None if cost.compiler is None else _compiled_by(cost.compiler),
-        why_modelled=cost.why_modelled,
-        step=None if step is None else About(line_of(step.place), step.notes),
         memory=_memory(cost.memory),
         time=None if cost.time is None else _time(cost.time, cost),
         schedule=None if cost.schedule is None else _time(cost.schedule, cost),
-        flops=cost.flops,
-        mfu=cost.mfu,
-        tokens=cost.tokens,
-        tokens_per_s=cost.tokens_per_s,
-        unknown=() if step is None else tuple(map(uncounted, step.unknown)),
-        added=tuple(
-            AddedRow(each.what, each.array, each.bytes, _n(each.runs), each.phase, at)
-            for each in cost.added
-            for at in (line_of(each.place),)
-        ),
-        sends_interval=cost.sends_interval,
-        uneven=None if cost.uneven is None else _uneven(cost.uneven),
+        measured=None,
         groups=None if by == "op" else tuple(rows),
         collectives=_collectives(sent),
     )
 
 
-def _uneven(found: Uneven) -> UnevenRow:
-    sides = (
-        LoadedRow(each.load, each.seconds, each.memory_bytes)
-        for each in (found.expected, found.p99)
-    )
-    return UnevenRow(found.held, found.experts, *sides)
-
-
-def _compiled_by(made: Compiler) -> CompiledBy:
-    return CompiledBy(made.name, made.kept_from or None, dict(made.flags))
-
-
-def _n(count: float) -> float:
-    return int(count) if count == int(count) else count
-
-
 def _memory(memory: StepMemory) -> Memory:
-    return Memory(
-        **{name: memory.parts.get(name) for name in _PARTS},
-        total=memory.total,
-        hbm_bytes=memory.hbm_bytes,
-        fits=memory.fits,
-        fits_probability=memory.fits_probability,
-        fits_at=None if memory.fits_probability is None else memory.decided_at,
-        pipeline=memory.pipeline,
-        interval=memory.interval,
-        hbm_share=memory.hbm_share,
-        host=memory.host,
-        largest=tuple(map(_alive, memory.peak[:_MOST_LARGEST])),
-    )
+    largest = tuple(made_of(Alive, each) for each in memory.peak[:_MOST_LARGEST])
+    parts = {name: memory.parts.get(name) for name in _PARTS}
+    fits_at = None if memory.fits_probability is None else memory.decided_at
+    return made_of(Memory, memory, **parts, fits_at=fits_at, largest=largest)
 
 
 def room_said(memory: StepMemory | Memory) -> str:
@@ -519,68 +461,30 @@ def room_said(memory: StepMemory | Memory) -> str:
     return f"{room}, {'may fit' if memory.total.basis == 'floor' else 'fits'}"
 
 
-def _alive(tensor: StepTensor) -> Alive:
-    name, place = tensor.array.name or None, line_of(tensor.place)
-    return Alive(str(tensor.array), name, tensor.bytes, tensor.phase, place, tensor.why)
-
-
 def _time(time: StepTime, cost: Cost) -> Time:
     made = cost.calibration
-    return Time(
-        time.basis,
-        time.step_seconds,
-        time.compute_seconds,
-        time.hbm_seconds,
-        {each.mesh_axis: AxisSeconds(each.seconds, each.exposed_seconds) for each in time.axes},
-        "unknown" if cost.uncounted("time") else time.bound,
-        time.spread,
-        time.scale,
-        None if made is None else Calibrated(made.date, made.how),
-        time.waits_seconds,
-    )
+    axes = {each.mesh_axis: AxisSeconds(each.seconds, each.exposed_seconds) for each in time.axes}
+    bound = "unknown" if cost.uncounted("time") else time.bound
+    calibrated = None if made is None else Calibrated(made.date, made.how)
+    return made_of(Time, time, axes=axes, bound=bound, calibrated=calibrated)
 
 
 def _collectives(sent: Iterable[Collective]) -> tuple[Sent, ...]:
     """Return what is sent, alike ones as one: forward and backward, and a loop's rounds."""
     found = []
-    for alike, same in grouped(sent, _alike).items():
+    nothing: dict[str, Any] = {"wire_bytes": 0, "count": 0, "phases": ()}
+    for alike, same in grouped(sent, lambda each: made_of(Sent, each, **nothing)).items():
         size, count = sum(each.wire_bytes for each in same), sum(each.count for each in same)
         phases = tuple(dict.fromkeys(each.phase for each in same))
-        found.append(replace(alike, wire_bytes=size, count=_n(count), phases=phases))
+        found.append(replace(alike, wire_bytes=size, count=whole(count), phases=phases))
     return tuple(
         sorted(found, key=lambda each: (-each.wire_bytes, natural(json.dumps(data_of(each)))))
     )
 
 
-def _alike(each: Collective) -> Sent:
-    """Return what collectives agree in that are written as one."""
-    forced = each.forced_by
-    return Sent(
-        each.kind,
-        each.mesh_axes,
-        *(0, 0, ()),
-        line_of(each.place),
-        str(each.carries),
-        Load(each.carries.kind, each.carries.name or None),
-        tuple(map(_because, each.because)),
-        None if forced is None else Forced(forced.kind, line_of(forced.place)),
-        each.is_invariant,
-        each.is_written,
-    )
-
-
-def _because(cause: Cause) -> Because:
-    asked = None if cause.attempt is None else str(cause.attempt)
-    span = cause.span
-    rule = None if span is None else RuleLine(span.source.name, span.line, asked)
-    array, place = cause.array or None, line_of(cause.place)
-    return Because(cause.mesh_axis, cause.kind, array, cause.dim, place, rule, cause.through)
-
-
 def uncounted(each: Unknown) -> Uncounted:
     """Return something that could not be counted as a record."""
-    place, count = line_of(each.place), _n(each.count)
-    return Uncounted(each.what, each.reason, each.figures, place, each.phase, count)
+    return made_of(Uncounted, each)
 
 
 def read_cost(source: SourceFile) -> CostRecord | Diagnostic:
