@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -151,31 +151,24 @@ def catalogue_entry(name: str) -> CatalogueEntry:
 
 
 def _chip(data: Mapping[str, Any], figures: Mapping[str, Any], name: str) -> Chip:
+    """Return the chip of a file, whose keys are called as the fields are."""
+    known = {each.name for each in fields(Chip)}
+    stated = {key: value for key, value in {**data, **figures}.items() if key in known}
+    for key, value in stated.items():
+        if isinstance(value, list):
+            stated[key] = tuple(value)
+        elif key.endswith(("_per_s", "_hz")):
+            stated[key] = float(value)
     has_estimates = spec_path("hardware", f"estimates/{name}") is not None
     wraps, compiler = data.get("wraps", {}), data.get("compiler", {})
-    speeds: dict[str, Any] = {k: float(v) for k, v in figures.items() if k.endswith("_per_s")}
-    return Chip(
-        name=data["name"],
-        title=data["title"],
-        platform=data["platform"],
-        device_kinds=tuple(data["device_kinds"]),
-        devices_per_chip=figures["devices_per_chip"],
-        torus_rank=figures["torus_rank"],
-        host_shape=tuple(figures["host_shape"]),
-        cores_per_chip=figures.get("cores_per_chip", 1),
-        fabric=data.get("fabric", "NVLink"),
-        has_switch=figures.get("has_switch", True),
-        hbm_bytes=figures.get("hbm_bytes"),
-        links=figures.get("links"),
-        matmul_efficiency=figures.get("matmul_efficiency"),
-        clock_hz=None if "clock_hz" not in figures else float(figures["clock_hz"]),
-        usable_hbm_bytes=figures.get("usable_hbm_bytes", compiler.get("device_memory_size")),
-        wrap_size=wraps.get("axis_equals"),
-        wrap_multiple=wraps.get("all_multiples_of"),
-        compiler=tuple((key, str(value)) for key, value in compiler.items()),
-        estimates=partial(_estimates, name) if has_estimates else None,
-        **speeds,
-    )
+    stated.setdefault("usable_hbm_bytes", compiler.get("device_memory_size"))
+    stated |= {
+        "wrap_size": wraps.get("axis_equals"),
+        "wrap_multiple": wraps.get("all_multiples_of"),
+        "compiler": tuple((key, str(value)) for key, value in compiler.items()),
+        "estimates": partial(_estimates, name) if has_estimates else None,
+    }
+    return Chip(**stated)
 
 
 @cache

@@ -23,9 +23,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shardspec.diagnostics.words import counted
 from shardspec.ir.plan import (
@@ -276,21 +276,12 @@ def as_state(
     sharding: ParamSharding, relation: Relation, owner: ParamSharding | None, field: str = ""
 ) -> StateSharding:
     """Return an array that has its answer already as one of state."""
-    return StateSharding(
-        sharding.param,
-        sharding.dims,
-        sharding.origin,
-        sharding.matched,
-        sharding.scan,
-        sharding.mismatch,
-        sharding.sums,
-        sharding.placed,
-        sharding.derivation,
-        sharding.training,
-        relation,
-        owner,
-        field,
-    )
+    answer: dict[str, Any] = {name: getattr(sharding, name) for name in _ANSWER}
+    return StateSharding(**answer, relation=relation, owner=owner, field=field)
+
+
+#: The fields of an answer, those of state apart.
+_ANSWER = tuple(each.name for each in fields(ParamSharding))
 
 
 def derive(
