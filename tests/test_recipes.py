@@ -82,6 +82,20 @@ OVERRIDE_KEY: tuple[Change, ...] = (
     ("grammars/document.lark", "BECAUSE.2", 'BY_TEXT.2: /by(?=\\s*")/\n'),
 )
 
+#: A key of the entries of `targets:`, `price`.
+TARGET_KEY: tuple[Change, ...] = (
+    (
+        "shardspec/language/document.py",
+        "class RuleEntry(_Model):",
+        '    price: int = _key("Dollars an hour.", 0)\n\n\n',
+    ),
+    (
+        "shardspec/ir/spec.py",
+        "    devices: tuple[int, ...] = ()\n\n    def __eq__",
+        "    price: int = 0\n",
+    ),
+)
+
 #: What somebody does with the new section.
 USES_SECTION = """
 from shardspec.diagnostics import SourceFile
@@ -166,6 +180,21 @@ assert "pad" in fields_at(("axes",))
 assert "pad" in str(field_page("axes"))
 """
 
+USES_TARGET_KEY = """
+from shardspec.diagnostics import SourceFile
+from shardspec.language.formatting import formatted
+from shardspec.language.loader import load_text
+
+yaml = "targets: {pod: {hardware: 8 cpu, mesh: {a: 8}, price: 3}}\\nrules: [x -> a]\\n"
+spec, faults = load_text(yaml, "spec.yaml")
+assert spec.targets[0].price == 3, faults
+text, faults = formatted(SourceFile("spec.yaml", yaml), "dsl")
+assert "target pod on 8 cpu { a = 8; price 3 }" in text, text
+again, faults = load_text(text, "spec.shard")
+assert again.targets[0].price == 3, faults
+assert load_text(yaml, "spec.yaml", {"targets.pod.price": "4"})[0].targets[0].price == 4
+"""
+
 USES_OVERRIDE_KEY = """
 from shardspec.diagnostics import SourceFile
 from shardspec.language.formatting import formatted
@@ -187,6 +216,7 @@ assert again.overrides == spec.overrides, faults
         ("A section of patterns takes 3 files", SECTION, USES_SECTION, 3),
         ("A key of `step:` takes 2", KEY, USES_KEY, 2),
         ("A key of `axes:` takes 3", AXIS_KEY, USES_AXIS_KEY, 3),
+        ("A key of `targets:` takes 2", TARGET_KEY, USES_TARGET_KEY, 2),
         ("or of the entries of `overrides:`", OVERRIDE_KEY, USES_OVERRIDE_KEY, 3),
     ],
 )

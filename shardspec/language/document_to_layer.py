@@ -153,7 +153,8 @@ class _Sections(Walk):
                 continue
             for name, to in product(parsed.names, parsed.targets):
                 fixed = (mesh_axes(to), parsed.priority, excerpt.at(to.start, to.end))
-                yield PlacedRule(AxisRule(name.text, *fixed, in_part=to.in_part), place)
+                stated = _as_stated(entry, "rule", "at")
+                yield PlacedRule(AxisRule(name.text, *fixed, in_part=to.in_part, **stated), place)
 
     def _unread_rule(self, excerpt: Excerpt) -> Iterator[PlacedRule]:
         """Yield `none` for the axes of a faulty rule: one fault, and not also axes without rule."""
@@ -503,7 +504,8 @@ def _target(walk: Walk, name: str, route: Route, entry: TargetEntry | Document) 
     stated = StatedMesh(name, tuple(axes.values()), known, place, is_read, devices)
     walk.diagnostics += [replace(fault, target=name) for fault in faults]
     span = walk.source_map.key(route or ("mesh",)).span
-    return TargetDecl(name, stated, sizes_of, tuple(wholes), span)
+    own = _as_stated(entry, "hardware", "mesh", "devices") if route else {}
+    return TargetDecl(name, stated, sizes_of, tuple(wholes), span, own)
 
 
 def _devices(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Span, codes, point, quote
 from shardspec.diagnostics.words import did_you_mean
@@ -28,6 +29,7 @@ class TargetDecl(NamedTuple):
       mesh: with size 1 where a name of `let`, or `fit`, says it.
       sizes: by mesh axis, as stated, and where it stands.
       wholes: names that stand for several mesh axes.
+      stated: what a `Target` has as it stands.
       by: the file that says how fast the machine is.
     """
 
@@ -36,6 +38,7 @@ class TargetDecl(NamedTuple):
     sizes: Mapping[str, tuple[MeshSize, Excerpt]]
     wholes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     span: Span | None = None
+    stated: Mapping[str, Any] = MappingProxyType({})
     is_sound: bool = True
     by: Excerpt | None = None
 
@@ -72,7 +75,8 @@ def solved(decl: TargetDecl, numbers: Numbers, diagnostics: list[Diagnostic]) ->
         devices = _listed(decl, mesh, diagnostics)
         is_sound = bool(devices)
     mesh = replace(mesh, wholes=decl.wholes)
-    return Target(decl.name, mesh, decl.mesh.hardware, decl.span, is_sound, devices)
+    given = decl.mesh.hardware, decl.span, is_sound
+    return Target(decl.name, mesh, *given, devices=devices, **decl.stated)
 
 
 def _listed(decl: TargetDecl, mesh: Mesh, diagnostics: list[Diagnostic]) -> tuple[int, ...]:

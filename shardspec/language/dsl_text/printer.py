@@ -205,11 +205,11 @@ class _Printer:
         own = (route,) if route else ()
         blocks = (inner, *own)
         heads = (*above, *own, (*route, "hardware"), inner)
-        listed: Route = (*route, "devices")
-        devices = [f"devices {entry['devices']}"] if entry.get("devices") is not None else []
+        fields = {line.split()[0]: line for line in _fields("targets", entry, ("hardware", "mesh"))}
         is_commented = self.has_comments_below(inner) or any(one in self.after for one in own)
-        is_commented = is_commented or listed in (*self.comments, *self.after)
-        rows = (*map(" ".join, sizes.values()), *devices)
+        commented = (*self.comments, *self.after)
+        is_commented = is_commented or any((*route, key) in commented for key in fields)
+        rows = (*map(" ".join, sizes.values()), *fields.values())
         short = f"{start} {{ {'; '.join(rows)} }}"
         if not rows:
             self.head(f"{start} {{}}", *heads)
@@ -218,8 +218,8 @@ class _Printer:
         else:
             self.head(f"{start} {{", *heads)
             self.columns(inner, sizes)
-            for line in devices:
-                self.line(line, listed, indent="  ")
+            for key, line in fields.items():
+                self.line(line, (*route, key), indent="  ")
             self.close(*blocks)
 
     def phases(self, phases: Any) -> None:
@@ -245,7 +245,8 @@ class _Printer:
         return found
 
     def rules(self, rules: Any) -> None:
-        texts = (r if isinstance(r, str) else f"{r['rule']} at {r['at']}" for r in rules)
+        entries = (rule if isinstance(rule, dict) else {"rule": rule} for rule in rules)
+        texts = (" ".join((r["rule"], *_fields("rules", r, ("rule",)))) for r in entries)
         self.block("rules", dict(enumerate(map(_at_arrow, texts))))
 
     def step(self, step: Any) -> None:

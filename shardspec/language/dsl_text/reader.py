@@ -28,8 +28,8 @@ from shardspec.language.validate import fields_at
 from shardspec.language.yaml_text.comments import Gathered, comment_text
 from shardspec.language.yaml_text.scalars import find_foreign_characters
 
-#: A line of a mesh that lists its devices, and is no axis of that name.
-_DEVICES = re.compile(r"devices[^\S\n]+(?![\s=])")
+#: A line of a mesh that states a field of its target, and is no axis of that name.
+_STATED = re.compile(r"(?!(?:hardware|mesh)\s)([a-z_]+)[^\S\n]+(?![\s=])")
 _MINIMAL = "a spec is at least:\nrules {\n  batch -> data\n}"
 _LONGEST = 20_000
 #: Syntax faults after which the rest of a file is no longer explained.
@@ -43,6 +43,9 @@ Stretches = Sequence[tuple[Route, int, int]]
 _UNSEEN = (layout.PHASE, "step")
 #: A word before a value, as a key of `step` stands.
 _SETTING = re.compile(r"([a-z]+)[^\S\n]+[\w.\"(]")
+#: Fields of entries that the grammar calls otherwise; those that are all of their node.
+_FIELDS = {"text": "doc", "place": "at"}
+_WHOLE = ("axes", "spec", "place")
 #: Units of work that an entry costs.
 _ENTRY = 400
 
@@ -160,12 +163,12 @@ class _Build:
         """Take in the fields of an entry, which the grammar calls as the document does."""
         stated: dict[str, Any] = {}
         for node in nodes:
-            name = "doc" if node.name == "text" else node.name
+            name = _FIELDS.get(node.name, node.name)
             if name == "parts":
                 stated[name] = self._parts((*route, name), node, entry)
                 continue
             size = node if name == "size" else node.child("size")
-            if size is not None or name in ("axes", "spec"):
+            if size is not None or node.name in _WHOLE:
                 found, kind = self.whole(size or node, entry), name
             else:
                 *_, last = node.all_tokens
@@ -393,18 +396,19 @@ class _Build:
         self.values[inner] = self.place(statement.opening, statement.block_end)
         self.blocks.append((inner, statement.opening, statement.block_end))
         for entry in statement.entries or ():
-            is_list = _DEVICES.match(self.text, entry.start) is not None
-            tree_of_entry = self._parse("device_list" if is_list else "mesh_entry", entry)
-            if tree_of_entry is not None and is_list:
-                self._devices(tree_of_entry, entry, route, into)
-            elif tree_of_entry is not None:
+            stated = _STATED.match(self.text, entry.start)
+            if stated is not None and stated[1] in fields_at(("targets",)):
+                self._stated(stated[1], entry, route, into)
+            elif (tree_of_entry := self._parse("mesh_entry", entry)) is not None:
                 self.pair(inner, tree_of_entry, entry, sizes)
 
-    def _devices(self, tree: Node, entry: Statement, route: Route, into: dict[str, Any]) -> None:
-        """Take in `devices 0..3 7..4` in the block of a mesh."""
-        listed = self.tokens(tree, entry, deep=True)[0]
-        if self.file((*route, "devices"), self.keyword(entry), listed, entry):
-            into["devices"] = listed.text
+    def _stated(self, key: str, entry: Statement, route: Route, into: dict[str, Any]) -> None:
+        """Take in a field of a target in the block of its mesh: `devices 0..3 7..4`."""
+        tree = self._parse("device_list" if key == "devices" else "step_setting", entry)
+        if tree is not None:
+            value = self.tokens(tree, entry, deep=True)[-1]
+            if self.file((*route, key), self.keyword(entry), value, entry):
+                into[key] = value.text if key == "devices" else number_or_text(value.text)
 
     def phase(self, tree: Node, statement: Statement) -> None:
         """Take in `phase NAME { ... }`, whose statements are those of a file."""
@@ -505,13 +509,13 @@ class _Build:
 
     def _rule(self, tree: Node, entry: Statement, into: list[Any]) -> None:
         route: Route = ("rules", len(into))
-        rule = self.whole(tree["axis_rule"], entry)
-        place = tree.child("place")
-        into.append(rule.text if place is None else {})
-        self.values[route] = rule if place is None else self.place(entry.start, entry.end)
-        if place is not None:
+        first, *fields = tree.nodes
+        self.values[route] = rule = self.whole(first, entry)
+        into.append(rule.text)
+        if fields:
+            self.values[route], into[-1] = self.place(entry.start, entry.end), {}
             self.say(route, into[-1], "rule", rule)
-            self.say(route, into[-1], "at", self.whole(place, entry))
+            into[-1] |= self._fields(fields, entry, route)
         self.entries.append((route, entry.start, entry.end))
 
 
