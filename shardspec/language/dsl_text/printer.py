@@ -162,20 +162,16 @@ class _Printer:
         """Add a section that is one line."""
         self.line(f"{section} {spelt(value)}", (section,))
 
-    def let(self, numbers: Any) -> None:
-        for name, number in numbers.items():
-            self._sectioned("let", f"let {_key(name)} = {number}", name)
-
-    def axes(self, axes: Any) -> None:
-        for name, entry in axes.items():
+    def named(self, section: str, entries: Any) -> None:
+        for name, entry in entries.items():
             stated = entry if isinstance(entry, dict) else {"size": entry}
-            words = [f"axis {_key(name)}"]
+            words = [SECTIONS[section].word, _key(name)]
             words += [f"= {stated['size']}"] if stated.get("size") is not None else []
             parts = [f"{_key(part)} = {size}" for part, size in stated.get("parts", {}).items()]
             words += [f"= parts ({', '.join(parts)})"] if parts else []
-            words += _fields("axes", stated, but=("size", "parts", "doc"))
+            words += _fields(section, stated, but=("size", "parts", "doc"))
             words += [quoted(stated["doc"])] if "doc" in stated else []
-            self._sectioned("axes", " ".join(words), name)
+            self._sectioned(section, " ".join(words), name)
 
     def settings(self, section: str, values: Any) -> None:
         word, spelt = SECTIONS[section].word, _SPELT.get(section, _to_end)
@@ -377,8 +373,7 @@ _PRINTERS: Mapping[str, Callable[[_Printer, Any], None]] = {
     "extends": _by(_Printer.whole, "extends", _listed(_reference)),
     "drop": _by(_Printer.whole, "drop", _listed(_key)),
     "manifest": _by(_Printer.whole, "manifest", _listed(quoted)),
-    "let": _Printer.let,
-    "axes": _Printer.axes,
+    **{each: _by(_Printer.named, each) for each in ("let", "axes")},
     "mesh": _Printer.mesh,
     "targets": _Printer.targets,
     "rules": _Printer.rules,

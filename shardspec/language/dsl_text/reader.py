@@ -44,8 +44,8 @@ _UNSEEN = (layout.PHASE, "step")
 #: A word before a value, as a key of `step` stands.
 _SETTING = re.compile(r"([a-z]+)[^\S\n]+[\w.\"(]")
 #: Fields of entries that the grammar calls otherwise; those that are all of their node.
-_FIELDS = {"text": "doc", "place": "at"}
-_WHOLE = ("axes", "spec", "place")
+_FIELDS = {"text": "doc", "axis_rule": "rule", "place": "at"}
+_WHOLE = ("axes", "spec", "axis_rule", "place")
 #: Units of work that an entry costs.
 _ENTRY = 400
 
@@ -143,13 +143,11 @@ class _Build:
 
     def activation(self, tree: Node, entry: Statement, into: dict[str, Any]) -> None:
         """Take in an activation: names alone, or names or a partition and a memory."""
-        if tree.child("axes") is not None and len(tree.children) == 2:
-            self.pair(("activations",), tree, entry, into)
-            return
-        key = self.tokens(tree["pattern"], entry)[0]
+        pattern, *fields = tree.nodes
+        key = self.tokens(pattern, entry)[0]
         route: Route = ("activations", key.text)
         if self.file(route, key, self.place(key.span.end, entry.end), entry):
-            into[key.text] = self._fields(tree.nodes[1:], entry, route)
+            into[key.text] = self._entry(fields, entry, route, "axes")
 
     def _entry_taker(self, section: str) -> Callable[[Node, Statement, Any], None]:
         """Return what takes in an entry of a section."""
@@ -158,6 +156,15 @@ class _Build:
         if section == "rules":
             return self._rule
         return self._step if section == "step" else partial(self.pair, (section,))
+
+    def _entry(self, nodes: Iterable[Node], entry: Statement, route: Route, alone: str) -> Data:
+        """Return the fields of an entry, or the one that stands for it where there is no other."""
+        stated = self._fields(nodes, entry, route)
+        if stated.keys() != {alone}:
+            return stated
+        self.values[route] = self.values.pop((*route, alone))
+        only: Data = stated[alone]
+        return only
 
     def _fields(self, nodes: Iterable[Node], entry: Statement, route: Route) -> dict[str, Any]:
         """Take in the fields of an entry, which the grammar calls as the document does."""
@@ -331,24 +338,17 @@ class _Build:
         if isinstance(self.data[section], str):
             self.values[section,] = self.values[section, 0]
 
-    def let(self, tree: Node, statement: Statement) -> None:
-        """Take in `let tp = 8`."""
-        route = self.entry("let", tree["key"], statement)
-        if route is not None:
-            self.values[route] = size = self.whole(tree["size"], statement)
-            self.put(route, number_or_text(size.text))
-
-    def axis(self, tree: Node, statement: Statement) -> None:
-        """Take in `axis embed = 4096 unit 64 "..."`."""
-        route = self.entry("axes", tree["key"], statement)
+    def named(self, tree: Node, statement: Statement) -> None:
+        """Take in `axis embed = 4096 unit 64 "..."`, `let tp = 8`."""
+        key, *fields = tree.nodes
+        route = self.entry(section_of(self.keyword(statement).text), key, statement)
         if route is None:
             return
-        stated = self._fields(tree.nodes[1:], statement, route)
-        is_alone = stated.keys() <= {"size"}
-        if is_alone:
-            bare = Excerpt("", self.keys[route].span)
-            self.values[route] = self.values.pop((*route, "size"), bare)
-        self.put(route, stated.get("size") if is_alone else stated)
+        if fields:
+            self.put(route, self._entry(fields, statement, route, "size"))
+        else:
+            self.values[route] = Excerpt("", self.keys[route].span)
+            self.put(route, None)
 
     def _parts(self, route: Route, tree: Node, statement: Statement) -> dict[str, Any]:
         """Take in `parts (q = heads * kv, k = kv)`."""
@@ -509,13 +509,8 @@ class _Build:
 
     def _rule(self, tree: Node, entry: Statement, into: list[Any]) -> None:
         route: Route = ("rules", len(into))
-        first, *fields = tree.nodes
-        self.values[route] = rule = self.whole(first, entry)
-        into.append(rule.text)
-        if fields:
-            self.values[route], into[-1] = self.place(entry.start, entry.end), {}
-            self.say(route, into[-1], "rule", rule)
-            into[-1] |= self._fields(fields, entry, route)
+        self.values[route] = self.place(entry.start, entry.end)
+        into.append(self._entry(tree.nodes, entry, route, "rule"))
         self.entries.append((route, entry.start, entry.end))
 
 
@@ -529,8 +524,7 @@ _FORMS: dict[str, Callable[[_Build, Node, Statement], None]] = {
 _STATEMENTS: dict[str, Callable[[_Build, Node, Statement], None]] = {
     **{word: _FORMS[each.form] for word, each in BY_WORD.items() if each.form in _FORMS},
     **dict.fromkeys(("scan", "activation"), _Build.single),
-    "let": _Build.let,
-    "axis": _Build.axis,
+    **dict.fromkeys(("let", "axis"), _Build.named),
     "target": _Build.target,
     "mesh": _Build.mesh,
     "phase": _Build.phase,
