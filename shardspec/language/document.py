@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
+from shardspec.language.reading import parts_text
+
 
 class _Model(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
@@ -32,7 +34,7 @@ def _parts_as_text(value: Any) -> Any:
     )
     if not plain:
         return _integer_as_text(value)
-    return f"({', '.join(f'{name} = {size}' for name, size in value.items())})"
+    return parts_text(value)
 
 
 def _devices_as_text(value: Any) -> Any:

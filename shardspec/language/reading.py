@@ -16,7 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span
 from shardspec.diagnostics.words import nearest
@@ -153,6 +153,11 @@ def number_or_text(text: str) -> int | str:
     """Return a size as YAML would read it: a number where it is one of few digits."""
     plain = text.isascii() and text.isdecimal() and len(text) <= DIGITS
     return int(text) if plain and (text == "0" or text[0] != "0") else text
+
+
+def parts_text(parts: Mapping[str, Any]) -> str:
+    """Return a mesh axis that is several as one expression: `(kv_tp = 4, q_tp = 2)`."""
+    return f"({', '.join(f'{name} = {size}' for name, size in parts.items())})"
 
 
 #: The sections whose loss other findings may follow from.

@@ -48,6 +48,11 @@ class Section(NamedTuple):
     alone: str = ""
 
     @property
+    def depth(self) -> int:
+        """Return how many keys and numbers lead to the fields of its entries, its own first."""
+        return 2 if self.keys or self.form == "items" or self.name == "rules" else 1
+
+    @property
     def word(self) -> str:
         """Return what its statements begin with in the DSL."""
         return quote.WORDS.get(self.name, self.name)
@@ -114,6 +119,5 @@ def expression_at(route: Sequence[str | int]) -> str:
     section = SECTIONS.get(str(route[0]))
     if section is None:
         return ""
-    is_inner = section.keys or section.form == "items" or section.name == "rules"
-    field = route[1 + bool(is_inner) :][:1]
+    field = route[section.depth :][:1]
     return section.fields.get(str(field[0]), "") if section.fields and field else section.value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from shardspec.ir import spec as ir
@@ -17,8 +17,8 @@ from shardspec.language.grammar.expressions import (
 )
 from shardspec.language.grammar.step_lines import LineDim, LineExpr, LineTerm, parse_step_line
 from shardspec.language.grammar.syntax import quoted
-from shardspec.language.reading import Data, number_or_text
-from shardspec.language.sections import SECTIONS, Section
+from shardspec.language.reading import Data, Route, number_or_text, parts_text
+from shardspec.language.sections import SECTIONS, Section, expression_at
 
 
 def print_rule(rule: syntax.RuleExpr) -> str:
@@ -200,140 +200,56 @@ def canonical(data: Data) -> Data:
     """
     if not isinstance(data, dict):
         return data
-    result = {key: _SECTIONS.get(key, _same)(value) for key, value in data.items()}
+    result = {key: _spelt(value, (key,)) for key, value in data.items()}
     return {key: value for key, value in result.items() if value not in _EMPTY or key == "mesh"}
 
 
 _EMPTY: tuple[Data, ...] = ([], {}, None)
+#: The field that stands for an entry which has no other.
+_ALONE = {"axes": "size", "rules": "rule", "activations": "axes"}
 
 
-def _same(value: Data) -> Data:
-    return value
+def _spelt(value: Data, route: Route) -> Data:
+    """Return what stands at a route, counted from a file or a phase, in its canonical spelling."""
+    section = SECTIONS.get(str(route[0]))
+    if section is None:
+        return value
+    if section.form == "words":
+        listed: Data = [value] if isinstance(value, str) else value
+        return _one(listed) if section.name == "manifest" else listed
+    if section.name == "phases" and len(route) == 2:
+        return canonical(value)
+    kind = expression_at(route)
+    if kind == "mesh_size" and len(route) % 2 == 0 and isinstance(value, dict):
+        value = parts_text(value)
+    elif kind == "devices" and isinstance(value, list | int):
+        value = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if isinstance(value, str):
+        text = format_expression(kind, value) if kind in _KINDS else value
+        return number_or_text(text) if kind in ("size", "mesh_size") else text
+    if isinstance(value, list):
+        items = [_spelt(each, (*route, at)) for at, each in enumerate(value)]
+        return _one(items) if route == ("step", "remat") else items
+    if not isinstance(value, dict):
+        return value
+    made = {key: _spelt(inner, (*route, key)) for key, inner in value.items()}
+    return _entry(made, section) if len(route) == section.depth else made
 
 
-def _expression(
-    kind: str, finished: Callable[[str], Data] = lambda text: text
-) -> Callable[[Data], Data]:
-    """Return the function that spells one expression."""
-
-    def spell(value: Data) -> Data:
-        return finished(format_expression(kind, value)) if isinstance(value, str) else value
-
-    return spell
+def _one(value: Any) -> Data:
+    """Return the item of a list that has no other, all else as it is."""
+    only: Data = value[0] if isinstance(value, list) and len(value) == 1 else value
+    return only
 
 
-#: Sizes, as integers where they are.
-_SIZE = _expression("size", number_or_text)
-_MESH_SIZE = _expression("mesh_size", number_or_text)
-
-
-def _each(spell: Callable[[Data], Data]) -> Callable[[Data], Data]:
-    """Return the function that spells every value of a mapping, or item of a list."""
-
-    def spell_all(value: Data) -> Data:
-        if isinstance(value, dict):
-            return {key: spell(inner) for key, inner in value.items()}
-        return [spell(inner) for inner in value] if isinstance(value, list) else value
-
-    return spell_all
-
-
-def _fields(**spells: Callable[[Data], Data]) -> Callable[[Data], Data]:
-    """Return the function that spells the fields of a mapping and drops empty ones."""
-
-    def spell(value: Data) -> Data:
-        if not isinstance(value, dict):
-            return value
-        kept = {key: inner for key, inner in value.items() if inner is not None}
-        return {key: spells.get(key, _same)(inner) for key, inner in kept.items()}
-
-    return spell
-
-
-def _axis(value: Data) -> Data:
-    """Return the entry of an axis; the size alone where there is no more."""
-    fields = _fields(size=_SIZE, unit=_SIZE, parts=_each(_SIZE))(_SIZE(value))
-    if not isinstance(fields, dict):
-        return fields
-    if fields.get("interleaved") is False:
-        del fields["interleaved"]
-    return fields.get("size") if fields.keys() <= {"size"} else fields
-
-
-def _short(alone: str, **spells: Callable[[Data], Data]) -> Callable[[Data], Data]:
-    """Return the function that spells an entry; one field alone where it has no more."""
-    fields = _fields(**spells)
-
-    def spell(value: Data) -> Data:
-        found = fields(value)
-        if not isinstance(found, dict):
-            return spells[alone](value)
-        return found[alone] if found.keys() == {alone} else found
-
-    return spell
-
-
-def _list(value: Data) -> Data:
-    return [value] if isinstance(value, str) else value
-
-
-def _one(value: Data) -> Data:
-    return value[0] if isinstance(value, list) and len(value) == 1 else value
-
-
-def _step(value: Data) -> Data:
-    """Return the entry of a step, without a program or names to keep that are none."""
-    fields = _fields(remat=_one, program=_each(_expression("step_line")))(value)
-    if not isinstance(fields, dict):
-        return fields
-    return {key: inner for key, inner in fields.items() if inner not in _EMPTY}
-
-
-def _mesh_size(value: Data) -> Data:
-    """Return the size of a mesh axis; that of several in one, too, which YAML may write apart."""
-    return _MESH_SIZE(parts_text(value) if isinstance(value, dict) else value)
-
-
-def _devices(value: Data) -> Data:
-    """Return a list of devices as text, which YAML may write as a list."""
-    if isinstance(value, list) and all(isinstance(each, int | str) for each in value):
-        value = " ".join(map(str, value))
-    return _expression("devices")(str(value) if type(value) is int else value)
-
-
-def parts_text(parts: Mapping[str, Any]) -> str:
-    """Return `(kv_tp = 4, q_tp = 2)`."""
-    return f"({', '.join(f'{name} = {size}' for name, size in parts.items())})"
-
-
-def _spelt(section: Section) -> Callable[[Data], Data]:
-    """Return the function that spells a section as its row says."""
-    spells = {key: _expression(kind) for key, kind in section.fields.items() if kind in _KINDS}
-    match section.form:
-        case "words":
-            return _list
-        case "settings":
-            return _fields(**spells)
-        case "items":
-            return _each(_fields(**spells))
-    value = _expression(section.value) if section.value in _KINDS else _same
-    return _each(value) if section.form == "pairs" else value
-
-
-_MESH = _each(_mesh_size)
-_SECTIONS: Mapping[str, Callable[[Data], Data]] = {
-    **{name: _spelt(section) for name, section in SECTIONS.items()},
-    "manifest": _one,
-    "let": _each(_SIZE),
-    "axes": _each(_axis),
-    "mesh": _MESH,
-    "devices": _devices,
-    "targets": _each(_fields(hardware=_expression("hardware"), mesh=_MESH, devices=_devices)),
-    "rules": _each(_short("rule", rule=_expression("axis_rule"), at=_expression("place"))),
-    "activations": _each(_short("axes", axes=_expression("names"), spec=_expression("partition"))),
-    "phases": _each(canonical),
-    "step": _step,
-}
+def _entry(fields: dict[str, Data], section: Section) -> Data:
+    """Return an entry without fields that say nothing; one field alone where it has no more."""
+    empty = _EMPTY if section.name == "step" else (None,)
+    kept = {key: value for key, value in fields.items() if value not in empty}
+    if section.name == "axes":
+        kept = {key: value for key, value in kept.items() if value is not False} or {"size": None}
+    alone = _ALONE.get(section.name, "")
+    return kept[alone] if kept.keys() == {alone} else kept
 
 
 def _dim(dim: syntax.ArrayDim) -> str:
