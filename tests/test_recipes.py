@@ -82,6 +82,16 @@ OVERRIDE_KEY: tuple[Change, ...] = (
     ("grammars/document.lark", "BECAUSE.2", 'BY_TEXT.2: /by(?=\\s*")/\n'),
 )
 
+#: A key of `state:`, `copies`: a number.
+STATE_KEY: tuple[Change, ...] = (
+    (
+        "shardspec/language/document.py",
+        "    moments: Annotated",
+        '    copies: int = _key("How many.", 1)\n',
+    ),
+    ("shardspec/ir/spec.py", "    moments: int = 2\n", "    copies: int = 1\n"),
+)
+
 #: A key of the entries of `targets:`, `price`.
 TARGET_KEY: tuple[Change, ...] = (
     (
@@ -180,6 +190,19 @@ assert "pad" in fields_at(("axes",))
 assert "pad" in str(field_page("axes"))
 """
 
+USES_STATE_KEY = """
+from shardspec.diagnostics import SourceFile
+from shardspec.language.formatting import formatted
+from shardspec.language.loader import load_text
+
+yaml = "mesh: {a: 2}\\nrules: [x -> a]\\nstate: {copies: 3}\\n"
+spec, faults = load_text(yaml, "spec.yaml")
+assert spec.state.copies == 3, faults
+text, _ = formatted(SourceFile("spec.yaml", yaml), "dsl")
+assert "state copies 3\\n" in text
+assert load_text(text, "spec.shard")[0].state == spec.state
+"""
+
 USES_TARGET_KEY = """
 from shardspec.diagnostics import SourceFile
 from shardspec.language.formatting import formatted
@@ -216,6 +239,7 @@ assert again.overrides == spec.overrides, faults
         ("A section of patterns takes 3 files", SECTION, USES_SECTION, 3),
         ("A key of `step:` takes 2", KEY, USES_KEY, 2),
         ("A key of `axes:` takes 3", AXIS_KEY, USES_AXIS_KEY, 3),
+        ("or `state:` takes 2", STATE_KEY, USES_STATE_KEY, 2),
         ("A key of `targets:` takes 2", TARGET_KEY, USES_TARGET_KEY, 2),
         ("or of the entries of `overrides:`", OVERRIDE_KEY, USES_OVERRIDE_KEY, 3),
     ],

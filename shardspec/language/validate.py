@@ -320,24 +320,38 @@ def words_at(route: Sequence[str | int]) -> tuple[str, ...]:
     >>> words_at(("policy", "order")), words_at(("memory", "**/wi"))[:1]
     (('t5x', 'ring'), ('device',))
     """
+    words = {bool: ("true", "false")}
+    types = _types_at(route)
+    return tuple(word for each in types for word in words.get(each) or get_args(each))
+
+
+def is_number_at(route: Sequence[str | int]) -> bool:
+    """Say whether a whole number stands at `route`, and no text.
+
+    >>> is_number_at(("state", "moments")), is_number_at(("axes", "size"))
+    (True, False)
+    """
+    return int in _types_at(route)
+
+
+def _types_at(route: Sequence[str | int]) -> tuple[Any, ...]:
+    """Return the types of the field at `route`, each kind of words being one."""
     from shardspec.language.document import ENTRIES, Document
 
     model = ENTRIES.get(route[0], Document)
     field = Document.model_fields.get(str(route[0]))
     if model is not Document:
         field = model.model_fields.get(str(route[-1])) if len(route) > 1 else None
-    return () if field is None else tuple(_words(field.annotation))
+    return () if field is None else tuple(_types(field.annotation))
 
 
-def _words(annotation: Any) -> Iterator[str]:
-    """Yield the words of a type."""
-    if annotation is bool:
-        yield from ("true", "false")
-    elif get_origin(annotation) is Literal:
-        yield from get_args(annotation)
+def _types(annotation: Any) -> Iterator[Any]:
+    inner = get_args(annotation)
+    if not inner or get_origin(annotation) is Literal:
+        yield annotation
     else:
-        for inner in get_args(annotation):
-            yield from _words(inner)
+        for each in inner:
+            yield from _types(each)
 
 
 def looks_like_spec(text: str) -> bool:

@@ -24,7 +24,7 @@ from shardspec.language.grammar.refusals import before_size
 from shardspec.language.grammar.syntax import SyntaxFault, bad_escape, unquoted
 from shardspec.language.reading import OPTIONAL, Data, Reading, Route, number_or_text
 from shardspec.language.sections import BY_WORD, section_of
-from shardspec.language.validate import fields_at
+from shardspec.language.validate import fields_at, is_number_at
 from shardspec.language.yaml_text.comments import Gathered, comment_text
 from shardspec.language.yaml_text.scalars import find_foreign_characters
 
@@ -321,8 +321,7 @@ class _Build:
         else:
             value = self.tokens(tree, statement, deep=True)[0]
         if self.file((key.text,), key, value, statement):
-            is_number = key.text == "shardspec"
-            self.data[key.text] = number_or_text(value.text) if is_number else value.text
+            self.data[key.text] = _plain(value, (key.text,))
 
     def words(self, tree: Node, statement: Statement) -> None:
         """Take in `extends a, b`, `drop a, b` and `manifest "a"`: lists that add up."""
@@ -408,7 +407,7 @@ class _Build:
         if tree is not None:
             value = self.tokens(tree, entry, deep=True)[-1]
             if self.file((*route, key), self.keyword(entry), value, entry):
-                into[key] = value.text if key == "devices" else number_or_text(value.text)
+                into[key] = _plain(value, ("targets", key))
 
     def phase(self, tree: Node, statement: Statement) -> None:
         """Take in `phase NAME { ... }`, whose statements are those of a file."""
@@ -459,8 +458,7 @@ class _Build:
         route = self.entry(section_of(word), first, statement)
         if route is not None:
             self.values[route] = value = self.tokens(last, statement)[0]
-            is_number = route == ("state", "moments")
-            self.put(route, number_or_text(value.text) if is_number else value.text)
+            self.put(route, _plain(value, route))
 
     def single(self, tree: Node, statement: Statement) -> None:
         """Take in `scan PATTERN : AXES` and `activation NAME : NAMES`."""
@@ -512,6 +510,11 @@ class _Build:
         self.values[route] = self.place(entry.start, entry.end)
         into.append(self._entry(tree.nodes, entry, route, "rule"))
         self.entries.append((route, entry.start, entry.end))
+
+
+def _plain(value: Excerpt, route: Route) -> int | str:
+    """Return a value as the number that should stand at its route, or as the text that it is."""
+    return number_or_text(value.text) if is_number_at(route) else value.text
 
 
 _STARTS = {"shardspec": "version", "hardware": "machine", "devices": "device_list"}
