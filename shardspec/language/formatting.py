@@ -8,7 +8,7 @@ from typing import Any
 from shardspec.diagnostics import Diagnostic, SourceFile, codes, point
 from shardspec.language.loader import File, read
 from shardspec.language.phases import lowered
-from shardspec.language.reading import Data, is_dsl
+from shardspec.language.reading import is_dsl
 from shardspec.language.yaml_text.scalars import find_foreign_characters
 
 
@@ -54,19 +54,13 @@ def with_line_ends_of(source: SourceFile, text: str) -> str:
     return text.replace("\n", "\r\n") if 2 * crlf > source.text.count("\n") else text
 
 
-def _entries(data: Data) -> Iterator[tuple[str, Any]]:
+def _entries(data: Any) -> Iterator[tuple[str, Any]]:
     """Yield the entries that need a pattern or an answer, each with its section."""
-    if isinstance(data, dict):
-        for section in ("overrides", "replicate"):
-            entries = data.get(section)
-            if isinstance(entries, list):
-                yield from ((section, entry) for entry in entries)
-        activations = data.get("activations")
-        if isinstance(activations, dict):
-            yield from (("activations", entry) for entry in activations.values())
-        phases = data.get("phases")
-        for inner in phases.values() if isinstance(phases, dict) else ():
-            yield from _entries(inner)
+    for section in ("overrides", "replicate"):
+        yield from ((section, entry) for entry in data.get(section, ()))
+    yield from (("activations", entry) for entry in data.get("activations", {}).values())
+    for phase in data.get("phases", {}).values():
+        yield from _entries(phase)
 
 
 def _is_written(section: str, entry: Any, to_dsl: bool) -> bool:
@@ -74,7 +68,7 @@ def _is_written(section: str, entry: Any, to_dsl: bool) -> bool:
     if section == "activations":
         found = entry if isinstance(entry, dict) else {"axes": entry}
         return not to_dsl or any(found.get(key) is not None for key in ("axes", "spec"))
-    if not isinstance(entry, dict) or {"path", "match"}.isdisjoint(entry):
+    if {"path", "match"}.isdisjoint(entry):
         return False
     is_answered = section != "overrides" or not {"axes", "spec"}.isdisjoint(entry)
     return is_answered or not to_dsl
