@@ -67,26 +67,30 @@ class _Setting(NamedTuple):
 
 
 def _apply(
-    steps: tuple[str, ...], data: Any, setting: _Setting, keys: _Places, values: _Places
+    steps: tuple[str, ...],
+    data: Any,
+    setting: _Setting,
+    keys: _Places,
+    values: _Places,
+    within: Route = (),
 ) -> Diagnostic | None:
     """Put the value of a setting into `data`, or return why it leads nowhere.
 
     What leads into a phase is a setting of that, as of a document of its own.
+
+    Args:
+      within: the route of the phase whose data this is; nothing for the file.
     """
     phase = _phase_in(steps, data)
     if phase is not None:
-        name, inner_steps = phase
-        inner_keys, inner_values = _cut_out(keys, name), _cut_out(values, name)
-        fault = _apply(inner_steps, data["phases"][name], setting, inner_keys, inner_values)
-        for places, inner in ((keys, inner_keys), (values, inner_values)):
-            places.update((("phases", name, *route), place) for route, place in inner.items())
-        return fault
-    _make_room(steps, data, values)
+        name, inner = phase
+        return _apply(inner, data["phases"][name], setting, keys, values, ("phases", name))
+    _make_room(steps, data, values, within)
     key = setting.key
     fault = _unknown_step(steps, data, key.span)
     known = None if fault else _put(data, steps, number_or_text(setting.value.text))
     if known:
-        _point_at_setting(known, key, setting.value, keys, values)
+        _point_at_setting(known, setting, keys, values, within)
         return None
     message = f"`{key.text}` leads to nothing in this spec"
     return fault or point(codes.UNKNOWN_KEY, message, key.span, help=_ROUTES)
@@ -99,12 +103,6 @@ def _phase_in(steps: tuple[str, ...], data: Any) -> tuple[str, tuple[str, ...]] 
         return None
     name, rest = _first_key(phases, steps[1:])
     return (name, rest) if rest and isinstance(phases.get(name), dict) else None
-
-
-def _cut_out(places: _Places, phase: str) -> _Places:
-    """Remove the places in a phase, and return them by routes that begin there."""
-    found = [route for route in places if route[:2] == ("phases", phase)]
-    return {route[2:]: places.pop(route) for route in found}
 
 
 def _no_text(source: SourceFile) -> Diagnostic | None:
@@ -233,7 +231,7 @@ def _own_routes(name: str, data: Any) -> list[tuple[str, ...]]:
     return [route]
 
 
-def _make_room(steps: tuple[str, ...], data: Any, values: _Places) -> None:
+def _make_room(steps: tuple[str, ...], data: Any, values: _Places, within: Route) -> None:
     """Write an axis that is a size alone as one with fields, where a setting names a field."""
     axes = data.get("axes") if isinstance(data, dict) and steps[0] == "axes" else None
     if not isinstance(axes, dict) or len(steps) < 3:
@@ -242,8 +240,9 @@ def _make_room(steps: tuple[str, ...], data: Any, values: _Places) -> None:
     size = axes.get(name, [])
     if rest and not isinstance(size, dict | list):
         axes[name] = {} if size is None else {"size": size}
-        if size is not None and ("axes", name) in values:
-            values["axes", name, "size"] = values["axes", name]
+        route: Route = (*within, "axes", name)
+        if size is not None and route in values:
+            values[(*route, "size")] = values[route]
 
 
 def _missing(steps: tuple[str, ...], data: Any) -> tuple[Route, str, list[str]] | None:
@@ -315,21 +314,22 @@ def _put(data: Any, steps: tuple[str, ...], value: Any) -> Route | None:
 
 
 def _point_at_setting(
-    route: Route, key: Excerpt, value: Excerpt, keys: _Places, values: _Places
+    route: Route, setting: _Setting, keys: _Places, values: _Places, within: Route
 ) -> None:
     """Make everything that the setting replaced or brought with it stand in its text."""
+    whole, (key, value) = (*within, *route), setting
     for places in (keys, values):
-        for inner in [each for each in places if each[: len(route)] == route]:
+        for inner in [each for each in places if each[: len(whole)] == whole]:
             del places[inner]
     for count in range(1, len(route)):
-        above = route[:count]
+        above = (*within, *route[:count])
         if above not in values:
             keys[above], values[above] = key, value
         elif above[-1] == "mesh":
             keys[above] = values[above] = Excerpt("mesh", value.span)
-        elif above[0] == "axes" and count == 2:
+        elif route[0] == "axes" and count == 2:
             values[above] = Excerpt("", value.span)
-    keys[route], values[route] = key, value
+    keys[whole], values[whole] = key, value
 
 
 def _first_key(data: Any, steps: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
