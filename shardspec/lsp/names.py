@@ -14,7 +14,7 @@ from shardspec.diagnostics import Excerpt, SourceFile, Span
 from shardspec.ir.spec import ANY, Pattern, axis_of
 from shardspec.language.grammar import expressions, syntax
 from shardspec.language.grammar.step_lines import LineExpr, parse_step_line
-from shardspec.language.grammar.syntax import AxisTarget, MeshSize, Name, SizeExpr, SyntaxFault
+from shardspec.language.grammar.syntax import MeshSize, Name, SizeExpr, SyntaxFault
 from shardspec.language.reading import Reading, Route, inner_route, marks_of
 from shardspec.language.sections import SECTIONS, expression_at
 from shardspec.language.silencing import marked
@@ -117,11 +117,16 @@ class _Expression:
             if name is not None and name.text != ANY:
                 yield _axis_use(self.excerpt, name.start, name.text, self.route)
 
-    def mesh_axes(self, targets: Iterable[AxisTarget]) -> Iterator[Use]:
-        """Yield the mesh axes of right sides."""
-        for target in targets:
-            for name in target.mesh_axes:
-                yield self.use(Kind.MESH_AXIS, name)
+    def names(self, node: object, kind: Kind = Kind.LOGICAL_AXIS) -> Iterator[Use]:
+        """Yield the names in a node: the field that holds them says what they are of."""
+        if isinstance(node, SizeExpr):
+            yield from self.sizes(node)
+        elif isinstance(node, Name):
+            yield from self.axes([node]) if kind is Kind.LOGICAL_AXIS else [self.use(kind, node)]
+        elif isinstance(node, tuple):
+            fields = getattr(node, "_fields", ("",) * len(node))
+            for field, inner in zip(fields, node, strict=True):
+                yield from self.names(inner, _HELD.get(field, kind))
 
     def sizes(self, size: SizeExpr | None) -> Iterator[Use]:
         """Yield the axes and numbers that a size names."""
@@ -142,7 +147,8 @@ def _of_value(route: Route, value: Excerpt, lets: frozenset[str]) -> Iterator[Us
 
 
 def _read(
-    parse: Callable[[str], Any], uses_in: Callable[[_Expression, Any], Iterator[Use]]
+    parse: Callable[[str], Any],
+    uses_in: Callable[[_Expression, Any], Iterator[Use]] = _Expression.names,
 ) -> Callable[[_Expression], Iterator[Use]]:
     """Return the reader of one kind of expression; what cannot be read has no names."""
 
@@ -153,29 +159,12 @@ def _read(
     return read
 
 
-def _rule(found: _Expression, rule: syntax.RuleExpr) -> Iterator[Use]:
-    yield from found.axes(rule.names)
-    yield from found.mesh_axes(rule.targets)
-
-
-def _partition(found: _Expression, stated: syntax.PartitionExpr) -> Iterator[Use]:
-    yield from found.mesh_axes(stated.dims)
-    yield from (found.use(Kind.MESH_AXIS, name) for names in stated.sums for name in names)
-
-
 def _mesh_size(found: _Expression, size: MeshSize) -> Iterator[Use]:
     yield from found.sizes(size.named)
     yield from found.axes([size.fits])
     for part, inner in size.parts:
         yield found.use(Kind.MESH_AXIS, part, is_definition=True)
         yield from _mesh_size(found, inner)
-
-
-def _array(found: _Expression, stated: syntax.ArrayType) -> Iterator[Use]:
-    yield found.use(Kind.DTYPE, stated.dtype)
-    for dim in stated.dims:
-        yield from found.axes([dim.name])
-        yield from found.sizes(dim.size)
 
 
 def _derived(found: _Expression, stated: syntax.DerivedExpr) -> Iterator[Use]:
@@ -199,20 +188,21 @@ def _line(found: _Expression, line: LineExpr) -> Iterator[Use]:
     yield from found.sizes(line.flops)
 
 
-_NAMES = _read(expressions.parse_names, lambda found, stated: found.axes(stated.names))
+#: Fields whose names are not of logical axes.
+_HELD = {"mesh_axes": Kind.MESH_AXIS, "sums": Kind.MESH_AXIS, "dtype": Kind.DTYPE}
 #: By kind of expression.
 _READERS: Mapping[str, Callable[[_Expression], Iterator[Use]]] = {
-    "size": _read(expressions.parse_size, _Expression.sizes),
-    **dict.fromkeys(("axes", "names"), _NAMES),
-    "array_type": _read(expressions.parse_array_type, _array),
-    "axis_rule": _read(expressions.parse_axis_rule, _rule),
-    "place": _read(expressions.parse_place, lambda found, place: found.axes([place.axis])),
-    "scan": _read(expressions.parse_scan, lambda found, scan: found.axes(n for n, _ in scan.axes)),
+    "size": _read(expressions.parse_size),
+    **dict.fromkeys(("axes", "names"), _read(expressions.parse_names)),
+    "array_type": _read(expressions.parse_array_type),
+    "axis_rule": _read(expressions.parse_axis_rule),
+    "place": _read(expressions.parse_place),
+    "scan": _read(expressions.parse_scan),
     "derived": _read(expressions.parse_derived, _derived),
     "mesh_size": _read(expressions.parse_mesh_size, _mesh_size),
     "step_line": _read(parse_step_line, _line),
-    "mesh_axes": _read(expressions.parse_mesh_axes, lambda found, axes: found.mesh_axes([axes])),
-    "partition": _read(expressions.parse_partition, _partition),
+    "mesh_axes": _read(expressions.parse_mesh_axes),
+    "partition": _read(expressions.parse_partition),
 }
 #: What is one name, whatever stands in it.
 _NAMED_WHOLE = {Kind.HARDWARE, Kind.BASE, Kind.MANIFEST, Kind.STEP, Kind.PATTERN}
