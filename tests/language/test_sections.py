@@ -90,3 +90,10 @@ def test_a_faulty_expression_is_told_alike_in_both_spellings(
         ]
         assert told[0] == told[1], text
         assert told[0], text
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_the_fields_of_an_entry_stand_where_its_row_says(name: str) -> None:
+    at = (name, *("x",) * (SECTIONS[name].depth - 1))
+    fields = SECTIONS[name].fields
+    assert [expression_at((*at, field)) for field in fields] == [*fields.values()]
