@@ -117,7 +117,7 @@ def picked(value: Any, keys: str) -> Data:
     return {key: data_of(attrgetter(name or key)(value)) for key, _, name in pairs}
 
 
-def made_of(kind: Callable[..., T], value: object, **own: Any) -> T:
+def made_of(kind: Callable[..., T], value: object, /, **own: Any) -> T:
     """Return the record of a value: a field is the attribute of its name, or that of its `Of`.
 
     Records in it are made likewise, or by the function `of` of their type. An empty text is None
