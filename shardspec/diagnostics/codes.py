@@ -84,6 +84,7 @@ STALE_CALIBRATION = pedantic(
 )
 ASKS_THIS_MACHINE = warning("SHD028", "code of a step queries devices that only its target has")
 TOO_MUCH_WORK = fault("SHD029", "a file needs more work than `check` allows for one file")
+IDLE_CONSTRAINT = warning("SHD030", "a constraint of Flax does nothing: no rules are in context")
 
 UNKNOWN_HARDWARE = fault("SHD101", "the catalogue has no such hardware", loses_entry=True)
 MESH_PRODUCT = fault(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 from shardspec.diagnostics import Code, Diagnostic, Label, ShardspecError, Span, codes
 from shardspec.diagnostics.words import did_you_mean, listed
 from shardspec.ir.spec import Params, StatePolicy, Target
+from shardspec.jax_backend.idle_constraints import summary
 from shardspec.jax_backend.on_target import Here, on_target, start_on_cpu, tracing_for
 from shardspec.jax_backend.target_arrays import NO_VALUE
 from shardspec.language.files import read_source
@@ -47,6 +48,10 @@ _SHAPES = (
 )
 _VALUES = "a step is traced without its machine: read values where it runs, not where it is made"
 _ASKED = "on the target the step may be another program: pass in the values that it queries"
+_IDLE = (
+    "trace it within `with nn.logical_axis_rules(RULES):` (`shardspec export flax` writes them),"
+    " or call `shardspec.constrain`, which takes the rules of the spec"
+)
 _ORDERS = (
     "make the mesh by `resolver.mesh`; or state its order, `devices:` of the target, which"
     " `shardspec import layout` writes"
@@ -140,6 +145,10 @@ def questions_of(found: Here) -> Iterator[Diagnostic]:
         labels = () if span is None else (Label(span, "asked here", primary=True),)
         message = f"a step for target `{found.target.name}` {each}"
         yield Diagnostic(codes.ASKS_THIS_MACHINE, message, labels, help=_ASKED)
+    if found.idle:
+        spans = [span for each in found.idle[:_MOST_FRAMES] if (span := _line(*each)) is not None]
+        idle = tuple(Label(span, "does nothing", primary=not at) for at, span in enumerate(spans))
+        yield Diagnostic(codes.IDLE_CONSTRAINT, summary(found.idle), idle, help=_IDLE)
 
 
 def _made(name: str, make: Callable[..., Any], resolver: Resolver) -> Any:

@@ -28,6 +28,7 @@ from jax._src import config
 
 from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend import target_arrays
+from shardspec.jax_backend.idle_constraints import Caller
 from shardspec.jax_backend.mesh import device_mesh, has_target_devices
 from shardspec.jax_backend.target_devices import Question, TargetMachine, machine_for
 from shardspec.jax_backend.versions import AXES_CONTEXT, DEVICE_CONTEXT
@@ -62,6 +63,7 @@ class Here(NamedTuple):
     """What the code of a step is traced for.
 
     Attributes:
+      idle: the lines of code whose constraints of Flax do nothing.
       spec: as it was asked for, with what the command line sets; None where nobody said.
       modules: those that were there before, and asked this machine.
       threads: those that were there before.
@@ -69,6 +71,7 @@ class Here(NamedTuple):
 
     target: Target
     machine: TargetMachine
+    idle: list[Caller]
     spec: Spec | None = None
     modules: frozenset[str] = frozenset()
     threads: frozenset[threading.Thread] = frozenset()
@@ -167,7 +170,7 @@ def on_target(
                 del sys.modules[name]
         _threads.asked = ()
     threads = frozenset((threading.current_thread(), *threading.enumerate()))
-    found = Here(target, machine_for(target), spec, frozenset(sys.modules), threads)
+    found = Here(target, machine_for(target), [], spec, frozenset(sys.modules), threads)
     with contextlib.ExitStack() as stack:
         if _context is not None:
             stack.enter_context(_context(("shardspec", target)))

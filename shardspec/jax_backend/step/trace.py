@@ -24,6 +24,7 @@ from shardspec.ir.plan import Attempt, DimSharding, Kind, Origin, Outcome, Param
 from shardspec.ir.spec import AxisRule, HostMemory, Spec, Target, host_memory
 from shardspec.ir.step import Place, Role, WrongSum
 from shardspec.jax_backend.constrain import ActivationResolver
+from shardspec.jax_backend.idle_constraints import idle_constraints, notes_of
 from shardspec.jax_backend.mesh import has_target_devices, is_abstract
 from shardspec.jax_backend.on_target import asked_at_import, mesh_in_context, on_target
 from shardspec.jax_backend.shardings import TreePlacer
@@ -241,15 +242,17 @@ def traced(
         if is_abstract(resolver.mesh):
             here = stack.enter_context(on_target(resolver.target, resolver._arrays.spec))
         jitted, arrays, named, given = _arranged(resolver, function, args, kwargs)
-        with _passed_on(jitted) as leaves:
-            is_plain = not hasattr(function, "trace")
-            lower = partial(_lowered, resolver.target)
+        idle = [] if here is None else here.idle
+        is_plain = not hasattr(function, "trace")
+        lower = partial(_lowered, resolver.target)
+        with _passed_on(jitted) as leaves, idle_constraints(idle):
             (outer, sums), notes = _traced_in_context(
                 resolver, jitted, (arrays, named), lower, is_plain=is_plain
             )
         if here is not None:
             here.machine.add(asked_at_import(function, here))
             notes += tuple(each.note for each in here.machine.questions)
+        notes += tuple(notes_of(idle))
     if leaves:
         given = _in_order(given, jax.tree_util.tree_leaves([*arrays, *named.values()]), leaves)
     lowered = getattr(outer, "lowered", outer)  # `nnx.jit` has its own around that of JAX
