@@ -82,7 +82,7 @@ def searched(sites: Sequence[Site], price: Price, most: int = MOST) -> Found | N
     if singles and not is_close and search.could_improve():
         search.deepen(singles, sites, 1 if is_led else _BEAM)
     if search.could_improve():
-        search.move(sites, _FEW if is_close else _MOST_MOVES)
+        search.move(sites, is_close=is_close)
     if together is not None:
         search.all_at_once(every, together)
     alone = tuple((line, figures) for (line,), figures in singles)
@@ -233,8 +233,13 @@ class _Search:
         if figures.is_better(best, _AS_GOOD):
             self._halve(every, figures)
 
-    def move(self, sites: Sequence[Site], most: int) -> None:
-        """Move values to other dimensions where most is sent beside the best lines."""
+    def move(self, sites: Sequence[Site], *, is_close: bool) -> None:
+        """Move values to other dimensions where most is sent beside the best lines.
+
+        Args:
+          is_close: whether little is left to find: only moves that earn something get others beside.
+        """
+        most = _FEW if is_close else _MOST_MOVES
         (beside, figures), *_ = self._ranked()
         own = {line.site for line in beside}
         moves = [trial for trial in _moves(sites) if not own & {line.site for line in trial}]
@@ -251,6 +256,9 @@ class _Search:
             moved.sort(key=lambda pair: pair[1].rank)
             if moved and moved[0][1].is_better(figures):
                 break
+        else:
+            if is_close:
+                return
         best = [*islice(_unlike(moved), _BEAM)]
         back = [
             (Line(site, line.layouts[::-1]),)
@@ -291,14 +299,23 @@ class _Search:
                 parts = min(len(whole), 2 * parts)
 
     def answers(self) -> tuple[tuple[Trial, Figures], ...]:
-        """Return the best trials in which each line earns its place."""
+        """Return the best trials in which each line earns its place.
+
+        What has all lines of one before, and is no better, would come down to that one again.
+        """
         kept: dict[object, tuple[Trial, Figures]] = {}
+        before: Priced = []
         for trial, figures in _unlike(self._ranked()):
             if len(kept) == _BEAM:
                 break
-            if figures.is_better(self.base):
-                easy = self._easier(*self._natural(*self._earned(trial, figures)))
+            is_more = any(
+                {*less} <= {*trial} and not figures.is_better(own) for less, own in before
+            )
+            if figures.is_better(self.base) and not is_more:
+                earned = self._earned(trial, figures)
+                easy = self._easier(*self._natural(*earned))
                 least, own = self._earned(*easy)  # a line may earn less beside others
+                before += [earned, (least, own)]
                 if own.is_better(self.base):
                     kept.setdefault(own.key, (least, own))
         return tuple(sorted(kept.values(), key=lambda pair: pair[1].rank))

@@ -144,6 +144,25 @@ def test_beside_a_line_that_earns_much_others_are_tried_and_no_longer_alone() ->
     assert frozenset((line(40),)) not in world.asked
 
 
+def test_what_has_the_lines_of_an_answer_and_is_worse_is_not_taken_apart() -> None:
+    sites = tuple(site(number, weight=number) for number in range(1, 41))
+    worse = [([line(40), line(at)], 1.1 + at / 100) for at in range(1, 17)]
+    world = World([([line(40)], 0.3), *worse])
+    assert best(world, sites) == {line(40)}
+    together = [at for at in range(1, 17) if world.asked[frozenset((line(40), line(at)))]]
+    assert together, "others are tried beside the best"
+    assert not any(world.asked[frozenset((line(at),))] for at in together)
+
+
+def test_where_little_is_left_to_find_moves_that_earn_nothing_get_no_others_beside() -> None:
+    sites = tuple(site(number, weight=-number, shape=(64, 128, 512)) for number in range(1, 9))
+    worse = [([line(at, ROWS, EXPERTS)], 1 + at / 50) for at in range(1, 9)]
+    world = World([([line(1)], 0.3), *worse])
+    assert best(world, sites) == {line(1)}
+    moving = [trial for trial in world.asked if any(len(layouts) > 1 for _, layouts in trial)]
+    assert 0 < len(moving) <= 16
+
+
 def test_where_all_lines_at_once_change_nothing_none_of_them_is_tried_alone() -> None:
     world = World([([line(3, EXPERTS)], 0.5)])
     assert best(world) == {line(3, EXPERTS)}
