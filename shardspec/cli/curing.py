@@ -165,7 +165,8 @@ def cured(
         kinds = words.lines
         return search(resolver, call, here, kinds, most=MOST, within_s=within_s, tell=tell)
 
-    found = with_step(step_name, plan.spec, plan.target.name, request, work)
+    done = "traced and searched"
+    found = with_step(step_name, plan.spec, plan.target.name, request, work, done=done)
     from shardspec.jax_backend.cure.again import Asked
 
     of_code = Asked(plan.spec, plan.target.name, name, folder, {})

@@ -64,6 +64,7 @@ def with_step(
     work: Callable[[Resolver, Call, Tell], Made],
     *,
     is_here: bool = False,
+    done: str = "traced",
 ) -> Made:
     """Return what is worked out of a step; exit where its code, or the spec under it, has faults.
 
@@ -72,6 +73,7 @@ def with_step(
       work: gets a resolver of the target, which need not be here, and what the step is called
         with.
       is_here: whether the resolver is to have the devices that are here.
+      done: what was done with it, which is said with the time that it took.
     """
     folder = ""
     if name is not None:
@@ -98,7 +100,7 @@ def with_step(
         asked = () if found is None else pipeline.report(spec, questions_of(found)).shown
         request.refuse((*asked, *error.diagnostics))
     request.report(asked)
-    request.remark(f"{name or spec.source.name}: traced in {time.monotonic() - started:.1f} s")
+    request.remark(f"{name or spec.source.name}: {done} in {time.monotonic() - started:.1f} s")
     return made
 
 

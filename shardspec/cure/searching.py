@@ -237,7 +237,7 @@ class _Search:
         """Move values to other dimensions where most is sent beside the best lines.
 
         Args:
-          is_close: whether little is left to find: only moves that earn something get others beside.
+          is_close: whether little is left to find; then only moves that earn get others beside.
         """
         most = _FEW if is_close else _MOST_MOVES
         (beside, figures), *_ = self._ranked()

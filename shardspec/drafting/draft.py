@@ -544,7 +544,7 @@ class _Whole:
         if questions:
             many = counted(sum(len(each.params) for each in questions), "array")
             left = percent(sum(each.bytes for each in questions), total)
-            yield f"{many} not guessed, {left} of the bytes: whole, see {QUESTION} in the spec"
+            yield f"{many} not guessed, {left} of the bytes: replicated, see {QUESTION} in the spec"
         if self.base.why:
             yield f"extends {listed(self.base.presets)}: {self.base.why}"
         for each in self.machines:

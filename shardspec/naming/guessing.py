@@ -202,8 +202,9 @@ def _kinds(params: Params) -> Iterator[Kind]:
     """Yield the arrays that have dimensions, those alike together, with the forms they may have."""
     groups = by_key((_ends_alike(param), param) for param in params if param.rank)
     kinds: dict[object, Kind] = {}
+    beside = Counter(_around(path) for path in {param.path for param in params})
     for (path, _, shape, own), group in groups.items():
-        place = roles.place_of(group[0].path)
+        place = roles.place_of(group[0].path, is_boxed=beside[_around(group[0].path)] == 1)
         role, forms = (None, ()) if own is not None else _role_and_forms(place, shape)
         known = kinds.get((path, shape, own, role, forms))
         if known is not None:
@@ -212,6 +213,11 @@ def _kinds(params: Params) -> Iterator[Kind]:
         prefixes = _prefixes(place.module)
         kinds[path, shape, own, role, forms] = Kind(group, place, own, prefixes, role, forms, own)
     yield from kinds.values()
+
+
+def _around(path: str) -> str:
+    """Return what an array is in, by its path."""
+    return path.replace(".", "/").rpartition("/")[0]
 
 
 def _prefixes(module: str) -> tuple[str, ...]:
@@ -350,6 +356,8 @@ class _Evidence:
         self.norms: set[int] = set()
         self.stored: dict[str, Counter[str]] = {}
         self._add_stored(kinds)
+        beside = Counter((kind.prefixes[0], *sorted(kind.shape)) for kind in kinds)
+        self.twins = {kind for kind in kinds if beside[kind.prefixes[0], *sorted(kind.shape)] > 1}
         for kind in kinds:
             self._add_experts(kind)
             if kind.is_by_size and len(kind.shape) > 1:
@@ -382,7 +390,7 @@ class _Evidence:
         numbers = [found[1] for param in kind.params if (found := _OWN_EXPERT.search(param.path))]
         if numbers:
             self._note(self.separate, kind, {max(map(int, numbers)) + 1})
-        elif kind.role and kind.role.names.startswith(_ROUTER):
+        elif kind.role and kind.role.names.startswith(_ROUTER) and not self._is_gate(kind):
             self._note(self.routed, kind, set(kind.shape))
 
     @staticmethod
@@ -479,8 +487,14 @@ class _Evidence:
         is_said = _ROUTED.search(kind.place.module) is not None
         return is_said or "" in self.separate or "expert" in self.support.get("", {})
 
+    def _is_gate(self, kind: Kind) -> bool:
+        """Say whether an array that may be a router is of the sizes of a matrix beside it."""
+        return kind in self.twins and any("mlp" in form.names for form in kind.forms)
+
     def _as_router(self, kind: Kind, size: int) -> float:
         """Return what the experts nearby say of scores for so many."""
+        if self._is_gate(kind):
+            return -8
         if size in _nearest(self.separate, kind) or self._told(kind, "expert", size) > 0:
             return 3
         return self._told(kind, "router", size)

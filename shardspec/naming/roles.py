@@ -94,8 +94,11 @@ class Place(NamedTuple):
     leaf: str
 
 
-def place_of(path: str) -> Place:
+def place_of(path: str, *, is_boxed: bool = True) -> Place:
     """Return the module and leaf of a path.
+
+    Args:
+      is_boxed: whether a last `value` is what a box around an array has.
 
     >>> place_of("model.layers.3.self_attn.q_proj.weight")
     Place(module='model/layers/3/self_attn/q_proj', leaf='weight')
@@ -106,7 +109,7 @@ def place_of(path: str) -> Place:
     """
     plain = _WORDS.sub("_", path[-_MOST_CHARACTERS:].replace(".", "/")).lower()
     parts = [part.replace("__", "_") for part in plain.split("/") if part]
-    if len(parts) > 1 and parts[-1] in WRAPPERS:
+    if is_boxed and len(parts) > 1 and parts[-1] in WRAPPERS:
         parts.pop()
     if parts[-3:] == ["parametrizations", "weight", "original1"]:
         parts[-3:] = ["weight_v"]

@@ -154,6 +154,7 @@ def test_a_flax_constraint_without_its_rules_is_no_spelling_for_a_line(folder: P
     data = json.loads(done.stdout)
     best = data["answers"][data["best"]]
     assert "shardspec.constrain(" in data["patch"]
+    assert "warning[SHD030]: 1 constraint of Flax does nothing" in done.stderr
     assert "the spec stays as it is: " in done.stderr
     command = "shardspec search spec.yaml --step train:step --patch lines.diff"
     assert f"the code stays as it is: `{command}` writes its lines as a diff" in done.stderr
@@ -224,6 +225,7 @@ def test_right_code_gets_no_line_and_no_patch(folder: Path) -> None:
     assert "    0 values" not in result.stdout
     assert "nothing to add: no line that was tried earns 6.0 %" in result.stdout
     assert "lines.diff is not written: there is nothing to add" in result.stderr
+    assert "train:step: traced and searched in " in result.stderr
     assert not (folder / "lines.diff").exists()
     assert "shardspec.constrain" not in result.stdout
 

@@ -496,3 +496,41 @@ def test_a_map_between_widths_that_no_row_knows_is_by_size() -> None:
 def test_a_gate_without_experts_is_no_router() -> None:
     found = named(norm__weight=(64,), gateway__gate__weight=(96, 64), up__weight=(256, 64))
     assert found["gateway.gate.weight"] == "?"
+
+
+@pytest.mark.parametrize("layers", [(), (6,)])
+@pytest.mark.parametrize("leaf", ["", "_S_kernel"])
+def test_a_gate_of_the_sizes_of_the_matrices_beside_it_is_no_router(
+    layers: tuple[int, ...], leaf: str
+) -> None:
+    found = named(
+        **{
+            "blocks_S_0_S_norm": (*layers, 64),
+            f"blocks_S_0_S_mlp_S_gate{leaf}": (*layers, 64, 192),
+            f"blocks_S_0_S_mlp_S_up{leaf}": (*layers, 64, 192),
+            f"blocks_S_0_S_mlp_S_down{leaf}": (*layers, 192, 64),
+        }
+    )
+    assert [name.removeprefix("layers ") for name in found.values()] == [
+        *("norm", "embed mlp", "embed mlp", "mlp embed")
+    ]
+
+
+def test_a_gate_that_tells_stacked_experts_apart_is_a_router() -> None:
+    found = named(norm=(64,), mlp_S_gate=(64, 8), mlp_S_w1=(8, 64, 192), mlp_S_w2=(8, 192, 64))
+    assert found["mlp/gate"] == "embed router"
+    assert found["mlp/w1"] == "expert embed mlp"
+
+
+def test_a_value_beside_keys_is_one_and_alone_it_is_what_is_in_a_box() -> None:
+    found = named(
+        blocks_S_norm=(4, 64),
+        blocks_S_attention_S_norm=(4, 64),
+        blocks_S_attention_S_query=(4, 64, 8, 16),
+        blocks_S_attention_S_key=(4, 64, 8, 16),
+        blocks_S_attention_S_value=(4, 64, 8, 16),
+        mlp_S_up_S_kernel_S_value=(64, 256),
+        mlp_S_down_S_kernel_S_value=(256, 64),
+    )
+    assert found["blocks/attention/value"] == "layers embed heads kv"
+    assert found["mlp/up/kernel/value"] == "embed mlp"
