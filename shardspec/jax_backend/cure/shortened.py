@@ -28,6 +28,8 @@ from shardspec.jax_backend.step.passes import bytecode_of
 #: Layers that stay, in the two programs; of fewer layers than the least, cutting saves little.
 KEPT = (3, 2)
 _LEAST_LAYERS = 6
+#: Layers that may have no part of a run: the first and the last one.
+_UNLIKE = 2
 #: Distances that are tried, and operations in the shortest run.
 _DISTANCES, _SHORTEST = 64, 24
 #: What makes a value of a single one, which is then of the same argument.
@@ -73,7 +75,8 @@ class Run(NamedTuple):
 def shortened(module: bytes) -> tuple[int, tuple[Shortened, ...]]:
     """Return how many layers a step has, and the step with three and with two of them.
 
-    There are none of either where the same operations do not come again and again.
+    There are none of either where the same operations do not come again and again, or where both
+    programs together are as long as the whole one.
     """
     with mlir.make_ir_context():
         whole = ir.Module.parse(module)
@@ -81,6 +84,7 @@ def shortened(module: bytes) -> tuple[int, tuple[Shortened, ...]]:
         if layers.count < _LEAST_LAYERS:
             return 0, ()
         stay = dict(numbered(whole))
+        length = len(stay)
         found = []
         cut = 1  # the first layer stays, and the last ones
         for kept in KEPT:
@@ -93,6 +97,9 @@ def shortened(module: bytes) -> tuple[int, tuple[Shortened, ...]]:
                 op.erase()
             new = {old: number for old, (number, _) in zip(stay, numbered(whole), strict=True)}
             found.append(Shortened(bytecode_of(whole), new))
+            length -= len(new)
+            if length < 0:
+                return 0, ()
         try:
             whole.operation.verify()
         except ir.MLIRError:
@@ -147,20 +154,25 @@ class _Layers:
     def __init__(self, module: Any) -> None:
         """Find the layers: parts of a run of which each reads arguments of its own."""
         functions = functions_of(module)
-        block = functions["main"].regions[0].blocks[0]
+        block = _longest(functions)
         self._ops = [each.operation for each in block.operations]
         self._reads = _reads(block.arguments, self._ops)
         #: The layers that read what has a key, and those of what is in a part.
         self._owners: dict[Hashable, set[int]] = {}
-        self._labels: dict[Run, list[int]] = {}
+        self._labels: dict[Run, list[int | None]] = {}
         self._gone: set[int] = set()
+        self._known: set[int] = set()
         found = runs(_kinds(self._ops, functions))
         first = _most_layers([run for run in found if self._is_of_layers(run)])
         if first is not None:
-            self._label(first, list(range(first.times)))
-        while any(self._could_label(run) for run in found if run not in self._labels):
+            self._known.update(range(first.times))
+            self._label(first, [*self._known])
+        while self._known and any(
+            self._could_label(run) for run in found if run not in self._labels
+        ):
             pass
-        self._order = self._labels[min(self._labels)] if self._labels else []
+        earliest = self._labels[min(self._labels)] if self._labels else []
+        self._order = [label for label in dict.fromkeys(earliest) if label is not None]
 
     @property
     def count(self) -> int:
@@ -197,29 +209,52 @@ class _Layers:
         return all(any(isinstance(k, _Argument) and counted[k] == 1 for k in keys) for keys in read)
 
     def _could_label(self, run: Run) -> bool:
-        """Say of which layers the parts of a run are, if what they read tells it."""
-        labels: list[int] = []
+        """Say of which layers the parts of a run are, if what they read tells it.
+
+        A layer may have several parts, as many as any other, and some may be of no layer. Where a
+        part reads two layers alike, it is of the one that lacks parts.
+        """
+        labels: list[int | None] = []
+        each_has = max(1, run.times // len(self._known))
         for number in range(run.times):
             votes: Counter[int] = Counter()
             for key, count in self._read_by(run, number).items():
                 owners = self._owners.get(key, ())
                 if len(owners) == 1:
                     votes.update({next(iter(owners)): count})
-            if votes:
-                labels.append(votes.most_common(1)[0][0])
-        if len(labels) < run.times or len(set(labels)) < run.times:
+            open_ = (label for label, _ in votes.most_common() if labels.count(label) < each_has)
+            labels.append(next(open_, None))
+        counted = Counter(label for label in labels if label is not None)
+        missing = len(self._known - counted.keys())
+        if missing > _UNLIKE or len({*counted.values()}) != 1:
             return False
         self._label(run, labels)
         return True
 
-    def _label(self, run: Run, labels: list[int]) -> None:
+    def _label(self, run: Run, labels: list[int | None]) -> None:
         self._labels[run] = labels
         for number, label in enumerate(labels):
+            if label is None:
+                continue
             for key in self._read_by(run, number):
                 if isinstance(key, _Argument):
                     self._owners.setdefault(key, set()).add(label)
             for at in run.part(number):
                 self._owners[at] = {label}
+
+
+def _longest(functions: Mapping[str, Any]) -> Any:
+    """Return the block of a step: that of `main`, or of a longer function that it calls once."""
+    block = functions["main"].regions[0].blocks[0]
+    while True:
+        calls = [each for each in block.operations if each.operation.name == "func.call"]
+        counts = Counter(str(each.operation.attributes["callee"].value) for each in calls)
+        once = [functions[name] for name, count in counts.items() if count == 1]
+        inner = [each.regions[0].blocks[0] for each in once]
+        longest = max(inner, key=lambda each: len(each.operations), default=block)
+        if len(longest.operations) <= len(block.operations):
+            return block
+        block = longest
 
 
 def _most_layers(found: Sequence[Run]) -> Run | None:

@@ -100,6 +100,14 @@ def in_turns() -> Model:
     return trained(loss, [P] * 14, X)
 
 
+@model
+def called() -> Model:
+    """A step that another function calls, as one does that sets a mesh or rules around it."""
+    step, args = plain()
+    inner = jax.jit(step)
+    return (lambda *given: inner(*given)), args
+
+
 @cache
 def found_of(name: str) -> tuple[list[tuple[Line, ...]], Base, list[Figures]]:
     """Return trials, and what they take by the whole step and by the shorter ones in turn."""
@@ -139,6 +147,7 @@ def test_a_layer_more_is_all_that_is_different(name: str) -> None:
     assert base.layers == (7 if name == "in_turns" else 8)
     more, less = (len(each.numbers) for each in base.shorter)
     whole = len(shortened_numbers(base))
+    assert more + less < whole
     assert (whole - less) % (more - less) == 0
     assert (whole - less) // (more - less) == base.layers - KEPT[1]
 
@@ -206,3 +215,17 @@ def test_a_run_has_parts_one_after_the_other() -> None:
 def test_nothing_repeats_itself() -> None:
     assert runs(list(range(100))) == []
     assert runs([]) == []
+
+
+def test_a_step_of_which_layers_are_a_small_part_is_tried_whole() -> None:
+    """Two programs that are nearly as long as the whole one take longer than that."""
+
+    def loss(params: Any, x: Any) -> Any:
+        for p in params:
+            x = layer(without, p, x)
+        for at in range(400):  # another thing each time
+            x = jnp.pad(x, ((0, 0), (0, 0), (0, at % 7)))[..., at % 7 :] * (at + 2)
+        return mean(x)
+
+    base, _ = base_and_sites(*trained(loss, [P] * 8, X))
+    assert shortened(base.module) == (0, ())
