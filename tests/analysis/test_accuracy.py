@@ -110,14 +110,14 @@ def test_what_is_learned_is_what_the_rows_say() -> None:
 
 
 def test_intervals_hold_for_rows_that_they_were_not_learned_from() -> None:
-    """Five folds: each row beside what the other four say."""
+    """Five folds: each row beside what the other four say, with the digits that are said."""
     inside = []
     for fold in range(5):
         known = ratios_of([row for at, row in enumerate(rows()) if at % 5 != fold])
         tried = ratios_of([row for at, row in enumerate(rows()) if at % 5 == fold])
         for key, found in tried.items():
             low, *_, high = learned(known[key]).ratios
-            inside += [low <= ratio <= high for ratio in found]
+            inside += [low <= float(f"{ratio:.3g}") <= high for ratio in found]
     share = sum(inside) / len(inside)
     assert share >= 0.88, f"{share:.3f} of {len(inside)} figures are within"
 
