@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -79,6 +79,15 @@ class Edit:
         """Return what makes the first operand."""
         return self.by_name[each.operands[0]]
 
+    def shown(self, name: str, through: Container[str]) -> Instruction:
+        """Return what makes a value, looking through operations that show it in another form."""
+        found = self.by_name[name]
+        for _ in range(FAR):
+            if found.operation not in through or not found.operands:
+                break
+            found = self.source(found)
+        return found
+
     # devices
 
     def members(self, each: Instruction) -> Members | None:
@@ -104,6 +113,20 @@ class Edit:
         sizes = ",".join(f"'{name}'={size}" for name, size in self.target.mesh.sizes.items())
         devices = f", replica_groups=mesh[{sizes}] {{{','.join(map(repr, axes))}}}"
         return replace(each, attributes=devices + _DEVICES.sub("", each.attributes))
+
+    def folded(self, each: Instruction, operation: str) -> Instruction | None:
+        """Return two collectives, one right behind the other, as one over the axes of both.
+
+        None where they are not of this kind, share an axis, or something else reads the first.
+        """
+        first = self.source(each) if each.operation == operation and is_alone(each) else None
+        if first is None or first.operation != operation or not is_alone(first):
+            return None
+        axes = (*self.axes(first), *self.axes(each))
+        is_other = self.ways(first) * self.ways(each) == self.target.mesh.ways(axes) > 1
+        if not is_other or len({*axes}) != len(axes) or self.only_reader(first) is None:
+            return None
+        return replace(self.over(each, axes), operands=first.operands)
 
     # changes
 

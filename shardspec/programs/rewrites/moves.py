@@ -30,6 +30,8 @@ _NEW = frozenset(
         *("rng", "rng-bit-generator", "rng-get-and-update-state"),
     )
 )
+#: What shows a value narrower, or with its dimensions in another order.
+_ALIKE = frozenset(("transpose", "copy", "convert"))
 #: What libtpu makes narrower before it cuts and joins it.
 _CUTS = frozenset(("broadcast", "concatenate", "dynamic-slice", "pad", "select", "slice"))
 #: Through these libtpu looks for what was narrower; a copy, which a constraint leaves, ends that.
@@ -110,18 +112,11 @@ def gathers_joined(edit: Edit) -> None:
     steps, each with a collective of its own.
     """
     for each in [*edit]:
-        first = edit.source(each) if each.operation == GATHER and is_alone(each) else None
-        if first is None or first.operation != GATHER or not is_alone(first):
-            continue
-        axes = (*edit.axes(first), *edit.axes(each))
-        is_other = edit.ways(first) * edit.ways(each) == edit.target.mesh.ways(axes) > 1
-        user = edit.only_reader(each)
+        one, user = edit.folded(each, GATHER), edit.only_reader(each)
         is_step = user is not None and user.operation == "dynamic-slice"
-        is_alike = len({*axes}) == len(axes) and edit.only_reader(first) is not None
-        if is_other and is_alike and not is_step:
-            edit.stop(first)
-            joined = edit.over(each, axes)
-            edit.put(replace(joined, operands=first.operands))
+        if one is not None and not is_step:
+            edit.stop(edit.source(each))
+            edit.put(one)
 
 
 def gathers_once(edit: Edit) -> None:
@@ -130,7 +125,7 @@ def gathers_once(edit: Edit) -> None:
     for each in [*edit]:
         if each.operation == GATHER and is_alone(each):
             array = each.arrays[0]
-            source = _same(edit, each.operands[0])
+            source = edit.shown(each.operands[0], _ALIKE).name
             key = (source, _joined(edit, each), array.dtype, *sorted(array.shape))
             if first.setdefault(key, each.name) != each.name:
                 edit.put(form(each.name, each.type, first[key]))
@@ -149,16 +144,6 @@ def _joined(edit: Edit, each: Instruction) -> Hashable:
     ):
         return edit.together(each)
     return devices_of(each)
-
-
-def _same(edit: Edit, name: str) -> str:
-    """Return what a value is a copy of, narrower or with its dimensions in another order."""
-    for _ in range(FAR):
-        each = edit.by_name[name]
-        if each.operation not in ("transpose", "copy", "convert"):
-            break
-        name = each.operands[0]
-    return name
 
 
 def moves_hoisted(edit: Edit, outer: Edit, loop: Instruction) -> None:

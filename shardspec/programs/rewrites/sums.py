@@ -14,7 +14,6 @@ from shardspec.programs.rewrites.edit import (
     SUM,
     Edit,
     form,
-    is_alone,
     typed,
 )
 
@@ -61,14 +60,10 @@ def sums_folded(edit: Edit) -> None:
     Source: XLA's pass `all-reduce-folder`.
     """
     for each in [*edit]:
-        first = edit.source(each) if each.operation == SUM and is_alone(each) else None
-        if first is None or first.operation != SUM or not is_alone(first):
-            continue
-        axes = (*edit.axes(first), *edit.axes(each))
-        is_other = edit.ways(first) * edit.ways(each) == edit.target.mesh.ways(axes) > 1
-        if is_other and len({*axes}) == len(axes) and edit.only_reader(first) is not None:
-            edit.stop(first)
-            edit.put(replace(edit.over(each, axes), operands=first.operands))
+        one = edit.folded(each, SUM)
+        if one is not None:
+            edit.stop(edit.source(each))
+            edit.put(one)
 
 
 def sums_split(edit: Edit) -> None:

@@ -78,7 +78,7 @@ def one_hots_compared(edit: Edit) -> None:
         if scatter is None or {*each.numbers("dimensions")} & {*dims}:
             continue
         _, index, rows = (edit.by_name[name] for name in scatter.operands)
-        if _made_of(edit, rows.name) != "constant":
+        if not _is_constant(edit, rows.name):
             edit.ahead(each.name, _moved(edit, each, f"{each.name}.rows", rows, dims))
         given, moved = _moved(edit, each, each.name, index, dims)
         edit.ahead(each.name, (given,))
@@ -104,24 +104,15 @@ _SAME = frozenset((*PASSES, "broadcast", "dynamic-slice", "slice"))
 
 def _scattered(edit: Edit, each: Instruction) -> Instruction | None:
     """Return the scatter of single elements into a constant that a collective moves a part of."""
-    found = edit.source(each)
-    for _ in range(FAR):
-        if found.operation not in _SAME or not found.operands:
-            break
-        found = edit.source(found)
+    found = edit.shown(each.operands[0], _SAME)
     is_single = found.operation == "scatter" and "update_window_dims={}" in found.bare
     is_new = is_single and len(found.operands) == 3
-    return found if is_new and _made_of(edit, found.operands[0]) == "constant" else None
+    return found if is_new and _is_constant(edit, found.operands[0]) else None
 
 
-def _made_of(edit: Edit, name: str) -> str:
-    """Return the operation that a value repeats or shows the result of."""
-    found = edit.by_name[name]
-    for _ in range(FAR):
-        if found.operation not in _SAME or not found.operands:
-            break
-        found = edit.source(found)
-    return found.operation
+def _is_constant(edit: Edit, name: str) -> bool:
+    """Say whether a value repeats or shows a constant."""
+    return edit.shown(name, _SAME).operation == "constant"
 
 
 def _summed(edit: Edit, scatter: Instruction, differs: Differs) -> Instruction | None:
