@@ -243,11 +243,10 @@ def traced(
             here = stack.enter_context(on_target(resolver.target, resolver._arrays.spec))
         jitted, arrays, named, given = _arranged(resolver, function, args, kwargs)
         idle = [] if here is None else here.idle
-        is_plain = not hasattr(function, "trace")
         lower = partial(_lowered, resolver.target)
         with _passed_on(jitted) as leaves, idle_constraints(idle):
             (outer, sums), notes = _traced_in_context(
-                resolver, jitted, (arrays, named), lower, is_plain=is_plain
+                resolver, jitted, (arrays, named), lower, is_plain=not hasattr(function, "trace")
             )
         if here is not None:
             here.machine.add(asked_at_import(function, here))

@@ -158,7 +158,7 @@ class _Build:
         return self._step if section == "step" else partial(self.pair, (section,))
 
     def _entry(self, nodes: Iterable[Node], entry: Statement, route: Route, alone: str) -> Data:
-        """Return the fields of an entry, or the one that stands for it where there is no other."""
+        """Return the fields of an entry; where it has only the field `alone`, the value of that."""
         stated = self._fields(nodes, entry, route)
         if stated.keys() != {alone}:
             return stated

@@ -205,7 +205,7 @@ def canonical(data: Data) -> Data:
 
 
 _EMPTY: tuple[Data, ...] = ([], {}, None)
-#: The field that stands for an entry which has no other.
+#: An entry that has only this field may be written as its value.
 _ALONE = {"axes": "size", "rules": "rule", "activations": "axes"}
 
 
