@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from shardspec.analysis.memory import limit
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.collectives import IN_HLO
-from shardspec.ir.spec import Chip, PartitionSpec, Shape, Target
+from shardspec.ir.spec import PartitionSpec, Shape, Target
 from shardspec.ir.step import MadePart, Phase, Place, StepArgument, StepArray, StepTensor, Unknown
 from shardspec.programs.calls import Ref, calls_of, is_made_for, named_by, through
 from shardspec.programs.census import base, target_of, uncounted
@@ -196,8 +197,7 @@ def held_values(
     """
     program = _as_held(program, target)
     donated = [number for number, each in enumerate(arguments) if each.is_donated]
-    chip = None if target.hardware is None else target.hardware.chip
-    peak = peak_of(program, _device(chip), donated, free)
+    peak = peak_of(program, _device(target), donated, free)
     return tuple(_tensors(peak, program, arguments))
 
 
@@ -219,10 +219,12 @@ def _as_held(program: Program, target: Target) -> Program:
     return replace(program, computations=bodies, entry=bodies[program.entry.name])
 
 
-def _device(chip: Chip | None) -> Device:
-    """Return what of a chip decides what a program holds; a CPU is taken for a TPU."""
+def _device(target: Target) -> Device:
+    """Return what of a device decides what a program holds; a CPU is taken for a TPU."""
+    chip = None if target.hardware is None else target.hardware.chip
     if chip is None or chip.platform != "gpu":
-        return Device("tpu", 0 if chip is None else FAST_BYTES.get(chip.name, 0))
+        fast = 0 if chip is None else FAST_BYTES.get(chip.name, 0)
+        return Device("tpu", fast, usable_bytes=limit(target))
     capability = dict(chip.compiler).get("cuda_compute_capability", "0")
     known = (chip.bf16_flops_per_s, chip.hbm_bytes_per_s, chip.link_bytes_per_s)
     if float(capability) < _HIDES or None in known:

@@ -68,6 +68,7 @@ class Node:
 
     Attributes:
       captures: values from outside that its bodies read.
+      shapes: of a product, the shapes in which it reads its operands, which may be views.
     """
 
     operation: str
@@ -77,6 +78,7 @@ class Node:
     results: list[Value] = field(default_factory=list)
     bodies: list[Body] = field(default_factory=list)
     captures: list[Value] = field(default_factory=list)
+    shapes: tuple[Shape, ...] = ()
 
 
 @dataclass(eq=False, slots=True)
@@ -173,6 +175,8 @@ class _Builder:
                 continue
             operands = [values.get(name, []) for name in each.operands]
             values[each.name] = self._read(body, each, operands, known)
+            if each.operation == "dot":
+                _note_shapes(computation, each, values[each.name])
         self.open.discard(computation.name)
         root = computation.root
         return values[root.name] if root is not None else []
@@ -235,6 +239,13 @@ class _Builder:
             node.bodies.append(inner)
         node.results = [_value(array, body, node, at) for at, array in enumerate(each.arrays)]
         return node.results
+
+
+def _note_shapes(computation: Computation, each: Instruction, made: list[Value]) -> None:
+    read = [computation.instructions.get(name) for name in each.operands]
+    if made and made[0].maker is not None:
+        arrays = (array for one in read if one is not None for array in one.arrays)
+        made[0].maker.shapes = tuple(array.shape for array in arrays)
 
 
 def _is_same(each: Instruction, flat: list[Value]) -> bool:

@@ -8,15 +8,10 @@ until the last loop that reads it.
 
 from __future__ import annotations
 
-import math
-import re
-
 from shardspec.ir.spec import array_bytes
 from shardspec.programs.hlo import Instruction
 from shardspec.programs.peak_graph import LOOP, Body, Node, Value, every_node, note_users
 
-_DIMENSION = re.compile(r"\bdimensions=\{(\d{1,3})\}")
-_THROUGH = frozenset(("convert", "dynamic-slice", "slice"))
 _MOVES = frozenset(("all-gather", "all-to-all", "collective-permute"))
 _FLOATS = frozenset(("f32", "bf16", "f16", "f64"))
 
@@ -40,17 +35,15 @@ def narrow(main: Body, *, is_tpu: bool) -> None:
                 continue
             stack = stacks.get((source, dtype))
             if stack is None:
-                stack = stacks[source, dtype] = converted(source, dtype, _outermost(node, source))
+                stack = stacks[source, dtype] = converted(source, dtype, outermost(node, source))
             _moved(node, source, stack, dtype)
         else:
             _moved(node, source, converted(source, dtype, node), dtype)
     if is_tpu:
         _hoist(main, stacks)
     else:
-        _turn(main)
         _fill(main)
-    _forget(main)
-    note_users(main)
+    noted_anew(main)
 
 
 def _hoist(main: Body, stacks: dict[tuple[Value, str], Value]) -> None:
@@ -67,11 +60,11 @@ def _hoist(main: Body, stacks: dict[tuple[Value, str], Value]) -> None:
             continue
         key = source, result.dtype
         if key not in stacks:
-            stacks[key] = converted(source, result.dtype, _outermost(node, source))
+            stacks[key] = converted(source, result.dtype, outermost(node, source))
         for user in result.users:
             user.operands = [stacks[key] if each is result else each for each in user.operands]
             for inner in user.bodies:
-                _replaced(inner, result, stacks[key])
+                replaced(inner, result, stacks[key])
         node.body.nodes.remove(node)
 
 
@@ -91,36 +84,6 @@ def _fill(main: Body) -> None:
                 maker.results.append(value)
                 node.operands[at] = value
             taken.add(value)
-
-
-def _turn(main: Body) -> None:
-    """Write out transposed, on a GPU, what a gather in a loop reads slice by slice.
-
-    NCCL gathers along the dimension that is outermost in memory. Where that is another one, XLA
-    changes the layout of what the slices are cut from, and so copies it before the loop.
-    """
-    turned: dict[Value, Value] = {}
-    for node in [*every_node(main)]:
-        found = _DIMENSION.search(node.instruction.bare)
-        is_gather = node.operation == "all-gather" and node.operands and node.instruction.arrays
-        if not is_gather or found is None:
-            continue
-        if math.prod(node.instruction.arrays[0].shape[: int(found.group(1))]) <= 1:
-            continue
-        reader, source = node, node.operands[0]
-        while source.maker is not None and source.maker.operation in _THROUGH:
-            if not source.maker.operands:
-                break
-            reader, source = source.maker, source.maker.operands[0]
-        if source.maker is not None and source.body is reader.body:
-            continue
-        if source.body.is_loop or (source.body is reader.body and reader is not node):
-            continue
-        copy = turned.get(source)
-        if copy is None:
-            first = _outermost(node, source)
-            copy = turned[source] = converted(source, source.dtype, first, "transpose")
-        reader.operands = [copy if each is source else each for each in reader.operands]
 
 
 def _narrower(value: Value) -> str | None:
@@ -162,7 +125,7 @@ def _moved(node: Node, source: Value, narrow_source: Value, dtype: str) -> None:
         for user in gone.users:
             user.operands = [result if each is gone else each for each in user.operands]
             for inner in user.bodies:
-                _replaced(inner, gone, result)
+                replaced(inner, gone, result)
         yields = convert.body.yields
         convert.body.yields = [result if each is gone else each for each in yields]
         result.is_yielded = result.is_yielded or gone.is_yielded
@@ -170,20 +133,27 @@ def _moved(node: Node, source: Value, narrow_source: Value, dtype: str) -> None:
     result.users = [user for convert in result.users for user in convert.results[0].users]
 
 
-def _replaced(body: Body, gone: Value, by: Value) -> None:
+def replaced(body: Body, gone: Value, by: Value) -> None:
+    """Let all that reads a value in a body, or in those inside it, read another one."""
     body.yields = [by if each is gone else each for each in body.yields]
     for node in body.nodes:
         node.operands = [by if each is gone else each for each in node.operands]
         for inner in node.bodies:
-            _replaced(inner, gone, by)
+            replaced(inner, gone, by)
 
 
-def _outermost(node: Node, source: Value) -> Node:
+def outermost(node: Node, source: Value) -> Node:
     """Return the loop around an operation that stands beside a value from outside."""
     found = node
     while found.body.depth > source.body.depth and found.body.node is not None:
         found = found.body.node
     return found
+
+
+def noted_anew(main: Body) -> None:
+    """Note who reads what, after a program was changed."""
+    _forget(main)
+    note_users(main)
 
 
 def _forget(body: Body) -> None:

@@ -400,6 +400,63 @@ def test_gpu_transposes_a_stack_that_is_not_gathered_along_its_first_dimension()
     assert peak(gathered(1), "tpu").made_bytes == peak(gathered(0), "tpu").made_bytes
 
 
+def looked_up(keys: str, batch: str) -> str:
+    """Return a loop with a product of 128 queries for each of 8 x 4 batches, and a slice as keys.
+
+    Args:
+      keys: the shape of the slice.
+      batch: the dimensions of the batches in it.
+    """
+    dims = f"lhs_batch_dims={{0,1}}, lhs_contracting_dims={{3}}, rhs_batch_dims={batch}"
+    inner = (
+        f"%q = f32[8,4,128,64]{{3,2,1,0}} reshape(%c)\n"
+        f"  %k = f32[{keys}]{{3,2,1,0}} reshape(%wr)\n"
+        f"  %d = f32[8,4,128,128]{{3,2,1,0}} dot(%q, %k), {dims}, rhs_contracting_dims={{3}}\n"
+        f"  %half = f32[8,4,128,64]{{3,2,1,0}} slice(%d), "
+        f"slice={{[0:8], [0:4], [0:128], [0:64]}}\n"
+        f"  %n = f32[512,512]{{1,0}} reshape(%half)"
+    )
+    return looped(inner)
+
+
+def test_gpu_transposes_a_stack_whose_batches_are_not_its_first_dimensions() -> None:
+    turned, plain = looked_up("8,128,4,64", "{0,2}"), looked_up("8,4,128,64", "{0,1}")
+    assert peak(turned).made_bytes - peak(plain).made_bytes == 4 * MIB
+    assert peak(turned, "tpu").made_bytes == peak(plain, "tpu").made_bytes
+
+
+def test_what_a_turned_stack_becomes_is_turned_back_into_what_was_donated() -> None:
+    text = looked_up("8,128,4,64", "{0,2}").replace("%w, %yn)", "%yn, %yn)")
+    text = text.replace("dynamic-update-slice(%y,", "dynamic-update-slice(%w,")
+    text = text.replace("(%loop), index=3", "(%loop), index=2")
+    kept, donated = peak(text), peak(text, donated=(1,))
+    turned = [each for each in donated.values if each.bytes == 4 * MIB]
+    assert {each.why for each in turned} >= {"transpose"}
+    assert donated.bytes < kept.bytes
+
+
+def test_of_two_copies_in_a_loop_a_tpu_without_room_saves_one() -> None:
+    text = looped("%n = f32[512,512]{1,0} add(%c, %wr)")
+    text = text.replace("(%zero, %x, %w, %ys)", "(%zero, %x, %w, %v)")
+    text = text.replace(
+        "%ys = f32[4,512,512]{2,1,0} broadcast(%none), dimensions={}", f"%v = {STACK} parameter(2)"
+    )
+    text = text.replace("%w, %yn)", "%wn, %yn)").replace(
+        "  %up =", f"  %wn = {STACK} add(%w, %w)\n  %up ="
+    )
+    text = text.replace(
+        f"ROOT %t = ({BIG}, {STACK}) tuple(%c, %y)",
+        f"%z = {STACK} get-tuple-element(%loop), index=2\n"
+        f"  ROOT %t = ({BIG}, {STACK}, {STACK}) tuple(%c, %y, %z)",
+    )
+
+    def held(usable: int | None) -> int:
+        return peak_of(program_of(text), Device("tpu", usable_bytes=usable), (1, 2)).made_bytes
+
+    assert held(None) == held(64 * MIB)
+    assert held(None) - held(8 * MIB) == 4 * MIB
+
+
 def test_gather_is_narrowed_where_all_readers_convert() -> None:
     text = entry(f"""
         %p = {BIG} parameter(0)

@@ -171,7 +171,7 @@ class _Lines:
         self.nodes = by_key((place.shown, node) for place, node in places)
         arguments = enumerate(blame.arguments)
         self.numbers = {given.path: number for number, given in arguments if given is not None}
-        self.known: dict[tuple[Place, tuple[str, ...]], tuple[Cause, ...]] = {}
+        self.known: dict[tuple[object, str], Cause | None] = {}
 
     def of_array(self, carried: Carried, axis: str) -> Cause | None:
         """Return why an argument, or the one that a gradient is of, lies along an axis."""
@@ -181,7 +181,14 @@ class _Lines:
 
     def at(self, place: Place, axis: str) -> Cause | None:
         """Return why an axis is on a value at a line; what a lookup sends is for its table."""
-        nodes = self.nodes.get(place.shown, []) if place.is_known else []
+        if not place.is_known:
+            return None
+        key = place.shown, axis
+        if key not in self.known:
+            self.known[key] = self._at(self.nodes.get(place.shown, []), axis)
+        return self.known[key]
+
+    def _at(self, nodes: Sequence[Node], axis: str) -> Cause | None:
         tables = [node.operands[0] for node in nodes if node.info.kind in LOOKUPS]
         values = [value for node in nodes for value in (*node.operands, *node.results)]
         others = (self._least(tables, other) for table in tables for other in table.axes)
@@ -195,13 +202,8 @@ class _Lines:
         """Return an operation with a cause for each mesh axis that splits it."""
         if not op.mesh_axes:
             return op
-        key = op.place, op.mesh_axes
-        if key not in self.known:
-            found = (
-                self.at(op.place, axis) or self._mapped(op.place, axis) for axis in op.mesh_axes
-            )
-            self.known[key] = tuple(each for each in found if each is not None)
-        return replace(op, because=self.known[key])
+        found = (self.at(op.place, axis) or self._mapped(op.place, axis) for axis in op.mesh_axes)
+        return replace(op, because=tuple(each for each in found if each is not None))
 
     def _mapped(self, place: Place, axis: str) -> Cause | None:
         """Return the `shard_map` whose body a line is in, where values are parts already."""
