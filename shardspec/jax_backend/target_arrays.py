@@ -83,7 +83,10 @@ def _can_compute() -> None:
     from jax._src.numpy import array_methods
 
     core.pytype_aval_mappings[TargetArray] = _aval
-    dtypes.register_canonicalize_value_handler(TargetArray, None)
+    try:
+        dtypes.register_canonicalize_value_handler(TargetArray, None)
+    except AttributeError:  # before jax 0.10.1
+        dtypes.canonicalize_value_handlers[TargetArray] = lambda array: array
     own = {name for name in vars(TargetArray) if not name.startswith("__slots")}
     array_methods._set_array_base_attributes(TargetArray, exclude=own | {"__array__", "__iter__"})
 

@@ -19,6 +19,7 @@ from shardspec.jax_backend.xla.cache import Compiled
 from shardspec.jax_backend.xla.compiling import Compiling
 from shardspec.programs.memory import CompiledMemory, HeldValue
 from tests.cli.compilers import answer
+from tests.versions import needs_libtpu
 
 SPEC = """\
 shardspec: 1
@@ -324,7 +325,7 @@ step:
 
 
 def test_what_a_spec_states_needs_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("libtpu")
+    needs_libtpu()
     monkeypatch.chdir(tmp_path)
     Path("spec.yaml").write_text(STATED)
     result = CliRunner().invoke(cli, ["verify", "spec.yaml", "--no-cache"])

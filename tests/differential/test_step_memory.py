@@ -13,8 +13,7 @@ import pytest
 from jax import lax
 
 import shardspec
-
-pytest.importorskip("libtpu", reason="needs the extra tpu-aot")
+from tests.versions import needs_libtpu
 
 SPEC = """
 axes: {batch: 8}
@@ -132,6 +131,8 @@ def cases() -> list[Any]:
 def test_model_holds_what_the_compiler_holds(name: str, target: str) -> None:
     if target == "gpu" and not os.environ.get("SHARDSPEC_GPU_COMPILER"):
         pytest.importorskip("jax_cuda12_plugin", reason="needs the extra gpu-aot")
+    if target == "tpu":
+        needs_libtpu()
     _, function, given = CASES[name]
     resolver = shardspec.Resolver(shardspec.loads(SPEC), target, devices="abstract")
     proof = resolver.verify(jax.jit(function), *given)
@@ -212,6 +213,7 @@ def added_up(caches: list[Any], x: Any, at: Any) -> Any:
     ],
 )
 def test_a_copy_is_saved_where_a_tpu_has_no_room(batch: int, count: int) -> None:
+    needs_libtpu()
     resolver = shardspec.Resolver(shardspec.loads(SPEC), "tpu", devices="abstract")
     caches = [jax.ShapeDtypeStruct((8, batch, 4096, 128), "bfloat16")] * count
     x = jax.ShapeDtypeStruct((batch, 128), "bfloat16")
@@ -233,6 +235,7 @@ targets:
 @pytest.mark.parametrize(("dtype", "heads"), [("bfloat16", 4), ("int8", 8), ("float32", 4)])
 def test_donated_cache_is_reused_if_its_sharding_is_stated(dtype: str, heads: int) -> None:
     """And SHD521 says so: its figure is what stating the sharding saves, to the byte."""
+    pytest.importorskip("libtpu", reason="needs the extra tpu-aot")
     resolver = shardspec.Resolver(shardspec.loads(SHARDED), "tpu", devices="abstract")
     place = resolver.sharding("batch _ heads _", (32, 1024, heads, 128))
     cache = jax.ShapeDtypeStruct((32, 1024, heads, 128), dtype, sharding=place)

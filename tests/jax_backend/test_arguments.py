@@ -19,6 +19,7 @@ from jax.sharding import PartitionSpec as P
 import shardspec
 from shardspec import Resolver, load, loads
 from shardspec.diagnostics import ShardspecError
+from shardspec.ir.spec import jax_entries
 from shardspec.jax_backend.arguments import refuse_unmovable, unreduced_axes
 
 TEXT = """
@@ -256,7 +257,7 @@ def test_a_batch_of_partial_sums_is_summed_up_where_they_all_are_here() -> None:
 
 def whole(sums: Any) -> Any:
     """Return partial sums as what they sum up to, by JAX itself."""
-    spec = jax.sharding.PartitionSpec(*sums.sharding.spec.partitions)
+    spec = jax.sharding.PartitionSpec(*jax_entries(sums.sharding.spec))
     with jax.set_mesh(sums.sharding.mesh):
         return jax.sharding.reshard(sums, spec)
 

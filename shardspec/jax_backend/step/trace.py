@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol, get_args
 
 import jax
+from jax._src.config import traceback_in_locations_limit
 
 from shardspec.diagnostics import ShardspecError
 from shardspec.ir.plan import Attempt, DimSharding, Kind, Origin, Outcome, ParamSharding
@@ -278,7 +279,12 @@ def _lowered(target: Target, found: Any) -> tuple[Any, tuple[WrongSum, ...]]:
     """Return a traced function lowered for a target, and its sums that are wrong."""
     inner = getattr(found, "traced", found)  # `nnx.jit` has its own around that of JAX
     sums = wrong_sums(inner.jaxpr.jaxpr, [path_of(keys) for keys, _ in _flat(inner.out_info)])
-    return found.lower(lowering_platforms=(_LOWERED_FOR[platform_of(target)],)), sums
+    with traceback_in_locations_limit(_FRAMES):
+        return found.lower(lowering_platforms=(_LOWERED_FOR[platform_of(target)],)), sums
+
+
+#: The frames in the location of an operation. jax 0.10.0 has 10 by itself, later ones 100.
+_FRAMES = 100
 
 
 class Program(NamedTuple):

@@ -159,9 +159,9 @@ def partitioned_text(folder: Path, count: int) -> str:
 
 def _print(folder: Path, sizes: list[int], protos: bytes) -> None:
     """Write the text of each of some programs, which are serialized one behind the other."""
-    from jaxlib import xla_client
+    from jaxlib import _jax, xla_client
 
-    hlo: Any = vars(xla_client)["hlo"]
+    hlo: Any = vars(xla_client).get("hlo", _jax)  # before jaxlib 0.10.1 it is there
     texts, at = [], 0
     for size in sizes:
         proto, at = protos[at : at + size], at + size

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import re
 import shutil
@@ -376,6 +377,8 @@ def described(hardware: Hardware) -> dict[str, Any]:
         options["num_slices"] = hardware.slice_count
     if chip.name in _MEGACORE:
         options["chip_config_name"] = "megacore"
+    if math.prod(hardware.topology) == 1:  # libtpu of jax 0.10.0 takes four chips for a host's
+        options["chips_per_host_bounds"] = [1, 1, 1]
     name = f"{_LIBTPU_NAMES.get(chip.name, chip.name)}:{shape}"
     return {"platform": "tpu", "topology": name, "described": options}
 

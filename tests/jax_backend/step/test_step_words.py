@@ -19,6 +19,7 @@ from shardspec.ir.step import CollectiveKind, Step
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.step.reading import step_of
 from shardspec.jax_backend.xla.verifying import verify_step
+from tests.versions import needs_libtpu
 
 #: What is too little to matter on any axis: losses, maxima.
 LITTLE = 1 << 14
@@ -363,7 +364,7 @@ def passed_on(step: Step) -> int:
 
 
 def test_the_compiler_passes_on_what_stages_do() -> None:
-    pytest.importorskip("libtpu")
+    needs_libtpu()
     plan = pipeline.compile_plans(loaded(STAGES))[0]
     stated = stated_step(plan)
     assert stated is not None

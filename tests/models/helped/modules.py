@@ -57,7 +57,7 @@ class Decoder(nnx.Module):
         self.is_scanned = is_scanned
         self.table = weight(rngs, 32768, EMBED)
         if is_scanned:
-            self.layers = nnx.vmap(Block)(rngs.split(LAYERS))
+            self.layers = nnx.split_rngs(splits=LAYERS)(nnx.vmap(Block))(rngs)
         else:
             self.layers = nnx.List([Block(rngs) for _ in range(LAYERS)])
 
