@@ -215,6 +215,7 @@ def _as_held(program: Program, target: Target) -> Program:
         if is_tpu:
             tpu.one_hots_compared(edit)
         sums.sums_once(edit)
+        sums.sums_scattered(edit, PASSES if is_tpu else _RESHAPES, are_cut=True)
         bodies[name] = edit.done()
     return replace(program, computations=bodies, entry=bodies[program.entry.name])
 

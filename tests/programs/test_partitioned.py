@@ -114,6 +114,18 @@ def test_a_sum_of_which_each_keeps_its_part_is_scattered(to: Target) -> None:
     assert left(program(body), to) == {"fsdp": HALF}
 
 
+def most_held(found: Program, to: Target) -> int:
+    """Return the bytes of the largest value that a program makes."""
+    return max(each.bytes for each in held_values(found, to, (), {}))
+
+
+@pytest.mark.parametrize("to", [TPU, GPU])
+def test_no_device_holds_the_whole_of_a_sum_that_is_scattered(to: Target) -> None:
+    scattered = PART + reduced("s", "x") + sliced("u", "s") + "  ROOT %r = f32[16,64] negate(%u)\n"
+    whole = PART + reduced("s", "x") + sliced("u", "s") + "  ROOT %r = f32[64,64] negate(%s)\n"
+    assert most_held(program(whole), to) == 4 * most_held(program(scattered), to) > 0
+
+
 def test_a_place_may_be_a_difference_of_two_tables() -> None:
     place = "  %d = s32[] subtract(%at, %at)\n"
     body = PART + place + reduced("s", "x") + sliced("u", "s", "d")

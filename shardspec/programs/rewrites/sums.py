@@ -176,7 +176,7 @@ def _total(edit: Edit, sum: Instruction) -> int | None:
     return at if is_given and root.operands.count(user.name) == 1 and back == (user.name,) else None
 
 
-def sums_scattered(edit: Edit, passed: Container[str]) -> None:
+def sums_scattered(edit: Edit, passed: Container[str], *, are_cut: bool = False) -> None:
     """Make an all-reduce of which each device keeps its own slice a reduce-scatter.
 
     XLA does where one slice alone reads the sum, cuts one dimension into as many parts as there are
@@ -184,11 +184,19 @@ def sums_scattered(edit: Edit, passed: Container[str]) -> None:
 
     Args:
       passed: operations that may stand between the sum and its slice.
+      are_cut: whether the slice becomes the reduce-scatter, so that no device has the whole sum.
     """
     for each in [*edit]:
         if each.operation == SUM and len(each.operands) == 1:
             slice = only_slice(edit, each, passed)
-            if slice is not None and 1 < _parts(edit, slice) == edit.ways(each):
+            if slice is None or not 1 < _parts(edit, slice) == edit.ways(each):
+                continue
+            if are_cut:
+                operands, attributes = each.operands, each.attributes
+                edit.put(
+                    replace(slice, operation=SCATTER, operands=operands, attributes=attributes)
+                )
+            else:
                 edit.put(replace(each, operation=SCATTER))
 
 
