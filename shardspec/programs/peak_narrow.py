@@ -12,6 +12,7 @@ from shardspec.ir.spec import array_bytes
 from shardspec.programs.hlo import Instruction
 from shardspec.programs.peak_graph import LOOP, Body, Node, Value, every_node, note_users
 
+_UPDATE = "dynamic-update-slice"
 _MOVES = frozenset(("all-gather", "all-to-all", "collective-permute"))
 _FLOATS = frozenset(("f32", "bf16", "f16", "f64"))
 
@@ -39,11 +40,31 @@ def narrow(main: Body, *, is_tpu: bool) -> None:
             _moved(node, source, stack, dtype)
         else:
             _moved(node, source, converted(source, dtype, node), dtype)
+    for node in order:
+        _update_selected(node)
     if is_tpu:
         _hoist(main, stacks)
     else:
         _fill(main)
     noted_anew(main)
+
+
+def _update_selected(node: Node) -> None:
+    """Select what an array is updated with, where a device updates its own part alone.
+
+    XLA's partitioner selects between the updated array and the old one. XLA then selects between
+    the update and what is there, and so writes in place.
+    """
+    if node.operation != "select" or len(node.operands) != 3:
+        return
+    for new, old in (node.operands[1:], node.operands[:0:-1]):
+        update = new.maker
+        if update is None or update.operation != _UPDATE or update.operands[0] is not old:
+            continue
+        if len(new.users) == 1 and update.body is node.body:
+            node.operation, node.operands = _UPDATE, [*update.operands, node.operands[0]]
+            node.body.nodes.remove(update)
+            return
 
 
 def _hoist(main: Body, stacks: dict[tuple[Value, str], Value]) -> None:

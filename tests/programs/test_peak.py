@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -455,6 +456,25 @@ def test_of_two_copies_in_a_loop_a_tpu_without_room_saves_one() -> None:
 
     assert held(None) == held(64 * MIB)
     assert held(None) - held(8 * MIB) == 4 * MIB
+
+
+@pytest.mark.parametrize("platform", ["tpu", "gpu"])
+def test_an_update_that_is_selected_is_in_place(platform: Platform) -> None:
+    """A device that has a part of a stack updates it in the rounds of that part alone."""
+    inner = "%n = f32[512,512]{1,0} add(%c, %wr)"
+    selected = (
+        looped(inner)
+        .replace("%w, %yn)", "%w, %ys)")
+        .replace(
+            "  ROOT %r",
+            f"  %mine = pred[4,512,512]{{2,1,0}} broadcast(%p), dimensions={{}}\n"
+            f"  %ys = {STACK} select(%mine, %yn, %y)\n  ROOT %r",
+        )
+    )
+    selected = selected.replace(
+        "  %next =", "  %p = pred[] compare(%i, %one), direction=LT\n  %next ="
+    )
+    assert peak(selected, platform).made_bytes <= peak(looped(inner), platform).made_bytes + 64
 
 
 def test_gather_is_narrowed_where_all_readers_convert() -> None:
