@@ -16,6 +16,7 @@ from shardspec.ir.spec import Params, Spec, Target, family
 from shardspec.language import loader
 from shardspec.language.reading import Reading, is_dsl
 from shardspec.language.silencing import project_levels, suppressed
+from shardspec.resolve.padding import padded
 from shardspec.resolve.resolver import resolve
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def _with_levels(
     if spec is None:
         heard = Levels((project, asked)).heard(faults)
         return None, tuple(each.spelt(is_dsl=_is_in_dsl(each)) for each in heard)
+    spec, _ = padded(spec)
     return spec.everywhere(
         lambda each: replace(each, project_levels=project, call_levels=asked)
     ), faults
@@ -108,8 +110,17 @@ def compile_plans(
       targets: None for all of the spec.
     """
     chosen = spec.targets if targets is None else targets
+    is_known = all(target in spec.targets for target in chosen)
+    if not is_known or (params is not None and params is not spec.params):
+        spec, params = padded(spec, params, None if is_known else chosen)
+    return _plans(spec, params, chosen)
+
+
+def _plans(
+    spec: Spec, params: Params | None, targets: Iterable[Target]
+) -> tuple[ShardingPlan, ...]:
     arrays = spec.params if params is None else (*params, *_caches_beside(params, spec))
-    return tuple(resolve(spec, target, arrays) for target in chosen)
+    return tuple(resolve(spec, target, arrays) for target in targets)
 
 
 def _caches_beside(params: Params, spec: Spec) -> Params:
@@ -127,12 +138,15 @@ def plans_of_phases(
       params: the arrays; None for those that the spec itself lists.
       target: the name of the only one to look at; None for all.
     """
+    arrays = None if params is spec.params else params
+    if arrays is not None:
+        spec, arrays = padded(spec, arrays)
     return tuple(
         plan
         for each in spec.in_phases
-        for plan in compile_plans(
+        for plan in _plans(
             each,
-            None if params is spec.params else params,
+            arrays,
             [found for found in each.targets if target is None or found.is_called(target)],
         )
     )
@@ -389,6 +403,7 @@ def _found(
     from shardspec.lints.context import Context
     from shardspec.lints.registry import run
 
+    spec = _as_padded(spec, plans)
     if not phases and all(plan.spec.phase == spec.phase for plan in plans):
         costs = tuple(cost.for_checks for cost in costs)
         return run(Context(spec, tuple(plans), costs), only)
@@ -405,6 +420,17 @@ def _found(
         if not each.phase or each.phase in asked
     ]
     return together(contexts)
+
+
+def _as_padded(spec: Spec, plans: Sequence[ShardingPlan]) -> Spec:
+    """Return a spec with the sizes that its plans are of, which go by their arrays."""
+    made = {plan.spec.phase: plan.spec for plan in plans if plan.spec.multiples}
+
+    def change(each: Spec) -> Spec:
+        of = made.get(each.phase, each)
+        return replace(each, logical_axes=of.logical_axes, multiples=of.multiples)
+
+    return spec.everywhere(change) if made else spec
 
 
 def about(diagnostics: Iterable[Diagnostic], target: str | None) -> tuple[Diagnostic, ...]:

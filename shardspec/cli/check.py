@@ -434,6 +434,9 @@ def _checked(
         costs = step_costs(step_name, pipeline.compile_plans(spec, params, targets), request)
         told = pipeline.check(spec, faults, params, request.target, costs=costs, is_whole=is_whole)
     shown = _with_cost(told.shown, spec, request)
+    for found in told.found:
+        if found.code is codes.PADDED_AXIS and found.code not in {each.code for each in shown}:
+            request.remark(f"{spec.source.name}: {found.message}")
     count = (len(params), told.targets, len(told.hidden), len(spec.activations))
     return Checked(spec.source.name, shown, *count)
 

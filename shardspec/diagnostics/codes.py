@@ -229,6 +229,8 @@ RESIZED_IN_PHASE = error(
 CUT_UNIT = error("SHD312", "a shard holds part of a unit, such as half a head")
 CUT_PART = error("SHD313", "a shard holds pieces of two parts of a fused axis")
 UNEVEN_MICROBATCH = error("SHD314", "mesh axes do not divide a microbatch")
+PADDED_AXIS = pedantic("SHD315", "an axis is padded so that mesh axes divide it")
+MUCH_PADDING = warning("SHD316", "padding makes an axis 10 % longer or more")
 
 REPLICATED_LARGE = warning(
     "SHD401",

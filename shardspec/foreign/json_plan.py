@@ -35,6 +35,7 @@ def plan_text(plan: ShardingPlan) -> str:
 def _head(plan: ShardingPlan) -> Data:
     hardware = plan.target.hardware
     keys = "chip=chip.name topology slices=slice_count devices=device_count"
+    padded = plan.padded
     types = {axis.name: axis.axis_type for axis in plan.mesh.axes if axis.axis_type != "auto"}
     return {
         "schema": COMPILE_JSON,
@@ -49,12 +50,14 @@ def _head(plan: ShardingPlan) -> Data:
         "per_device_bytes": plan.per_device_bytes,
         **({"host_bytes": plan.host_bytes} if plan.host_bytes else {}),
         "total_bytes": sum(sharding.param.bytes for sharding in plan.arrays),
+        **({"padding_bytes": sum(each.padding_bytes for each in padded)} if padded else {}),
     }
 
 
 def _array(sharding: ParamSharding) -> Data:
     return {
         **picked(sharding, "shape=param.shape dtype=param.dtype axes=logical_axes"),
+        **(picked(sharding, "true_shape=param.true_shape") if sharding.param.padding else {}),
         "spec": entries_data(sharding.partition_spec),
         **beside_data(sharding.sums, sharding.memory_kind),
         **picked(sharding, "shard=shard_shape per_device_bytes"),

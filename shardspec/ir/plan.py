@@ -420,6 +420,11 @@ class ParamSharding(_Answer):
         return ir.Param(self.param.path, self.shard_shape, self.param.dtype).bytes
 
     @property
+    def padding_bytes(self) -> int:
+        """Return the bytes of the whole array that are padding."""
+        return self.param.bytes - ir.array_bytes(self.param.true_shape, self.param.dtype)
+
+    @property
     def answer_text(self) -> str:
         """Return the first line of the explanation: the array, its layout, its bytes."""
         shard, size = list(self.shard_shape), binary_bytes(self.per_device_bytes)
@@ -626,6 +631,11 @@ class ShardingPlan:
     def held_bytes(self) -> int:
         """Return the bytes of all arrays that one device holds, in its host's memory too."""
         return sum(each.device_bytes for each in self.alike)
+
+    @property
+    def padded(self) -> tuple[ParamSharding, ...]:
+        """Return the arrays that are padded."""
+        return tuple(each for each in self.arrays if each.param.padding)
 
     @property
     def host_bytes(self) -> int:

@@ -13,6 +13,7 @@ import math
 import sys
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import sub
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from shardspec.diagnostics import Severity, SourceFile, Span
@@ -75,7 +76,7 @@ class Sums(NamedTuple):
 
     def __str__(self) -> str:
         """Return ` unreduced model reduced (a, b)`, as it stands behind a partition."""
-        kinds = zip(self._fields, self, strict=True)
+        kinds = self._asdict().items()
         return "".join(f" {kind} {target_text(axes)}" for kind, axes in kinds if axes)
 
 
@@ -156,8 +157,7 @@ def jax_entries(spec: Any) -> tuple[Any, ...]:
 
 def jax_sums(sums: Sums) -> dict[str, frozenset[str]]:
     """Return what `jax.sharding.PartitionSpec` takes beside its entries."""
-    kinds = zip(sums._fields, sums, strict=True)
-    return {kind: frozenset(axes) for kind, axes in kinds if axes}
+    return {kind: frozenset(axes) for kind, axes in sums._asdict().items() if axes}
 
 
 def _alike(sums: Iterable[Iterable[str]], others: Iterable[Iterable[str]]) -> bool:
@@ -167,8 +167,7 @@ def _alike(sums: Iterable[Iterable[str]], others: Iterable[Iterable[str]]) -> bo
 
 def _shortened(dims: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return dimensions without those at the end that nothing splits."""
-    rank = max((at for at, dim in enumerate(dims, 1) if dim != ()), default=0)
-    return dims[:rank]
+    return dims[: max((at for at, dim in enumerate(dims, 1) if dim != ()), default=0)]
 
 
 def _entry(dim: tuple[str, ...]) -> str:
@@ -235,6 +234,7 @@ class Param:
         dimension without a name; None where it carries none at all.
       span: the manifest entry it came from.
       is_cache: whether it is no parameter but a cache that stands beside the model: `caches:`.
+      padding: elements of each dimension that `policy: {indivisible: pad}` adds; `()` for none.
     """
 
     path: str
@@ -243,6 +243,12 @@ class Param:
     logical_axes: LogicalAxes | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
     is_cache: bool = False
+    padding: Shape = ()
+
+    @property
+    def true_shape(self) -> Shape:
+        """Return the shape without padding."""
+        return tuple(map(sub, self.shape, self.padding or (0,) * self.rank))
 
     @property
     def rank(self) -> int:
@@ -640,6 +646,8 @@ class LogicalAxis:
     Attributes:
       size: how long it is, when that is known.
       factors: the axes whose sizes it is the product of, where it is one of nothing else.
+      fixes: the axes that keep their size because of it: its unit, its parts or a sum names them.
+      padding: elements of `size` that `policy: {indivisible: pad}` adds.
       unit: a shard must hold whole multiples of this many elements (one head, say; of parts that
         are interleaved, one group of all).
       parts: of a fused axis.
@@ -654,6 +662,13 @@ class LogicalAxis:
     min_shard: int = 1
     parts: Parts | None = None
     factors: tuple[str, ...] = ()
+    fixes: frozenset[str] = frozenset()
+    padding: int = 0
+
+    @property
+    def true_size(self) -> int | None:
+        """Return the size without padding."""
+        return None if self.size is None else self.size - self.padding
 
     @property
     def grain(self) -> str:
@@ -971,13 +986,14 @@ class Policy:
 
     Attributes:
       indivisible: what to do with a rule whose mesh axes do not divide the dimension: `next`
-        tries the next alternative; `keep` fires it as Flax does, and JAX refuses later.
+        tries the next alternative; `keep` fires it as Flax does, and JAX refuses later; `pad`
+        pads the axis to a size that they divide, in every array.
       order: how a mesh axis counts the chips of a torus: `t5x` row by row, `ring` along a ring
         in which neighbours touch. It moves devices, never a shard's shape.
       whole_below: bytes; arrays of fewer stay whole, and rules are not asked. None for no such.
     """
 
-    indivisible: Literal["next", "keep"] = "next"
+    indivisible: Literal["next", "keep", "pad"] = "next"
     order: Literal["t5x", "ring"] = "t5x"
     whole_below: int | None = None
     whole_below_span: Span | None = field(default=None, compare=False, repr=False)
@@ -1125,6 +1141,7 @@ class Spec:
       phases: the phases of the spec, each whole: what it says is merged over the rest.
       mesh_axes_elsewhere: mesh axes that targets of other phases have, where it has phases.
       lets: the numbers that it names.
+      multiples: logical axes that are padded, each to a multiple of this number.
 
     Invariants:
       flat: axis_rules are sorted by priority, and stable in it.
@@ -1161,6 +1178,7 @@ class Spec:
     phases: tuple[Spec, ...] = field(default=(), repr=False)
     mesh_axes_elsewhere: frozenset[str] = field(default=frozenset(), repr=False)
     lets: tuple[NamedNumber, ...] = field(default=(), compare=False, repr=False)
+    multiples: tuple[tuple[str, int], ...] = ()
 
     @property
     def in_phases(self) -> tuple[Spec, ...]:
@@ -1181,16 +1199,9 @@ class Spec:
     @property
     def patterns(self) -> tuple[Pattern, ...]:
         """Return every pattern: over paths, and over the names of activations."""
-        return (
-            *(override.pattern for override in self.overrides),
-            *(rule.pattern for rule in self.path_rules),
-            *(derive.pattern for derive in self.derives),
-            *(scan.pattern for scan in self.scans),
-            *(entry.pattern for entry in self.replicate),
-            *(entry.pattern for entry in self.activations if entry.pattern is not None),
-            *(entry.pattern for entry in self.memory),
-            *(entry.pattern for entry in self.training),
-        )
+        entries: tuple[Any, ...] = (*self.overrides, *self.path_rules, *self.derives, *self.scans)
+        entries += (*self.replicate, *self.activations, *self.memory, *self.training)
+        return tuple(entry.pattern for entry in entries if entry.pattern is not None)
 
     @property
     def caches(self) -> Params:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import threading
 import warnings
@@ -28,6 +29,8 @@ from importlib import import_module
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from shardspec import pipeline
 from shardspec.analysis.layout_diff import diff_layouts
@@ -43,6 +46,7 @@ from shardspec.lints.checks import checkpoint_differs, lock_differs, sharding_di
 from shardspec.lints.checks.processes_differ import FAILED, View, finding
 from shardspec.lints.checks.sharding_differs import Cause, Differing
 from shardspec.lock.lock_file import LockFile, LockWarning, find_lock
+from shardspec.resolve.padding import Pairs, dims_of
 from shardspec.versions import LANGUAGE
 
 
@@ -304,6 +308,39 @@ def lock_findings(lock: LockFile, plan: ShardingPlan) -> tuple[Diagnostic, ...]:
 _NUMBER = "number"
 
 _MISSING = "reading checkpoints takes Orbax: pip install 'shardspec[orbax]'"
+
+
+def resized(tree: Any, plan: ShardingPlan, *, is_padded: bool) -> Any:
+    """Return a tree with its arrays padded by zeros; or cut, where they are padded.
+
+    A dimension that is a product is padded in the factor that is: whole heads, one by one.
+    """
+    made: dict[str, tuple[Pairs, ...]] = {}
+    for each in plan.arrays:
+        dims = dims_of(plan.spec, each, is_padded=is_padded)
+        if any(true != padded for pairs in dims for true, padded in pairs):
+            made[each.param.path] = dims
+    structure: Any
+    leaves, structure = jax.tree_util.tree_flatten(tree)
+    paths = (leaf.param.path if leaf.param else None for leaf in leaves_of(tree))
+    pairs = zip(leaves, paths, strict=True)
+    return structure.unflatten(
+        [_resized(leaf, made[path], is_padded) if path in made else leaf for leaf, path in pairs]
+    )
+
+
+def _resized(array: Any, dims: tuple[Pairs, ...], is_padded: bool) -> Any:
+    at = 0 if is_padded else 1
+    shape = tuple(math.prod(pair[at] for pair in pairs) for pairs in dims)
+    if isinstance(array, jax.ShapeDtypeStruct):
+        return jax.ShapeDtypeStruct(shape, array.dtype)
+    factors = [pair for pairs in dims for pair in pairs]
+    numpy: Any = np if isinstance(array, np.ndarray) else jnp
+    if is_padded:
+        split = array.reshape([padded for _, padded in factors])
+        return split[tuple(slice(true) for true, _ in factors)].reshape(shape)
+    split = array.reshape([true for true, _ in factors])
+    return numpy.pad(split, [(0, padded - true) for true, padded in factors]).reshape(shape)
 
 
 def abstract(tree: Any, shardings: Any) -> Any:

@@ -264,6 +264,7 @@ class Resolver:
     def size(self, axis: str) -> int:
         """Return the size that the spec states of a logical axis.
 
+        Under `policy: {indivisible: pad}` it is the padded size, which the model is built with.
         Code that takes its sizes from here can be run with small ones, by `same_numbers` and
         `shardspec verify --numbers`.
 
@@ -280,6 +281,24 @@ class Resolver:
             message = f"the spec states no size of `{axis}`"
             raise ShardspecError([Diagnostic(codes.UNKNOWN_LOGICAL_AXIS, message, help=help)])
         return size
+
+    def padded(self, tree: Tree) -> Tree:
+        """Return arrays of the true shapes, as of a checkpoint, with the padding of the spec.
+
+        For `policy: {indivisible: pad}`: zeros behind the last element of each padded axis. Arrays
+        that are padded stay as they are.
+
+        Args:
+          tree: parameters, or a train state; arrays or `ShapeDtypeStruct`s.
+        """
+        return cast(Tree, live.resized(tree, self.plan(tree), is_padded=False))
+
+    def unpadded(self, tree: Tree) -> Tree:
+        """Return padded arrays in their true shapes, to save them in.
+
+        The true size of an axis is the one that `axes` of the spec states.
+        """
+        return cast(Tree, live.resized(tree, self.plan(tree), is_padded=True))
 
     def spec(self, names: Names) -> jax.sharding.PartitionSpec:
         """Return what `partition_spec` does, by the word of the version before."""

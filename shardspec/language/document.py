@@ -218,9 +218,10 @@ class ActivationEntry(_Model):
 class PolicyEntry(_Model):
     """Choices that change the answer."""
 
-    indivisible: Literal["next", "keep"] = _key(
+    indivisible: Literal["next", "keep", "pad"] = _key(
         "A rule whose mesh axes do not divide the dimension: `next` tries the next alternative,"
-        " `keep` fires it as Flax does and lets JAX refuse.",
+        " `keep` fires it as Flax does and lets JAX refuse, `pad` pads the logical axis in every"
+        " array to a size that they divide.",
         "next",
     )
     order: Literal["t5x", "ring"] = _key(

@@ -480,7 +480,8 @@ def _axes(
         unit = _unit(decl, by_name, sizes, diagnostics)
         parts = _parts(decl, unit, sizes, diagnostics)
         unit = unit if parts is None else parts.group
-        fixed = {"unit": unit, "parts": parts, "factors": _factors(decl, own), **decl.stated}
+        made = {"factors": _factors(decl, own), "fixes": _fixes(decl, own)}
+        fixed = {"unit": unit, "parts": parts, **made, **decl.stated}
         axes.append(ir.LogicalAxis(decl.name, sizes[decl.name], span=decl.span, **fixed))
     return tuple(axes)
 
@@ -508,6 +509,18 @@ def _factors(decl: AxisDecl, axes: Set[str]) -> tuple[str, ...]:
         return ()
     names = tuple(each.text for each in terms[0].factors if isinstance(each, Name))
     return names if len(names) == len(terms[0].factors) and axes >= set(names) else ()
+
+
+def _fixes(decl: AxisDecl, axes: Set[str]) -> frozenset[str]:
+    """Return the axes that no padding may make longer because of this one.
+
+    It can follow its factors; its unit and the terms of a sum it cannot follow. Then it is one of
+    them itself.
+    """
+    found = {name.text for name in decl.unit.names} if decl.unit is not None else set()
+    found |= {name.text for _, size in decl.parts for name in size.names}
+    summed = set(_named_in(decl)) & axes if not _factors(decl, axes) else set()
+    return frozenset((found & axes) | summed | ({decl.name} if decl.parts or summed else set()))
 
 
 def _unit(decl: AxisDecl, by_name: _Decls, sizes: _Sizes, diagnostics: list[Diagnostic]) -> int:

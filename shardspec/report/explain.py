@@ -80,6 +80,8 @@ def facts(sharding: Sharding, plan: ShardingPlan) -> Iterator[tuple[str, str]]:
             split = "" if sharding.is_replicated else ", though rules split it"
             place = f'{_place(meant.span)}  replicate "{meant.pattern}"'
             yield "whole", f"meant to be{split}, because {meant.because}     {place}"
+        if sharding.param.padding:
+            yield "padded", _padding_text(sharding)
         if (scan := sharding.scan) is not None:
             stacked = ", ".join(f"{name}@{position}" for name, position in scan.axes)
             yield "scan", f'{stacked}     {_place(scan.span)}  scan "{scan.pattern}"'
@@ -94,6 +96,21 @@ def facts(sharding: Sharding, plan: ShardingPlan) -> Iterator[tuple[str, str]]:
     for kind, axes in zip(sums._fields, sums, strict=True):
         if axes and sharding.dims:
             yield "sums", f"{kind} over {', '.join(axes)}: {_SUMS[kind]}"
+
+
+def _padding_text(sharding: ParamSharding) -> str:
+    """Return `vocab 51865 -> 51872: +2.19 KiB per device, 17.5 KiB in all`."""
+    param = sharding.param
+    grown = [
+        f"{dim.logical_axis or f'dim {at}'} {true} -> {size}"
+        for at, (dim, true, size) in enumerate(
+            zip(sharding.dims, param.true_shape, param.shape, strict=True)
+        )
+        if size != true
+    ]
+    total = sharding.padding_bytes
+    here = binary_bytes(-(-total // sharding.shard_count))
+    return f"{', '.join(grown)}: +{here} per device, {binary_bytes(total)} in all"
 
 
 def memory_line(sharding: ParamSharding) -> str:

@@ -267,7 +267,10 @@ def summary(plan: ShardingPlan) -> str:
     found = coverage(plan)
     share = words.percent(found.replicated_bytes, found.total_bytes)
     whole = f"{len(found.replicated)} replicated ({share} of bytes)"
-    return f"{len(found.unnamed)} unnamed, {len(found.uneven)} uneven, {whole}"
+    padded = plan.padded
+    more = words.binary_bytes(sum(each.padding_bytes for each in padded))
+    more = f", {len(padded)} padded (+{more})" if padded else ""
+    return f"{len(found.unnamed)} unnamed, {len(found.uneven)} uneven, {whole}{more}"
 
 
 def entries_data(spec: PartitionSpec) -> list[str | list[str] | None]:

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from shardspec.diagnostics import Diagnostic, Span, codes, labels_at, quote
-from shardspec.diagnostics.words import by_key, described
+from shardspec.diagnostics.words import by_key, described, listed
 from shardspec.ir.plan import Dims, ParamSharding
 from shardspec.ir.spec import LogicalAxis
 from shardspec.lints.context import Context
@@ -79,17 +79,29 @@ def _wrong_in(dims: Dims, sizes: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(at for at, size, stated in named if stated is not None and size != stated)
 
 
+def _size_text(axis: LogicalAxis) -> str:
+    return f"`{axis.name}` is {'padded to ' * bool(axis.padding)}{axis.size}"
+
+
+def _pad(axes: Sequence[LogicalAxis]) -> str:
+    """Return how to give arrays of the true sizes the padded ones."""
+    sizes = listed(f'resolver.size("{axis.name}")' for axis in axes)
+    return f"build the model with {sizes}; or pad arrays that exist with `resolver.padded(tree)`"
+
+
 def _wrong_size(axis: LogicalAxis, size: int, group: Sequence[ParamSharding]) -> Diagnostic:
+    is_true = size == axis.true_size
+    place = "" if is_true else f" under {quote.section('axes')}"
+    fitting = f"write {quote.size(axis.name, size)}, which fits them all; or correct their names"
     return Diagnostic(
         codes.SIZE_MISMATCH,
-        f"`{axis.name}` is {axis.size} under {quote.section('axes')}, and {size} in every array"
-        " that has it",
+        f"{_size_text(axis)}{place}, and {size} in every array that has it",
         labels_at(
-            (axis.span, f"`{axis.name}` is {axis.size}"),
+            (axis.span, _size_text(axis)),
             (group[0].named_at, f"`{axis.name}` is {size} here"),
         ),
         notes=(described(dict.fromkeys(sharding.param.path for sharding in group)),),
-        help=f"write {quote.size(axis.name, size)}, which fits them all; or correct their names",
+        help=_pad([axis]) if is_true else fitting,
     )
 
 
@@ -100,15 +112,18 @@ def _finding(
     axes = context.axes
     facts = []
     places = [(place, "named here")]
-    for index in wrong:
-        dim = sharding.dims[index]
-        axis = axes[dim.logical_axis or ""]
-        facts.append(f"dim {index} ({axis.name}) is {dim.size}, not {axis.size}")
-        places.append((axis.span, f"`{axis.name}` is {axis.size}"))
+    dims = [sharding.dims[index] for index in wrong]
+    found = [(axes[dim.logical_axis or ""], dim.size) for dim in dims]
+    for index, (axis, size) in zip(wrong, found, strict=True):
+        facts.append(f"dim {index} ({axis.name}) is {size}, not {axis.size}")
+        places.append((axis.span, _size_text(axis)))
     by_size = {axis.size: axis.name for axis in axes.values() if axis.size is not None}
     fitting = [by_size.get(size) for size in sharding.param.shape]
     help = f"correct the names, or the sizes under {quote.section('axes')}"
-    if all(fitting) and len(set(fitting)) == len(fitting):
+    unpadded = [axis for axis, size in found if size == axis.true_size]
+    if len(unpadded) == len(found):
+        help = _pad(unpadded)
+    elif all(fitting) and len(set(fitting)) == len(fitting):
         help = f"by size, the names are `{' '.join(str(name) for name in fitting)}`"
     return Diagnostic(
         codes.SIZE_MISMATCH,

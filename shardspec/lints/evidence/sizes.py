@@ -174,6 +174,9 @@ def _uneven(context: Context) -> tuple[Uneven, ...]:
     everywhere = {plan.target.name for plan in context.plans}
     found = []
     for case in cases:
+        declared = context.axes.get(case.axis)
+        if declared is not None and declared.padding and case.size == declared.true_size:
+            continue  # which SHD302 says: the array is not padded
         others = even.get((case.axis, case.size, case.unit), {})
         divides_on = tuple(name for name in others if name not in case.meshes)
         found.append(Uneven(case, divides_on, everywhere == {*divides_on, *case.meshes}))
@@ -219,7 +222,7 @@ def finding(context: Context, code: Code, found: Uneven, message: str) -> Diagno
         code,
         message,
         labels_at(*_places(context, found)),
-        tuple(_notes(found)),
+        (*_notes(found), *_unpadded(context, case)),
         _help(found),
         target=case.affected.target,
         fix=_fix(context, found),
@@ -264,6 +267,16 @@ def _notes(found: Uneven) -> Iterator[str]:
     if not found.cuts_parts:
         yield from _padding(found)
         yield from _copies(found)
+
+
+def _unpadded(context: Context, case: AxisCase) -> Iterator[str]:
+    """Yield why the policy to pad does not help."""
+    if context.spec.policy.indivisible == "pad":
+        pad = quote.setting("policy", ("indivisible", "pad"))
+        if axis_of(case.axis) in dict(context.spec.multiples):
+            yield f"{pad} pads the arrays of the spec; for others there is `resolver.padded(tree)`"
+        else:
+            yield f"{pad} does not pad it: docs/dimensions.md says what is never padded"
 
 
 def _padding(found: Uneven) -> Iterator[str]:
