@@ -16,7 +16,7 @@ from shardspec.ir.spec import Params, Spec, Target, family
 from shardspec.language import loader
 from shardspec.language.reading import Reading, is_dsl
 from shardspec.language.silencing import project_levels, suppressed
-from shardspec.resolve.padding import padded
+from shardspec.resolve.padding import padded, pads
 from shardspec.resolve.resolver import resolve
 
 if TYPE_CHECKING:
@@ -424,7 +424,7 @@ def _found(
 
 def _as_padded(spec: Spec, plans: Sequence[ShardingPlan]) -> Spec:
     """Return a spec with the sizes that its plans are of, which go by their arrays."""
-    made = {plan.spec.phase: plan.spec for plan in plans if plan.spec.multiples}
+    made = {plan.spec.phase: plan.spec for plan in plans} if pads(spec) else {}
 
     def change(each: Spec) -> Spec:
         of = made.get(each.phase, each)

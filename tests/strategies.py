@@ -135,7 +135,7 @@ trainings = st.lists(
 units = st.dictionaries(st.sampled_from(LOGICAL), st.sampled_from((1, 2, 4, 8)), max_size=4)
 policies = st.builds(
     Policy,
-    st.sampled_from(("next", "keep")),
+    st.sampled_from(("next", "keep", "pad")),
     st.sampled_from(("t5x", "ring")),
     st.sampled_from((None, None, 1, 512, 1 << 16)),
 )

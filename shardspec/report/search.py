@@ -55,7 +55,8 @@ class Shown:
 
     Attributes:
       rank: among those that are shown.
-      hidden: mesh axes that shard nothing, since one of size 1 takes the dimension before them.
+      hidden: axes that are padded; and mesh axes that shard nothing, since one of size 1 takes the
+        dimension before them.
     """
 
     rank: int
@@ -147,9 +148,11 @@ def checked(found: Found, top: int = TOP, *, is_front: bool = False) -> Search:
 
 
 def _hidden(candidate: Candidate, params: Params) -> tuple[str, ...]:
-    """Return what axes of size 1 keep others from, one phrase for each."""
+    """Return which axes are padded, and what those of size 1 keep others from, a phrase each."""
     (plan,) = pipeline.compile_plans(candidate.spec, params)
-    return tuple(
+    pads = (axis for axis in plan.spec.logical_axes if axis.padding)
+    padded = tuple(f"pads `{axis.name}` {axis.true_size} -> {axis.size}" for axis in pads)
+    return padded + tuple(
         f"`{axis}` of size 1 takes `{name}` before `{', '.join(behind)}`"
         for (axis, name), behind in size_one_axis.hidden_by(plan).items()
     )

@@ -37,9 +37,10 @@ from shardspec.ir.calibration import Calibration
 from shardspec.ir.plan import Outcome, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Mesh, MeshAxis, Params, Spec, Target
 from shardspec.ir.step import Unknown
+from shardspec.resolve.padding import padded, pads
 from shardspec.resolve.resolver import ArrayResolver, array_resolver
 from shardspec.search.roles import RoleSet
-from shardspec.search.variants import Candidate, Variant
+from shardspec.search.variants import Candidate
 from shardspec.topology.placement import Order, Placement, place
 
 
@@ -357,16 +358,17 @@ class Ranking:
     untimed: dict[str, None] = field(default_factory=dict)
     kinds: dict[RoleSet | None, Searched] = field(default_factory=dict)
     _evaluators: dict[tuple[tuple[str, str], ...], Evaluator] = field(default_factory=dict)
+    _paddings: dict[object, Evaluator] = field(default_factory=dict)
     _best: dict[object, SearchRow] = field(default_factory=dict)
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         """Return what a copy has: all but the compiled patterns of the evaluators."""
         state = {each.name: getattr(self, each.name) for each in fields(self)}
-        return None, {**state, "_evaluators": {}}
+        return None, {**state, "_evaluators": {}, "_paddings": {}}
 
     def row(self, candidate: Candidate) -> SearchRow | None:
         """Return what a candidate costs; None where that is not known."""
-        evaluator = self._evaluator(candidate.variant)
+        evaluator = self._evaluator(candidate)
         cost = evaluator.cost(candidate.target, candidate.order)
         if cost is None or cost.time is None:
             return None
@@ -384,7 +386,10 @@ class Ranking:
             fits_probability=cost.memory.fits_probability,
         )
 
-    def _evaluator(self, variant: Variant) -> Evaluator:
+    def _evaluator(self, candidate: Candidate) -> Evaluator:
+        variant = candidate.variant
+        if pads(variant.spec):
+            return self._padded(candidate)
         known = self._evaluators.get(variant.changes)
         if known is None:
             others = tuple(each for each in variant.changes if each[0] != "roles")
@@ -395,6 +400,18 @@ class Ranking:
                 known = like.under(variant.spec)
             self._evaluators[variant.changes] = known
         return known
+
+    def _padded(self, candidate: Candidate) -> Evaluator:
+        """Return one for the sizes that a spec which pads has on a mesh."""
+        spec, changes = candidate.variant.spec, candidate.variant.changes
+        sizes = tuple(candidate.mesh.sizes.items())
+        made = self._paddings.get((changes, sizes))
+        if made is None:
+            spec, params = padded(spec, self.params, [candidate.target])
+            key = (*changes, ("", f"{spec.multiples}"))
+            made = self._evaluators.setdefault(key, Evaluator(spec, params))
+            self._paddings[changes, sizes] = made
+        return made
 
     def take(self, candidate: Candidate) -> None:
         """Look at a candidate."""

@@ -27,6 +27,7 @@ from shardspec.search.variants import Candidate, Refusal, size_text
 #: Where a spec says what a search may choose: word -> section, key.
 _PLACES = {
     "order": ("policy", "order"),
+    "indivisible": ("policy", "indivisible"),
     "remat": ("step", "remat"),
     "microbatches": ("step", "microbatches"),
     "schedule": ("step", "pipeline"),
@@ -315,6 +316,7 @@ def differs(spec: Spec, target: Target, found: Candidate) -> str | None:
         "the mesh": (target.mesh, found.mesh),
         "the machine": (target.hardware, found.hardware),
         "the order of chips": (spec.policy.order, found.order),
+        "what happens to sizes": (spec.policy.indivisible, then.policy.indivisible),
         "the state": (spec.state, then.state),
         "the step": (spec.step, then.step),
         "the rules": (spec.axis_rules, then.axis_rules),

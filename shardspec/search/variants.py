@@ -33,6 +33,7 @@ from shardspec.language.catalogue import find_hardware, machine_fault
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.step_lines import parse_schedule
 from shardspec.language.grammar.syntax import SyntaxFault
+from shardspec.resolve.padding import padded
 from shardspec.search.roles import ROLES, RoleSet, role_sets
 from shardspec.topology.placement import Order
 from shardspec.topology.submesh import tilings
@@ -45,6 +46,7 @@ WORDS: dict[str, str] = {
     "rules": "other rules: preset:NAME|preset:NAME",
     "state": "same|zero1|zero2",
     "remat": "none|dots|full",
+    "indivisible": "pad: sizes that mesh axes do not divide are padded",
     "batch": "sequences of a step: 256|512; rows are then ranked by tokens a second",
     "dtype": "of what is multiplied: bf16|f32",
     "axes": "the order of mesh axes: the last ones are neighbours",
@@ -162,11 +164,12 @@ def _with_changes(made: Spec, before: Spec, after: Spec) -> Spec:
     if after is before:
         return made
     made = _with_step(made, **_changed(before.step, after.step, _OF_STEP))
-    return replace(made, **_changed(before, after, ("state", "logical_axes", *_RULES)))
+    return replace(made, **_changed(before, after, ("state", "logical_axes", *_PADDED, *_RULES)))
 
 
-#: What choices change of a step; what are the rules of a spec.
+#: What choices change of a step, and with sizes; what are the rules of a spec.
 _OF_STEP = ("remat", "microbatches", "pipeline", "gather", "reduce", "dtype")
+_PADDED = ("policy", "params", "multiples")
 _RULES = ("axis_rules", "any_rules", "placed_rules")
 
 
@@ -257,6 +260,16 @@ def _dtype(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
     return found
 
 
+def _indivisible(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
+    unknown = next((value for value in values if value != "pad"), None)
+    if unknown is not None:
+        return Refusal(f"`indivisible={unknown}` cannot be chosen", "it is `indivisible=pad`")
+    if spec.policy.indivisible == "pad":
+        return Refusal("`indivisible` cannot be chosen: the spec pads", "leave it out of --over")
+    pad = replace(spec, policy=replace(spec.policy, indivisible="pad"))
+    return {"pad": padded(pad)[0]}
+
+
 def _schedule(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
     if not stage_axes(spec):
         help = "a rule puts stacked layers on a mesh axis: `layers -> stage`"
@@ -303,6 +316,7 @@ _MAKERS: dict[str, _Maker] = {
     "rules": _rules,
     "state": _state,
     "remat": _remat,
+    "indivisible": _indivisible,
     "batch": _batch,
     "dtype": _dtype,
     "microbatches": _microbatches,

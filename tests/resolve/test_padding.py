@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given
 
+from shardspec.diagnostics import codes
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import LogicalAxis, Param, Params, Policy, Spec
-from shardspec.pipeline import check, compile_plans, load_text, plans_of_phases
+from shardspec.ir.spec import LogicalAxis, Mesh, MeshAxis, Param, Params, Policy, Spec, Target
+from shardspec.pipeline import check, compile_plans, findings, load_text, plans_of_phases
 from shardspec.resolve.padding import padded
 from shardspec.resolve.resolver import resolve
 from tests.strategies import families, specs
@@ -217,6 +218,19 @@ def test_arrays_from_elsewhere_count() -> None:
         assert plan["embedding"].param.shape == (51872, 1280)
     report = check(spec, (), given_params)
     assert not [each for each in report.shown if each.code.id.startswith("SHD3")]
+
+
+def test_sizes_on_other_targets_are_those_of_their_plans() -> None:
+    """A mesh that needs no padding has the true sizes, and no array contradicts them."""
+    spec = loaded(WHISPER)
+    alone = Target("one", Mesh((MeshAxis("data", 2), MeshAxis("tensor", 1))))
+    plans = compile_plans(replace(spec, targets=(alone,)), tuple(map(true_param, spec.params)))
+    assert shapes(plans[0])["embedding"] == (51865, 1280)
+    assert not findings(spec, plans, only={codes.SIZE_MISMATCH}).found
+
+
+def true_param(param: Param) -> Param:
+    return replace(param, shape=param.true_shape, padding=())
 
 
 def test_sizes_follow_the_names_of_params_without_arrays() -> None:

@@ -11,9 +11,17 @@ from hypothesis import strategies as st
 import shardspec
 from shardspec import pipeline
 from shardspec.report.search import checked
-from shardspec.search.ranking import Evaluator, Share, Wanted, is_tie, pareto, parts_changed
+from shardspec.search.ranking import (
+    Evaluator,
+    Ranking,
+    Share,
+    Wanted,
+    is_tie,
+    pareto,
+    parts_changed,
+)
 from shardspec.search.searching import Found, search
-from shardspec.search.variants import Freedom, Refusal, parse_over, variants
+from shardspec.search.variants import Candidate, Freedom, Refusal, parse_over, variants
 from tests.search.specs import TEXT, question, spec_of
 from tests.search.test_evaluate import assert_same, whole_cost
 
@@ -174,8 +182,46 @@ def test_a_variant_costs_what_its_spec_does() -> None:
     assert_same(cost, whole_cost(theirs, theirs.targets[0]))
 
 
+def test_padding_costs_what_the_spec_does() -> None:
+    """On each mesh the sizes are those that `policy: {indivisible: pad}` gives it."""
+    text = TEXT.replace("vocab: 4096", "vocab: 4099").replace("table: f32[4096", "table: f32[4099")
+    spec, _ = pipeline.load_text(text)
+    assert spec is not None
+    words = parse_over("indivisible")
+    assert not isinstance(words, Refusal)
+    made = variants(spec, words)
+    assert not isinstance(made, Refusal)
+    assert [each.changes for each in made] == [(), (("indivisible", "pad"),)]
+    ranking = Ranking(spec.params, Wanted())
+    for tensor, fsdp in ((4, 2), (8, 2), (2, 4)):
+        sizes = f"data: rest, fsdp: {fsdp}, tensor: {tensor}"
+        target = spec_of(TEXT.replace("data: rest, fsdp: 2, tensor: 4", sizes)).targets[0]
+        row = ranking.row(Candidate(target, "t5x", made[1]))
+        theirs = replace(made[1].spec, targets=(target,))
+        (plan,) = pipeline.compile_plans(theirs, spec.params)
+        padded = plan["table"].param.shape[0]
+        assert padded % tensor == 0
+        assert 4099 < padded < 4099 + tensor
+        written = text.replace("4099", f"{padded}").replace("data: rest, fsdp: 2, tensor: 4", sizes)
+        cost = whole_cost(spec_of(written), target)
+        assert row is not None
+        assert row.memory == cost.memory.total
+        assert cost.time is not None
+        assert row.time.step_seconds == pytest.approx(cost.time.step_seconds)
+
+
 @pytest.mark.parametrize(
-    "over", ["", "meshes", "mesh=2", "rules", "rules=preset:none", "microbatches=0", "state=zero9"]
+    "over",
+    [
+        "",
+        "meshes",
+        "mesh=2",
+        "rules",
+        "rules=preset:none",
+        "microbatches=0",
+        "state=zero9",
+        "indivisible=keep",
+    ],
 )
 def test_what_cannot_be_chosen_is_refused_with_a_way_out(over: str) -> None:
     words = parse_over(over)
