@@ -662,7 +662,7 @@ class LogicalAxis:
     min_shard: int = 1
     parts: Parts | None = None
     factors: tuple[str, ...] = ()
-    fixes: frozenset[str] = frozenset()
+    fixes: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     padding: int = 0
 
     @property

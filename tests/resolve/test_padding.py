@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given
 
-from shardspec.diagnostics import codes
+from shardspec.diagnostics import SourceFile, codes
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import LogicalAxis, Mesh, MeshAxis, Param, Params, Policy, Spec, Target
+from shardspec.language.formatting import formatted
 from shardspec.pipeline import check, compile_plans, findings, load_text, plans_of_phases
 from shardspec.resolve.padding import padded
 from shardspec.resolve.resolver import resolve
@@ -238,6 +239,19 @@ def test_sizes_follow_the_names_of_params_without_arrays() -> None:
     spec = loaded(WHISPER.partition("arrays:")[0] + "params: {embedding: vocab embed}\n")
     sizes = {axis.name: axis.size for axis in spec.logical_axes}
     assert (sizes["vocab"], sizes["heads"]) == (51872, 20)
+
+
+def test_both_spellings_mean_the_same() -> None:
+    dsl, _ = formatted(SourceFile("spec.yaml", WHISPER), "dsl")
+    assert dsl is not None
+    assert "policy indivisible pad" in dsl
+    there, _ = load_text(dsl, "spec.shard")
+    yaml, _ = formatted(SourceFile("spec.shard", dsl), "yaml")
+    assert yaml is not None
+    for spec in (there, loaded(yaml)):
+        assert spec is not None
+        assert spec.logical_axes == loaded(WHISPER).logical_axes
+        assert [each.shape for each in spec.params] == [e.shape for e in loaded(WHISPER).params]
 
 
 def test_padded_axis_says_what_it_was() -> None:
