@@ -283,7 +283,8 @@ def _sent_rows(sent: Sequence[Sent], by: str, total: int) -> Iterator[Html]:
         figures = f"{words.binary_bytes(size)}  {words.percent(size, total)}  x{count:.6g}"
         line = tag("span", tag("b", name), " ", tag("span", figures, class_="figures"))
         share = bar((("part-sent", "", size),), total)
-        yield tag("details", tag("summary", line, share), _causes(found))
+        place = name if by == "line" else None
+        yield tag("details", tag("summary", line, share), _causes(found), data_line=place)
     if len(rows) > _MOST_ROWS:
         yield tag("p", f"and {words.counted(len(rows) - _MOST_ROWS, 'row')} more", class_="quiet")
 

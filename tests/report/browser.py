@@ -42,8 +42,12 @@ def started() -> Iterator[Browser]:
 
 
 @contextmanager
-def opened(browser: Browser, file: Path, **how: Any) -> Iterator[Page]:
-    """Yield a page opened from disk; fail where it complained, or asked for anything but itself."""
+def opened(browser: Browser, file: Path, *, at: str = "", **how: Any) -> Iterator[Page]:
+    """Yield a page opened from disk; fail where it complained, or asked for anything but itself.
+
+    Args:
+      at: what stands behind `#` in its address.
+    """
     context = browser.new_context(**{"viewport": {"width": 1200, "height": 800}, **how})
     page = context.new_page()
     page.set_default_timeout(10_000)
@@ -53,10 +57,10 @@ def opened(browser: Browser, file: Path, **how: Any) -> Iterator[Page]:
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
     page.on("request", lambda request: asked.append(request.url))
-    page.goto(file.as_uri())
+    page.goto(f"{file.as_uri()}#{at}" if at else file.as_uri())
     if how.get("java_script_enabled", True):
         page.wait_for_selector("html[data-ready]", state="attached")
     yield page
     context.close()
     assert said == []
-    assert asked == [file.as_uri()]
+    assert [url.partition("#")[0] for url in asked] == [file.as_uri()]

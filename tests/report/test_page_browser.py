@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode
 
 import pytest
 
@@ -21,7 +22,7 @@ from shardspec.report.drawing import COLUMNS_DRAWN, ROWS_DRAWN, TABLES_DRAWN, de
 from shardspec.report.page import page_text
 from shardspec.topology.explanation import seats
 from tests.report.browser import opened, started
-from tests.report.test_page import HOSTILE, page_of, placed, plans_of, shown
+from tests.report.test_page import HOSTILE, NASTY, page_of, placed, plans_of, shown
 from tests.test_wheel import ROOT
 
 if TYPE_CHECKING:
@@ -235,6 +236,60 @@ def drawn(sharding: Sharding, plan: ShardingPlan) -> list[list[list[str]]]:
         [[devices_text(cell) for cell in row[:COLUMNS_DRAWN]] for row in table.cells[:ROWS_DRAWN]]
         for table in grid(sharding, plan).tables[:TABLES_DRAWN]
     ]
+
+
+# the address
+
+
+def test_an_address_says_what_is_shown_and_back_goes_back(browser: Browser, file: Path) -> None:
+    with opened(browser, file) as page:
+        page.select_option("#target", label="v3-128")
+        rows(page).nth(1).locator("th button").first.click()
+        title = page.locator("#sheet-title").inner_text()
+        page.keyboard.press("Escape")
+        line = page.locator("#step .sent[data-by=line] > details:visible").first
+        line.locator("> summary").click()
+        name = line.get_attribute("data-line") or ""
+        page.fill("#search", "mlp")
+        page.click("nav a[href='#machine']")
+        said = dict(parse_qsl(page.url.partition("#")[2]))
+        assert said == {"target": "v3-128", "line": name, "find": "mlp", "section": "machine"}
+        copied = page.url
+        for _ in range(2):
+            page.go_back()
+        assert page.locator("#search").input_value() == ""
+        assert not page.locator("#sheet").is_visible()
+        page.go_back()
+        assert page.locator("#sheet-title").inner_text() == title
+        page.go_back()
+        assert not page.locator("#sheet").is_visible()
+        page.go_back()
+        assert page.locator("#target").input_value() == "0"
+        page.go_forward()
+        assert page.locator("#targets [aria-current]").inner_text() == "v3-128"
+    with opened(browser, file, at=copied.partition("#")[2]) as page:
+        assert page.locator("#targets [aria-current]").inner_text() == "v3-128"
+        assert page.locator("#search").input_value() == "mlp"
+        assert page.locator("#step details[data-line][open]:visible").count() == 1
+        assert page.evaluate("document.activeElement.id") == "machine"
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        urlencode(dict.fromkeys(("target", "array", "activation", "line", "section"), NASTY)),
+        "target=__proto__&array=constructor&line=%00&section=data&activation=toString",
+        "target=%E0%A4%A&array=%ff&&&=&target=",
+        f"{NASTY}<svg onload=alert(1)>",
+        "data",
+    ],
+)
+def test_an_address_is_compared_and_never_shown(browser: Browser, file: Path, at: str) -> None:
+    with opened(browser, file, at=at) as page:
+        assert page.locator("#target").input_value() == "0"
+        assert not page.locator("#sheet").is_visible()
+        assert page.locator("main img, main svg[onload], .chosen").count() == 0
+        assert "alert(1)" not in page.locator("body").inner_text()
 
 
 # the machine

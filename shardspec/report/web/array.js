@@ -102,8 +102,12 @@ function product(counts) {
 
 // the sheet that opens
 
+/** Go to a row of arrays, or to one array of it. */
 function openArray(row, path = null) {
-  const one = path ?? (row.paths.length === 1 ? DATA.paths[row.paths[0]] : null);
+  goTo({ array: path ?? (row.paths.length === 1 ? DATA.paths[row.paths[0]] : row.name), activation: "" });
+}
+
+function showArray(row, one) {
   const first = DATA.paths[row.paths[0]];
   const size = binaryBytes(row.bytes / row.paths.length);
   const title = one ?? row.name;
@@ -117,6 +121,10 @@ function openArray(row, path = null) {
 }
 
 function openActivation(each) {
+  goTo({ activation: each.name, array: "" });
+}
+
+function showActivation(each) {
   openSheet(each.name, "activation", [["names", each.type], ["layout", each.answer]], each, each.name);
 }
 
@@ -173,13 +181,13 @@ function triedTable(dims) {
 
 /** Return how the same array lies on the other targets. */
 function elsewhere(subject, laid) {
-  const found = DATA.targets.map((of, at) => [of, at, sameIn(of, subject, laid)]).filter(([, at, same]) => at !== chosen.at && same);
+  const found = DATA.targets.map((of, at) => [of, at, sameIn(of, subject, laid)]).filter(([, at, same]) => at !== here.at && same);
   if (!found.length) return [];
   const rows = found.map(([of, at, same]) =>
     el(
       "tr",
       {},
-      el("th", { scope: "row" }, el("button", { type: "button", class: "link", click: () => go(at, same, subject) }, of.name)),
+      el("th", { scope: "row" }, el("button", { type: "button", class: "link", click: () => go(at, same) }, of.name)),
       el("td", { class: "code" }, same.spec),
       el("td", { class: "number" }, same.paths ? binaryBytes(same.bytes / same.paths.length) : "")
     )
@@ -187,11 +195,8 @@ function elsewhere(subject, laid) {
   return [el("h3", {}, "On the other targets"), el("div", { class: "scroll", tabindex: 0 }, el("table", {}, el("tbody", {}, ...rows)))];
 }
 
-function go(at, same, subject) {
-  document.getElementById("target").value = String(at);
-  chooseTarget(at);
-  if (same.paths) openArray(same, same.paths.length > 1 ? null : subject);
-  else openActivation(same);
+function go(at, same) {
+  goTo({ at, ...(same.paths?.length > 1 ? { array: same.name } : {}) });
 }
 
 function sameIn(of, subject, laid) {
@@ -204,5 +209,16 @@ function startSheet() {
   document.getElementById("sheet-close").addEventListener("click", () => sheet.close());
   sheet.addEventListener("click", (event) => {
     if (event.target === sheet) sheet.close();
+  });
+  sheet.addEventListener("close", () => sheet.open || goTo({ array: "", activation: "" }));
+  onPlace((now, before) => {
+    if (now.array === before.array && now.activation === before.activation && now.at === before.at) return;
+    const { rows, activations } = target();
+    const group = rows.find((row) => row.paths.length > 1 && row.name === now.array);
+    const row = group ?? rows.find((each) => each.paths.some((at) => DATA.paths[at] === now.array));
+    const activation = activations.find((each) => each.name === now.activation);
+    if (row) showArray(row, group ? null : now.array);
+    else if (activation) showActivation(activation);
+    else sheet.close();
   });
 }

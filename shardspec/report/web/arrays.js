@@ -5,15 +5,15 @@ const table = { order: "name", shown: ROWS_AT_ONCE, matching: [], texts: new Map
 
 /** Return what a search looks at, of each row of the target. */
 function searchTexts() {
-  if (!table.texts.has(chosen.at)) {
+  if (!table.texts.has(here.at)) {
     const texts = target().rows.map((row) => {
       const paths = row.paths.map((at) => DATA.paths[at]).join("\n");
       const names = row.dims.map((dim) => dim[0]).join(" ");
       return `${row.name}\n${paths}\n${row.type} ${row.spec} ${names} ${row.rules}`.toLowerCase();
     });
-    table.texts.set(chosen.at, texts);
+    table.texts.set(here.at, texts);
   }
-  return table.texts.get(chosen.at);
+  return table.texts.get(here.at);
 }
 
 function words() {
@@ -126,7 +126,10 @@ function showActivations() {
 
 function startArrays() {
   const search = document.getElementById("search");
-  search.addEventListener("input", () => {
+  search.addEventListener("input", () => goTo({ find: search.value }, true));
+  onPlace((now, before) => {
+    if (now.find === before.find) return;
+    if (search.value !== now.find) search.value = now.find;
     table.shown = ROWS_AT_ONCE;
     showArrays();
     markTreemap();

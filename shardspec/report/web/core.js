@@ -62,25 +62,6 @@ function percent(part, whole) {
   return share >= 1 ? `${fixed(share, 1)} %` : `${Number(share.toPrecision(1))} %`;
 }
 
-// the target that is shown
-
-const chosen = { at: 0, listeners: [] };
-
-function target() {
-  return DATA.targets[chosen.at];
-}
-
-/** Call a function now and whenever another target is chosen. */
-function onTarget(listener) {
-  chosen.listeners.push(listener);
-  listener();
-}
-
-function chooseTarget(at) {
-  chosen.at = at;
-  chosen.listeners.forEach((listener) => listener());
-}
-
 // mesh axes and their colours
 
 const COLOURS = 6;

@@ -2,17 +2,15 @@
 
 function startTargets() {
   const select = document.getElementById("target");
-  select.addEventListener("change", () => chooseTarget(Number(select.value)));
+  select.addEventListener("change", () => goTo({ at: Number(select.value) }));
   for (const button of document.querySelectorAll("button[data-target]")) {
-    button.addEventListener("click", () => {
-      select.value = button.dataset.target;
-      chooseTarget(Number(button.dataset.target));
-    });
+    button.addEventListener("click", () => goTo({ at: Number(button.dataset.target) }));
   }
   onTarget(() => {
-    for (const each of document.querySelectorAll(".of-target")) each.hidden = each.dataset.target !== String(chosen.at);
+    select.value = String(here.at);
+    for (const each of document.querySelectorAll(".of-target")) each.hidden = each.dataset.target !== String(here.at);
     for (const each of document.querySelectorAll("button[data-target]")) {
-      if (each.dataset.target === String(chosen.at)) each.setAttribute("aria-current", "true");
+      if (each.dataset.target === String(here.at)) each.setAttribute("aria-current", "true");
       else each.removeAttribute("aria-current");
     }
     for (const each of document.querySelectorAll(".target-name")) each.textContent = target().name;
@@ -38,6 +36,7 @@ if (DATA.targets.length) {
   startTreemap();
   startMachine();
   startSteps();
+  startPlaces();
 }
 performance.mark("ready");
 document.documentElement.dataset.ready = "yes";

@@ -63,22 +63,25 @@ function showTreemap() {
 
 function area(row, [x, y, width, height], at) {
   const said = `${row.name}: ${row.spec}, ${binaryBytes(row.bytes)} per device`;
-  const group = svg("g", {
-    class: row.whole ? "area whole" : "area",
-    tabindex: at ? "-1" : "0",
-    role: "button",
-    "aria-label": said,
-    click: () => openArray(row),
-    keydown: (event) => {
-      if (event.key === "Enter" || event.key === " ") {
-        event.preventDefault();
-        openArray(row);
-      }
-    },
-  });
   const inside = { x: x + 1, y: y + 1, width: Math.max(width - 2, 0.5), height: Math.max(height - 2, 0.5) };
-  group.append(svg("title", {}, said), svg("rect", { ...inside, rx: 2, fill: fillOf(axesOf(row)) }));
-  group.append(...areaText(row, x, y, width, height));
+  const button = svg(
+    "g",
+    {
+      tabindex: at ? "-1" : "0",
+      role: "button",
+      "aria-label": said,
+      click: () => openArray(row),
+      keydown: (event) => {
+        if (event.key === "Enter" || event.key === " ") {
+          event.preventDefault();
+          openArray(row);
+        }
+      },
+    },
+    svg("title", {}, said),
+    svg("rect", { ...inside, rx: 2, fill: fillOf(axesOf(row)) })
+  );
+  const group = svg("g", { class: row.whole ? "area whole" : "area" }, button, ...areaText(row, x, y, width, height));
   group.areaOf = row;
   return group;
 }
