@@ -87,6 +87,7 @@ FOR_ONE_SIBLING = {
     "programs.products": "a part of the text of programs",
     "report.state_text": "plans of state, apart from those of parameters",
     "report.step_pictures": "drawings of a step, apart from the page around them",
+    "report.step_graph": "a drawing of its own, apart from those over time",
 }
 
 #: Folders of tests that have no folder of the package, each with the reason.

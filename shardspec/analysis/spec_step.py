@@ -244,6 +244,7 @@ class _Assembly:
         if op.kind == "stage":
             self.record.at += 1
             self.lives.read(op, phase, self.record.at)
+            self.record.passed_on(op, phase)
             self.lives.live(op.result, self.record.at)
             self._pass_on(op, phase)
             return
@@ -367,6 +368,7 @@ class _Assembly:
             return
         if op.kind == "stage":
             self.record.at += 1
+            self.record.passed_on(op, "backward")
             self._pass_on(op, "backward")
             life = self.lives.live(cast(Value, op.reads[0].source), self.record.at)
             life.gradient = life.gradient or (self.record.at, self.record.at)

@@ -15,7 +15,10 @@ from shardspec.analysis.step_layout import StepLayout, place_of
 from shardspec.analysis.step_partition import Move, Partition, Seat, legs_of, sent_bytes
 from shardspec.analysis.step_values import Loop, Op, Read, Value, View, Weight
 from shardspec.ir import step as steps
+from shardspec.ir.flows import Flows, Ticks
 
+#: Kinds that compute nothing: another view of a value, or who passes it on to whom.
+_VIEWS = ("view", "route", "stage")
 _KINDS: dict[str, steps.OpKind] = {"flash": "kernel", "gather": "gather", "op": "kernel"}
 
 
@@ -47,6 +50,7 @@ class Record:
     tensors: list[steps.StepTensor] = field(default_factory=list)
     at: int = 0
     stage: steps.StageTag = ""
+    flows: Flows = field(default_factory=Flows)
     again: set[Op] = field(default_factory=set)
     gathered: list[steps.StepTensor] = field(default_factory=list)
     _moved: set[_Moved] = field(default_factory=set)
@@ -56,7 +60,8 @@ class Record:
         part: Partition, flops: int, phase: steps.Phase, share: float = 1,
     ) -> None:  # fmt: skip
         """Note an operation that computes, for a share of the arrays that it reads."""
-        if op.kind in ("view", "route"):
+        sources = self.passed_on(op, phase)
+        if op.kind in _VIEWS:
             return
         kind: steps.OpKind = _KINDS.get(op.kind, "einsum")
         if op.kind == "gather" and phase == "backward":
@@ -85,8 +90,33 @@ class Record:
                 self.stage,
                 left,
                 self._load(reads),
+                reads=tuple(sorted(sources)),
             )
         )
+
+    def passed_on(self, op: Op, phase: steps.Phase) -> Ticks:
+        """Note what makes the result of an operation, or the gradients of what it reads."""
+        is_back = phase == "backward"
+        values = [(id(read.source), False) for read in op.reads]
+        own = [*([] if op.result.base is None else [(id(op.result.base), False)])]
+        gradients = [(id(op.result), True)]
+        read = (*gradients, *([] if op.kind in _VIEWS else values)) if is_back else values
+        if op.kind in _VIEWS:
+            found = made = self.flows.makers(read)
+        else:
+            found, made = self.flows.compute(self.at, read), frozenset((self.at,))
+        if not is_back:
+            self.flows.make((id(op.result), False), self._with(made, own))
+            return found
+        for each, _ in values:
+            self.flows.make((each, True), self._with(made, [(each, True)]))
+        for each, _ in own:
+            self.flows.make((each, True), self._with(self.flows.makers(gradients), [(each, True)]))
+        return found
+
+    def _with(self, made: Ticks, values: Sequence[tuple[int, bool]]) -> Ticks:
+        """Return what makes a sum: an operation, and what makes the values that it is added to."""
+        return self.flows.reduced(made | self.flows.makers(values))
 
     def _load(self, reads: Sequence[Read]) -> float:
         """Return how many even shares of tokens the busiest device has of what is computed."""

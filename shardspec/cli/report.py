@@ -102,6 +102,8 @@ def command(
     from shardspec.report.page import page_text
 
     shown = list(_shown(sound, step_name, found, request))
+    traced = [each.drawn for each in shown if step_name is not None and each.drawn is not None]
+    found += tuple(each for each in pipeline.step_findings(traced) if each not in found)
     searched = None if search is None else _searched(search, request)
     text = page_text(spec, shown, found, title=title, changes=changes, search=searched)
     request.write_to(path, text)

@@ -144,6 +144,7 @@ class StepOp:
         where they read the result as it is.
       load: where experts are uneven, how many even shares the busiest device computes: it is this.
       because: why mesh axes split it, as far as a trace says so.
+      reads: the ticks of the operations that make what it reads, as `Flows` has them.
     """
 
     kind: OpKind
@@ -161,6 +162,7 @@ class StepOp:
     left_bytes: int | None = None
     load: float = 1.0
     because: tuple[Cause, ...] = field(default=(), compare=False, repr=False)
+    reads: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def dtype(self) -> str:

@@ -37,6 +37,7 @@ from shardspec.report.mesh import speed_text
 from shardspec.report.page_pieces import axes_piece, memory_rows, sent_piece, time_piece
 from shardspec.report.pages import finding_page
 from shardspec.report.search_pictures import SavedSearch, saved_search, search_picture
+from shardspec.report.step_graph import graph_piece
 from shardspec.report.step_pictures import DrawnStep, drawn_step, step_data, step_pictures
 from shardspec.report.table import Row, layout_text, rows, rules_text, summary, target_title
 from shardspec.search.ranking import SearchRow
@@ -115,7 +116,7 @@ def page_text(
         "searched": None if search is None else search_picture(search),
         "findings": _findings(findings),
         "made_by": f"shardspec {PACKAGE}",
-        **_of_targets(targets),
+        **_of_targets(targets, findings),
     }
     hashes = {"script_hash": _hash(script), "style_hash": _hash(style)}
     sections = [(id, name) for id, name in _SECTIONS.items() if pieces.get(id, True)]
@@ -123,11 +124,11 @@ def page_text(
     return template.render(**pieces, **hashes, **code) + "\n"
 
 
-def _of_targets(targets: Sequence[Shown]) -> dict[str, object]:
+def _of_targets(targets: Sequence[Shown], findings: Sequence[Diagnostic]) -> dict[str, object]:
     """Return what a page says of its targets, piece by piece."""
     axes = tuple(dict.fromkeys(name for each in targets for name in each.plan.mesh.names))
     drawn = [each.drawn_over(axes) for each in targets]
-    steps = [_step(*each, axes) for each in zip(targets, drawn, strict=True)]
+    steps = [_step(*each, axes, findings) for each in zip(targets, drawn, strict=True)]
     return {
         "count": _count(targets),
         "targets": [printable(each.plan.name) for each in targets],
@@ -229,9 +230,12 @@ def _machine(plan: ShardingPlan) -> Html:
     return page_pieces.axes_piece(placement)
 
 
-def _step(shown: Shown, drawn: DrawnStep | None, axes: Sequence[str]) -> Html:
+def _step(
+    shown: Shown, drawn: DrawnStep | None, axes: Sequence[str], findings: Sequence[Diagnostic]
+) -> Html:
     """Return what a step takes and sends on a target; nothing where no step is known."""
     cost, notes = shown.cost, []
+    found = [each for each in findings if each.target in (None, shown.plan.target.name)]
     if shown.note:
         notes.append(shown.note)
     if cost.step is None:
@@ -245,7 +249,7 @@ def _step(shown: Shown, drawn: DrawnStep | None, axes: Sequence[str]) -> Html:
         (
             *(tag("p", note, class_="quiet") for note in notes),
             page_pieces.time_piece(cost, axes),
-            *([] if drawn is None else [step_pictures(drawn)]),
+            *([] if drawn is None else [step_pictures(drawn), graph_piece(drawn, found)]),
             *([] if cost.measured is None else [page_pieces.measured_piece(cost.measured, axes)]),
             tag("h3", "What is sent"),
             page_pieces.sent_piece(cost),
@@ -424,7 +428,7 @@ def cost_pieces(cost: Cost) -> str:
     pieces = [tag("p", _heading(cost.plan)), memory_rows([(cost.plan.name, data)])]
     if cost.step is not None:
         drawn = drawn_step(cost)
-        pictures = [] if drawn is None else [step_pictures(drawn)]
+        pictures = [] if drawn is None else [step_pictures(drawn), graph_piece(drawn)]
         pieces += [time_piece(data), *pictures, sent_piece(data)]
     return _framed(*pieces)
 

@@ -528,6 +528,24 @@ def test_without_scripts_the_figures_are_there(browser: Browser, file: Path) -> 
         assert page.locator("svg.bar").count() > 5
 
 
+def test_the_graph_is_walked_through_by_keys(browser: Browser, file: Path) -> None:
+    with opened(browser, file) as page:
+        graph = page.locator(".graph:visible")
+        first, second = (graph.locator(".node").nth(at) for at in range(2))
+        first.focus()
+        lit = graph.locator(".flow.on")
+        assert lit.count() >= 1
+        page.keyboard.press("ArrowDown")
+        assert second.evaluate("each => each === document.activeElement")
+        page.keyboard.press("Enter")
+        line = second.get_attribute("data-line") or ""
+        assert dict(parse_qsl(page.url.partition("#")[2]))["line"] == line
+        assert "chosen" in (second.get_attribute("class") or "")
+        assert page.locator(".sent details[open]:visible > summary b").inner_text() == line
+        page.keyboard.press("Enter")
+        assert graph.locator(".chosen").count() == 0
+
+
 # a stranger's spec
 
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 from jaxlib.mlir.dialects import stablehlo
 
 from shardspec.diagnostics.words import by_key
+from shardspec.ir.flows import Flows
 from shardspec.ir.step import OpKind, StepOp
-from shardspec.jax_backend.step.graph import Graph, Node, Value
+from shardspec.jax_backend.step.graph import WITH_BODIES, Graph, Node, Value
 from shardspec.programs.op_names import einsum_in, phase_of
 from shardspec.programs.products import Window, einsum, taps
 
@@ -45,10 +47,34 @@ def ops_of(graph: Graph, names: dict[Value, str]) -> Iterator[StepOp]:
     Args:
       names: of values, by their identity: the weights and activations that are known.
     """
+    flows = Flows()
     for node in graph.nodes():
         kind = node.info.kind
         if kind is not None and node.results and not is_mark(node):
-            yield _op(node, kind, names)
+            reads = flows.compute(node.at, map(_outermost, node.operands))
+            made = dict.fromkeys(node.results, frozenset((node.at,)))
+            yield replace(_op(node, kind, names), reads=tuple(sorted(reads)))
+        else:
+            made = {result: flows.makers(found) for result, found in _passed_on(node)}
+        for result, ticks in made.items():
+            flows.make(result, ticks)
+
+
+def _passed_on(node: Node) -> Iterator[tuple[Value, list[Value]]]:
+    """Yield each result of what computes nothing, and the values that it is made of."""
+    bodies = node.bodies if node.name in WITH_BODIES else []
+    if node.name == "stablehlo.while":
+        bodies = bodies[:1]
+    for at, result in enumerate(node.results):
+        inner = [body.yields[at] for body in bodies if at < len(body.yields)]
+        yield result, [_outermost(value) for value in (inner if bodies else node.operands)]
+
+
+def _outermost(value: Value) -> Value:
+    """Return the value that the argument of a body is given; of a loop before its first round."""
+    while value.given is not None:
+        value = value.given
+    return value
 
 
 def backend_config(node: Node) -> str:

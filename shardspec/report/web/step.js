@@ -178,7 +178,32 @@ class TimeLine {
   }
 }
 
+/** Let the rows of a graph be chosen, and light up the arrows of the one that is pointed at. */
+function startGraph(graph) {
+  const nodes = [...graph.querySelectorAll(".node")];
+  const point = (at) => {
+    graph.classList.toggle("pointed", at >= 0);
+    for (const flow of graph.querySelectorAll(".flow")) {
+      flow.classList.toggle("on", [flow.dataset.from, flow.dataset.to].includes(String(at)));
+    }
+  };
+  nodes.forEach((node, at) => {
+    node.setAttribute("role", "button");
+    node.setAttribute("tabindex", at ? "-1" : "0");
+    node.addEventListener("click", () => goTo({ line: node.classList.contains("chosen") ? "" : node.dataset.line }));
+    for (const name of ["focus", "pointerenter"]) node.addEventListener(name, () => point(at));
+    for (const name of ["blur", "pointerleave"]) node.addEventListener(name, () => point(-1));
+  });
+  graph.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      event.target.click();
+    } else stepThrough(event, graph);
+  });
+}
+
 function startSteps() {
+  document.querySelectorAll(".graph").forEach(startGraph);
   for (const box of document.querySelectorAll(".timeline")) {
     const data = DATA.targets[box.closest(".of-target").dataset.target].step;
     box.timeLine = new TimeLine(box, data);
