@@ -98,8 +98,6 @@ def command(
     found = _found(request, step_name, tokens, draft.show)
     compared = None
     if measured is not None and measured.run:
-        if found.step is None:
-            fail("--measured RUN is of a step, and there is none", "name it: `--step train:step`")
         compared = comparison(measured.run, found, request, step_name)
     elif measured is not None:
         found = held_to(measured, found, request, lambda at: _found(at, step_name, tokens, None))

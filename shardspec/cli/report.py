@@ -19,7 +19,15 @@ from shardspec.analysis.layout_diff import TargetDiff
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli import completion, options
 from shardspec.cli.request import Request, find_spec, has_errors
-from shardspec.cli.steps import BASIS, STEP, step_costs
+from shardspec.cli.steps import (
+    BASIS,
+    RUNS,
+    STEP,
+    Measured,
+    comparison,
+    measured_option,
+    step_costs,
+)
 from shardspec.cli.streams import FINDINGS, FINE, fail
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import binary_bytes, counted
@@ -48,6 +56,10 @@ _NAME = "report.html"
     options.PHASE,
     STEP,
     *BASIS,
+    measured_option(
+        "Compare the step with a run that `jax.profiler.trace` captured, a folder or a file.",
+        metavar="[TARGET=]RUN",
+    ),
     options.COST,
     options.file_option("--search", help="Draw the search that `search -o FILE` saved, too."),
     options.ARRAYS,
@@ -73,6 +85,7 @@ def command(
     *,
     target_names: tuple[str, ...],
     step_name: str | None,
+    measured: Measured | None,
     sides: tuple[str, str] | None,
     search: str | None,
     open: bool,
@@ -101,7 +114,8 @@ def command(
     sound = [plan for plan in plans if plan.target.is_sound]
     from shardspec.report.page import page_text
 
-    shown = list(_shown(sound, step_name, found, request))
+    run = None if measured is None else _run_on_target(measured, sound)
+    shown = list(_shown(sound, step_name, run, found, request))
     traced = [each.drawn for each in shown if step_name is not None and each.drawn is not None]
     found += tuple(each for each in pipeline.step_findings(traced) if each not in found)
     searched = None if search is None else _searched(search, request)
@@ -153,6 +167,7 @@ def _plans(
 def _shown(
     plans: Sequence[ShardingPlan],
     step_name: str | None,
+    run: Measured | None,
     found: Sequence[Diagnostic],
     request: Request,
 ) -> Iterator[Shown]:
@@ -164,7 +179,8 @@ def _shown(
     whole = pipeline.without_faults(plans, found)
     for plan in plans:
         if plan in whole:
-            yield _cost(plan, step_name, saved, request)
+            is_run = run is not None and run.target == plan.name
+            yield _cost(plan, step_name, run if is_run else None, saved, request)
         else:
             bare = cost_of(plan)
             bare = replace(bare, memory=replace(bare.memory, is_partial=True))
@@ -172,14 +188,30 @@ def _shown(
             yield Shown(plan, cost_record(bare), note)
 
 
+def _run_on_target(measured: Measured, plans: Sequence[ShardingPlan]) -> Measured:
+    """Return a run with the target that it is on; exit where that is not clear."""
+    names = [each.name for each in plans if measured.target in (None, each.name)]
+    if not measured.run:
+        fail("--measured of a report is a run, and not a time", RUNS)
+    if len(names) != 1:
+        which = "several targets" if names else f"no target `{measured.target}`"
+        help = f"name one of them: `--measured {plans[0].name if plans else 'TARGET'}=RUN`"
+        fail(f"--measured is a run on one target, and the page has {which}", help)
+    return measured._replace(target=names[0])
+
+
 def _cost(
-    plan: ShardingPlan, step_name: str | None, saved: SavedCost | None, request: Request
+    plan: ShardingPlan,
+    step_name: str | None,
+    run: Measured | None,
+    saved: SavedCost | None,
+    request: Request,
 ) -> Shown:
     """Return a target with its cost: that of code, a saved cost, or the spec."""
-    from shardspec.report.cost_json import cost_record
+    from shardspec.report.cost_json import cost_record, measured_run
     from shardspec.report.page import Shown
 
-    if step_name is None and saved is not None and saved.is_of(plan.spec):
+    if step_name is None and run is None and saved is not None and saved.is_of(plan.spec):
         from shardspec.report.saved_cost import stale_because
 
         stale = stale_because(saved, plan.spec, plan.target)
@@ -187,7 +219,12 @@ def _cost(
             note = f"from {saved.title}{f', which is STALE: {stale}' if stale else ''}"
             return Shown(plan, saved.cost, note)
     cost = _step_costs((plan,), step_name, request)[0]
-    return Shown(plan, cost_record(cost), drawn=cost)
+    record = cost_record(cost)
+    if run is not None:
+        record = replace(
+            record, measured=measured_run(comparison(run.run, cost, request, step_name))
+        )
+    return Shown(plan, record, drawn=cost)
 
 
 def _searched(name: str, request: Request) -> SavedSearch:

@@ -535,11 +535,13 @@ def _measured(ctx: click.Context, param: click.Parameter, text: str | None) -> M
     return Measured(found["target"], seconds)
 
 
-MEASURED = options.option(
-    "--measured",
-    metavar="[TARGET=]TIME|RUN",
-    callback=_measured,
-    help="What a step of the spec as it is, without --set, took: `2.1s`, `pod=350ms`. Predictions"
+def measured_option(help: str, metavar: str = "[TARGET=]TIME|RUN") -> click.Option:
+    """Return `--measured`, as a verb takes it."""
+    return options.option("--measured", metavar=metavar, callback=_measured, help=help)
+
+
+MEASURED = measured_option(
+    "What a step of the spec as it is, without --set, took: `2.1s`, `pod=350ms`. Predictions"
     " are scaled by it. Or a run that `jax.profiler.trace` captured, a folder or a file: `cost`"
     " compares it with the prediction.",
 )
@@ -601,6 +603,8 @@ def comparison(run: str, found: Cost, request: Request, step_name: str | None) -
     from shardspec.programs.captures import capture_of
     from shardspec.programs.measured import compared
 
+    if found.step is None:
+        fail("--measured RUN is of a step, and there is none", "name it: `--step train:step`")
     cost = found.predicted or found
     try:
         with request.refusing():

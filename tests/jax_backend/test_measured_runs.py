@@ -250,3 +250,23 @@ ENTRY %e (p: f32[8]) -> f32[32] {{
 """
     mesh = Mesh((MeshAxis("data", 4),))
     assert program_for(text, mesh).partitions == 8
+
+
+def test_a_report_draws_a_run_beside_its_prediction() -> None:
+    Path("scan_step.py").write_text(
+        "from tests.models.captured_steps import STEPS\n\n\n"
+        "def step(resolver):\n    return STEPS['scanned'](resolver)\n"
+    )
+    asked = ["report", "spec.yaml", "--step", "scan_step:step", "-o", "page.html", "--force"]
+    result = CliRunner().invoke(cli, [*asked, "--measured", "here=scanned"])
+    assert result.exit_code == 0, result.output
+    text = Path("page.html").read_text()
+    assert "Predicted compared with measured" in text
+    assert "scanned: a step took " in text
+    for said, message in (
+        ("2.1s", "--measured of a report is a run, and not a time"),
+        ("nope=scanned", "the page has no target `nope`"),
+    ):
+        result = CliRunner().invoke(cli, [*asked, "--measured", said])
+        assert result.exit_code == 2
+        assert message in result.stderr
