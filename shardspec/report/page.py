@@ -48,7 +48,7 @@ from shardspec.versions import PACKAGE
 
 _FOLDER = Path(__file__).parent / "web"
 #: In the order in which they run.
-_SCRIPTS = ("core", "place", "arrays", "treemap", "machine", "array", "step", "start")
+_SCRIPTS = ("core", "place", "tables", "arrays", "treemap", "machine", "array", "step", "start")
 _SECTIONS = {
     "changes": "Changes",
     "targets": "Targets",

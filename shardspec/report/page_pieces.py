@@ -30,18 +30,20 @@ from shardspec.topology.explanation import explain_axes
 from shardspec.topology.placement import Placement
 
 _WIDTH = 1000
+_AXES = ("#56a0d8", "#e8a33d", "#3fae8b", "#cf8bb4", "#d8c83a", "#8f93d1")
 #: What parts are filled with where no style is applied; `page.css` has the same for light and dark.
 _FILLS = {
-    **dict.fromkeys(("part-parameters", "fill-0"), "#56a0d8"),
-    **dict.fromkeys(("part-optimizer", "fill-1"), "#e8a33d"),
-    **dict.fromkeys(("part-gradients", "fill-2"), "#3fae8b"),
-    **dict.fromkeys(("part-activations", "fill-3"), "#cf8bb4"),
-    **dict.fromkeys(("part-caches", "part-batch", "fill-4"), "#d8c83a"),
-    **dict.fromkeys(("part-temporaries", "fill-5"), "#8f93d1"),
+    **{f"fill-{at}": fill for at, fill in enumerate(_AXES)},
+    "part-parameters": "#34506f",
+    "part-optimizer": "#8c5a3c",
+    "part-gradients": "#6f7f3a",
+    "part-activations": "#7a4a6d",
+    **dict.fromkeys(("part-caches", "part-batch"), "#b59a7a"),
+    "part-temporaries": "#9aa3ab",
     **dict.fromkeys(("part-compute", "part-sent", "fill-compute"), "#7d8894"),
     "part-memory": "#aab4bd",
 }
-_COLOURS = 6
+_COLOURS = len(_AXES)
 _OTHER_FILL = "#5c6670"
 #: Rows of a table of what is sent, and causes inside one.
 _MOST_ROWS = 60
@@ -110,11 +112,17 @@ def _memory_row(name: str, memory: Memory) -> Iterator[Html]:
     yield tag("p", " · ".join([_part(*each) for each in parts] + more), class_="quiet")
 
 
-def memory_text(memory: Memory) -> str:
+def memory_text(memory: Memory) -> Html:
     """Return `= 4.12 GiB of 15.8 GiB per device, fits`, as `cost` says it."""
     if not memory.total.bytes and memory.fits is None and memory.host is None:
-        return "nothing to count: there are no arrays"
-    return f"{memory.total}{room_said(memory)}"
+        return joined(["nothing to count: there are no arrays"])
+    return with_misfit(f"{memory.total}{room_said(memory)}")
+
+
+def with_misfit(text: str) -> Html:
+    """Return a text in which DOES NOT FIT looks like what it says."""
+    before, said, after = text.partition("DOES NOT FIT")
+    return joined((before, *([tag("b", said, class_="misfit")] if said else []), after))
 
 
 def _part(name: str, part: Amount) -> str:

@@ -17,6 +17,7 @@ from shardspec.diagnostics.words import binary_bytes, counted, grouped, seconds_
 from shardspec.records import record_of
 from shardspec.report.cost_json import Uncounted, Whole, read_saved
 from shardspec.report.html import Html, Scale, chart, joined, straight, table, tag
+from shardspec.report.page_pieces import with_misfit
 from shardspec.report.search_json import search_data
 from shardspec.search.ranking import UNKNOWN_ROWS, Point, SearchRow, unbeaten
 from shardspec.search.searching import Found
@@ -183,5 +184,6 @@ def _rows(found: SavedSearch, front: set[Point]) -> Iterator[tuple[str, ...]]:
     for rank, each in enumerate(found.rows, 1):
         if rank <= _MOST_ROWS or (each.point in front and rank <= _MOST_DRAWN):
             number = "?" if each.unknown else f"{rank}{'=' if each.is_tie and rank > 1 else ''}"
-            figures = each.name, each.hardware, each.step_text, each.memory_text, each.bound
+            room = with_misfit(each.memory_text)
+            figures = each.name, each.hardware, each.step_text, room, each.bound
             yield number, *figures, "yes" if each.point in front else ""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import json
 from collections.abc import Iterator
 from itertools import pairwise
@@ -177,6 +178,68 @@ def test_a_search_finds_rows_and_layers(browser: Browser, file: Path) -> None:
         first.locator("summary").click()
         first.locator("li").nth(47).wait_for()
         assert first.locator("li").count() == 48
+
+
+def test_every_column_sorts_both_ways(browser: Browser, file: Path) -> None:
+    with opened(browser, file) as page:
+        for order in ("type", "spec", "shard", "rules", "bytes", "name"):
+            shown = []
+            for _ in range(2):
+                page.click(f"[data-order={order}]")
+                cells = rows(page).locator("> :first-child > button").all_inner_texts()
+                shown.append(cells)
+            assert sorted(shown[0]) == sorted(shown[1])
+            assert shown[0] != shown[1]
+        table = page.locator("#step table:has(thead)").first
+        table.evaluate("each => each.closest('details')?.setAttribute('open', '')")
+        heads = table.locator("thead th")
+        column = heads.all_inner_texts().index("takes")
+        for at, direction in enumerate(("ascending", "descending")):
+            heads.nth(column).locator("button").click()
+            assert heads.nth(column).get_attribute("aria-sort") == direction
+            texts = table.locator(f"tbody tr > :nth-child({column + 1})").all_inner_texts()
+            known = [seconds(text) for text in texts if text]
+            assert known == sorted(known, reverse=bool(at))
+
+
+def seconds(text: str) -> float:
+    number, unit = text.removeprefix("at least ").removeprefix("~ ").split()
+    return float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1}[unit]
+
+
+def test_tables_are_saved_as_csv_that_no_spreadsheet_runs(
+    browser: Browser, file: Path, plans: tuple[ShardingPlan, ...], tmp_path: Path
+) -> None:
+    found = tmp_path / "arrays.csv"
+    with opened(browser, file) as page:
+        with page.expect_download() as saved:
+            page.click("#more + .csv")
+        saved.value.save_as(found)
+        assert saved.value.suggested_filename.endswith("-arrays.csv")
+    with found.open(newline="") as lines:
+        table = list(csv.DictReader(lines))
+    sizes = {each.param.path: each.per_device_bytes for each in plans[0].arrays}
+    assert {row["array"]: int(row["bytes per device"]) for row in table} == sizes
+    core = (ROOT / "shardspec" / "report" / "web" / "tables.js").read_text(encoding="utf-8")
+    part = core[core.index("/** Return a cell of a CSV") : core.index("function saveCsv")]
+    page = browser.new_page()
+    for text, cell in {
+        "=HYPERLINK(1)": "'=HYPERLINK(1)",
+        '-a,"b"': '"\'-a,""b"""',
+        "@x": "'@x",
+        "layers/wi": "layers/wi",
+    }.items():
+        assert page.evaluate(f"text => {{ {part} return csvCell(text); }}", text) == cell
+    page.close()
+
+
+def test_a_path_is_copied(browser: Browser, file: Path) -> None:
+    with opened(browser, file, permissions=["clipboard-read", "clipboard-write"]) as page:
+        rows(page).nth(2).locator("th button").first.click()
+        page.click("#sheet-body > button")
+        page.wait_for_selector("#sheet-body > button:text-is('Copied')")
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert copied in page.evaluate("JSON.parse(document.getElementById('data').text).paths")
 
 
 def test_a_click_says_why(browser: Browser, file: Path, plans: tuple[ShardingPlan, ...]) -> None:

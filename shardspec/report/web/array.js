@@ -145,6 +145,7 @@ function openSheet(title, note, answer, laid, subject) {
   const ask = `shardspec explain ${quoted(subject)} --target ${name.split("@").at(-1)}`;
   document.getElementById("sheet-body").replaceChildren(
     el("h2", { id: "sheet-title", class: "path" }, title),
+    el("button", { type: "button", click: (event) => copy(subject, event.currentTarget) }, "Copy the path"),
     el("p", { class: "quiet" }, [note, `on ${target().name}`].filter(Boolean).join(" ")),
     el("dl", {}, ...lines.flatMap(([label, text]) => [el("dt", {}, label), el("dd", { class: "code" }, text)])),
     ...(reason.dims.length ? [el("h3", {}, "Rules tried"), triedTable(reason.dims)] : []),
@@ -160,6 +161,16 @@ function openSheet(title, note, answer, laid, subject) {
   const places = placesOf(target());
   if (places && places.count <= MOST_DEVICES) shown = new Machine(picture, target(), { held: [] });
   document.getElementById("sheet-close").focus();
+}
+
+/** Copy a text; where a browser does not let a page do that, select what the button stands beside. */
+async function copy(text, button) {
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    getSelection().selectAllChildren(document.getElementById("sheet-title"));
+  }
 }
 
 function quoted(text) {

@@ -1,7 +1,7 @@
 // The table of arrays: layers as one row, a search over all their paths, and what a row opens.
 
 const ROWS_AT_ONCE = 100;
-const table = { order: "name", shown: ROWS_AT_ONCE, matching: [], texts: new Map() };
+const table = { order: "name", down: false, shown: ROWS_AT_ONCE, matching: [], texts: new Map() };
 
 /** Return what a search looks at, of each row of the target. */
 function searchTexts() {
@@ -25,7 +25,9 @@ function matchingRows() {
   const wanted = words();
   const texts = searchTexts();
   const found = target().rows.filter((_, at) => wanted.every((word) => texts[at].includes(word)));
-  return table.order === "bytes" ? found.sort((a, b) => b.bytes - a.bytes) : found;
+  const key = (row) => String(row[table.order]);
+  if (table.order !== "name" || table.down) found.sort((a, b) => compare(key(a), key(b)));
+  return table.down ? found.reverse() : found;
 }
 
 /** Show the table anew, and say how much of all it is. */
@@ -100,10 +102,11 @@ function found(row) {
 }
 
 function orderArrays(order) {
+  table.down = table.order === order ? !table.down : order === "bytes";
   table.order = order;
   for (const button of document.querySelectorAll("[data-order]")) {
     const is = button.dataset.order === order;
-    button.closest("th").setAttribute("aria-sort", is ? (order === "bytes" ? "descending" : "ascending") : "none");
+    button.closest("th").setAttribute("aria-sort", is ? (table.down ? "descending" : "ascending") : "none");
   }
   showArrays();
 }
@@ -141,6 +144,11 @@ function startArrays() {
   for (const button of document.querySelectorAll("[data-order]")) {
     button.addEventListener("click", () => orderArrays(button.dataset.order));
   }
+  const csv = () => [
+    ["array", "type", "layout", "shard", "bytes per device", "rules"],
+    ...table.matching.flatMap((row) => row.paths.map((at) => [DATA.paths[at], row.type, row.spec, row.shard, String(row.bytes / row.paths.length), row.rules])),
+  ];
+  document.getElementById("more").after(csvButton(`${document.title} arrays`, csv));
   document.addEventListener("keydown", (event) => {
     const typing = event.target.closest("input, select, textarea, dialog");
     if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {

@@ -36,6 +36,7 @@ if (DATA.targets.length) {
   startTreemap();
   startMachine();
   startSteps();
+  startTables();
   startPlaces();
 }
 performance.mark("ready");
