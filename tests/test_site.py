@@ -14,6 +14,7 @@ import pytest
 import shardspec
 from docs.site import __main__ as site
 from docs.site import guides, reference
+from docs.site.drawings import drawn
 from docs.site.links import links_of
 from shardspec import assets
 from shardspec.cli.main import VERBS
@@ -48,6 +49,30 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def browser() -> Iterator[Browser]:
     with started() as browser:
         yield browser
+
+
+def test_a_layout_that_is_explained_is_drawn_below(pages: dict[str, str]) -> None:
+    """Each command that shows a machine or explains an array has its drawing, of what it names."""
+    explaining, mesh = pages["explaining.md"], pages["mesh.md"]
+    command = "explain decoder/layers_7/self_attention/key/kernel --spec t5-1.1-xxl.yaml"
+    answer = explaining[explaining.index(command) :]
+    below = answer[answer.index("```\n") :].removeprefix("```\n").strip()
+    assert below.startswith('<div class="drawn">')
+    assert "dim 1 joined_kv=4096 over model, down" in below.split("</div>")[0]
+    assert 'alt="The machine of t5-1.1-xxl.yaml --target v4-512"' in mesh
+    assert "The machine of by-hand.yaml --target listed" in mesh
+    drawn = {page for page, text in pages.items() if 'class="drawn"' in text or "svg+xml" in text}
+    assert {"index.md", "tutorial.md", "serving.md", "training.md", "derived.md"} < drawn
+
+
+def test_a_stranger_of_a_page_stays_text() -> None:
+    nasty = "<img src=x onerror=alert(1)>"
+    files = (
+        f"# spec.yaml\nmesh: {{d: 2}}\nrules: [a -> d]\narrays: {{w: 'f32[\"{nasty}\"=4 a=4]'}}\n"
+    )
+    page = f"```yaml\n{files}```\n\n```console\n$ shardspec explain w\n```\n"
+    assert "<img" not in drawn(page).removeprefix(page)
+    assert drawn("```console\n$ shardspec explain --list presets\n```\n").count("drawn") == 0
 
 
 def test_each_thing_has_a_page(pages: dict[str, str]) -> None:

@@ -21,12 +21,17 @@ from docs.site.words import words_page
 from shardspec.report.findings_doc import FAMILIES
 
 HERE = Path(__file__).parent
+#: The report that the site has, and what it is of.
+_REPORT, _SAMPLE = "sample-report.html", "specs/examples/llama-3-70b.yaml"
 
 
 def site_pages() -> Pages:
     """Return all pages of the site as Markdown, by path."""
     guides = guide_pages()
     made = {path: as_page(path, text) for path, text in reference_pages(guides).items()}
+    guides["report.md"] += (
+        f"\n## A sample\n\n[The report of {_SAMPLE}]({_REPORT}), as it is written.\n"
+    )
     return guides | made | {"words.md": words_page(guides)}
 
 
@@ -93,6 +98,8 @@ def write_sources(folder: Path) -> Path:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     shutil.copytree(HERE.parent / "images", folder / "docs" / "images")
+    report = [sys.executable, "-m", "shardspec", "report", _SAMPLE, "-o", folder / "docs" / _REPORT]
+    subprocess.run([*report, "--quiet"], cwd=ROOT, check=True)
     (folder / "docs" / "assets").mkdir()
     for name in ("iframe-worker.js", "site.css"):
         shutil.copy(HERE / name, folder / "docs" / "assets")

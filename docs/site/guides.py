@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from docs.site.drawings import drawn
 from docs.site.reference import Pages, fenced, finding_path, title_of
 from shardspec.diagnostics.codes import ALL
 
@@ -55,7 +56,7 @@ def guide_pages() -> Pages:
     texts["LICENSE"] = f"# License\n\n{fenced((ROOT / 'LICENSE').read_text(encoding='utf-8'))}"
     titles = {page_of(name): title_of(text) for name, text in texts.items()}
     titles["findings/index.md"] = "Findings"
-    return {page_of(name): on_site(name, text, titles) for name, text in texts.items()}
+    return {page_of(name): on_site(name, drawn(text), titles) for name, text in texts.items()}
 
 
 def page_of(file: str) -> str:

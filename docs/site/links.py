@@ -69,6 +69,8 @@ def links_of(site: Path) -> Links:
             if urlsplit(target).scheme not in ("", "data"):
                 loaded.append(f"{name}: {target}")
         for target in (*page.leads, *page.loads):
+            if urlsplit(target).scheme == "data":
+                continue
             if urlsplit(target).scheme or target.startswith("//"):
                 external.add(target)
             elif not _is_there(path, target, pages):
