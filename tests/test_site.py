@@ -67,11 +67,12 @@ def test_a_layout_that_is_explained_is_drawn_below(pages: dict[str, str]) -> Non
 
 def test_a_stranger_of_a_page_stays_text() -> None:
     nasty = "<img src=x onerror=alert(1)>"
-    files = (
-        f"# spec.yaml\nmesh: {{d: 2}}\nrules: [a -> d]\narrays: {{w: 'f32[\"{nasty}\"=4 a=4]'}}\n"
-    )
-    page = f"```yaml\n{files}```\n\n```console\n$ shardspec explain w\n```\n"
-    assert "<img" not in drawn(page).removeprefix(page)
+    spec = f'mesh: {{d: 2}}\nrules: [a -> d]\narrays: {{"{nasty}": "f32[a=4 b=4]"}}\n'
+    command = f"```console\n$ shardspec explain '{nasty}'\n```\n"
+    page = f"```yaml\n# spec.yaml\n{spec}```\n\n{command}"
+    added = drawn(page).removeprefix(page)
+    assert "&lt;img" in added
+    assert "<img" not in added
     assert drawn("```console\n$ shardspec explain --list presets\n```\n").count("drawn") == 0
 
 

@@ -37,7 +37,8 @@ AXIS_HEADINGS = (
     "slices",
     "one way, per device",
 )
-_COLOURS = (196, 39, 46, 226, 201, 51, 208, 129, 118, 33, 199, 220, 44, 160, 105, 154)
+#: Of terminals with 256 colours: readable on white and on black.
+_COLOURS = (196, 32, 28, 133, 130, 30, 198, 63, 100, 165, 64, 161, 98, 31, 131, 29)
 _PLANES_DRAWN = 4
 _ROWS_DRAWN = 32
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 
 from shardspec.ir.spec import MeshAxis, Target
-from shardspec.report.mesh import compare_lines, drawing, mesh_lines
+from shardspec.report.mesh import _COLOURS, compare_lines, drawing, mesh_lines
 from shardspec.topology.placement import Placement, place
 from tests.topology.machines import hardware, sized, target
 
@@ -85,3 +85,14 @@ def test_types_stand_in_the_heading() -> None:
     axes = (MeshAxis("data", 16), MeshAxis("model", 16, axis_type="explicit"))
     lines = list(mesh_lines(*_placed(target(hardware("tpu_v4", (4, 8, 8)), *axes))))
     assert "mesh data=16 model=16   (model explicit, order t5x" in "\n".join(lines)
+
+
+def test_colours_of_groups_are_readable_on_white_and_on_black() -> None:
+    """Of 16 + 36 r + 6 g + b, each of 6 levels; 3.5 is the least contrast with either ground."""
+    levels = [((level / 255 + 0.055) / 1.055) ** 2.4 for level in (0, 95, 135, 175, 215, 255)]
+    levels[0] = 0.0
+    assert len(set(_COLOURS)) == len(_COLOURS) == 16
+    for colour in _COLOURS:
+        red, green, blue = (levels[(colour - 16) // step % 6] for step in (36, 6, 1))
+        light = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+        assert min(1.05 / (light + 0.05), (light + 0.05) / 0.05) >= 3.5
