@@ -39,7 +39,6 @@ _LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 #: What a page says, and what is so where XLA gathers cotangents, in the order of the page.
 GATHERED = {
     "search": (
-        ("21 layouts; 49 trials", "21 layouts; 51 trials"),
         ("now  ~ 8.67 s  ~ 190 GiB ", "now  ~ 8.74 s  ~ 192 GiB "),
         ("1  ~ 1.12 s  ~ 16.5 GiB ", "1  ~ 1.12 s  ~ 16.3 GiB "),
         ("11.5 times less (fsdp 177 GiB -> 3.69 GiB", "11.8 times less (fsdp 179 GiB -> 3.51 GiB"),

@@ -22,3 +22,16 @@ GATHERS_COTANGENTS = _JAXLIB >= (0, 12, 0)
 moves_to_host = pytest.mark.skipif(
     _JAXLIB < (0, 10, 2), reason="XLA:CPU of this jaxlib moves nothing to host memory"
 )
+
+#: JAX there puts constants of a jitted function where that is called first.
+constants_in_place = pytest.mark.skipif(_JAXLIB < (0, 10, 1), reason="needs the lines of constants")
+
+
+def needs_libtpu() -> None:
+    """Skip the test without libtpu, and with one of before jax 0.10.1.
+
+    That sends and holds other amounts: float32 as it is, strided slices one by one.
+    """
+    pytest.importorskip("libtpu", reason="needs the extra tpu-aot")
+    if tuple(map(int, version("libtpu").split(".")[:3])) < (0, 0, 50):
+        pytest.skip("the model follows libtpu 0.0.52")

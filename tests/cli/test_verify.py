@@ -19,7 +19,7 @@ from shardspec.jax_backend.xla.cache import Compiled
 from shardspec.jax_backend.xla.compiling import Compiling
 from shardspec.programs.memory import CompiledMemory, HeldValue
 from tests.cli.compilers import answer
-from tests.versions import needs_libtpu
+from tests.versions_of_jax import needs_libtpu
 
 SPEC = """\
 shardspec: 1

@@ -13,7 +13,7 @@ import pytest
 from jax import lax
 
 import shardspec
-from tests.versions import needs_libtpu
+from tests.versions_of_jax import needs_libtpu
 
 SPEC = """
 axes: {batch: 8}

@@ -27,7 +27,7 @@ from tests.jax_backend.cure.small import (
     traced_of,
     without,
 )
-from tests.versions import CONSTANTS_IN_PLACE
+from tests.versions_of_jax import constants_in_place
 
 LAYER = ['x @ p["wi"]', "jax.nn.relu(hidden)", 'hidden @ p["wo"]', "x + out"]
 
@@ -126,7 +126,7 @@ def test_functions_of_libraries_are_one_value() -> None:
     assert not inner & {point.op for site in found.values() for point in site.points}
 
 
-@CONSTANTS_IN_PLACE
+@constants_in_place
 def test_a_function_of_one_expression_is_the_value_of_its_calls() -> None:
     @jax.jit
     def double(x: Any) -> Any:
@@ -393,7 +393,7 @@ def of_expression(table: Any, ids: Any) -> Any:
     [
         (taken, ["jnp.take(table, ids, axis=0)"]),
         (indexed, ["table[ids]"]),
-        pytest.param(embedded, ["embed(ids)"], marks=CONSTANTS_IN_PLACE),
+        pytest.param(embedded, ["embed(ids)"], marks=constants_in_place),
         (of_expression, []),
         (lambda table, ids: ids * table[0, 0], []),
     ],

@@ -19,7 +19,7 @@ from shardspec.ir.step import CollectiveKind, Step
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.step.reading import step_of
 from shardspec.jax_backend.xla.verifying import verify_step
-from tests.versions import needs_libtpu
+from tests.versions_of_jax import needs_libtpu
 
 #: What is too little to matter on any axis: losses, maxima.
 LITTLE = 1 << 14
