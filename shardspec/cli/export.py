@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import click
-
 from shardspec.cli import options
 from shardspec.cli.request import NO_ARRAYS, Request, has_errors
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail
@@ -15,12 +13,12 @@ from shardspec.foreign.formats import EXPORTS, Export, export_named, module_of
 from shardspec.foreign.formats import Request as Order
 from shardspec.ir.plan import ShardingPlan
 
-_FORMATS = "\n".join(f"  {entry.name:<11} {entry.title}" for entry in EXPORTS)
+_FORMATS = {each.name: each.title for each in EXPORTS}
 
 
 @options.verb(
     "export",
-    click.Argument(["tool"], metavar="FORMAT", type=click.Choice([e.name for e in EXPORTS])),
+    options.format_argument(_FORMATS),
     *options.ONE_SPEC,
     options.TARGET,
     options.PHASE,
@@ -31,7 +29,7 @@ _FORMATS = "\n".join(f"  {entry.name:<11} {entry.title}" for entry in EXPORTS)
     options.flag("--resolved", "Only the rules that count on the target."),
     options.option("--axis", metavar="NAME", help="The mesh axis that a tp_plan is about."),
     options.flag("--lossy", "What the format cannot hold may be lost."),
-    epilog=f"\b\nFormats:\n{_FORMATS}",
+    epilog=options.format_page(_FORMATS),
     example="shardspec export flax spec.yaml",
     page="migrating.md",
 )

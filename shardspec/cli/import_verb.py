@@ -48,12 +48,12 @@ def _mesh(
     return pairs
 
 
-_FORMATS_PAGE = "\b\nFormats:\n" + "\n".join(f"  {f.name:<12} {f.title}" for f in FORMATS)
+_FORMATS = {each.name: each.title for each in FORMATS}
 
 
 @shared.verb(
     "import",
-    click.Argument(["tool"], metavar="FORMAT", type=click.Choice([f.name for f in FORMATS])),
+    shared.format_argument(_FORMATS),
     click.Argument(
         ["files"], nargs=-1, required=True, metavar="FILE...", shell_complete=completion.files
     ),
@@ -99,7 +99,7 @@ _FORMATS_PAGE = "\b\nFormats:\n" + "\n".join(f"  {f.name:<12} {f.title}" for f i
         help="Where includes are found.",
     ),
     *shared.FINDINGS,
-    epilog=_FORMATS_PAGE,
+    epilog=shared.format_page(_FORMATS),
     example="shardspec import flax rules.json",
     page="migrating.md",
 )

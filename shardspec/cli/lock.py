@@ -278,7 +278,7 @@ def _check(path: str, plans: Sequence[ShardingPlan], request: Request) -> int:
     from shardspec.lock.lock_file import lock_text, proofs_of, read_lock, with_proofs
 
     if path == "-" or not os.path.exists(path):
-        request.error(f"there is no {path}", "`shardspec lock` writes it")
+        request.error(f"there is no {path}", f"`{_command(plans[0], request)}` writes it")
         return FINDINGS
     layout = layout_of(plans[0].spec, plans)
     (source,) = request.sources([path])
@@ -300,5 +300,12 @@ def _check(path: str, plans: Sequence[ShardingPlan], request: Request) -> int:
 
     moved = list(diff_lines(diff_layouts(locked, layout, why_after=reasons_of(plans))))
     show(moved or ["no array moved; the files it was made from, or its text, did change"])
-    request.error(f"{path} is stale", "`shardspec lock` writes it anew")
+    request.error(f"{path} is stale", f"`{_command(plans[0], request)}` writes it again")
     return FINDINGS
+
+
+def _command(plan: ShardingPlan, request: Request) -> str:
+    """Return the command that writes the lock of a spec, with the options that are given now."""
+    given = (("--arrays", request.arrays), ("-o", request.output))
+    options = [word for flag, value in given if value for word in (flag, value)]
+    return shlex.join(["shardspec", "lock", plan.spec.source.name, *options])

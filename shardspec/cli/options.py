@@ -8,6 +8,7 @@ version, with a remark that says the new one.
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ import click
 
 from shardspec.assets import DOCS
 from shardspec.cli import completion
-from shardspec.cli.streams import STDOUT, fail, waiting
+from shardspec.cli.streams import STDOUT, Failure, fail, waiting
 
 EXITS = (
     ("0", "fine, or the same"),
@@ -145,6 +146,49 @@ def verb(
 def option(*declared: str, **how: Any) -> click.Option:
     """Return an option of one verb."""
     return click.Option(declared, **how)
+
+
+class _FormatName(click.Choice[str]):
+    """The name of another tool's format, in any capitals, or a part that no other name has."""
+
+    def __init__(self, titles: dict[str, str]) -> None:
+        """Keep what each format is for, by name."""
+        super().__init__(tuple(titles))
+        self.titles = titles
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name in full, or fail with the nearest one."""
+        asked = value.lower()
+        found = [name for name in self.titles if asked == name or asked in name.split("-")]
+        if len(found) == 1:
+            return found[0]
+        near = self._meant(asked)
+        message = f"no format is called `{value}`"
+        known = f"formats: {', '.join(self.titles)}"
+        help = f"did you mean `{near}`?" if near else known
+        if os.path.exists(value):
+            line = f"{ctx.command_path if ctx else ''} {near or 'FORMAT'} {value}".strip()
+            message, help = f"no format is given before `{value}`", f"write `{line}`; {known}"
+        raise Failure(message, help)
+
+    def _meant(self, asked: str) -> str | None:
+        """Return the format with a similar name, or the only one for files or a tool called so."""
+        from shardspec.diagnostics.words import nearest
+
+        letters = re.sub(r"[\W_]", "", asked.rpartition(".")[2])
+        spelt = re.compile(r"\b" + r"\W*".join(letters), re.IGNORECASE)
+        found = [each for each, title in self.titles.items() if letters and spelt.search(title)]
+        return next(iter(nearest(asked, self.titles)), found[0] if len(found) == 1 else None)
+
+
+def format_argument(titles: dict[str, str]) -> click.Argument:
+    """Return the argument `FORMAT`, one of these names; what each is for ends `--help`."""
+    return click.Argument(["tool"], metavar="FORMAT", type=_FormatName(titles))
+
+
+def format_page(titles: dict[str, str]) -> str:
+    """Return the list of formats that ends the help of a verb."""
+    return "\b\nFormats:\n" + "\n".join(f"  {n:<12} {title}" for n, title in titles.items())
 
 
 def file_option(*declared: str, **how: Any) -> click.Option:

@@ -84,7 +84,10 @@ def read_gin(source: SourceFile) -> tuple[Statement, ...] | Diagnostic:
         return tuple(_Parser(_tokens(source)).statements())
     except GinFaultError as fault:
         message = f"`{source.name}` is no gin: {fault}"
-        return bad(message, fault.span, help="gin says: module.function.argument = value")
+        by_name = f"`shardspec import flax {source.name}` reads a list of rules in Python"
+        in_gin = "write bindings as `module.function.argument = value`"
+        help = by_name if source.name.endswith(".py") else in_gin
+        return bad(message, fault.span, help=help)
 
 
 def _tokens(source: SourceFile) -> list[_Token]:

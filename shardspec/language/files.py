@@ -369,7 +369,7 @@ def _refuse(message: str, way_out: str | None = None) -> Diagnostic:
 
 PREFIX = "git:"
 
-_OTHER_PATH = "if it had another name there, say it: `git:REV:./old.yaml`"
+_OTHER_PATH = "a new file has nothing to compare with; name one that moved: `git:REV:./old.yaml`"
 _PATIENCE_S = 60
 
 #: What beats the configuration of a repository.

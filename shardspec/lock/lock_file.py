@@ -14,6 +14,7 @@ import json
 import math
 import os
 import re
+import shlex
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -560,7 +561,8 @@ def _staleness(spec: ir.Spec, layout: Layout, path: str) -> Diagnostic | None:
     if not said:
         return None
     message = f"`{path}` is stale: {'; '.join(said)}"
-    help = "`shardspec lock --check` shows what moved, `shardspec lock` writes it anew"
+    name = shlex.quote(spec.source.name)
+    help = f"`shardspec lock --check {name}` shows what moved, `shardspec lock {name}` accepts it"
     return point(codes.STALE_LOCK, message, spec.source.whole, help=help)
 
 

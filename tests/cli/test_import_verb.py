@@ -45,6 +45,37 @@ def test_a_spec_is_no_file_of_another_tool(text: str) -> None:
     assert "`own.yaml` is a spec already, and no file of another tool" in result.stderr
 
 
+@pytest.mark.parametrize("name", ["t5x", "T5X", "gin", "T5X-gin"])
+def test_a_format_is_known_by_a_part_of_its_name(name: str) -> None:
+    Path("base.gin").write_text("partitioning.PjitPartitioner.num_partitions = 2\n")
+    result = run(name, "base.gin", "--mesh", "data=4 model=2")
+    assert result.exit_code == 0, result.output
+    assert "# imported from base.gin" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "help"),
+    [
+        (["huggingface", "x"], "no format is called `huggingface`", "did you mean `hf-tp-plan`?"),
+        (["pytorch", "x"], "no format is called `pytorch`", "did you mean `dtensor`?"),
+        (["falx", "x"], "no format is called `falx`", "did you mean `flax`?"),
+        (["foo", "x"], "no format is called `foo`", "formats: t5x-gin, flax, nnx"),
+        (["base.gin"], "no format is given before `base.gin`", "import t5x-gin base.gin`;"),
+        (["rules.py"], "no format is given before `rules.py`", "import FORMAT rules.py`; formats"),
+        (["t5x", "own.py"], "`own.py` is no gin", "`shardspec import flax own.py` reads"),
+    ],
+)
+def test_a_wrong_format_is_answered_with_the_right_one(
+    arguments: list[str], message: str, help: str
+) -> None:
+    Path("base.gin").write_text("partitioning.PjitPartitioner.num_partitions = 2\n")
+    Path("own.py").write_text("def rules(): return [('embed', 'data')]\n")
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert help in result.stderr
+
+
 def test_a_proof_that_holds() -> None:
     result = run(
         "flax", "rules.py", "-o", "spec.yaml", "--mesh", "data=4, model=2", "--against",
@@ -112,6 +143,7 @@ def test_nothing_is_written_where_reading_fails(text: str, folder: Path) -> None
     ],
 )
 def test_what_cannot_be_done_is_said(arguments: list[str], message: str) -> None:
+    Path("own.py").write_text("def rules(): return [('embed', 'data')]\n")
     result = run(*arguments)
     assert result.exit_code == 2
     assert message in result.stderr

@@ -132,7 +132,9 @@ def test_no_lock_is_written_for_a_plan_with_errors(folder: Path) -> None:
 def test_check_without_a_lock_fails(folder: Path) -> None:
     result = run("lock", "--check")
     assert result.exit_code == 1
-    assert "there is no spec.lock" in result.stderr
+    assert "there is no spec.lock\n  = help: `shardspec lock spec.yaml` writes it" in result.stderr
+    elsewhere = run("lock", "--arrays", "spec.yaml", "-o", "x.lock", "--check")
+    assert "`shardspec lock spec.yaml --arrays spec.yaml -o x.lock` writes it" in elsewhere.stderr
 
 
 def test_output_goes_where_it_is_asked_for(folder: Path) -> None:
@@ -156,7 +158,7 @@ def test_diff_of_a_renamed_spec_says_how_to_name_the_old_one(repository: Path) -
     (repository / "spec.yaml").rename(repository / "new.yaml")
     result = run("diff", "git:HEAD", "new.yaml")
     assert result.exit_code == 2
-    assert "help: if it had another name there, say it: `git:REV:./old.yaml`" in result.stderr
+    assert "name one that moved: `git:REV:./old.yaml`" in result.stderr
     assert run("diff", "git:HEAD:./spec.yaml", "new.yaml").exit_code == 0
 
 

@@ -303,4 +303,4 @@ def test_messages_are_recognised_in_any_language(
     (repository / "new.yaml").write_text(BASE)
     found = read_revision("git:HEAD:./new.yaml", 1000)
     assert isinstance(found, Diagnostic)
-    assert "if it had another name there" in (found.help or "")
+    assert "name one that moved" in (found.help or "")
