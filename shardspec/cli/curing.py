@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -203,10 +204,10 @@ def _give(report: Report, tries: _Tries, patch: str | None, *, write: bool, diff
     if write or diff:
         _write_spec(of_spec, report, request, is_shown=not write)
     if patch is not None:
-        _write(text, patch, request)
-    elif write and any(each.file != source.name for each in answer):
-        command = f"shardspec search {source.name} --step {tries.asked.step} --patch lines.diff"
-        request.undone(f"the code stays as it is: `{command}` writes its lines as a diff")
+        _write(text, patch, tries)
+    elif any(each.file != source.name for each in answer):
+        command = tries.command("search", "--patch", "lines.diff")
+        request.remark(f"the code is not changed: `{command}` writes its lines as a diff")
 
 
 def _question(spec: Spec, today: Target, choice: Choice) -> Question:
@@ -237,7 +238,7 @@ def _write_spec(
 ) -> None:
     """Write what is of the spec in an answer, or show it."""
     if not of_spec:
-        request.undone("the spec stays as it is: no other mesh and no entry of it earns enough")
+        request.undone("the spec is not changed: no other mesh or entry saves enough")
     mesh = None if report.mesh is None else report.mesh.candidate
     what = "the entries" if mesh is None else str(mesh)
     for each in of_spec:
@@ -307,6 +308,15 @@ class _Tries:
         rest = [each.tried for each in found.found[len(proved) :]]
         return replace(report, meshes=OtherMeshes((*proved, *rest), found.late, found.failed))
 
+    def command(self, verb: str, *options: str) -> str:
+        """Return the command that asks a verb about the same step, as one types it."""
+        spec, request = self.asked.spec, self.request
+        target = self.asked.target if len(spec.targets) > 1 else None
+        given = (("--target", target), ("--phase", request.phase), ("--arrays", request.arrays))
+        chosen = [word for flag, value in given if value for word in (flag, value)]
+        step = ("--step", self.asked.step)
+        return shlex.join(["shardspec", verb, spec.source.name, *chosen, *step, *options])
+
     def _compiled(self, lowered: Sequence[Again], tell: Tell) -> list[Tried]:
         """Return answers with the compiler's figures, where it is asked."""
         from shardspec.jax_backend.cure.curing import compiled
@@ -351,10 +361,14 @@ def _print(report: Report, diff: str, request: Request, *, is_data: bool) -> Non
         request.remark(f"not compiled: {why}")
 
 
-def _write(diff: str, patch: str, request: Request) -> None:
+def _write(diff: str, patch: str, tries: _Tries) -> None:
+    """Write a diff, and show the commands that apply it and prove the step."""
+    request = tries.request
     if not diff:
         request.undone(f"{patch} is not written: there is nothing to add")
         return
     streams.write_file(patch, diff)
     if patch != "-":
-        request.remark(f"{patch}: written; `git apply {patch}` changes the code")
+        proof = tries.command("verify" if tries.is_compiled else "cost")
+        apply = shlex.join(["git", "apply", patch])
+        request.remark(f"{patch}: written; `{apply}` changes the files, then run `{proof}`")

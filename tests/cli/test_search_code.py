@@ -112,7 +112,8 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Searched]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         for path in _folder(tmp_path_factory.mktemp("search"), monkeypatch):
             result = search("--format", "json", "-o", "found.json", "--patch", "lines.diff")
-            assert "lines.diff: written; `git apply lines.diff` changes the code" in result.stderr
+            assert "lines.diff: written; `git apply lines.diff` changes the files" in result.stderr
+            assert "then run `shardspec cost spec.yaml --step train:step`" in result.stderr
             data = json.loads(result.stdout)
             assert json.loads((path / "found.json").read_text()) == data
             yield Searched(data, result.stderr, path)
@@ -155,9 +156,9 @@ def test_a_flax_constraint_without_its_rules_is_no_spelling_for_a_line(folder: P
     best = data["answers"][data["best"]]
     assert "shardspec.constrain(" in data["patch"]
     assert "warning[SHD030]: 1 constraint of Flax does nothing" in done.stderr
-    assert "the spec stays as it is: " in done.stderr
+    assert "the spec is not changed: " in done.stderr
     command = "shardspec search spec.yaml --step train:step --patch lines.diff"
-    assert f"the code stays as it is: `{command}` writes its lines as a diff" in done.stderr
+    assert f"the code is not changed: `{command}` writes its lines as a diff" in done.stderr
     assert best["sends"] < 0.94 * data["now"]["sends"]
 
 

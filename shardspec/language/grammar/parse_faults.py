@@ -172,9 +172,22 @@ _BRACKETS = re.compile(r"^\s*[\[(]|->\s*\[")
 _SEEN = 80
 
 
+#: `$EMBED` and `${EMBED:-4096}`.
+SHELL_VARIABLE = re.compile(r"\$(?:\{\w+[^}\n]*\}|\w+)")
+
+
+def variable_fault(found: re.Match[str]) -> SyntaxFault:
+    """Return the fault of a variable of a shell: what a spec says depends on files alone."""
+    message = f"`{found[0]}` is a variable of a shell, and specs have none"
+    help = "write the value here; `--set KEY=VALUE` replaces it for one run"
+    return SyntaxFault(message, found.start(), found.end(), help)
+
+
 def explain_fault(parser: Parser, start: str, text: str) -> SyntaxFault:
     """Return the fault of a text that `parser` has refused."""
     stop = parser.stop(text, start)
+    if variable := SHELL_VARIABLE.match(text, stop.at):
+        return variable_fault(variable)
     before, found = text[max(0, stop.at - _SEEN) : stop.at], text[stop.at : stop.at + _SEEN]
     help = _meant(start, text) or help_for(start, before, found)
     word = _WORD.match(found)

@@ -252,6 +252,8 @@ def _escape(trouble: Trouble) -> Diagnostic | None:
 
 
 def _unclosed_bracket(trouble: Trouble) -> Diagnostic | None:
+    from shardspec.language.grammar.parse_faults import SHELL_VARIABLE, variable_fault
+
     if not trouble.problem.startswith("did not find expected ',' or"):
         return None
     start = trouble.at if trouble.opened_at is None else trouble.opened_at
@@ -260,6 +262,9 @@ def _unclosed_bracket(trouble: Trouble) -> Diagnostic | None:
     if not trouble.text[trouble.at :].strip():
         way_out = f"close it with `{closing}`"
         return trouble.report(f"`{bracket}` is never closed", trouble.span(start), opened, way_out)
+    if variable := SHELL_VARIABLE.match(trouble.text, max(0, trouble.at - 1)):
+        found = variable_fault(variable)
+        return trouble.report(found.message, trouble.span(found.start, found.end), "", found.help)
     quote = f"between `{bracket}` and `{closing}`, quote values that hold `[ ] {{ }} ,` or `: `"
     way_out = _partition_within(trouble, start) or quote
     other = Label(trouble.span(start), opened, primary=False)
