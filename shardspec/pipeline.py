@@ -10,7 +10,7 @@ from shardspec import arrays
 from shardspec.arrays import read_arrays, read_manifest
 from shardspec.diagnostics import Code, Diagnostic, ShardspecError, codes, point, quote, sort_key
 from shardspec.diagnostics.levels import NOTHING_ASKED, Levels, LevelTable
-from shardspec.diagnostics.words import did_you_mean, listed
+from shardspec.diagnostics.words import did_you_mean, listed, near_or_known
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Params, Spec, Target, family
 from shardspec.language import loader
@@ -485,7 +485,7 @@ def find_target(spec: Spec, name: str | None) -> Target | Diagnostic:
         message = f"target `{name}` stands for {len(several)} counts of slices"
         help = f"say which: {listed(several)}"
         return point(codes.UNKNOWN_TARGET, message, spec.targets[0].span, help=help)
-    help = did_you_mean(name, names) or f"targets: {listed(names)}"
+    help = near_or_known(name, names, "targets")
     return point(
         codes.UNKNOWN_TARGET, f"no target is called `{name}`", spec.targets[0].span, help=help
     )
@@ -502,7 +502,7 @@ def two_of(
     for at, name in enumerate(names):
         if not found[at]:
             known = list(dict.fromkeys(each for plan in plans for each in _sides_of(plan)))
-            help = did_you_mean(name, known) or f"there are {listed(known, limit=16)}"
+            help = near_or_known(name, known, "targets and phases")
             message = f"no target and no phase is called `{name}`"
             return Diagnostic(codes.UNKNOWN_TARGET, message, help=help)
     for at, other in ((0, 1), (1, 0)):

@@ -15,7 +15,13 @@ from typing import Any
 from shardspec.arrays.reading import MOST_ARRAYS, first_repeated, is_text
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, codes, point
 from shardspec.diagnostics.diagnostic import printable_json
-from shardspec.diagnostics.words import by_key, collapsed, counted, did_you_mean, listed, template
+from shardspec.diagnostics.words import (
+    by_key,
+    collapsed,
+    counted,
+    near_or_known,
+    template,
+)
 from shardspec.ir.spec import Param, Params, dtype_name
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.syntax import ArrayType, SyntaxFault
@@ -212,7 +218,7 @@ def _unknown_keys(
             f"unknown key `{key}`{inside}",
             source_map.key((*route, key)).span,
             "means nothing here",
-            help=did_you_mean(key, known) or f"known here: {listed(known)}",
+            help=near_or_known(key, known),
         )
         for key in data
         if key not in known

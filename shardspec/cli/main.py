@@ -79,9 +79,11 @@ class _Verbs(click.Group):
         is_asked = not ctx.resilient_parsing  # not by a shell that completes a line
         if is_asked and args and args[0] not in (*VERBS, *HELPERS) and not args[0].startswith("-"):
             from shardspec.cli.streams import fail
-            from shardspec.diagnostics.words import did_you_mean
+            from shardspec.diagnostics.words import near_or_known
 
-            help = did_you_mean(args[0], (*VERBS, *HELPERS)) or f"verbs: {', '.join(VERBS)}"
+            help = near_or_known(
+                args[0], (*VERBS, *HELPERS), "verbs", "`shardspec --help` lists all"
+            )
             fail(f"no verb is called `{args[0]}`", help)
         return super().resolve_command(ctx, args)
 

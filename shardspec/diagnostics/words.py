@@ -516,6 +516,28 @@ def did_you_mean(name: str, known: Iterable[str], *, without: Collection[str] = 
     return f"did you mean `{found[0]}`?" if found else None
 
 
+_MOST_KNOWN = 6
+
+
+def near_or_known(name: str, known: Iterable[str], says: str = "known here", more: str = "") -> str:
+    """Return "did you mean `x`?", or a list of names that begins with the most similar ones.
+
+    Args:
+      says: what the list is of.
+      more: what shows all names, where the list is cut.
+
+    >>> near_or_known("bogus", ["indivisible", "order"])
+    'known here: `indivisible`, `order`'
+    """
+    names = tuple(dict.fromkeys(known))
+    if meant := did_you_mean(name, names):
+        return meant
+    if len(names) > _MOST_KNOWN:
+        names = tuple(dict.fromkeys((*nearest(name, names, count=3, cutoff=0.0), *names)))
+    cut = f"; {more}" if more and len(names) > _MOST_KNOWN else ""
+    return f"{says}: {listed(names, _MOST_KNOWN)}{cut}"
+
+
 def named(noun: str, names: Collection[str]) -> str:
     """Return what is listed with its noun.
 

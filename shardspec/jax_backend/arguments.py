@@ -6,6 +6,7 @@ the right type and cannot be used is a finding, since it comes out of data.
 
 from __future__ import annotations
 
+import inspect
 import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -14,6 +15,7 @@ from typing import Any
 import jax
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
+from shardspec.diagnostics.words import listed
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
 from shardspec.jax_backend.trees import leaves_of, shape_of
@@ -35,6 +37,39 @@ def kind_of(value: Any) -> str:
     if value is None or isinstance(value, bool | int | float):
         return f"{value}"
     return f"a `{type(value).__name__}`"
+
+
+def require_call(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse arguments that do not fit a function of the user, by the names of its parameters.
+
+    >>> require_call(lambda params, batch: batch, [0], {})
+    Traceback (most recent call last):
+    TypeError: `<lambda>(params, batch)` is given no `batch`: pass what one call of it takes
+
+    Raises:
+      TypeError: it is no function, a parameter has no value, or a value has no parameter.
+    """
+    if not callable(function):
+        raise TypeError(f"a step is a function, not {kind_of(function)}")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # of a builtin, which JAX will say
+    inner = getattr(function, "func", function)  # of a `functools.partial`
+    name = getattr(inner, "__name__", type(inner).__name__)
+    called = f"`{name}({', '.join(signature.parameters)})`"
+    try:
+        given = signature.bind_partial(*args, **kwargs).arguments
+    except TypeError as error:
+        raise TypeError(f"{called} cannot be called so: {error}") from None
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    missing = [
+        each.name
+        for each in signature.parameters.values()
+        if each.name not in given and each.default is each.empty and each.kind not in optional
+    ]
+    if missing:
+        raise TypeError(f"{called} is given no {listed(missing)}: pass what one call of it takes")
 
 
 def names_given(names: Any) -> str | tuple[str | None, ...]:

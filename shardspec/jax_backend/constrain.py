@@ -25,7 +25,7 @@ import jax
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes, quote
-from shardspec.diagnostics.words import counted, did_you_mean, listed
+from shardspec.diagnostics.words import counted, did_you_mean, listed, near_or_known
 from shardspec.ir.plan import ActivationSharding, Dims, Origin, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Activation, LogicalAxes, MemoryKind, Mesh, Param, Sums, jax_entries
 from shardspec.jax_backend import arguments
@@ -486,7 +486,7 @@ def _unknown_axis(name: str, axes: LogicalAxes, known: frozenset[str], label: _L
     return Diagnostic(
         codes.UNKNOWN_LOGICAL_AXIS,
         f"unknown logical axis `{name}` in `{_text(axes)}`{whose}",
-        help=did_you_mean(name, known) or f"known here: {listed(sorted(known), limit=16)}",
+        help=near_or_known(name, sorted(known)),
     )
 
 

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from shardspec.diagnostics import Code, Diagnostic, Label, ShardspecError, Span, codes
-from shardspec.diagnostics.words import did_you_mean, listed
+from shardspec.diagnostics.words import near_or_known
 from shardspec.ir.spec import Params, StatePolicy, Target
 from shardspec.jax_backend.idle_constraints import summary
 from shardspec.jax_backend.on_target import Here, on_target, start_on_cpu, tracing_for
@@ -251,7 +251,7 @@ def _module_of(file: str) -> str:
 
 
 def _names(attribute: str, public: list[str]) -> str:
-    return did_you_mean(attribute, public) or f"there are {listed(public)}"
+    return near_or_known(attribute, public, "its functions")
 
 
 def _arrays(made: Any, policy: StatePolicy | None) -> Params:

@@ -626,6 +626,7 @@ class Resolver:
 
         Raises:
           ShardspecError: the spec does not lay out an argument, or this jaxlib lacks a pass.
+          TypeError: `args` and `kwargs` do not fit the parameters of the function.
         """
         from shardspec.analysis.cost import cost_of
         from shardspec.jax_backend.step.reading import step_of

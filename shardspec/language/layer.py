@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes, point, quote
-from shardspec.diagnostics.words import described, did_you_mean, grouped, listed
+from shardspec.diagnostics.words import described, did_you_mean, grouped, listed, near_or_known
 from shardspec.ir import spec as ir
 from shardspec.ir.spec import MOST_ELEMENTS, Activation, AxisRule, Param, Params, Spec, Target
 from shardspec.language.grammar.syntax import ArrayDim, ArrayType, Name, SizeExpr, SyntaxFault
@@ -275,8 +275,8 @@ def _position(rules: list[AxisRule], place: Place) -> int | None:
 
 def _misplaced(message: str, span: Span, axis: str, known: set[str]) -> Diagnostic:
     """Return the finding for an axis that should have a rule, and has none."""
-    axes = f"axes with rules: {listed(sorted(known), limit=16)}"
-    help = did_you_mean(axis, known) or (axes if known else "nothing is inherited")
+    axes = near_or_known(axis, sorted(known), "axes with rules")
+    help = axes if known else "nothing is inherited"
     return point(codes.BAD_PLACE, message, span, help=help)
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from shardspec import assets
 from shardspec.diagnostics import Diagnostic, Excerpt, Fix, Label, SourceFile, Span, codes, point
 from shardspec.diagnostics.diagnostic import sort_key
-from shardspec.diagnostics.words import did_you_mean, listed, nearest
+from shardspec.diagnostics.words import near_or_known, nearest
 from shardspec.ir.spec import Arrays, AxisRule, DeriveRule, Params, Spec
 from shardspec.language import files
 from shardspec.language.files import Boundary, beside, boundary_of, is_revision, marked, real_path
@@ -610,7 +610,7 @@ def _unknown(name: str, excerpt: Excerpt, kind: assets.SpecKind, folder: str) ->
     known = assets.spec_names(kind)
     what = {"presets": "preset", "steps": "bundled step"}.get(kind, "bundled manifest")
     form = "./arrays.json" if kind == "arrays" else "./base.yaml"
-    near = did_you_mean(name, known) or f"there are {listed(known, limit=24)}"
+    near = near_or_known(name, known, kind, f"`shardspec explain --list {kind}` shows all")
     help, fix = f"{near}\na file needs its suffix: `{form}`", respelt([excerpt.span], name, known)
     file = _file_meant(name, folder)
     if file is not None:

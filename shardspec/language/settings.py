@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, codes, point
-from shardspec.diagnostics.words import did_you_mean, listed, nearest
+from shardspec.diagnostics.words import did_you_mean, listed, near_or_known, nearest
 from shardspec.ir.spec import Spec
 from shardspec.language.layer import Layer
 from shardspec.language.reading import DIGITS, Data, Reading, Route, SourceMap, number_or_text
@@ -175,8 +175,7 @@ def _unheard_axis(rest: str, span: Span, known: set[str]) -> Iterator[Diagnostic
     steps = rest.split(".")
     if any(".".join(steps[:count]) in known for count in range(1, len(steps) + 1)):
         return
-    help = did_you_mean(rest, known) or f"axes: {listed(sorted(known), limit=16)}"
-    help = help if known else "nothing names an axis yet"
+    help = near_or_known(rest, sorted(known), "axes") if known else "nothing names an axis yet"
     message = f"no rule, pattern or array names the axis `{rest}`"
     yield point(codes.UNKNOWN_KEY, message, span, help=help)
 
@@ -280,9 +279,9 @@ def _unknown_step(steps: tuple[str, ...], data: Any, span: Span) -> Diagnostic |
     if route[-1] == "mesh" and len(route) == 3 and isinstance(data["targets"], dict):
         known = list(dict.fromkeys(_mesh_axes(data["targets"])))
     within = ".".join(map(str, route)) if not span.text.startswith("mesh.") else "mesh"
-    help = did_you_mean(name, known) or did_you_mean(name.split(".")[0], known)
-    there = f"known here: {listed(known, limit=16)}" if known else f"`{within}` is empty"
-    return point(codes.UNKNOWN_KEY, f"`{within}` has no `{name}`", span, help=help or there)
+    there = near_or_known(name, known) if known else f"`{within}` is empty"
+    help = did_you_mean(name, known) or did_you_mean(name.split(".")[0], known) or there
+    return point(codes.UNKNOWN_KEY, f"`{within}` has no `{name}`", span, help=help)
 
 
 def _mesh_axes(targets: Mapping[str, Any]) -> Iterator[str]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args, get_origin
 
+from shardspec.assets import DOCS
 from shardspec.diagnostics import (
     Code,
     Diagnostic,
@@ -24,7 +25,7 @@ from shardspec.diagnostics import (
     quote,
 )
 from shardspec.diagnostics.budget import spend
-from shardspec.diagnostics.words import did_you_mean, listed
+from shardspec.diagnostics.words import near_or_known
 from shardspec.ir import spec as ir
 from shardspec.ir.spec import Pattern
 from shardspec.language.grammar import expressions
@@ -292,7 +293,7 @@ def _unknown_key(route: Route, reading: Reading) -> Diagnostic:
     known = fields_at(route[:-1], is_phase=bool(reading.phase))
     key = str(route[-1])
     place = reading.source_map.key(route).span
-    help = did_you_mean(key, known) or f"known here: {listed(known, limit=20)}"
+    help = near_or_known(key, known, more=_all_keys(route))
     fix = respelt([place], key, known)
     if fix is not None and (*route[:-1], fix.edits[0].text) in reading.source_map.keys:
         fix = None  # the nearest key stands there already
@@ -300,6 +301,12 @@ def _unknown_key(route: Route, reading: Reading) -> Diagnostic:
         help, fix = 'between `{` and `}`, quote what holds a comma: `"(none, model)"`', None
     message, label = f"unknown key `{key}`", "means nothing here"
     return point(codes.UNKNOWN_KEY, message, place, label, help=help, fix=fix)
+
+
+def _all_keys(route: Route) -> str:
+    """Return what shows all keys of the place where one is unknown."""
+    name = str(route[0])
+    return f"`shardspec explain {name}` shows all" if len(route) > 1 else f"all: {DOCS}language.md"
 
 
 def fields_at(route: Sequence[str | int], *, is_phase: bool = False) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
-from shardspec.diagnostics.words import did_you_mean, listed
+from shardspec.diagnostics.words import listed, near_or_known
 from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, Spec
 from shardspec.language import loader
 
@@ -97,7 +97,7 @@ def role_sets(
     """
     unknown = next((name for name in names if name not in ROLES), None)
     if unknown is not None:
-        near = did_you_mean(unknown, ROLES) or f"roles: {listed(ROLES)}"
+        near = near_or_known(unknown, ROLES, "roles")
         return f"`roles={unknown}` is no role", near
     serves = spec.step is not None and spec.step.mode == "serve"
     model = _names(spec)

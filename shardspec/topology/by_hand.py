@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Label, Span, codes, labels_at, point, quote
-from shardspec.diagnostics.words import did_you_mean, listed
+from shardspec.diagnostics.words import listed, near_or_known
 from shardspec.ir.spec import Hardware, Mesh, MeshAxis, Stretch, divisors, shape_text
 from shardspec.topology.machine import Digit, Machine, machine_of
 
@@ -103,7 +103,7 @@ def _stretch_fault(
     extent = extents.get(each.direction)
     if extent is None:
         message = f"`{each.direction}` is no direction of {hardware}"
-        help = did_you_mean(each.direction, extents) or f"it has {listed(extents)}"
+        help = near_or_known(each.direction, extents, "directions")
         return point(codes.DEVICE_ORDER, message, place, help=help)
     size = extent if each.size is None else each.size
     if extent % (size * each.step) == 0:

@@ -3,7 +3,13 @@ from __future__ import annotations
 import pytest
 
 from shardspec import pipeline
-from shardspec.diagnostics.words import binary_bytes, element_count, percent, three_figures
+from shardspec.diagnostics.words import (
+    binary_bytes,
+    element_count,
+    near_or_known,
+    percent,
+    three_figures,
+)
 from shardspec.ir.spec import Param
 from shardspec.report.table import table
 
@@ -27,3 +33,14 @@ def test_a_table_of_arrays_beyond_any_machine() -> None:
     plans = pipeline.compile_plans(spec, (Param("w", (999_999_999_999_999,) * 25, "f32"),))
     assert pipeline.findings(spec, plans).shown
     assert "EiB" in "\n".join(table(plans[0]))
+
+
+def test_a_long_list_begins_with_the_nearest_names_and_says_where_the_rest_is() -> None:
+    known = ["axes", "rules", "params", "arrays", "mesh", "targets", "policy", "state"]
+    assert near_or_known("ruls", known) == "did you mean `rules`?"
+    said = near_or_known("sttepolicyrulesxx", known, "keys", "docs/language.md lists all")
+    assert said.startswith("keys: `policy`, ")
+    assert said.endswith(" and 2 more; docs/language.md lists all")
+    assert near_or_known("zz", known[:6], more="not shown") == (
+        "known here: `axes`, `rules`, `params`, `arrays`, `mesh`, `targets`"
+    )

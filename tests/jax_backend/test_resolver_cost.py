@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -69,3 +71,26 @@ def test_what_cannot_be_laid_out_is_a_finding() -> None:
     own = resolver()
     with pytest.raises(shardspec.ShardspecError, match="SHD213"):
         own.cost(lambda x: own.constrain(x, activation="hiden"), jnp.zeros((8, 8)))
+
+
+def _step(params: jax.Array, batch: jax.Array, *, rate: float, scale: float = 1.0) -> jax.Array:
+    return (batch @ params).sum() * rate * scale
+
+
+@pytest.mark.parametrize("verb", ["cost", "verify", "same_numbers"])
+def test_arguments_that_do_not_fit_the_function_are_named(verb: str) -> None:
+    ask = getattr(resolver(), verb)
+    shape = jax.ShapeDtypeStruct((16, 16), jnp.float32)
+    called = r"`_step\(params, batch, rate, scale\)`"
+    for function in (_step, jax.jit(_step), functools.partial(_step)):
+        with pytest.raises(TypeError, match=rf"{called} is given no `batch`, `rate`"):
+            ask(function, shape)
+    with pytest.raises(TypeError, match="cannot be called so: too many positional arguments"):
+        ask(_step, shape, shape, 1.0)
+    with pytest.raises(TypeError, match="a step is a function, not 3"):
+        ask(3, shape)
+
+
+def test_a_step_that_is_no_maker_of_one_is_named() -> None:
+    with pytest.raises(TypeError, match="is given no `batch`, `rate`"):
+        resolver().same_numbers(_step)

@@ -65,7 +65,7 @@ ROWS = {
         "SHD201",
         "tensor_transpose",
         ("activation `residual`",),
-        "the targets have `fsdp`, `tensor`",
+        "mesh axes: `fsdp`, `tensor`",
     ),
     "typo in a logical name of a rule": Row(
         "mlp -> tensor",

@@ -16,6 +16,7 @@ import numpy as np
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.ir.spec import Spec, Target
 from shardspec.ir.step import Place
+from shardspec.jax_backend.arguments import require_call
 from shardspec.jax_backend.numbers import runs
 from shardspec.jax_backend.numbers.facts import Facts, equations, facts_of, single_slices
 from shardspec.jax_backend.numbers.runs import Watched, first_difference
@@ -411,6 +412,7 @@ class StepFunction:
         other = self.on(spec, target.name, devices)
         with _in_context(other.mesh):
             if self.args is None:
+                require_call(self.function, (other,), {})
                 made = self.function(other)
                 function, args = made[0], tuple(made[1])
                 program = program_of(other, function, list(args), {})

@@ -24,6 +24,7 @@ from shardspec.diagnostics import ShardspecError
 from shardspec.ir.plan import Attempt, DimSharding, Kind, Origin, Outcome, ParamSharding
 from shardspec.ir.spec import AxisRule, HostMemory, Spec, Target, host_memory
 from shardspec.ir.step import Place, Role, WrongSum
+from shardspec.jax_backend.arguments import require_call
 from shardspec.jax_backend.constrain import ActivationResolver
 from shardspec.jax_backend.idle_constraints import idle_constraints, notes_of
 from shardspec.jax_backend.mesh import has_target_devices, is_abstract
@@ -569,7 +570,11 @@ def _unbound(
 
     What is bound stays bound where nothing inside is jitted and none of it is an array: there it
     is a setting, and code may branch on it.
+
+    Raises:
+      TypeError: the function cannot be called so.
     """
+    require_call(function, args, kwargs)
     bound: list[Any] = []
     found, named = function, dict(kwargs)
     while True:

@@ -27,7 +27,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardspec.diagnostics import Diagnostic, Edit, Fix, Label, Span, codes, point, quote
-from shardspec.diagnostics.words import by_key, index_of, listed, nearest, respelt
+from shardspec.diagnostics.words import by_key, index_of, listed, near_or_known, nearest, respelt
 from shardspec.ir.spec import axis_of
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import with_cost
@@ -175,7 +175,7 @@ def _way_out(
     if near:
         return f"did you mean `{near[0]}`?"
     free = [name for name in index_of(known).names if name not in beside]
-    return f"known here: {listed(free, limit=16)}; or {rule}" if free else rule
+    return f"{near_or_known(axis, free)}; or {rule}" if free else rule
 
 
 def _in_activations(context: Context, reported: frozenset[str]) -> Iterator[Diagnostic]:

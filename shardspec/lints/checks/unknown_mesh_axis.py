@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, labels_at
-from shardspec.diagnostics.words import did_you_mean, listed, named, respelt
+from shardspec.diagnostics.words import named, near_or_known, respelt
 from shardspec.ir.plan import DimSharding, Outcome
 from shardspec.ir.spec import Spec
 from shardspec.lints.context import Context
@@ -107,7 +107,7 @@ def _finding(axis: str, places: list[Span], spec: Spec) -> Diagnostic:
             (target.span, f"its mesh axes: {', '.join(target.mesh.names)}"),
         ),
         notes=more,
-        help=did_you_mean(axis, known) or f"the targets have {listed(sorted(known))}",
+        help=near_or_known(axis, sorted(known), "mesh axes"),
         fix=respelt(places, axis, known),
         subject=axis,
     )
