@@ -100,7 +100,7 @@ def command(
         from shardspec.report.pages import calibration_lines
 
         show(calibration_lines(made))
-        request.remark(f"{output}: written")
+        request.wrote(output, f"{output}: written")
 
 
 def _machine(request: Request, named: str | None) -> Hardware:

@@ -368,7 +368,6 @@ def _write(diff: str, patch: str, tries: _Tries) -> None:
         request.undone(f"{patch} is not written: there is nothing to add")
         return
     streams.write_file(patch, diff)
-    if patch != "-":
-        proof = tries.command("verify" if tries.is_compiled else "cost")
-        apply = shlex.join(["git", "apply", patch])
-        request.remark(f"{patch}: written; `{apply}` changes the files, then run `{proof}`")
+    proof = tries.command("verify" if tries.is_compiled else "cost")
+    apply = shlex.join(["git", "apply", patch])
+    request.wrote(patch, f"{patch}: written; `{apply}` changes the files, then run `{proof}`")

@@ -92,7 +92,7 @@ def written(change: Changed, what: str, request: Request, *, is_shown: bool) -> 
         show(diff_text([change]).splitlines(), err=request.form == "json")
         return
     write([change])
-    request.remark(f"{change.name}: wrote {what}")
+    request.wrote(change.name, f"{change.name}: wrote {what}")
 
 
 def refuse(refusal: Refusal) -> NoReturn:

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from shardspec import assets
-from shardspec.cli import completion, options
+from shardspec.cli import completion, options, streams
 from shardspec.cli.request import Request
-from shardspec.cli.streams import fail, write_file
+from shardspec.cli.streams import fail
 
 
 @options.verb(
@@ -26,7 +26,7 @@ from shardspec.cli.streams import fail, write_file
         show_default=True,
         help="The spelling of the copy.",
     ),
-    options.FORCE,
+    *options.WRITES,
     example="shardspec example tiny-t5",
     page="presets.md",
 )
@@ -44,9 +44,10 @@ def command(request: Request, *, name: str, folder: str, spelling: str) -> None:
         if not request.is_forced and os.path.lexists(path) and not _holds(path, text):
             fail(f"`{path}` is there already, and is another", "--force writes over it")
     for path, text in new.items():
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        write_file(path, text, is_forced=True)
-        request.remark(f"wrote {path}")
+        if not streams.is_dry_run():
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        streams.write_file(path, text, is_forced=True)
+        request.wrote(path, f"wrote {path}")
 
 
 def _copies(name: str, suffix: str) -> dict[str, str]:

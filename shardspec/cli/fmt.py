@@ -53,8 +53,8 @@ def _format(file: str, spelling: str | None, request: Request, *, check: bool, d
         write([Changed(file, source.text, text)])
     else:
         request.write_to(target, text)
-    if target == file != "-":
-        request.remark(f"formatted {file}")
+    if target == file:
+        request.wrote(file, f"formatted {file}")
     return FINE
 
 

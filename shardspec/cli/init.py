@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shardspec import assets
-from shardspec.cli import completion, options
+from shardspec.cli import completion, options, streams
 from shardspec.cli.curing import CURE, LINES_AND_MESH, cured
 from shardspec.cli.request import Request
 from shardspec.cli.steps import STEP, Tell, with_step
@@ -89,7 +89,9 @@ def command(
         params = _of_step(request, step_name or "", hardware, output)
         request = replace(request, arrays=step_name)
     _write(request, params, output, hardware, presets)
-    if step_name is not None and hardware:
+    if step_name is not None and streams.is_dry_run():
+        request.undone("no lines are searched for: the search needs the spec in its file")
+    elif step_name is not None and hardware:
         again = replace(request, named=(output,), arrays=None, output=None)
         target = again.load()[0].targets[0].name
         again = replace(again, target=target)
@@ -148,12 +150,11 @@ def _write(
         from shardspec.arrays.listing import manifest_yaml
 
         request.write_to(listing, manifest_yaml(params, _shown(source)))
-        request.remark(f"wrote {listing}")
+        request.wrote(listing, f"wrote {listing}")
     request.write_to(output, found.text)
     for remark in found.remarks:
         request.remark(remark)
-    if output != "-":
-        request.remark(f"wrote {output}; next: `shardspec check {shlex.quote(output)}`")
+    request.wrote(output, f"wrote {output}; next: `shardspec check {shlex.quote(output)}`")
 
 
 def _shown(source: str) -> str:

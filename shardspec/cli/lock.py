@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shardspec.analysis.layouts import Layout, ProofLayout, ProvedBytes, made_from
-from shardspec.cli import options
+from shardspec.cli import options, streams
 from shardspec.cli.request import NO_ARRAYS, Request, for_each, has_errors, plans_and_findings
 from shardspec.cli.steps import PROOF, STEP, Pending, each_proof, print_proof, step_and_folder
 from shardspec.cli.streams import FINDINGS, FINE, echo, fail, show, write_file
@@ -264,7 +264,7 @@ def _write(path: str, layout: Layout, *, is_forced: bool) -> None:
 
     text = lock_text(layout)
     write_file(path, text, "lock", is_forced=is_forced)
-    if path != "-":
+    if path != "-" and not streams.is_dry_run():
         arrays = counted(len(layout.targets[0].arrays), "array")
         proofs = sum(each.proof is not None for each in layout.targets)
         proved = f", {counted(proofs, 'proof')}" if proofs else ""

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from shardspec.assets import DOCS
-from shardspec.cli.options import HELP, version_option, write_exits
+from shardspec.cli.options import HELP, undo_option, version_option, write_exits
 
 #: Verb -> what it is for, in the order of `--help`. The module has the verb's name.
 VERBS = {
@@ -112,7 +112,7 @@ class _Verbs(click.Group):
 @click.group(
     cls=_Verbs,
     context_settings=HELP,
-    params=[version_option()],
+    params=[version_option(), undo_option()],
     no_args_is_help=False,
 )
 def cli() -> None:

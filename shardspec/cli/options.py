@@ -17,7 +17,7 @@ import click
 
 from shardspec.assets import DOCS
 from shardspec.cli import completion
-from shardspec.cli.streams import STDOUT, Failure, fail, waiting
+from shardspec.cli.streams import DRY_RUN, STDOUT, Failure, fail, waiting
 
 EXITS = (
     ("0", "fine, or the same"),
@@ -251,6 +251,35 @@ def version_option() -> click.Option:
     )
 
 
+def _undo(ctx: click.Context, param: click.Parameter, name: str | None) -> None:
+    """Put back what a file held before a verb wrote over it, and end."""
+    if name is None or ctx.resilient_parsing:
+        return
+    from shardspec.cli.replaced import replaced
+    from shardspec.cli.streams import echo, write_file
+
+    old = replaced(os.path.realpath(name))
+    if old is None:
+        why = "it was not written over, or has changed since"
+        fail(f"nothing is known that `{name}` could be given back: {why}", "ask git or an editor")
+    write_file(name, old, is_forced=True)
+    echo(f"{name}: the text before it was last written; --undo again puts that back", err=True)
+    ctx.exit()
+
+
+def undo_option() -> click.Option:
+    """Return `--undo`, of `shardspec` itself."""
+    return click.Option(
+        ["--undo"],
+        metavar="FILE",
+        is_eager=True,
+        expose_value=False,
+        callback=_undo,
+        shell_complete=completion.files,
+        help="Restore what FILE held before shardspec last wrote over it, and exit.",
+    )
+
+
 def _settings(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:
@@ -374,9 +403,27 @@ COST = file_option(
 FORCE = click.Option(
     ["--force", "is_forced"], is_flag=True, help="Write over a file that was read, or is a spec."
 )
+
+
+def _note_dry_run(ctx: click.Context, param: click.Parameter, is_given: bool) -> None:
+    if is_given:
+        ctx.meta[DRY_RUN] = True
+
+
+#: For verbs that write files.
+WRITES = (
+    FORCE,
+    click.Option(
+        ["--dry-run"],
+        is_flag=True,
+        expose_value=False,
+        callback=_note_dry_run,
+        help="Write nothing; show what would change as a diff.",
+    ),
+)
 OUTPUT = (
     file_option("-o", "--output", callback=_file_name, help="Where to write; `-` is stdout."),
-    FORCE,
+    *WRITES,
 )
 FINDINGS = tuple(
     option(

@@ -17,7 +17,7 @@ from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.cost_diff import CostDiff
 from shardspec.analysis.layout_diff import TargetDiff
 from shardspec.analysis.spec_step import stated_cost
-from shardspec.cli import completion, options
+from shardspec.cli import completion, options, streams
 from shardspec.cli.request import Request, find_spec, has_errors
 from shardspec.cli.steps import (
     BASIS,
@@ -279,7 +279,7 @@ def _changes(
 
 
 def _finish(path: str, request: Request, *, is_opened: bool) -> None:
-    if path == "-":
+    if path == "-" or streams.is_dry_run():
         return
     size = os.path.getsize(path)
     request.remark(f"{path}: {size / 1024:,.0f} KiB")

@@ -479,6 +479,11 @@ class Request:
         if not self.is_quiet and streams.has_reader():
             show(text.split("\n"), err=True)
 
+    def wrote(self, path: str, text: str) -> None:
+        """Say that a file is written, where it is one and is not merely shown."""
+        if path != "-" and not streams.is_dry_run():
+            self.remark(text)
+
     def undone(self, text: str) -> None:
         """Say what was asked for and is not done; `--quiet` does not silence that."""
         if streams.has_reader():

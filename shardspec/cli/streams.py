@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from shardspec.language.loader import Kind
 
 FINE, FINDINGS, FAILED = 0, 1, 2
+#: In the context of a command line on which `--dry-run` is.
+DRY_RUN = "shardspec.dry_run"
 _DEVICES = os.path.dirname(os.devnull)
 #: What the system calls stdout, and all streams: they are written to, and no file behind them is
 #: replaced.
@@ -413,19 +415,44 @@ def write_file(path: str, text: str, own: Kind | None = None, *, is_forced: bool
     if path == "-":
         echo_data(text)
         return
+    from shardspec.cli.replaced import keep_replaced
     from shardspec.language.writing import replace_file, write_device
 
     _refuse_loss(path, text, own, is_forced=is_forced)
     real = os.path.realpath(path)
+    if is_dry_run():
+        _show_change(path, text)
+        return
     place = path if os.path.exists(path) else real  # a pipe of the shell has no name
     try:
         if _is_stream(path) or (os.path.exists(place) and not os.path.isfile(place)):
             write_device(place, text)
         else:
+            keep_replaced(real, text)
             replace_file(real, text)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         fail(f"cannot write {real}: {reason}", "say with -o a file that can be written")
+
+
+def is_dry_run() -> bool:
+    """Say whether `--dry-run` is given: files are shown and not written."""
+    context = click.get_current_context(silent=True)
+    return context is not None and DRY_RUN in context.meta
+
+
+def _show_change(path: str, text: str) -> None:
+    """Print what a file would gain and lose, as a diff for `git apply`."""
+    from shardspec.cli.replaced import text_of
+    from shardspec.cure.patching import unified
+
+    old = text_of(path)
+    if old == text:
+        echo(f"{path} would not change", err=True)
+        return
+    name = os.path.relpath(path).replace(os.sep, "/")
+    before, *lines = unified(name, old or "", text)
+    echo_data("".join(["--- /dev/null\n" if old is None else before, *lines]))
 
 
 def _refuse_loss(path: str, text: str, own: Kind | None, *, is_forced: bool) -> None:
