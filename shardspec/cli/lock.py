@@ -116,7 +116,8 @@ def _lock(file: str, request: Request, proving: _Proving | None, *, check: bool)
     has_targets = any(each.targets for each in spec.in_phases)
     is_bare = not ((params and has_targets) or has_errors(diagnostics))
     if is_bare and file not in (request.named or [file]):
-        request.remark(f"{file} is skipped: it has no arrays or no targets")
+        why = f"it lists no arrays: {NO_ARRAYS}" if has_targets else "it has no target"
+        request.undone(f"{file} is skipped: {why}")
         return FINE
     plans = _plans(spec, diagnostics, params, request)
     if not plans:

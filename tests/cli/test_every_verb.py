@@ -379,7 +379,7 @@ def test_a_folder_is_locked_but_for_what_has_no_arrays(folder: Path) -> None:
     (folder / "base.yaml").write_text("shardspec: 1\nrules: [mlp -> model]\n")
     result = run("lock", ".")
     assert result.exit_code == 0
-    assert "base.yaml is skipped" in result.stderr
+    assert "base.yaml is skipped: it has no target" in result.stderr
     assert {each.name for each in folder.glob("*.lock")} == {"spec.lock"}
     assert run("lock", "base.yaml").exit_code != 0
 

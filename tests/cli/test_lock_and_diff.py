@@ -335,3 +335,11 @@ def test_no_gate_on_arrays_passes_where_there_are_none(folder: Path) -> None:
         gate = CliRunner().invoke(cli, ["diff", "old.yaml", "new.yaml", "--fail-on", limit])
         assert gate.exit_code == 2
         assert "pass --arrays FILE" in gate.stderr
+
+
+def test_a_spec_without_arrays_is_not_passed_over_silently(folder: Path) -> None:
+    text = "shardspec: 1\nmesh: {data: 4}\nrules: [embed -> data]\n"
+    (folder / "bare.yaml").write_text(text)
+    for flags in ((), ("--check",), ("-q",)):
+        result = run("lock", ".", *flags)
+        assert "bare.yaml is skipped: it lists no arrays: add `arrays:`" in result.stderr
