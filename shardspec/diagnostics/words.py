@@ -533,7 +533,7 @@ def near_or_known(name: str, known: Iterable[str], says: str = "known here", mor
     if meant := did_you_mean(name, names):
         return meant
     if len(names) > _MOST_KNOWN:
-        names = tuple(dict.fromkeys((*nearest(name, names, count=3, cutoff=0.0), *names)))
+        names = tuple(dict.fromkeys((*nearest(name, names, count=3, cutoff=0.3), *names)))
     cut = f"; {more}" if more and len(names) > _MOST_KNOWN else ""
     return f"{says}: {listed(names, _MOST_KNOWN)}{cut}"
 
