@@ -549,16 +549,14 @@ def placed(
     resolver: Resolving, function: Callable[..., Any], args: Sequence[Any]
 ) -> tuple[Any, list[Any]]:
     """Return the function jitted, and its arguments as structs with their shardings."""
-    jitted, arrays, _, _ = _arranged(resolver, function, args, {})
-    return jitted, arrays
+    return _arranged(resolver, function, args, {})[:2]
 
 
 def lowered_here(
     resolver: Resolving, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Any:
     """Return the function lowered for the devices of the resolver."""
-    function, args, kwargs = _unbound(function, args, kwargs)
-    jitted, arrays, named, _ = _arranged(resolver, function, args, kwargs)
+    jitted, arrays, named, _ = _arranged(resolver, *_unbound(function, args, kwargs))
     with resolver:
         return jitted.trace(*arrays, **named).lower()
 
