@@ -18,6 +18,9 @@ WITHOUT_A_LINE = {"inverse of one", "inverse of many"} if _JAXLIB < (0, 10, 2) e
 #: device (full rematerialization)": a step that trains with few constraints sends 1 % more.
 GATHERS_COTANGENTS = _JAXLIB >= (0, 12, 0)
 
+#: The partitioner there cuts a transform along a sharded dimension; its libtpu gathers all of it.
+CUT_BY_JAXLIB = {"fft along"} if _JAXLIB >= (0, 12, 0) else set[str]()
+
 #: A compiled program cannot move arrays of several CPU devices into the memory of their host.
 moves_to_host = pytest.mark.skipif(
     _JAXLIB < (0, 10, 2), reason="XLA:CPU of this jaxlib moves nothing to host memory"

@@ -18,7 +18,7 @@ from shardspec.jax_backend.step.reading import step_of
 from shardspec.jax_backend.xla.compiling import TPU_ENVIRONMENT
 from shardspec.programs.reading import ReadProgram, read_program
 from tests.models.plain_ops import OPS, SPEC
-from tests.versions_of_jax import WITHOUT_A_LINE
+from tests.versions_of_jax import CUT_BY_JAXLIB, WITHOUT_A_LINE
 
 SENT: dict[str, int] = json.loads(
     (Path(__file__).parents[2] / "data" / "plain_ops.json").read_text(encoding="utf-8")
@@ -41,7 +41,7 @@ def is_right(step: Step, sent: int) -> bool:
 
 
 #: What libtpu partitions otherwise, as no rule says: the most that it sends is counted.
-OTHERWISE = {"tile along"}
+OTHERWISE = {"tile along"} | CUT_BY_JAXLIB
 #: What it sends where the partitioner sends less: 28 KiB at most, but for a sum of logarithms.
 LITTLE = {"set a row along", "product with a vector", "cumlogsumexp across"}
 
