@@ -40,7 +40,7 @@ _LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 GATHERED = {
     "search": (
         ("now  ~ 8.67 s  ~ 190 GiB ", "now  ~ 8.74 s  ~ 192 GiB "),
-        ("1  ~ 1.12 s  ~ 16.5 GiB  ~ 5.45 GiB ", "1  ~ 1.12 s  ~ 16.3 GiB  ~ 5.39 GiB "),
+        ("1  ~ 1.12 s  ~ 16.5 GiB ", "1  ~ 1.12 s  ~ 16.3 GiB "),
         ("11.5 times less (fsdp 177 GiB -> 3.69 GiB", "11.8 times less (fsdp 179 GiB -> 3.51 GiB"),
         ("fsdp+tensor 128 KiB -> 128 KiB)", "fsdp+tensor 128 KiB -> 16.1 MiB)"),
         ("all lines  ~ 1.12 s, 16.5 GiB", "all lines  ~ 1.11 s, 16.3 GiB"),

@@ -173,7 +173,7 @@ _SEEN = 80
 
 
 #: `$EMBED` and `${EMBED:-4096}`.
-SHELL_VARIABLE = re.compile(r"\$(?:\{\w+[^}\n]*\}|\w+)")
+SHELL_VARIABLE = re.compile(r"\$(?:\{\w[^{}$\n]*+\}|\w++)")
 
 
 def variable_fault(found: re.Match[str]) -> SyntaxFault:
