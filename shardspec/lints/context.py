@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
@@ -61,6 +61,18 @@ class Context:
         from shardspec.analysis.step_flow import flow_of  # most specs have no step
 
         return flow_of(self.spec, self.first)
+
+    @cached_property
+    def padded_axes(self) -> frozenset[str]:
+        """Return the logical axes that `policy: {indivisible: pad}` pads, or would."""
+        from shardspec.resolve.padding import padded  # asked for by few findings
+
+        def padding(spec: Spec) -> Spec:
+            return replace(spec, policy=replace(spec.policy, indivisible="pad"))
+
+        arrays = next((plan.arrays for plan in self.all_plans), ())
+        made, _ = padded(self.spec.everywhere(padding), tuple(each.param for each in arrays))
+        return frozenset(axis.name for axis in made.logical_axes if axis.padding)
 
     def is_large(self, size: int, target: str) -> bool:
         """Say whether so many bytes are large beside all that a device of a target holds."""

@@ -242,7 +242,7 @@ def _followed(
     """Return the sizes of a dimension of a derived array, by those of its parent."""
     if isinstance(dim, str):
         return known(dim, size)
-    if dim is None or dim.place is None or size == 1:
+    if dim is None or dim.place is None or size == 1 or shape[dim.place] == 0:
         return ((size, size),)
     whole = above[dim.place]
     if dim.operator == "/":

@@ -102,6 +102,21 @@ def test_no_fix_where_there_is_no_plain_place_for_it() -> None:
 PADDED = "mesh: {{t: 8}}\nrules: [a -> t]\narrays: {{'l_{{0..3}}/k': 'f32[a={size} _=256]'}}\n"
 
 
+PADS = "`policy: {indivisible: pad}` pads it so in every array"
+
+
+def test_the_policy_to_pad_does_what_its_note_says() -> None:
+    text = "mesh: {t: 8}\naxes: {a: 1020}\nrules: [a -> t]\narrays: {k: 'f32[a _=256]'}\n"
+    assert PADS in only(text).notes
+    left = findings_of(text + "policy: {indivisible: pad}\n")
+    assert all(each.code.id != "SHD301" for each in left)
+    assert plan_of(text + "policy: {indivisible: pad}\n")["k"].param.shape == (1024, 256)
+
+
+def test_what_would_be_padded_by_half_has_no_such_note() -> None:
+    assert PADS not in only(kv("kv_heads")).notes
+
+
 def test_the_padded_size_and_its_waste() -> None:
     notes = only(PADDED.format(size=1020)).notes
     assert "padded to 1024 (+0.4 %) it divides, for 2.00 KiB of padding per device in all" in notes

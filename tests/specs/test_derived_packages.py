@@ -223,7 +223,7 @@ def test_the_pages_have_these_numbers() -> None:
     root = DATA.parents[2]
     page = (root / "docs" / "derived.md").read_text(encoding="utf-8")
     assert f"on {len(found):,} arrays" in page
-    assert f"{count['right']:,} lie as" in page
+    assert f"{count['right']:,} are sharded like" in page
     assert f"{count['refused']} are an" in page
     assert f"the arrays of {others} other methods" in page
     preset = (root / "specs" / "presets" / "derive" / "peft.yaml").read_text(encoding="utf-8")

@@ -222,7 +222,7 @@ def finding(context: Context, code: Code, found: Uneven, message: str) -> Diagno
         code,
         message,
         labels_at(*_places(context, found)),
-        (*_notes(found), *_unpadded(context, case)),
+        (*_notes(found), *_by_policy(context, found)),
         _help(found),
         target=case.affected.target,
         fix=_fix(context, found),
@@ -269,10 +269,15 @@ def _notes(found: Uneven) -> Iterator[str]:
         yield from _copies(found)
 
 
-def _unpadded(context: Context, case: AxisCase) -> Iterator[str]:
-    """Yield why the policy to pad does not help."""
-    if context.spec.policy.indivisible == "pad":
-        pad = quote.setting("policy", ("indivisible", "pad"))
+def _by_policy(context: Context, found: Uneven) -> Iterator[str]:
+    """Yield what the policy to pad does, or why it does not help."""
+    case = found.case
+    pad = quote.setting("policy", ("indivisible", "pad"))
+    if context.spec.policy.indivisible != "pad":
+        is_worth_it = not found.cuts_parts and any(_padding(found))
+        if is_worth_it and axis_of(case.axis) in context.padded_axes:
+            yield f"{pad} pads it so in every array"
+    else:
         if axis_of(case.axis) in dict(context.spec.multiples):
             yield f"{pad} pads the arrays of the spec; for others there is `resolver.padded(tree)`"
         else:
