@@ -1,6 +1,6 @@
 """Compile one lowered module for a machine that is not here; run as a process of its own.
 
-    python -P -m shardspec.jax_backend.xla.child FOLDER
+    python -P -m shardspec.jax_backend.xla.child FOLDER PARENT
 
 The folder holds `job.json` and, once the step is traced, `module.mlirbc`, which is all that is
 read: no code of the user's runs here. Until the module is there, the machine is described and
@@ -35,9 +35,13 @@ _POLL_S = 0.02
 MEMORY = ("argument", "output", "alias", "temp")
 
 
-def main(folder: Path) -> int:
-    """Compile what the folder holds; return the exit status."""
-    threading.Thread(target=_end_with, args=(os.getppid(), folder), daemon=True).start()
+def main(folder: Path, parent: int) -> int:
+    """Compile what the folder holds; return the exit status.
+
+    Args:
+      parent: the number of the process that started this one, which may have ended already.
+    """
+    threading.Thread(target=_end_with, args=(parent, folder), daemon=True).start()
     try:
         job = json.loads((folder / "job.json").read_text("utf-8"))
         if "partitions" in job:
@@ -240,4 +244,4 @@ def _end_with(parent: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(Path(sys.argv[1])))
+    raise SystemExit(main(Path(sys.argv[1]), int(sys.argv[2])))

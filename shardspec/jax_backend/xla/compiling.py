@@ -432,7 +432,7 @@ def child_in(
     Args:
       flags: go behind those of the environment, by variable.
     """
-    command = [sys.executable, *_CHILD, str(folder)]
+    command = [sys.executable, *_CHILD, str(folder), str(os.getpid())]
     with (folder / "log.txt").open("wb") as log:
         child = subprocess.Popen(
             command,

@@ -194,6 +194,18 @@ def test_whoever_is_killed_leaves_neither_process_nor_folder(folders: Path) -> N
     assert list(folders.iterdir()) == []
 
 
+def test_a_process_whose_parent_has_ended_before_it_began_ends_too(tmp_path: Path) -> None:
+    folder = tmp_path / "compile"
+    folder.mkdir()
+    (folder / "job.json").write_text('{"partitions": 8}')
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        gone.wait()
+    command = [sys.executable, "-P", "-m", "shardspec.jax_backend.xla.child", folder, str(gone.pid)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60, check=False)
+    assert ended.returncode != 0
+    assert not folder.exists()
+
+
 def test_a_compiler_of_another_version_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
