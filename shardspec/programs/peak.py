@@ -19,10 +19,9 @@ from types import MappingProxyType
 from shardspec.analysis.memory import relaid_bytes, tiled_bytes
 from shardspec.ir.spec import Shape
 from shardspec.programs.hlo import Instruction, Program
-from shardspec.programs.peak_graph import LOOP, Body, Node, Value, graph_of
+from shardspec.programs.peak_graph import LOOP, UPDATE, Body, Node, Value, graph_of
 from shardspec.programs.peak_hiding import Speeds, hidden, sends
 from shardspec.programs.peak_kernels import (
-    UPDATE,
     Kernels,
     Platform,
     alone,

@@ -29,6 +29,7 @@ from shardspec.programs.hlo import (
 VIEWS = frozenset(("bitcast", "copy", "reshape", "transpose", "bitcast-convert"))
 BARRIER = "opt-barrier"
 LOOP = "while"
+UPDATE = "dynamic-update-slice"
 _METADATA = re.compile(r", (?:metadata|sharding|frontend_attributes|backend_config)=\{.*")
 #: Operations that are not one with an equal one: they send, draw, or have an effect.
 _APART = frozenset(("custom-call", "rng", "rng-bit-generator", "infeed", "outfeed", BARRIER))

@@ -15,7 +15,7 @@ from typing import Literal
 
 from shardspec.programs.census import base
 from shardspec.programs.hlo import number
-from shardspec.programs.peak_graph import BARRIER, LOOP, Body, Node, Value
+from shardspec.programs.peak_graph import BARRIER, LOOP, UPDATE, Body, Node, Value
 
 Platform = Literal["tpu", "gpu"]
 
@@ -35,7 +35,6 @@ _CONSTANT = frozenset(("constant", "iota", "partition-id", "replica-id"))
 #: The longest row that libtpu 0.0.52 keeps between two products: 2,048 elements on v4, v5e and v6e;
 #: rows of 4,096 it writes.
 _ROW = 2048
-UPDATE = "dynamic-update-slice"
 _WIDENS = frozenset(("broadcast", "convert"))
 _PRODUCTS = frozenset(("dot", "convolution", "ragged-dot"))
 _REDUCES = frozenset(("reduce",))

@@ -11,14 +11,13 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from shardspec.programs.peak_graph import LOOP, Body, Node, Value, every_node
+from shardspec.programs.peak_graph import LOOP, UPDATE, Body, Node, Value, every_node
 from shardspec.programs.peak_narrow import converted, noted_anew, outermost, replaced
 
 _DIMENSION = re.compile(r"\bdimensions=\{(\d{1,3})\}")
 _THROUGH = frozenset(("convert", "dynamic-slice", "slice"))
-_UPDATE = "dynamic-update-slice"
 #: What keeps the order of the dimensions of its operands.
-_KEEPS = frozenset((*_THROUGH, _UPDATE, "concatenate", "select", "pad"))
+_KEEPS = frozenset((*_THROUGH, UPDATE, "concatenate", "select", "pad"))
 
 
 def turn(main: Body) -> None:
@@ -112,7 +111,7 @@ def _stacks(body: Body, read: Value) -> Iterator[Value]:
         elif value.maker.operation in _KEEPS:
             waiting += _parts(value.maker)
         for user in value.users:
-            is_written = user.operation == _UPDATE and user.operands[1] is value
+            is_written = user.operation == UPDATE and user.operands[1] is value
             if is_written and user.body is body:
                 waiting += [user.operands[0], user.results[0]]
 
@@ -123,7 +122,7 @@ def _parts(node: Node) -> Sequence[Value]:
         return node.operands
     if node.operation == "select":
         return node.operands[1:]
-    return node.operands[: 2 if node.operation == _UPDATE else 1]
+    return node.operands[: 2 if node.operation == UPDATE else 1]
 
 
 def _carry_turned(loop: Node, at: int) -> None:

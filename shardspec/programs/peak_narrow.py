@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from shardspec.ir.spec import array_bytes
 from shardspec.programs.hlo import Instruction
-from shardspec.programs.peak_graph import LOOP, Body, Node, Value, every_node, note_users
+from shardspec.programs.peak_graph import LOOP, UPDATE, Body, Node, Value, every_node, note_users
 
-_UPDATE = "dynamic-update-slice"
 _MOVES = frozenset(("all-gather", "all-to-all", "collective-permute"))
 _FLOATS = frozenset(("f32", "bf16", "f16", "f64"))
 
@@ -59,10 +58,10 @@ def _update_selected(node: Node) -> None:
         return
     for new, old in (node.operands[1:], node.operands[:0:-1]):
         update = new.maker
-        if update is None or update.operation != _UPDATE or update.operands[0] is not old:
+        if update is None or update.operation != UPDATE or update.operands[0] is not old:
             continue
         if len(new.users) == 1 and update.body is node.body:
-            node.operation, node.operands = _UPDATE, [*update.operands, node.operands[0]]
+            node.operation, node.operands = UPDATE, [*update.operands, node.operands[0]]
             node.body.nodes.remove(update)
             return
 

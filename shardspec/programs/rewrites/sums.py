@@ -191,13 +191,10 @@ def sums_scattered(edit: Edit, passed: Container[str], *, are_cut: bool = False)
             slice = only_slice(edit, each, passed)
             if slice is None or not 1 < _parts(edit, slice) == edit.ways(each):
                 continue
+            made = replace(each, operation=SCATTER)
             if are_cut:
-                operands, attributes = each.operands, each.attributes
-                edit.put(
-                    replace(slice, operation=SCATTER, operands=operands, attributes=attributes)
-                )
-            else:
-                edit.put(replace(each, operation=SCATTER))
+                made = replace(made, name=slice.name, type=slice.type, is_root=slice.is_root)
+            edit.put(made)
 
 
 def only_slice(edit: Edit, sum: Instruction, passed: Container[str] = PASSES) -> Instruction | None:
