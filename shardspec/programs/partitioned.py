@@ -29,7 +29,8 @@ from shardspec.programs.census import base, target_of, uncounted
 from shardspec.programs.groups import Slices, members_of
 from shardspec.programs.hlo import Computation, Instruction, Program, number, program_of
 from shardspec.programs.op_names import phase_of
-from shardspec.programs.peak import FAST_BYTES, Device, Held, Peak, peak_of
+from shardspec.programs.peak import FAST_BYTES, SPREAD_ROWS, Device, Held, Peak, peak_of
+from shardspec.programs.peak_again import rates_of
 from shardspec.programs.peak_hiding import Speeds
 from shardspec.programs.products import kind_of
 from shardspec.programs.reading import ReadProgram, read
@@ -224,16 +225,18 @@ def _device(target: Target) -> Device:
     """Return what of a device decides what a program holds; a CPU is taken for a TPU."""
     chip = None if target.hardware is None else target.hardware.chip
     if chip is None or chip.platform != "gpu":
-        fast = 0 if chip is None else FAST_BYTES.get(chip.name, 0)
-        return Device("tpu", fast, usable_bytes=limit(target))
+        name = "" if chip is None else chip.name
+        fast, rows = FAST_BYTES.get(name, 0), SPREAD_ROWS.get(name, range(0))
+        return Device("tpu", fast, usable_bytes=limit(target), spread_rows=rows)
     capability = dict(chip.compiler).get("cuda_compute_capability", "0")
     known = (chip.bf16_flops_per_s, chip.hbm_bytes_per_s, chip.link_bytes_per_s)
     if float(capability) < _HIDES or None in known:
-        return Device("gpu")
+        return Device("gpu", rates=rates_of(chip))
     flops, memory, link = (float(each or 0) for each in known)
     node = chip.host_shape[0]
     network = (chip.network_bytes_per_s or link) / node
-    return Device("gpu", speeds=Speeds(flops, memory, link, network, node))
+    speeds = Speeds(flops, memory, link, network, node)
+    return Device("gpu", speeds=speeds, rates=rates_of(chip))
 
 
 #: The first compute capability for which XLA hides collectives behind kernels: Hopper's.

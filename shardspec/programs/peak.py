@@ -19,6 +19,7 @@ from types import MappingProxyType
 from shardspec.analysis.memory import relaid_bytes, tiled_bytes
 from shardspec.ir.spec import Shape
 from shardspec.programs.hlo import Instruction, Program
+from shardspec.programs.peak_again import Rates
 from shardspec.programs.peak_graph import LOOP, UPDATE, Body, Node, Value, graph_of
 from shardspec.programs.peak_hiding import Speeds, hidden, sends
 from shardspec.programs.peak_kernels import (
@@ -44,6 +45,10 @@ from shardspec.programs.peak_units import (
 #: the two cores of a device has its own.
 #: Source: jax/_src/pallas/mosaic/tpu_info.py, `vmem_capacity_bytes` and `cmem_capacity_bytes`.
 FAST_BYTES = {"v4": 134_000_000, "v5e": 128 << 20, "v6e": 128 << 20, "v7x": 64 << 20}
+#: The lengths of rows for which a softmax in f32 reads its mask, and what it scales and fills in
+#: with, from memory, each written to the size of the scores.
+#: Source: libtpu 0.0.52, rows of 512 to 8,192 elements on v4 to v6e.
+SPREAD_ROWS = {"v6e": range(2817, 6400)}
 #: Operations that can write their result where an operand is, beside elementwise ones.
 _OVERWRITES = frozenset(("all-reduce", "scatter", UPDATE))
 
@@ -60,6 +65,8 @@ class Device:
     Attributes:
       fast_bytes: of memory beside that of the device, by `FAST_BYTES`.
       speeds: where its compiler hides collectives behind kernels.
+      rates: of a GPU, what it computes while it moves a byte.
+      spread_rows: by `SPREAD_ROWS`.
       usable_bytes: what its compiler hands out of its memory; None where that is not known.
     """
 
@@ -67,6 +74,8 @@ class Device:
     fast_bytes: int = 0
     speeds: Speeds | None = None
     usable_bytes: int | None = None
+    rates: Rates | None = None
+    spread_rows: range = range(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +153,7 @@ def peak_of(
     if not is_tpu:
         turn(main)
     narrow(main, is_tpu=is_tpu)
-    kernels = Kernels(device.platform)
+    kernels = Kernels(device.platform, device.rates, device.spread_rows)
     sizes = _Sizes(kernels, _relaid(main, free) if is_tpu else {})
     kernels.decide(main)
     schedule = _Schedule(kernels, sizes, program, frozenset(donated), device.speeds)
@@ -246,7 +255,7 @@ class _Sizes:
 
     def _size(self, value: Value) -> int:
         if self.kernels.platform != "tpu" or value.bytes == 0:
-            return value.bytes
+            return value.bytes * (2 if value in self.kernels.widened else 1)
         return tiled_bytes(value.shape, value.dtype) or value.bytes
 
 

@@ -15,6 +15,7 @@ from typing import Literal
 
 from shardspec.programs.census import base
 from shardspec.programs.hlo import number
+from shardspec.programs.peak_again import Rates, kept_of
 from shardspec.programs.peak_graph import BARRIER, LOOP, UPDATE, Body, Node, Value
 
 Platform = Literal["tpu", "gpu"]
@@ -64,11 +65,17 @@ class Kernels:
       summed: of values that a sum over a dimension reads, in the kernel that makes the sum, over
         how many elements it goes.
       apart: values that are made of a product and read by a kernel with another product.
+      kept: values of several readers that a GPU rather reads than computes in each.
+      spread_rows: the lengths of rows for which a softmax reads constants from memory.
+      spread: such constants: a mask, what it fills in, a scale, each written to its whole size.
+      widened: values in bf16 that a GPU without arithmetic in bf16 keeps in f32.
       roots: what is in memory so that a reader of a value can run: the value, or what a kernel
         computes it from.
     """
 
     platform: Platform
+    rates: Rates | None = None
+    spread_rows: range = range(0)
     stored: dict[Value, str] = field(default_factory=dict)
     of: dict[Value, frozenset[Node]] = field(default_factory=dict)
     roots: dict[Value, frozenset[Value]] = field(default_factory=dict)
@@ -78,12 +85,17 @@ class Kernels:
     redone: dict[Value, frozenset[Value]] = field(default_factory=dict)
     summed: dict[Value, int] = field(default_factory=dict)
     apart: set[Value] = field(default_factory=set)
+    kept: frozenset[Value] = frozenset()
+    widened: set[Value] = field(default_factory=set)
+    spread: set[Value] = field(default_factory=set)
 
     def decide(self, main: Body) -> None:
         """Decide on all values of a program."""
         self._find_constants(main)
         if self.platform == "tpu":
             self._find_apart(main)
+        if self.rates is not None:
+            self.kept = kept_of(main, self.rates, _CHEAP | _COSTLY, self.constant)
         self._judge(main)
         self._find_roots(main)
 
@@ -210,8 +222,7 @@ class Kernels:
 
     def _reason(self, node: Node, value: Value, found: frozenset[Node], forced: str) -> str:
         if value in self.constant:
-            is_kept = value.is_yielded or (forced and self.platform == "gpu")
-            return forced if is_kept and node.operation != "constant" else ""
+            return self._reason_of_constant(node, value, forced)
         if node.operation in (BARRIER, UPDATE):
             return ""
         if is_product(node):
@@ -222,6 +233,7 @@ class Kernels:
                 and not forced
                 and (is_elementwise(only) or only.operation == UPDATE or self._is_row(value))
                 and not (value in self.summed and _is_batched(node))
+                and not (self.summed.get(value) in self.spread_rows and _batches(node))
             )
             if not is_one or only in self.absorbed:
                 return "product"
@@ -233,24 +245,44 @@ class Kernels:
             return forced
         if value in self.apart:
             return "is read beside a product"
+        if value in self.kept and len(found) > 1:
+            if value.dtype == "bf16" and self.rates is not None and not self.rates.is_narrow:
+                self.widened.add(value)
+            return f"{node.operation}, read by {len(found)} kernels"
         products = sum(map(is_product, found))
-        if 2 <= products < len(found) and self._source_bytes(node, value) > value.bytes:
+        if products > 1 and self._is_read(node, value, is_alone=products == len(found)):
             return f"is read by {products} products"
-        if (
-            self._is_kept(node, value)
-            and len(found) > 1
-            and (
-                self._is_of_batched(node, value)
-                or self._source_bytes(node, value, masks=True) >= value.bytes
-            )
-        ):
+        if self._is_kept(node, value) and len(found) > 1:
+            if self.summed[value] in self.spread_rows:
+                self.spread.update(v for v in self._sources(node, value) if v in self.constant)
             return f"{node.operation}, read by {len(found)} kernels"
         return ""
 
+    def _reason_of_constant(self, node: Node, value: Value, forced: str) -> str:
+        if value in self.spread:
+            return "is read by a softmax"
+        is_kept = value.is_yielded or (forced and self.platform == "gpu")
+        return forced if is_kept and node.operation != "constant" else ""
+
+    def _is_read(self, node: Node, value: Value, *, is_alone: bool) -> bool:
+        """Say whether products read a value, and not what it is made of.
+
+        Args:
+          is_alone: that nothing but products reads it. They compute it again each, except where it
+            is narrower than what it is made of: gradients of scores in attention are read.
+        """
+        if not is_alone:
+            return self._source_bytes(node, value) > value.bytes
+        is_narrower = node.operation == "convert" and value.bytes < node.operands[0].bytes
+        return is_narrower and sum(v not in self.constant for v in self._sources(node, value)) > 1
+
     def _is_kept(self, node: Node, value: Value) -> bool:
-        """Say whether a value is costly where it is summed: a TPU makes one in bf16 again."""
+        """Say whether a TPU keeps a costly value that it sums up: one in bf16 it makes again."""
         is_costly = node.operation in _COSTLY and value in self.summed
-        return self.platform == "tpu" and is_costly and value.dtype != "bf16"
+        return (self.platform == "tpu" and is_costly and value.dtype != "bf16") and (
+            self._is_of_batched(node, value)
+            or self._source_bytes(node, value, masks=True) >= value.bytes
+        )
 
     def fuses(self, node: Node) -> bool:
         """Say whether a kernel that reads the result can compute the operation itself.
@@ -374,9 +406,13 @@ def _is_batched(node: Node) -> bool:
     On a TPU its rows are not along lanes, and no kernel sums them up beside the product: scores of
     attention, and their exponentials, are in memory.
     """
-    batch = node.instruction.numbers("lhs_batch_dims")
-    free = [size for size in node.results[0].shape[len(batch) :] if size > 1]
-    return node.operation == "dot" and bool(batch) and len(free) == 2
+    free = [size for size in node.results[0].shape[len(_batches(node)) :] if size > 1]
+    return node.operation == "dot" and bool(_batches(node)) and len(free) == 2
+
+
+def _batches(node: Node) -> tuple[int, ...]:
+    """Return the batch dimensions of a product."""
+    return node.instruction.numbers("lhs_batch_dims")
 
 
 def _reads_memory(user: Node, value: Value) -> bool:

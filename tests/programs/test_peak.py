@@ -6,12 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.programs.hlo import program_of
-from shardspec.programs.peak import Device, Peak, peak_of
+from shardspec.language.catalogue import catalogue_entry
+from shardspec.programs.hlo import Program, program_of
+from shardspec.programs.peak import SPREAD_ROWS, Device, Peak, peak_of
+from shardspec.programs.peak_again import Rates, rates_of
 from shardspec.programs.peak_hiding import Speeds
 from shardspec.programs.peak_kernels import Platform
 
 MIB = 1 << 20
+HOPPER, AMPERE = (rates_of(catalogue_entry(name).chip) for name in ("h100", "a100"))
 SPEEDS = Speeds(1e15, 1e12, 1e11, 1e10, 8)
 PLATFORMS: tuple[Platform, ...] = ("tpu", "gpu")
 #: f32 of 1 MiB on one device; whole tiles of a TPU.
@@ -303,6 +306,91 @@ def test_scores_of_attention_are_in_memory_on_a_tpu() -> None:
         ROOT %o = {heads} dot(%n, %k), {batched}, rhs_contracting_dims={{1}}
     """)
     assert {"s", "e"} <= reasons_of(text, "tpu").keys()
+
+
+ATTENTION = """
+    %q = bf16[8,{rows},256]{{2,1,0}} parameter(0)
+    %k = bf16[8,{row},256]{{2,1,0}} parameter(1)
+    %g = bf16[8,{rows},256]{{2,1,0}} parameter(2)
+    %z = f32[] constant(0)
+    %low = f32[] constant(-1e9)
+    %lows = {scores} broadcast(%low), dimensions={{}}
+    %i = s32[{rows},{row}]{{1,0}} iota(), iota_dimension=0
+    %j = s32[{rows},{row}]{{1,0}} iota(), iota_dimension=1
+    %ge = pred[{rows},{row}]{{1,0}} compare(%i, %j), direction=GE
+    %mask = pred[8,{rows},{row}]{{2,1,0}} broadcast(%ge), dimensions={{1,2}}
+    %s = {narrow} dot(%q, %k), {batched}, rhs_contracting_dims={{2}}
+    %sf = {scores} convert(%s)
+    %ms = {scores} select(%mask, %sf, %lows)
+    %m = f32[8,{rows}]{{1,0}} reduce(%ms, %z), dimensions={{2}}, to_apply=%add
+    %mb = {scores} broadcast(%m), dimensions={{0,1}}
+    %c = {scores} subtract(%ms, %mb)
+    %e = {scores} exponential(%c)
+    %t = f32[8,{rows}]{{1,0}} reduce(%e, %z), dimensions={{2}}, to_apply=%add
+    %tb = {scores} broadcast(%t), dimensions={{0,1}}
+    %dp = {narrow} dot(%g, %k), {batched}, rhs_contracting_dims={{2}}
+    %dpf = {scores} convert(%dp)
+    %dn = {scores} divide(%dpf, %tb)
+    %dsf = {scores} multiply(%dn, %e)
+    %ds = {narrow} convert(%dsf)
+    %dq = bf16[8,{rows},256]{{2,1,0}} dot(%ds, %k), {batched}, rhs_contracting_dims={{1}}
+    %dk = bf16[8,{row},256]{{2,1,0}} dot(%ds, %q), {summed}, rhs_contracting_dims={{1}}
+    ROOT %o = (bf16[8,{rows},256]{{2,1,0}}, bf16[8,{row},256]{{2,1,0}}) tuple(%dq, %dk)
+"""
+
+
+def attention(rows: int, row: int) -> Program:
+    """Return a program of the scores of attention and their gradients."""
+    dims = {"scores": f"f32[8,{rows},{row}]{{2,1,0}}", "narrow": f"bf16[8,{rows},{row}]{{2,1,0}}"}
+    batches = "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims="
+    sums = {"batched": batches + "{2}", "summed": batches + "{1}"}
+    return program_of(entry(ATTENTION.format(rows=rows, row=row, **dims, **sums)))
+
+
+def test_gradients_of_scores_are_in_memory_for_the_two_products_that_read_them() -> None:
+    found = peak_of(attention(256, 256), Device("tpu"))
+    reasons = {each.instruction.name: each.why for each in found.values if each.instruction}
+    assert reasons["ds"] == "is read by 2 products"
+
+
+@pytest.mark.parametrize(("row", "is_spread"), [(2048, False), (4096, True), (8192, False)])
+def test_softmax_reads_its_constants_from_memory_for_some_rows(row: int, is_spread: bool) -> None:
+    device = Device("tpu", spread_rows=SPREAD_ROWS["v6e"])
+    values = peak_of(attention(256, row), device).values
+    spread = {each.instruction.name for each in values if each.why == "is read by a softmax"}
+    assert spread == ({"mask", "lows"} if is_spread else set()) - {None}
+
+
+NEURONS = """
+    %p = {wide} parameter(0)
+    %w = {wide} parameter(1)
+    %a = {wide} {operation}(%p)
+    %x = {wide} add(%a, %p)
+    %y = {wide} multiply(%a, %w)
+    %m = {wide} dot(%x, %w), {dot}
+    ROOT %o = {wide} dot(%y, %m), {dot}
+"""
+
+
+@pytest.mark.parametrize(
+    ("operation", "dtype", "rates", "mib"),
+    [
+        ("tanh", "bf16", HOPPER, 0.5),
+        ("tanh", "bf16", AMPERE, 1),
+        ("exponential", "f32", HOPPER, None),
+        ("sine", "f32", HOPPER, 1),
+        ("rsqrt", "f32", HOPPER, None),
+        ("negate", "bf16", HOPPER, None),
+        ("log", "f32", AMPERE, 1),
+    ],
+)
+def test_gpu_keeps_what_costs_more_to_compute_again_than_to_read(
+    operation: str, dtype: str, rates: Rates, mib: float | None
+) -> None:
+    lines = NEURONS.format(wide=f"{dtype}[512,512]{{1,0}}", operation=operation, dot=DOT)
+    values = peak_of(program_of(entry(lines)), Device("gpu", rates=rates)).values
+    kept = [each.bytes / MIB for each in values if each.why.endswith("kernels")]
+    assert kept == ([] if mib is None else [mib])
 
 
 LOOP = """\
