@@ -29,9 +29,10 @@ from shardspec.programs.census import base, target_of, uncounted
 from shardspec.programs.groups import Slices, members_of
 from shardspec.programs.hlo import Computation, Instruction, Program, number, program_of
 from shardspec.programs.op_names import phase_of
-from shardspec.programs.peak import FAST_BYTES, SPREAD_ROWS, Device, Held, Peak, peak_of
+from shardspec.programs.peak import FAST_BYTES, Device, Held, Peak, peak_of
 from shardspec.programs.peak_again import rates_of
 from shardspec.programs.peak_hiding import Speeds
+from shardspec.programs.peak_scores import SPREAD_ROWS
 from shardspec.programs.products import kind_of
 from shardspec.programs.reading import ReadProgram, read
 from shardspec.programs.rewrites import moves, sums, tpu

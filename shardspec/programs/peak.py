@@ -45,10 +45,6 @@ from shardspec.programs.peak_units import (
 #: the two cores of a device has its own.
 #: Source: jax/_src/pallas/mosaic/tpu_info.py, `vmem_capacity_bytes` and `cmem_capacity_bytes`.
 FAST_BYTES = {"v4": 134_000_000, "v5e": 128 << 20, "v6e": 128 << 20, "v7x": 64 << 20}
-#: The lengths of rows for which a softmax in f32 reads its mask, and what it scales and fills in
-#: with, from memory, each written to the size of the scores.
-#: Source: libtpu 0.0.52, rows of 512 to 8,192 elements on v4 to v6e.
-SPREAD_ROWS = {"v6e": range(2817, 6400)}
 #: Operations that can write their result where an operand is, beside elementwise ones.
 _OVERWRITES = frozenset(("all-reduce", "scatter", UPDATE))
 
@@ -153,23 +149,39 @@ def peak_of(
     if not is_tpu:
         turn(main)
     narrow(main, is_tpu=is_tpu)
-    kernels = Kernels(device.platform, device.rates, device.spread_rows)
-    sizes = _Sizes(kernels, _relaid(main, free) if is_tpu else {})
-    kernels.decide(main)
-    schedule = _Schedule(kernels, sizes, program, frozenset(donated), device.speeds)
-    schedule.plan(main)
-    lives: list[Life] = []
-    end = schedule.emit(main, 0, lives)
-    size = schedule.sizes.of
-    if device.fast_bytes:
-        lives = _without_fast(lives, schedule.sizes, device.fast_bytes)
-    given = sum(map(size, main.arguments))
-    peak = _peak(given, [_held(life, kernels, size(life[0])) for life in lives], end)
+    relaid = _relaid(main, program, free) if is_tpu else {}
+    peak, schedule = _scheduled(main, program, device, frozenset(donated), relaid)
     if device.usable_bytes is None or peak.bytes <= device.usable_bytes:
         return peak
     saved = schedule.saved(main)
-    lives = [life for life in lives if life[0] is not saved]
-    return _peak(given, [_held(life, kernels, size(life[0])) for life in lives], end)
+    peaks = (
+        _scheduled(main, program, device, frozenset(donated), relaid, is_short=short, saved=saved)
+        for short in (False, True)
+    )
+    return min((found for found, _ in peaks), key=lambda each: each.bytes)
+
+
+def _scheduled(
+    main: Body,
+    program: Program,
+    device: Device,
+    donated: frozenset[int],
+    relaid: Mapping[Value, int],
+    *,
+    is_short: bool = False,
+    saved: Value | None = None,
+) -> tuple[Peak, _Schedule]:
+    kernels = Kernels(device.platform, device.rates, device.spread_rows, is_short)
+    sizes = _Sizes(kernels, {**relaid})
+    kernels.decide(main)
+    schedule = _Schedule(kernels, sizes, program, donated, device.speeds)
+    schedule.plan(main)
+    lives: list[Life] = []
+    end = schedule.emit(main, 0, lives)
+    if device.fast_bytes:
+        lives = _without_fast(lives, sizes, device.fast_bytes)
+    held = [_held(life, kernels, sizes.of(life[0])) for life in lives if life[0] is not saved]
+    return _peak(sum(map(sizes.of, main.arguments)), held, end), schedule
 
 
 def _peak(given: int, values: Sequence[Held], end: int) -> Peak:
@@ -177,7 +189,7 @@ def _peak(given: int, values: Sequence[Held], end: int) -> Peak:
     return Peak(given, made, tuple(values), at, end)
 
 
-def _relaid(main: Body, free: Mapping[int, Shape]) -> dict[Value, int]:
+def _relaid(main: Body, program: Program, free: Mapping[int, Shape]) -> dict[Value, int]:
     """Copy results into the layouts that a TPU gives them; return what these copies take.
 
     Where the caller states no sharding of a result, libtpu chooses its layout for the whole array,
@@ -186,11 +198,13 @@ def _relaid(main: Body, free: Mapping[int, Shape]) -> dict[Value, int]:
     Source: libtpu 0.0.52, programs that return an argument plus one.
     """
     found = {}
+    root = None if program.entry is None else program.entry.root
+    results = () if root is None else root.arrays
     for at, shape in free.items():
-        value = main.yields[at] if at < len(main.yields) else None
-        if value is None or len(shape) != len(value.shape):
+        if at >= len(main.yields) or at >= len(results) or len(shape) != len(results[at].shape):
             continue
-        size = relaid_bytes(value.shape, value.dtype, shape)
+        value = main.yields[at]
+        size = relaid_bytes(results[at].shape, value.dtype, shape)
         if size is not None:
             copy = converted(value, value.dtype, main)
             main.yields[at] = copy
@@ -254,9 +268,11 @@ class _Sizes:
         return found
 
     def _size(self, value: Value) -> int:
+        is_wide = value in self.kernels.widened
+        size = value.bytes * (2 if is_wide else 1)
         if self.kernels.platform != "tpu" or value.bytes == 0:
-            return value.bytes * (2 if value in self.kernels.widened else 1)
-        return tiled_bytes(value.shape, value.dtype) or value.bytes
+            return size
+        return tiled_bytes(value.shape, "f32" if is_wide else value.dtype) or size
 
 
 @dataclass(frozen=True, slots=True)

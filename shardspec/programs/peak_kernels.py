@@ -17,6 +17,7 @@ from shardspec.programs.census import base
 from shardspec.programs.hlo import number
 from shardspec.programs.peak_again import Rates, kept_of
 from shardspec.programs.peak_graph import BARRIER, LOOP, UPDATE, Body, Node, Value
+from shardspec.programs.peak_scores import batches, free_sizes, is_masked, is_tall
 
 Platform = Literal["tpu", "gpu"]
 
@@ -67,8 +68,10 @@ class Kernels:
       apart: values that are made of a product and read by a kernel with another product.
       kept: values of several readers that a GPU rather reads than computes in each.
       spread_rows: the lengths of rows for which a softmax reads constants from memory.
+      is_short: that the device has no room for all values that are computed once.
       spread: such constants: a mask, what it fills in, a scale, each written to its whole size.
-      widened: values in bf16 that a GPU without arithmetic in bf16 keeps in f32.
+      widened: values in bf16 that are kept in f32: of a GPU without arithmetic in bf16, and scores
+        of attention.
       roots: what is in memory so that a reader of a value can run: the value, or what a kernel
         computes it from.
     """
@@ -76,6 +79,7 @@ class Kernels:
     platform: Platform
     rates: Rates | None = None
     spread_rows: range = range(0)
+    is_short: bool = False
     stored: dict[Value, str] = field(default_factory=dict)
     of: dict[Value, frozenset[Node]] = field(default_factory=dict)
     roots: dict[Value, frozenset[Value]] = field(default_factory=dict)
@@ -232,10 +236,15 @@ class Kernels:
                 and only is not None
                 and not forced
                 and (is_elementwise(only) or only.operation == UPDATE or self._is_row(value))
-                and not (value in self.summed and _is_batched(node))
-                and not (self.summed.get(value) in self.spread_rows and _batches(node))
+                and not (value in self.summed and self._is_batched(node))
+                and not self._is_spread(node, value)
             )
             if not is_one or only in self.absorbed:
+                row = self.summed.get(value, 0)
+                if self.platform == "tpu" and not self.spread_rows:
+                    self.widened.update(
+                        [value] if is_masked(node, row, self.fuses, self.constant) else ()
+                    )
                 return "product"
             self.absorbed.add(only)
             return ""
@@ -253,7 +262,8 @@ class Kernels:
         if products > 1 and self._is_read(node, value, is_alone=products == len(found)):
             return f"is read by {products} products"
         if self._is_kept(node, value) and len(found) > 1:
-            if self.summed[value] in self.spread_rows:
+            product = self._product(node, value)
+            if product is not None and self._is_spread(product, value):
                 self.spread.update(v for v in self._sources(node, value) if v in self.constant)
             return f"{node.operation}, read by {len(found)} kernels"
         return ""
@@ -278,7 +288,8 @@ class Kernels:
 
     def _is_kept(self, node: Node, value: Value) -> bool:
         """Say whether a TPU keeps a costly value that it sums up: one in bf16 it makes again."""
-        is_costly = node.operation in _COSTLY and value in self.summed
+        is_scaled = node.operation == "divide" and node.operands[1] in self.constant
+        is_costly = node.operation in _COSTLY and value in self.summed and not is_scaled
         return (self.platform == "tpu" and is_costly and value.dtype != "bf16") and (
             self._is_of_batched(node, value)
             or self._source_bytes(node, value, masks=True) >= value.bytes
@@ -301,11 +312,29 @@ class Kernels:
 
     def _is_of_batched(self, node: Node, value: Value) -> bool:
         """Say whether a costly value is made, element by element, of a product of batches."""
-        if node.operation not in _COSTLY:
-            return False
+        product = self._product(node, value) if node.operation in _COSTLY else None
+        return product is not None and self._is_batched(product)
+
+    def _product(self, node: Node, value: Value) -> Node | None:
+        """Return the product that a value is made of, element by element."""
         makers = (each.maker for each in self._sources(node, value) if each.body is value.body)
-        product = next((maker for maker in makers if maker is not None and is_product(maker)), None)
-        return product is not None and _is_batched(product)
+        return next((maker for maker in makers if maker is not None and is_product(maker)), None)
+
+    def _is_batched(self, node: Node) -> bool:
+        """Say whether a product is one of matrices for each element of batch dimensions.
+
+        On a TPU its rows are not along lanes, and no kernel sums them up beside the product: scores
+        of attention, and their exponentials, are in memory. Where there is no room for both, scores
+        of several heads over the same keys are computed again.
+        """
+        free = len(free_sizes(node))
+        is_any = free == 2 or (free > 2 and not self.is_short)
+        return node.operation == "dot" and bool(batches(node)) and is_any
+
+    def _is_spread(self, product: Node, value: Value) -> bool:
+        """Say whether a softmax over scores reads its constants from memory."""
+        row = self.summed.get(value, 0)
+        return row in self.spread_rows and is_tall(product, row)
 
     def _source_bytes(self, node: Node, value: Value, *, masks: bool = False) -> int:
         """Return the bytes of all that a value is made of, element by element.
@@ -398,21 +427,6 @@ def alone(roots: frozenset[Value]) -> Value | None:
     """Return the one value of some that takes memory; None where there are more or none."""
     found = [each for each in roots if each.bytes]
     return found[0] if len(found) == 1 else None
-
-
-def _is_batched(node: Node) -> bool:
-    """Say whether a product is one of matrices for each element of batch dimensions.
-
-    On a TPU its rows are not along lanes, and no kernel sums them up beside the product: scores of
-    attention, and their exponentials, are in memory.
-    """
-    free = [size for size in node.results[0].shape[len(_batches(node)) :] if size > 1]
-    return node.operation == "dot" and bool(_batches(node)) and len(free) == 2
-
-
-def _batches(node: Node) -> tuple[int, ...]:
-    """Return the batch dimensions of a product."""
-    return node.instruction.numbers("lhs_batch_dims")
 
 
 def _reads_memory(user: Node, value: Value) -> bool:

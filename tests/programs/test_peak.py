@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from shardspec.language.catalogue import catalogue_entry
 from shardspec.programs.hlo import Program, program_of
-from shardspec.programs.peak import SPREAD_ROWS, Device, Peak, peak_of
+from shardspec.programs.peak import Device, Peak, peak_of
 from shardspec.programs.peak_again import Rates, rates_of
 from shardspec.programs.peak_hiding import Speeds
 from shardspec.programs.peak_kernels import Platform
+from shardspec.programs.peak_scores import SPREAD_ROWS
 
 MIB = 1 << 20
 HOPPER, AMPERE = (rates_of(catalogue_entry(name).chip) for name in ("h100", "a100"))
@@ -353,12 +354,54 @@ def test_gradients_of_scores_are_in_memory_for_the_two_products_that_read_them()
     assert reasons["ds"] == "is read by 2 products"
 
 
-@pytest.mark.parametrize(("row", "is_spread"), [(2048, False), (4096, True), (8192, False)])
-def test_softmax_reads_its_constants_from_memory_for_some_rows(row: int, is_spread: bool) -> None:
+@pytest.mark.parametrize(
+    ("rows", "row", "is_spread"),
+    [(2048, 2048, False), (4096, 4096, True), (1024, 4096, False), (8192, 8192, False)],
+)
+def test_softmax_reads_its_constants_from_memory_for_some_rows(
+    rows: int, row: int, is_spread: bool
+) -> None:
     device = Device("tpu", spread_rows=SPREAD_ROWS["v6e"])
-    values = peak_of(attention(256, row), device).values
-    spread = {each.instruction.name for each in values if each.why == "is read by a softmax"}
-    assert spread == ({"mask", "lows"} if is_spread else set()) - {None}
+    values = peak_of(attention(rows, row), device).values
+    spread = {v.instruction.name for v in values if v.instruction and v.why.endswith("softmax")}
+    assert spread == ({"mask", "lows"} if is_spread else set())
+
+
+@pytest.mark.parametrize(
+    ("rows", "row", "width"), [(2048, 2048, 4), (4096, 2048, 4), (2048, 4096, 2), (1024, 1024, 2)]
+)
+def test_product_masks_scores_that_have_no_fewer_rows_than_keys(
+    rows: int, row: int, width: int
+) -> None:
+    values = peak_of(attention(rows, row), Device("tpu")).values
+    found = {each.instruction.name: each.bytes for each in values if each.instruction}
+    assert found["s"] == width * 8 * rows * row
+
+
+def test_scores_of_groups_are_computed_again_where_there_is_no_room() -> None:
+    scores, rows = "f32[8,64,4,256]{3,2,1,0}", "f32[8,64,4]{2,1,0}"
+    batched = "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={3}"
+    text = entry(f"""
+        %q = {scores} parameter(0)
+        %k = f32[8,256,256]{{2,1,0}} parameter(1)
+        %z = f32[] constant(0)
+        %s = {scores} dot(%q, %k), {batched}, rhs_contracting_dims={{2}}
+        %m = {rows} reduce(%s, %z), dimensions={{3}}, to_apply=%add
+        %mb = {scores} broadcast(%m), dimensions={{0,1,2}}
+        %c = {scores} subtract(%s, %mb)
+        %e = {scores} exponential(%c)
+        %t = {rows} reduce(%e, %z), dimensions={{3}}, to_apply=%add
+        %tb = {scores} broadcast(%t), dimensions={{0,1,2}}
+        %n = {scores} divide(%e, %tb)
+        ROOT %o = {scores} dot(%n, %k), {batched}, rhs_contracting_dims={{1}}
+    """)
+
+    def made(usable: int | None) -> list[str]:
+        found = peak_of(program_of(text), Device("tpu", usable_bytes=usable)).values
+        return [each.instruction.name for each in found if each.instruction]
+
+    assert {"s", "e"} <= {*made(None)}
+    assert "e" not in made(1)
 
 
 NEURONS = """
@@ -658,6 +701,10 @@ def test_result_of_a_tpu_is_laid_out_for_the_whole_array_where_nobody_shards_it(
     assert peak_of(program, Device("gpu"), (0,), {0: whole}).bytes == MIB
     program = program_of(entry(body))
     assert peak_of(program, Device("tpu"), (0,), {0: whole}).bytes == 3 * MIB
+    turned = body.replace("ROOT %c", "%c").replace(rows, "bf16[8,1024,64]{2,1,0}")
+    turned += "ROOT %t = bf16[1024,8,64]{2,1,0} transpose(%c), dimensions={1,0,2}"
+    program = program_of(entry(turned))
+    assert peak_of(program, Device("tpu"), (), {0: (1024, 8, 64)}).bytes == 2 * MIB
     two = program_of(entry(body.replace("4096,1", "2048,2")))
     assert peak_of(two, Device("tpu"), (0,), {0: split}).bytes == MIB
 
