@@ -230,24 +230,7 @@ class Kernels:
         if node.operation in (BARRIER, UPDATE):
             return ""
         if is_product(node):
-            only = next(iter(found)) if len(found) == 1 else None
-            is_one = (
-                self.platform == "tpu"
-                and only is not None
-                and not forced
-                and (is_elementwise(only) or only.operation == UPDATE or self._is_row(value))
-                and not (value in self.summed and self._is_batched(node))
-                and not self._is_spread(node, value)
-            )
-            if not is_one or only in self.absorbed:
-                row = self.summed.get(value, 0)
-                if self.platform == "tpu" and not self.spread_rows:
-                    self.widened.update(
-                        [value] if is_masked(node, row, self.fuses, self.constant) else ()
-                    )
-                return "product"
-            self.absorbed.add(only)
-            return ""
+            return self._reason_of_product(node, value, found, forced)
         if not self.fuses(node):
             return _named(node)
         if forced:
@@ -267,6 +250,27 @@ class Kernels:
                 self.spread.update(v for v in self._sources(node, value) if v in self.constant)
             return f"{node.operation}, read by {len(found)} kernels"
         return ""
+
+    def _reason_of_product(
+        self, node: Node, value: Value, found: frozenset[Node], forced: str
+    ) -> str:
+        only = next(iter(found)) if len(found) == 1 else None
+        is_one = (
+            self.platform == "tpu"
+            and only is not None
+            and not forced
+            and (is_elementwise(only) or only.operation == UPDATE or self._is_row(value))
+            and not (value in self.summed and self._is_batched(node))
+            and not self._is_spread(node, value)
+        )
+        if is_one and only not in self.absorbed:
+            self.absorbed.add(only)
+            return ""
+        row = self.summed.get(value, 0)
+        is_wide = self.platform == "tpu" and not self.spread_rows
+        if is_wide and is_masked(node, row, self.fuses, self.constant):
+            self.widened.add(value)
+        return "product"
 
     def _reason_of_constant(self, node: Node, value: Value, forced: str) -> str:
         if value in self.spread:
