@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, permutations
+from itertools import islice, permutations, zip_longest
 
 from shardspec.cure.figures import Figures
 from shardspec.cure.lines import Layout, Line, Site
+from shardspec.diagnostics.words import by_key
 
 Trial = tuple[Line, ...]
 #: Prices trials, many at once; None for one that it cannot, or has no time left for.
@@ -128,6 +129,12 @@ def _moves(sites: Sequence[Site]) -> Iterator[Trial]:
                 for other in sites[at + 1 :]:
                     if other.at != site.at and _has(other, site, pair):
                         yield Line(site, pair), Line(other, pair[::-1])
+
+
+def _in_turns(moves: Sequence[Trial]) -> Iterator[Trial]:
+    """Yield moves of values of each shape in turns: what is nearest may be a mere index."""
+    kinds = by_key((move[0].site.shape, move) for move in moves).values()
+    yield from (move for row in zip_longest(*kinds) for move in row if move is not None)
 
 
 def _has(site: Site, other: Site, layouts: Iterable[Layout]) -> bool:
@@ -248,7 +255,7 @@ class _Search:
             near = sum(line.site.near(figures.places) for line in trial) / len(trial)
             return _effort_of(trial[0]) / (near + 1e-3)
 
-        moves.sort(key=doubt)
+        moves = [*_in_turns(sorted(moves, key=doubt))]
         moved: Priced = []
         for start in range(0, min(most, len(moves)), _CHUNK):
             chunk = moves[start : min(most, start + _CHUNK)]
@@ -349,7 +356,10 @@ class _Search:
         return trial, figures
 
     def _easier(self, trial: Trial, figures: Figures) -> tuple[Trial, Figures]:
-        """Return a trial with lines that are less to write, where they do the same."""
+        """Return a trial with lines that are less to write, where they do the same.
+
+        Alone a line may do nothing, and then only another in its layout does the same.
+        """
         for at, line in enumerate(trial):
             alone, own = self._found.get((line,)), {each.site for each in trial}
             if line.is_move or alone is None:
@@ -359,7 +369,7 @@ class _Search:
                 for other, found in self._found.items()
                 if len(other) == 1
                 and _toil(other[0].site) < _toil(line.site)
-                and other[0].layouts == line.layouts
+                and (other[0].layouts == line.layouts or alone.key != self.base.key)
                 and other[0].site not in own
                 and found.key == alone.key
             ]
