@@ -356,10 +356,7 @@ class _Search:
         return trial, figures
 
     def _easier(self, trial: Trial, figures: Figures) -> tuple[Trial, Figures]:
-        """Return a trial with lines that are less to write, where they do the same.
-
-        Alone a line may do nothing, and then only another in its layout does the same.
-        """
+        """Return a trial with lines that are less to write, where they do the same."""
         for at, line in enumerate(trial):
             alone, own = self._found.get((line,)), {each.site for each in trial}
             if line.is_move or alone is None:
@@ -368,8 +365,7 @@ class _Search:
                 other[0]
                 for other, found in self._found.items()
                 if len(other) == 1
-                and _toil(other[0].site) < _toil(line.site)
-                and (other[0].layouts == line.layouts or alone.key != self.base.key)
+                and _is_easier(other[0], line, is_idle=alone.key == self.base.key)
                 and other[0].site not in own
                 and found.key == alone.key
             ]
@@ -378,6 +374,17 @@ class _Search:
                     if not figures.is_better(found, _AS_GOOD):
                         trial, figures = rest, found
         return trial, figures
+
+
+def _is_easier(line: Line, other: Line, *, is_idle: bool) -> bool:
+    """Say whether a line is less to write; in another layout it is to be a simpler one.
+
+    Args:
+      is_idle: whether both do nothing alone.
+    """
+    if line.layouts == other.layouts:
+        return _toil(line.site) < _toil(other.site)
+    return not is_idle and line.site.effort < other.site.effort
 
 
 def _toil(site: Site) -> tuple[int, int]:
