@@ -176,6 +176,7 @@ class _Change(NamedTuple):
 
     Attributes:
       behind: the statement that assigns it to `name`, and gets lines behind it; None to wrap it.
+      is_argument: whether a call is given it, or a class: parentheses may be theirs.
     """
 
     node: ast.expr | ast.AugAssign
@@ -183,6 +184,7 @@ class _Change(NamedTuple):
     asked: Constrained
     behind: ast.stmt | None = None
     name: str = ""
+    is_argument: bool = False
 
     @property
     def arguments(self) -> list[str]:
@@ -190,6 +192,12 @@ class _Change(NamedTuple):
         axes = [self.idiom.axes(names) for names in self.asked.names]
         mapped = [f", mapped={self.idiom.axes(names)}" for names in self.asked.mapped]
         return ["".join(each) for each in zip(axes, mapped or [""] * len(axes), strict=True)]
+
+    def is_grouped(self, raw: bytes, start: int, end: int) -> bool:
+        """Say whether the parenthesis at an offset is around the expression, and of no call."""
+        before = raw[:start].rstrip()[-1:]
+        is_call = self.is_argument and re.match(rb"[\w\x80-\xff)\]]", before)
+        return raw[start : start + 1] == b"(" and not is_call and raw[end:].lstrip()[:1] == b")"
 
     @property
     def calls(self) -> list[str]:
@@ -217,6 +225,7 @@ class _Lines:
         self.starts = [0, *(end for _, end in ends)]
         self.ends = [*(start for start, _ in ends), len(raw)]
         self.newline = raw[slice(*ends[0])].decode() if ends else "\n"
+        self.longest = max(map(len, raw.decode().splitlines()), default=0)
 
     def start_of(self, node: ast.expr | ast.stmt) -> int:
         """Return the offset at which a node starts."""
@@ -313,7 +322,8 @@ def _change(
         return _Change(node, idiom, asked, statement, name or "")
     if isinstance(node, ast.AugAssign):
         return "an update of this form has no value to wrap, and no line of its own for a name"
-    return _Change(node, idiom, asked)
+    is_argument = isinstance(parent, ast.Call | ast.ClassDef)
+    return _Change(node, idiom, asked, is_argument=is_argument)
 
 
 def _refusal(node: ast.expr, parent: ast.AST, field: str) -> str:
@@ -353,13 +363,7 @@ def _insertions(
             text = "".join(line + call for call in change.calls)
             yield _Insertion(lines.end_of_line(change.behind), (1, 0), text, change.node)
         else:
-            start, end = lines.start_of(change.node), lines.end_of(change.node)
-            opening = f"{change.idiom.callee}(" * len(change.arguments)
-            closing = "".join(f", {each})" for each in change.arguments)
-            if re.match(rb"[\w\x80-\xff]", lines.raw[max(start - 1, 0) : start]):
-                opening = f" {opening}"  # `return-x`
-            yield _Insertion(start, (3, -end), opening, change.node)
-            yield _Insertion(end, (0, -start), closing, change.node)
+            yield from _around(lines, change)
     if beside is not None:
         newlines = lines.newline * (2 if beside.has_gap else 1)
         if beside.is_before:
@@ -367,6 +371,43 @@ def _insertions(
             yield _Insertion(at, (2, 0), f"{_IMPORT}{newlines}")
         else:
             yield _Insertion(lines.end_of_line(beside.statement), (2, 0), f"{newlines}{_IMPORT}")
+
+
+def _around(lines: _Lines, change: _Change) -> Iterator[_Insertion]:
+    """Yield the calls around an expression; parentheses around it become those of the first call.
+
+    What makes a line longer than any other of the file goes on a line of its own.
+    """
+    raw, node = lines.raw, change.node
+    start, end = lines.start_of(node), lines.end_of(node)
+    opening = f"{change.idiom.callee}(" * len(change.arguments)
+    closing = "".join(f", {each})" for each in change.arguments)
+    more = len(opening) + len(closing)
+    group = _GROUP.search(raw, 0, start)
+    is_grouped = change.is_grouped(raw, group.start() if group else 0, end)
+    outer = group.start() if group and is_grouped else start
+    if is_grouped:
+        opening, closing = opening[:-1], closing[:-1]
+    row = raw[lines.starts[node.lineno - 1] : lines.ends[node.lineno - 1]].decode()
+    if node.lineno == node.end_lineno and len(row) + more > max(lines.longest, _LEAST_WIDTH):
+        indent = lines.newline + row[: len(row) - len(row.lstrip())]
+        inner = f"{indent}    "
+        at = opening.find("(") + 1
+        if not is_grouped:
+            opening = opening[:at] + inner + opening[at:]
+            closing = f"{closing[:-1]}{indent})"
+        elif not at:
+            yield _Insertion(start, (3, -end), inner)
+            closing += indent
+    if re.match(rb"[\w\x80-\xff]", raw[max(outer - 1, 0) : outer]):
+        opening = f" {opening}"  # `return-x`
+    yield _Insertion(outer, (3, -end), opening, node)
+    yield _Insertion(end, (0, -start), closing, node)
+
+
+#: A parenthesis at the end of a text; the width that a file may have whatever its lines are.
+_GROUP = re.compile(rb"\(\s*\Z")
+_LEAST_WIDTH = 100
 
 
 def _first_line(statement: ast.stmt) -> int:

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, permutations
+from itertools import islice, permutations, zip_longest
 
 from shardspec.cure.figures import Figures
 from shardspec.cure.lines import Layout, Line, Site
+from shardspec.diagnostics.words import by_key
 
 Trial = tuple[Line, ...]
 #: Prices trials, many at once; None for one that it cannot, or has no time left for.
@@ -128,6 +129,12 @@ def _moves(sites: Sequence[Site]) -> Iterator[Trial]:
                 for other in sites[at + 1 :]:
                     if other.at != site.at and _has(other, site, pair):
                         yield Line(site, pair), Line(other, pair[::-1])
+
+
+def _in_turns(moves: Sequence[Trial]) -> Iterator[Trial]:
+    """Yield moves of values of each shape in turns: what is nearest may be a mere index."""
+    kinds = by_key((move[0].site.shape, move) for move in moves).values()
+    yield from (move for row in zip_longest(*kinds) for move in row if move is not None)
 
 
 def _has(site: Site, other: Site, layouts: Iterable[Layout]) -> bool:
@@ -248,7 +255,7 @@ class _Search:
             near = sum(line.site.near(figures.places) for line in trial) / len(trial)
             return _effort_of(trial[0]) / (near + 1e-3)
 
-        moves.sort(key=doubt)
+        moves = [*_in_turns(sorted(moves, key=doubt))]
         moved: Priced = []
         for start in range(0, min(most, len(moves)), _CHUNK):
             chunk = moves[start : min(most, start + _CHUNK)]
@@ -358,8 +365,7 @@ class _Search:
                 other[0]
                 for other, found in self._found.items()
                 if len(other) == 1
-                and _toil(other[0].site) < _toil(line.site)
-                and other[0].layouts == line.layouts
+                and _is_easier(other[0], line, is_idle=alone.key == self.base.key)
                 and other[0].site not in own
                 and found.key == alone.key
             ]
@@ -368,6 +374,17 @@ class _Search:
                     if not figures.is_better(found, _AS_GOOD):
                         trial, figures = rest, found
         return trial, figures
+
+
+def _is_easier(line: Line, other: Line, *, is_idle: bool) -> bool:
+    """Say whether a line is less to write; in another layout it is to be a simpler one.
+
+    Args:
+      is_idle: whether both do nothing alone.
+    """
+    if line.layouts == other.layouts:
+        return _toil(line.site) < _toil(other.site)
+    return not is_idle and line.site.effort < other.site.effort
 
 
 def _toil(site: Site) -> tuple[int, int]:

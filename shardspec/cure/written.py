@@ -17,7 +17,7 @@ from shardspec.diagnostics import SourceFile
 from shardspec.language.reading import is_dsl
 
 #: What is called where a file has no constraints of its own.
-_IDIOM, _IMPORT = "shardspec", "import shardspec"
+_IDIOM = "shardspec"
 
 
 def written(
@@ -276,10 +276,8 @@ def is_inside(file: str, folder: str) -> bool:
 
 
 def _effort(changed: Patched) -> int:
-    more = len(changed.new.splitlines()) - len(changed.old.splitlines())
-    needs_import = _IMPORT in changed.new and _IMPORT not in changed.old
-    is_foreign = f"{_IDIOM}." in changed.lines[0]
-    return 2 * is_foreign + (more == needs_import)
+    is_own_line = re.match(r"(\w+) = [\w.]+\(\1, ", changed.lines[0])
+    return 2 * (f"{_IDIOM}." in changed.lines[0]) + (not is_own_line)
 
 
 @lru_cache(maxsize=256)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
@@ -65,13 +65,10 @@ class Context:
     @cached_property
     def padded_axes(self) -> frozenset[str]:
         """Return the logical axes that `policy: {indivisible: pad}` pads, or would."""
-        from shardspec.resolve.padding import padded  # asked for by few findings
-
-        def padding(spec: Spec) -> Spec:
-            return replace(spec, policy=replace(spec.policy, indivisible="pad"))
+        from shardspec.resolve.padding import padded, padding  # asked for by few findings
 
         arrays = next((plan.arrays for plan in self.all_plans), ())
-        made, _ = padded(self.spec.everywhere(padding), tuple(each.param for each in arrays))
+        made, _ = padded(padding(self.spec), tuple(each.param for each in arrays))
         return frozenset(axis.name for axis in made.logical_axes if axis.padding)
 
     def is_large(self, size: int, target: str) -> bool:

@@ -34,6 +34,13 @@ def pads(spec: Spec) -> bool:
     return any(each.policy.indivisible == "pad" for each in (spec, *spec.phases))
 
 
+def padding(spec: Spec) -> Spec:
+    """Return a spec that pads what does not divide, in every phase."""
+    return spec.everywhere(
+        lambda each: replace(each, policy=replace(each.policy, indivisible="pad"))
+    )
+
+
 def padded(
     spec: Spec, params: Params | None = None, targets: Sequence[Target] | None = None
 ) -> tuple[Spec, Params]:

@@ -33,7 +33,7 @@ from shardspec.language.catalogue import find_hardware, machine_fault
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.step_lines import parse_schedule
 from shardspec.language.grammar.syntax import SyntaxFault
-from shardspec.resolve.padding import padded
+from shardspec.resolve.padding import padded, padding
 from shardspec.search.roles import ROLES, RoleSet, role_sets
 from shardspec.topology.placement import Order
 from shardspec.topology.submesh import tilings
@@ -266,8 +266,7 @@ def _indivisible(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
         return Refusal(f"`indivisible={unknown}` cannot be chosen", "it is `indivisible=pad`")
     if spec.policy.indivisible == "pad":
         return Refusal("`indivisible` cannot be chosen: the spec pads", "leave it out of --over")
-    pad = replace(spec, policy=replace(spec.policy, indivisible="pad"))
-    return {"pad": padded(pad)[0]}
+    return {"pad": padded(padding(spec))[0]}
 
 
 def _schedule(spec: Spec, values: Sequence[str]) -> _Made | Refusal:

@@ -108,6 +108,16 @@ def test_a_value_is_moved_and_another_moved_back() -> None:
     assert best(world, sites) == set(moved)
 
 
+def test_values_beside_indices_that_are_nearer_are_moved_too() -> None:
+    moved = [line(2, ROWS, EXPERTS), line(60, EXPERTS, ROWS)]
+    own, near = (ROWS, EXPERTS), (("model.py", 31, 5.0),)
+    indices = [site(number, own, shape=(64, 128, 4)) for number in range(25, 38)]
+    sites = (site(2, own, shape=(64, 128, 512)), *indices, site(60, own, shape=(64, 128, 512)))
+    better = [([line(29, ROWS, EXPERTS), line(33, EXPERTS, ROWS)], 0.8)]
+    world = World([(moved, 0.4), *better], BASE._replace(places=near))
+    assert {*moved} <= best(world, sites)
+
+
 def test_a_move_beside_a_line() -> None:
     world = World([([line(1)], 0.5), ([line(1), line(4, ROWS, EXPERTS)], 0.5)])
     sites = tuple(site(at, (ROWS, EXPERTS), shape=(64, 128, 512)) for at in range(1, 5))
@@ -177,7 +187,7 @@ def test_the_move_of_one_axis_that_is_sent_goes_before_those_of_all() -> None:
     own = both, *others, one
     found(world, (site(1, own), site(2, own)))
     moves = [own for each in world.asked for _, own in each if len(own) > 1]
-    assert set(moves[:2]) == {(both, one), (one, both)}
+    assert set(moves[:4]) == {(both, one), (one, both)}
 
 
 @pytest.mark.parametrize(("natural", "expected"), [(0.505, ROWS), (0.55, EXPERTS)])
@@ -198,6 +208,17 @@ def test_of_values_that_do_the_same_the_one_that_is_less_to_write() -> None:
     others += [([line(2), line(3)], 2.0), ([line(2), line(4)], 2.0), ([line(3), line(4)], 2.0)]
     assert best(World([*alike, *others]), sites) == {line(3)}
     assert best(World([alike[0], alike[1], *others]), sites) == {line(2)}
+
+
+def test_another_layout_that_does_the_same_may_be_less_to_write() -> None:
+    sites = (
+        site(1, (ROWS,), weight=9, effort=1),
+        site(2, (COLUMNS, ROWS), weight=8),
+        site(3, (COLUMNS,), weight=7),
+    )
+    world = World([([line(1)], 0.5), ([line(2, COLUMNS)], 0.5)])
+    world.rules = [*world.rules, ([line(1), line(2, COLUMNS)], 2.0)]
+    assert best(world, sites) == {line(2, COLUMNS)}
 
 
 def test_of_values_that_are_as_much_to_write_the_one_of_more_weight() -> None:

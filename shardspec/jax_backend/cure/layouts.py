@@ -8,7 +8,7 @@ dimensions or divided into microbatches. Of names that lie alike the first are k
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, product
 
 from shardspec.cure.lines import Layout, Split
@@ -63,7 +63,7 @@ class Namer:
         """
         if not vmaps:
             return ()
-        rows = [self._sizes[name] for name in self._batches if name in self._sizes]
+        rows = [size for name in self._batches for size in self._sizes.get(name, ())]
         exact = [at for at, size in enumerate(shape) if size in rows]
         parts = [
             at for at, size in enumerate(shape) if size > 1 and any(r % size == 0 for r in rows)
@@ -71,7 +71,7 @@ class Namer:
         outer = exact or parts
         if not outer or vmaps >= len(shape):
             return None
-        of_weights = {size for name, size in self._sizes.items() if self._of_weights[name]}
+        of_weights = {n for name, own in self._sizes.items() if self._of_weights[name] for n in own}
         inner = [at for at in range(len(shape)) if at != outer[0]]
         inner.sort(key=lambda at: shape[at] in of_weights)
         return outer[0], *inner[: vmaps - 1]
@@ -132,7 +132,7 @@ class Namer:
         """Say whether no other axis is as likely: last those of weights are, before that others."""
         known = self._sizes.items()
         rest = {*names[:at], *names[at + 1 :]} | self._of_vectors
-        exact = [each for each, length in known if length == size and each not in rest]
+        exact = [each for each, lengths in known if size in lengths and each not in rest]
         is_last = at == len(names) - 1
         likely = [each for each in exact if (self._of_weights[each] > 0) == is_last]
         return (likely or (exact if is_last else [])) == [names[at]]
@@ -142,14 +142,14 @@ class Namer:
         return 2 * sum(name in self._of_any_size for name in names) + names.count(_UNNAMED)
 
     def _fits(self, name: str, size: int) -> bool:
-        return self._sizes.get(name, size) == size
+        return name not in self._sizes or size in self._sizes[name]
 
     def _options(self, at: int, shape: Shape, is_update: bool) -> list[str]:
         """Return the names that one dimension may have, the likeliest first, one of each effect."""
         size = shape[at]
         if size == 1:
             return [_UNNAMED]
-        exact = [name for name, length in self._sizes.items() if length == size]
+        exact = [name for name, lengths in self._sizes.items() if size in lengths]
         exact.sort(key=self._of_weights.__getitem__, reverse=at == len(shape) - 1)
         if size not in shape[:at] and not is_update:
             exact = [name for name in exact if name in self._batches] or exact
@@ -166,8 +166,8 @@ class Namer:
 
     def _rows(self, size: int) -> list[str]:
         """Return the axes of a batch that a dimension may be, whole or in part."""
-        known = ((name, self._sizes.get(name, 0)) for name in self._batches)
-        return [name for name, rows in known if rows and (size % rows == 0 or rows % size == 0)]
+        known = ((name, rows) for name in self._batches for rows in self._sizes.get(name, ()))
+        return [name for name, rows in known if size % rows == 0 or rows % size == 0]
 
 
 def _names(entry: Activation) -> tuple[str, ...]:
@@ -186,13 +186,12 @@ def _names_of(arguments: Iterable[Given | None], *, least: int) -> Iterator[str]
             yield from (dim.logical_axis for dim in each.dims if dim.logical_axis)
 
 
-def _sizes_of(spec: Spec, given: list[Given]) -> dict[str, int]:
-    """Return how long each logical axis is; none that arrays disagree about."""
-    stated = {axis.name: axis.size for axis in spec.logical_axes if axis.size}
+def _sizes_of(spec: Spec, given: list[Given]) -> dict[str, frozenset[int]]:
+    """Return how long each logical axis is: as stated, or in each of the arrays that have it."""
     seen: dict[str, set[int]] = {}
     for each in given:
         for dim, size in zip(each.dims, each.shape, strict=False):
             if dim.logical_axis is not None:
                 seen.setdefault(dim.logical_axis, set()).add(size)
-    alike: Mapping[str, int] = {name: min(own) for name, own in seen.items() if len(own) == 1}
-    return {**alike, **stated}
+    stated = {axis.name: frozenset((axis.size,)) for axis in spec.logical_axes if axis.size}
+    return {name: frozenset(own) for name, own in seen.items()} | stated

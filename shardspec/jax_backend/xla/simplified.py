@@ -23,6 +23,7 @@ from shardspec.jax_backend.step.passes import (
 _SCATTER, _ADD, _RETURN = "stablehlo.scatter", "stablehlo.add", "stablehlo.return"
 _CONSTANT, _BROADCAST = "stablehlo.constant", "stablehlo.broadcast_in_dim"
 _RESHAPE, _CONVERT = "stablehlo.reshape", "stablehlo.convert"
+_SELECT, _COMPARE, _IOTA = "stablehlo.select", "stablehlo.compare", "stablehlo.iota"
 
 
 def simplified(module: bytes) -> bytes:
@@ -35,6 +36,8 @@ def simplified(module: bytes) -> bytes:
     - `convert(reshape(a))` becomes `reshape(convert(a))` where it makes `a` narrower, and a reshape
       that another one undoes is dropped: what a scan keeps of a weight is then sharded as the
       weight is.
+    - `select(i < 0, i + n, i)` becomes `i` where `i` counts, as an index that JAX makes safe: a
+      lookup of each row in itself is then found to be one.
     - `erf` and `top_k`, which only the CPU's partitioner sees, become an operation by element and
       the first elements of a sorted array.
 
@@ -101,6 +104,56 @@ def _is_zero(value: Any) -> bool:
     return bool(stated.is_splat and not stated.get_splat_value().value)
 
 
+def _drop_wrap(select: Any) -> None:
+    """Take an index as it is where it is never below zero."""
+    test, _, value = select.operands
+    if _name(test) != _COMPARE or "LT" not in str(test.owner.attributes["comparison_direction"]):
+        return
+    left, right = test.owner.operands
+    if left == value and _is_zero(right) and _counted(value) is not None:
+        select.results[0].replace_all_uses_with(value)
+        select.erase()
+
+
+def _count(concatenate: Any) -> None:
+    """Count where indices are put together, so that each row is seen to look up in itself."""
+    for at, value in enumerate(concatenate.operands):
+        dim = _counted(value)
+        if dim is not None:
+            with ir.InsertionPoint(concatenate), concatenate.location:
+                concatenate.operands[at] = stablehlo.iota(value.type, dim)
+
+
+def _counted(value: Any) -> int | None:
+    """Return the dimension along which a value is 0, 1, 2 and so on, if there is one."""
+    if isinstance(value.owner, ir.Block):
+        given = _unchanged(value)
+        return None if given is None else _counted(given)
+    name = _name(value)
+    if name == _IOTA:
+        return int(value.owner.attributes["iota_dimension"])
+    if name not in (_BROADCAST, _RESHAPE):
+        return None
+    given = value.owner.operands[0]
+    dim = _counted(given)
+    if dim is None or given.type.shape[dim] == 1:
+        return None
+    if name == _BROADCAST:
+        return int(list(value.owner.attributes["broadcast_dimensions"])[dim])
+    before, after = ([at for at, n in enumerate(v.type.shape) if n > 1] for v in (given, value))
+    sizes = [[v.type.shape[at] for at in dims] for v, dims in ((given, before), (value, after))]
+    return after[before.index(dim)] if sizes[0] == sizes[1] else None
+
+
+def _unchanged(argument: Any) -> Any:
+    """Return what a loop is given for an argument that it gives on as it is; None for others."""
+    block, at = argument.owner, ir.BlockArgument(argument).arg_number
+    last = block.operations[len(block.operations) - 1]
+    loop = block.owner.operation
+    is_same = loop.name == "stablehlo.while" and last.operands[at] == argument
+    return loop.operands[at] if is_same else None
+
+
 def _convert_first(convert: Any) -> None:
     """Make an array narrower before it is reshaped."""
     value, result = convert.operands[0], convert.results[0]
@@ -164,6 +217,8 @@ _CHANGES = (
     ("chlo.erf", _by_element),
     ("chlo.erfc", _by_element),
     ("chlo.top_k", _sort),
+    (_SELECT, _drop_wrap),
+    ("stablehlo.concatenate", _count),
     (_SCATTER, _start_with_sum),
     (_CONVERT, _convert_first),
 )

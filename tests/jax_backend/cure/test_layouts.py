@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shardspec.cure.lines import Layout
 from shardspec.jax_backend.cure.layouts import MOST_LAYOUTS, Namer
-from shardspec.jax_backend.step.trace import Layouts
+from shardspec.jax_backend.step.trace import Layouts, traced
 from tests.jax_backend.cure.small import resolver, struct, traced_of
 
 SPEC = """\
@@ -63,6 +63,22 @@ def test_a_name_is_right_for_each_of_several_shapes() -> None:
     gradients = (256, 1024), (1024, 256)
     found = namer().common(gradients, is_update=True)
     assert not found, "either dimension is `embed` in one of them alone"
+
+
+def test_an_axis_of_several_sizes_names_dimensions_of_these_alone() -> None:
+    """A student and its teacher have an `mlp` each; the length of a sequence is neither."""
+    text = SPEC.replace("embed: 256, mlp: 1024, ", "")
+    sizes = {"own": {"wi": struct(256, 1024)}, "teacher": {"wi": struct(512, 2048)}}
+    own = resolver(text)
+    two = Namer(Layouts(own), traced(own, lambda p: p, (sizes,), {}).arguments)
+    found = {shape: [each.names for each in two.layouts(shape)] for shape in SIZES}
+    assert found[32, 64, 2048][0] == "batch length mlp"
+    assert found[32, 64, 1024][0] == "batch length mlp"
+    assert found[32, 64, 512] == ["batch length embed", "_ length embed"]
+    assert not any("mlp" in each for each in found[32, 64, 384])
+
+
+SIZES = [(32, 64, size) for size in (2048, 1024, 512, 384)]
 
 
 def test_a_preset_renames_no_dimension_whose_size_is_known() -> None:

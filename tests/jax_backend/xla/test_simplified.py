@@ -87,3 +87,63 @@ def test_a_wider_slice_is_reshaped_first() -> None:
 
 def test_what_is_no_module_is_left_as_it_is() -> None:
     assert simplified(b"nothing") == b"nothing"
+
+
+LOOKUP = """
+%i = stablehlo.iota dim = 0 : tensor<8xi32>
+%column = stablehlo.reshape %i : (tensor<8xi32>) -> tensor<8x1xi32>
+%zero = stablehlo.constant dense<0> : tensor<8x1xi32>
+%size = stablehlo.constant dense<8> : tensor<8x1xi32>
+%below = stablehlo.compare {test}, %column, %zero
+  : (tensor<8x1xi32>, tensor<8x1xi32>) -> tensor<8x1xi1>
+%wrapped = stablehlo.add %column, %size : tensor<8x1xi32>
+%safe = stablehlo.select %below, %wrapped, %column
+  : tensor<8x1xi1>, tensor<8x1xi32>
+%spread = stablehlo.broadcast_in_dim %safe, dims = [0, 1] : (tensor<8x1xi32>) -> tensor<8x4xi32>
+%rows = stablehlo.reshape %spread : (tensor<8x4xi32>) -> tensor<8x4x1xi32>
+"""
+JOINED = """
+%at = stablehlo.concatenate {rows}, %columns, dim = 2
+  : (tensor<8x4x1xi32>, tensor<8x4x1xi32>) -> tensor<8x4x2xi32>
+"""
+COLUMNS = "func.func @main(%columns: tensor<8x4x1xi32>) -> tensor<8x4x2xi32>"
+
+
+def test_rows_that_look_up_in_themselves_are_counted_where_they_are_joined() -> None:
+    text = LOOKUP.format(test="LT") + JOINED.format(rows="%rows")
+    found = left(f"{COLUMNS} {{\n{text}\nreturn %at : tensor<8x4x2xi32>\n}}")
+    assert found[-3:] == ["stablehlo.iota", "stablehlo.concatenate", "stablehlo.concatenate"]
+    assert "stablehlo.select" not in found
+
+
+def test_indices_that_are_chosen_otherwise_stay() -> None:
+    text = LOOKUP.format(test="GT") + JOINED.format(rows="%rows")
+    found = left(f"{COLUMNS} {{\n{text}\nreturn %at : tensor<8x4x2xi32>\n}}")
+    assert "stablehlo.select" in found
+    assert found.count("stablehlo.iota") == 1
+
+
+def test_rows_that_a_loop_hands_on_are_counted_in_it() -> None:
+    text = LOOKUP.format(test="LT")
+    body = f"""
+      {text}
+      %start = stablehlo.constant dense<0> : tensor<8x4x2xi32>
+      %n = stablehlo.constant dense<0> : tensor<i32>
+      %out:3 = stablehlo.while(%k = %n, %own = %rows, %sum = %start)
+        : tensor<i32>, tensor<8x4x1xi32>, tensor<8x4x2xi32>
+        cond {{
+          %most = stablehlo.constant dense<4> : tensor<i32>
+          %on = stablehlo.compare LT, %k, %most : (tensor<i32>, tensor<i32>) -> tensor<i1>
+          stablehlo.return %on : tensor<i1>
+        }} do {{
+          %one = stablehlo.constant dense<1> : tensor<i32>
+          %next = stablehlo.add %k, %one : tensor<i32>
+          {JOINED.format(rows="%own")}
+          %more = stablehlo.add %sum, %at : tensor<8x4x2xi32>
+          stablehlo.return %next, %own, %more : tensor<i32>, tensor<8x4x1xi32>, tensor<8x4x2xi32>
+        }}
+      return %out#2 : tensor<8x4x2xi32>"""
+    with mlir.make_ir_context():
+        module = bytecode_of(ir.Module.parse(f"{COLUMNS} {{\n{body}\n}}"))
+    with mlir.make_ir_context():
+        assert str(ir.Module.parse(simplified(module))).count("stablehlo.iota") == 2
