@@ -24,10 +24,8 @@ def made() -> SpecServer:
     """Return a server with all features registered."""
     server = SpecServer()
     _follow_texts(server)
-    for feature in _OF_TEXTS:
-        _answer(server, feature)
-    for feature in _OF_FAMILIES:
-        _answer_with_family(server, feature)
+    for feature, by_itself in _QUESTIONS.items():
+        _answer(server, feature, by_itself=by_itself)
     _find_names(server)
     _rename_names(server)
     _decorate(server)
@@ -71,49 +69,45 @@ def _follow_texts(server: SpecServer) -> None:
         server.files_changed()
 
 
-def _answer(server: SpecServer, feature: str) -> None:
+def _answer(server: SpecServer, feature: str, *, by_itself: bool) -> None:
+    """Answer a question about a text alone, or through all specs that it is part of."""
+
     @server.on(feature)
     async def asked(params: Any) -> object:
-        from shardspec.lsp.answers import OF_TEXTS
+        from shardspec.lsp.answers import OF_FAMILIES, OF_TEXTS
 
-        answer = OF_TEXTS[feature]
         uri = params.text_document.uri
         typed = server.typed(uri) if feature == "textDocument/completion" else None
         if typed is not None:
+            answer = OF_TEXTS[feature]
             return await server.answered(uri, typed, lambda: answer(server, typed, params))
-        if feature in _AT_EVERY_KEY:
+        if by_itself:
             await server.rested(uri)
-        with _refusing():
-            return await server.ask(uri, lambda snapshot: answer(server, snapshot, params))
+        if feature in OF_TEXTS:
+            answer = OF_TEXTS[feature]
+            with _refusing():
+                return await server.ask(uri, lambda snapshot: answer(server, snapshot, params))
+        if await server.current(uri) is None:
+            return None
+        family = await server.family(uri)
+        return await server.answered(uri, family.own, lambda: OF_FAMILIES[feature](family, params))
 
 
-#: What editors ask by themselves after an edit.
-_AT_EVERY_KEY = frozenset(
-    {
-        "textDocument/codeAction",
-        "textDocument/codeLens",
-        "textDocument/documentHighlight",
-        "textDocument/documentSymbol",
-        "textDocument/foldingRange",
-        "textDocument/inlayHint",
-        "textDocument/semanticTokens/full",
-    }
-)
-
-
-#: What is answered about a text alone, and what through all specs that it is part of.
-_OF_TEXTS = (
-    "textDocument/formatting",
-    "textDocument/documentSymbol",
-    "textDocument/foldingRange",
-    "textDocument/completion",
-    "textDocument/definition",
-    "textDocument/documentHighlight",
-    "textDocument/prepareRename",
-    "textDocument/inlayHint",
-    "textDocument/semanticTokens/full",
-)
-_OF_FAMILIES = ("textDocument/codeAction", "textDocument/hover", "textDocument/codeLens")
+#: What editors ask about a text, and whether they ask it by themselves after an edit.
+_QUESTIONS = {
+    "textDocument/codeAction": True,
+    "textDocument/codeLens": True,
+    "textDocument/completion": False,
+    "textDocument/definition": False,
+    "textDocument/documentHighlight": True,
+    "textDocument/documentSymbol": True,
+    "textDocument/foldingRange": True,
+    "textDocument/formatting": False,
+    "textDocument/hover": False,
+    "textDocument/inlayHint": True,
+    "textDocument/prepareRename": False,
+    "textDocument/semanticTokens/full": True,
+}
 #: What an editor is told that is answered.
 _CAPABILITIES = {
     "textDocumentSync": {"openClose": True, "change": 1, "save": True},
@@ -134,22 +128,6 @@ _CAPABILITIES = {
     "semanticTokensProvider": {"legend": LEGEND, "full": True},
     "workspace": {"workspaceFolders": {"supported": True, "changeNotifications": True}},
 }
-
-
-def _answer_with_family(server: SpecServer, feature: str) -> None:
-    """Answer through all specs that a text is part of."""
-
-    @server.on(feature)
-    async def asked(params: Any) -> object:
-        uri = params.text_document.uri
-        if feature in _AT_EVERY_KEY:
-            await server.rested(uri)
-        if await server.current(uri) is None:
-            return None
-        from shardspec.lsp.answers import OF_FAMILIES
-
-        family = await server.family(uri)
-        return await server.answered(uri, family.own, lambda: OF_FAMILIES[feature](family, params))
 
 
 async def _family_of(server: SpecServer, params: Any) -> Family:
