@@ -115,8 +115,6 @@ def _fault(message: str, span: Span) -> Diagnostic:
 
 def _read_json(source: SourceFile) -> tuple[Any, SourceMap, list[Diagnostic]]:
     """Return the data of a JSON file; keys have spans, found by their text."""
-    import json
-
     diagnostics: list[Diagnostic] = []
 
     def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -19,9 +19,10 @@ from shardspec.cli.request import NO_ARRAYS, Request, find_spec, matching, unkno
 from shardspec.cli.steps import BASIS, STEP, comparison, is_run, step_costs
 from shardspec.cli.streams import FINDINGS, FINE, echo, fail, show
 from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.words import binary_bytes, counted, percent, tallied
+from shardspec.diagnostics.words import binary_bytes, counted, percent, seconds_text, tallied
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
+from shardspec.lock.diff_forms import diff_lines, diff_text, markdown_lines, unchanged
 
 if TYPE_CHECKING:
     from shardspec.analysis.cost import Cost
@@ -348,20 +349,15 @@ def _print(
     moving: str = "restore",
 ) -> None:
     if form == "json":
-        from shardspec.lock.diff_forms import diff_text
         from shardspec.report.cost import cost_diff_data
 
         steps = {each.target: cost_diff_data(each) for each in costs}
         echo(diff_text(diffs, before.name, after.name, failed, steps).rstrip("\n"))
         return
     if form == "md":
-        from shardspec.lock.diff_forms import markdown_lines
-
         lines = list(markdown_lines(diffs, before.name, after.name))
         lines += ["", "```", *_step_lines(costs), "```"] if costs else []
     else:
-        from shardspec.lock.diff_forms import diff_lines, unchanged
-
         lines = list(diff_lines(diffs, moving))
         if lines:
             lines = [f"{before.name} -> {after.name}", "", *lines]
@@ -445,7 +441,6 @@ def _tripped(
 
 def _step_over(limit: Limit, cost: CostDiff) -> str | None:
     """Return what of a step went beyond the limit on one target; None where nothing did."""
-    from shardspec.diagnostics.words import seconds_text
     from shardspec.report.cost import change_text
 
     if limit.kind == "change":

@@ -15,15 +15,18 @@ from shardspec.cli import completion, options, streams
 from shardspec.cli.request import (
     Request,
     find_spec,
+    glob_of_part,
     has_errors,
     has_path,
+    matching,
+    parts_of,
     quiet_spec,
     select,
     why_unsound,
 )
 from shardspec.cli.streams import FINDINGS, Failure, echo, fail, show, wants_color
 from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.words import counted
+from shardspec.diagnostics.words import counted, did_you_mean, listed, nearest
 from shardspec.ir.plan import ActivationSharding, Sharding, ShardingPlan
 from shardspec.ir.spec import Spec, axis_of
 
@@ -397,8 +400,6 @@ def _explain_shipped(subject: str, spec_name: str | None) -> bool:
 
 def _has(spec: Spec, word: str) -> bool:
     """Say whether an array, an activation, an axis, a target or a phase of a spec is called so."""
-    from shardspec.cli.request import parts_of
-
     return word in _names(spec) or bool(parts_of(word, [each.path for each in spec.params]))
 
 
@@ -417,8 +418,6 @@ def _print_family(start: str) -> None:
 
     found = [code for code in codes.ALL if code.id.startswith(start)]
     if not found:
-        from shardspec.diagnostics.words import listed, nearest
-
         near = nearest(start, [code.id for code in codes.ALL], count=3)
         fail(f"no finding has the code {start}", f"near it: {listed(near)}; all: explain --list")
     show(code_lines(found))
@@ -465,8 +464,6 @@ def _line(file: str, line: int, plan: ShardingPlan) -> list[str]:
 
 
 def _subject(subject: str, plan: ShardingPlan, *, porcelain: bool) -> Iterator[str]:
-    from shardspec.cli.request import matching
-
     if subject.startswith("axis:"):
         yield from _axis(subject[5:], plan)
         return
@@ -504,8 +501,6 @@ def _subject(subject: str, plan: ShardingPlan, *, porcelain: bool) -> Iterator[s
 
 def _whole(subject: str, plan: ShardingPlan, request: Request) -> str:
     """Return the glob that part of a path stands for; what is no such part stays as it is."""
-    from shardspec.cli.request import glob_of_part, matching, parts_of
-
     paths = [each.param.path for each in plan.arrays]
     kind, colon, name = subject.partition(":")
     if kind == "array" and colon and subject not in paths:
@@ -564,8 +559,6 @@ def _named(name: str, plan: ShardingPlan) -> Iterator[str] | None:
 
 def _nearest(subject: str, plan: ShardingPlan) -> None:
     """Fail with the nearest name of its kind, where the subject says which kind it is of."""
-    from shardspec.diagnostics.words import listed, nearest
-
     kind, colon, name = subject.partition(":")
     kind = "rule" if "->" in subject else kind if colon else ""
     spec = plan.spec
@@ -607,7 +600,6 @@ def _axis(name: str, plan: ShardingPlan) -> Iterable[str]:
     logical = _logical_axes(plan)
     if name in logical:
         return explain_logical_axis(name, plan)
-    from shardspec.diagnostics.words import did_you_mean
 
     having = [target.name for target in plan.spec.targets if name in target.mesh.names]
     if having:

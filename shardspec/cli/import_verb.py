@@ -16,12 +16,11 @@ from shardspec.cli import completion
 from shardspec.cli import options as shared
 from shardspec.cli.request import Request, begins_a_spec, has_errors
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail, progress
-from shardspec.diagnostics import ShardspecError, SourceFile
+from shardspec.diagnostics import Diagnostic, ShardspecError, SourceFile
 from shardspec.diagnostics.words import counted
 from shardspec.foreign.formats import FORMATS, Format, Imported, Options, format_named, module_of
 
 if TYPE_CHECKING:
-    from shardspec.diagnostics import Diagnostic
     from shardspec.foreign.layout import Layout
     from shardspec.ir.plan import ShardingPlan
 

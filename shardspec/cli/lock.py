@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from shardspec.analysis.layouts import Layout, ProofLayout, ProvedBytes, made_from
+from shardspec.analysis.layouts import Layout, ProofLayout, ProvedBytes, layout_of, made_from
 from shardspec.cli import options, streams
 from shardspec.cli.request import NO_ARRAYS, Request, for_each, has_errors, plans_and_findings
 from shardspec.cli.steps import PROOF, STEP, Pending, each_proof, print_proof, step_and_folder
@@ -107,7 +107,6 @@ def _require_own_locks(files: Sequence[str]) -> None:
 
 def _lock(file: str, request: Request, proving: _Proving | None, *, check: bool) -> int:
     """Write or check the lock of one spec; return the exit code."""
-    from shardspec.analysis.layouts import layout_of
     from shardspec.lock.lock_file import lock_path, with_proofs
 
     path = request.output or (lock_path(file) if file != "-" else "-")
@@ -275,7 +274,6 @@ def _write(path: str, layout: Layout, *, is_forced: bool) -> None:
 
 def _check(path: str, plans: Sequence[ShardingPlan], request: Request) -> int:
     """Say what moved since the lock was written; return the exit code."""
-    from shardspec.analysis.layouts import layout_of
     from shardspec.lock.lock_file import lock_text, proofs_of, read_lock, with_proofs
 
     if path == "-" or not os.path.exists(path):

@@ -13,6 +13,7 @@ from shardspec.cli.request import Request
 from shardspec.cli.streams import FINDINGS, fail, wants_color
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.spec import Target
+from shardspec.report.mesh import compare_lines, mesh_json, mesh_lines, mesh_svg
 from shardspec.topology.placement import Order, Placement, place
 
 
@@ -44,13 +45,9 @@ def command(request: Request, *, order: Order | None, compare: bool) -> None:
         fail(f"--compare prints text, not {request.form}", "leave --format out")
     chosen, placement = _placed(request, order)
     if compare:
-        from shardspec.report.mesh import compare_lines
-
         plain = _placed(replace(request, settings={}), order)
         request.show(compare_lines(plain, (chosen, placement)))
     elif request.form == "text":
-        from shardspec.report.mesh import mesh_lines
-
         is_file = request.output not in (None, "-")
         paint = wants_color("never" if is_file and request.color == "auto" else request.color)
         request.show(mesh_lines(chosen, placement, color=paint), is_painted=True)
@@ -82,9 +79,6 @@ def _unsaid(fault: Diagnostic, said: Sequence[Diagnostic]) -> tuple[Diagnostic, 
 
 def _data(target: Target, placement: Placement, form: str) -> str:
     if form == "json":
-        from shardspec.report.mesh import mesh_json
-
         return mesh_json(target, placement) + "\n"
-    from shardspec.report.mesh import mesh_svg
 
     return mesh_svg(target, placement)

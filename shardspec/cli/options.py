@@ -17,7 +17,7 @@ import click
 
 from shardspec.assets import DOCS
 from shardspec.cli import completion
-from shardspec.cli.streams import DRY_RUN, STDOUT, Failure, fail, waiting
+from shardspec.cli.streams import DRY_RUN, STDOUT, Failure, echo, fail, show, waiting, write_file
 
 EXITS = (
     ("0", "fine, or the same"),
@@ -232,7 +232,6 @@ def print_version(ctx: click.Context, param: click.Parameter, is_asked: bool) ->
     """Print the version and the compilers that `verify` would use, and end."""
     if is_asked and not ctx.resilient_parsing:
         from shardspec import __version__
-        from shardspec.cli.streams import show
         from shardspec.jax_backend.xla.compiling import compiler_lines
 
         show((f"shardspec {__version__}", *compiler_lines()))
@@ -256,7 +255,6 @@ def _undo(ctx: click.Context, param: click.Parameter, name: str | None) -> None:
     if name is None or ctx.resilient_parsing:
         return
     from shardspec.cli.replaced import replaced
-    from shardspec.cli.streams import echo, write_file
 
     old = replaced(os.path.realpath(name))
     if old is None:

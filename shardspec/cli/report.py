@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.cost_diff import CostDiff
-from shardspec.analysis.layout_diff import TargetDiff
+from shardspec.analysis.layout_diff import TargetDiff, diff_layouts
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli import completion, options, streams
 from shardspec.cli.request import Request, find_spec, has_errors
@@ -36,11 +36,10 @@ from shardspec.ir.spec import Params, Spec
 from shardspec.lock import diff_forms as forms
 from shardspec.report.cost import cost_diff_lines
 from shardspec.report.html import Html, joined, table, tag
+from shardspec.report.page import Shown, page_text
 from shardspec.report.page_pieces import bar
 
 if TYPE_CHECKING:
-    from shardspec.report.html import Html
-    from shardspec.report.page import Shown
     from shardspec.report.saved_cost import SavedCost
     from shardspec.report.search_pictures import SavedSearch
 
@@ -112,7 +111,6 @@ def command(
     found = pipeline.check(spec, diagnostics, params).shown
     found = tuple(each for each in found if each.target in names)
     sound = [plan for plan in plans if plan.target.is_sound]
-    from shardspec.report.page import page_text
 
     run = None if measured is None else _run_on_target(measured, sound)
     shown = list(_shown(sound, step_name, run, found, request))
@@ -173,7 +171,6 @@ def _shown(
 ) -> Iterator[Shown]:
     """Yield each target with its cost: without a step where a part of the spec is left out."""
     from shardspec.report.cost_json import cost_record
-    from shardspec.report.page import Shown
 
     saved = request.saved_cost(is_asked=False)
     whole = pipeline.without_faults(plans, found)
@@ -209,7 +206,6 @@ def _cost(
 ) -> Shown:
     """Return a target with its cost: that of code, a saved cost, or the spec."""
     from shardspec.report.cost_json import cost_record, measured_run
-    from shardspec.report.page import Shown
 
     if step_name is None and run is None and saved is not None and saved.is_of(plan.spec):
         from shardspec.report.saved_cost import stale_because
@@ -262,7 +258,6 @@ def _changes(
     sides: tuple[str, str], names: Sequence[str], step_name: str | None, request: Request
 ) -> Html:
     """Return what `diff` says of two specs, and what became of a step where both have one."""
-    from shardspec.analysis.layout_diff import diff_layouts
     from shardspec.cli.diff import at_revision, cost_diffs, side_of
 
     new = _spec_of(sides[1])

@@ -23,7 +23,6 @@ from shardspec.diagnostics import ShardspecError, codes
 
 if TYPE_CHECKING:
     from shardspec.analysis.comparison import Comparison
-    from shardspec.analysis.cost import Cost
     from shardspec.analysis.step_time import Scale
     from shardspec.ir.plan import ShardingPlan
     from shardspec.ir.spec import Mesh, Spec

@@ -15,7 +15,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardspec.diagnostics import Code, Diagnostic, Excerpt, Label, Span, codes, point, quote
-from shardspec.diagnostics.words import did_you_mean, listed
+from shardspec.diagnostics.words import did_you_mean, listed, respelt
 from shardspec.ir import spec as ir
 from shardspec.ir.code_place import REGEX, CodePlace
 from shardspec.ir.spec import AxisRule, Hardware, Override
@@ -31,7 +31,7 @@ from shardspec.language.grammar.refusals import NO_LETS
 from shardspec.language.grammar.syntax import NamesExpr, SizeExpr, SizeTerm, SyntaxFault
 from shardspec.language.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRule
 from shardspec.language.meshes import TargetDecl
-from shardspec.language.patterns.glob import braces_of, template_of
+from shardspec.language.patterns.glob import braces_of, glob_literal, template_of
 from shardspec.language.reading import Route, SourceMap, is_dsl, marks_of
 from shardspec.language.sections import RULES, SECTIONS
 from shardspec.language.validate import PATTERN, Choice, Validated, Walk, axes_of, mesh_axes
@@ -197,8 +197,6 @@ class _Sections(Walk):
 
     def activations(self) -> Iterator[ir.Activation]:
         """Yield the named activations; one whose name means others is a pattern."""
-        from shardspec.language.patterns.glob import glob_literal
-
         for name, entry in self.document.activations.items():
             route: Route = ("activations", name)
             if not name.strip():
@@ -258,7 +256,6 @@ class _Sections(Walk):
         if not self.document.lints:
             return
         from shardspec.diagnostics.levels import WORDS, fault_found, known
-        from shardspec.diagnostics.words import respelt
 
         for name, level in self.document.lints.items():
             span = self.source_map.key(("lints", name)).span

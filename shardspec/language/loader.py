@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from shardspec import assets
 from shardspec.diagnostics import Diagnostic, Excerpt, Fix, Label, SourceFile, Span, codes, point
 from shardspec.diagnostics.diagnostic import sort_key
-from shardspec.diagnostics.words import near_or_known, nearest
+from shardspec.diagnostics.words import near_or_known, nearest, respelt
 from shardspec.ir.spec import Arrays, AxisRule, DeriveRule, Params, Spec
 from shardspec.language import files
 from shardspec.language.files import Boundary, beside, boundary_of, is_revision, marked, real_path
@@ -605,8 +605,6 @@ def _read(path: str, loading: _Loading) -> SourceFile | Diagnostic:
 
 def _unknown(name: str, excerpt: Excerpt, kind: assets.SpecKind, folder: str) -> Diagnostic:
     """Return the fault of a name that is no bundled one, with the file that may be meant."""
-    from shardspec.diagnostics.words import respelt
-
     known = assets.spec_names(kind)
     what = {"presets": "preset", "steps": "bundled step"}.get(kind, "bundled manifest")
     form = "./arrays.json" if kind == "arrays" else "./base.yaml"

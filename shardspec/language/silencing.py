@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, codes, point
 from shardspec.diagnostics.levels import NOTHING_ASKED, WORDS, LevelTable, fault_found, known
 from shardspec.diagnostics.words import did_you_mean, grouped
-from shardspec.language.files import leads_out, veiled
+from shardspec.language.files import leads_out, read_source, veiled
 from shardspec.language.reading import is_dsl
 
 _HEADER = re.compile(r"^[ \t]*\[[ \t]*tool\.shardspec(?:\.lints)?[ \t]*\]", re.MULTILINE)
@@ -47,7 +47,6 @@ def project_levels(spec: str) -> tuple[LevelTable, tuple[Diagnostic, ...]]:
         file = above / "pyproject.toml"
         if not os.path.isfile(file):  # False also where the path is too long for one
             continue
-        from shardspec.language.files import read_source
 
         source = read_source(file, name=os.path.relpath(file))
         if isinstance(source, Diagnostic):

@@ -25,7 +25,7 @@ from shardspec.diagnostics import (
     quote,
 )
 from shardspec.diagnostics.budget import spend
-from shardspec.diagnostics.words import near_or_known
+from shardspec.diagnostics.words import near_or_known, respelt
 from shardspec.ir import spec as ir
 from shardspec.ir.spec import Pattern
 from shardspec.language.grammar import expressions
@@ -288,8 +288,6 @@ def _kind(value: object) -> str:
 
 
 def _unknown_key(route: Route, reading: Reading) -> Diagnostic:
-    from shardspec.diagnostics.words import respelt
-
     known = fields_at(route[:-1], is_phase=bool(reading.phase))
     key = str(route[-1])
     place = reading.source_map.key(route).span

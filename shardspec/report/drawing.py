@@ -20,7 +20,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from shardspec.diagnostics.words import binary_bytes, counted
+from shardspec.diagnostics.words import binary_bytes, counted, did_you_mean
 from shardspec.ir.plan import ActivationSharding, DimSharding, Sharding, ShardingPlan
 from shardspec.ir.spec import Mesh
 from shardspec.report.html import escaped, joined, tag
@@ -479,8 +479,6 @@ def drawing_of(name: str, plan: ShardingPlan) -> Drawing:
     arrays = {each.param.path: each for each in plan.arrays}
     found = arrays.get(name) or activation_for(plan.activations, name)
     if found is None:
-        from shardspec.diagnostics.words import did_you_mean
-
         activations = (each.activation.name for each in plan.activations)
         near = did_you_mean(name, [*arrays, *activations])
         hint = near or f"there are {counted(len(arrays), 'array')}"

@@ -72,8 +72,6 @@ def findings_text(diagnostics: Iterable[Diagnostic], scope: Mapping[str, int] | 
     Args:
       scope: how much was checked: files, arrays, activations, targets.
     """
-    import json
-
     document: dict[str, Any] = {"schema": CHECK_JSON}
     if scope is not None:
         document["checked"] = dict(scope)
@@ -151,8 +149,6 @@ def sarif_text(diagnostics: Iterable[Diagnostic], scope: Mapping[str, int] | Non
     Args:
       scope: how much was checked: files, arrays, activations, targets.
     """
-    import json
-
     log = sarif(tuple(diagnostics), scope)
     return printable_json(json.dumps(log, indent=2, ensure_ascii=False))
 

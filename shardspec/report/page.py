@@ -25,7 +25,7 @@ from shardspec.analysis.cost import Cost, cost_of
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.diagnostic import printable
 from shardspec.diagnostics.render import render
-from shardspec.diagnostics.words import counted, seconds_text, tallied
+from shardspec.diagnostics.words import binary_bytes, counted, seconds_text, tallied
 from shardspec.ir.plan import ActivationSharding, ParamSharding, Sharding, ShardingPlan
 from shardspec.ir.spec import Spec, Target
 from shardspec.report import page_pieces
@@ -167,8 +167,6 @@ def _targets_table(targets: Sequence[Shown]) -> Html:
 
 
 def _target_row(at: int, shown: Shown, *, has_steps: bool) -> tuple[str, ...]:
-    from shardspec.diagnostics.words import binary_bytes
-
     plan, time = shown.plan, shown.cost.time
     least = shown.cost.at_least("sends", "flops", "time")
     step = f"{least}~ {seconds_text(time.step_s)}, bound by {time.bound}" if time else ""

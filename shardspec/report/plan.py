@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.words import counted
+from shardspec.diagnostics.words import counted, did_you_mean
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.versions import renamed
 
@@ -56,8 +56,6 @@ class Plan(ShardingPlan):
         try:
             return ShardingPlan.__getitem__(self, path)
         except KeyError:
-            from shardspec.diagnostics.words import did_you_mean
-
             hint = did_you_mean(path, list(self)) or f"the plan has {counted(len(self), 'array')}"
             raise KeyError(f"no array `{path}`; {hint}") from None
 

@@ -13,7 +13,7 @@ import os
 import sys
 from contextlib import suppress
 from functools import lru_cache
-from threading import Lock
+from threading import Lock, Timer
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -125,7 +125,6 @@ def _said(process: subprocess.Popen[str], question: list[object]) -> str:
     """Return the answer to a question; "" where none came before the clock on the wall."""
     import json
     import select
-    from threading import Timer
 
     assert process.stdin is not None
     assert process.stdout is not None
