@@ -346,23 +346,16 @@ def peak_tick(lives: Sequence[tuple[int, int, int]]) -> int:
     >>> peak_tick([(0, 2, 10), (2, 5, 10), (4, 5, 5)])
     2
     """
-    best = peak = 0
-    for tick, held in _held_over(lives):
-        if held > best:
-            best, peak = held, tick
-    return peak
-
-
-def _held_over(lives: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield how many bytes are alive, from each tick on at which that changes."""
     changes: dict[int, int] = {}
     for born, dies, size in lives:
         changes[born] = changes.get(born, 0) + size
         changes[dies + 1] = changes.get(dies + 1, 0) - size
-    held = 0
+    best = peak = held = 0
     for tick in sorted(changes):
         held += changes[tick]
-        yield tick, held
+        if held > best:
+            best, peak = held, tick
+    return peak
 
 
 class Life(NamedTuple):
