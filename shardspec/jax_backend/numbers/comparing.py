@@ -21,7 +21,7 @@ from shardspec.jax_backend.numbers import runs
 from shardspec.jax_backend.numbers.facts import Facts, equations, facts_of, single_slices
 from shardspec.jax_backend.numbers.runs import Watched, first_difference
 from shardspec.jax_backend.numbers.sizes import SmallSizes
-from shardspec.jax_backend.numbers.small import Trial, small_spec
+from shardspec.jax_backend.numbers.small import Trial, small_spec, values_of
 from shardspec.jax_backend.step.trace import Program, Resolving, program_of
 from shardspec.jax_backend.trees import shape_of
 from shardspec.programs.numbers import FirstDifference, Numbers, OutputDifference
@@ -233,7 +233,7 @@ class _Comparison:
             runner = self._runner
             assert runner is not None, "one device runs first"
             scale = _SCALES[seed % len(_SCALES)]
-            values = runs.values_of(self.one, seed, self.width, scale)
+            values = values_of(self.one, seed, self.width, scale)
             noisy = runner(runs.reordered(values, seed))
             self._expected[seed] = _Expected(values, runner(values), noisy)
         return self._expected[seed]
