@@ -25,6 +25,7 @@ class Trial:
       target: has the mesh.
       written: the sizes in code that became small.
       stated: values for its arguments, where the user gives some; None for others.
+      rooms: the lines of capacities that became larger.
     """
 
     spec: Spec
@@ -32,6 +33,7 @@ class Trial:
     program: Program
     written: tuple[Written, ...] = ()
     stated: tuple[Any, ...] = ()
+    rooms: tuple[str, ...] = ()
 
 
 def small_spec(
