@@ -305,7 +305,9 @@ def _first_line(error: BaseException) -> str:
 
 def _is_our_fault(error: BaseException) -> bool:
     frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and os.path.abspath(frames[-1].filename).startswith(_ours() + os.sep)
+    is_of_jax = any("JAX has removed" in each for each in getattr(error, "__notes__", ()))
+    last = os.path.abspath(frames[-1].filename) if frames and not is_of_jax else ""
+    return last.startswith(_ours() + os.sep)
 
 
 def _ours() -> str:

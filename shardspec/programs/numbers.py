@@ -136,8 +136,11 @@ def _facts(numbers: Numbers) -> Iterator[tuple[str, str]]:
     if numbers.first is not None:
         place = numbers.first.place
         yield "first", f"{place} {numbers.first.what} ({numbers.first.operation})"
+    reasons: dict[str, list[str]] = {}
     for axis, why in numbers.untried:
-        yield "untried", f"{axis}: {why}"
+        reasons.setdefault(why, []).append(axis)
+    for why, axes in reasons.items():
+        yield "untried", f"{', '.join(axes)}: {why}"
     if numbers.unstable:
         yield "unstable", f"{listed(numbers.unstable)}: give values by `--inputs MODULE:FUNCTION`"
     for place in numbers.device_random:

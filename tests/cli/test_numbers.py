@@ -127,6 +127,16 @@ def test_what_cannot_be_traced_exits_2_with_a_line(
     assert "Traceback" not in result.output
 
 
+def test_what_jax_refuses_is_no_fault_of_shardspec(folder: Path) -> None:
+    """JAX removes its own frames from what it raises, and ours are the last that stay."""
+    text = STEP.replace("WHAT", "pmean").replace("f32(batch, embed)", "f32(batch + 1, embed)")
+    Path("counted.py").write_text(text)
+    result = run("-t", "pod")
+    assert result.exit_code == 2
+    assert "not evenly divisible" in result.output
+    assert "fault of shardspec" not in result.output
+
+
 def test_one_slice_for_each_device_is_said(folder: Path) -> None:
     text = STEP.replace("WHAT", "pmean").replace('@ params["up"])', '@ params["up"][0])')
     text = text.replace('"up": P(None, tensor)', '"up": P("data", None, tensor)')

@@ -21,7 +21,7 @@ from shardspec.jax_backend.numbers import runs
 from shardspec.jax_backend.numbers.facts import Facts, equations, facts_of, single_slices
 from shardspec.jax_backend.numbers.runs import Watched, first_difference
 from shardspec.jax_backend.numbers.sizes import SmallSizes
-from shardspec.jax_backend.numbers.small import Trial, small_spec
+from shardspec.jax_backend.numbers.small import Trial, small_spec, values_of
 from shardspec.jax_backend.step.trace import Program, Resolving, program_of
 from shardspec.jax_backend.trees import shape_of
 from shardspec.programs.numbers import FirstDifference, Numbers, OutputDifference
@@ -37,7 +37,8 @@ _LONGEST = 200
 _SCALES = (1.0, 4.0)
 #: What differs has to differ with other values of the same size, too: two choices may tie.
 _AGAIN = 100 * len(_SCALES)
-_ONE_SLICE = (
+#: Why an axis is not compared along which code takes one slice for each device.
+ONE_SLICE = (
     "the code takes one slice for each device along it, so one device computes something else:"
     " make that size of `resolver.mesh.shape`"
 )
@@ -105,7 +106,7 @@ def compared(
         each.name for each in code.target.mesh.axes if each.size > 1 and each.name in facts.axes
     ]
     single = {axis for axes in single_slices(one.program.jaxpr) for axis in axes}
-    untried = {axis: _ONE_SLICE for axis in used if axis in single}
+    untried = {axis: ONE_SLICE for axis in used if axis in single}
     comparison.compare([axis for axis in used if axis not in untried], facts)
     untried |= comparison.untried
     return Numbers(
@@ -233,7 +234,7 @@ class _Comparison:
             runner = self._runner
             assert runner is not None, "one device runs first"
             scale = _SCALES[seed % len(_SCALES)]
-            values = runs.values_of(self.one, seed, self.width, scale)
+            values = values_of(self.one, seed, self.width, scale)
             noisy = runner(runs.reordered(values, seed))
             self._expected[seed] = _Expected(values, runner(values), noisy)
         return self._expected[seed]

@@ -31,6 +31,7 @@ class Facts:
       sizes: of all its arrays, without the least.
       elements: that it computes, all equations and iterations together.
       axes: the mesh axes that something is sharded over, or that code names.
+      split: the sizes of which each device of a `shard_map` has a part.
       rings: the mesh axes along which arrays move from one device to the next.
     """
 
@@ -39,6 +40,7 @@ class Facts:
     products: dict[_Made, None] = field(default_factory=dict)
     sums: dict[_Made, None] = field(default_factory=dict)
     axes: dict[str, None] = field(default_factory=dict)
+    split: set[int] = field(default_factory=set)
     rings: dict[str, None] = field(default_factory=dict)
 
     @property
@@ -150,6 +152,9 @@ def _place(facts: Facts, eqn: Any) -> None:
     if name == "shard_map":
         for spec in (*params["in_specs"], *params["out_specs"]):
             _use(facts, spec)
+        for var, spec in zip(eqn.invars, params["in_specs"], strict=True):
+            pairs = zip(var.aval.shape, jax_entries(spec), strict=False)
+            facts.split.update(size for size, entry in pairs if names_of(entry))
     for key in ("axes", "axis_name"):
         facts.axes.update(dict.fromkeys(_axes(params.get(key))))
 

@@ -13,6 +13,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from shardspec.jax_backend.numbers.sizes import SmallSizes
 from shardspec.programs.op_names import is_library, shown
 
 _MOST_MODULES = 1000
+#: What a share or a number of tokens is called beyond which experts drop them.
+_CAPACITY = re.compile(r"capacity", re.IGNORECASE)
 #: What code counts with, and what a number is called that stands in it.
 _RANGE = "range"
 
@@ -54,11 +57,15 @@ class SmallerCode(importlib.abc.MetaPathFinder):
 
     Attributes:
       sizes: the small size for each.
+      room: how many times capacities become larger.
       written: what was replaced, in the order of imports.
+      rooms: the lines of those capacities.
     """
 
     sizes: SmallSizes
+    room: int = 1
     written: list[Written] = field(default_factory=list)
+    rooms: list[str] = field(default_factory=list)
 
     def find_spec(
         self, name: str, path: Any = None, target: ModuleType | None = None
@@ -84,6 +91,10 @@ class _Loader(importlib.machinery.SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         """Return the code with its numbers replaced."""
         tree = ast.parse(Path(self.path).read_bytes(), self.path)
+        if self._finder.room > 1:
+            for each in _capacities(tree):
+                _enlarge(each, self._finder.room)
+                self._finder.rooms.append(f"{shown(self.path)}:{each.lineno}")
         smaller = _Smaller(self.path, self._finder.sizes)
         made: Any = smaller.visit(tree)
         code = self.source_to_code(made, self.path)
@@ -114,6 +125,30 @@ class _Smaller(ast.NodeTransformer):
             return node
         self.written.append(Written(self.file, node.lineno, name, size, small))
         return ast.copy_location(ast.Constant(small), node)
+
+
+def states_capacity(module: str) -> bool:
+    """Say whether a module, or one of the user's that it is made of, states a capacity."""
+    return any(next(_capacities(tree), None) is not None for tree in _trees(module))
+
+
+def _capacities(tree: ast.AST) -> Iterator[ast.Assign]:
+    """Yield what assigns a capacity that is computed: `capacity = int(FACTOR * tokens / EXPERTS)`.
+
+    A capacity that is a number is a size, as of an array.
+    """
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Assign) and len(each.targets) == 1:
+            name = getattr(each.targets[0], "id", "")
+            is_computed = isinstance(each.value, ast.BinOp | ast.Call | ast.IfExp)
+            if is_computed and _CAPACITY.search(name):
+                yield each
+
+
+def _enlarge(assignment: ast.Assign, times: int) -> None:
+    """Multiply what an assignment assigns."""
+    made = ast.BinOp(assignment.value, ast.Mult(), ast.Constant(times))
+    assignment.value = ast.fix_missing_locations(ast.copy_location(made, assignment.value))
 
 
 def loops_written(module: str) -> Iterator[str]:
@@ -200,14 +235,18 @@ def numbers_written(module: str) -> Iterator[tuple[str, int]]:
 
 
 @contextlib.contextmanager
-def smaller_code(sizes: SmallSizes) -> Iterator[SmallerCode]:
-    """Import the user's modules anew, with small sizes; afterwards they are as they were."""
+def smaller_code(sizes: SmallSizes, room: int = 1) -> Iterator[SmallerCode]:
+    """Import the user's modules anew, with small sizes; afterwards they are as they were.
+
+    Args:
+      room: how many times capacities become larger.
+    """
     kept = {
         name: module
         for name, module in list(sys.modules.items())
         if name != "__main__" and is_users(getattr(module, "__file__", None) or "")
     }
-    finder = SmallerCode(sizes)
+    finder = SmallerCode(sizes, room)
     for name in kept:
         del sys.modules[name]
     sys.meta_path.insert(0, finder)

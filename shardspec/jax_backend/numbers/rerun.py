@@ -51,6 +51,10 @@ _FORMS = frozenset(
         *("sharding_constraint", "reshard"),
     )
 )
+#: What brings the values of other devices.
+MOVES = frozenset(("all_gather", "all_to_all", "ppermute", "psum_scatter", "reduce_scatter"))
+#: Forms that are watched after all where they order what devices have exchanged.
+FORMS_OF_PARTS = frozenset(("reshape", "transpose"))
 _DROPPED = frozenset(("debug_callback", "debug_print"))
 
 
@@ -223,8 +227,15 @@ class Rerun:
             outs = values
         else:
             outs = self._bound(eqn, values, scope)
-        is_watched = name not in _FORMS
+        is_watched = name not in _FORMS or self._orders_parts(name, given)
         return self._results(eqn, outs, given, scope, watched if is_watched else None, is_of_device)
+
+    def _orders_parts(self, name: str, given: Sequence[_Known]) -> bool:
+        """Say whether a form is one of what devices have exchanged."""
+        if name not in FORMS_OF_PARTS or not self.is_watched:
+            return False
+        sources = [self.marks[mark].primitive for each in given for mark in each.marks]
+        return bool(sources) and all(each in MOVES or each in FORMS_OF_PARTS for each in sources)
 
     def _results(
         self,

@@ -13,12 +13,11 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardspec.diagnostics.words import grouped
 from shardspec.jax_backend.mesh import mesh_for
-from shardspec.jax_backend.numbers.rerun import End, Mark, Rerun
+from shardspec.jax_backend.numbers.rerun import FORMS_OF_PARTS, MOVES, End, Mark, Rerun
 from shardspec.jax_backend.numbers.small import Trial
 from shardspec.programs.numbers import FirstDifference, OutputDifference
 
@@ -104,31 +103,6 @@ def _here(value: Any) -> Result:
 
 def _is_float(value: Any) -> bool:
     return bool(np.issubdtype(value.dtype, np.inexact))
-
-
-def values_of(trial: Trial, seed: int, width: np.dtype[Any], scale: float) -> list[Any]:
-    """Return a value for each argument of a step.
-
-    Args:
-      scale: of random floats.
-    """
-    random = np.random.default_rng(seed)
-    uses = uses_of(trial.program.jaxpr)
-    program = trial.program
-    made = [
-        _scaled(value_for(leaf, use, random, width, is_zero=given.role == "optimizer"), scale)
-        for leaf, use, given in zip(program.leaves, uses, program.given, strict=True)
-    ]
-    stated = trial.stated or (None,) * len(made)
-    return [
-        own if told is None else np.asarray(told, own.dtype).reshape(own.shape)
-        for told, own in zip(stated, made, strict=True)
-    ]
-
-
-def _scaled(value: Any, scale: float) -> Any:
-    is_float = isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.floating)
-    return (value * scale).astype(value.dtype) if is_float else value
 
 
 def reordered(values: Sequence[Any], seed: int) -> list[Any]:
@@ -266,7 +240,8 @@ _PENDING: dict[State, str] = {
     "mean": "a mean over a part",
     "largest": "the largest of a part",
 }
-_MOVES = frozenset(("all_gather", "all_to_all", "ppermute", "psum_scatter", "reduce_scatter"))
+#: An error of a value is one of its source where that is off by at least this share of it.
+_INHERITED = 0.05
 #: What follows the order of the values on one device.
 _OWN_ORDER = frozenset(("iota", "sort", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"))
 _SUMS = frozenset(("psum", "psum_invariant", "psum2", "all_gather_invariant"))
@@ -296,12 +271,13 @@ def first_difference(
       wrong: the outputs that differ, by their places.
     """
     for is_whole in (False, True):
-        states = list(_states(one, many, is_whole=is_whole))
-        found, passed = _back(many, states, wrong)
+        pairs = list(_states(one, many, is_whole=is_whole))
+        states = [state for state, _ in pairs]
+        found, passed = _back(many, states, [error for _, error in pairs], wrong)
         named = sorted(each for each in found if many.marks[each].place.is_known)
         told = [(at, _what(many, states, at, axes)) for at in named]
         reasons = [pair for pair in told if pair[1]]
-        for at, what in reasons or _exchange(many, named, passed, axes) or told:
+        for at, what in reasons or _exchange(many, states, named, passed, axes) or told:
             mark = many.marks[at]
             plain = f"is the first value that differs when {_over(axes)} is larger than 1"
             return FirstDifference(mark.place, what or plain, mark.primitive)
@@ -311,8 +287,8 @@ def first_difference(
     return None
 
 
-def _states(one: Watched, many: Watched, *, is_whole: bool) -> Iterator[State]:
-    """Yield how each value of many devices stands for that of one.
+def _states(one: Watched, many: Watched, *, is_whole: bool) -> Iterator[tuple[State, float]]:
+    """Yield how each value of many devices stands for that of one, and how far it is off.
 
     Args:
       is_whole: whether all iterations of loops are compared, or the first alone.
@@ -326,7 +302,7 @@ def _states(one: Watched, many: Watched, *, is_whole: bool) -> Iterator[State]:
             pairs.update(zip(places, others, strict=True))
     for at, mark in enumerate(many.marks):
         if at not in pairs:
-            yield "unknown"
+            yield "unknown", 0.0
             continue
         left, right = one.values[pairs[at]], many.values[at]
         yield _state(
@@ -354,30 +330,66 @@ def _by_device(value: Any, mark: Mark, is_whole: bool) -> Any:
     return value.reshape(math.prod(value.shape[: len(places)]), *value.shape[len(places) :])
 
 
-def _state(one: Any, many: Any) -> State:
+def _state(one: Any, many: Any) -> tuple[State, float]:
+    """Return how values of devices stand for that of one, and how far they are off as that.
+
+    How far is a share of the largest value, and of a wrong value the least of all ways.
+    """
     expected = one[0]
     sizes = np.abs(expected[np.abs(expected) < _MASKED])
-    scale = float(sizes.max(initial=0.0)) * _ROUNDING
+    scale = float(sizes.max(initial=0.0))
+    least = math.inf
+    with np.errstate(all="ignore"):
+        for state, value in _ways(expected, many):
+            off = _off(expected, value, scale)
+            if off <= _ROUNDING:
+                return state, off
+            least = min(least, off)
+    return "wrong", least
 
-    def equal(value: Any) -> bool:
-        return value.shape == expected.shape and bool(
-            np.isclose(value, expected, rtol=_ROUNDING, atol=scale, equal_nan=True).all()
-        )
 
-    if all(map(equal, many)):
-        return "same"
-    if len(many) == 1:
-        return "wrong"
-    if many[0].shape == expected.shape:
-        if equal(many.sum(0)):
-            return "sum"
-        if equal(many.mean(0)):
-            return "mean"
-        return "largest" if equal(many.max(0)) else "wrong"
-    for dim in range(expected.ndim):
-        if many[0].shape[dim] != expected.shape[dim] and equal(np.concatenate(list(many), dim)):
-            return "split"
-    return "wrong"
+def _ways(expected: Any, many: Any) -> Iterator[tuple[State, Any]]:
+    """Yield what the values of devices make together, by each way to stand for that of one."""
+    shape, count = many[0].shape, len(many)
+    if shape == expected.shape:
+        yield "same", many
+        if count > 1:
+            yield from (("sum", many.sum(0)), ("mean", many.mean(0)), ("largest", many.max(0)))
+        return
+    if len(shape) != expected.ndim or count == 1:
+        return
+    ratios = [
+        whole / part if part else 0.0 for whole, part in zip(expected.shape, shape, strict=True)
+    ]
+    longer = [dim for dim, ratio in enumerate(ratios) if ratio == count]
+    for dim in longer:
+        yield "split", np.concatenate(list(many), dim)
+    for among in (dim for dim, size in enumerate(shape) if size == count * expected.shape[dim]):
+        for dim in longer:
+            yield "same", np.stack([_merged(each, among, dim) for each in many])
+            for own in longer:
+                if own != dim:
+                    parts = [_merged(each, among, dim) for each in many]
+                    yield "split", np.concatenate(parts, own)
+
+
+def _merged(value: Any, among: int, dim: int) -> Any:
+    """Return a value whose parts along one dimension stand behind one another along another."""
+    return np.concatenate(np.split(value, value.shape[among], among), dim)
+
+
+def _off(expected: Any, value: Any, scale: float) -> float:
+    """Return the largest difference as a share of what it may be: rounding is `_ROUNDING`."""
+    if value.shape[value.ndim - expected.ndim :] != expected.shape:
+        return math.inf
+    is_number = np.issubdtype(value.dtype, np.inexact)
+    one, other = (each if is_number else each.astype(float) for each in (expected, value))
+    one = np.broadcast_to(one, value.shape)
+    if not one.size:
+        return 0.0
+    is_same = (one == other) | (np.isnan(one) & np.isnan(other))
+    off = np.abs(one - other) / (np.abs(one) + scale)
+    return float(np.where(is_same, 0.0, np.where(np.isnan(off), math.inf, off)).max())
 
 
 def _over(axes: Sequence[str]) -> str:
@@ -385,7 +397,11 @@ def _over(axes: Sequence[str]) -> str:
 
 
 def _exchange(
-    many: Watched, named: Sequence[int], passed: Sequence[int], axes: Sequence[str]
+    many: Watched,
+    states: Sequence[State],
+    named: Sequence[int],
+    passed: Sequence[int],
+    axes: Sequence[str],
 ) -> list[tuple[int, str]]:
     """Return the first exchange between devices that gives wrong values, where it is the fault.
 
@@ -396,12 +412,19 @@ def _exchange(
       named: the first values that differ, all without a reason.
       passed: the wrong values on the way to wrong outputs.
     """
-    moves = [at for at in sorted(passed) if many.marks[at].primitive in _MOVES]
+    behind = _behind(many, passed)
+    moves = (
+        at
+        for at in behind
+        if many.marks[at].primitive in MOVES
+        and states[at] == "wrong"
+        and (at in passed or _is_in_loop(many.marks[at]))
+    )
     move = next((at for at in moves if many.marks[at].place.is_known), None)
     if move is None:
         return []
     wraps = many.marks[move].wraps
-    is_ring = any(wrap != "devices" for wrap in wraps)
+    is_ring = _is_in_loop(many.marks[move])
 
     def is_own(at: int) -> bool:
         mark, dtype = many.marks[at], np.asarray(many.values[at]).dtype
@@ -415,8 +438,23 @@ def _exchange(
     return [(move, f"is the first exchange over {_over(axes)} that gives other values")]
 
 
+def _is_in_loop(mark: Mark) -> bool:
+    return any(wrap != "devices" for wrap in mark.wraps)
+
+
+def _behind(many: Watched, marks: Sequence[int]) -> list[int]:
+    """Return all values that some are made of, and those, in their order."""
+    waiting, seen = [*marks], set[int]()
+    while waiting:
+        at = waiting.pop()
+        if at not in seen:
+            seen.add(at)
+            waiting += many.marks[at].sources
+    return sorted(seen)
+
+
 def _back(
-    many: Watched, states: Sequence[State], wrong: Sequence[int]
+    many: Watched, states: Sequence[State], errors: Sequence[float], wrong: Sequence[int]
 ) -> tuple[list[int], list[int]]:
     """Return the wrong values that are made of right ones alone, and all wrong ones on the way.
 
@@ -433,10 +471,32 @@ def _back(
         seen.add(at)
         sources = _sources(many, states, at)
         before = [each for each in sources if states[each] == "wrong"]
+        before = before or _inherited(many, states, errors, at)
         waiting += before
         if not before and states[at] == "wrong":
             first.append(at)
     return first, [at for at in seen if states[at] == "wrong"]
+
+
+def _inherited(
+    many: Watched, states: Sequence[State], errors: Sequence[float], at: int
+) -> list[int]:
+    """Return the wrong values whose error is that of one that differs by little.
+
+    Beside a large value an error may look like rounding, and no longer where that is gone.
+    """
+    waiting, seen = [at], {at}
+    found: list[int] = []
+    while waiting:
+        for each in _sources(many, states, waiting.pop()):
+            if each in seen:
+                continue
+            seen.add(each)
+            if states[each] == "wrong":
+                found.append(each)
+            elif errors[each] >= _INHERITED * errors[at] > 0:
+                waiting.append(each)
+    return found
 
 
 def _sources(many: Watched, states: Sequence[State], at: int) -> list[int]:
@@ -468,7 +528,9 @@ def _what(many: Watched, states: Sequence[State], at: int, axes: Sequence[str]) 
         return f"sums over {over} a value that is already the same on every device"
     if mark.primitive in _SUMS and "mean" in kinds:
         return f"sums over {over} what is to be averaged: each device has a mean over its part"
-    if mark.primitive in _MOVES:
+    if mark.primitive in FORMS_OF_PARTS:
+        return f"orders what devices along {over} have exchanged differently from one device"
+    if mark.primitive in MOVES:
         return f"does not give the array of one device in its order along {over}"
     pending = next((each for each in sources if states[each] in _PENDING), None)
     if pending is not None:
@@ -502,219 +564,3 @@ def _at_end(many: Watched, states: Sequence[State], axes: Sequence[str]) -> Firs
                 what = f"is {pending} over {over}, and `shard_map` returns it as complete"
                 return FirstDifference(place, what, mark.primitive)
     return None
-
-
-# Values for the arguments of a step that has only shapes: numbers that its program can use.
-#
-# What an argument is for is read from the program. An integer that indexes a dimension is below its
-# size; one that is compared with positions is a position. A float that a square root is taken of is
-# not negative. Keys of random numbers are keys. What nothing tells apart is a mask of zeros and
-# ones.
-
-
-#: What passes an integer on as it is, or nearly.
-_PASSES = frozenset(
-    (
-        *("broadcast_in_dim", "reshape", "squeeze", "transpose", "slice", "concatenate", "rev"),
-        *("convert_element_type", "copy", "pvary", "select_n", "add", "sub", "max", "min", "clamp"),
-        *("sharding_constraint", "reshard", "pad", "all_gather", "ppermute", "all_to_all", "rem"),
-        *("expand_dims", "dynamic_slice", "gather", "stop_gradient", "sort", "split"),
-    )
-)
-#: What passes a float on whose sign decides whether a root of the result is a number.
-_SCALES = frozenset(
-    (
-        *("mul", "div", "add", "add_any", "max", "convert_element_type", "broadcast_in_dim"),
-        *("reshape", "squeeze", "select_n", "sharding_constraint", "pvary", "transpose", "copy"),
-        *("reshard", "reduce_sum", "slice"),
-    )
-)
-_ROOTS = frozenset(("sqrt", "rsqrt", "log", "pow"))
-_COMPARES = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
-
-
-@dataclass
-class Use:
-    """What the program does with one argument.
-
-    Attributes:
-      limit: an integer is below this; None where nothing says.
-      is_key: whether random numbers are made of it.
-      is_rooted: whether a root is taken of it.
-      is_index: whether it indexes a dimension; what is only compared with positions does not.
-    """
-
-    limit: int | None = None
-    is_key: bool = False
-    is_rooted: bool = False
-    is_index: bool = False
-
-    def below(self, limit: int) -> None:
-        """Note a bound."""
-        self.limit = limit if self.limit is None else max(1, min(self.limit, limit))
-
-
-@dataclass
-class _Uses:
-    """A walk over a program that carries, for each variable, the arguments that it comes from."""
-
-    uses: list[Use]
-
-    def walk(self, jaxpr: Any, given: Sequence[frozenset[int]], sizes: Sequence[int | None]) -> Any:
-        """Return the arguments that each result comes from, and of which positions it is made."""
-        known: dict[Any, frozenset[int]] = dict(zip(jaxpr.invars, given, strict=True))
-        places: dict[Any, int | None] = dict(zip(jaxpr.invars, sizes, strict=True))
-        none: frozenset[int] = frozenset()
-        for eqn in jaxpr.eqns:
-            args = [
-                none if isinstance(each, core.Literal) else known.get(each, none)
-                for each in eqn.invars
-            ]
-            at = [
-                None if isinstance(each, core.Literal) else places.get(each) for each in eqn.invars
-            ]
-            outs = self._equation(eqn, args, at)
-            for var, (out, place) in zip(eqn.outvars, outs, strict=True):
-                known[var], places[var] = out, place
-        return [
-            (none, None)
-            if isinstance(each, core.Literal)
-            else (known.get(each, none), places.get(each))
-            for each in jaxpr.outvars
-        ]
-
-    def _equation(self, eqn: Any, args: list[frozenset[int]], at: list[int | None]) -> Any:
-        inner = list(_programs(eqn))
-        if inner:
-            found: Any = None
-            for jaxpr, skipped in inner:
-                own, places = args[skipped:], at[skipped:]
-                if len(jaxpr.invars) != len(own):
-                    continue
-                outs = self.walk(jaxpr, own, places)
-                found = outs if len(outs) == len(eqn.outvars) else found
-            return found or [(frozenset(), None)] * len(eqn.outvars)
-        self._sink(eqn, args, at)
-        name = eqn.primitive.name
-        passed: frozenset[int] = frozenset()
-        place = None
-        is_float = jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating)
-        if name == "iota":
-            place = eqn.params["shape"][eqn.params["dimension"]]
-        elif name in _PASSES or name == "mul":
-            place = max((each for each in at if each is not None), default=None)
-        if name in (_SCALES if is_float else _PASSES):
-            own = args[:1] if name in ("gather", "dynamic_slice") else args
-            passed = frozenset().union(*own)
-        return [(passed, place)] * len(eqn.outvars)
-
-    def _sink(self, eqn: Any, args: list[frozenset[int]], at: list[int | None]) -> None:
-        name, params = eqn.primitive.name, eqn.params
-        shape = tuple(getattr(eqn.invars[0].aval, "shape", ())) if eqn.invars else ()
-        if name == "gather":
-            dims = params["dimension_numbers"].start_index_map
-            self._below(
-                args[1], min((shape[d] - params["slice_sizes"][d] + 1 for d in dims), default=1)
-            )
-        elif name.startswith("scatter"):
-            dims = params["dimension_numbers"].scatter_dims_to_operand_dims
-            self._below(args[1], min((shape[d] for d in dims), default=1))
-        elif name == "dynamic_slice":
-            for dim, (size, whole) in enumerate(zip(params["slice_sizes"], shape, strict=True)):
-                self._below(args[1 + dim], whole - size + 1)
-        elif name == "dynamic_update_slice":
-            for dim, (size, whole) in enumerate(zip(eqn.invars[1].aval.shape, shape, strict=True)):
-                self._below(args[2 + dim], whole - size + 1)
-        elif name in _COMPARES and len(args) == 2:
-            for own, place in ((args[0], at[1]), (args[1], at[0])):
-                if place is not None:
-                    self._below(own, place, is_index=name == "eq")
-        elif name in ("random_wrap", "threefry2x32"):
-            for each in self._of(args):
-                each.is_key = True
-        elif name in _ROOTS:
-            for each in self._of(args):
-                each.is_rooted = True
-
-    def _below(self, own: frozenset[int], limit: int, *, is_index: bool = True) -> None:
-        for each in self._of([own]):
-            each.below(max(1, limit))
-            each.is_index |= is_index
-
-    def _of(self, args: Sequence[frozenset[int]]) -> Iterator[Use]:
-        yield from (self.uses[at] for own in args for at in own)
-
-
-def _programs(eqn: Any) -> Iterator[tuple[Any, int]]:
-    """Yield the programs inside an equation, and how many of its operands are not theirs."""
-    params, name = eqn.params, eqn.primitive.name
-    if name == "while":
-        yield params["body_jaxpr"].jaxpr, params["cond_nconsts"]
-        return
-    if name == "cond":
-        for each in params["branches"]:
-            yield each.jaxpr, 1
-        return
-    for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
-        inner = params.get(key)
-        if inner is not None and name != "pallas_call":
-            yield getattr(inner, "jaxpr", inner), 0
-            return
-
-
-def uses_of(closed: Any) -> list[Use]:
-    """Return what a program does with each of its arguments."""
-    uses = [Use() for _ in closed.jaxpr.invars]
-    found = _Uses(uses)
-    given = [frozenset({at}) for at in range(len(uses))]
-    found.walk(closed.jaxpr, given, [None] * len(uses))
-    return uses
-
-
-def value_for(
-    struct: Any, use: Use, random: np.random.Generator, width: Any, *, is_zero: bool = False
-) -> Any:
-    """Return a value for one argument.
-
-    Args:
-      struct: its shape and dtype.
-      width: the dtype of floats.
-      is_zero: whether it is optimizer state, which starts at zero: what the step makes of that
-        shows the gradients as they are.
-    """
-    shape, dtype = tuple(struct.shape), struct.dtype
-    if is_zero and not jnp.issubdtype(dtype, jax.dtypes.prng_key) and not use.is_key:
-        return np.zeros(shape, width if jnp.issubdtype(dtype, jnp.floating) else dtype)
-    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
-        seeds = random.integers(0, 2**31, shape)
-        return (
-            jax.vmap(jax.random.key)(seeds.reshape(-1)).reshape(shape)
-            if shape
-            else jax.random.key(int(seeds))
-        )
-    if jnp.issubdtype(dtype, jnp.bool_):
-        return _first(random.random(shape) < 0.8, True)
-    found: Any
-    if jnp.issubdtype(dtype, jnp.integer):
-        if use.is_key:
-            return random.integers(0, 2**31, shape).astype(dtype)
-        low = 0
-        limit = 2 if use.limit is None else use.limit
-        if use.limit is not None and not use.is_index and limit > 1:
-            low = 1
-        found = np.asarray(random.integers(low, max(limit, low + 1), shape))
-        return _first(found, 1).astype(dtype) if use.limit is None else found.astype(dtype)
-    if jnp.issubdtype(dtype, jnp.complexfloating):
-        return (random.standard_normal(shape) + 1j * random.standard_normal(shape)).astype(dtype)
-    found = np.asarray(random.standard_normal(shape))
-    found = found / np.sqrt(shape[-2]) if len(shape) > 1 else 1 + 0.1 * found
-    return (np.abs(found) if use.is_rooted else found).astype(width)
-
-
-def _first(found: Any, value: Any) -> Any:
-    """Return an array whose first entry of each row is a value: no row is masked whole."""
-    found = np.asarray(found)
-    if found.ndim:
-        found[..., 0] = value
-        return found
-    return np.asarray(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,9 +12,14 @@ import jax
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend.entry_point import Call, find_entry, with_call
-from shardspec.jax_backend.numbers.comparing import Asked, compared, need_devices
+from shardspec.jax_backend.numbers.comparing import ONE_SLICE, Asked, compared, need_devices
 from shardspec.jax_backend.numbers.facts import Facts, facts_of
-from shardspec.jax_backend.numbers.literals import loops_written, numbers_written, smaller_code
+from shardspec.jax_backend.numbers.literals import (
+    loops_written,
+    numbers_written,
+    smaller_code,
+    states_capacity,
+)
 from shardspec.jax_backend.numbers.sizes import TIGHT, SmallSizes, products_among, small_sizes
 from shardspec.jax_backend.numbers.small import Trial, small_spec
 from shardspec.jax_backend.on_target import on_target
@@ -45,19 +50,69 @@ def same_numbers(code: StepCode, asked: Asked, tell: Callable[[str], None]) -> N
     shapes = tuple(tuple(leaf.shape) for leaf in full.program.leaves)
     code = replace(code, shapes=shapes, inputs=asked.inputs)
     tell("tracing it with small sizes")
-    code, sizes, one = _on_one(code, facts, asked)
-    return compared(code, sizes, one, facts, asked, tell, started)
+    found: Numbers | None = None
+    for split in (frozenset[int](), facts.split):
+        made, sizes, one = _on_one(code, facts, asked, split)
+        numbers = compared(made, sizes, one, facts, asked, tell, started)
+        found = found if found and numbers.untried else numbers
+        if numbers.differences:
+            return _with_room(numbers, made, sizes, facts, asked, tell, started)
+        if not sizes.sizes or all(why == ONE_SLICE for _, why in numbers.untried):
+            return numbers
+    assert found is not None, "there are two ways to try"
+    return found
 
 
-def _on_one(code: StepCode, facts: Facts, asked: Asked) -> tuple[StepCode, SmallSizes, Trial]:
+#: How many times a capacity becomes larger, so that no token is dropped.
+_ROOM = 16
+
+
+def _with_room(
+    numbers: Numbers,
+    code: StepCode,
+    sizes: SmallSizes,
+    facts: Facts,
+    asked: Asked,
+    tell: Callable[[str], None],
+    started: float,
+) -> Numbers:
+    """Return what differs when no token is dropped, where code states a capacity.
+
+    A device whose capacity is its own drops other tokens than one device, in right steps, too.
+    """
+    if not states_capacity(code.name.partition(":")[0]):
+        return numbers
+    tell("running it with room for all tokens")
+    roomy = replace(code, room=_ROOM)
+    try:
+        one = roomy.small(sizes, {})
+    except ShardspecError:
+        return numbers
+    again = compared(roomy, sizes, one, facts, asked, tell, started)
+    if again.differences or again.untried:
+        return again if again.differences else numbers
+    dropped = (
+        f"each device drops tokens by a capacity of its own ({', '.join(one.rooms)}), and drops"
+        f" others than one device; with {_ROOM} times the capacity all outputs are the same"
+    )
+    axes = dict.fromkeys(axis for axes in numbers.axes for axis in axes)
+    return replace(again, untried=tuple((axis, dropped) for axis in axes))
+
+
+def _on_one(
+    code: StepCode, facts: Facts, asked: Asked, split: Collection[int] = ()
+) -> tuple[StepCode, SmallSizes, Trial]:
     """Return the step on one device with small sizes, by the first way to choose them that works.
+
+    Args:
+      split: sizes that stay larger, since each device has a part of them.
 
     Raises:
       ShardspecError: as the first way does.
     """
     first: ShardspecError | None = None
     slow: tuple[StepCode, SmallSizes, Trial] | None = None
-    for made, sizes in _ways(code, facts, asked):
+    for made, sizes in _ways(code, facts, asked, split):
         try:
             found = made, sizes, made.small(sizes, {})
         except ShardspecError as error:
@@ -73,12 +128,14 @@ def _on_one(code: StepCode, facts: Facts, asked: Asked) -> tuple[StepCode, Small
     raise first
 
 
-def _ways(code: StepCode, facts: Facts, asked: Asked) -> Iterator[tuple[StepCode, SmallSizes]]:
+def _ways(
+    code: StepCode, facts: Facts, asked: Asked, split: Collection[int]
+) -> Iterator[tuple[StepCode, SmallSizes]]:
     """Yield ways to make a step small; a step that is small stays as it is.
 
     Beside the relations that the program shows there may be some that it does not: a library may
-    make the width of a head of two other sizes. And arrays may have sizes that the spec does not
-    state, or not be made by the code.
+    make the width of a head of two other sizes. Arrays may have sizes that the spec does not state.
+    The code may make its arguments or not: without `shapes` they are taken as it makes them.
     """
     module = code.name.partition(":")[0]
     own = {axis.name: axis.size for axis in code.spec.logical_axes if axis.size is not None}
@@ -94,9 +151,12 @@ def _ways(code: StepCode, facts: Facts, asked: Asked) -> Iterator[tuple[StepCode
     arguments = {size for shape in code.shapes for size in shape}
     wanted = in_code | arguments | {*own.values()}
     kept, loops = [own[name] for name in asked.kept], [*loops_written(module)]
-    sizes = small_sizes(named, wanted, facts.relations, kept, loops)
+    sizes = small_sizes(named, wanted, facts.relations, kept, loops, split=split)
     yield code, sizes
-    yield code, small_sizes(named, wanted, facts.relations, kept, loops, TIGHT)
+    tight = small_sizes(named, wanted, facts.relations, kept, loops, TIGHT, split)
+    yield code, tight
+    yield replace(code, shapes=()), sizes
+    yield replace(code, shapes=()), tight
     likely = replace(facts.relations, products=(*facts.relations.products, *products_among(wanted)))
     yield code, small_sizes(named, wanted, likely, kept, loops)
     yield replace(code, has_sizes=False), sizes
@@ -118,6 +178,7 @@ class StepCode:
       shapes: of the arguments at the sizes that the user states, in the order of their leaves.
       inputs: `module:function` that gives values for arguments, called with them.
       in_code: whether sizes that are written in the code become small.
+      room: how many times a capacity that is written in the code becomes larger.
       has_sizes: whether the small spec states sizes of axes.
     """
 
@@ -128,6 +189,7 @@ class StepCode:
     shapes: tuple[tuple[int, ...], ...] = ()
     inputs: str | None = None
     in_code: bool = True
+    room: int = 1
     has_sizes: bool = True
 
     def full(self) -> Trial:
@@ -152,7 +214,7 @@ class StepCode:
         """
         spec, target = small_spec(self.spec, self.target, sizes, mesh, has_sizes=self.has_sizes)
         in_code = sizes if self.in_code else SmallSizes()
-        with smaller_code(in_code) as code, on_target(target, spec):
+        with smaller_code(in_code, self.room) as code, on_target(target, spec):
             resolver = Resolver(spec, target.name, agree_within_s=None)
             made: list[Any] = []
 
@@ -162,7 +224,8 @@ class StepCode:
                 return small
 
             program = self._traced(resolver, change)
-        return Trial(spec, target, program, tuple(code.written), tuple(made))
+        written, rooms = tuple(code.written), tuple(code.rooms)
+        return Trial(spec, target, program, written, tuple(made), rooms)
 
     def _traced(self, resolver: Resolver, change: Callable[[Call], Call]) -> Program:
         def work(call: Call) -> Program:

@@ -19,6 +19,8 @@ from typing import NamedTuple
 #: What a number of layers is called, and what it becomes where it is larger.
 _OF_LAYERS = re.compile(r"layer|depth|blocks", re.IGNORECASE)
 _LAYERS = 4
+#: Parts that a size along a mesh axis has, at the most.
+_PARTS = 4
 #: Two sizes no further apart than this stay as far apart: a length, and one more for the labels.
 _NEAR = 4
 
@@ -88,6 +90,7 @@ def small_sizes(
     kept: Iterable[int] = (),
     loops: Iterable[str] = (),
     scale: Scale = ROOMY,
+    split: Iterable[int] = (),
 ) -> SmallSizes:
     """Return small sizes for those that have names, and those of arrays.
 
@@ -96,6 +99,7 @@ def small_sizes(
       sizes: of arrays.
       kept: sizes that stay as they are.
       loops: what numbers are called that code counts to.
+      split: sizes of which each device has a part that others divide: they stay larger.
     """
     pairs = list(named)
     stay = frozenset(kept)
@@ -103,7 +107,9 @@ def small_sizes(
     others = {size for name, size in pairs if not _is_of_layers(name) and name}
     own = dict.fromkeys(layers - others, _LAYERS)
     return SmallSizes(
-        smaller({*sizes} - own.keys(), relations, stay, scale) | own, stay, frozenset(loops)
+        smaller({*sizes} - own.keys(), relations, stay, scale, split) | own,
+        stay,
+        frozenset(loops),
     )
 
 
@@ -130,11 +136,13 @@ def smaller(
     relations: Relations = Relations(),
     kept: Iterable[int] = (),
     scale: Scale = ROOMY,
+    split: Iterable[int] = (),
 ) -> dict[int, int]:
     """Return a small size for each size that gets another one.
 
     Args:
       kept: sizes that stay as they are.
+      split: sizes of which each device has a part that others divide.
 
     >>> smaller([8, 32, 128, 4096, 4097], Relations(((4096, (32, 128)),)))
     {32: 8, 128: 8, 4096: 64, 4097: 65}
@@ -144,12 +152,14 @@ def smaller(
     wanted = sorted(size for size in asked if size > scale.stays and size not in stay)
     made = dict(_made_of_others(relations, wanted, stay | {*range(scale.stays + 1)}))
     chosen: dict[int, int] = {size: size for size in stay}
+    parts_of = {*split}
     factors = {part for is_product, parts in made.values() if is_product for part in parts}
     free = [size for size in wanted if size not in made and _near(size, wanted) is None]
     for at, size in enumerate(free):
         step = scale.factor if size in factors else scale.steps[min(at, len(scale.steps) - 1)]
         units = {each: each for each in asked if 1 < each <= scale.stays} | chosen
         small = math.lcm(step, *(unit for each, unit in units.items() if size % each == 0))
+        small *= _PARTS if size in parts_of else 1
         chosen[size] = small if small < size else size
     for size in wanted:
         _derive(size, made, chosen, wanted, frozenset())

@@ -94,6 +94,17 @@ def test_every_float_has_one_width() -> None:
     np.testing.assert_allclose(outs[0], X @ X.T, rtol=1e-5, atol=1e-5)
 
 
+def test_the_form_of_what_devices_exchange_is_watched() -> None:
+    def step(x: Any) -> Any:
+        sent = jax.lax.all_to_all(x.reshape(2, 2, -1), "data", 0, 0)
+        return jnp.sin(sent.swapaxes(0, 1).reshape(4, -1)).reshape(x.shape)
+
+    mapped = jax.shard_map(step, mesh=mesh_of(2), in_specs=P("data"), out_specs=P("data"))
+    rerun = Rerun(mesh_of(2), F32, is_watched=True)
+    ran(rerun, jax.make_jaxpr(mapped)(X))
+    assert [each.primitive for each in rerun.marks] == ["all_to_all", "transpose", "reshape", "sin"]
+
+
 def test_a_kernel_is_interpreted() -> None:
     def kernel(x_ref: Any, y_ref: Any) -> None:
         y_ref[...] = jnp.sin(x_ref[...])

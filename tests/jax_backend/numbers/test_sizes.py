@@ -56,3 +56,8 @@ def test_layers_are_known_by_their_name_unless_something_else_has_their_number()
     assert (shared.of(32), shared.named(32, "num_layers"), shared.named(32, "HEADS")) == (16, 4, 16)
     kept = small_sizes([("LAYERS", 80)], set(), Relations(), {80})
     assert (kept.of(80), kept.named(80, "LAYERS")) == (80, None)
+
+
+def test_a_size_of_which_devices_have_parts_is_larger_than_what_divides_a_part() -> None:
+    found = smaller({256, 65536}, split=(65536,))
+    assert found[65536] % (4 * found[256]) == 0

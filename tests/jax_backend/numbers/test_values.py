@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shardspec.jax_backend.numbers.runs import uses_of, value_for
+from shardspec.jax_backend.numbers.small import uses_of, value_for
 
 INT = jax.ShapeDtypeStruct((64,), jnp.int32)
 TABLE = jnp.ones((16, 4))

@@ -27,7 +27,17 @@ PART = ONE * 0.25
     ],
 )
 def test_how_two_devices_stand_for_one(many: np.ndarray, state: str) -> None:
-    assert _state(ONE[None], many) == state
+    assert _state(ONE[None], many)[0] == state
+
+
+def test_parts_of_an_exchange_stand_for_one_device() -> None:
+    """What an all-to-all gives has the experts of one device and the tokens of all."""
+    one = ONE.reshape(1, 4, 6)  # [devices, experts, tokens]
+    sent = np.stack([ONE[:2].reshape(2, 2, 3), ONE[2:].reshape(2, 2, 3)]).swapaxes(1, 2)
+    assert _state(one[None], sent)[0] == "split"
+    gathered = np.stack([np.stack([ONE[:, :3], ONE[:, 3:]])] * 2)
+    assert _state(ONE[None, None], gathered)[0] == "same"
+    assert _state(ONE[None, None], gathered[:, ::-1])[0] == "wrong"
 
 
 def test_a_masked_score_says_nothing_of_the_size_of_others() -> None:
@@ -35,8 +45,8 @@ def test_a_masked_score_says_nothing_of_the_size_of_others() -> None:
     masked[:, 0] = np.finfo("float32").min
     other = masked.copy()
     other[:, 1] += 1
-    assert _state(masked[None], np.stack([masked, masked])) == "same"
-    assert _state(masked[None], np.stack([other, other])) == "wrong"
+    assert _state(masked[None], np.stack([masked, masked]))[0] == "same"
+    assert _state(masked[None], np.stack([other, other]))[0] == "wrong"
 
 
 def mark(primitive: str, line: int, *sources: int) -> Mark:
@@ -101,6 +111,15 @@ def test_what_comes_right_again_is_passed_over() -> None:
     assert found.place.line == 5
 
 
+def test_an_error_that_looks_like_rounding_beside_a_large_value_is_gone_back_from() -> None:
+    marks = [mark("div", 2), mark("add", 3, 0), mark("sub", 4, 1)]
+    odd, large = np.stack([ONE, ONE + 1e-4]), np.stack([20 + ONE, 20 + ONE + 1e-4])
+    one = Watched(marks, [ONE[None], 20 + ONE[None], ONE[None]], [(2,)], [])
+    found = first_difference(one, Watched(marks, [odd, large, odd], [(2,)], []), ["data"], [0])
+    assert found is not None
+    assert found.place.line == 2
+
+
 def test_the_first_iteration_that_is_wrong_decides() -> None:
     """What one iteration makes wrong is wrong in all that follow, from their first line on."""
     wraps = ("iterations",)
@@ -141,3 +160,30 @@ def test_a_ring_is_named_by_what_it_sends() -> None:
     found = first_difference(one, many, ["context"], [0])
     assert found is not None
     assert (found.place.line, found.what[:28]) == (3, "is in a ring over `context` ")
+
+
+def test_a_ring_is_named_whose_first_iteration_is_right_until_it_sends() -> None:
+    """What a ring sends the wrong way is wrong in the second iteration, and is no source before."""
+    wraps = ("devices", "iterations")
+    marks = [mark("iota", 1)] + [
+        Mark(name, Place("step.py", line), wraps, sources)
+        for name, line, sources in (("carry", 2, (3,)), ("exp", 3, (0, 1)), ("ppermute", 4, (1,)))
+    ]
+    own, same = np.stack([[ONE]]), np.stack([[ONE], [ONE]])
+    count, odd = np.arange(4), np.stack([[ONE + 1], [ONE - 2]])
+    one = Watched(marks, [count[None], own, own, own], [(2,)], [])
+    counts = np.stack([count[:2], count[:2]])
+    many = Watched(marks, [counts, same, odd, odd], [(2,)], [])
+    found = first_difference(one, many, ["context"], [0])
+    assert found is not None
+    assert (found.place.line, found.what[:28]) == (4, "is in a ring over `context` ")
+
+
+def test_the_form_of_what_devices_exchange_is_named() -> None:
+    marks = [mark("all_to_all", 2), mark("reshape", 3, 0), mark("sin", 4, 1)]
+    same, odd = np.stack([ONE, ONE]), np.stack([ONE[::-1], ONE[::-1]])
+    one = Watched(marks, [ONE[None]] * 3, [(2,)], [])
+    found = first_difference(one, Watched(marks, [same, odd, odd], [(2,)], []), ["expert"], [0])
+    assert found is not None
+    told = "orders what devices along `expert` have exchanged differently from one device"
+    assert (found.place.line, found.what) == (3, told)

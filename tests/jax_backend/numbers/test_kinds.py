@@ -1,0 +1,173 @@
+"""Kinds of steps beyond the language model of `test_same`: experts, rings, chunks, U-Nets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import shardspec
+from shardspec.jax_backend.numbers.comparing import Asked
+from shardspec.jax_backend.numbers.same import StepCode, same_numbers
+from shardspec.programs.numbers import Numbers
+
+SPEC = """\
+shardspec: 1
+axes: {batch: 64}
+targets:
+  pod: {hardware: tpu v5e 2x4, mesh: {part: rest}}
+rules: [batch -> part]
+"""
+HEAD = """\
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+f32 = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+def over_parts(resolver, function, *specs, out=P("part")):
+    return jax.shard_map(
+        function, mesh=resolver.mesh, in_specs=specs, out_specs=out, check_vma=False
+    )
+"""
+#: All tokens go to all experts, by two exchanges.
+EXPERTS = """
+
+EXPERTS, EMBED = 8, 16
+
+
+def step(resolver):
+    def moe(weights, x):
+        n, own = lax.axis_size("part"), EXPERTS // lax.axis_size("part")
+        gates = jax.nn.softmax(x[:, :EXPERTS])
+        sent = jnp.einsum("te,td->etd", gates, x).reshape(n, own, *x.shape)
+        got = lax.all_to_all(sent, "part", 0, 0)
+        got = got.swapaxes(0, 1).reshape(own, -1, EMBED)  # got
+        out = jnp.tanh(jnp.einsum("etd,edf->etf", got, weights))
+        out = out.reshape(own, n, *x.shape).swapaxes(0, 1)  # back
+        return lax.all_to_all(out, "part", 0, 0).reshape(EXPERTS, *x.shape).sum(0)
+
+    return over_parts(resolver, moe, P("part"), P("part")), (f32(8, EMBED, EMBED), f32(64, EMBED))
+"""
+#: Causal linear attention by a ring of sums.
+RING = """
+
+def step(resolver):
+    def ring(q, k):
+        n, me = lax.axis_size("part"), lax.axis_index("part")
+        rows = me * len(q) + jnp.arange(len(q))
+
+        def body(at, carry):
+            k, out = carry
+            columns = (me - at) % n * len(k) + jnp.arange(len(k))
+            out += jnp.where(rows[:, None] >= columns, q @ k.T, 0.0).sum(-1)
+            return lax.ppermute(k, "part", [(j, (j + 1) % n) for j in range(n)]), out  # send
+
+        return lax.fori_loop(0, n, body, (k, jnp.zeros(len(q))))[1]
+
+    return over_parts(resolver, ring, P("part"), P("part")), (f32(64, 8), f32(64, 8))
+"""
+#: An expert takes the tokens of each device as far as its capacity goes.
+CAPACITY = """
+
+EXPERTS, FACTOR = 4, 1.0
+
+
+def step(resolver):
+    def moe(weights, x):
+        expert = jax.nn.one_hot(jnp.argmax(x[:, :EXPERTS], -1), EXPERTS)
+        capacity = int(FACTOR * x.shape[0] / EXPERTS)
+        slot = (jnp.cumsum(expert, 0) - 1) * expert
+        keep = expert * (slot < capacity)
+        return jnp.tanh(jnp.einsum("te,td,edf->tf", keep, x, weights))
+
+    return over_parts(resolver, moe, P(), P("part")), (f32(EXPERTS, 8, 8), f32(64, 8))
+"""
+#: A scan over chunks of the part of each device.
+CHUNKS = """
+
+LENGTH, CHUNK, EMBED = 65536, 256, 2048
+
+
+def step(resolver):
+    def sums(x):
+        chunks = x.reshape(len(x) // CHUNK, CHUNK, EMBED)
+        return lax.map(lambda each: jnp.cumsum(each, 0), chunks).reshape(x.shape)
+
+    return over_parts(resolver, sums, P("part")), (f32(LENGTH, EMBED),)
+"""
+#: The code makes its arrays, one of which has a multiple of a size that is written.
+MULTIPLES = """
+
+BATCH, WIDTH, GROUPS = 65536, 128, 32
+
+
+def step(resolver):
+    def forward(params, x):
+        groups = x.reshape(len(x), GROUPS, -1)
+        x = (groups / jnp.abs(groups).mean(-1, keepdims=True)).reshape(x.shape)
+        hidden = (x @ params["up"]).reshape(len(x), 4, WIDTH)
+        return x + hidden.sum(1) @ params["down"]
+
+    params = {"up": f32(WIDTH, 4 * WIDTH), "down": f32(WIDTH, WIDTH)}
+    return over_parts(resolver, forward, P(), P("part")), (params, f32(BATCH, WIDTH))
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    """Return what compares a step, with places of it changed."""
+    monkeypatch.chdir(tmp_path)
+
+    def compared(text: str, *changes: tuple[str, str]) -> tuple[Numbers, str]:
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        (tmp_path / "spec.yaml").write_text(SPEC)
+        (tmp_path / "kinds_step.py").write_text(HEAD + text)
+        spec = shardspec.load("spec.yaml").ir
+        code = StepCode("kinds_step:step", str(tmp_path), spec, spec.targets[0])
+        numbers = same_numbers(code, Asked(), lambda stage: None)
+        line = numbers.first.place.line if numbers.first else 0
+        return numbers, (HEAD + text).split("\n")[line - 1]
+
+    return compared
+
+
+@pytest.mark.parametrize("text", [EXPERTS, RING, CHUNKS, MULTIPLES])
+def test_a_right_step_is_the_same(text: str, run) -> None:
+    numbers, _ = run(text)
+    assert numbers.verdict == "same", str(numbers)
+
+
+@pytest.mark.parametrize(
+    ("text", "change", "line"),
+    [
+        (EXPERTS, ("got.swapaxes(0, 1).", "got."), "# got"),
+        (EXPERTS, ("own, n, *x.shape).swapaxes(0, 1)", "n, own, *x.shape)"), "(out, "),
+        (RING, ("(j, (j + 1) % n)", "(j, (j - 1) % n)"), "# send"),
+    ],
+)
+def test_what_is_exchanged_wrong_is_named(text: str, change: tuple, line: str, run) -> None:
+    numbers, found = run(text, change)
+    assert (numbers.verdict, numbers.axes) == ("different", (("part",),))
+    assert line in found, (found, numbers.first)
+
+
+def test_drops_of_each_device_are_not_compared_and_not_called_a_fault(run) -> None:
+    numbers, _ = run(CAPACITY)
+    assert (numbers.verdict, numbers.differences) == ("untried", ())
+    ((axis, reason),) = numbers.untried
+    assert axis == "part"
+    assert "drops tokens by a capacity of its own (kinds_step.py:23)" in reason
+
+
+def test_a_fault_beside_drops_is_found(run) -> None:
+    change = ("slot < capacity)", 'slot < capacity) * (1 + lax.axis_index("part"))')
+    numbers, _ = run(CAPACITY, change)
+    assert (numbers.verdict, numbers.axes) == ("different", (("part",),))
