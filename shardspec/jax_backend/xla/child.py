@@ -27,6 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from shardspec.orphans import end_with
 from shardspec.programs.estimates import cycles_in
 
 #: How often it is looked whether the module is there.
@@ -41,7 +42,7 @@ def main(folder: Path, parent: int) -> int:
     Args:
       parent: the number of the process that started this one, which may have ended already.
     """
-    threading.Thread(target=_end_with, args=(parent, folder), daemon=True).start()
+    end_with(parent, lambda: shutil.rmtree(folder, ignore_errors=True))
     try:
         job = json.loads((folder / "job.json").read_text("utf-8"))
         if "partitions" in job:
@@ -233,14 +234,6 @@ def _write(path: Path, text: str) -> None:
     temporary = path.with_suffix(".part")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)
-
-
-def _end_with(parent: int, folder: Path) -> None:
-    """End this process when the one that started it has ended, and take the folder along."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    shutil.rmtree(folder, ignore_errors=True)
-    os._exit(1)
 
 
 if __name__ == "__main__":
