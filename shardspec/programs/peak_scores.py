@@ -2,8 +2,8 @@
 
 Scores are a product of matrices for each element of batch dimensions: queries by keys. A softmax
 goes along the keys: a row. Where there are no fewer queries than keys, libtpu lays scores out with
-the queries along lanes. Then the kernel of the product masks them, or on v6e that of the softmax
-reads its constants from memory.
+the queries along lanes. Then the kernel of the product masks them, or on v6e and v7x that of the
+softmax reads its constants from memory.
 Source: libtpu 0.0.52 on v4, v5e, v5p, v6e and v7x, scores of 512 to 8,192 queries by 512 to 8,192
 keys, with and without a mask, a scale, groups of heads, and gradients.
 """
@@ -17,7 +17,7 @@ from shardspec.programs.peak_graph import Node, Value
 
 #: The lengths of rows for which a softmax in f32 reads its mask, and what it scales and fills in
 #: with, from memory, each written to the size of the scores.
-SPREAD_ROWS = {"v6e": range(2817, 6400)}
+SPREAD_ROWS = {"v6e": range(2817, 6400), "v7x": range(2817, 6144)}
 #: Rows that the kernel of the product masks are longer than this.
 _SHORT_ROW = 1024
 
