@@ -31,6 +31,7 @@ from shardspec.programs.peak_kernels import (
 )
 from shardspec.programs.peak_layouts import turn
 from shardspec.programs.peak_narrow import converted, narrow
+from shardspec.programs.peak_orders import reorder
 from shardspec.programs.peak_units import (
     Unit,
     joined_collectives,
@@ -148,6 +149,7 @@ def peak_of(
     is_tpu = device.platform == "tpu"
     if not is_tpu:
         turn(main)
+        reorder(main)
     narrow(main, is_tpu=is_tpu)
     relaid = _relaid(main, program, free) if is_tpu else {}
     peak, schedule = _scheduled(main, program, device, frozenset(donated), relaid)

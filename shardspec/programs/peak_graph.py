@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from shardspec.ir.spec import Shape
@@ -70,6 +70,8 @@ class Node:
     Attributes:
       captures: values from outside that its bodies read.
       shapes: of a product, the shapes in which it reads its operands, which may be views.
+      views: for each operand, which dimension of the value is each one that is read: -1 of one that
+        is 1 long; None where dimensions are put together or divided.
     """
 
     operation: str
@@ -80,6 +82,7 @@ class Node:
     bodies: list[Body] = field(default_factory=list)
     captures: list[Value] = field(default_factory=list)
     shapes: tuple[Shape, ...] = ()
+    views: tuple[tuple[int, ...] | None, ...] = ()
 
 
 @dataclass(eq=False, slots=True)
@@ -165,19 +168,22 @@ class _Builder:
         values: dict[str, list[Value]] = {}
         known = {} if known is None else known
         starts: dict[str, list[int]] = {}
+        views: dict[str, tuple[int, ...] | None] = {}
         self.open.add(computation.name)
         for each in computation.instructions.values():
             self.left -= 1
             if each.operation == "parameter":
-                values[each.name] = given.get(number(each.stated), [])
+                found = given.get(number(each.stated), [])
+                values[each.name] = found
+                if len(found) == 1 and [v.shape for v in found] != [a.shape for a in each.arrays]:
+                    views[each.name] = None
                 continue
             if each.operation == "get-tuple-element":
                 values[each.name] = _element(computation, each, values, starts)
                 continue
             operands = [values.get(name, []) for name in each.operands]
             values[each.name] = self._read(body, each, operands, known)
-            if each.operation == "dot":
-                _note_shapes(computation, each, values[each.name])
+            _note_views(computation, each, values, views)
         self.open.discard(computation.name)
         root = computation.root
         return values[root.name] if root is not None else []
@@ -242,11 +248,52 @@ class _Builder:
         return node.results
 
 
-def _note_shapes(computation: Computation, each: Instruction, made: list[Value]) -> None:
+def _note_views(
+    computation: Computation,
+    each: Instruction,
+    values: Mapping[str, list[Value]],
+    views: dict[str, tuple[int, ...] | None],
+) -> None:
+    """Note in which order of dimensions an operation reads its operands, and gives a view."""
+    made = values[each.name]
     read = [computation.instructions.get(name) for name in each.operands]
-    if made and made[0].maker is not None:
-        arrays = (array for one in read if one is not None for array in one.arrays)
-        made[0].maker.shapes = tuple(array.shape for array in arrays)
+    if each.operation in VIEWS or (each.operation == "convert" and made and made[0].maker is None):
+        views[each.name] = _viewed(each, read[0] if read else None, views)
+        return
+    node = made[0].maker if len(made) == 1 else None
+    if len(made) == 1 and made[0].shape != each.arrays[0].shape:
+        views[each.name] = None
+    if node is None or node.instruction is not each:
+        return
+    node.views = tuple(_view(one, views) for one in read)
+    if each.operation == "dot":
+        node.shapes = tuple(array.shape for one in read if one is not None for array in one.arrays)
+
+
+def _view(
+    each: Instruction | None, views: Mapping[str, tuple[int, ...] | None]
+) -> tuple[int, ...] | None:
+    if each is None or len(each.arrays) != 1:
+        return None
+    return views.get(each.name, tuple(range(len(each.arrays[0].shape))))
+
+
+def _viewed(
+    each: Instruction, read: Instruction | None, views: Mapping[str, tuple[int, ...] | None]
+) -> tuple[int, ...] | None:
+    """Return which dimension of a value is each one of a view of it."""
+    before = _view(read, views)
+    if before is None or read is None or len(each.arrays) != 1:
+        return None
+    if each.operation == "transpose":
+        order = each.numbers("dimensions")
+        return tuple(before[at] for at in order) if len(order) == len(before) else None
+    old, new = read.arrays[0].shape, each.arrays[0].shape
+    long = [at for at, size in zip(before, old, strict=True) if size > 1]
+    if [size for size in old if size > 1] != [size for size in new if size > 1]:
+        return None
+    left = iter(long)
+    return tuple(next(left) if size > 1 else -1 for size in new)
 
 
 def _is_same(each: Instruction, flat: list[Value]) -> bool:

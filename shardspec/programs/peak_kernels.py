@@ -203,6 +203,8 @@ class Kernels:
             return f"is read by a {user.operation}"
         if user.operation == UPDATE or user.operation in _REDUCES or self.fuses(user):
             return ""
+        if user.operation == "transpose" and value.maker is not None and self.fuses(value.maker):
+            return ""
         if is_product(user):
             is_read = self.platform == "gpu" and not self._is_widened(value)
             return "is read by a product" if is_read else ""

@@ -61,7 +61,7 @@ def _turn_for_products(loop: Node, body: Body) -> None:
     turned: dict[Value, None] = {}
     for node in body.nodes:
         for side in (0, 1) if node.operation == "dot" and len(node.shapes) == 2 else ():
-            order = _order(node, side)
+            order = order_asked(node, side)
             if list(order) != sorted(order):
                 turned.update(dict.fromkeys(_stacks(body, node.operands[side])))
     for stack in turned:
@@ -71,7 +71,7 @@ def _turn_for_products(loop: Node, body: Body) -> None:
             _carry_turned(loop, stack.at)
 
 
-def _order(node: Node, side: int) -> tuple[int, ...]:
+def order_asked(node: Node, side: int) -> tuple[int, ...]:
     """Return the order in memory that a product asks of the dimensions of an operand.
 
     XLA makes each side of a product three dimensions: batch, rows and columns. A side that has no
@@ -85,6 +85,14 @@ def _order(node: Node, side: int) -> tuple[int, ...]:
     wanted = (*batch, *free, *summed) if side == 0 else (*batch, *summed, *free)
     shape = node.shapes[side]
     return tuple(at for at in wanted if at < len(shape) and shape[at] > 1)
+
+
+def either_order(node: Node, side: int) -> tuple[tuple[int, ...], ...]:
+    """Return the orders in memory in which a product reads an operand: rows or columns first."""
+    batch, summed, free = _parted(node, side)
+    shape = node.shapes[side]
+    both = ((*batch, *free, *summed), (*batch, *summed, *free))
+    return tuple(tuple(at for at in order if shape[at] > 1) for order in both)
 
 
 def _parted(node: Node, side: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:

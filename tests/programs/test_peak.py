@@ -567,6 +567,45 @@ def test_what_a_turned_stack_becomes_is_turned_back_into_what_was_donated() -> N
     assert donated.bytes < kept.bytes
 
 
+GROUPED = """
+    %q = bf16[8,256,4,128]{{3,2,1,0}} parameter(0)
+    %k = bf16[8,512,128]{{2,1,0}} parameter(1)
+    %s = f32[8,256,4,512]{{3,2,1,0}} dot(%q, %k), {batched}, rhs_contracting_dims={{2}}
+    %e = f32[8,256,4,512]{{3,2,1,0}} exponential(%s)
+    %p = bf16[8,256,4,512]{{3,2,1,0}} convert(%e)
+    %t = bf16[8,4,256,512]{{3,2,1,0}} transpose(%p), dimensions={{0,2,1,3}}
+    ROOT %o = {made} dot({read}, %k), {batched}, rhs_contracting_dims={{1}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "made", "is_turned"), [("%p", "8,256,4,128", False), ("%t", "8,4,256,128", True)]
+)
+def test_gpu_writes_scores_of_groups_in_the_order_that_a_product_asks_for(
+    read: str, made: str, is_turned: bool
+) -> None:
+    batched = "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={3}"
+    found = peak(entry(GROUPED.format(read=read, made=f"bf16[{made}]{{3,2,1,0}}", batched=batched)))
+    assert ("transpose" in {each.why for each in found.values}) == is_turned
+    assert sum(each.dtype == "bf16" and each.bytes == 8 * MIB for each in found.values) == 1
+
+
+@pytest.mark.parametrize(("order", "is_turned"), [("{0,2,1}", True), ("{0,1,2}", False)])
+def test_gpu_turns_a_value_beside_one_in_another_order(order: str, is_turned: bool) -> None:
+    wide = "f32[8,256,256]{2,1,0}"
+    batched = "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}"
+    text = entry(f"""
+        %x = {wide} parameter(0)
+        %y = {wide} parameter(1)
+        %a = {wide} dot(%x, %y), {batched}, rhs_contracting_dims={{2}}
+        %b = {wide} dot(%y, %y), {batched}, rhs_contracting_dims={{2}}
+        %n = {wide} negate(%b)
+        %t = {wide} transpose(%n), dimensions={order}
+        ROOT %c = {wide} add(%a, %t)
+    """)
+    assert ("transpose" in {each.why for each in peak(text).values}) == is_turned
+
+
 def test_of_two_copies_in_a_loop_a_tpu_without_room_saves_one() -> None:
     text = looped("%n = f32[512,512]{1,0} add(%c, %wr)")
     text = text.replace("(%zero, %x, %w, %ys)", "(%zero, %x, %w, %v)")
