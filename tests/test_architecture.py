@@ -44,6 +44,7 @@ FOR_ONE_SIBLING = {
     "jax_backend.xla.simplified": "what XLA simplifies before it partitions, apart from processes",
     "programs.moved": "what an instruction reads and writes of the memory",
     "programs.peak_kernels": "which values are in memory, apart from when",
+    "programs.peak_orders": "orders of dimensions in memory, apart from lives and buffers",
     "programs.peak_layouts": "which arrays XLA:GPU writes out in another order",
     "programs.peak_units": "orders of kernels, apart from what is alive in them",
     "programs.schedule": "the order of instructions, and what of it waits",
