@@ -21,6 +21,15 @@ def end_with(parent: int, first: Callable[[], None] = lambda: None) -> None:
     threading.Thread(target=_watch, args=(parent, first), daemon=True).start()
 
 
+def forked() -> int:
+    """Fork this process; return the number of the child, which ends with this one, and 0 in it."""
+    parent = os.getpid()
+    child = os.fork()
+    if not child:
+        end_with(parent)
+    return child
+
+
 def _watch(parent: int, first: Callable[[], None]) -> None:
     while os.getppid() == parent:
         time.sleep(_POLL_S)

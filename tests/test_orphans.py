@@ -30,3 +30,19 @@ def test_child_ends_when_its_parent_was_killed(tmp_path: Path) -> None:
     while not ended.exists() and time.monotonic() < until:
         time.sleep(0.1)
     assert ended.exists()
+
+
+SPLIT = """
+import os, signal, time
+from shardspec.orphans import forked
+if forked():
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_forked_process_ends_with_the_one_that_forked() -> None:
+    """Both have the output open, so it ends with the last of them."""
+    command = [sys.executable, "-c", SPLIT]
+    assert subprocess.run(command, capture_output=True, timeout=30, check=False).returncode < 0

@@ -30,7 +30,7 @@ from shardspec.cli.steps import (
 )
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, progress, show, width_of
 from shardspec.diagnostics import ShardspecError
-from shardspec.orphans import end_with
+from shardspec.orphans import forked
 from shardspec.versions import NUMBERS_JSON, PACKAGE
 
 if TYPE_CHECKING:
@@ -110,10 +110,8 @@ def _of_child() -> int | None:
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    parent = os.getpid()
-    child = os.fork()
+    child = forked()
     if not child:
-        end_with(parent)
         return None
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)

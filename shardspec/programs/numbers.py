@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from shardspec.diagnostics.lines import columns
-from shardspec.diagnostics.words import counted, listed
+from shardspec.diagnostics.words import by_key, counted, listed
 from shardspec.ir.step import Place
 from shardspec.records import Data, data_of
 
@@ -136,10 +136,7 @@ def _facts(numbers: Numbers) -> Iterator[tuple[str, str]]:
     if numbers.first is not None:
         place = numbers.first.place
         yield "first", f"{place} {numbers.first.what} ({numbers.first.operation})"
-    reasons: dict[str, list[str]] = {}
-    for axis, why in numbers.untried:
-        reasons.setdefault(why, []).append(axis)
-    for why, axes in reasons.items():
+    for why, axes in by_key((why, axis) for axis, why in numbers.untried).items():
         yield "untried", f"{', '.join(axes)}: {why}"
     if numbers.unstable:
         yield "unstable", f"{listed(numbers.unstable)}: give values by `--inputs MODULE:FUNCTION`"

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from shardspec.analysis.memory import limit
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.collectives import IN_HLO
-from shardspec.ir.spec import PartitionSpec, Shape, Target
+from shardspec.ir.spec import Chip, PartitionSpec, Shape, Target
 from shardspec.ir.step import MadePart, Phase, Place, StepArgument, StepArray, StepTensor, Unknown
 from shardspec.programs.calls import Ref, calls_of, is_made_for, named_by, through
 from shardspec.programs.census import base, target_of, uncounted
@@ -229,15 +229,19 @@ def _device(target: Target) -> Device:
         name = "" if chip is None else chip.name
         fast, rows = FAST_BYTES.get(name, 0), SPREAD_ROWS.get(name, range(0))
         return Device("tpu", fast, usable_bytes=limit(target), spread_rows=rows)
+    return Device("gpu", speeds=_speeds(chip), rates=rates_of(chip))
+
+
+def _speeds(chip: Chip) -> Speeds | None:
+    """Return how fast a GPU is whose compiler hides collectives behind kernels."""
     capability = dict(chip.compiler).get("cuda_compute_capability", "0")
     known = (chip.bf16_flops_per_s, chip.hbm_bytes_per_s, chip.link_bytes_per_s)
     if float(capability) < _HIDES or None in known:
-        return Device("gpu", rates=rates_of(chip))
+        return None
     flops, memory, link = (float(each or 0) for each in known)
     node = chip.host_shape[0]
     network = (chip.network_bytes_per_s or link) / node
-    speeds = Speeds(flops, memory, link, network, node)
-    return Device("gpu", speeds=speeds, rates=rates_of(chip))
+    return Speeds(flops, memory, link, network, node)
 
 
 #: The first compute capability for which XLA hides collectives behind kernels: Hopper's.

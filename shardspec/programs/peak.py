@@ -152,15 +152,14 @@ def peak_of(
         reorder(main)
     narrow(main, is_tpu=is_tpu)
     relaid = _relaid(main, program, free) if is_tpu else {}
-    peak, schedule = _scheduled(main, program, device, frozenset(donated), relaid)
+    first = _scheduled(main, program, device, frozenset(donated), relaid)
+    peak = _peak(main, *first)
     if device.usable_bytes is None or peak.bytes <= device.usable_bytes:
         return peak
-    saved = schedule.saved(main)
-    peaks = (
-        _scheduled(main, program, device, frozenset(donated), relaid, is_short=short, saved=saved)
-        for short in (False, True)
-    )
-    return min((found for found, _ in peaks), key=lambda each: each.bytes)
+    short = _scheduled(main, program, device, frozenset(donated), relaid, is_short=True)
+    saved = first[0].saved(main)
+    peaks = (_peak(main, *each, saved=saved) for each in (first, short))
+    return min(peaks, key=lambda each: each.bytes)
 
 
 def _scheduled(
@@ -171,8 +170,8 @@ def _scheduled(
     relaid: Mapping[Value, int],
     *,
     is_short: bool = False,
-    saved: Value | None = None,
-) -> tuple[Peak, _Schedule]:
+) -> tuple[_Schedule, list[Life], int]:
+    """Return the schedule of a program, what takes memory in it, and its last tick."""
     kernels = Kernels(device.platform, device.rates, device.spread_rows, is_short)
     sizes = _Sizes(kernels, {**relaid})
     kernels.decide(main)
@@ -182,13 +181,17 @@ def _scheduled(
     end = schedule.emit(main, 0, lives)
     if device.fast_bytes:
         lives = _without_fast(lives, sizes, device.fast_bytes)
-    held = [_held(life, kernels, sizes.of(life[0])) for life in lives if life[0] is not saved]
-    return _peak(sum(map(sizes.of, main.arguments)), held, end), schedule
+    return schedule, lives, end
 
 
-def _peak(given: int, values: Sequence[Held], end: int) -> Peak:
+def _peak(
+    main: Body, schedule: _Schedule, lives: Sequence[Life], end: int, saved: Value | None = None
+) -> Peak:
+    size = schedule.sizes.of
+    left = (life for life in lives if life[0] is not saved)
+    values = [_held(life, schedule.kernels, size(life[0])) for life in left]
     at, made = _highest((each.born, each.dies, each.bytes) for each in values)
-    return Peak(given, made, tuple(values), at, end)
+    return Peak(sum(map(size, main.arguments)), made, tuple(values), at, end)
 
 
 def _relaid(main: Body, program: Program, free: Mapping[int, Shape]) -> dict[Value, int]:

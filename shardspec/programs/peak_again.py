@@ -16,8 +16,8 @@ from types import MappingProxyType
 from shardspec.ir.spec import Chip
 from shardspec.programs.peak_graph import Body, Value, every_node
 
-#: What XLA takes an operation to cost for one element, in f32; what is not here costs 3. It has
-#: tables of some GPUs, and takes others for Ampere.
+#: Costs of operations for one element in f32, as XLA estimates them; all others cost 3. XLA has
+#: tables of some GPUs, and uses that of Ampere for the rest.
 #: Source: xla/service/gpu/model/hlo_op_profiles_data.h, `sm_90` and `sm_86`.
 _HOPPER: Mapping[str, int] = MappingProxyType(
     {

@@ -173,10 +173,7 @@ class _Builder:
         for each in computation.instructions.values():
             self.left -= 1
             if each.operation == "parameter":
-                found = given.get(number(each.stated), [])
-                values[each.name] = found
-                if len(found) == 1 and [v.shape for v in found] != [a.shape for a in each.arrays]:
-                    views[each.name] = None
+                values[each.name] = given.get(number(each.stated), [])
                 continue
             if each.operation == "get-tuple-element":
                 values[each.name] = _element(computation, each, values, starts)
@@ -257,33 +254,36 @@ def _note_views(
     """Note in which order of dimensions an operation reads its operands, and gives a view."""
     made = values[each.name]
     read = [computation.instructions.get(name) for name in each.operands]
-    if each.operation in VIEWS or (each.operation == "convert" and made and made[0].maker is None):
-        views[each.name] = _viewed(each, read[0] if read else None, views)
-        return
+    before = [_view(one, values, views) for one in read]
     node = made[0].maker if len(made) == 1 else None
-    if len(made) == 1 and made[0].shape != each.arrays[0].shape:
-        views[each.name] = None
     if node is None or node.instruction is not each:
+        if before and read[0] is not None and made == values.get(each.operands[0]):
+            views[each.name] = _viewed(each, read[0], before[0])
         return
-    node.views = tuple(_view(one, views) for one in read)
+    node.views = tuple(before)
     if each.operation == "dot":
         node.shapes = tuple(array.shape for one in read if one is not None for array in one.arrays)
 
 
 def _view(
-    each: Instruction | None, views: Mapping[str, tuple[int, ...] | None]
+    each: Instruction | None,
+    values: Mapping[str, list[Value]],
+    views: Mapping[str, tuple[int, ...] | None],
 ) -> tuple[int, ...] | None:
-    if each is None or len(each.arrays) != 1:
+    """Return which dimension of its value is each one of an array; None where that is not known."""
+    value = values.get(each.name, []) if each is not None else []
+    if each is None or len(value) != 1 or len(each.arrays) != 1:
         return None
-    return views.get(each.name, tuple(range(len(each.arrays[0].shape))))
+    shape = each.arrays[0].shape
+    own = tuple(range(len(shape))) if value[0].shape == shape else None
+    return views.get(each.name, own)
 
 
 def _viewed(
-    each: Instruction, read: Instruction | None, views: Mapping[str, tuple[int, ...] | None]
+    each: Instruction, read: Instruction, before: tuple[int, ...] | None
 ) -> tuple[int, ...] | None:
-    """Return which dimension of a value is each one of a view of it."""
-    before = _view(read, views)
-    if before is None or read is None or len(each.arrays) != 1:
+    """Return which dimension of a value is each one of a view of a view of it."""
+    if before is None or len(each.arrays) != 1:
         return None
     if each.operation == "transpose":
         order = each.numbers("dimensions")

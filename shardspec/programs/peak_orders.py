@@ -29,8 +29,8 @@ def reorder(main: Body) -> None:
         if node.operation == "dot" and len(node.shapes) == 2:
             for side in (0, 1):
                 read = _read_order(node, side, orders)
-                if read not in either_order(node, side):
-                    _turn(node, side, order_asked(node, side), orders, made)
+                if read and read not in either_order(node, side):
+                    _turn(node, side, order_asked(node, side), made)
         elif is_elementwise(node) and len(node.results) == 1:
             _meet(node, orders, made)
     noted_anew(main)
@@ -44,21 +44,14 @@ def _meet(
     known = [(at, order) for at, order in read.items() if order]
     for at, order in known[1:]:
         if order[-1] != known[0][1][-1]:
-            _turn(node, at, known[0][1], orders, made)
+            _turn(node, at, known[0][1], made)
 
 
-def _turn(
-    node: Node,
-    at: int,
-    asked: Order,
-    orders: Mapping[Value, Order],
-    made: dict[tuple[Value, Order], Value],
-) -> None:
+def _turn(node: Node, at: int, asked: Order, made: dict[tuple[Value, Order], Value]) -> None:
     """Let an operation read a value in the order that it asks for."""
-    value, view = node.operands[at], node.views[at] if at < len(node.views) else None
-    read = _read_order(node, at, orders)
+    value, view = node.operands[at], node.views[at]
     is_own = value.maker is not None and is_elementwise(value.maker) and value.body is node.body
-    if view is None or not asked or not read or read == asked or not is_own or _is_spread(value):
+    if view is None or not asked or not is_own or _is_repeated(value):
         return
     key = value, tuple(view[each] for each in asked)
     if key not in made:
@@ -83,12 +76,12 @@ def _big(node: Node, value: Value) -> list[int]:
     found = [
         at
         for at, operand in enumerate(node.operands)
-        if prod(operand.shape) == prod(value.shape) and not _is_spread(operand)
+        if prod(operand.shape) == prod(value.shape) and not _is_repeated(operand)
     ]
     return sorted(found, key=lambda at: (-len(node.operands[at].users), node.operands[at].serial))
 
 
-def _is_spread(value: Value) -> bool:
+def _is_repeated(value: Value) -> bool:
     """Say whether a value repeats a smaller one."""
     while value.maker is not None and value.maker.operation in ("broadcast", "convert"):
         if value.maker.operation == "broadcast":

@@ -35,7 +35,7 @@ from shardspec.ir.step import StepArgument
 from shardspec.jax_backend.cure.inserting import arguments_with, inserted, prepared, remaining
 from shardspec.jax_backend.cure.shortened import KEPT, Shortened
 from shardspec.jax_backend.xla.child import partition, partitioned_text
-from shardspec.orphans import end_with
+from shardspec.orphans import forked
 from shardspec.programs.partitioned import read_partitioned
 
 _POLL_S = 0.01
@@ -129,10 +129,8 @@ class Pricing:
         count = self._target.mesh.device_count
         shutil.rmtree(self.folder / "dump", ignore_errors=True)
         (self.folder / "dump").mkdir()
-        parent = os.getpid()
-        child = os.fork()
+        child = forked()
         if not child:
-            end_with(parent)
             try:
                 log = os.open(self.folder / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
                 os.dup2(log, 1)

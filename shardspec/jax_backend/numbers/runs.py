@@ -288,7 +288,7 @@ def first_difference(
 
 
 def _states(one: Watched, many: Watched, *, is_whole: bool) -> Iterator[tuple[State, float]]:
-    """Yield how each value of many devices stands for that of one, and how far it is off.
+    """Yield how each value of many devices is related to that of one device, and its error.
 
     Args:
       is_whole: whether all iterations of loops are compared, or the first alone.
@@ -331,7 +331,7 @@ def _by_device(value: Any, mark: Mark, is_whole: bool) -> Any:
 
 
 def _state(one: Any, many: Any) -> tuple[State, float]:
-    """Return how values of devices stand for that of one, and how far they are off as that.
+    """Return how values of devices are related to that of one device, and their error.
 
     How far is a share of the largest value, and of a wrong value the least of all ways.
     """
@@ -349,7 +349,7 @@ def _state(one: Any, many: Any) -> tuple[State, float]:
 
 
 def _ways(expected: Any, many: Any) -> Iterator[tuple[State, Any]]:
-    """Yield what the values of devices make together, by each way to stand for that of one."""
+    """Yield each way to put the values of devices together, and what it makes."""
     shape, count = many[0].shape, len(many)
     if shape == expected.shape:
         yield "same", many

@@ -51,7 +51,7 @@ def same_numbers(code: StepCode, asked: Asked, tell: Callable[[str], None]) -> N
     code = replace(code, shapes=shapes, inputs=asked.inputs)
     tell("tracing it with small sizes")
     found: Numbers | None = None
-    for split in (frozenset[int](), facts.split):
+    for split in dict.fromkeys((frozenset[int](), frozenset(facts.split))):
         made, sizes, one = _on_one(code, facts, asked, split)
         numbers = compared(made, sizes, one, facts, asked, tell, started)
         found = found if found and numbers.untried else numbers
