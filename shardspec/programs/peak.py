@@ -35,6 +35,7 @@ from shardspec.programs.peak_orders import reorder
 from shardspec.programs.peak_units import (
     Unit,
     joined_collectives,
+    joined_makers,
     joined_readers,
     list_order,
     post_order,
@@ -376,7 +377,24 @@ class _Schedule:
                     products.update((value, units[-1]) for value in made)
         if self.kernels.platform == "gpu":
             return joined_collectives(joined_readers(units, siblings, "reduce"), self.devices)
-        return joined_readers(units, sliced)
+        return self._made_with(joined_readers(units, sliced))
+
+    def _made_with(self, units: list[Unit]) -> list[Unit]:
+        """Join what a TPU makes in the kernel of a product with that product.
+
+        Of several products it is the first that the others can run before: an activation that is
+        computed again, or else what comes back from the next layer.
+        """
+        for node in [unit.node for unit in units]:
+            for value in node.results:
+                for product in self.kernels.made_with.get(value, ()):
+                    joined = joined_makers(units, product, value)
+                    if joined is not None:
+                        units = joined
+                        beside = [each for each in self.kernels.beside(node) if each is not product]
+                        self._take(value, beside)
+                        break
+        return units
 
     def _masked(self, node: Node, units: list[Unit]) -> set[Value]:
         """Return what a ragged product of a GPU reads beside its operands.
@@ -415,10 +433,12 @@ class _Schedule:
             is_any = self.kernels.platform == "gpu" or node.operation == "all-reduce"
             beside = reads - self.kernels.summed.keys() if is_any else self._beside_product(node)
             for value in made if beside else ():
-                size = self.sizes.of(value)
-                same = [v for v in beside if self.sizes.of(v) == size]
-                if same:
-                    self.takes[value] = tuple(sorted(same, key=lambda each: each.serial))
+                self._take(value, beside)
+
+    def _take(self, value: Value, beside: Collection[Value]) -> None:
+        same = [each for each in beside if self.sizes.of(each) == self.sizes.of(value)]
+        if same:
+            self.takes[value] = tuple(sorted(same, key=lambda each: each.serial))
 
     def _beside_product(self, node: Node) -> list[Value]:
         """Return what a kernel of a TPU with a product reads beside it: it can write there."""

@@ -37,6 +37,8 @@ _CONSTANT = frozenset(("constant", "iota", "partition-id", "replica-id"))
 #: The longest row that libtpu 0.0.52 keeps between two products: 2,048 elements on v4, v5e and v6e;
 #: rows of 4,096 it writes.
 _ROW = 2048
+#: Rather than so many arrays, products read the one that a kernel makes of them.
+_MANY = 3
 _WIDENS = frozenset(("broadcast", "convert"))
 _PRODUCTS = frozenset(("dot", "convolution", "ragged-dot"))
 _REDUCES = frozenset(("reduce",))
@@ -66,6 +68,9 @@ class Kernels:
       summed: of values that a sum over a dimension reads, in the kernel that makes the sum, over
         how many elements it goes.
       apart: values that are made of a product and read by a kernel with another product.
+      ends: values of several readers, each made in the kernel of a product that leads to it alone.
+      made_with: of values that products read, the products they are made of, one of whose kernels
+        makes both.
       kept: values of several readers that a GPU rather reads than computes in each.
       spread_rows: the lengths of rows for which a softmax reads constants from memory.
       is_short: that the device has no room for all values that are computed once.
@@ -89,6 +94,8 @@ class Kernels:
     redone: dict[Value, frozenset[Value]] = field(default_factory=dict)
     summed: dict[Value, int] = field(default_factory=dict)
     apart: set[Value] = field(default_factory=set)
+    ends: set[Value] = field(default_factory=set)
+    made_with: dict[Value, tuple[Value, ...]] = field(default_factory=dict)
     kept: frozenset[Value] = frozenset()
     widened: set[Value] = field(default_factory=set)
     spread: set[Value] = field(default_factory=set)
@@ -98,6 +105,7 @@ class Kernels:
         self._find_constants(main)
         if self.platform == "tpu":
             self._find_apart(main)
+            self._find_ends(main)
         if self.rates is not None:
             self.kept = kept_of(main, self.rates, _CHEAP | _COSTLY, self.constant)
         self._judge(main)
@@ -136,6 +144,42 @@ class Kernels:
             if latest is not None:
                 chains[value] = sum(chains.get(each, 1) for each in found)
                 self.apart.update(v for v in found if v in chains and v is not latest)
+
+    def _find_ends(self, body: Body) -> None:
+        """Find where the kernel of a product ends on a TPU: at the first value of several readers.
+
+        It goes on as long as all that reads a value leads to one other, element by element.
+        """
+        for node in body.nodes:
+            for inner in node.bodies:
+                self._find_ends(inner)
+            if not is_product(node):
+                continue
+            value = node.results[0]
+            following = self._after(value)
+            while following is not None:
+                value, following = following, self._after(following)
+            is_summed = any(user.operation in _REDUCES for user in value.users)
+            if value is not node.results[0] and len(value.users) > 1 and not is_summed:
+                self.ends.add(value)
+
+    def _after(self, value: Value) -> Value | None:
+        """Return the next value that all readers of this one lead to; None where there is none."""
+        seen, left = {value}, {value}
+        while left:
+            first = min(left, key=lambda each: each.serial)
+            if first is not value and len(left) == 1:
+                return first
+            left.discard(first)
+            for user in first.users:
+                is_inside = user.body is value.body and self.fuses(user)
+                made = user.results[0] if is_inside else first
+                if first.is_yielded or not is_inside or not _is_as_wide(made, value):
+                    return None
+                if made not in seen:
+                    seen.add(made)
+                    left.add(made)
+        return None
 
     def _judge(self, body: Body) -> None:
         for node in reversed(body.nodes):
@@ -239,12 +283,17 @@ class Kernels:
             return forced
         if value in self.apart:
             return "is read beside a product"
+        if value in self.ends and len(found) > 1:
+            return f"{node.operation} after a product, read by {len(found)} kernels"
         if value in self.kept and len(found) > 1:
             if value.dtype == "bf16" and self.rates is not None and not self.rates.is_narrow:
                 self.widened.add(value)
             return f"{node.operation}, read by {len(found)} kernels"
         products = sum(map(is_product, found))
         if products > 1 and self._is_read(node, value, is_alone=products == len(found)):
+            if self.platform == "tpu":
+                sources = (v for v in self._sources(node, value) if v.maker and is_product(v.maker))
+                self.made_with[value] = tuple(sorted(sources, key=lambda each: each.serial))
             return f"is read by {products} products"
         if self._is_kept(node, value) and len(found) > 1:
             product = self._product(node, value)
@@ -290,7 +339,25 @@ class Kernels:
         if not is_alone:
             return self._source_bytes(node, value) > value.bytes
         is_narrower = node.operation == "convert" and value.bytes < node.operands[0].bytes
-        return is_narrower and sum(v not in self.constant for v in self._sources(node, value)) > 1
+        if is_narrower and sum(v not in self.constant for v in self._sources(node, value)) > 1:
+            return True
+        return self.platform == "tpu" and self._is_many(node, value)
+
+    def _is_many(self, node: Node, value: Value) -> bool:
+        """Say whether products would read many arrays instead of one, and compute a costly value.
+
+        That is the gradient of a gate: `silu` and `gelu` with libtpu 0.0.52, and not `relu`.
+        """
+        sources = [each for each in self._sources(node, value) if each not in self.constant]
+        if len(sources) < _MANY:
+            return False
+        waiting, seen = [node], {node}
+        for each in waiting:
+            makers = (v.maker for v in each.operands if v.body is value.body and v not in sources)
+            found = {maker for maker in makers if maker is not None} - seen
+            seen |= found
+            waiting += sorted(found, key=lambda maker: maker.results[0].serial)
+        return any(each.operation in _COSTLY for each in seen)
 
     def _is_kept(self, node: Node, value: Value) -> bool:
         """Say whether a TPU keeps a costly value that it sums up: one in bf16 it makes again."""
@@ -360,7 +427,8 @@ class Kernels:
             if each in seen or _elements(each) < _elements(value):
                 continue
             seen.add(each)
-            maker = None if each.body is not value.body or each in self.constant else each.maker
+            is_outside = each.body is not value.body or each in self.constant or each in self.ends
+            maker = None if is_outside else each.maker
             if maker is not None and self.fuses(maker):
                 waiting += maker.operands
             else:
@@ -421,6 +489,10 @@ class Kernels:
             is_redone = value in self.redone and not self._refusal(node, value)
             given.append((self.redone if is_redone else self.roots).get(value, frozenset()))
         return frozenset().union(*given)
+
+
+def _is_as_wide(value: Value, source: Value) -> bool:
+    return value.shape == source.shape and value.bytes <= source.bytes
 
 
 def _is_only_read(value: Value, by: Value) -> bool:

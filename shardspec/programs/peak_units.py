@@ -111,6 +111,17 @@ def joined_readers(
     return _joined(units, sets)
 
 
+def joined_makers(units: list[Unit], *values: Value) -> list[Unit] | None:
+    """Join the kernels that make some values; None where one of them needs another in between."""
+    makers = makers_of(units)
+    members = sorted({makers[value] for value in values if value in makers})
+    first = [*range(len(units))]
+    for at in members:
+        first[at] = members[0]
+    is_joint = len(members) > 1 and _can_run(first, needs_of(units))
+    return _joined(units, [members]) if is_joint else None
+
+
 def sliced(node: Node) -> int:
     """Return the elements of a slice or a selection, which libtpu joins."""
     return math.prod(node.results[0].shape) if node.operation in _SLICES else 0

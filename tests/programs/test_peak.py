@@ -123,8 +123,12 @@ def reasons(text: str, platform: Platform) -> dict[str, str]:
 
 def reasons_of(text: str, platform: Platform) -> dict[str, str]:
     """Return why each value of a whole text is in memory."""
-    values = peak(text, platform).values
-    return {each.instruction.name: each.why for each in values if each.instruction}
+    return reasons_in(peak(text, platform))
+
+
+def reasons_in(found: Peak) -> dict[str, str]:
+    """Return why each value is in memory."""
+    return {each.instruction.name: each.why for each in found.values if each.instruction}
 
 
 def test_costly_value_is_stored_where_a_sum_and_another_kernel_read_it() -> None:
@@ -275,6 +279,46 @@ def test_value_beside_a_product_is_written_over_where_nobody_else_reads_it() -> 
     assert peak(text, "tpu").made_bytes == 3 * MIB
 
 
+def mlp(lines: str) -> Peak:
+    """Return the peak of a layer and what comes back on a TPU, of `name=operation of operands`."""
+    found = [f"%{name} = {BIG} parameter({at})" for at, name in enumerate("xwvg")]
+    for line in lines.split(";"):
+        name, _, text = line.strip().partition("=")
+        operation, *operands = text.split()
+        read = ", ".join(f"%{each}" for each in operands)
+        found.append(
+            f"%{name} = {BIG} {operation}({read}){f', {DOT}' if operation == 'dot' else ''}"
+        )
+    names = [line.partition("=")[0].strip() for line in lines.split(";")]
+    results = [name for name in names if name.startswith("r")]
+    root = ", ".join(f"%{name}" for name in results)
+    found.append(f"ROOT %t = ({', '.join([BIG] * len(results))}) tuple({root})")
+    return peak(entry("\n".join(found)), "tpu")
+
+
+def test_what_all_readers_of_a_product_lead_to_is_written_over_its_operand_on_a_tpu() -> None:
+    """As libtpu 0.0.52 has it: `h` is read last where the gradient `dh` is made of the product."""
+    found = mlp("""
+        h=dot x w; a=tanh h; rw=dot g a; da=dot g v; one=multiply da h; two=multiply da a;
+        dh=add one two; rx=dot dh w; rk=dot x dh
+    """)
+    assert reasons_in(found).keys() == {"h", "rw", "rx", "rk"}
+    assert found.made_bytes == (1 + 3) * MIB
+
+
+@pytest.mark.parametrize(("act", "held"), [("tanh", 4), ("maximum", 3)])
+def test_gradient_of_a_gate_is_made_once_where_it_is_costly(act: str, held: int) -> None:
+    """As libtpu 0.0.52 has it: the product `h` makes `dh` too, which `da` and `u` are read for."""
+    also = " h" if act == "maximum" else ""
+    found = mlp(f"""
+        h=dot x w; a={act} h{also}; u=dot x v; y=multiply a u; rw=dot g y; dy=dot g g;
+        du=multiply dy h; da=multiply dy u; ha=multiply a h; dh=multiply da ha; rv=dot x du;
+        rz=dot du w; rx=dot dh w; rk=dot x dh
+    """)
+    assert ("dh" in reasons_in(found)) == (act == "tanh")
+    assert found.made_bytes == (held + 5) * MIB
+
+
 def test_scatter_of_a_tpu_reads_its_rows_from_memory() -> None:
     text = entry(f"""
         %p = {BIG} parameter(0)
@@ -350,8 +394,7 @@ def attention(rows: int, row: int) -> Program:
 
 def test_gradients_of_scores_are_in_memory_for_the_two_products_that_read_them() -> None:
     found = peak_of(attention(256, 256), Device("tpu"))
-    reasons = {each.instruction.name: each.why for each in found.values if each.instruction}
-    assert reasons["ds"] == "is read by 2 products"
+    assert reasons_in(found)["ds"] == "is read by 2 products"
 
 
 @pytest.mark.parametrize(
