@@ -32,7 +32,7 @@ from shardspec.programs.op_names import phase_of
 from shardspec.programs.peak import FAST_BYTES, Device, Held, Peak, peak_of
 from shardspec.programs.peak_again import rates_of
 from shardspec.programs.peak_hiding import Speeds
-from shardspec.programs.peak_scores import SPREAD_ROWS
+from shardspec.programs.peak_scores import PLAIN, SOFTMAX
 from shardspec.programs.products import kind_of
 from shardspec.programs.reading import ReadProgram, read
 from shardspec.programs.rewrites import moves, sums, tpu
@@ -227,8 +227,8 @@ def _device(target: Target) -> Device:
     chip = None if target.hardware is None else target.hardware.chip
     if chip is None or chip.platform != "gpu":
         name = "" if chip is None else chip.name
-        fast, rows = FAST_BYTES.get(name, 0), SPREAD_ROWS.get(name, range(0))
-        return Device("tpu", fast, usable_bytes=limit(target), spread_rows=rows)
+        fast, softmax = FAST_BYTES.get(name, 0), SOFTMAX.get(name, PLAIN)
+        return Device("tpu", fast, usable_bytes=limit(target), softmax=softmax)
     return Device("gpu", speeds=_speeds(chip), rates=rates_of(chip))
 
 

@@ -32,6 +32,7 @@ from shardspec.programs.peak_kernels import (
 from shardspec.programs.peak_layouts import turn
 from shardspec.programs.peak_narrow import converted, narrow
 from shardspec.programs.peak_orders import reorder
+from shardspec.programs.peak_scores import PLAIN, Softmax
 from shardspec.programs.peak_units import (
     Unit,
     joined_collectives,
@@ -64,7 +65,7 @@ class Device:
       fast_bytes: of memory beside that of the device, by `FAST_BYTES`.
       speeds: where its compiler hides collectives behind kernels.
       rates: of a GPU, what it computes while it moves a byte.
-      spread_rows: by `SPREAD_ROWS`.
+      softmax: by `SOFTMAX`.
       usable_bytes: what its compiler hands out of its memory; None where that is not known.
     """
 
@@ -73,7 +74,7 @@ class Device:
     speeds: Speeds | None = None
     usable_bytes: int | None = None
     rates: Rates | None = None
-    spread_rows: range = range(0)
+    softmax: Softmax = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,7 @@ def _scheduled(
     is_short: bool = False,
 ) -> tuple[_Schedule, list[Life], int]:
     """Return the schedule of a program, what takes memory in it, and its last tick."""
-    kernels = Kernels(device.platform, device.rates, device.spread_rows, is_short)
+    kernels = Kernels(device.platform, device.rates, device.softmax, is_short)
     sizes = _Sizes(kernels, {**relaid})
     kernels.decide(main)
     schedule = _Schedule(kernels, sizes, program, donated, device.speeds)

@@ -17,7 +17,18 @@ from shardspec.programs.census import base
 from shardspec.programs.hlo import number
 from shardspec.programs.peak_again import Rates, kept_of
 from shardspec.programs.peak_graph import BARRIER, LOOP, UPDATE, Body, Node, Value
-from shardspec.programs.peak_scores import batches, free_sizes, is_masked, is_tall
+from shardspec.programs.peak_scores import (
+    PLAIN,
+    Softmax,
+    is_among,
+    is_grouped,
+    is_last,
+    is_made_again,
+    is_masked,
+    is_scores,
+    is_tall,
+    is_widened,
+)
 
 Platform = Literal["tpu", "gpu"]
 
@@ -72,7 +83,7 @@ class Kernels:
       made_with: of values that products read, the products they are made of, one of whose kernels
         makes both.
       kept: values of several readers that a GPU rather reads than computes in each.
-      spread_rows: the lengths of rows for which a softmax reads constants from memory.
+      softmax: what the kernels of a softmax do on a TPU.
       is_short: that the device has no room for all values that are computed once.
       spread: such constants: a mask, what it fills in, a scale, each written to its whole size.
       widened: values in bf16 that are kept in f32: of a GPU without arithmetic in bf16, and scores
@@ -83,7 +94,7 @@ class Kernels:
 
     platform: Platform
     rates: Rates | None = None
-    spread_rows: range = range(0)
+    softmax: Softmax = PLAIN
     is_short: bool = False
     stored: dict[Value, str] = field(default_factory=dict)
     of: dict[Value, frozenset[Node]] = field(default_factory=dict)
@@ -311,15 +322,15 @@ class Kernels:
             and only is not None
             and not forced
             and (is_elementwise(only) or only.operation == UPDATE or self._is_row(value))
-            and not (value in self.summed and self._is_batched(node))
+            and not (value in self.summed and self._is_apart(node, value))
             and not self._is_spread(node, value)
         )
         if is_one and only not in self.absorbed:
             self.absorbed.add(only)
             return ""
-        row = self.summed.get(value, 0)
-        is_wide = self.platform == "tpu" and not self.spread_rows
-        if is_wide and is_masked(node, row, self.fuses, self.constant):
+        is_wide = self.platform == "tpu" and not self.softmax.spread_rows
+        is_wide = is_wide and not self._is_made_again(node)
+        if is_wide and self._is_masked(node) and is_widened(node, self.summed.get(value, 0)):
             self.widened.add(value)
         return "product"
 
@@ -340,7 +351,9 @@ class Kernels:
             return self._source_bytes(node, value) > value.bytes
         is_narrower = node.operation == "convert" and value.bytes < node.operands[0].bytes
         if is_narrower and sum(v not in self.constant for v in self._sources(node, value)) > 1:
-            return True
+            product = self._product(node, value)
+            is_again = product is not None and self._is_made_again(product)
+            return not (product and is_again and is_among(product, self.softmax.gradients_again))
         return self.platform == "tpu" and self._is_many(node, value)
 
     def _is_many(self, node: Node, value: Value) -> bool:
@@ -361,12 +374,13 @@ class Kernels:
 
     def _is_kept(self, node: Node, value: Value) -> bool:
         """Say whether a TPU keeps a costly value that it sums up: one in bf16 it makes again."""
-        is_scaled = node.operation == "divide" and node.operands[1] in self.constant
-        is_costly = node.operation in _COSTLY and value in self.summed and not is_scaled
-        return (self.platform == "tpu" and is_costly and value.dtype != "bf16") and (
-            self._is_of_batched(node, value)
-            or self._source_bytes(node, value, masks=True) >= value.bytes
-        )
+        is_costly = value in self.summed and self._is_costly(node)
+        if self.platform != "tpu" or not is_costly or value.dtype == "bf16":
+            return False
+        product = self._product(node, value)
+        if product is not None and is_scores(product):
+            return not self._is_made_again(product)
+        return self._source_bytes(node, value, masks=True) >= value.bytes
 
     def fuses(self, node: Node) -> bool:
         """Say whether a kernel that reads the result can compute the operation itself.
@@ -383,31 +397,45 @@ class Kernels:
             return is_single and node.operands[0] in self.constant
         return is_elementwise(node) and not (self.platform == "tpu" and _is_strided(node))
 
+    def _is_costly(self, node: Node) -> bool:
+        is_scaled = node.operation == "divide" and node.operands[1] in self.constant
+        return node.operation in _COSTLY and not is_scaled
+
     def _is_of_batched(self, node: Node, value: Value) -> bool:
         """Say whether a costly value is made, element by element, of a product of batches."""
-        product = self._product(node, value) if node.operation in _COSTLY else None
-        return product is not None and self._is_batched(product)
+        product = self._product(node, value) if self._is_costly(node) else None
+        return product is not None and is_scores(product) and not self._is_made_again(product)
 
     def _product(self, node: Node, value: Value) -> Node | None:
         """Return the product that a value is made of, element by element."""
         makers = (each.maker for each in self._sources(node, value) if each.body is value.body)
         return next((maker for maker in makers if maker is not None and is_product(maker)), None)
 
-    def _is_batched(self, node: Node) -> bool:
-        """Say whether a product is one of matrices for each element of batch dimensions.
+    def _is_made_again(self, product: Node) -> bool:
+        """Say whether a TPU computes exponentials of scores anew for each kernel that reads them.
 
-        On a TPU its rows are not along lanes, and no kernel sums them up beside the product: scores
-        of attention, and their exponentials, are in memory. Where there is no room for both, scores
-        of several heads over the same keys are computed again.
+        Others are in memory, as their rows are not along lanes. Where there is no room, v4 and v5
+        make all of them anew for several heads over the same keys.
         """
-        free = len(free_sizes(node))
-        is_any = free == 2 or (free > 2 and not self.is_short)
-        return node.operation == "dot" and bool(batches(node)) and is_any
+        is_again = self.is_short and not self.softmax.spread_rows and is_grouped(product)
+        return is_scores(product) and (is_again or is_made_again(product, self.fuses))
+
+    def _is_apart(self, product: Node, value: Value) -> bool:
+        """Say whether scores are in memory, and not inside the kernel of a softmax."""
+        if not is_scores(product):
+            return False
+        is_joined = is_among(product, self.softmax.joined) and is_last(product, self.fuses)
+        is_plain = self.softmax.joins_unmasked or self._is_masked(product)
+        return not (is_joined and is_plain and self._is_row(value))
+
+    def _is_masked(self, product: Node) -> bool:
+        return is_masked(product, self.fuses, self.constant)
 
     def _is_spread(self, product: Node, value: Value) -> bool:
         """Say whether a softmax over scores reads its constants from memory."""
         row = self.summed.get(value, 0)
-        return row in self.spread_rows and is_tall(product, row)
+        is_one = row in self.softmax.spread_rows and is_tall(product, row)
+        return is_one and self._is_masked(product) and not self._is_made_again(product)
 
     def _source_bytes(self, node: Node, value: Value, *, masks: bool = False) -> int:
         """Return the bytes of all that a value is made of, element by element.

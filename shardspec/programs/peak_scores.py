@@ -11,13 +11,43 @@ keys, with and without a mask, a scale, groups of heads, and gradients.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from math import prod
+from typing import Literal
 
 from shardspec.programs.peak_graph import Node, Value
 
-#: The lengths of rows for which a softmax in f32 reads its mask, and what it scales and fills in
-#: with, from memory, each written to the size of the scores.
-SPREAD_ROWS = {"v6e": range(2817, 6400), "v7x": range(2817, 6144)}
+_Which = Literal["none", "leading", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Softmax:
+    """What the kernels of a softmax over scores do on one chip.
+
+    Attributes:
+      spread_rows: the lengths of rows for which one in f32 reads its mask, and what it scales and
+        fills in with, from memory, each written to the size of the scores.
+      joined: of which scores one kernel makes their exponentials too: those whose batches come
+        first in memory (leading), or all; where there is no gradient.
+      joins_unmasked: that it does so without a mask.
+      gradients_again: of which grouped scores products compute the gradients anew.
+    """
+
+    spread_rows: range = range(0)
+    joined: _Which = "leading"
+    joins_unmasked: bool = True
+    gradients_again: _Which = "none"
+
+
+#: Of v4 and v5p.
+PLAIN = Softmax()
+#: By chip, where it is another.
+SOFTMAX = {
+    "v5e": Softmax(gradients_again="all"),
+    "v6e": Softmax(range(2817, 6400), "all", joins_unmasked=False, gradients_again="leading"),
+    "v7x": Softmax(range(2817, 6144), "all"),
+}
+_ROWS_AND_KEYS = 2
 #: Rows that the kernel of the product masks are longer than this.
 _SHORT_ROW = 1024
 
@@ -32,25 +62,78 @@ def free_sizes(node: Node) -> list[int]:
     return [size for size in node.results[0].shape[len(batches(node)) :] if size > 1]
 
 
+def is_scores(node: Node) -> bool:
+    """Say whether a product is one of matrices for each element of batch dimensions."""
+    return node.operation == "dot" and bool(batches(node)) and len(free_sizes(node)) >= 2
+
+
+def is_grouped(product: Node) -> bool:
+    """Say whether a product is one of scores in which several heads read the same keys."""
+    return len(free_sizes(product)) > _ROWS_AND_KEYS
+
+
+def is_made_again(product: Node, fuses: Callable[[Node], bool]) -> bool:
+    """Say whether kernels compute the exponentials of grouped scores anew, and read the scores.
+
+    They do where there are gradients, or where the batches come first in memory.
+    """
+    return is_grouped(product) and (_is_leading(product) or _products_of(product, fuses) > 1)
+
+
+def is_last(product: Node, fuses: Callable[[Node], bool]) -> bool:
+    """Say whether scores have no gradients, and kernels read their exponentials."""
+    return _products_of(product, fuses) == 1 and not is_made_again(product, fuses)
+
+
+def is_among(product: Node, which: _Which) -> bool:
+    """Say whether scores are among some."""
+    return which == "all" or (which == "leading" and _is_leading(product))
+
+
+def _is_leading(product: Node) -> bool:
+    """Say whether the batch dimensions come first in both operands, of those longer than 1."""
+    for shape, key in zip(product.shapes, ("lhs_batch_dims", "rhs_batch_dims"), strict=False):
+        long = [at for at, size in enumerate(shape) if size > 1]
+        batch = sorted(at for at in product.instruction.numbers(key) if at in long)
+        if batch != long[: len(batch)]:
+            return False
+    return True
+
+
+def _products_of(product: Node, fuses: Callable[[Node], bool]) -> int:
+    """Return how many products read what is made of scores, element by element."""
+    found: set[Node] = set()
+    waiting, seen = [product.results[0]], {product.results[0]}
+    for value in waiting:
+        for user in value.users:
+            if user.operation == "dot":
+                found.add(user)
+            elif fuses(user) and user.results[0] not in seen:
+                seen.add(user.results[0])
+                waiting.append(user.results[0])
+    return len(found)
+
+
 def is_tall(product: Node, row: int) -> bool:
     """Say whether scores have no fewer rows than a row has elements."""
     return bool(batches(product)) and 0 < row <= prod(free_sizes(product)) // row
 
 
-def is_masked(
-    product: Node, row: int, fuses: Callable[[Node], bool], constant: Collection[Value]
-) -> bool:
-    """Say whether the kernel of a product converts scores to f32 and masks them.
+def is_masked(product: Node, fuses: Callable[[Node], bool], constant: Collection[Value]) -> bool:
+    """Say whether a constant mask selects among scores, before anything else reads them.
 
     Args:
       fuses: says whether a kernel can compute an operation for its reader.
       constant: the values that a mask is among.
     """
     value = product.results[0]
-    if value.dtype != "bf16" or row <= _SHORT_ROW or not is_tall(product, row):
-        return False
     while len(value.users) == 1 and fuses(value.users[0]):
         if value.users[0].operation == "select":
             return value.users[0].operands[0] in constant
         value = value.users[0].results[0]
     return False
+
+
+def is_widened(product: Node, row: int) -> bool:
+    """Say whether the kernel of a product converts scores to f32, where it masks them."""
+    return product.results[0].dtype == "bf16" and row > _SHORT_ROW and is_tall(product, row)
