@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -39,8 +40,9 @@ if TYPE_CHECKING:
     from shardspec.jax_backend.entry_point import Call
     from shardspec.jax_backend.resolver import Resolver
 
-#: Answers that are written into the code, traced again and compiled.
-_MOST_TRIED = 3
+#: Answers that are written into the code, traced again and compiled; and how many times the next
+#: ones are, where none of those before earns its place.
+_MOST_TRIED, _MOST_ROUNDS = 3, 3
 
 #: How lines that code lacks are searched for.
 CURE = (
@@ -173,7 +175,7 @@ def cured(
     of_code = Asked(plan.spec, plan.target.name, name, folder, {})
     tries = _Tries(found, of_code, words.lines, choice, request, is_compiled=not no_compile)
     with streams.progress(is_quiet=request.is_quiet) as tell:
-        report = tries.report(min(top, _MOST_TRIED), within_s if words.of_mesh else None, tell)
+        report = tries.report(min(top, _MOST_TRIED), within_s, tell)
     if words.lines:
         tries.remember(report)
     _give(report, tries, patch, write=write, diff=diff)
@@ -262,33 +264,53 @@ class _Tries:
     is_compiled: bool
     question: Question = field(init=False)
 
-    def report(self, most: int, meshes_s: float | None, tell: Tell) -> Report:
+    def report(self, most: int, within_s: float, tell: Tell) -> Report:
         """Return a search and its answers.
 
+        Where none of them earns its place once it is tried, the next ones are tried.
+
         Args:
-          most: lines, and meshes, that are tried.
-          meshes_s: seconds for meshes; None where none are looked at.
+          most: lines, and meshes, that are tried at once.
+          within_s: seconds after which no further answers are tried; seconds for meshes.
         """
+        from shardspec.jax_backend.cure.curing import more_of
+
+        until = time.monotonic() + within_s
+        lowered = [self.found.now]
+        tried: list[Tried] = []
+        for left in reversed(range(_MOST_ROUNDS)):
+            answers = () if self.found.found is None else self.found.found.answers[:most]
+            new = self._traced(answers, tell)
+            lowered += new
+            is_first = not tried
+            if answers or (is_first and self.choice.over):
+                tried += self._compiled(lowered if is_first else new, tell)
+            report = self._reported(_alike(tried or [self.found.now.tried], lowered))
+            seconds = until - time.monotonic()
+            if report.best is not None or not answers or not left or seconds < 0:
+                break
+            refuted = [each.tried.lines for each in lowered[1:]]
+            self.found = more_of(self.found, refuted, seconds, tell)
+        if not self.choice.over or report.found is None:
+            return report
+        return self._with_meshes(report, lowered, most, within_s, tell)
+
+    def _traced(self, answers: Sequence[tuple[Trial, Figures]], tell: Tell) -> list[Again]:
+        """Return answers as they are once they are written, and traced again."""
         from shardspec.jax_backend.cure.curing import again
         from shardspec.jax_backend.xla.compiling import most_at_once
 
-        found = self.found
-        answers = found.found.answers[:most] if found.found is not None else ()
-
         def traced(answer: tuple[Trial, Figures]) -> Again:
-            return again(found, *answer, self.asked, self._reload)
+            return again(self.found, *answer, self.asked, self._reload)
 
         tell("tracing the best again")
         with ThreadPoolExecutor(most_at_once()) as pool:
-            lowered = [found.now, *pool.map(traced, answers)]
-        has_more = len(lowered) > 1 or meshes_s is not None
-        tried = self._compiled(lowered, tell) if has_more else [found.now.tried]
-        base, *others = _alike(tried, lowered)
+            return list(pool.map(traced, answers))
+
+    def _reported(self, tried: Sequence[Tried]) -> Report:
+        found, (base, *others) = self.found, tried
         own = (found.found, found.beyond, found.trials, found.late, found.seconds)
-        report = Report(base, ordered(others), *own, bool(self.kinds), mapped=found.mapped)
-        if meshes_s is None or found.found is None:
-            return report
-        return self._with_meshes(report, lowered, most, meshes_s, tell)
+        return Report(base, ordered(others), *own, bool(self.kinds), mapped=found.mapped)
 
     def _with_meshes(
         self, report: Report, lowered: list[Again], most: int, within_s: float, tell: Tell

@@ -91,11 +91,16 @@ class Report:
     mapped: int = 0
 
     @property
+    def refuted(self) -> tuple[Tried, ...]:
+        """Return the answers that earn too little once they are tried."""
+        sound = (each for each in self.answers if each.cost is not None)
+        return tuple(each for each in sound if not each.figures.is_better(self.base.figures))
+
+    @property
     def best(self) -> Tried | None:
         """Return the best answer that can be written and earns its place by the best figures."""
-        sound = (each for each in self.answers if each.cost is not None)
-        found = min(sound, key=lambda each: each.figures.rank, default=None)
-        return found if found is not None and found.figures.is_better(self.base.figures) else None
+        sound = (e for e in self.answers if e.cost is not None and e not in self.refuted)
+        return min(sound, key=lambda each: each.figures.rank, default=None)
 
     @property
     def today(self) -> Tried:
@@ -130,6 +135,8 @@ def _lines(report: Report, spec: Spec) -> Iterator[str]:
     """Yield the lines that were tried, and what the best of them gain."""
     best = report.best
     yield f"    {_searched(report)}"
+    if best is not None and report.refuted:
+        yield f"    {_refuted(report)}"
     yield ""
     yield from _table(report)
     yield ""
@@ -189,6 +196,14 @@ def _searched(report: Report) -> str:
     if not sites and report.beyond > report.mapped:
         told += ": files outside of this folder are not changed, so start in that of the code"
     return told
+
+
+def _refuted(report: Report) -> str:
+    """Return how many answers were tried, and how many of them earn too little."""
+    known = [each for each in report.answers if each.cost is not None]
+    how = "compiled" if report.base.basis == "compiled" else "traced again"
+    tried = f"{counted(len(known), 'answer')} {how}"
+    return f"{tried}; {len(report.refuted)} refuted: less than {percent(LEAST_GAIN, 1)} earned"
 
 
 def _table(report: Report) -> Iterator[str]:
@@ -309,7 +324,7 @@ def _others(report: Report, best: Tried) -> Iterator[str]:
         yield f"runner-up  {_places(each)}: {_against(best.figures, each.figures)}"
     together = None if report.found is None else report.found.together
     if report.found is not None and together is not None:
-        modelled = dict(report.found.answers).get(best.lines, best.figures)
+        modelled = dict(report.found.tried).get(best.lines, best.figures)
         yield f"all lines  {_against(modelled, together)}"
 
 
@@ -332,9 +347,7 @@ def _nothing(report: Report) -> str:
     if report.answers and all(each.cost is None for each in report.answers):
         return f"nothing to add: {report.answers[0].why}"
     if report.answers:
-        return (
-            f"nothing to add: what looked better takes as much once it is tried ({least} is asked)"
-        )
+        return f"nothing to add: {_refuted(report)}"
     return f"nothing to add: no line that was tried earns {least} of the time or of the bytes"
 
 
@@ -351,6 +364,7 @@ def report_text(report: Report, patch: str) -> str:
         "layouts": None if found is None else found.layouts,
         "trials": report.trials,
         "late": report.late,
+        "refuted": len(report.refuted),
         "elsewhere": report.beyond,
         "mapped": report.mapped,
         "seconds": round(report.seconds, 3),

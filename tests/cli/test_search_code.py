@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,13 @@ from shardspec import assets
 from shardspec.cli import curing
 from shardspec.cli.main import cli
 from shardspec.cure import searching
+from shardspec.cure.figures import Figures
+from shardspec.cure.searching import Trial
+from shardspec.cure.telling import Tried
 from shardspec.cure.written import source_of
+from shardspec.jax_backend.cure import curing as jax_curing
+from shardspec.jax_backend.cure.curing import Again
+from shardspec.jax_backend.xla import compiling
 
 SPEC = """\
 shardspec: 1
@@ -182,7 +189,8 @@ def test_json_is_as_its_schema_says(searched: Searched) -> None:
     jsonschema.Draft7Validator(schema()).validate(searched.data)
     assert list(searched.data) == [
         *("schema", "made_by", "spec", "target", "values", "layouts", "trials", "late"),
-        *("elsewhere", "mapped", "seconds", "now", "together", "best", "answers", "patch"),
+        *("refuted", "elsewhere", "mapped", "seconds", "now", "together", "best", "answers"),
+        "patch",
     ]
     printed = CliRunner().invoke(cli, ["schema", "--of", "cure"]).stdout
     assert json.loads(printed) == schema()
@@ -229,6 +237,33 @@ def test_right_code_gets_no_line_and_no_patch(folder: Path) -> None:
     assert "train:step: traced and searched in " in result.stderr
     assert not (folder / "lines.diff").exists()
     assert "shardspec.constrain" not in result.stdout
+
+
+@pytest.mark.parametrize("sound", [None, 3])
+def test_where_the_compiler_refutes_the_first_answers_the_next_ones_are_compiled(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, sound: int | None
+) -> None:
+    """A compiler that finds of each answer but one that it takes as much as the code as it is."""
+    monkeypatch.setattr(searching, "_BEAM", 3)
+    asked: list[Trial] = []
+
+    def compiled(found: Again, timeout_s: float) -> Tried:
+        asked.append(found.tried.lines)
+        cost = found.tried.cost
+        assert cost is not None
+        is_sound = len(asked) == 1 or len(asked) == sound
+        figures = found.tried.figures if is_sound else Figures.of(cost)._replace(seconds=1e3)
+        return replace(found.tried, cost=replace(cost, compiler="libtpu"), figures=figures)
+
+    monkeypatch.setattr(jax_curing, "compiled", compiled)
+    monkeypatch.setattr(compiling, "most_at_once", lambda *args: 1)
+    result = run("search", "--step", "train:step", "--top", "1", "--format", "json")
+    data = json.loads(result.stdout)
+    assert asked[0] == ()
+    assert len(set(asked)) == len(asked) == 1 + len(data["answers"])
+    assert len(data["answers"]) == (2 if sound else 3)
+    assert data["refuted"] == len(data["answers"]) - bool(sound)
+    assert (data["best"] is None) == (sound is None)
 
 
 def test_with_a_patch_on_stdout_all_else_is_on_stderr(folder: Path) -> None:

@@ -16,7 +16,7 @@ from shardspec import pipeline
 from shardspec.analysis.cost import cost_of
 from shardspec.cure.figures import Figures
 from shardspec.cure.patching import Patched, Refused
-from shardspec.cure.searching import Found, Trial, searched
+from shardspec.cure.searching import Found, Trial, further, searched
 from shardspec.cure.telling import Tried
 from shardspec.cure.written import is_inside, writable, written
 from shardspec.diagnostics import ShardspecError
@@ -52,6 +52,7 @@ class Search(NamedTuple):
     """What was found of a step, and how.
 
     Attributes:
+      base: the step as the search prices it.
       now: the step as it is.
       found: None where the step cannot be priced.
       beyond: values that no line of a file in the working folder makes; `mapped` of them are inside
@@ -61,6 +62,7 @@ class Search(NamedTuple):
     """
 
     plan: ShardingPlan
+    base: Base
     now: Again
     found: Found | None
     beyond: int
@@ -108,18 +110,37 @@ def search(
     free = free_shapes(traced.results)
     base = Base(module, plan, step.arguments, now, free, cost.tokens, layers, shorter)
     with Trials(base, within_s) as trials:
-
-        def price(asked: Sequence[Trial]) -> list[Figures | None]:
-            tell(f"{trials.count} layouts tried, {len(asked)} more")
-            return list(trials.figures(asked))
-
-        answer = searched(found, price, most)
+        answer = searched(found, _pricing(trials, tell), most)
     seconds = time.monotonic() - started
     beyond = sum(not site.is_index for site in sites)
     beyond -= sum(site.at is not None and not site.is_index for site in own)
     before = Again(Tried((), now, cost=cost), Lowered(step, module))
     mapped = len(arguments) + len(in_code) - len(own)
-    return Search(plan, before, answer, beyond, trials.count, trials.late, seconds, mapped)
+    return Search(plan, base, before, answer, beyond, trials.count, trials.late, seconds, mapped)
+
+
+def more_of(search: Search, refuted: Sequence[Trial], within_s: float, tell: Tell) -> Search:
+    """Return a search with its next answers, those before having been refuted."""
+    assert search.found is not None, "it had answers"
+    figures = dict(search.found.tried)
+    pairs = [(trial, figures[trial]) for trial in refuted]
+    started = time.monotonic()
+    with Trials(search.base, within_s) as trials:
+        found = further(search.found, _pricing(trials, tell), pairs)
+    return search._replace(
+        found=found,
+        trials=search.trials + trials.count,
+        late=search.late + trials.late,
+        seconds=search.seconds + time.monotonic() - started,
+    )
+
+
+def _pricing(trials: Trials, tell: Tell) -> Callable[[Sequence[Trial]], list[Figures | None]]:
+    def price(asked: Sequence[Trial]) -> list[Figures | None]:
+        tell(f"{trials.count} layouts tried, {len(asked)} more")
+        return list(trials.figures(asked))
+
+    return price
 
 
 def again(
