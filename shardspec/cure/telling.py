@@ -304,6 +304,20 @@ def _written(tried: Tried, spec: Spec) -> Iterator[str]:
         rules = dict.fromkeys(rule for each in line.layouts for rule in _rules(each, spec))
         if rules:
             yield f"            {', '.join(rules)}"
+        yield from (f"            {doubt}" for doubt in _doubts(line, spec))
+
+
+def _doubts(line: Line, spec: Spec) -> Iterator[str]:
+    """Yield which dimensions are taken for the batch without proof, where they could be others."""
+    sizes = {axis.name: axis.size for axis in spec.logical_axes}
+    site = line.site
+    for dim, name in zip(site.order, line.layouts[0].names.split(), strict=True):
+        if "batch" not in name or not site.rows or site.rows[dim] is not None:
+            continue
+        alike = [e for e, size in sizes.items() if size == site.shape[dim] and "batch" not in e]
+        if alike or sizes.get(name) is None:
+            other = " or ".join(alike) or "another dimension"
+            yield f"guess: {name}; the code does not tell it from {other} of {site.shape[dim]}"
 
 
 def _rules(layout: Any, spec: Spec) -> Iterator[str]:

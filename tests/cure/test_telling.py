@@ -79,6 +79,27 @@ def test_how_many_answers_were_tried_and_refuted_is_said(cost: Cost) -> None:
     assert "refuted" not in text(report(cost, tried(cost, 50.0)))
 
 
+@pytest.mark.parametrize(
+    ("rows", "size", "told"),
+    [
+        ((None, None, None), 1024, "guess: batch; the code does not tell it from length of 1024"),
+        ((True, False, False), 1024, ""),
+        ((None, None, None), 64, ""),
+        ((), 1024, ""),
+    ],
+)
+def test_a_batch_that_could_be_another_dimension_is_a_guess(
+    cost: Cost, rows: tuple[bool | None, ...], size: int, told: str
+) -> None:
+    spec = cost.plan.spec
+    length = replace(spec.logical_axes[0], name="length", size=1024)
+    batch = replace(length, name="batch", size=size)
+    known = replace(cost, plan=replace(cost.plan, spec=replace(spec, logical_axes=(batch, length))))
+    own = Line(replace(site(7, shape=(size, 128, 512)), rows=rows), (ROWS,))
+    found = report(known, tried(known, 50.0, lines=(own,)))
+    assert (told in text(found)) if told else ("guess: " not in text(found))
+
+
 def test_what_fits_is_said(cost: Cost) -> None:
     base = Tried((), BASE._replace(fits=False), cost=cost)
     found = replace(report(cost, tried(cost, 120.0)), base=base)

@@ -24,6 +24,7 @@ from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
 from shardspec.jax_backend.cure.again import Asked, traced_again
 from shardspec.jax_backend.cure.layouts import Namer
+from shardspec.jax_backend.cure.rows import Rows
 from shardspec.jax_backend.cure.shortened import shortened
 from shardspec.jax_backend.cure.sites import sites_of
 from shardspec.jax_backend.cure.trials import Trials
@@ -103,6 +104,8 @@ def search(
     has_places = has_entries and resolver._has_places
     namer = Namer(Layouts(resolver), traced.arguments)
     in_code = writable(sites, folder, has_places=has_places)
+    rows = Rows(traced)
+    in_code = [s if s.at is None else replace(s, rows=rows.of(s.at, s.shape)) for s in in_code]
     own = [*arguments, *with_mapped(in_code, namer)]
     module, now = bytecode_of(traced.module), Figures.of(cost)
     found = weighed(own, namer, traced.arguments, now)

@@ -36,7 +36,8 @@ from shardspec.jax_backend.cure.inserting import arguments_with, inserted, prepa
 from shardspec.jax_backend.cure.shortened import KEPT, Shortened
 from shardspec.jax_backend.xla.child import partition, partitioned_text
 from shardspec.orphans import forked
-from shardspec.programs.partitioned import program_of, read_partitioned, read_sends
+from shardspec.programs.hlo import program_of
+from shardspec.programs.partitioned import read_partitioned, read_sends
 
 _POLL_S = 0.01
 
