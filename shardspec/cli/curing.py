@@ -21,6 +21,7 @@ from shardspec.cure.patching import Patched, Refused, diff_of
 from shardspec.cure.searching import MOST, Trial
 from shardspec.cure.telling import (
     OtherMeshes,
+    OtherNames,
     Report,
     Tried,
     cure_of,
@@ -69,11 +70,13 @@ class Words(NamedTuple):
 
     Attributes:
       lines: `constraints`, `arguments`.
+      has_names: whether names are searched for the policies of `jax.checkpoint`.
       of_mesh: words of a search over meshes, as `--over` gives them; empty for none.
     """
 
     lines: frozenset[str]
     of_mesh: str
+    has_names: bool = False
 
 
 def words_of_code(request: Request, step_name: str | None, over: str | None) -> Words | None:
@@ -106,7 +109,7 @@ def words_of_code(request: Request, step_name: str | None, over: str | None) -> 
 def _words(request: Request, step_name: str | None, over: str | None) -> Words | None:
     words = [] if over is None else [word.strip() for word in over.split(",")]
     lines = frozenset(word for word in words if word in _LINES)
-    others = [word for word in words if word not in _LINES]
+    others = [word for word in words if word not in (*_LINES, _NAMES)]
     if step_name is None:
         if lines:
             streams.fail(f"--over {min(lines)} needs code to trace", "name it: `--step train:step`")
@@ -117,11 +120,11 @@ def _words(request: Request, step_name: str | None, over: str | None) -> Words |
     if stated:
         help = "leave it out, or write one" if not lines else "search one after the other"
         streams.fail(f"--over {', '.join(stated)} is of a `step:` in the spec", help)
-    return Words(lines, ",".join(others)) if words else ALL_LINES
+    return Words(lines, ",".join(others), _NAMES in words) if words else ALL_LINES
 
 
 #: Lines of code, and entries of `params`; what else may be chosen of a step that code states.
-_LINES = ("constraints", "arguments")
+_LINES, _NAMES = ("constraints", "arguments"), "remat"
 ALL_LINES = Words(frozenset(_LINES), "")
 LINES_AND_MESH = ALL_LINES._replace(of_mesh="mesh,order")
 _OF_SPEC = ("mesh", "order", "state", "hardware", "rules", "microbatches")
@@ -173,7 +176,7 @@ def cured(
     from shardspec.jax_backend.cure.again import Asked
 
     of_code = Asked(plan.spec, plan.target.name, name, folder, {})
-    tries = _Tries(found, of_code, words.lines, choice, request, is_compiled=not no_compile)
+    tries = _Tries(found, of_code, words, choice, request, is_compiled=not no_compile)
     with streams.progress(is_quiet=request.is_quiet) as tell:
         report = tries.report(min(top, _MOST_TRIED), within_s, tell)
     if words.lines:
@@ -224,6 +227,10 @@ def _answer(report: Report, tries: _Tries) -> tuple[list[Patched], Refusal | Non
     """Return the files that change, the spec first, or why it cannot have the mesh."""
     best, source = report.best, tries.asked.spec.source
     patches = [] if best is None or isinstance(best.patches, Refused) else [*best.patches]
+    if report.remat is not None and not isinstance(report.remat.patches, Refused):
+        own = {each.file for each in report.remat.patches}  # with the lines of these files
+        patches = [each for each in patches if each.file not in own]
+        patches += report.remat.patches
     if report.mesh is None or report.mesh.candidate is None:
         return patches, None
     found = report.mesh.candidate
@@ -258,7 +265,7 @@ class _Tries:
 
     found: Search
     asked: Asked
-    kinds: frozenset[str]
+    words: Words
     choice: Choice
     request: Request
     is_compiled: bool
@@ -283,7 +290,7 @@ class _Tries:
             new = self._traced(answers, tell)
             lowered += new
             is_first = not tried
-            if answers or (is_first and self.choice.over):
+            if answers or (is_first and (self.choice.over or self.words.has_names)):
                 tried += self._compiled(lowered if is_first else new, tell)
             report = self._reported(_alike(tried or [self.found.now.tried], lowered))
             seconds = until - time.monotonic()
@@ -291,6 +298,8 @@ class _Tries:
                 break
             refuted = [each.tried.lines for each in lowered[1:]]
             self.found = more_of(self.found, refuted, seconds, tell)
+        if self.words.has_names and report.found is not None:
+            report = self._with_names(report, lowered, most, within_s, tell)
         if not self.choice.over or report.found is None:
             return report
         return self._with_meshes(report, lowered, most, within_s, tell)
@@ -310,25 +319,49 @@ class _Tries:
     def _reported(self, tried: Sequence[Tried]) -> Report:
         found, (base, *others) = self.found, tried
         own = (found.found, found.beyond, found.trials, found.late, found.seconds)
-        return Report(base, ordered(others), *own, bool(self.kinds), mapped=found.mapped)
+        return Report(base, ordered(others), *own, bool(self.words.lines), mapped=found.mapped)
 
-    def _with_meshes(
+    def _with_names(
         self, report: Report, lowered: list[Again], most: int, within_s: float, tell: Tell
     ) -> Report:
+        from shardspec.jax_backend.cure.remat import Policies, policies, policies_in
+
+        now, with_lines = self._with_lines(report, lowered)
+        own, names = policies_in(os.getcwd(), with_lines), self.found.names
+        found = Policies()
+        if own and names:
+            found = policies(with_lines, now, own, names, within_s, tell)
+        tried = self._proved(report, now, found.found, most, tell)
+        return replace(report, names=OtherNames(len(own), names, tried, found.late))
+
+    def _with_lines(self, report: Report, lowered: list[Again]) -> tuple[Again, Asked]:
+        """Return the step with the best lines, and what is traced of it."""
         from shardspec.jax_backend.cure.curing import with_patches
-        from shardspec.jax_backend.cure.meshes import meshes
 
         best = report.today
         now = next(each for each in lowered if each.tried.lines == best.lines)
         patches = () if isinstance(best.patches, Refused) else best.patches
-        with_lines = with_patches(self.asked, patches, self._reload) or self.asked
+        return now, with_patches(self.asked, patches, self._reload) or self.asked
+
+    def _proved(
+        self, report: Report, now: Again, found: Sequence[Again], most: int, tell: Tell
+    ) -> tuple[Tried, ...]:
+        """Return what was found, the first ones that are better compiled where the lines are."""
+        better = [e for e in found if e.tried.figures.is_better(now.tried.figures)][:most]
+        proved = self._compiled(better, tell) if report.today.basis == "compiled" else []
+        return (*proved, *(each.tried for each in found[len(proved) :]))
+
+    def _with_meshes(
+        self, report: Report, lowered: list[Again], most: int, within_s: float, tell: Tell
+    ) -> Report:
+        from shardspec.jax_backend.cure.meshes import meshes
+
+        now, with_lines = self._with_lines(report, lowered)
         today = pipeline.sound_target(pipeline.find_target(with_lines.spec, self.asked.target))
         self.question = _question(with_lines.spec, today, self.choice)
         found = meshes(self.question, with_lines, now, within_s, tell)
-        better = [e for e in found.found if e.tried.figures.is_better(now.tried.figures)][:most]
-        proved = self._compiled(better, tell) if best.basis == "compiled" else []
-        rest = [each.tried for each in found.found[len(proved) :]]
-        return replace(report, meshes=OtherMeshes((*proved, *rest), found.late, found.failed))
+        tried = self._proved(report, now, found.found, most, tell)
+        return replace(report, meshes=OtherMeshes(tried, found.late, found.failed))
 
     def command(self, verb: str, *options: str) -> str:
         """Return the command that asks a verb about the same step, as one types it."""

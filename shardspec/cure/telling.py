@@ -34,6 +34,7 @@ class Tried:
       cost: None where the step could not be traced with them.
       why: what went wrong, or why no compiler answered.
       candidate: the mesh, where it is not that of the target.
+      saved: policies of `jax.checkpoint` that save other names: file, line, names.
     """
 
     lines: tuple[Line, ...]
@@ -42,6 +43,7 @@ class Tried:
     cost: Cost | None = None
     why: str = ""
     candidate: Candidate | None = None
+    saved: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
 
     @property
     def basis(self) -> str | None:
@@ -64,6 +66,23 @@ class OtherMeshes:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherNames:
+    """A step whose policies of `jax.checkpoint` save other names.
+
+    Attributes:
+      policies: how many the code has.
+      names: that the code gives its values.
+      tried: the best first.
+      late: sets of names for which there was no time.
+    """
+
+    policies: int
+    names: tuple[str, ...]
+    tried: tuple[Tried, ...] = ()
+    late: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """A search, and its answers as they were tried.
 
@@ -77,6 +96,7 @@ class Report:
       has_lines: whether lines were searched for.
       meshes: what the step takes on other meshes with the best lines, the best first; None where
         none were asked for.
+      names: the same where values of other names are saved.
     """
 
     base: Tried
@@ -89,6 +109,7 @@ class Report:
     has_lines: bool = True
     meshes: OtherMeshes | None = None
     mapped: int = 0
+    names: OtherNames | None = None
 
     @property
     def refuted(self) -> tuple[Tried, ...]:
@@ -110,8 +131,22 @@ class Report:
     @property
     def mesh(self) -> Tried | None:
         """Return the best mesh where it is better than today's with the best lines."""
+        return self._better(() if self.meshes is None else self.meshes.tried)
+
+    @property
+    def remat(self) -> Tried | None:
+        """Return the best names to save, where they are better than those that the code saves."""
+        tried = () if self.names is None else self.names.tried
+        best = self._better(tried)
+        if best is None:
+            return None
+        alike = [e for e in tried if e.basis == best.basis]
+        as_good = [e for e in alike if not best.figures.is_better(e.figures, _AS_GOOD)]
+        return min(as_good, key=lambda each: sum(len(names) for _, _, names in each.saved))
+
+    def _better(self, tried: Sequence[Tried]) -> Tried | None:
+        """Return the best of the authority of today's figures, where it is better than these."""
         today = self.today
-        tried = () if self.meshes is None else self.meshes.tried
         alike = (each for each in tried if each.basis == today.basis)
         found = min(alike, key=lambda each: each.figures.rank, default=None)
         return found if found is not None and found.figures.is_better(today.figures) else None
@@ -126,6 +161,9 @@ def report_lines(report: Report) -> Iterator[str]:
     yield f"{cost.plan.spec.source.name}   {target}   mesh {cost.plan.mesh.heading}{place}"
     if report.has_lines:
         yield from _lines(report, cost.plan.spec)
+    if report.names is not None:
+        yield ""
+        yield from _names(report, report.names)
     if report.meshes is not None:
         yield ""
         yield from _meshes(report, report.meshes)
@@ -177,6 +215,36 @@ def _meshes(report: Report, meshes: OtherMeshes) -> Iterator[str]:
             yield "    with other sums: a step of microbatches adds up in another order"
 
 
+def _names(report: Report, names: OtherNames) -> Iterator[str]:
+    """Yield the step with other names saved, and what the best of them gains."""
+    if not names.policies or not names.names:
+        what = "names no value by `checkpoint_name`" if names.policies else "has none with names"
+        yield f"no policy of `jax.checkpoint` is searched: the code {what}"
+        return
+    left = f"; {names.late} more for which there was no time (--within)" if names.late else ""
+    lines = "with these lines" if report.best is not None else "the code as it is"
+    yield f"{counted(len(names.tried), 'set')} of names to save, {lines}{left}"
+    rows = [(str(at), *_cells(e), _saved(e)) for at, e in enumerate(names.tried[:_MOST_MESHES], 1)]
+    cells = [("", "step", "sends", "memory", "saved"), ("now", *_cells(report.today), ""), *rows]
+    yield from columns(cells, right=(0,), is_prose=True)
+    yield ""
+    if report.remat is None:
+        yield f"no other names earn {percent(LEAST_GAIN, 1)}"
+    else:
+        gain = _gain(report.today.figures, report.remat.figures)
+        yield f"save {_saved(report.remat)}: {gain}"
+
+
+def _saved(tried: Tried) -> str:
+    """Return what policies save: `query, key at model.py:7`."""
+    return "; ".join(
+        f"{', '.join(names) or 'nothing'} at {shown(file)}:{line}"
+        for file, line, names in tried.saved
+    )
+
+
+#: Of names that take at most so much more, the fewest are saved.
+_AS_GOOD = 0.02
 #: Meshes, and meshes that could not be priced, that are shown.
 _MOST_MESHES, _MOST_FAILED = 8, 3
 
@@ -386,6 +454,7 @@ def report_text(report: Report, patch: str) -> str:
         "together": None if found is None or found.together is None else _data(found.together),
         "best": None if report.best is None else report.answers.index(report.best),
         "answers": [_row(each) for each in report.answers],
+        **_names_data(report),
         **_meshes_data(report),
         "patch": patch,
     }
@@ -395,6 +464,24 @@ def report_text(report: Report, patch: str) -> str:
 def _row(tried: Tried) -> dict[str, Any]:
     lines = [_line(each) for each in tried.lines]
     return {"lines": lines, "basis": tried.basis, **_data(tried.figures), "why": tried.why}
+
+
+def _names_data(report: Report) -> dict[str, Any]:
+    """Return the names to save; nothing where none were asked for."""
+    if report.names is None:
+        return {}
+    keys = ("file", "line", "names")
+    rows = [
+        {
+            "saved": [dict(zip(keys, (shown(e[0]), *e[1:]), strict=True)) for e in each.saved],
+            "basis": each.basis,
+            **_data(each.figures),
+            "why": each.why,
+        }
+        for each in report.names.tried
+    ]
+    best = None if report.remat is None else report.names.tried.index(report.remat)
+    return {"remat": best, "names": rows, "names_late": report.names.late}
 
 
 def _meshes_data(report: Report) -> dict[str, Any]:

@@ -266,6 +266,62 @@ def test_where_the_compiler_refutes_the_first_answers_the_next_ones_are_compiled
     assert (data["best"] is None) == (sound is None)
 
 
+REMAT = """\
+from jax.ad_checkpoint import checkpoint_name
+import jax
+import jax.numpy as jnp
+
+
+def layer(x, p):
+    hidden = jax.nn.relu(checkpoint_name(x @ p["wi"], "hidden"))
+    return x + checkpoint_name(hidden @ p["wo"], "out"), None
+
+
+def loss(params, x):
+    policy = jax.checkpoint_policies.save_only_these_names()
+    return jax.lax.scan(jax.checkpoint(layer, policy=policy), x, params)[0].mean()
+
+
+def struct(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+def step(resolver):
+    params = {"wi": struct(8, 1024, 4096), "wo": struct(8, 4096, 1024)}
+    return jax.jit(jax.grad(loss)), (params, struct(64, 4096, 1024))
+"""
+
+
+def test_names_are_searched_for_the_policy_that_the_code_has(folder: Path) -> None:
+    (folder / "train.py").write_text(REMAT)
+    head, _, tail = SPEC.partition("params: ")
+    params = "{wi: _ embed mlp, wo: _ mlp embed}\n" + tail.partition("\n")[2]
+    (folder / "spec.yaml").write_text(f"{head}params: {params}")
+    result = search("--over", "remat", "--format", "json", "--patch", "lines.diff")
+    data = json.loads(result.stdout)
+    jsonschema.Draft7Validator(schema()).validate(data)
+    saved = [[each["names"] for each in row["saved"]] for row in data["names"]]
+    assert sorted(saved) == [[["hidden"]], [["hidden", "out"]], [["out"]]]
+    best = data["names"][data["remat"]]
+    assert best["saved"] == [{"file": "train.py", "line": 12, "names": ["hidden"]}]
+    assert best["step_s"] < 0.94 * data["now"]["step_s"]
+    assert best["memory"] > data["now"]["memory"]
+    subprocess.run(["git", "apply", "lines.diff"], cwd=folder, check=True)
+    new = REMAT.replace("these_names()", 'these_names("hidden")')
+    assert (folder / "train.py").read_text() == new
+    sys.modules.pop("train", None)
+    cost = json.loads(run("cost", "--step", "train:step", "--format", "json").stdout)
+    assert cost["time"]["step_s"] == pytest.approx(best["step_s"], rel=1e-9)
+
+
+def test_without_a_policy_there_are_no_names_to_search(folder: Path) -> None:
+    result = search("--over", "remat", "--patch", "lines.diff")
+    assert (
+        "no policy of `jax.checkpoint` is searched: the code has none with names" in result.stdout
+    )
+    assert not (folder / "lines.diff").exists()
+
+
 def test_with_a_patch_on_stdout_all_else_is_on_stderr(folder: Path) -> None:
     few = TRAIN.replace('for name in ("layers_0", "layers_1")', 'for name in ("layers_0",)')
     (folder / "train.py").write_text(few)
@@ -381,7 +437,7 @@ def test_the_order_of_chips_is_written_where_that_is_asked_for(folder: Path) -> 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--over", "remat"), "--over remat is of a `step:` in the spec"),
+        (("--over", "remat=full"), "--over remat=full is of a `step:` in the spec"),
         (("--over", "mesh,constraints,gather"), "--over gather is of a `step:` in the spec"),
         (("--keep", "fsdp=8"), "--keep is of a search over meshes"),
         (("--over", "mesh", "--confirm", "2"), "--confirm is of a search over meshes, which needs"),

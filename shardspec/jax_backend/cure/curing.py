@@ -31,6 +31,7 @@ from shardspec.jax_backend.cure.trials import Trials
 from shardspec.jax_backend.cure.weighing import unplaced, weighed, with_mapped
 from shardspec.jax_backend.cure.worker import Base
 from shardspec.jax_backend.entry_point import Call
+from shardspec.jax_backend.equations import names_in
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.step.passes import bytecode_of
 from shardspec.jax_backend.step.reading import traced_step
@@ -60,6 +61,7 @@ class Search(NamedTuple):
         of `jax.vmap`.
       trials: how many were priced; `late` of them were not, since time was over.
       seconds: that it took.
+      names: that the code gives its values, for policies of `jax.checkpoint`.
     """
 
     plan: ShardingPlan
@@ -71,6 +73,7 @@ class Search(NamedTuple):
     late: int
     seconds: float
     mapped: int = 0
+    names: tuple[str, ...] = ()
 
 
 def search(
@@ -119,7 +122,8 @@ def search(
     beyond -= sum(site.at is not None and not site.is_index for site in own)
     before = Again(Tried((), now, cost=cost), Lowered(step, module))
     mapped = len(arguments) + len(in_code) - len(own)
-    return Search(plan, base, before, answer, beyond, trials.count, trials.late, seconds, mapped)
+    counts = (beyond, trials.count, trials.late, seconds, mapped)
+    return Search(plan, base, before, answer, *counts, names_in(traced.program))
 
 
 def more_of(search: Search, refuted: Sequence[Trial], within_s: float, tell: Tell) -> Search:

@@ -167,8 +167,11 @@ class Namer:
         if is_rows and not rows:
             rows = [name for name in self._of_any_size if name in self._batches]
         for name in (*rows, *exact, _UNNAMED, *unsized):
-            if is_rows is None or name == _UNNAMED or (name in self._batches) == is_rows:
+            is_batch = name in self._batches
+            if (is_rows is not False or not is_batch) and (is_batch or not is_rows or not rows):
                 found.setdefault(self._alone(name, size), name)
+        if is_rows and rows:
+            found.setdefault((), _UNNAMED)
         return [*found.values()]
 
     def _alone(self, name: str, size: int) -> tuple[str, ...]:

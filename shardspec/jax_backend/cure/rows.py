@@ -4,12 +4,13 @@ Rows of a batch do not meet. So a dimension of the data is none of rows where an
 elements along it, as a shift of tokens does; where a value has it twice, as scores of attention
 have; where it is joined with positions or with a dimension of a parameter; and where a scan goes
 over it. The dimension of an argument of which nothing of that is seen is that of its rows, if there
-is one such. If there are two, as in a step that treats each token alone, none is known.
+is one such. If there are two, as in a step that treats each token alone, or none, as with a loss
+over all pairs of rows, nothing is known of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax.extend.core
@@ -55,7 +56,13 @@ class Rows:
         ]
         self._walk(program, owned)
         self._mixed = {_WEIGHTS, _POSITIONS, *map(self._root, self._mixed)}
-        self._rows = {each for dims in owned for each in self._rows_of(dims)}
+        every = [{self._root(each) for each in dims if each is not None} for dims in owned]
+        of_data = [roots for roots in every if len(roots) > 1]
+        free = [roots - self._mixed for roots in of_data]
+        self._rows = {each for roots in free if len(roots) == 1 for each in roots}
+        # where all dimensions meet, as in a loss over pairs of rows, none of them is known
+        untold = {each for roots in of_data if roots <= self._mixed for each in roots}
+        self._mixed -= untold - {_WEIGHTS, _POSITIONS}
 
     def of(self, at: Extent, shape: Shape) -> IsRows:
         """Return which dimensions of what an expression yields are rows."""
@@ -70,13 +77,6 @@ class Rows:
             return None
         root = self._root(dim)
         return True if root in self._rows else False if root in self._mixed else None
-
-    def _rows_of(self, dims: Dims) -> Iterator[int]:
-        """Yield the dimension of an argument that is of rows, if one is."""
-        roots = {self._root(each) for each in dims if each is not None}
-        free = roots - self._mixed
-        if len(free) == 1:
-            yield free.pop()
 
     def _new(self, count: int) -> Dims:
         start = len(self._from)

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from shardspec.jax_backend.cure.layouts import Namer
@@ -19,6 +20,14 @@ from tests.jax_backend.cure.small import resolver, struct, traced_of
 N = 256
 TOKENS, P = struct(N, N, dtype=jnp.int32), {"table": struct(512, N), "wi": struct(N, 1024)}
 T, F = True, False
+SPEC = """\
+shardspec: 1
+axes: {batch: 256, length: 256, embed: 256, mlp: 1024}
+targets: {pod: {hardware: tpu v5e 2x4, mesh: {fsdp: 4, tensor: 2}}}
+rules: [batch -> fsdp, length -> tensor, mlp -> tensor]
+params: {table: _ embed, wi: embed mlp}
+lints: {SHD1: allow, SHD2: allow}
+"""
 
 
 def embedded(p: Any, tokens: Any) -> Any:
@@ -46,9 +55,19 @@ def learned(p: Any, tokens: Any) -> Any:
     return (embedded(p, tokens) + p["table"][:N, :1]).sum()
 
 
+def rolled(p: Any, tokens: Any) -> Any:
+    x = embedded(p, tokens)
+    return (x * jnp.roll(x, -1, axis=np.int64(1))).sum()
+
+
 def recurrent(p: Any, tokens: Any) -> Any:
     x = jnp.swapaxes(embedded(p, tokens), 0, 1)
     return jax.lax.scan(lambda state, now: (state + now, None), jnp.zeros((N, 1024)), x)[0].sum()
+
+
+def pairs(p: Any, tokens: Any) -> Any:
+    x = embedded(p, tokens[:, 1:]).sum(1)
+    return jax.nn.log_softmax(x @ x.T).sum()
 
 
 def each_alone(p: Any, tokens: Any) -> Any:
@@ -79,7 +98,9 @@ def sites(found: Traced, text: str) -> list[Any]:
         (attention, (T, F, F)),
         (positions, (T, F, F)),
         (learned, (T, F, F)),
+        (rolled, (T, F, F)),
         (recurrent, (T, F, F)),
+        (pairs, (None, None, F)),
         (each_alone, (None, None, F)),
     ],
 )
@@ -88,16 +109,15 @@ def test_rows_do_not_meet(function: Any, expected: tuple[bool | None, ...]) -> N
 
 
 def test_names_of_a_length_that_is_as_long_as_the_batch_go_by_rows() -> None:
-    spec = """\
-shardspec: 1
-axes: {batch: 256, length: 256, embed: 256, mlp: 1024}
-targets: {pod: {hardware: tpu v5e 2x4, mesh: {fsdp: 4, tensor: 2}}}
-rules: [batch -> fsdp, length -> tensor, mlp -> tensor]
-params: {table: _ embed, wi: embed mlp}
-lints: {SHD1: allow, SHD2: allow}
-"""
-    namer = Namer(Layouts(resolver(spec)), traced_of(lambda p: p, P).arguments)
+    namer = Namer(Layouts(resolver(SPEC)), traced_of(lambda p: p, P).arguments)
     assert namer.layouts((N, N, 1024), rows=(F, T, F))[0].names == "length batch mlp"
     assert namer.layouts((N, N, 1024), rows=(T, F, F))[0].names == "batch length mlp"
     assert namer.layouts((N, 1024), rows=(F, F))[0].names == "length mlp"
     assert namer.layouts((N, 1024))[0].names == "batch mlp", "nothing else is known"
+
+
+def test_rows_of_what_the_spec_calls_no_batch_have_their_names() -> None:
+    """As nodes and edges of a graph, which no operation mixes."""
+    spec = SPEC.replace("batch", "edges")
+    namer = Namer(Layouts(resolver(spec)), traced_of(lambda p: p, P).arguments)
+    assert namer.layouts((N, N, 1024), rows=(T, F, F))[0].names == "edges length mlp"
