@@ -139,7 +139,7 @@ def numbers(config: Any, route: tuple[str, ...] = ()) -> Iterator[tuple[str, ...
 def judged(file: Path) -> tuple[list[int], list[str]]:
     """Return counts and bytes of all, named and wrong arrays, and what is unnamed or wrong."""
     from shardspec.ir.spec import Param
-    from shardspec.naming.guessing import guess
+    from shardspec.naming.guessing import UNKNOWN, guess
 
     arrays = {
         path: each for path, each in json.loads(file.read_text())["arrays"].items() if each[0]
@@ -157,7 +157,7 @@ def judged(file: Path) -> tuple[list[int], list[str]]:
         found = None if names[path] is None else [kinds.get(n or "", n) for n in names[path]]
         wrong = () if found is None else tuple(faults(path, found, shape, kind, depends, sizes))
         is_named = found is not None and not any(
-            name is None and size > 8 and on and not (at and "Conv" in kind)
+            (name is None or name == UNKNOWN) and size > 8 and on and not (at and "Conv" in kind)
             for at, (name, size, on) in enumerate(zip(found, shape, depends, strict=True))
         )
         bytes_ = 2 * math.prod(shape)

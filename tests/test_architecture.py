@@ -66,6 +66,7 @@ FOR_ONE_SIBLING = {
     "foreign.maxtext_config": "MaxText's files, apart from what their rules mean",
     "foreign.maxtext_step": "what MaxText's models compute, apart from its rules",
     "jax_backend.cure.inserting": "lines put into a module, apart from what prices them",
+    "jax_backend.cure.rows": "what a program does along dimensions, apart from their names",
     "jax_backend.cure.trials": "processes, apart from what they price",
     "jax_backend.cure.weighing": "which values are worth a try, apart from where they are",
     "jax_backend.live": "what is asked of arrays that are there, apart from plans",

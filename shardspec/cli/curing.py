@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from shardspec.cure.patching import Patched, Refused, diff_of
 from shardspec.cure.searching import MOST, Trial
 from shardspec.cure.telling import (
     OtherMeshes,
+    OtherNames,
     Report,
     Tried,
     cure_of,
@@ -39,8 +41,9 @@ if TYPE_CHECKING:
     from shardspec.jax_backend.entry_point import Call
     from shardspec.jax_backend.resolver import Resolver
 
-#: Answers that are written into the code, traced again and compiled.
-_MOST_TRIED = 3
+#: Answers that are written into the code, traced again and compiled; and how many times the next
+#: ones are, where none of those before earns its place.
+_MOST_TRIED, _MOST_ROUNDS = 3, 3
 
 #: How lines that code lacks are searched for.
 CURE = (
@@ -67,11 +70,13 @@ class Words(NamedTuple):
 
     Attributes:
       lines: `constraints`, `arguments`.
+      has_names: whether names are searched for the policies of `jax.checkpoint`.
       of_mesh: words of a search over meshes, as `--over` gives them; empty for none.
     """
 
     lines: frozenset[str]
     of_mesh: str
+    has_names: bool = False
 
 
 def words_of_code(request: Request, step_name: str | None, over: str | None) -> Words | None:
@@ -104,7 +109,7 @@ def words_of_code(request: Request, step_name: str | None, over: str | None) -> 
 def _words(request: Request, step_name: str | None, over: str | None) -> Words | None:
     words = [] if over is None else [word.strip() for word in over.split(",")]
     lines = frozenset(word for word in words if word in _LINES)
-    others = [word for word in words if word not in _LINES]
+    others = [word for word in words if word not in (*_LINES, _NAMES)]
     if step_name is None:
         if lines:
             streams.fail(f"--over {min(lines)} needs code to trace", "name it: `--step train:step`")
@@ -115,11 +120,11 @@ def _words(request: Request, step_name: str | None, over: str | None) -> Words |
     if stated:
         help = "leave it out, or write one" if not lines else "search one after the other"
         streams.fail(f"--over {', '.join(stated)} is of a `step:` in the spec", help)
-    return Words(lines, ",".join(others)) if words else ALL_LINES
+    return Words(lines, ",".join(others), _NAMES in words) if words else ALL_LINES
 
 
 #: Lines of code, and entries of `params`; what else may be chosen of a step that code states.
-_LINES = ("constraints", "arguments")
+_LINES, _NAMES = ("constraints", "arguments"), "remat"
 ALL_LINES = Words(frozenset(_LINES), "")
 LINES_AND_MESH = ALL_LINES._replace(of_mesh="mesh,order")
 _OF_SPEC = ("mesh", "order", "state", "hardware", "rules", "microbatches")
@@ -171,9 +176,9 @@ def cured(
     from shardspec.jax_backend.cure.again import Asked
 
     of_code = Asked(plan.spec, plan.target.name, name, folder, {})
-    tries = _Tries(found, of_code, words.lines, choice, request, is_compiled=not no_compile)
+    tries = _Tries(found, of_code, words, choice, request, is_compiled=not no_compile)
     with streams.progress(is_quiet=request.is_quiet) as tell:
-        report = tries.report(min(top, _MOST_TRIED), within_s if words.of_mesh else None, tell)
+        report = tries.report(min(top, _MOST_TRIED), within_s, tell)
     if words.lines:
         tries.remember(report)
     _give(report, tries, patch, write=write, diff=diff)
@@ -222,6 +227,10 @@ def _answer(report: Report, tries: _Tries) -> tuple[list[Patched], Refusal | Non
     """Return the files that change, the spec first, or why it cannot have the mesh."""
     best, source = report.best, tries.asked.spec.source
     patches = [] if best is None or isinstance(best.patches, Refused) else [*best.patches]
+    if report.remat is not None and not isinstance(report.remat.patches, Refused):
+        own = {each.file for each in report.remat.patches}  # with the lines of these files
+        patches = [each for each in patches if each.file not in own]
+        patches += report.remat.patches
     if report.mesh is None or report.mesh.candidate is None:
         return patches, None
     found = report.mesh.candidate
@@ -256,57 +265,103 @@ class _Tries:
 
     found: Search
     asked: Asked
-    kinds: frozenset[str]
+    words: Words
     choice: Choice
     request: Request
     is_compiled: bool
     question: Question = field(init=False)
 
-    def report(self, most: int, meshes_s: float | None, tell: Tell) -> Report:
+    def report(self, most: int, within_s: float, tell: Tell) -> Report:
         """Return a search and its answers.
 
+        Where none of them earns its place once it is tried, the next ones are tried.
+
         Args:
-          most: lines, and meshes, that are tried.
-          meshes_s: seconds for meshes; None where none are looked at.
+          most: lines, and meshes, that are tried at once.
+          within_s: seconds after which no further answers are tried; seconds for meshes.
         """
+        from shardspec.jax_backend.cure.curing import more_of
+
+        until = time.monotonic() + within_s
+        lowered = [self.found.now]
+        tried: list[Tried] = []
+        for left in reversed(range(_MOST_ROUNDS)):
+            answers = () if self.found.found is None else self.found.found.answers[:most]
+            new = self._traced(answers, tell)
+            lowered += new
+            is_first = not tried
+            if answers or (is_first and (self.choice.over or self.words.has_names)):
+                tried += self._compiled(lowered if is_first else new, tell)
+            report = self._reported(_alike(tried or [self.found.now.tried], lowered))
+            seconds = until - time.monotonic()
+            if report.best is not None or not answers or not left or seconds < 0:
+                break
+            refuted = [each.tried.lines for each in lowered[1:]]
+            self.found = more_of(self.found, refuted, seconds, tell)
+        if self.words.has_names and report.found is not None:
+            report = self._with_names(report, lowered, most, within_s, tell)
+        if not self.choice.over or report.found is None:
+            return report
+        return self._with_meshes(report, lowered, most, within_s, tell)
+
+    def _traced(self, answers: Sequence[tuple[Trial, Figures]], tell: Tell) -> list[Again]:
+        """Return answers as they are once they are written, and traced again."""
         from shardspec.jax_backend.cure.curing import again
         from shardspec.jax_backend.xla.compiling import most_at_once
 
-        found = self.found
-        answers = found.found.answers[:most] if found.found is not None else ()
-
         def traced(answer: tuple[Trial, Figures]) -> Again:
-            return again(found, *answer, self.asked, self._reload)
+            return again(self.found, *answer, self.asked, self._reload)
 
         tell("tracing the best again")
         with ThreadPoolExecutor(most_at_once()) as pool:
-            lowered = [found.now, *pool.map(traced, answers)]
-        has_more = len(lowered) > 1 or meshes_s is not None
-        tried = self._compiled(lowered, tell) if has_more else [found.now.tried]
-        base, *others = _alike(tried, lowered)
-        own = (found.found, found.beyond, found.trials, found.late, found.seconds)
-        report = Report(base, ordered(others), *own, bool(self.kinds), mapped=found.mapped)
-        if meshes_s is None or found.found is None:
-            return report
-        return self._with_meshes(report, lowered, most, meshes_s, tell)
+            return list(pool.map(traced, answers))
 
-    def _with_meshes(
+    def _reported(self, tried: Sequence[Tried]) -> Report:
+        found, (base, *others) = self.found, tried
+        own = (found.found, found.beyond, found.trials, found.late, found.seconds)
+        return Report(base, ordered(others), *own, bool(self.words.lines), mapped=found.mapped)
+
+    def _with_names(
         self, report: Report, lowered: list[Again], most: int, within_s: float, tell: Tell
     ) -> Report:
+        from shardspec.jax_backend.cure.remat import Policies, policies, policies_in
+
+        now, with_lines = self._with_lines(report, lowered)
+        own, names = policies_in(os.getcwd(), with_lines), self.found.names
+        found = Policies()
+        if own and names:
+            found = policies(with_lines, now, own, names, within_s, tell)
+        tried = self._proved(report, now, found.found, most, tell)
+        return replace(report, names=OtherNames(len(own), names, tried, found.late))
+
+    def _with_lines(self, report: Report, lowered: list[Again]) -> tuple[Again, Asked]:
+        """Return the step with the best lines, and what is traced of it."""
         from shardspec.jax_backend.cure.curing import with_patches
-        from shardspec.jax_backend.cure.meshes import meshes
 
         best = report.today
         now = next(each for each in lowered if each.tried.lines == best.lines)
         patches = () if isinstance(best.patches, Refused) else best.patches
-        with_lines = with_patches(self.asked, patches, self._reload) or self.asked
+        return now, with_patches(self.asked, patches, self._reload) or self.asked
+
+    def _proved(
+        self, report: Report, now: Again, found: Sequence[Again], most: int, tell: Tell
+    ) -> tuple[Tried, ...]:
+        """Return what was found, the first ones that are better compiled where the lines are."""
+        better = [e for e in found if e.tried.figures.is_better(now.tried.figures)][:most]
+        proved = self._compiled(better, tell) if report.today.basis == "compiled" else []
+        return (*proved, *(each.tried for each in found[len(proved) :]))
+
+    def _with_meshes(
+        self, report: Report, lowered: list[Again], most: int, within_s: float, tell: Tell
+    ) -> Report:
+        from shardspec.jax_backend.cure.meshes import meshes
+
+        now, with_lines = self._with_lines(report, lowered)
         today = pipeline.sound_target(pipeline.find_target(with_lines.spec, self.asked.target))
         self.question = _question(with_lines.spec, today, self.choice)
         found = meshes(self.question, with_lines, now, within_s, tell)
-        better = [e for e in found.found if e.tried.figures.is_better(now.tried.figures)][:most]
-        proved = self._compiled(better, tell) if best.basis == "compiled" else []
-        rest = [each.tried for each in found.found[len(proved) :]]
-        return replace(report, meshes=OtherMeshes((*proved, *rest), found.late, found.failed))
+        tried = self._proved(report, now, found.found, most, tell)
+        return replace(report, meshes=OtherMeshes(tried, found.late, found.failed))
 
     def command(self, verb: str, *options: str) -> str:
         """Return the command that asks a verb about the same step, as one types it."""

@@ -93,8 +93,8 @@ def _prices(
         help="What is chosen, all else staying as the spec has it: roles (other mesh axes, with"
         " their rules), mesh, order, axes, batch, dtype, state, remat, microbatches, schedule,"
         " stages, hardware, rules=preset:A|preset:B; with values: `remat=full|dots`. Of a --step"
-        " without `step:` in the spec: constraints, arguments, mesh, order, state, hardware, rules,"
-        " microbatches=2|8."
+        " without `step:` in the spec: constraints, arguments, remat (names that a policy saves),"
+        " mesh, order, state, hardware, rules, microbatches=2|8."
         "  [default: mesh,order; constraints,arguments]",
     ),
     options.option(

@@ -49,6 +49,8 @@ class Site:
       vmaps: how many `jax.vmap` are around the expression.
       mapped: the dimensions of the value that these map, which the code does not see, the outermost
         first; layouts begin with them. Empty where they are not known.
+      rows: of each dimension whether it has the rows of a batch, by what the code does along it;
+        None where that cannot be told.
       layouts: in which it could be, the most natural first.
       weight: how much may depend on it; those of most are tried first.
       effort: 0 for a line of its own by what the file calls constraints, 1 where an expression
@@ -65,6 +67,7 @@ class Site:
     points: tuple[Point, ...] = ()
     vmaps: int = 0
     mapped: tuple[int, ...] = ()
+    rows: tuple[bool | None, ...] = ()
     layouts: tuple[Layout, ...] = ()
     weight: float = 0.0
     effort: int = 0

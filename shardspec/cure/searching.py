@@ -11,7 +11,7 @@ it, the step takes at least 6 % more, or does not fit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, permutations, zip_longest
 
 from shardspec.cure.figures import Figures
@@ -21,7 +21,8 @@ from shardspec.diagnostics.words import by_key
 Trial = tuple[Line, ...]
 #: Prices trials, many at once; None for one that it cannot, or has no time left for.
 Price = Callable[[Sequence[Trial]], Iterable[Figures | None]]
-Priced = list[tuple[Trial, Figures]]
+Tried = tuple[Trial, Figures]
+Priced = list[Tried]
 
 #: Lines that are tried alone, if nothing else is asked.
 MOST = 100
@@ -45,14 +46,14 @@ class Found:
     Attributes:
       answers: lines and what the step takes with them, the best first; each earns its place.
       together: what the step takes with the first layout of all sites at once; None if unknown.
-      singles: what it takes with each line alone.
+      tried: what it takes with each set of lines that was priced.
       sites, layouts: how many there were to try.
     """
 
     base: Figures
     answers: tuple[tuple[Trial, Figures], ...]
     together: Figures | None
-    singles: tuple[tuple[Line, Figures], ...]
+    tried: tuple[tuple[Trial, Figures], ...]
     sites: int
     layouts: int
 
@@ -86,9 +87,18 @@ def searched(sites: Sequence[Site], price: Price, most: int = MOST) -> Found | N
         search.move(sites, is_close=is_close)
     if together is not None:
         search.all_at_once(every, together)
-    alone = tuple((line, figures) for (line,), figures in singles)
     layouts = sum(len(site.layouts) for site in sites)
-    return Found(base, search.answers(), together, alone, len(sites), layouts)
+    answers = search.answers()
+    return Found(base, answers, together, search.tried, len(sites), layouts)
+
+
+def further(found: Found, price: Price, refuted: Priced) -> Found:
+    """Return the next answers of a search whose first ones earn too little once they are tried.
+
+    A line that all answers so far have is suspect. An answer with few such lines comes next.
+    """
+    search = _Search(price, found.base, found.tried)
+    return replace(found, answers=search.answers(refuted), tried=search.tried)
 
 
 def _apart(lines: Iterable[Line]) -> Iterator[Line]:
@@ -164,17 +174,23 @@ def _is_move(before: Layout, after: Layout) -> bool:
 
 
 class _Search:
-    def __init__(self, price: Price, base: Figures) -> None:
+    def __init__(self, price: Price, base: Figures, tried: Iterable[Tried] = ()) -> None:
         self.base = base
         self._price = price
-        self._found: dict[Trial, Figures] = {}
+        self._found = dict(tried)
+
+    @property
+    def tried(self) -> tuple[Tried, ...]:
+        """Return all trials that were priced, and what they take."""
+        return tuple(self._found.items())
 
     def priced(self, trials: Iterable[Trial]) -> Priced:
         """Return what trials take, the best first; what cannot be priced is left out."""
         asked = list(trials)
-        pairs = zip(asked, self._price(asked), strict=True)
-        found = [(trial, figures) for trial, figures in pairs if figures is not None]
-        self._found.update(found)
+        new = [trial for trial in asked if trial not in self._found]
+        pairs = zip(new, self._price(new), strict=True) if new else ()
+        self._found |= {trial: figures for trial, figures in pairs if figures is not None}
+        found = [(trial, self._found[trial]) for trial in asked if trial in self._found]
         return sorted(found, key=lambda pair: pair[1].rank)
 
     def alone(self, lines: Sequence[Line], *, are_there: bool) -> tuple[Priced, bool]:
@@ -305,16 +321,23 @@ class _Search:
             else:
                 parts = min(len(whole), 2 * parts)
 
-    def answers(self) -> tuple[tuple[Trial, Figures], ...]:
+    def answers(self, refuted: Sequence[Tried] = ()) -> tuple[Tried, ...]:
         """Return the best trials in which each line earns its place.
 
         What has all lines of one before, and is no better, would come down to that one again.
+
+        Args:
+          refuted: earlier answers; what the model takes for the same as one of them is left out.
         """
-        kept: dict[object, tuple[Trial, Figures]] = {}
-        before: Priced = []
-        for trial, figures in _unlike(self._ranked()):
-            if len(kept) == _BEAM:
-                break
+        kept: dict[object, Tried] = {}
+        before = [*refuted]
+        known = {figures.key for _, figures in refuted}
+        left = [*_unlike(self._ranked())]
+        while left and len(kept) < _BEAM:
+            suspects = _shared((*refuted, *kept.values()) if refuted else ())
+            chosen = min(left, key=lambda pair: len(suspects.intersection(pair[0])))
+            left.remove(chosen)
+            trial, figures = chosen
             is_more = any(
                 {*less} <= {*trial} and not figures.is_better(own) for less, own in before
             )
@@ -323,9 +346,9 @@ class _Search:
                 easy = self._easier(*self._natural(*earned))
                 least, own = self._earned(*easy)  # a line may earn less beside others
                 before += [earned, (least, own)]
-                if own.is_better(self.base):
+                if own.is_better(self.base) and own.key not in known:
                     kept.setdefault(own.key, (least, own))
-        return tuple(sorted(kept.values(), key=lambda pair: pair[1].rank))
+        return tuple(sorted(kept.values(), key=lambda pair: not refuted and pair[1].rank))
 
     def _earned(self, trial: Trial, figures: Figures) -> tuple[Trial, Figures]:
         """Return a trial without the lines that earn too little."""
@@ -374,6 +397,12 @@ class _Search:
                     if not figures.is_better(found, _AS_GOOD):
                         trial, figures = rest, found
         return trial, figures
+
+
+def _shared(tried: Iterable[Tried]) -> set[Line]:
+    """Return the lines that all trials have."""
+    lines = [{*trial} for trial, _ in tried]
+    return set.intersection(*lines) if lines else set()
 
 
 def _is_easier(line: Line, other: Line, *, is_idle: bool) -> bool:

@@ -34,6 +34,7 @@ class Tried:
       cost: None where the step could not be traced with them.
       why: what went wrong, or why no compiler answered.
       candidate: the mesh, where it is not that of the target.
+      saved: policies of `jax.checkpoint` that save other names: file, line, names.
     """
 
     lines: tuple[Line, ...]
@@ -42,6 +43,7 @@ class Tried:
     cost: Cost | None = None
     why: str = ""
     candidate: Candidate | None = None
+    saved: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
 
     @property
     def basis(self) -> str | None:
@@ -64,6 +66,23 @@ class OtherMeshes:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherNames:
+    """A step whose policies of `jax.checkpoint` save other names.
+
+    Attributes:
+      policies: how many the code has.
+      names: that the code gives its values.
+      tried: the best first.
+      late: sets of names for which there was no time.
+    """
+
+    policies: int
+    names: tuple[str, ...]
+    tried: tuple[Tried, ...] = ()
+    late: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """A search, and its answers as they were tried.
 
@@ -77,6 +96,7 @@ class Report:
       has_lines: whether lines were searched for.
       meshes: what the step takes on other meshes with the best lines, the best first; None where
         none were asked for.
+      names: the same where values of other names are saved.
     """
 
     base: Tried
@@ -89,13 +109,19 @@ class Report:
     has_lines: bool = True
     meshes: OtherMeshes | None = None
     mapped: int = 0
+    names: OtherNames | None = None
+
+    @property
+    def refuted(self) -> tuple[Tried, ...]:
+        """Return the answers that earn too little once they are tried."""
+        sound = (each for each in self.answers if each.cost is not None)
+        return tuple(each for each in sound if not each.figures.is_better(self.base.figures))
 
     @property
     def best(self) -> Tried | None:
         """Return the best answer that can be written and earns its place by the best figures."""
-        sound = (each for each in self.answers if each.cost is not None)
-        found = min(sound, key=lambda each: each.figures.rank, default=None)
-        return found if found is not None and found.figures.is_better(self.base.figures) else None
+        sound = (e for e in self.answers if e.cost is not None and e not in self.refuted)
+        return min(sound, key=lambda each: each.figures.rank, default=None)
 
     @property
     def today(self) -> Tried:
@@ -105,8 +131,22 @@ class Report:
     @property
     def mesh(self) -> Tried | None:
         """Return the best mesh where it is better than today's with the best lines."""
+        return self._better(() if self.meshes is None else self.meshes.tried)
+
+    @property
+    def remat(self) -> Tried | None:
+        """Return the best names to save, where they are better than those that the code saves."""
+        tried = () if self.names is None else self.names.tried
+        best = self._better(tried)
+        if best is None:
+            return None
+        alike = [e for e in tried if e.basis == best.basis]
+        as_good = [e for e in alike if not best.figures.is_better(e.figures, _AS_GOOD)]
+        return min(as_good, key=lambda each: sum(len(names) for _, _, names in each.saved))
+
+    def _better(self, tried: Sequence[Tried]) -> Tried | None:
+        """Return the best of the authority of today's figures, where it is better than these."""
         today = self.today
-        tried = () if self.meshes is None else self.meshes.tried
         alike = (each for each in tried if each.basis == today.basis)
         found = min(alike, key=lambda each: each.figures.rank, default=None)
         return found if found is not None and found.figures.is_better(today.figures) else None
@@ -121,6 +161,9 @@ def report_lines(report: Report) -> Iterator[str]:
     yield f"{cost.plan.spec.source.name}   {target}   mesh {cost.plan.mesh.heading}{place}"
     if report.has_lines:
         yield from _lines(report, cost.plan.spec)
+    if report.names is not None:
+        yield ""
+        yield from _names(report, report.names)
     if report.meshes is not None:
         yield ""
         yield from _meshes(report, report.meshes)
@@ -130,6 +173,8 @@ def _lines(report: Report, spec: Spec) -> Iterator[str]:
     """Yield the lines that were tried, and what the best of them gain."""
     best = report.best
     yield f"    {_searched(report)}"
+    if best is not None and report.refuted:
+        yield f"    {_refuted(report)}"
     yield ""
     yield from _table(report)
     yield ""
@@ -170,6 +215,36 @@ def _meshes(report: Report, meshes: OtherMeshes) -> Iterator[str]:
             yield "    with other sums: a step of microbatches adds up in another order"
 
 
+def _names(report: Report, names: OtherNames) -> Iterator[str]:
+    """Yield the step with other names saved, and what the best of them gains."""
+    if not names.policies or not names.names:
+        what = "names no value by `checkpoint_name`" if names.policies else "has none with names"
+        yield f"no policy of `jax.checkpoint` is searched: the code {what}"
+        return
+    left = f"; {names.late} more for which there was no time (--within)" if names.late else ""
+    lines = "with these lines" if report.best is not None else "the code as it is"
+    yield f"{counted(len(names.tried), 'set')} of names to save, {lines}{left}"
+    rows = [(str(at), *_cells(e), _saved(e)) for at, e in enumerate(names.tried[:_MOST_MESHES], 1)]
+    cells = [("", "step", "sends", "memory", "saved"), ("now", *_cells(report.today), ""), *rows]
+    yield from columns(cells, right=(0,), is_prose=True)
+    yield ""
+    if report.remat is None:
+        yield f"no other names earn {percent(LEAST_GAIN, 1)}"
+    else:
+        gain = _gain(report.today.figures, report.remat.figures)
+        yield f"save {_saved(report.remat)}: {gain}"
+
+
+def _saved(tried: Tried) -> str:
+    """Return what policies save: `query, key at model.py:7`."""
+    return "; ".join(
+        f"{', '.join(names) or 'nothing'} at {shown(file)}:{line}"
+        for file, line, names in tried.saved
+    )
+
+
+#: Of names that take at most so much more, the fewest are saved.
+_AS_GOOD = 0.02
 #: Meshes, and meshes that could not be priced, that are shown.
 _MOST_MESHES, _MOST_FAILED = 8, 3
 
@@ -189,6 +264,14 @@ def _searched(report: Report) -> str:
     if not sites and report.beyond > report.mapped:
         told += ": files outside of this folder are not changed, so start in that of the code"
     return told
+
+
+def _refuted(report: Report) -> str:
+    """Return how many answers were tried, and how many of them earn too little."""
+    known = [each for each in report.answers if each.cost is not None]
+    how = "compiled" if report.base.basis == "compiled" else "traced again"
+    tried = f"{counted(len(known), 'answer')} {how}"
+    return f"{tried}; {len(report.refuted)} refuted: less than {percent(LEAST_GAIN, 1)} earned"
 
 
 def _table(report: Report) -> Iterator[str]:
@@ -289,6 +372,20 @@ def _written(tried: Tried, spec: Spec) -> Iterator[str]:
         rules = dict.fromkeys(rule for each in line.layouts for rule in _rules(each, spec))
         if rules:
             yield f"            {', '.join(rules)}"
+        yield from (f"            {doubt}" for doubt in _doubts(line, spec))
+
+
+def _doubts(line: Line, spec: Spec) -> Iterator[str]:
+    """Yield which dimensions are taken for the batch without proof, where they could be others."""
+    sizes = {axis.name: axis.size for axis in spec.logical_axes}
+    site = line.site
+    for dim, name in zip(site.order, line.layouts[0].names.split(), strict=True):
+        if "batch" not in name or not site.rows or site.rows[dim] is not None:
+            continue
+        alike = [e for e, size in sizes.items() if size == site.shape[dim] and "batch" not in e]
+        if alike or sizes.get(name) is None:
+            other = " or ".join(alike) or "another dimension"
+            yield f"guess: {name}; the code does not tell it from {other} of {site.shape[dim]}"
 
 
 def _rules(layout: Any, spec: Spec) -> Iterator[str]:
@@ -309,7 +406,7 @@ def _others(report: Report, best: Tried) -> Iterator[str]:
         yield f"runner-up  {_places(each)}: {_against(best.figures, each.figures)}"
     together = None if report.found is None else report.found.together
     if report.found is not None and together is not None:
-        modelled = dict(report.found.answers).get(best.lines, best.figures)
+        modelled = dict(report.found.tried).get(best.lines, best.figures)
         yield f"all lines  {_against(modelled, together)}"
 
 
@@ -332,9 +429,7 @@ def _nothing(report: Report) -> str:
     if report.answers and all(each.cost is None for each in report.answers):
         return f"nothing to add: {report.answers[0].why}"
     if report.answers:
-        return (
-            f"nothing to add: what looked better takes as much once it is tried ({least} is asked)"
-        )
+        return f"nothing to add: {_refuted(report)}"
     return f"nothing to add: no line that was tried earns {least} of the time or of the bytes"
 
 
@@ -351,6 +446,7 @@ def report_text(report: Report, patch: str) -> str:
         "layouts": None if found is None else found.layouts,
         "trials": report.trials,
         "late": report.late,
+        "refuted": len(report.refuted),
         "elsewhere": report.beyond,
         "mapped": report.mapped,
         "seconds": round(report.seconds, 3),
@@ -358,6 +454,7 @@ def report_text(report: Report, patch: str) -> str:
         "together": None if found is None or found.together is None else _data(found.together),
         "best": None if report.best is None else report.answers.index(report.best),
         "answers": [_row(each) for each in report.answers],
+        **_names_data(report),
         **_meshes_data(report),
         "patch": patch,
     }
@@ -367,6 +464,24 @@ def report_text(report: Report, patch: str) -> str:
 def _row(tried: Tried) -> dict[str, Any]:
     lines = [_line(each) for each in tried.lines]
     return {"lines": lines, "basis": tried.basis, **_data(tried.figures), "why": tried.why}
+
+
+def _names_data(report: Report) -> dict[str, Any]:
+    """Return the names to save; nothing where none were asked for."""
+    if report.names is None:
+        return {}
+    keys = ("file", "line", "names")
+    rows = [
+        {
+            "saved": [dict(zip(keys, (shown(e[0]), *e[1:]), strict=True)) for e in each.saved],
+            "basis": each.basis,
+            **_data(each.figures),
+            "why": each.why,
+        }
+        for each in report.names.tried
+    ]
+    best = None if report.remat is None else report.names.tried.index(report.remat)
+    return {"remat": best, "names": rows, "names_late": report.names.late}
 
 
 def _meshes_data(report: Report) -> dict[str, Any]:

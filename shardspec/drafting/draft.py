@@ -31,7 +31,7 @@ from shardspec.language.yaml_text.printer import print_yaml
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.sizes import uneven
 from shardspec.naming import roles
-from shardspec.naming.guessing import Guess, GuessedAxis, Guesses, guess
+from shardspec.naming.guessing import UNKNOWN, Guess, GuessedAxis, Guesses, guess
 from shardspec.naming.patterns import patterns_for
 from shardspec.resolve.derive import wanted_paths
 from shardspec.resolve.match import path_matcher
@@ -390,14 +390,18 @@ class _Whole:
         for axis in self.guesses.axes:
             if not axis.has_one_size or not _NAME.fullmatch(axis.name):
                 continue
-            doc = (
-                roles.axes()[axis.kind].doc if axis.kind in roles.axes() else "named by its arrays"
-            )
+            doc = self._doc_of(axis)
             why = f"{doc}; in {counted(counts[axis.name], 'array')}"
             _, is_known = self.units.get(axis.name, (None, True))
             value = self._axis(axis)
             ask = "" if is_known else f"; {QUESTION}: is one head {self.units[axis.name][0]} wide?"
             yield axis.name, value, f"{why}{ask}"
+
+    def _doc_of(self, axis: GuessedAxis) -> str:
+        """Return what an axis is."""
+        if axis.kind == UNKNOWN:
+            return f"{QUESTION}: what is it? {_near(axis.size, self.guesses.axes)}"
+        return roles.axes()[axis.kind].doc if axis.kind in roles.axes() else "named by its arrays"
 
     def _heads(self) -> Iterator[Line]:
         """Yield the axes that query, key and value in one array are split into by a step."""
@@ -443,7 +447,7 @@ class _Whole:
             rules: Sequence[AxisRule] = known[like] if like is not None else ()
             if like == axis.name and axis.name not in self.uneven:
                 continue
-            is_own = axis.kind not in roles.axes()
+            is_own = axis.kind not in (*roles.axes(), UNKNOWN)
             mesh_axis = choices.mesh_axis_for(axis.name, self.base.mesh_axes) if is_own else None
             if like is None and mesh_axis is not None:
                 none = " | none" if axis.name in self.uneven else ""
@@ -452,6 +456,7 @@ class _Whole:
                 yield "", f"{axis.name} -> {mesh_axis}{none}", why
             elif like is None or rules[0].is_none or self._is_idle(axis.name):
                 usual = _WHOLE if like is None or rules[0].is_none else _IDLE
+                usual = _UNNAMED if axis.kind == UNKNOWN else usual
                 why = _OWN_WHOLE if is_own else _LOST if axis.name in self.lost else usual
                 whole.setdefault(why, []).append(axis.name)
             else:
@@ -545,6 +550,12 @@ class _Whole:
             many = counted(sum(len(each.params) for each in questions), "array")
             left = percent(sum(each.bytes for each in questions), total)
             yield f"{many} not guessed, {left} of the bytes: replicated, see {QUESTION} in the spec"
+        kinds = {axis.name: axis.kind for axis in self.guesses.axes}
+        in_part = [e for e in arrays if any(kinds.get(n or "") == UNKNOWN for n in e.names or ())]
+        if in_part:
+            many = counted(sum(len(each.params) for each in in_part), "array")
+            names = listed([name for name, kind in kinds.items() if kind == UNKNOWN])
+            yield f"{many} named in part: see {names} in the spec"
         if self.base.why:
             yield f"extends {listed(self.base.presets)}: {self.base.why}"
         for each in self.machines:
@@ -574,6 +585,9 @@ _LOST = (
 _OWN_WHOLE = f"{QUESTION}: which mesh axes take these? Arrays name them, and no preset does"
 
 
+_UNNAMED = f"{QUESTION}: which mesh axes take these? No name is known of them"
+
+
 def _target(machine: Machine) -> Data:
     return {"hardware": str(machine.hardware), "mesh": dict(machine.mesh)}
 
@@ -596,5 +610,5 @@ def _reason(found: Sequence[Guess]) -> str:
 
 def _near(size: int, axes: Sequence[GuessedAxis]) -> str:
     """Return which axes are as long: `4096 is embed or joined_kv`."""
-    names = [axis.name for axis in axes if axis.size == size]
+    names = [axis.name for axis in axes if axis.size == size and axis.kind != UNKNOWN]
     return f"{size} is {' or '.join(names)}" if names else f"{size} is no axis"

@@ -19,10 +19,18 @@ def stack_at(equation: Any) -> Stack:
 
 def callers_of(program: Any) -> Callers:
     """Return the helpers of a jaxpr, and of all in it."""
-    return Callers((stack_at(each), each.primitive.name) for each in _equations(program))
+    return Callers((stack_at(each), each.primitive.name) for each in equations_of(program))
 
 
-def _equations(program: Any) -> Iterator[Any]:
+def names_in(traced: Any) -> tuple[str, ...]:
+    """Return the names that a traced step gives its values, in order."""
+    program, _ = traced or (None, ())
+    every = () if program is None else equations_of(program)
+    named = (each.params["name"] for each in every if each.primitive.name == "name")
+    return tuple(dict.fromkeys(named))
+
+
+def equations_of(program: Any) -> Iterator[Any]:
     """Yield all equations; those of a program that several call, once."""
     waiting, seen = [program], {id(program)}
     while waiting:

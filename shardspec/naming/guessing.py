@@ -34,6 +34,8 @@ _STACKS = re.compile(
     r"(?:^|/)(?:\w*layers?|\w*blocks?|h|stack|scan\w*|encoder\w*|decoder\w*)(?:/|$)"
 )
 _OWN_EXPERT = re.compile(r"experts?[./_](?:\w{1,40}\.weight)?(\d+)(?:[./]|$)")
+#: The kind of a dimension of which nothing is known, in an array of others that are.
+UNKNOWN = "dim"
 #: How the names of a row begin that knows how many experts there are.
 _ROUTER = "embed -> router"
 _NUMBER = re.compile(r"(?:^|[/_])\d+(?:/|$)")
@@ -116,6 +118,11 @@ class Kind:
         return self.role is not None and not self.role.what and self.role is not _CONVOLUTION
 
     @property
+    def is_known(self) -> bool:
+        """Say whether nothing is unknown of the dimensions."""
+        return UNKNOWN not in (self.names or ())
+
+    @property
     def is_output_of_attention(self) -> bool:
         """Say whether the steps of the library read the heads of these after attention."""
         return self.role is not None and self.role.what == "output of attention"
@@ -132,7 +139,8 @@ class Guess(NamedTuple):
     """What is made of some arrays that are alike.
 
     Attributes:
-      names: an axis for each dimension, None for one that needs none; None where nothing is known.
+      names: an axis for each dimension, None for one that needs none; `dim_77` for one of 77 of
+        which nothing is known beside others that are. None where nothing is known.
       what: what the table calls them; "" where it does not know them.
       by_size: whether sizes bear it out.
       is_own: whether the arrays carry these names themselves.
@@ -598,7 +606,11 @@ def _nearest(found: Mapping[str, set[int]], kind: Kind) -> set[int]:
 
 def _final_names(kinds: Sequence[Kind]) -> dict[Sized, str]:
     """Return the name of each axis by its name in the table and its size."""
-    found = by_key((sized, kind) for kind in kinds for sized in kind.sized)
+    in_part, whole = (
+        by_key((sized, kind) for kind in kinds for sized in kind.sized if kind.is_known == is_known)
+        for is_known in (False, True)
+    )
+    found = in_part | whole
     weights = {sized: sum(kind.bytes for kind in members) for sized, members in found.items()}
     own = {sized for kind in kinds if kind.own is not None for sized in kind.sized}
     taken = {name for name, _ in own}
@@ -610,7 +622,7 @@ def _final_names(kinds: Sequence[Kind]) -> dict[Sized, str]:
             key=lambda sized: (sized in own, sized in of_output, weights[sized], -sized[1]),
         )
         for sized in (main, *(each for each in several if each != main)):
-            is_base = sized == main or sized in own
+            is_base = (sized == main and base != UNKNOWN) or sized in own
             named[sized] = base if is_base else _apart(sized, found, main, taken)
             taken.add(named[sized])
     return named
@@ -630,6 +642,8 @@ _FILLING = re.compile(r"_(?:model|tower|encoder|decoder|net|module)$")
 def _apart(sized: Sized, found: Mapping[Sized, list[Kind]], main: Sized, taken: set[str]) -> str:
     """Return a name for an axis that has another size than the main one: `text_embed`."""
     base, size = sized
+    if base == UNKNOWN:
+        return f"{base}_{size}"
     others = {part for kind in found[main] for part in kind.place.module.split("/")}
     weights: Counter[str] = Counter()
     for kind in found[sized]:
@@ -662,10 +676,11 @@ def _name_by_size(kinds: Sequence[Kind], evidence: _Evidence) -> None:
 
 
 def _by_size(kind: Kind, outputs: Mapping[Sized, str], evidence: _Evidence) -> Names | None:
-    """Return the only names that fit the sizes of an array; None where there are two, or none.
+    """Return the only names that fit the sizes of an array; None where none of them is known.
 
     A vector is as long as the outputs of its module, or as norms are; a matrix as wide as the model
-    keeps that width; a short dimension beside others needs no name.
+    keeps that width; a short dimension beside others needs no name. A dimension that two names fit,
+    or none, is `UNKNOWN` beside one that is known.
     """
     is_vector = sum(size > 1 for size in kind.shape) == 1
     names: list[str | None] = []
@@ -682,9 +697,10 @@ def _by_size(kind: Kind, outputs: Mapping[Sized, str], evidence: _Evidence) -> N
         elif "embed" in near and (is_vector or size == evidence.width(kind)):
             near = ["embed"]
         if len(near) > 1 or (not near and size > _SHORT):
-            return None
-        names.append(near[0] if near else None)
-    return tuple(names) if any(names) else None
+            names.append(UNKNOWN)
+        else:
+            names.append(near[0] if near else None)
+    return tuple(names) if {*names} - {None, UNKNOWN} else None
 
 
 def names_by_size(shape: Shape, by_size: Mapping[int, Sequence[str]]) -> Names | None:

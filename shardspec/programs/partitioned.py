@@ -98,10 +98,17 @@ def read_partitioned(
       free: the shapes of the whole arrays of results whose sharding the caller does not state.
     """
     program = program_of(text)
-    found = read(rewritten(program, target, arguments), target.mesh, arguments)
+    found = read_sends(program, target, arguments)
     if isinstance(found, Diagnostic):
         return found
     return found, held_values(program, target, arguments, free)
+
+
+def read_sends(
+    program: Program, target: Target, arguments: Sequence[StepArgument]
+) -> ReadProgram | Diagnostic:
+    """Return a partitioned program as its target's compiler leaves it, without what it holds."""
+    return read(rewritten(program, target, arguments), target.mesh, arguments)
 
 
 def expanded_first(program: ReadProgram) -> tuple[Unknown, ...]:

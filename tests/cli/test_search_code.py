@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,13 @@ from shardspec import assets
 from shardspec.cli import curing
 from shardspec.cli.main import cli
 from shardspec.cure import searching
+from shardspec.cure.figures import Figures
+from shardspec.cure.searching import Trial
+from shardspec.cure.telling import Tried
 from shardspec.cure.written import source_of
+from shardspec.jax_backend.cure import curing as jax_curing
+from shardspec.jax_backend.cure.curing import Again
+from shardspec.jax_backend.xla import compiling
 
 SPEC = """\
 shardspec: 1
@@ -182,7 +189,8 @@ def test_json_is_as_its_schema_says(searched: Searched) -> None:
     jsonschema.Draft7Validator(schema()).validate(searched.data)
     assert list(searched.data) == [
         *("schema", "made_by", "spec", "target", "values", "layouts", "trials", "late"),
-        *("elsewhere", "mapped", "seconds", "now", "together", "best", "answers", "patch"),
+        *("refuted", "elsewhere", "mapped", "seconds", "now", "together", "best", "answers"),
+        "patch",
     ]
     printed = CliRunner().invoke(cli, ["schema", "--of", "cure"]).stdout
     assert json.loads(printed) == schema()
@@ -229,6 +237,89 @@ def test_right_code_gets_no_line_and_no_patch(folder: Path) -> None:
     assert "train:step: traced and searched in " in result.stderr
     assert not (folder / "lines.diff").exists()
     assert "shardspec.constrain" not in result.stdout
+
+
+@pytest.mark.parametrize("sound", [None, 3])
+def test_where_the_compiler_refutes_the_first_answers_the_next_ones_are_compiled(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, sound: int | None
+) -> None:
+    """A compiler that finds of each answer but one that it takes as much as the code as it is."""
+    monkeypatch.setattr(searching, "_BEAM", 3)
+    asked: list[Trial] = []
+
+    def compiled(found: Again, timeout_s: float) -> Tried:
+        asked.append(found.tried.lines)
+        cost = found.tried.cost
+        assert cost is not None
+        is_sound = len(asked) == 1 or len(asked) == sound
+        figures = found.tried.figures if is_sound else Figures.of(cost)._replace(seconds=1e3)
+        return replace(found.tried, cost=replace(cost, compiler="libtpu"), figures=figures)
+
+    monkeypatch.setattr(jax_curing, "compiled", compiled)
+    monkeypatch.setattr(compiling, "most_at_once", lambda *args: 1)
+    result = run("search", "--step", "train:step", "--top", "1", "--format", "json")
+    data = json.loads(result.stdout)
+    assert asked[0] == ()
+    assert len(set(asked)) == len(asked) == 1 + len(data["answers"])
+    assert len(data["answers"]) == (2 if sound else 3)
+    assert data["refuted"] == len(data["answers"]) - bool(sound)
+    assert (data["best"] is None) == (sound is None)
+
+
+REMAT = """\
+from jax.ad_checkpoint import checkpoint_name
+import jax
+import jax.numpy as jnp
+
+
+def layer(x, p):
+    hidden = jax.nn.relu(checkpoint_name(x @ p["wi"], "hidden"))
+    return x + checkpoint_name(hidden @ p["wo"], "out"), None
+
+
+def loss(params, x):
+    policy = jax.checkpoint_policies.save_only_these_names()
+    return jax.lax.scan(jax.checkpoint(layer, policy=policy), x, params)[0].mean()
+
+
+def struct(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+def step(resolver):
+    params = {"wi": struct(8, 1024, 4096), "wo": struct(8, 4096, 1024)}
+    return jax.jit(jax.grad(loss)), (params, struct(64, 4096, 1024))
+"""
+
+
+def test_names_are_searched_for_the_policy_that_the_code_has(folder: Path) -> None:
+    (folder / "train.py").write_text(REMAT)
+    head, _, tail = SPEC.partition("params: ")
+    params = "{wi: _ embed mlp, wo: _ mlp embed}\n" + tail.partition("\n")[2]
+    (folder / "spec.yaml").write_text(f"{head}params: {params}")
+    result = search("--over", "remat", "--format", "json", "--patch", "lines.diff")
+    data = json.loads(result.stdout)
+    jsonschema.Draft7Validator(schema()).validate(data)
+    saved = [[each["names"] for each in row["saved"]] for row in data["names"]]
+    assert sorted(saved) == [[["hidden"]], [["hidden", "out"]], [["out"]]]
+    best = data["names"][data["remat"]]
+    assert best["saved"] == [{"file": "train.py", "line": 12, "names": ["hidden"]}]
+    assert best["step_s"] < 0.94 * data["now"]["step_s"]
+    assert best["memory"] > data["now"]["memory"]
+    subprocess.run(["git", "apply", "lines.diff"], cwd=folder, check=True)
+    new = REMAT.replace("these_names()", 'these_names("hidden")')
+    assert (folder / "train.py").read_text() == new
+    sys.modules.pop("train", None)
+    cost = json.loads(run("cost", "--step", "train:step", "--format", "json").stdout)
+    assert cost["time"]["step_s"] == pytest.approx(best["step_s"], rel=1e-9)
+
+
+def test_without_a_policy_there_are_no_names_to_search(folder: Path) -> None:
+    result = search("--over", "remat", "--patch", "lines.diff")
+    assert (
+        "no policy of `jax.checkpoint` is searched: the code has none with names" in result.stdout
+    )
+    assert not (folder / "lines.diff").exists()
 
 
 def test_with_a_patch_on_stdout_all_else_is_on_stderr(folder: Path) -> None:
@@ -346,7 +437,7 @@ def test_the_order_of_chips_is_written_where_that_is_asked_for(folder: Path) -> 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--over", "remat"), "--over remat is of a `step:` in the spec"),
+        (("--over", "remat=full"), "--over remat=full is of a `step:` in the spec"),
         (("--over", "mesh,constraints,gather"), "--over gather is of a `step:` in the spec"),
         (("--keep", "fsdp=8"), "--keep is of a search over meshes"),
         (("--over", "mesh", "--confirm", "2"), "--confirm is of a search over meshes, which needs"),

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardspec.cure.figures import LEAST_GAIN, Figures
-from shardspec.cure.lines import Layout, Site
-from shardspec.cure.searching import Found, searched
+from shardspec.cure.lines import Layout, Line, Site
+from shardspec.cure.searching import Found, further, searched
 from tests.cure.worlds import BASE, COLUMNS, EXPERTS, LAYOUTS, ROWS, World, line, named, site
 
 SITES = tuple(site(number, weight=-number) for number in range(1, 9))
@@ -20,6 +20,10 @@ def found(world: World, sites: tuple[Site, ...] = SITES, most: int = 100) -> Fou
     made = searched(sites, world.price, most)
     assert made is not None
     return made
+
+
+def singles_of(made: Found) -> list[tuple[Line, Figures]]:
+    return [(trial[0], figures) for trial, figures in made.tried if len(trial) == 1]
 
 
 def best(world: World, sites: tuple[Site, ...] = SITES) -> frozenset[object]:
@@ -42,13 +46,10 @@ def test_one_line(at: int, layout: Layout) -> None:
     )
 
 
-def test_singles_are_what_each_line_makes_alone_the_best_first() -> None:
+def test_each_line_is_tried_alone() -> None:
     world = World([([line(3, COLUMNS)], 0.5), ([line(2)], 0.9)])
-    singles = found(world).singles
+    singles = singles_of(found(world))
     assert all(figures == world.figures((one,)) for one, figures in singles)
-    seconds = [figures.seconds for _, figures in singles]
-    assert seconds == sorted(seconds, key=lambda each: each or 0.0)
-    assert named((singles[0][0],)) == {line(3, COLUMNS)}
     assert {one.site.at for one, _ in singles} == {one.at for one in SITES}
 
 
@@ -247,6 +248,35 @@ def test_a_line_that_earns_its_place_beside_less_natural_layouts_alone_is_left_o
     assert [named(trial) for trial, _ in found(world, sites).answers] == [{line(1)}]
 
 
+def test_where_the_first_answers_are_refuted_the_next_ones_share_less_with_them() -> None:
+    """The model likes the first line, alone and beside others; a compiler does not."""
+    world = World(
+        [
+            ([line(1)], 0.1),
+            *(([line(1), line(at)], 0.9) for at in (2, 3, 4)),
+            ([line(5)], 0.5),
+            ([line(6, COLUMNS)], 0.6),
+        ]
+    )
+    first = found(world)
+    assert all(line(1) in named(trial) for trial, _ in first.answers)
+    asked = len(world.asked)
+    second = further(first, world.price, first.answers)
+    assert second.answers
+    assert {line(5), line(6, COLUMNS)} in [named(trial) for trial, _ in second.answers]
+    assert not {trial for trial, _ in first.answers} & {trial for trial, _ in second.answers}
+    assert len(world.asked) - asked < 24
+    third = further(second, world.price, (*first.answers, *second.answers))
+    earlier = {figures.key for _, figures in (*first.answers, *second.answers)}
+    assert not earlier & {figures.key for _, figures in third.answers}
+
+
+def test_where_nothing_else_earns_there_are_no_next_answers() -> None:
+    world = World([([line(1)], 0.5)])
+    first = found(world)
+    assert further(first, world.price, first.answers).answers == ()
+
+
 def test_a_step_that_cannot_be_priced_is_not_searched() -> None:
     assert searched(SITES, lambda trials: [None for _ in trials], 100) is None
 
@@ -254,7 +284,7 @@ def test_a_step_that_cannot_be_priced_is_not_searched() -> None:
 def test_a_step_without_values() -> None:
     made = searched((), World([]).price, 100)
     assert made is not None
-    assert (made.answers, made.singles, made.sites) == ((), (), 0)
+    assert (made.answers, singles_of(made), made.sites) == ((), [], 0)
 
 
 def test_a_step_that_only_computes_is_left_at_once() -> None:
@@ -268,10 +298,9 @@ def test_a_step_that_only_computes_is_left_at_once() -> None:
 def test_so_many_lines_are_tried_alone(most: int) -> None:
     world = World([([line(1)], 0.9), ([line(2)], 0.9)])
     made = found(world, most=most)
-    assert len(made.singles) <= most
-    weights = sorted((one.site.weight for one, _ in made.singles[:most]), reverse=True)
-    assert weights[0] == SITES[0].weight
-    assert {one.site.at for one, _ in made.singles} == {one.at for one in SITES[:most]}
+    singles = singles_of(made)[:most]
+    assert max(one.site.weight for one, _ in singles) == SITES[0].weight
+    assert {one.site.at for one, _ in singles} == {one.at for one in SITES[:most]}
 
 
 @pytest.mark.parametrize("known", [*range(2, 40, 3)])
@@ -281,7 +310,7 @@ def test_what_was_not_priced_is_in_no_answer(known: int) -> None:
     for trial, figures in made.answers:
         assert named(trial) in world.asked
         assert figures == world.figures(trial)
-    assert all(named((one,)) in world.asked for one, _ in made.singles)
+    assert all(named((one,)) in world.asked for one, _ in singles_of(made))
     assert len(world.asked) <= known
 
 
@@ -346,7 +375,7 @@ def test_no_single_line_is_much_better_than_the_answer(
 ) -> None:
     sites, world = case
     made = found(world, sites)
-    for one, figures in made.singles:
+    for one, figures in singles_of(made):
         if made.answers:
             assert not figures.is_better(made.answers[0][1]), one
         else:

@@ -67,8 +67,37 @@ def test_what_cannot_be_traced_is_not_the_best_and_comes_last(cost: Cost) -> Non
 def test_what_earns_too_little_once_it_is_tried_is_not_added(cost: Cost) -> None:
     found = report(cost, tried(cost, 95.0))
     assert found.best is None
-    assert "what looked better takes as much once it is tried (6.0 % is asked)" in text(found)
+    told = "1 refuted: less than 6.0 % earned"
+    assert f"nothing to add: 1 answer traced again; {told}" in text(found)
+    assert json.loads(report_text(found, ""))["refuted"] == 1
     assert json.loads(report_text(found, ""))["best"] is None
+
+
+def test_how_many_answers_were_tried_and_refuted_is_said(cost: Cost) -> None:
+    found = report(cost, tried(cost, 50.0), tried(cost, 99.0), tried(None, 9.0))
+    assert "2 answers traced again; 1 refuted: less than 6.0 % earned" in text(found)
+    assert "refuted" not in text(report(cost, tried(cost, 50.0)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "told"),
+    [
+        ((None, None, None), 1024, "guess: batch; the code does not tell it from length of 1024"),
+        ((True, False, False), 1024, ""),
+        ((None, None, None), 64, ""),
+        ((), 1024, ""),
+    ],
+)
+def test_a_batch_that_could_be_another_dimension_is_a_guess(
+    cost: Cost, rows: tuple[bool | None, ...], size: int, told: str
+) -> None:
+    spec = cost.plan.spec
+    length = replace(spec.logical_axes[0], name="length", size=1024)
+    batch = replace(length, name="batch", size=size)
+    known = replace(cost, plan=replace(cost.plan, spec=replace(spec, logical_axes=(batch, length))))
+    own = Line(replace(site(7, shape=(size, 128, 512)), rows=rows), (ROWS,))
+    found = report(known, tried(known, 50.0, lines=(own,)))
+    assert (told in text(found)) if told else ("guess: " not in text(found))
 
 
 def test_what_fits_is_said(cost: Cost) -> None:

@@ -306,12 +306,26 @@ def test_a_machine_without_room_is_a_question_and_a_warning() -> None:
     loaded(made, params)
 
 
-def test_what_is_not_guessed_is_whole_and_asked_for() -> None:
-    odd = (*LLAMA, Param("odd/thing", (77, 4096)), Param("odd/other", (77, 4096)))
+def test_an_array_with_an_unknown_dimension_is_placed_by_the_others() -> None:
+    odd = (*LLAMA, Param("odd/thing", (77, 4096)), Param("odd/wide", (14336, 77)))
     made = drafted(odd)
-    assert "# QUESTION: what are the dimensions of [77, 4096] (2 arrays, 2.41 MiB)?" in made.text
-    assert "4096 is embed or joined_kv or norm" in made.text
-    assert 'because: "not guessed: [77, 4096]"' in made.text
+    assert "dim_77: 77  # QUESTION: what is it? 77 is no axis; in 2 arrays" in made.text
+    assert "# QUESTION: which mesh axes take these? No name is known of them" in made.text
+    assert "- dim_77 -> none" in made.text
+    assert "odd/wide: mlp dim_77  # guess: by size alone; 1 array; QUESTION: are" in made.text
+    assert "2 arrays named in part: see `dim_77` in the spec" in made.remarks
+    _, plans = loaded(made, odd)
+    places = {each.param.path: each.partition_spec for each in plans[0].arrays}
+    assert not places["odd/thing"].is_replicated
+    assert not places["odd/wide"].is_replicated
+
+
+def test_what_is_not_guessed_is_whole_and_asked_for() -> None:
+    odd = (*LLAMA, Param("odd/thing", (77, 4095)), Param("odd/other", (77, 4095)))
+    made = drafted(odd)
+    assert "# QUESTION: what are the dimensions of [77, 4095] (2 arrays, 2.41 MiB)?" in made.text
+    assert "77 is no axis; 4095 is no axis" in made.text
+    assert 'because: "not guessed: [77, 4095]"' in made.text
     _, plans = loaded(made, odd)
     (thing,) = (each for each in plans[0].arrays if each.param.path == "odd/thing")
     assert thing.partition_spec.is_replicated

@@ -400,8 +400,21 @@ def test_what_no_row_knows_goes_by_size_where_one_axis_fits() -> None:
     sizes = {"norm__weight": (64,), "up__weight": (256, 64), "down__weight": (64, 256)}
     found = named(**sizes, odd__thing=(256, 3), other__thing=(77, 256), vector=(64,))
     assert found["odd.thing"] == "mlp _"
-    assert found["other.thing"] == "?"
     assert found["vector"] == "norm"
+
+
+def test_a_dimension_that_is_unknown_beside_one_that_is_known_is_named_by_its_size() -> None:
+    sizes = {"norm__weight": (64,), "up__weight": (256, 64), "down__weight": (64, 256)}
+    found = named(**sizes, other__thing=(77, 256), odd__thing=(99, 77), both__thing=(77, 99, 256))
+    assert found["other.thing"] == "dim_77 mlp"
+    assert found["both.thing"] == "dim_77 dim_99 mlp"
+    assert found["odd.thing"] == "?", "nothing of it is known"
+
+
+def test_a_dimension_that_two_names_fit_is_unknown_beside_one_that_is_known() -> None:
+    sizes = {"norm__weight": (64,), "mlp__up__weight": (256, 64), "mlp__down__weight": (64, 256)}
+    found = named(**sizes, embedding__weight=(256, 64), odd__thing=(256, 64))
+    assert found["odd.thing"] == "dim_256 embed", "256 is mlp or vocab"
 
 
 def test_a_size_of_two_axes_is_a_question() -> None:
@@ -490,12 +503,12 @@ def test_a_map_between_widths_that_no_row_knows_is_by_size() -> None:
     found = {each.params[0].path: each for each in guesses.arrays}
     assert by_path(guesses)["text.odd_proj.weight"] == "embed_64 embed"
     assert found["text.odd_proj.weight"].what == ""
-    assert found["text.other_proj.weight"].names is None
+    assert found["text.other_proj.weight"].names == ("dim_777", "embed_64")
 
 
 def test_a_gate_without_experts_is_no_router() -> None:
     found = named(norm__weight=(64,), gateway__gate__weight=(96, 64), up__weight=(256, 64))
-    assert found["gateway.gate.weight"] == "?"
+    assert found["gateway.gate.weight"] == "dim_96 embed"
 
 
 @pytest.mark.parametrize("layers", [(), (6,)])

@@ -16,7 +16,7 @@ from shardspec import pipeline
 from shardspec.analysis.cost import cost_of
 from shardspec.cure.figures import Figures
 from shardspec.cure.patching import Patched, Refused
-from shardspec.cure.searching import Found, Trial, searched
+from shardspec.cure.searching import Found, Trial, further, searched
 from shardspec.cure.telling import Tried
 from shardspec.cure.written import is_inside, writable, written
 from shardspec.diagnostics import ShardspecError
@@ -24,12 +24,14 @@ from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
 from shardspec.jax_backend.cure.again import Asked, traced_again
 from shardspec.jax_backend.cure.layouts import Namer
+from shardspec.jax_backend.cure.rows import Rows
 from shardspec.jax_backend.cure.shortened import shortened
 from shardspec.jax_backend.cure.sites import sites_of
 from shardspec.jax_backend.cure.trials import Trials
 from shardspec.jax_backend.cure.weighing import unplaced, weighed, with_mapped
 from shardspec.jax_backend.cure.worker import Base
 from shardspec.jax_backend.entry_point import Call
+from shardspec.jax_backend.equations import names_in
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.step.passes import bytecode_of
 from shardspec.jax_backend.step.reading import traced_step
@@ -52,15 +54,18 @@ class Search(NamedTuple):
     """What was found of a step, and how.
 
     Attributes:
+      base: the step as the search prices it.
       now: the step as it is.
       found: None where the step cannot be priced.
       beyond: values that no line of a file in the working folder makes; `mapped` of them are inside
         of `jax.vmap`.
       trials: how many were priced; `late` of them were not, since time was over.
       seconds: that it took.
+      names: that the code gives its values, for policies of `jax.checkpoint`.
     """
 
     plan: ShardingPlan
+    base: Base
     now: Again
     found: Found | None
     beyond: int
@@ -68,6 +73,7 @@ class Search(NamedTuple):
     late: int
     seconds: float
     mapped: int = 0
+    names: tuple[str, ...] = ()
 
 
 def search(
@@ -101,6 +107,8 @@ def search(
     has_places = has_entries and resolver._has_places
     namer = Namer(Layouts(resolver), traced.arguments)
     in_code = writable(sites, folder, has_places=has_places)
+    rows = Rows(traced)
+    in_code = [s if s.at is None else replace(s, rows=rows.of(s.at, s.shape)) for s in in_code]
     own = [*arguments, *with_mapped(in_code, namer)]
     module, now = bytecode_of(traced.module), Figures.of(cost)
     found = weighed(own, namer, traced.arguments, now)
@@ -108,18 +116,38 @@ def search(
     free = free_shapes(traced.results)
     base = Base(module, plan, step.arguments, now, free, cost.tokens, layers, shorter)
     with Trials(base, within_s) as trials:
-
-        def price(asked: Sequence[Trial]) -> list[Figures | None]:
-            tell(f"{trials.count} layouts tried, {len(asked)} more")
-            return list(trials.figures(asked))
-
-        answer = searched(found, price, most)
+        answer = searched(found, _pricing(trials, tell), most)
     seconds = time.monotonic() - started
     beyond = sum(not site.is_index for site in sites)
     beyond -= sum(site.at is not None and not site.is_index for site in own)
     before = Again(Tried((), now, cost=cost), Lowered(step, module))
     mapped = len(arguments) + len(in_code) - len(own)
-    return Search(plan, before, answer, beyond, trials.count, trials.late, seconds, mapped)
+    counts = (beyond, trials.count, trials.late, seconds, mapped)
+    return Search(plan, base, before, answer, *counts, names_in(traced.program))
+
+
+def more_of(search: Search, refuted: Sequence[Trial], within_s: float, tell: Tell) -> Search:
+    """Return a search with its next answers, those before having been refuted."""
+    assert search.found is not None, "it had answers"
+    figures = dict(search.found.tried)
+    pairs = [(trial, figures[trial]) for trial in refuted]
+    started = time.monotonic()
+    with Trials(search.base, within_s) as trials:
+        found = further(search.found, _pricing(trials, tell), pairs)
+    return search._replace(
+        found=found,
+        trials=search.trials + trials.count,
+        late=search.late + trials.late,
+        seconds=search.seconds + time.monotonic() - started,
+    )
+
+
+def _pricing(trials: Trials, tell: Tell) -> Callable[[Sequence[Trial]], list[Figures | None]]:
+    def price(asked: Sequence[Trial]) -> list[Figures | None]:
+        tell(f"{trials.count} layouts tried, {len(asked)} more")
+        return list(trials.figures(asked))
+
+    return price
 
 
 def again(

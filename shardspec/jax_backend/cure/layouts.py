@@ -16,6 +16,8 @@ from shardspec.ir.spec import Activation, Shape, Spec
 from shardspec.jax_backend.step.trace import Given, Layouts
 
 _UNNAMED = "_"
+#: Of each dimension whether it has the rows of a batch; None where that is not known.
+IsRows = tuple[bool | None, ...]
 #: Layouts of one array that are looked at, and combinations of names that are tried for them.
 MOST_LAYOUTS, _MOST_NAMES = 12, 256
 
@@ -39,14 +41,18 @@ class Namer:
         self._own_of_any_size = [name for name in ruled if name in own]
         self._batches = [name for name in (*self._sizes, *self._of_any_size) if "batch" in name]
 
-    def layouts(self, shape: Shape, *, is_update: bool = False) -> tuple[Layout, ...]:
+    def layouts(
+        self, shape: Shape, *, is_update: bool = False, rows: IsRows = ()
+    ) -> tuple[Layout, ...]:
         """Return the layouts that an array could have, the most natural first.
 
         Args:
           is_update: whether it is of weights, which have no rows of a batch.
+          rows: of each dimension whether it has the rows of a batch, where that is known.
         """
+        rows = rows or (None,) * len(shape)
         found: dict[Split, Layout] = {}
-        for names in islice(self._names(shape, is_update), _MOST_NAMES):
+        for names in islice(self._names(shape, is_update, rows), _MOST_NAMES):
             spelt = " ".join(names)
             split = self._split(spelt, shape)
             if any(split) and split not in found:
@@ -76,14 +82,16 @@ class Namer:
         inner.sort(key=lambda at: shape[at] in of_weights)
         return outer[0], *inner[: vmaps - 1]
 
-    def common(self, shapes: Sequence[Shape], *, is_update: bool = False) -> tuple[Layout, ...]:
+    def common(
+        self, shapes: Sequence[Shape], *, is_update: bool = False, rows: IsRows = ()
+    ) -> tuple[Layout, ...]:
         """Return the layouts whose names do the same to arrays of several shapes.
 
         A dimension that is not as long as its name says in all of them has none.
         """
         found: dict[Split, Layout] = {}
         for shape in shapes:
-            for layout in self.layouts(shape, is_update=is_update):
+            for layout in self.layouts(shape, is_update=is_update, rows=rows):
                 names = self._names_of_all(layout.names, shapes)
                 if all(self._split(names, each) == layout.split for each in shapes):
                     found.setdefault(layout.split, Layout(names, layout.split))
@@ -106,12 +114,12 @@ class Namer:
             self._splits[names, shape] = tuple(dim.mesh_axes for dim in dims)
         return self._splits[names, shape]
 
-    def _names(self, shape: Shape, is_update: bool) -> Iterator[tuple[str, ...]]:
+    def _names(self, shape: Shape, is_update: bool, rows: IsRows) -> Iterator[tuple[str, ...]]:
         for entry in self._layouts.spec.activations:
             names = _names(entry)
             if len(names) == len(shape) and all(map(self._fits, names, shape)):
                 yield names
-        options = [self._options(at, shape, is_update) for at in range(len(shape))]
+        options = [self._options(at, shape, is_update, rows[at]) for at in range(len(shape))]
         for chosen in sorted(map(_once, product(*options)), key=self._doubt):
             if any(name != _UNNAMED for name in chosen):
                 yield chosen
@@ -144,20 +152,26 @@ class Namer:
     def _fits(self, name: str, size: int) -> bool:
         return name not in self._sizes or size in self._sizes[name]
 
-    def _options(self, at: int, shape: Shape, is_update: bool) -> list[str]:
+    def _options(self, at: int, shape: Shape, is_update: bool, is_rows: bool | None) -> list[str]:
         """Return the names that one dimension may have, the likeliest first, one of each effect."""
         size = shape[at]
         if size == 1:
             return [_UNNAMED]
         exact = [name for name, lengths in self._sizes.items() if size in lengths]
         exact.sort(key=self._of_weights.__getitem__, reverse=at == len(shape) - 1)
-        if size not in shape[:at] and not is_update:
+        if is_rows is None and size not in shape[:at] and not is_update:
             exact = [name for name in exact if name in self._batches] or exact
-        rows = [] if is_update or (at and exact) else self._rows(size)
+        rows = [] if is_update or (at and exact and not is_rows) else self._rows(size)
         found: dict[tuple[str, ...], str] = {}
         unsized = self._own_of_any_size if exact else self._of_any_size
+        if is_rows and not rows:
+            rows = [name for name in self._of_any_size if name in self._batches]
         for name in (*rows, *exact, _UNNAMED, *unsized):
-            found.setdefault(self._alone(name, size), name)
+            is_batch = name in self._batches
+            if (is_rows is not False or not is_batch) and (is_batch or not is_rows or not rows):
+                found.setdefault(self._alone(name, size), name)
+        if is_rows and rows:
+            found.setdefault((), _UNNAMED)
         return [*found.values()]
 
     def _alone(self, name: str, size: int) -> tuple[str, ...]:

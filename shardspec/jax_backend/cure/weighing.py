@@ -43,7 +43,8 @@ def _laid(sites: Iterable[Site], namer: Namer) -> Iterator[Site]:
         groups.setdefault(site.path or site.at, []).append(site)
     for own in groups.values():
         is_update = all(site.is_update for site in own)
-        layouts = namer.common([site.shape for site in own], is_update=is_update)
+        rows = _rows_of_all(own)
+        layouts = namer.common([site.shape for site in own], is_update=is_update, rows=rows)
         if layouts:
             if is_update:  # an optimizer works on whole matrices, of which there are many
                 layouts = tuple(sorted(layouts, key=lambda each: [not axes for axes in each.split]))
@@ -52,7 +53,17 @@ def _laid(sites: Iterable[Site], namer: Namer) -> Iterator[Site]:
             yield replace(largest, layouts=layouts, points=points)
             continue
         for site in own:
-            yield replace(site, layouts=namer.layouts(site.shape, is_update=is_update))
+            layouts = namer.layouts(site.shape, is_update=is_update, rows=site.rows)
+            yield replace(site, layouts=layouts)
+
+
+def _rows_of_all(sites: Sequence[Site]) -> tuple[bool | None, ...]:
+    """Return which dimensions have the rows of a batch in all of some sites; of one rank."""
+    if len({len(site.rows) for site in sites}) > 1:
+        return ()
+    return tuple(
+        own[0] if len({*own}) == 1 else None for own in zip(*(s.rows for s in sites), strict=True)
+    )
 
 
 def with_mapped(sites: Iterable[Site], namer: Namer) -> Iterator[Site]:
@@ -65,7 +76,9 @@ def with_mapped(sites: Iterable[Site], namer: Namer) -> Iterator[Site]:
 
 def _inside_vmap(site: Site, namer: Namer) -> Site:
     """Return a site that lacks dimensions in the code, with layouts of all that it has."""
-    layouts = namer.layouts(tuple(site.shape[dim] for dim in site.order), is_update=site.is_update)
+    shape = tuple(site.shape[dim] for dim in site.order)
+    rows = tuple(site.rows[dim] for dim in site.order) if site.rows else ()
+    layouts = namer.layouts(shape, is_update=site.is_update, rows=rows)
     has_batch = [not layout.names.startswith("_") for layout in layouts]
     return replace(site, layouts=tuple(compress(layouts, has_batch)))
 

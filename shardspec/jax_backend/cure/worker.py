@@ -24,19 +24,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shardspec.analysis.accuracy import Mode
-from shardspec.analysis.cost import cost_of
+from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.step_memory import StepMemory, grown, mode_of
 from shardspec.cure.figures import Figures
 from shardspec.cure.lines import Line
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Shape, Target
-from shardspec.ir.step import StepArgument
+from shardspec.ir.step import Step, StepArgument
 from shardspec.jax_backend.cure.inserting import arguments_with, inserted, prepared, remaining
 from shardspec.jax_backend.cure.shortened import KEPT, Shortened
 from shardspec.jax_backend.xla.child import partition, partitioned_text
 from shardspec.orphans import forked
-from shardspec.programs.partitioned import read_partitioned
+from shardspec.programs.hlo import program_of
+from shardspec.programs.partitioned import read_partitioned, read_sends
 
 _POLL_S = 0.01
 
@@ -87,10 +88,26 @@ class Pricing:
         self._beyond = 0.0
         if base.shorter:
             found = self.figures(())
-            if isinstance(found, str) or not found.is_like(base.now):
+            if isinstance(found, str) or not self._is_whole(found):
                 self._shorter = []
             else:
                 self._beyond = base.now.memory - found.memory
+
+    def _is_whole(self, found: Figures) -> bool:
+        """Say whether shorter steps tell what the whole one takes.
+
+        Where what computes is counted otherwise for the step as it is, its program is read once
+        more, as those of trials are, without what it holds.
+        """
+        if found.is_like(self.base.now):
+            return True
+        text = self._partitioned(inserted(self._module, ()))
+        if not text:
+            return False
+        read = read_sends(program_of(text), self._target, self.base.arguments)
+        if isinstance(read, Diagnostic):
+            return False
+        return found.is_like(Figures.of(self._cost(replace(read.step, source="code"))))
 
     def figures(self, lines: Sequence[Line]) -> Figures | str:
         """Return what the step takes with some lines, or why that is not known."""
@@ -158,8 +175,11 @@ class Pricing:
             return read.message
         found, tensors = read
         step = replace(found.step, source="code", tensors=tensors)
-        cost = cost_of(self.base.plan, step, tokens=self.base.tokens)
+        cost = self._cost(step)
         return Priced(Figures.of(cost), cost.memory, mode_of(step))
+
+    def _cost(self, step: Step) -> Cost:
+        return cost_of(self.base.plan, step, tokens=self.base.tokens)
 
 
 #: An operation that copies another, as a constraint leaves one; a name.

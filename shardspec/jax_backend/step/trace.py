@@ -124,6 +124,7 @@ class Traced:
       notes: where it may be another program on the target.
       fed: the results that may be given to the next call in place of arguments.
       wrong_sums: sums over devices that the code leaves out or takes too often.
+      program: as a jaxpr, and what that is given, in its order.
     """
 
     module: Any
@@ -133,6 +134,7 @@ class Traced:
     notes: tuple[str, ...] = ()
     fed: tuple[Fed, ...] = ()
     wrong_sums: tuple[WrongSum, ...] = ()
+    program: tuple[Any, tuple[Given, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +249,7 @@ def traced(
         idle = [] if here is None else here.idle
         lower = partial(_lowered, resolver.target)
         with _passed_on(jitted) as leaves, idle_constraints(idle):
-            (outer, sums), notes = _traced_in_context(
+            (outer, sums, program), notes = _traced_in_context(
                 resolver, jitted, (arrays, named), lower, is_plain=not hasattr(function, "trace")
             )
         if here is not None:
@@ -272,16 +274,17 @@ def traced(
         _defined_at(function),
         notes,
         tuple(fed_of(lowered, paths, numbers, is_wrapped)),
-        sums,
+        *(sums, (program, tuple(values))),
     )
 
 
-def _lowered(target: Target, found: Any) -> tuple[Any, tuple[WrongSum, ...]]:
-    """Return a traced function lowered for a target, and its sums that are wrong."""
+def _lowered(target: Target, found: Any) -> tuple[Any, tuple[WrongSum, ...], Any]:
+    """Return a traced function lowered for a target, its sums that are wrong, and its jaxpr."""
     inner = getattr(found, "traced", found)  # `nnx.jit` has its own around that of JAX
-    sums = wrong_sums(inner.jaxpr.jaxpr, [path_of(keys) for keys, _ in _flat(inner.out_info)])
+    program = inner.jaxpr.jaxpr
+    sums = wrong_sums(program, [path_of(keys) for keys, _ in _flat(inner.out_info)])
     with traceback_in_locations_limit(_FRAMES):
-        return found.lower(lowering_platforms=(_LOWERED_FOR[platform_of(target)],)), sums
+        return found.lower(lowering_platforms=(_LOWERED_FOR[platform_of(target)],)), sums, program
 
 
 #: The frames in the location of an operation. jax 0.10.0 has 10 by itself, later ones 100.
@@ -321,13 +324,12 @@ def program_of(
     found = getattr(outer, "traced", outer)  # `nnx.jit` has its own around that of JAX
     own = jax.tree_util.tree_leaves([*arrays, *named.values()])
     given = _in_order(given, own, passed) if passed else given
-    count = len(found.jaxpr.jaxpr.invars)
     leaves = [
         each for each in passed or own if shape_of(each) is not None and hasattr(each, "dtype")
     ]
     given = [each for each in given if not each.is_number]
     infos = [jax.tree_util.keystr(keys) for keys, _ in _flat(found.args_info)]
-    assert len(leaves) == len(given) == len(infos) == count, "a static argument"
+    assert len(leaves) == len(given) == len(infos) == len(found.jaxpr.in_avals), "a static argument"
     pairs = [*passed_on(found.args_info, found.out_info, is_wrapped=found is not outer)]
     sizes = Counter(each.tree for each in pairs)
     return Program(
@@ -379,8 +381,7 @@ def _traced_in_context(
         found = jitted.trace(*given[0], **given[1])
         donated = _donated_inside(found, given[0]) if is_plain else []
         if donated:
-            again = jax.jit(jitted.__wrapped__, donate_argnums=donated)
-            found = again.trace(*given[0], **given[1])
+            found = jax.jit(jitted.__wrapped__, donate_argnums=donated).trace(*given[0], **given[1])
         return work(found)
 
     order = resolver._arrays.spec.policy.order

@@ -149,7 +149,7 @@ def _along(name: str) -> Callable[[Any, Any, Any], list[Slots]]:
 
     def found(params: Any, shapes: Any, _: Any) -> list[Slots]:
         told = params[name]
-        moved = {told} if isinstance(told, int) else set(told)
+        moved = set(told) if isinstance(told, Iterable) else {told}  # numpy's integers, too
         return [_where(shape, lambda dim: dim not in moved) for shape in shapes]
 
     return found

@@ -191,8 +191,18 @@ def test_a_step_without_many_layers_is_taken_whole(function: Any, args: Any) -> 
 def test_where_shorter_steps_tell_something_else_the_whole_one_is_priced() -> None:
     _, short, found = found_of("plain")
     slower = found[0]._replace(seconds=2 * (found[0].seconds or 0.0))
-    (priced,) = prices([(replace(short, now=slower), ())])
+    other = replace(short, now=slower, layers=short.layers + 4)
+    (priced,) = prices([(other, ())])
     assert priced == found[0]
+
+
+def test_shorter_steps_are_priced_though_the_step_as_it_is_counts_computing_otherwise() -> None:
+    """Shardy's propagation and the partitioned program do not read the same bytes on a GPU."""
+    _, short, found = found_of("plain")
+    slower = found[0]._replace(seconds=1.2 * (found[0].seconds or 0.0))
+    (priced,) = prices([(replace(short, now=slower), ())])
+    assert isinstance(priced, Figures)
+    assert priced == found[1]._replace(places=priced.places)
 
 
 @given(st.lists(st.integers(0, 3), min_size=24, max_size=40), st.integers(6, 9), st.data())
