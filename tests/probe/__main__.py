@@ -13,10 +13,11 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from pathlib import Path
 
 from tests.probe.covering import covered
-from tests.probe.mutants import ROOT, Mutant, mutants, sample
+from tests.probe.mutants import ROOT, sample
 from tests.probe.running import is_noticed, workers
 
 #: The folders of each area. What needs a process of XLA for each answer is left to the tests of
@@ -29,6 +30,17 @@ AREAS = {
     "lsp": ("lsp",),
     "report": ("report",),
 }
+
+#: Tests of an area that are elsewhere: those of its verbs, and the cases that show what they print.
+ELSEWHERE = {
+    "cost": ("cli/test_cost.py", "cli/test_diff_step.py", "cli/test_lock_and_diff.py"),
+    "verify": ("cli/test_verify.py", "cli/test_numbers.py", "cli/test_measured.py"),
+    "search": ("cli/test_search.py",),
+    "init": ("cli/test_init.py",),
+    "lsp": (),
+    "report": ("cli/test_report.py", "cli/test_explain_draw.py", "cli/test_explain_words.py"),
+}
+EVERYWHERE = ("test_cases.py", "test_guides.py")
 
 UNCHANGED = Path(__file__).parent / "unchanged.toml"
 
@@ -43,10 +55,11 @@ def modules(area: str) -> list[str]:
 
 
 def files_of_tests(area: str) -> Iterator[str]:
-    """Yield the files of tests of an area: those of its folders, and the examples in docstrings."""
+    """Yield the files of tests of an area, and its modules with examples in docstrings."""
     for folder in AREAS[area]:
         for each in sorted((ROOT / "tests" / folder).glob("test_*.py")):
             yield str(each.relative_to(ROOT))
+    yield from (f"tests/{each}" for each in (*ELSEWHERE[area], *EVERYWHERE))
     for path in modules(area):
         if ">>>" in (ROOT / path).read_text(encoding="utf-8"):
             yield path
@@ -56,13 +69,6 @@ def unchanged() -> dict[tuple[str, str, str, str], str]:
     """Return the reason of each mutant that is known to change nothing."""
     rows = tomllib.loads(UNCHANGED.read_text(encoding="utf-8"))["mutant"]
     return {(r["path"], r["function"], r["before"], r["after"]): r["why"] for r in rows}
-
-
-def stale() -> list[tuple[str, str, str, str]]:
-    """Return what the list names that is no mutant any more."""
-    known = unchanged()
-    there = {each.key for path in {key[0] for key in known} for each in mutants(path)}
-    return [key for key in known if key not in there]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,42 +90,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     started = time.monotonic()
     lines = covered(files, list(area_of), options.workers, options.keep)
     print(f"{len(files)} files of tests, {time.monotonic() - started:.0f} s", flush=True)
+    noticed = Counter[str]()
     with workers(options.workers) as pool:
         rounds = [lines.rounds(each, options.budget) for each in judged]
-        ends = pool.map(is_noticed, judged, rounds, [LIMIT_S] * len(judged))
-        verdicts = list(_shown(judged, rounds, ends))
+        ends = pool.map(is_noticed, judged, rounds, repeat(LIMIT_S))
+        for mutant, tests, end in zip(judged, rounds, ends, strict=True):
+            noticed[area_of[mutant.path]] += bool(end)
+            if not end:
+                print(f"{mutant}\n    in {sum(map(len, tests))} tests", flush=True)
     print(f"\n{time.monotonic() - started:.0f} s in all")
-    share = _table(options.areas, area_of, drawn, dict(zip(judged, verdicts, strict=True)))
-    return int(share < options.at_least)
+    every, of_area = (Counter(area_of[m.path] for m in group) for group in (drawn, judged))
+    return int(_table(every, of_area, noticed) < options.at_least)
 
 
-def _shown(
-    judged: Sequence[Mutant],
-    rounds: Sequence[tuple[list[str], list[str]]],
-    ends: Iterator[str],
-) -> Iterator[str]:
-    for mutant, (first, rest), end in zip(judged, rounds, ends, strict=True):
-        if not end:
-            print(f"{mutant}\n    of {len(first) + len(rest)} tests", flush=True)
-        yield end
-
-
-def _table(
-    areas: Sequence[str],
-    area_of: dict[str, str],
-    drawn: Sequence[Mutant],
-    verdicts: dict[Mutant, str],
-) -> float:
+def _table(*counts: Counter[str]) -> float:
     """Print what became of the mutants of each area, and return the share noticed, in percent."""
-    every = Counter(area_of[each.path] for each in drawn)
-    judged = Counter(area_of[each.path] for each in verdicts)
-    noticed = Counter(area_of[each.path] for each, end in verdicts.items() if end)
-    print(f"{'':8} {'mutants':>8} {'unchanged':>10} {'noticed':>8} {'share':>7}")
-    for area in (*areas, "all"):
-        counts = [c.total() if area == "all" else c[area] for c in (every, judged, noticed)]
-        share = 100 * counts[2] / counts[1] if counts[1] else 100.0
-        left_out = counts[0] - counts[1]
-        print(f"{area:8} {counts[0]:8} {left_out:10} {counts[2]:8} {share:6.1f}%")
+    print(f"{'':8} {'mutants':>8} {'judged':>8} {'noticed':>8} {'share':>7}")
+    for area in (*counts[0], "all"):
+        found = [each.total() if area == "all" else each[area] for each in counts]
+        share = 100 * found[2] / found[1] if found[1] else 100.0
+        print(f"{area:8} {found[0]:8} {found[1]:8} {found[2]:8} {share:6.1f}%")
     return share
 
 

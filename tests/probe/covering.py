@@ -20,7 +20,7 @@ from tests.probe.mutants import ROOT, Mutant
 from tests.probe.running import in_copy, run_tests, workers
 
 #: A file of tests takes less than this, or its tests are not used.
-LIMIT_S = 300.0
+LIMIT_S = 900.0
 
 
 class Covered:
@@ -43,6 +43,8 @@ class Covered:
         of_module = self.lines.get(mutant.path, {})
         wanted = sum(1 << line for line in mutant.lines) if mutant.function else -1
         runs = {name for name, bits in of_module.items() if bits & wanted}
+        if not mutant.function and not runs:  # a module without functions that tests run
+            runs = {name for name in self.seconds if _mirrors(name, mutant.path)}
         files = {name.partition("::")[0] for name in runs}
         near = [name for name in self.seconds if name.partition("::")[0] in files]
         near.sort(key=lambda name: (name not in runs, self.seconds[name]))

@@ -96,11 +96,12 @@ class _Module:
             lines = range(lines.start, max(lines.stop, (node.end_lineno or 0) + 1))
         for operator, start, end, text in self._changes(node):
             yield self._mutant(start, end, text, operator, function, lines)
-        if isinstance(node, ast.FunctionDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             for each in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
                 yield from self.below(each, function, lines)
             function = f"{function}.{node.name}".lstrip(".")
-            yield from self._returns(node, function)
+            if isinstance(node, ast.FunctionDef):
+                yield from self._returns(node, function)
         for each in _seen(node):
             yield from self.below(each, function, lines)
 
@@ -152,9 +153,9 @@ class _Module:
     ) -> Mutant:
         first = self.source.rfind(b"\n", 0, start) + 1
         last = self.source.find(b"\n", end)
-        shown = [self._text(start, end), text]
-        around = [self._text(first, start), self._text(end, last)]
-        before, after = (" ".join(f"{around[0]}{each}{around[1]}".split()) for each in shown)
+        left, right = self._text(first, start), self._text(end, last)
+        shown = (f"{left}{each}{right}" for each in (self._text(start, end), text))
+        before, after = (" ".join(each.split()) for each in shown)
         return Mutant(self.path, start, end, text, operator, function, lines, before, after)
 
     def _at(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
@@ -206,8 +207,7 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def _is_ordered(call: ast.Call) -> bool:
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-    name = call.func.id if isinstance(call.func, ast.Name) else name
+    name = getattr(call.func, "id", getattr(call.func, "attr", ""))
     one, two = call.args[:2]
     starred = isinstance(one, ast.Starred) or isinstance(two, ast.Starred)
     return name not in UNORDERED and not starred and ast.dump(one) != ast.dump(two)

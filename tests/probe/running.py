@@ -36,8 +36,7 @@ _STATE: dict[str, Any] = {}
 def copied(into: Path) -> None:
     """Copy the files that git knows of, and those that it does not ignore."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listed, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout.decode()
-    for name in filter(None, names.split("\0")):
+    for name in subprocess.check_output(listed, cwd=ROOT, text=True).split("\0")[:-1]:
         if (ROOT / name).is_file():
             (into / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, into / name)
