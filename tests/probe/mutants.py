@@ -7,7 +7,7 @@ asserts, the words of messages and of errors, `__all__`, and the order of argume
 from __future__ import annotations
 
 import ast
-import random
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -70,9 +70,16 @@ def mutants(path: str) -> list[Mutant]:
 
 
 def sample(paths: Sequence[str], seed: int, count: int) -> list[Mutant]:
-    """Return some mutants of these modules, the same for a seed; each is as likely as another."""
-    every = [each for path in sorted(paths) for each in mutants(path)]
-    return random.Random(seed).sample(every, min(count, len(every)))
+    """Return some mutants of these modules; each is as likely as another.
+
+    A seed gives the same ones when other lines have changed: they are drawn by what they change.
+    """
+
+    def rank(mutant: Mutant) -> bytes:
+        return hashlib.sha256(repr((seed, *mutant.key)).encode()).digest()
+
+    every = (each for path in sorted(paths) for each in mutants(path))
+    return sorted(every, key=rank)[:count]
 
 
 class _Module:

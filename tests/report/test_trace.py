@@ -19,7 +19,7 @@ from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli.main import cli
 from shardspec.ir.step import Place
 from shardspec.programs.captures import _rows_of_trace
-from shardspec.report.trace import Slice, _place, trace_text
+from shardspec.report.trace import Slice, _place, memory_over, trace_text
 
 EXAMPLES = Path(__file__).parents[2] / "specs" / "examples"
 #: A nanosecond, in microseconds: what sums of numbers with a point may be off.
@@ -158,3 +158,14 @@ def test_without_a_time_there_is_no_trace(tmp_path: Path) -> None:
     result = run(tmp_path, "-t", "here")
     assert result.exit_code == 2
     assert "no time of a step is predicted for target `here`" in result.stderr
+
+
+def test_memory_is_drawn_over_the_whole_step(cost: Cost) -> None:
+    """From nothing made to the last value, and at its most what `cost` says a device holds."""
+    over = memory_over(cost, 8.0)
+    seconds = [second for second, _ in over]
+    assert seconds == sorted(seconds)
+    assert seconds[0] == 0
+    assert seconds[-1] == pytest.approx(8.0)
+    assert [second / 2 for second, _ in memory_over(cost, 16.0)] == pytest.approx(seconds)
+    assert max(sum(held.values()) for _, held in over) == cost.memory.total.bytes
