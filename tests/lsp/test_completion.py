@@ -110,6 +110,20 @@ def test_a_machine_is_replaced_whole(tmp_path: Path, written: str) -> None:
     assert f"{text[:start]}tpu v5e 4x4{text[end:]}" == f"hardware: {slices}tpu v5e 4x4\n"
 
 
+@pytest.mark.parametrize("written", ["tpu v5e 4", "2 * tpu v5", "v5", "", "2 * "])
+def test_a_machine_of_the_dsl_is_replaced_and_the_target_keeps_its_name(
+    tmp_path: Path, written: str
+) -> None:
+    text, offset = marked(f"target pod on {written}‸ {{ data = 16 }}\n")
+    snapshot = snapshot_of(tmp_path, "spec.shard", text)
+    (item,) = [x for x in completions(snapshot, None, offset) if x.label == "tpu v5e 4x4"]
+    assert item.text_edit is not None
+    start, end = snapshot.lines.offsets(item.text_edit.range)
+    slices = "2 * " if "*" in written else ""
+    made = f"{text[:start]}tpu v5e 4x4{text[end:]}"
+    assert made == f"target pod on {slices}tpu v5e 4x4 {{ data = 16 }}\n"
+
+
 def test_numbers_of_let_stand_in_sizes(tmp_path: Path) -> None:
     text, offset = marked(SPEC.replace("embed: 64", "embed: 16 * ‸"))
     snapshot = snapshot_of(tmp_path, "spec.yaml", text)

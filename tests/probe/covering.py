@@ -36,26 +36,27 @@ class Covered:
                     self.lines.setdefault(path, {})[name] = int(bits, 16)
 
     def rounds(self, mutant: Mutant, budget_s: float) -> tuple[list[str], list[str]]:
-        """Return the tests to run of a mutant: the cheapest of few files first, then the rest.
+        """Return the tests to run of a mutant: some to begin with, then the rest.
 
-        Code that runs on import is covered by all tests that run any line of its module.
+        Those that run its line come first, then those of their files; of both, the tests that are
+        named after the module, and the cheapest. All that run any line of a module cover what it
+        runs on import. Where no test is seen to run a line, it may run in a process that the tests
+        of its folder start: then these are taken.
         """
         of_module = self.lines.get(mutant.path, {})
         wanted = sum(1 << line for line in mutant.lines) if mutant.function else -1
         runs = {name for name, bits in of_module.items() if bits & wanted}
-        if not mutant.function and not runs:  # a module without functions that tests run
-            runs = {name for name in self.seconds if _mirrors(name, mutant.path)}
+        runs = runs or {name for name in self.seconds if _mirrors(name, mutant.path)}
         files = {name.partition("::")[0] for name in runs}
         near = [name for name in self.seconds if name.partition("::")[0] in files]
-        near.sort(key=lambda name: (name not in runs, self.seconds[name]))
+        own = f"/test_{Path(mutant.path).name}::"
+        near.sort(key=lambda name: (name not in runs, own not in name, self.seconds[name]))
         spent, chosen = 0.0, []
         for name in near:
             spent += self.seconds[name] + 0.01
             if spent <= budget_s:
                 chosen.append(name)
-        mirrored = [name for name in chosen if name in runs and _mirrors(name, mutant.path)]
-        first = (mirrored or [name for name in chosen if name in runs])[:40]
-        return first, [name for name in chosen if name not in set(first)]
+        return chosen[:40], chosen[40:]
 
 
 def _mirrors(test: str, path: str) -> bool:
