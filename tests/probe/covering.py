@@ -38,21 +38,22 @@ class Covered:
     def rounds(self, mutant: Mutant, budget_s: float) -> tuple[list[str], list[str]]:
         """Return the tests to run of a mutant: some to begin with, then the rest.
 
-        Those that run its line come first, then those of their files; of both, the tests that are
-        named after the module, and the cheapest. All that run any line of a module cover what it
-        runs on import. Where no test is seen to run a line, it may run in a process that the tests
-        of its folder start: then these are taken.
+        Those that run its line come first, then those of their files, then those of its folder,
+        which may run it in a process that they start; of each, the tests that are named after the
+        module, and the cheapest. All that run any line of a module cover what it runs on import.
         """
         of_module = self.lines.get(mutant.path, {})
         wanted = sum(1 << line for line in mutant.lines) if mutant.function else -1
         runs = {name for name, bits in of_module.items() if bits & wanted}
-        runs = runs or {name for name in self.seconds if _mirrors(name, mutant.path)}
         files = {name.partition("::")[0] for name in runs}
-        near = [name for name in self.seconds if name.partition("::")[0] in files]
         own = f"/test_{Path(mutant.path).name}::"
-        near.sort(key=lambda name: (name not in runs, own not in name, self.seconds[name]))
+        near = {
+            name: (name not in runs, name.partition("::")[0] not in files, own not in name, seconds)
+            for name, seconds in self.seconds.items()
+            if name.partition("::")[0] in files or _mirrors(name, mutant.path)
+        }
         spent, chosen = 0.0, []
-        for name in near:
+        for name in sorted(near, key=near.__getitem__):
             spent += self.seconds[name] + 0.01
             if spent <= budget_s:
                 chosen.append(name)
