@@ -195,3 +195,11 @@ def test_the_forms_say_the_same() -> None:
     assert data["axes"] == [{"mesh_axes": ["fsdp"], "predicted_bytes": GIB, "compiled_bytes": GIB}]
     assert data["proved"] is True
     assert data["memory"]["compiled_bytes"] == GIB
+
+
+def test_a_difference_of_the_tolerance_is_within_it() -> None:
+    held = proof(step(sent(("fsdp",), 90)), step(sent(("fsdp",), 100)), tolerance=0.1)
+    assert held.difference == held.tolerance == 0.1
+    assert held.faults == ()
+    assert replace(held, tolerance=0.099).faults == ("10 % of the bytes differ, and 9.9 % may",)
+    assert str(held) == "\n".join(proof_lines(held))

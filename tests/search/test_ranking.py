@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import shardspec
 from shardspec import pipeline
-from shardspec.report.search import _seen, checked
+from shardspec.report.search import _seen, checked, phrase
 from shardspec.search.ranking import (
     Evaluator,
     Ranking,
@@ -438,3 +438,18 @@ def test_a_refusal_says_what_is_wrong_and_then_a_way_out(
     assert refusal is not None
     assert message in refusal.message
     assert way_out in refusal.help
+
+
+def test_the_phrase_of_a_row_has_the_sign_of_what_changes(found: Found) -> None:
+    assert found.today is not None
+    for row in found.rows:
+        said = phrase(found.today, row)
+        if row.candidate == found.today.candidate:
+            assert said == "this is today's"
+            continue
+        more = {each.name: each.more for each in parts_changed(found.today, row)}
+        for sign, name in re.findall(r"([+-])[\d.]+ [^ ]+ (\w+)", said):
+            assert (more[name] > 0) == (sign == "+"), said
+        sizes = re.findall(r"([+-])[\d.]+ [KMG]?i?B", said)
+        grown = row.memory.bytes - found.today.memory.bytes
+        assert all((sign == "+") == (grown > 0) for sign in sizes)
