@@ -1,10 +1,10 @@
 """A step against the formulas of the literature: an MLP by data, fully sharded and tensor parallel.
 
 Each layer of Megatron's MLP sums its result once in the forward pass, and the gradient of its input
-once in the backward pass, over `tensor` (Shoeybi et al., arXiv:1909.08053, section 3). ZeRO-3 gathers
-each weight before it is used and scatters the sum of its gradients, over `fsdp`; plain data parallelism
-sums them, over `data` (Rajbhandari et al., arXiv:1910.02054, section 7). A ring of n devices sends
-(n - 1) / n of what is gathered or scattered, and twice that of what is summed.
+once in the backward pass, over `tensor` (Shoeybi et al., arXiv:1909.08053, section 3). ZeRO-3
+gathers each weight before it is used and scatters the sum of its gradients, over `fsdp`; plain
+data parallelism sums them, over `data` (Rajbhandari et al., arXiv:1910.02054, section 7). A ring
+of n devices sends (n - 1) / n of what is gathered or scattered, and twice that of what is summed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ step:
     - residual, "**/up" -> hidden
     - hidden, "**/down" -> residual
 """
-APART = '"layers_{{0..{last}}}/up": "f32[{embed}, {mlp}]", "layers_{{0..{last}}}/down": "f32[{mlp}, {embed}]"'
+APART = (
+    '"layers_{{0..{last}}}/up": "f32[{embed}, {mlp}]",'
+    ' "layers_{{0..{last}}}/down": "f32[{mlp}, {embed}]"'
+)
 STACK = "stack/up: 'f32[{layers}, {embed}, {mlp}]', stack/down: 'f32[{layers}, {mlp}, {embed}]'"
 
 WAYS = st.sampled_from((1, 2, 4))
