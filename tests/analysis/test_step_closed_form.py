@@ -132,3 +132,37 @@ def test_layers_in_one_array_send_what_layers_of_their_own_do(
     assert stack.flops == apart.flops
     for axes in (("tensor",), ("data",)):
         assert stack.wire_bytes.get(axes, 0) == pytest.approx(apart.wire_bytes.get(axes, 0))
+
+
+SLICES = """\
+shardspec: 1
+axes: {batch: 64, length: 8, embed: 512, mlp: 1024}
+hardware: 2 * tpu v5e 2x2
+mesh: {replica: 2 @ dcn, data: 4}
+rules: ["batch -> (replica, data)", "embed, mlp, length -> none"]
+params: {"**/up": embed mlp, "**/down": mlp embed}
+arrays: {a/up: "f32[512, 1024]", a/down: "f32[1024, 512]"}
+activations: {residual: batch length embed}
+state: {optimizer: same}
+step:
+  remat: none
+  program:
+    - residual, "**/up" -> hidden
+    - hidden, "**/down" -> residual
+"""
+
+
+def test_gradients_between_slices_are_summed_within_each_first() -> None:
+    """Each of four chips sums a quarter within its slice, exchanges it, and gathers the rest.
+
+    Source: hierarchical all-reduce, as XLA's `all-reduce` over slices of TPUs does it.
+    """
+    spec, faults = pipeline.load_text(SLICES)
+    assert spec is not None, faults
+    step = stated_cost(pipeline.compile_plans(spec)[0]).step
+    assert step is not None
+    weights = 2 * 512 * 1024 * 2  # bf16
+    between = sum(n for axes, n in step.wire_bytes.items() if "replica" in axes)
+    within = sum(n for axes, n in step.wire_bytes.items() if "replica" not in axes)
+    assert within == 2 * 3 / 4 * weights
+    assert between == 2 * 1 / 2 * weights / 4

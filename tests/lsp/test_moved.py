@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.lsp import types
-from shardspec.lsp.findings import moved
+from shardspec.lsp.findings import merged, moved
 
 WORDS = st.text("ab \n", max_size=12)
 
@@ -45,3 +45,13 @@ def test_faults_of_form_are_not_taken_along_where_a_block_is_read_anew() -> None
     known = [finding(text, 0, 1, "SHD001"), finding(text, 4, 5, "SHD001"), finding(text, 4, 5)]
     assert [*moved(known, text, text + "d", [(2, 2)])] == [known[0], known[2]]
     assert [*moved(known, text, text + "d", [(1, 1)])] == known
+
+
+def test_what_several_specs_find_in_a_file_is_said_once_and_for_which_it_is() -> None:
+    one, other = finding("abc", 0, 1), finding("abc", 1, 2)
+    told = {"/p/a.yaml": [one, other], "/p/sub/b.yaml": [one]}
+    first, second = merged(told, "/p/base.yaml", ", and more")
+    assert first.message == "\nfor 2 specs: `a.yaml`, `sub/b.yaml`, and more"
+    assert second.message == "\nfor 1 spec: `a.yaml`, and more"
+    assert (first.range, second.range) == (one.range, other.range)
+    assert merged({"/p/base.yaml": [one], "/p/a.yaml": [one]}, "/p/base.yaml") == [one]

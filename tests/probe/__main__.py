@@ -9,6 +9,7 @@ a fresh process. Neither draws a sample.
 from __future__ import annotations
 
 import argparse
+import signal
 import time
 import tomllib
 from collections import Counter
@@ -82,6 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--keep", type=Path, help="a file that keeps which tests run which lines")
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     area_of = {path: area for area in options.areas for path in modules(area)}
     known = unchanged()
     drawn = sample(list(area_of), options.seed, options.mutants)

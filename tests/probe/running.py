@@ -54,8 +54,11 @@ def workers(count: int) -> Iterator[ProcessPoolExecutor]:
         for number in range(count):
             copied(Path(folder, str(number)))
             copies.put(str(Path(folder, str(number))))
-        with ProcessPoolExecutor(count, fork, initializer=_begin, initargs=(copies,)) as pool:
+        pool = ProcessPoolExecutor(count, fork, initializer=_begin, initargs=(copies,))
+        try:
             yield pool
+        finally:  # when a run is broken off, what is left of it is not begun
+            pool.shutdown(cancel_futures=True)
 
 
 def _begin(copies: Any) -> None:

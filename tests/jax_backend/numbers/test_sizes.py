@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.jax_backend.numbers.facts import facts_of
-from shardspec.jax_backend.numbers.sizes import ROOMY, TIGHT, Relations, Scale, small_sizes, smaller
+from shardspec.jax_backend.numbers.sizes import (
+    ROOMY,
+    TIGHT,
+    Relations,
+    Scale,
+    products_among,
+    small_sizes,
+    smaller,
+)
 
 SIZES = st.integers(1, 200_000)
 
@@ -77,3 +85,20 @@ def test_slices_side_by_side_are_a_sum_and_others_are_none() -> None:
     assert not parts((0, 12), (10, 20))  # twice the same
     assert not parts((0, 20))
     assert not parts((2, 12), (12, 20))
+
+
+@given(st.sets(st.integers(1, 300), max_size=12))
+def test_a_size_is_the_product_of_two_that_are_there_the_nearest_to_each_other(
+    sizes: set[int],
+) -> None:
+    small = ROOMY.factor
+    pairs = {
+        whole: [(a, whole // a) for a in sizes if a > small and whole % a == 0 and a * a <= whole]
+        for whole in sizes
+    }
+    wanted = {
+        whole: max(pair for pair in found if pair[1] in sizes)
+        for whole, found in pairs.items()
+        if any(pair[1] in sizes for pair in found)
+    }
+    assert dict(products_among(sizes)) == wanted
