@@ -166,3 +166,32 @@ def test_gradients_between_slices_are_summed_within_each_first() -> None:
     within = sum(n for axes, n in step.wire_bytes.items() if "replica" not in axes)
     assert within == 2 * 3 / 4 * weights
     assert between == 2 * 1 / 2 * weights / 4
+
+
+@given(
+    st.sampled_from((2, 3, 7)),
+    WAYS,
+    WAYS,
+    WAYS,
+    st.sampled_from(("none", "full")),
+    st.sampled_from((APART, STACK)),
+)
+@settings(max_examples=30)
+def test_where_values_are_large_a_layer_keeps_what_its_backward_pass_reads(
+    layers: int, data: int, fsdp: int, tensor: int, remat: str, arrays: str
+) -> None:
+    """What comes into each layer, and `hidden` unless that is made again.
+
+    Source: Korthikanti et al., arXiv:2205.05198, section 4, of the MLP, without a mask or norms.
+    """
+    sizes = {"batch": 4096, "length": 64, "embed": 16, "mlp": 64, "layers": layers}
+    ways = {"data": data, "fsdp": fsdp, "tensor": tensor}
+    parts = cost_of(sizes | ways, remat, arrays=arrays).memory.parts
+    tokens = 4096 * 64 // (data * fsdp)
+    residual, hidden = tokens * 16 * 2, tokens * 64 * 2 // tensor
+    kept = residual + (hidden if remat == "none" else 0)
+    assert parts["activations"].bytes == layers * kept
+    assert parts["batch"].bytes == residual
+    made_again = 0 if remat == "none" else hidden
+    weights = 2 * 16 * 64 * 2 // tensor  # those of a layer that are gathered meanwhile
+    assert 0 <= parts["temporaries"].bytes - hidden - made_again <= residual + weights
