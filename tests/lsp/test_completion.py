@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shardspec.lsp.completion import completions, page_of
+from shardspec import assets
+from shardspec.language.loader import bundled_doc
+from shardspec.lsp.completion import Kind, completions, page_of
 from tests.lsp.texts import SPEC, marked, snapshot_of
 
 YAML = [
@@ -135,3 +137,11 @@ def test_a_finding_is_explained_when_it_is_chosen(tmp_path: Path) -> None:
     snapshot = snapshot_of(tmp_path, "spec.yaml", text)
     (item,) = [each for each in completions(snapshot, None, offset) if each.label == "indivisible"]
     assert "SHD301" in str(page_of(item.label, item.kind))
+
+
+def test_a_bundled_file_is_offered_with_what_it_is_for(tmp_path: Path) -> None:
+    text, offset = marked("extends: ‸\n")
+    found = completions(snapshot_of(tmp_path, "spec.yaml", text), None, offset)
+    bundled = {each.label: each.detail for each in found if each.kind is Kind.Module}
+    assert set(bundled) == set(assets.spec_names("presets"))
+    assert all(detail == bundled_doc("presets", name) for name, detail in bundled.items())

@@ -185,3 +185,16 @@ def test_what_stages_wait_is_idle_and_the_rows_are_the_step() -> None:
     assert idle.what == "stages wait"
     assert idle.seconds == idle.shown == cost.time.waits_seconds
     assert (idle.mesh_axes, idle.array) == ((), "")
+
+
+def test_every_row_has_a_name_and_its_place(cost: Cost) -> None:
+    """Perfetto sorts threads by `thread_sort_index`: compute first, then the mesh axes."""
+    meta = [each for each in events(cost) if each["ph"] == "M" and each["name"] != "process_name"]
+    names = {e["tid"]: e["args"]["name"] for e in meta if e["name"] == "thread_name"}
+    order = {e["tid"]: e["args"]["sort_index"] for e in meta if e["name"] == "thread_sort_index"}
+    used = {each["tid"] for each in events(cost) if each["ph"] == "X"}
+    assert used <= set(names) == set(order)
+    rows = [names[tid] for tid in sorted(order, key=order.__getitem__)]
+    assert rows[0] == "compute"
+    assert all(each.startswith("mesh axis ") for each in rows[1:])
+    assert len({*rows}) == len(rows)
