@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shardspec.lsp import completion, hover, navigation, types
+from shardspec.lsp import completion, features, hover, navigation, types
 from shardspec.lsp.snapshot import Snapshot
 from shardspec.lsp.types import Kind
 from tests.lsp.texts import BOTH, snapshot_of
@@ -143,3 +143,8 @@ def test_a_key_is_chosen_with_its_sign_once(tmp_path: Path, name: str, text: str
         assert paths
         assert all(each.endswith(f"odd/bias{ending}") or opened == "" for each in paths)
         assert all(each.endswith(ending) and each.count(":") == bool(ending) for each in paths)
+
+
+def test_a_message_has_the_number_of_a_warning() -> None:
+    """`MessageType.Warning` of `window/showMessage`."""
+    assert ["Error", "Warning", "Info", "Log"].index("Warning") + 1 == features._WARNING
