@@ -6,11 +6,13 @@ import math
 import re
 from collections import Counter
 
+import numpy as np
 import optax
 import pytest
 
 from shardspec.diagnostics.words import binary_bytes
 from shardspec.drafting.draft import Draft
+from shardspec.drafting.machines import training_bytes
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Param, Params, axis_of
 from shardspec.naming.guessing import Guess
@@ -159,3 +161,13 @@ def _of(group: list[Guess]) -> list[Param]:
 
 def _unless_none(count: int) -> list[str]:
     return [str(count)] if count else []
+
+
+def test_training_takes_the_parameters_and_in_f32_a_gradient_and_what_adam_keeps() -> None:
+    arrays = {"a": np.zeros((64, 8), np.float16), "b": np.zeros((3,), np.float32)}
+    params = (Param("a", (64, 8), "f16"), Param("b", (3,), "f32"))
+    (adam, *_) = optax.adam(1e-3).init({name: each.astype("f4") for name, each in arrays.items()})
+    state = [each for tree in (adam.mu, adam.nu) for each in tree.values()]
+    gradients = [each.astype("f4") for each in arrays.values()]
+    whole = sum(int(each.nbytes) for each in (*arrays.values(), *state, *gradients))
+    assert training_bytes(params) == whole
