@@ -145,3 +145,37 @@ def test_a_bundled_file_is_offered_with_what_it_is_for(tmp_path: Path) -> None:
     bundled = {each.label: each.detail for each in found if each.kind is Kind.Module}
     assert set(bundled) == set(assets.spec_names("presets"))
     assert all(detail == bundled_doc("presets", name) for name, detail in bundled.items())
+
+
+@pytest.mark.parametrize("quote", ['"', "'"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        "rules:\n  - @em‸@",
+        "rules:\n  - @embed -> ‸@",
+        "rules:\n  - {rule: @mlp -> ‸@}",
+        "targets:\n  x: {hardware: @tpu v5‸@}",
+        "overrides:\n  - path: a\n    spec: @(‸@",
+        "extends: @‸@",
+        "params:\n  wi: @‸@",
+        "activations: {residual: @em‸@}",
+    ],
+)
+def test_what_may_stand_in_quotes_is_what_may_stand_without(
+    tmp_path: Path, written: str, quote: str
+) -> None:
+    """Where the quotes are still open, the text is no spec: the names are those of the last one."""
+
+    def offered(text: str) -> list[str]:
+        text, offset = marked(text)
+        known = snapshot_of(tmp_path, "spec.yaml", SPEC).spec
+        snapshot = snapshot_of(tmp_path, "spec.yaml", text)
+        return [each.label for each in completions(snapshot, known, offset)]
+
+    before, _, after = written.replace("@", quote, 1).rpartition("@")
+    plain = offered(written.replace("@", ""))
+    assert plain
+    assert offered(before + quote + after) == plain
+    opened = offered(before + after)
+    assert len(opened) >= len(plain)
+    assert {*opened} == {*plain} or {"embed", "mlp"} <= {*opened} or {"data", "model"} <= {*opened}
