@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
@@ -53,6 +53,7 @@ def test_nothing_differs_from_itself(step: Step) -> None:
 
 
 @given(strategies.steps(), strategies.steps())
+@settings(max_examples=10)
 def test_each_change_is_from_one_cost_to_the_other(before: Step, after: Step) -> None:
     diff = CostDiff("default", cost(before), cost(after))
     sides = {"before": diff.before, "after": diff.after}
