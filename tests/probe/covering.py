@@ -55,7 +55,7 @@ class Covered:
         spent, chosen = 0.0, []
         for name in sorted(near, key=near.__getitem__):
             spent += self.seconds[name] + 0.01
-            if spent <= budget_s:
+            if spent <= budget_s or not chosen:
                 chosen.append(name)
         return chosen[:40], chosen[40:]
 
