@@ -7,7 +7,7 @@ PYTEST ?= $(BIN)/python -m pytest
 # A test that hangs, or that ends its process, ends the run: it does not wait for it.
 ENDS := --max-worker-restart=0 -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 
-.PHONY: demo test test-pythons lint types layers pytest nightly cases tables docs docs-site mutations bench clean
+.PHONY: demo test test-pythons lint types layers pytest nightly probe cases tables docs docs-site mutations bench clean
 
 demo: .venv/demo
 	$(BIN)/shardspec compile specs/examples/t5-1.1-xxl.yaml
@@ -34,6 +34,11 @@ pytest: .venv/test .venv/gpu-compiler
 
 nightly: .venv/test .venv/gpu-compiler
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) -q -n auto --dist loadfile
+	$(MAKE) probe
+
+# Mutants of the code itself, and how many of them the tests notice. The aim is 85 %.
+probe: .venv/test
+	$(BIN)/python -m tests.probe --at-least 70
 
 cases: .venv/test
 	$(PYTEST) -q tests/test_cases.py tests/test_guides.py tests/specs/test_examples.py --update-cases

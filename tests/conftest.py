@@ -1,6 +1,7 @@
 """Eight CPU devices, the depth of property tests, and `--update-cases`.
 
-Depths: `ci`, the usual one; `nightly`; `pythons`, where versions are tried and not strategies.
+Depths: `ci`, the usual one; `nightly`; `pythons`, where versions are tried and not strategies;
+`probe`, where mutants are.
 """
 
 import os
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 _FLAG = "--xla_force_host_platform_device_count=8"
 # The flag only counts before JAX starts.
@@ -46,6 +47,13 @@ settings.register_profile(
 settings.register_profile("ci", max_examples=100, deadline=None, suppress_health_check=_SLOW)
 settings.register_profile(
     "nightly", max_examples=10_000, deadline=None, suppress_health_check=_SLOW
+)
+settings.register_profile(
+    "probe",  # a mutant of the code: the same examples each time, and none made smaller
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=_SLOW,
+    phases=(Phase.explicit, Phase.generate),
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 

@@ -102,6 +102,7 @@ TESTS_OF_THE_WHOLE = {
     "models": "models that tests train",
     "generated": "random steps, predicted and compiled",
     "mutations": "mistakes put into sound specs",
+    "probe": "mistakes put into the code",
     "properties": "laws of several stages",
     "specs": "the files of specs/, which is no package",
 }

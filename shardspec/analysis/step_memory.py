@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
@@ -246,7 +247,7 @@ def _held(target: Target, step: Step, stages: Stages | None = None, stage: int =
         (e.role, _argument_amount(e, target).times(part)) for e, part in given if not e.is_on_host
     )
     sizes = _sizes(target, step, stages, stage)
-    at = peak_tick([(each.born, each.dies, size) for each, size in sizes])
+    at, _ = highest((each.born, each.dies, size) for each, size in sizes)
     alive = [(each, size) for each, size in sizes if each.born <= at <= each.dies and size]
     kinds = _Kinds(step)
     parts = kinds.sums(alive)
@@ -340,22 +341,22 @@ def _tensor_bytes(tensor: StepTensor, target: Target) -> int:
     return (held if tensor.bytes == array.bytes else tensor.bytes) * tensor.count
 
 
-def peak_tick(lives: Sequence[tuple[int, int, int]]) -> int:
-    """Return the first tick at which most bytes are alive, of lives as (born, dies, bytes).
+def highest(lives: Iterable[tuple[int, int, int]]) -> tuple[int, int]:
+    """Return the first tick at which most is alive, and how much, of lives as (born, dies, bytes).
 
-    >>> peak_tick([(0, 2, 10), (2, 5, 10), (4, 5, 5)])
-    2
+    >>> highest([(0, 2, 10), (2, 5, 10), (4, 5, 5)])
+    (2, 20)
     """
-    changes: dict[int, int] = {}
+    changes: dict[int, int] = defaultdict(int)
     for born, dies, size in lives:
-        changes[born] = changes.get(born, 0) + size
-        changes[dies + 1] = changes.get(dies + 1, 0) - size
-    best = peak = held = 0
+        changes[born] += size
+        changes[dies + 1] -= size
+    best = held = at = 0
     for tick in sorted(changes):
         held += changes[tick]
         if held > best:
-            best, peak = held, tick
-    return peak
+            best, at = held, tick
+    return at, best
 
 
 class Life(NamedTuple):

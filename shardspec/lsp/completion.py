@@ -31,6 +31,7 @@ _PATH = re.compile(r"(?<![^\s\"'])[^\s\"']*+$")
 _FOLDER = re.compile(r"((?:\.\.?/)(?:[^\s\"']*/)?)[^/\s\"']*$")
 #: Of `2 * tpu v5`, what is no number of slices.
 _MACHINE = re.compile(r"(?<=[\s\"'*:{,])[\w-][\w .-]*$")
+_MACHINE_OF_DSL = re.compile(r"(?:(?<=\son\s)|(?<=\*\s))[\w .-]*$")
 #: How far back from the cursor what is being written is looked for.
 _FURTHEST = 500
 #: Paths offered; an editor filters what it has.
@@ -69,7 +70,8 @@ def completions(snapshot: Snapshot, known: Spec | None, offset: int) -> list[typ
     for number, choice in enumerate(choices.found()):
         pattern = _PATH if choice.kind in (Kind.Value, Kind.File) else _TEXT
         pattern = _WORD if choices.is_expression else pattern
-        pattern = _MACHINE if choice.kind is Kind.Unit else pattern
+        if choice.kind is Kind.Unit:
+            pattern = _MACHINE_OF_DSL if place.is_dsl else _MACHINE
         written = pattern.search(before)
         start = offset - len(written[0] if written else "")
         where = snapshot.lines.range(start, offset)

@@ -15,7 +15,7 @@ from shardspec.language.sections import section_of
 #: What stands at the place of an item of a list.
 ITEM = "-"
 _KEY = re.compile(
-    r"""(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s#'"{}\[\],](?:[^#{}\[\],\n:]|:(?!\s|$))*+))"""
+    r"""(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s#'"{}\[\],](?:[^#\n:]|(?<!\s)#|:(?!\s|$))*+))"""
     r"""[ \t]*+:(?=\s|$)"""
 )
 _FLOW_KEY = re.compile(

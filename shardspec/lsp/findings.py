@@ -363,6 +363,7 @@ def moved(
     line, last = old.count("\n", 0, first), old.count("\n", 0, len(old) - tail)
     more = new.count("\n") - old.count("\n")
     column, now = _column(old, len(old) - tail), _column(new, len(new) - tail)
+    at = _column(old, first)
     stretches = [*changed]
 
     def along(place: types.Position) -> types.Position:
@@ -373,7 +374,7 @@ def moved(
 
     for each in known:
         start, end = along(each.range.start), along(each.range.end)
-        if end == each.range.end and start.line < line <= end.line:
+        if end == each.range.end and start.line < line and (line, at) < (end.line, end.character):
             end = replace(end, line=max(start.line, end.line + more))
         start = min(start, end, key=lambda place: (place.line, place.character))
         is_form = str(each.code).startswith(_OF_FORM)

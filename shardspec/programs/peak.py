@@ -11,12 +11,13 @@ that takes none has memory of its own throughout.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 
 from shardspec.analysis.memory import relaid_bytes, tiled_bytes
+from shardspec.analysis.step_memory import highest
 from shardspec.ir.spec import Shape
 from shardspec.programs.hlo import Instruction, Program
 from shardspec.programs.peak_again import Rates
@@ -192,7 +193,7 @@ def _peak(
     size = schedule.sizes.of
     left = (life for life in lives if life[0] is not saved)
     values = [_held(life, schedule.kernels, size(life[0])) for life in left]
-    at, made = _highest((each.born, each.dies, each.bytes) for each in values)
+    at, made = highest((each.born, each.dies, each.bytes) for each in values)
     return Peak(sum(map(size, main.arguments)), made, tuple(values), at, end)
 
 
@@ -244,20 +245,6 @@ def _without_fast(lives: Sequence[Life], sizes: _Sizes, capacity: int) -> list[L
         else:
             kept.append((value, born, dies))
     return kept
-
-
-def _highest(lives: Iterable[tuple[int, int, int]]) -> tuple[int, int]:
-    """Return the tick at which most is alive, and how much, of lives as (born, dies, bytes)."""
-    changes: dict[int, int] = defaultdict(int)
-    for born, dies, size in lives:
-        changes[born] += size
-        changes[dies + 1] -= size
-    best = held = at = 0
-    for tick in sorted(changes):
-        held += changes[tick]
-        if held > best:
-            best, at = held, tick
-    return at, best
 
 
 @dataclass(slots=True)
@@ -472,14 +459,9 @@ class _Schedule:
             for value, at in born.items()
             if value not in free
         ]
-        changes: dict[int, int] = defaultdict(int)
-        for value, at, dies in lives:
-            changes[at] += self.sizes.of(value)
-            changes[dies + 1] -= self.sizes.of(value)
-        held = peak = 0
-        for at in range(end + 1):
-            held += changes.get(at, 0)
-            peak = max(peak, held + (units[at].inner if at < end else 0))
+        inside = ((at, at, unit.inner) for at, unit in enumerate(units))
+        outside = ((at, dies, self.sizes.of(value)) for value, at, dies in lives)
+        _, peak = highest((*inside, *outside))
         return _Plan(units, lives, peak)
 
     def _results(

@@ -29,6 +29,8 @@ def tag(name: str, *inner: str, **attributes: object) -> Html:
 
     >>> tag("b", "a < b", class_="x", data_of=3)
     '<b class="x" data-of="3">a &lt; b</b>'
+    >>> tag("i", open=True, hidden=False, title=None, at=0)
+    '<i open at="0"></i>'
     """
     said = "".join(
         _attribute(key, value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
@@ -50,3 +50,19 @@ def test_nothing_differs_from_itself(step: Step) -> None:
     diff = CostDiff("default", cost(step), cost(step))
     assert diff.is_same
     assert list(cost_diff_lines(diff)) == ["step on target default: costs what it did"]
+
+
+@given(strategies.steps(), strategies.steps())
+@settings(max_examples=10)
+def test_each_change_is_from_one_cost_to_the_other(before: Step, after: Step) -> None:
+    diff = CostDiff("default", cost(before), cost(after))
+    sides = {"before": diff.before, "after": diff.after}
+    for side, whole in sides.items():
+        assert getattr(diff.flops, side) == (whole.flops or 0)
+        assert getattr(diff.memory, side) == whole.memory.total.bytes
+        assert whole.step is not None
+        assert getattr(diff.sent, side) == sum(whole.step.wire_bytes.values())
+        if diff.seconds is not None:
+            assert whole.time is not None
+            assert getattr(diff.seconds, side) == whole.time.step_seconds
+    assert (diff.seconds is None) == (None in (diff.before.time, diff.after.time))

@@ -210,3 +210,15 @@ def test_another_memory_and_another_sum_move_nothing_between_devices() -> None:
     assert marks(diff_of(offloaded, offloaded.replace("mlp -> model", "mlp -> data"))) == {
         "wi": Mark.MORE
     }
+
+
+def test_an_activation_that_one_side_alone_has_is_a_change() -> None:
+    more = f"{SPEC}activations: {{hidden: embed mlp, residual: embed _}}\n"
+    less = f"{SPEC}activations: {{residual: embed _}}\n"
+    for before, after in ((less, more), (more, less)):
+        (pair,) = diff_of(before, after).activations
+        names = [each.name for each in pair if each is not None]
+        assert names == ["hidden"]
+        assert (pair[0] is None) == (before == less)
+        assert not diff_of(before, after).is_same
+    assert diff_of(more, more).activations == ()

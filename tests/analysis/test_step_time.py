@@ -10,6 +10,7 @@ from shardspec.analysis.step_time import (
     FITTED,
     ON_GPU,
     StepTime,
+    _table,
     efficiency,
     made_bytes,
     matmul_seconds,
@@ -21,7 +22,7 @@ from shardspec.analysis.step_time import (
     update_bytes,
 )
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import Chip, PartitionSpec
+from shardspec.ir.spec import Chip, PartitionSpec, array_bytes
 from shardspec.ir.step import (
     Carried,
     CarriedKind,
@@ -300,3 +301,21 @@ def test_more_is_never_faster(
     ]
     after = timed(plan, Step("code", plan.mesh, (*ops, BIG), tuple(grown)))
     assert after.step_seconds >= before.step_seconds * (1 - 1e-12)
+
+
+@given(chips | st.just(catalogue_entry("h100").chip), dtypes)
+def test_a_dtype_without_a_table_goes_by_one_of_its_kind(chip: Chip, dtype: str) -> None:
+    """By its own table, else by that of numbers as wide and as whole, else by that of bf16."""
+
+    def kind(dtype: str) -> tuple[int, bool]:
+        return array_bytes((8,), dtype), dtype[0] in "su"
+
+    found = _table(chip, dtype)
+    tables = {each.dtype for each in chip.calibration.matmuls} if chip.calibration else set()
+    alike = {each for each in tables if kind(each) == kind(dtype)}
+    if not tables:
+        assert found is None
+        return
+    assert found is not None
+    wanted = tables & {dtype} or alike or tables & {"bf16"} or tables
+    assert found.dtype in wanted

@@ -24,7 +24,7 @@ from shardspec.ir.spec import Spec
 from shardspec.language.formatting import formatted
 from shardspec.language.grammar.step_lines import parse_experts
 from shardspec.language.grammar.syntax import SyntaxFault
-from shardspec.search.ranking import Wanted
+from shardspec.search.ranking import Evaluator, Wanted
 from shardspec.search.searching import Choice, Question, asked, search
 
 #: A layer of eight experts, two of them on each device; what is sent to them is in the way.
@@ -209,3 +209,16 @@ def test_cost_shows_both(tmp_path: Path) -> None:
     assert uneven["expected"]["step_s"] == data["time"]["step_s"]
     assert uneven["p99"]["memory_bytes"] == data["memory"]["total"]["bytes"]
     assert uneven["expected"]["step_s"] < uneven["p99"]["step_s"]
+
+
+@pytest.mark.parametrize("experts", ["top 2 dropless balance 1.25 p99 2.5", "top 2 dropless"])
+def test_a_search_counts_uneven_experts_as_cost_does(experts: str) -> None:
+    spec, whole = spec_of(experts), cost_of(experts)
+    found = Evaluator(spec, spec.params).cost(spec.targets[0])
+    assert found is not None
+    assert seconds(found) == pytest.approx(seconds(whole), rel=1e-9)
+    assert found.memory.total == whole.memory.total
+    assert (found.uneven is None) == (whole.uneven is None) == ("balance" not in experts)
+    if found.uneven is not None and whole.uneven is not None:
+        assert found.uneven.expected.load == pytest.approx(whole.uneven.expected.load)
+        assert found.uneven.p99.load == pytest.approx(whole.uneven.p99.load)

@@ -141,3 +141,12 @@ def test_a_move_names_both_of_its_layouts(cost: Cost) -> None:
     (line,) = data["answers"][0]["lines"]
     assert line["names"] == ["batch _ embed", "_ expert _"]
     assert line["partition"] == [[["fsdp"], [], []], [[], ["fsdp"], []]]
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [(1e6, "the same"), (1.5e6, "50 % more sent"), (0.25e6, "75 % less sent"), (3e6, "200 % more")],
+)
+def test_the_runner_up_says_how_much_more_it_sends(cost: Cost, size: float, said: str) -> None:
+    best, other = tried(cost, 1.0), tried(cost, 1.5, size)
+    assert said in text(report(cost, best, other))

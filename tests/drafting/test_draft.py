@@ -135,7 +135,7 @@ def test_what_the_last_question_proposes_can_be_taken_as_it_stands(
     told = pipeline.check(spec, (), params).shown
     assert [each.message for each in told if each.code.id not in old] == []
     assert len(spec.activations) == 1
-    assert plans[0].activations[0].partition_spec.mesh_axes or plans[0].mesh.size == 1
+    assert plans[0].activations[0].partition_spec.mesh_axes or plans[0].mesh.device_count == 1
 
 
 def test_a_step_that_reads_no_array_is_not_proposed() -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shardspec.lsp.completion import completions, page_of
+from shardspec import assets
+from shardspec.language.loader import bundled_doc
+from shardspec.lsp.completion import Kind, completions, page_of
 from tests.lsp.texts import SPEC, marked, snapshot_of
 
 YAML = [
@@ -110,6 +112,20 @@ def test_a_machine_is_replaced_whole(tmp_path: Path, written: str) -> None:
     assert f"{text[:start]}tpu v5e 4x4{text[end:]}" == f"hardware: {slices}tpu v5e 4x4\n"
 
 
+@pytest.mark.parametrize("written", ["tpu v5e 4", "2 * tpu v5", "v5", "", "2 * "])
+def test_a_machine_of_the_dsl_is_replaced_and_the_target_keeps_its_name(
+    tmp_path: Path, written: str
+) -> None:
+    text, offset = marked(f"target pod on {written}‸ {{ data = 16 }}\n")
+    snapshot = snapshot_of(tmp_path, "spec.shard", text)
+    (item,) = [x for x in completions(snapshot, None, offset) if x.label == "tpu v5e 4x4"]
+    assert item.text_edit is not None
+    start, end = snapshot.lines.offsets(item.text_edit.range)
+    slices = "2 * " if "*" in written else ""
+    made = f"{text[:start]}tpu v5e 4x4{text[end:]}"
+    assert made == f"target pod on {slices}tpu v5e 4x4 {{ data = 16 }}\n"
+
+
 def test_numbers_of_let_stand_in_sizes(tmp_path: Path) -> None:
     text, offset = marked(SPEC.replace("embed: 64", "embed: 16 * ‸"))
     snapshot = snapshot_of(tmp_path, "spec.yaml", text)
@@ -121,3 +137,45 @@ def test_a_finding_is_explained_when_it_is_chosen(tmp_path: Path) -> None:
     snapshot = snapshot_of(tmp_path, "spec.yaml", text)
     (item,) = [each for each in completions(snapshot, None, offset) if each.label == "indivisible"]
     assert "SHD301" in str(page_of(item.label, item.kind))
+
+
+def test_a_bundled_file_is_offered_with_what_it_is_for(tmp_path: Path) -> None:
+    text, offset = marked("extends: ‸\n")
+    found = completions(snapshot_of(tmp_path, "spec.yaml", text), None, offset)
+    bundled = {each.label: each.detail for each in found if each.kind is Kind.Module}
+    assert set(bundled) == set(assets.spec_names("presets"))
+    assert all(detail == bundled_doc("presets", name) for name, detail in bundled.items())
+
+
+@pytest.mark.parametrize("quote", ['"', "'"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        "rules:\n  - @em‸@",
+        "rules:\n  - @embed -> ‸@",
+        "rules:\n  - {rule: @mlp -> ‸@}",
+        "targets:\n  x: {hardware: @tpu v5‸@}",
+        "overrides:\n  - path: a\n    spec: @(‸@",
+        "extends: @‸@",
+        "params:\n  wi: @‸@",
+        "activations: {residual: @em‸@}",
+    ],
+)
+def test_what_may_stand_in_quotes_is_what_may_stand_without(
+    tmp_path: Path, written: str, quote: str
+) -> None:
+    """Where the quotes are still open, the text is no spec: the names are those of the last one."""
+
+    def offered(text: str) -> list[str]:
+        text, offset = marked(text)
+        known = snapshot_of(tmp_path, "spec.yaml", SPEC).spec
+        snapshot = snapshot_of(tmp_path, "spec.yaml", text)
+        return [each.label for each in completions(snapshot, known, offset)]
+
+    before, _, after = written.replace("@", quote, 1).rpartition("@")
+    plain = offered(written.replace("@", ""))
+    assert plain
+    assert offered(before + quote + after) == plain
+    opened = offered(before + after)
+    assert len(opened) >= len(plain)
+    assert {*opened} == {*plain} or {"embed", "mlp"} <= {*opened} or {"data", "model"} <= {*opened}

@@ -50,3 +50,20 @@ def test_columns_are_counted_in_units(encoding: types.PositionEncodingKind, colu
 
 def test_only_an_editors_line_ends_end_lines() -> None:
     assert Lines("a\u2028b\x0cc\r\nd\re\n").count == 4
+
+
+@given(text=TEXTS, typed=TEXTS, data=st.data())
+def test_an_edit_is_no_longer_than_it_has_to_be(text: str, typed: str, data: st.DataObject) -> None:
+    """It begins and ends with what differs, and never between CR and LF of a line end."""
+    low, high = sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 2)))
+    new = text[:low] + typed + text[high:]
+    lines = Lines(text)
+    for edit in lines.edits_to(new):
+        start, end = lines.offsets(edit.range)
+        assert text[:start] + edit.new_text + text[end:] == new
+        assert all(text[at - 1 : at + 1] != "\r\n" for at in (start, end) if at)
+        old = text[start:end]
+        if old and edit.new_text:
+            assert old[0] != edit.new_text[0] or old[:2] == "\r\n" or edit.new_text[0] == "\r"
+            assert old[-1] != edit.new_text[-1] or old[-2:] == "\r\n" or old[-1] == "\n"
+    assert bool(lines.edits_to(new)) == (new != text)

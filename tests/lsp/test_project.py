@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.language.files import SPEC_NAMES
 from shardspec.lsp.findings import diagnostics
 from shardspec.lsp.project import Project
 from shardspec.lsp.python_calls import Calls, calls, is_named
@@ -403,3 +404,27 @@ def test_a_project_is_listed_within_bounds(tmp_path: Path) -> None:
     project.read({})
     assert [*project.specs] == [os.path.realpath(tmp_path / "src" / "spec.yaml")]
     assert project.unread == ()
+
+
+@pytest.mark.parametrize(("most", "is_listed"), [(5, True), (4, False)])
+def test_a_project_of_more_entries_than_are_looked_at_is_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, is_listed: bool
+) -> None:
+    """Folders and files count alike: here two folders with a file each, and a file."""
+    monkeypatch.setattr("shardspec.lsp.project.MOST_ENTRIES", most)
+    for name in ("a/spec.yaml", "b/notes.txt", "c.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(BASE)
+    project = Project([str(tmp_path)])
+    project.read({})
+    assert (project.unread == ()) == is_listed
+    assert (len(project.specs) == 2) == is_listed
+    assert all(f"more than {most} files" in each.reason for each in project.unread)
+
+
+def test_a_file_that_is_called_a_spec_is_one_however_it_looks(tmp_path: Path) -> None:
+    for name in (*SPEC_NAMES, "any.shard", "values.yaml"):
+        (tmp_path / name).write_text("services: {web: nginx}\n")
+    project = Project([str(tmp_path)])
+    project.read({})
+    assert {Path(each).name for each in project.specs} == {*SPEC_NAMES, "any.shard"}

@@ -237,6 +237,26 @@ def test_a_gather_is_as_narrow_as_what_reads_it(to: Target) -> None:
     assert left(program(body), to) == {"fsdp": HALF // 2}
 
 
+@pytest.mark.parametrize(
+    ("to", "dtype", "precision", "share"),
+    [
+        (TPU, "f32", "", 2),  # a product of a TPU reads f32 as bf16
+        (TPU, "f32", ", operand_precision={high,high}", 1),
+        (TPU, "s8", "", 4),
+        (GPU, "f32", "", 1),
+    ],
+)
+def test_a_gather_of_a_product_is_as_narrow_as_the_product_reads_it(
+    to: Target, dtype: str, precision: str, share: int
+) -> None:
+    wide = f"{dtype}[64,64]"
+    body = SHARD.replace("f32", dtype) + gathered("g", "x", wide)
+    dims = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    body += f"  %w = {wide} parameter(2)\n"
+    found = program(body + f"  ROOT %r = f32[64,64] dot(%g, %w), {dims}{precision}\n")
+    assert left(found, to) == {"fsdp": HALF // share}
+
+
 def test_a_gather_that_is_read_as_it_is_stays_wide() -> None:
     body = SHARD + gathered("g", "x") + "  %c = bf16[64,64] convert(%g)\n"
     assert left(program(body + "  ROOT %r = f32[64,64] negate(%g)\n"), TPU) == {"fsdp": HALF}

@@ -931,7 +931,8 @@ LINES = [line for text in TEXTS for line in text.splitlines()]
 def test_any_text_has_a_peak_of_at_least_its_parameters(
     text: str, platform: Platform, donated: frozenset[int]
 ) -> None:
-    found = peak_of(program_of(text), Device(platform, 1 << 20, SPEEDS), donated)
+    free = dict.fromkeys((0, 1, 2, 5), (1024, 512))
+    found = peak_of(program_of(text), Device(platform, 1 << 20, SPEEDS), donated, free)
     assert found.bytes >= found.given_bytes >= 0
     assert sum(each.bytes for each in found.alive) == found.made_bytes
     assert all(0 <= each.born <= each.dies <= found.end for each in found.values)

@@ -21,7 +21,14 @@ from shardspec.ir.step import (
     Unknown,
 )
 from shardspec.programs.memory import CompiledMemory, HeldValue
-from shardspec.programs.proof import Proof, proof_lines, unknown_lines, verdict, with_causes
+from shardspec.programs.proof import (
+    Proof,
+    WhatIf,
+    proof_lines,
+    unknown_lines,
+    verdict,
+    with_causes,
+)
 from shardspec.programs.proof_forms import proof_json, proof_markdown
 
 SPEC = """\
@@ -195,3 +202,23 @@ def test_the_forms_say_the_same() -> None:
     assert data["axes"] == [{"mesh_axes": ["fsdp"], "predicted_bytes": GIB, "compiled_bytes": GIB}]
     assert data["proved"] is True
     assert data["memory"]["compiled_bytes"] == GIB
+
+
+def test_a_difference_of_the_tolerance_is_within_it() -> None:
+    held = proof(step(sent(("fsdp",), 90)), step(sent(("fsdp",), 100)), tolerance=0.1)
+    assert held.difference == held.tolerance == 0.1
+    assert held.faults == ()
+    assert replace(held, tolerance=0.099).faults == ("10 % of the bytes differ, and 9.9 % may",)
+    assert str(held) == "\n".join(proof_lines(held))
+
+
+def test_what_more_flags_change_is_told_by_axes() -> None:
+    """Bytes over axes that only one of both programs has are new, or gone."""
+    held = proof(step(sent(("fsdp",), 90)), step(sent(("fsdp",), 100)))
+    other = WhatIf("--xla_flag", {("tensor",): 7, ("fsdp",): 100}, 2 * GIB)
+    lines = list(proof_lines(replace(held, what_if=other)))
+    found = lines[lines.index("with --xla_flag:") + 1 :]
+    rows = {line.split()[0]: line for line in found if line.startswith("  ")}
+    assert rows["tensor"].split() == ["tensor", "x", "0", "B", "x", "7", "B", "new"]
+    assert rows["fsdp"].endswith("no change")
+    assert "+100.0 %" in rows["memory"]

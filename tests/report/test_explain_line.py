@@ -139,3 +139,80 @@ def test_an_optional_pattern_says_that_it_matches_nothing_here(section: str) -> 
     assert spec is not None
     lines = list(explain_line("spec.yaml", 3, pipeline.compile_plans(spec)[0]))
     assert "  optional: matches no array here" in lines
+
+
+SCANNED = """\
+shardspec: 1
+mesh: {data: 2, fsdp: 4}
+rules: [embed -> fsdp]
+params:
+  "{lay,exact,first}/**": embed mlp
+scan:
+  "first/**": layers@0
+  "**": layers@0
+overrides:
+  - {path: "stated/**", spec: "(fsdp, none)"}
+arrays:
+  "lay/{0..2}": f32[4, 64, 128]
+  "first/{0..1}": f32[4, 64, 128]
+  "exact/{0..3}": f32[64, 128]
+  "bare/{0..4}": f32[64, 128]
+  "own/{0..5}": f32[embed=64 mlp=128]
+  "stated/{0..6}": f32[64, 128]
+"""
+WHY = {
+    "by an earlier entry": 2,
+    "with as many names as dimensions without it": 4,
+    "without names, which it could add to": 5,
+    "with names of their own": 6,
+    "with a spec that an override states": 7,
+}
+
+
+def test_a_scan_says_of_every_array_that_it_matches_why_it_adds_no_name() -> None:
+    spec, _ = pipeline.load_text(SCANNED, "spec.yaml")
+    assert spec is not None
+    plan = pipeline.compile_plans(spec)[0]
+    line = SCANNED.splitlines().index('  "**": layers@0') + 1
+    lines = list(explain_line("spec.yaml", line, plan))
+    assert any(each.startswith("  adds to the names of 3 arrays") for each in lines)
+    counts = {why: [each for each in lines if why in each] for why in WHY}
+    assert {why: int(found[0].split()[0]) for why, found in counts.items()} == WHY
+    assert 3 + sum(WHY.values()) == len(plan.arrays)
+
+
+STEP = """\
+shardspec: 1
+axes: {batch: 8, embed: 64, mlp: 128}
+mesh: {data: 2}
+rules: [batch -> data]
+params: {"layers_*/up": embed mlp, "layers_*/down": mlp embed}
+arrays: {"layers_{0..2}/up": "f32[64, 128]", "layers_{0..2}/down": "f32[128, 64]"}
+activations: {residual: batch embed}
+step:
+  mode: serve
+  program:
+    - residual, "layers_*/up" -> hidden
+    - hidden, "layers_*/down" -> residual
+"""
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ("mode: serve", ["step: serve, 2 lines"]),
+        (
+            "-> hidden",
+            ['step residual, "layers_*/up" -> hidden', "  reads 3 arrays, first layers_0/up"],
+        ),
+        ("-> residual", ["  reads 3 arrays, first layers_0/down"]),
+    ],
+)
+def test_a_line_of_a_step_says_which_arrays_it_reads(part: str, said: list[str]) -> None:
+    spec, _ = pipeline.load_text(STEP, "spec.yaml")
+    assert spec is not None
+    line = next(n for n, text in enumerate(STEP.splitlines(), 1) if part in text)
+    lines = list(
+        explain_line("spec.yaml", line - (part == "mode: serve"), pipeline.compile_plans(spec)[0])
+    )
+    assert set(said) <= set(lines), lines

@@ -86,3 +86,31 @@ def test_a_dimension_without_a_name() -> None:
 
 def test_a_dimension_that_is_there_already() -> None:
     assert _asked("w", 1, "tensor") == "w   dim 1 (mlp=128) is on tensor"
+
+
+REFUSED = """\
+shardspec: 1
+mesh: {data: 2, fsdp: 4, tensor: 8}
+rules: [embed -> fsdp, mlp -> tensor]
+params: {"**": embed mlp}
+overrides:
+  - {path: odd, spec: "(tensor, fsdp)"}
+  - {path: rank, spec: "(tensor)"}
+arrays: {odd: "f32[66, 128]", rank: "f32[64, 128]"}
+"""
+
+
+def _refused(path: str, dim: int, *wanted: str) -> str:
+    spec, _ = pipeline.load_text(REFUSED, "spec.yaml")
+    assert spec is not None
+    plan = pipeline.compile_plans(spec)[0]
+    return "\n".join(why_not(plan[path], dim, wanted, plan))
+
+
+def test_an_override_that_cannot_be_followed_says_why() -> None:
+    assert _refused("odd", 0, "tensor").count("66 is not divisible by 8") == 1
+    text = _refused("odd", 0, "fsdp")
+    assert "66 is not divisible by 8" in text
+    assert "`fsdp` is in use by dim 1" in text
+    assert "is not divisible" not in _refused("odd", 1, "data")
+    assert "has another number of dimensions" in _refused("rank", 1, "fsdp")

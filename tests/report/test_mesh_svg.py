@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -79,3 +81,39 @@ def test_planes_go_on_in_another_row(topology: tuple[int, int, int]) -> None:
     for square in root.findall("{*}rect"):
         assert int(square.get("x") or 0) + 28 <= width
         assert int(square.get("y") or 0) + 28 <= height
+
+
+@pytest.mark.parametrize(
+    ("chip", "topology", "nodes"),
+    [
+        ("tpu_v4", (4, 4, 4), 1),
+        ("tpu_v4", (8, 8, 16), 1),  # planes in several rows
+        ("tpu_v4", (2, 3, 1), 1),
+        ("h100", (8,), 4),
+    ],
+)
+def test_squares_are_apart_and_in_the_picture(
+    chip: str, topology: tuple[int, ...], nodes: int
+) -> None:
+    machine = hardware(chip, topology, nodes) if nodes > 1 else hardware(chip, topology)
+    root = svg(sized(machine, data=math.prod(topology) * nodes))
+    found = [
+        tuple(float(square.get(name) or 0) for name in ("x", "y", "width", "height"))
+        for square in root.findall("{*}rect")
+    ]
+    wide, high = float(root.get("width") or 0), float(root.get("height") or 0)
+    for x, y, width, height in found:
+        assert 0 <= x <= x + width <= wide
+        assert 50 <= y <= y + height <= high  # below what the picture says
+    for (x, y, width, height), (left, top, _, _) in itertools.combinations(found, 2):
+        assert abs(x - left) > width or abs(y - top) > height
+
+
+def test_a_long_text_in_a_square_is_small() -> None:
+    """Five characters of 10 px are wider than a square of 28; four of them are not."""
+    root = svg(sized(hardware("tpu_v4", (8, 8, 16)), data=1024))
+    size = {
+        len(t.text or ""): t.get("style") for t in root.findall("{*}text") if not t.get("class")
+    }
+    assert size
+    assert all((style is None) == (length <= 4) for length, style in size.items())

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from shardspec.ir.spec import MeshAxis, Target
-from shardspec.report.mesh import _COLOURS, compare_lines, drawing, mesh_lines
+from shardspec.report.mesh import _COLOURS, compare_lines, drawing, mesh_lines, verdict_lines
+from shardspec.topology.explanation import explain_axes
 from shardspec.topology.placement import Placement, place
 from tests.topology.machines import hardware, sized, target
 
@@ -96,3 +98,16 @@ def test_colours_of_groups_are_readable_on_white_and_on_black() -> None:
         red, green, blue = (levels[(colour - 16) // step % 6] for step in (36, 6, 1))
         light = 0.2126 * red + 0.7152 * green + 0.0722 * blue
         assert min(1.05 / (light + 0.05), (light + 0.05) / 0.05) >= 3.5
+
+
+def test_the_verdict_of_two_meshes_is_the_ratio_of_their_speeds() -> None:
+    (axis, *_) = explain_axes(_placed(_v4(4, 2, 2, 1))[1])
+
+    def said(ours: float | None, theirs: float | None) -> str:
+        one, other = replace(axis, bytes_per_s=ours), replace(axis, bytes_per_s=theirs)
+        return "".join(verdict_lines({"a": one, "only": one}, {"a": other})).strip()
+
+    assert said(2e11, 2e11) == "a: the same speed"
+    assert said(1e11, 4e11) == "a: B is 4.00 times as fast (~)"
+    assert said(3e11, 2e11) == "a: A is 1.50 times as fast (~)"
+    assert said(None, 1e11) == said(1e11, None) == ""

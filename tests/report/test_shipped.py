@@ -66,3 +66,16 @@ def test_lists_name_everything() -> None:
     listed = next(each for each in command.params if each.name == "listed")
     assert isinstance(listed.type, click.Choice)
     assert all(list(list_lines(kind)) for kind in listed.type.choices)
+
+
+def test_every_line_of_a_file_is_shown_with_those_around_it_and_no_other() -> None:
+    _, _, *lines = file_page("preset", "fsdp")
+    for number, text in enumerate(lines, 1):
+        _, _, *around = file_page("preset", f"fsdp:{number}")
+        (marked,) = [each for each in around if each.startswith(">")]
+        assert marked == f"> {number:>4} | {text}"
+        numbers = [int(each[1:].split("|")[0]) for each in around]
+        assert numbers == list(range(numbers[0], numbers[-1] + 1))
+        assert 1 <= numbers[0] <= number <= numbers[-1] <= len(lines)
+    for outside in (0, len(lines) + 1):
+        assert isinstance(file_page("preset", f"fsdp:{outside}"), str)

@@ -223,3 +223,14 @@ def test_measured_pairs_sum_to_both_steps() -> None:
     text = measured_piece(unknown, ())
     assert "predicted unknown" in text
     assert text.count('class="bar"') == len(names), "what is unknown has no bar of nothing"
+
+
+def test_the_table_names_the_row_of_each_operation(step: DrawnStep, picture: ET.Element) -> None:
+    """`compute` or the mesh axes that it is sent over, and what it takes of the step."""
+    (body,) = picture.iter("tbody")
+    for row, each in zip(body, operations(step), strict=False):
+        if row[0].text == "rest":
+            break
+        assert row[2].text == ("+".join(each.first.mesh_axes) or "compute")
+        assert each.first.phase in (row[3].text or "")
+        assert (row[7].text is None) == (each.point is None)

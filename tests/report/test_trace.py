@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec import pipeline
-from shardspec.analysis.comparison import Spent
+from shardspec.analysis.comparison import Spent, timed_of
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli.main import cli
 from shardspec.ir.step import Place
 from shardspec.programs.captures import _rows_of_trace
-from shardspec.report.trace import Slice, _place, trace_text
+from shardspec.report.trace import Slice, _place, memory_over, trace_text
+from tests.analysis.test_spec_step import plan_of
+from tests.analysis.test_step_stages import TEXT as PIPELINE
 
 EXAMPLES = Path(__file__).parents[2] / "specs" / "examples"
 #: A nanosecond, in microseconds: what sums of numbers with a point may be off.
@@ -158,3 +161,40 @@ def test_without_a_time_there_is_no_trace(tmp_path: Path) -> None:
     result = run(tmp_path, "-t", "here")
     assert result.exit_code == 2
     assert "no time of a step is predicted for target `here`" in result.stderr
+
+
+def test_memory_is_drawn_over_the_whole_step(cost: Cost) -> None:
+    """From nothing made to the last value, and at its most what `cost` says a device holds."""
+    over = memory_over(cost, 8.0)
+    seconds = [second for second, _ in over]
+    assert seconds == sorted(seconds)
+    assert seconds[0] == 0
+    assert seconds[-1] == pytest.approx(8.0)
+    assert [second / 2 for second, _ in memory_over(cost, 16.0)] == pytest.approx(seconds)
+    assert max(sum(held.values()) for _, held in over) == cost.memory.total.bytes
+
+
+def test_what_stages_wait_is_idle_and_the_rows_are_the_step() -> None:
+    cost = stated_cost(plan_of(f"{PIPELINE}hardware: tpu v5e 2x4\n"))
+    assert cost.time is not None
+    cost = replace(cost, time=replace(cost.time, waits_seconds=1e-5))
+    assert cost.time is not None
+    rows = [spent for _, spent in timed_of(cost)]
+    assert sum(each.shown for each in rows) == pytest.approx(cost.time.step_seconds)
+    (idle,) = [each for each in rows if each.kind == "idle"]
+    assert idle.what == "stages wait"
+    assert idle.seconds == idle.shown == cost.time.waits_seconds
+    assert (idle.mesh_axes, idle.array) == ((), "")
+
+
+def test_every_row_has_a_name_and_its_place(cost: Cost) -> None:
+    """Perfetto sorts threads by `thread_sort_index`: compute first, then the mesh axes."""
+    meta = [each for each in events(cost) if each["ph"] == "M" and each["name"] != "process_name"]
+    names = {e["tid"]: e["args"]["name"] for e in meta if e["name"] == "thread_name"}
+    order = {e["tid"]: e["args"]["sort_index"] for e in meta if e["name"] == "thread_sort_index"}
+    used = {each["tid"] for each in events(cost) if each["ph"] == "X"}
+    assert used <= set(names) == set(order)
+    rows = [names[tid] for tid in sorted(order, key=order.__getitem__)]
+    assert rows[0] == "compute"
+    assert all(each.startswith("mesh axis ") for each in rows[1:])
+    assert len({*rows}) == len(rows)

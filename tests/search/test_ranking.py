@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 import shardspec
 from shardspec import pipeline
-from shardspec.report.search import checked
+from shardspec.report.search import _seen, checked, phrase
 from shardspec.search.ranking import (
     Evaluator,
     Ranking,
@@ -368,3 +369,87 @@ def test_schedules_and_stages_are_searched() -> None:
     assert waits["microbatches=8 schedule=1f1b"] < waits["microbatches=4 schedule=1f1b"]
     refused = variants(SPEC, {"schedule": ()})
     assert isinstance(refused, Refusal)
+
+
+def test_the_text_of_a_candidate_is_its_mesh_when_a_spec_has_it(found: Found) -> None:
+    for row in found.rows:
+        candidate = row.candidate
+        parts = re.findall(r"(\w+)=(.*?)(?= \w+=|$)", candidate.mesh_text)
+        assert [name for name, _ in parts] == list(candidate.mesh.names)
+        mesh = ", ".join(f"{name}: {size}" for name, size in parts)
+        text = re.sub(r"mesh: \{data: rest, .*?\}", f"mesh: {{{mesh}}}", TEXT)
+        assert spec_of(text).targets[0].mesh.sizes == candidate.mesh.sizes
+
+
+def test_money_and_tokens_of_a_row_go_by_its_time(found: Found) -> None:
+    for row in found.rows:
+        assert row.tokens_per_s is not None
+        assert row.tokens_per_s * row.seconds == pytest.approx(row.tokens)
+        assert row.pace * (row.tokens or 1) == pytest.approx(row.seconds)
+        assert row.dollars_per_step is None
+        priced = replace(row, dollars_per_hour=36.0)
+        assert priced.dollars_per_step == pytest.approx(36.0 * row.seconds / (60 * 60), rel=1e-12)
+        assert replace(row, fits_probability=0.5).expected_pace == pytest.approx(2 * row.pace)
+        assert sum(row.parts.values()) == pytest.approx(row.seconds)
+        assert row.chips == 16
+
+
+COUNTS = {
+    "too_large": "not fit",
+    "refused": "have too few sequences",
+    "misplaced": "cannot lie on their machine",
+    "unlinked": "no speed is known",
+}
+
+
+@given(st.fixed_dictionaries({name: st.sampled_from((0, 1, 7, 1234)) for name in COUNTS}))
+@settings(max_examples=20)
+def test_a_search_says_what_became_of_every_candidate(counts: dict[str, int]) -> None:
+    """Each count that is not zero has its sentence, and no other has one."""
+    found = search(question(SPEC, freedom=Freedom(order=False)))
+    for name, count in counts.items():
+        setattr(found.ranking, name, count)
+    said = _seen(found, 3).split("; ")
+    assert said[0] == f"{found.ranking.seen} candidates"
+    assert f"3 of {len(found.rows)} rows shown" in said
+    for name, words in COUNTS.items():
+        sentences = [each for each in said if words in each]
+        assert len(sentences) == (counts[name] > 0)
+        assert all(f"{counts[name]:,}" in each for each in sentences)
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "way_out"),
+    [
+        (re.sub(r"(?s)step:.*", "", TEXT), "what a step computes", "step"),
+        (TEXT.replace("hardware: tpu v5e 4x4", ""), "mesh without a machine", "hardware:"),
+        (re.sub(r"(?s)arrays:.*?activ", "activ", TEXT), "lists no arrays", "manifest:"),
+    ],
+)
+def test_a_refusal_says_what_is_wrong_and_then_a_way_out(
+    text: str, message: str, way_out: str
+) -> None:
+    spec, _ = pipeline.load_text(text)
+    assert spec is not None
+    machine = SPEC.targets[0].hardware
+    assert machine is not None
+    asked = replace(question(SPEC), spec=spec, params=spec.params, target=spec.targets[0])
+    refusal = asked.refusal()
+    assert refusal is not None
+    assert message in refusal.message
+    assert way_out in refusal.help
+
+
+def test_the_phrase_of_a_row_has_the_sign_of_what_changes(found: Found) -> None:
+    assert found.today is not None
+    for row in found.rows:
+        said = phrase(found.today, row)
+        if row.candidate == found.today.candidate:
+            assert said == "this is today's"
+            continue
+        more = {each.name: each.more for each in parts_changed(found.today, row)}
+        for sign, name in re.findall(r"([+-])[\d.]+ [^ ]+ (\w+)", said):
+            assert (more[name] > 0) == (sign == "+"), said
+        sizes = re.findall(r"([+-])[\d.]+ [KMG]?i?B", said)
+        grown = row.memory.bytes - found.today.memory.bytes
+        assert all((sign == "+") == (grown > 0) for sign in sizes)

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import math
 
+import jax
+import jax.numpy as jnp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.jax_backend.numbers.sizes import ROOMY, TIGHT, Relations, Scale, small_sizes, smaller
+from shardspec.jax_backend.numbers.facts import facts_of
+from shardspec.jax_backend.numbers.sizes import (
+    ROOMY,
+    TIGHT,
+    Relations,
+    Scale,
+    products_among,
+    small_sizes,
+    smaller,
+)
 
 SIZES = st.integers(1, 200_000)
 
@@ -61,3 +72,33 @@ def test_layers_are_known_by_their_name_unless_something_else_has_their_number()
 def test_a_size_of_which_devices_have_parts_is_larger_than_what_divides_a_part() -> None:
     found = smaller({256, 65536}, split=(65536,))
     assert found[65536] % (4 * found[256]) == 0
+
+
+def test_slices_side_by_side_are_a_sum_and_others_are_none() -> None:
+    def parts(*bounds: tuple[int, int]) -> dict[tuple[int, tuple[int, ...]], None]:
+        program = jax.make_jaxpr(lambda x: [x[:, low:high] for low, high in bounds])
+        return facts_of(program(jnp.zeros((7, 20))), ()).sums
+
+    assert list(parts((0, 12), (12, 16), (16, 20))) == [(20, (12, 4, 4))]
+    assert list(parts((12, 20), (0, 12))) == [(20, (12, 8))]
+    assert not parts((0, 12), (12, 16))  # a rest
+    assert not parts((0, 12), (10, 20))  # twice the same
+    assert not parts((0, 20))
+    assert not parts((2, 12), (12, 20))
+
+
+@given(st.sets(st.integers(1, 300), max_size=12))
+def test_a_size_is_the_product_of_two_that_are_there_the_nearest_to_each_other(
+    sizes: set[int],
+) -> None:
+    small = ROOMY.factor
+    pairs = {
+        whole: [(a, whole // a) for a in sizes if a > small and whole % a == 0 and a * a <= whole]
+        for whole in sizes
+    }
+    wanted = {
+        whole: max(pair for pair in found if pair[1] in sizes)
+        for whole, found in pairs.items()
+        if any(pair[1] in sizes for pair in found)
+    }
+    assert dict(products_among(sizes)) == wanted

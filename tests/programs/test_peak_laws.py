@@ -1,0 +1,142 @@
+"""Parts of the model of memory, each against a count of its own."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardspec.programs.hlo import Instruction, program_of
+from shardspec.programs.peak import Device, peak_of
+from shardspec.programs.peak_again import _MOVED, Rates
+from shardspec.programs.peak_graph import Body, Node, Value, graph_of
+from shardspec.programs.peak_units import Unit, list_order, needs_of
+from tests.programs.test_peak import BIG, DOT, MIB, entry, looped
+
+#: Which two of the values before it each of some products reads.
+READS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=25)
+
+
+def products(reads: list[tuple[int, int]]) -> str:
+    """Return a program of products of 1 MiB each, all of whose last six values are read."""
+    lines = [f"%v{at} = {BIG} parameter({at})" for at in range(6)]
+    for at, (one, other) in enumerate(reads, 6):
+        lines.append(f"%v{at} = {BIG} dot(%v{at - 6 + one}, %v{at - 6 + other}), {DOT}")
+    last = ", ".join(f"%v{at}" for at in range(len(lines) - 2, len(lines)))
+    return entry("\n".join(lines) + f"\nROOT %t = ({BIG}, {BIG}) tuple({last})")
+
+
+@given(READS, st.sampled_from((1, 2, 3, 5, 64)))
+@settings(max_examples=60)
+def test_the_fast_memory_holds_no_more_than_it_has(
+    reads: list[tuple[int, int]], capacity: int
+) -> None:
+    program = program_of(products(reads))
+    slow, fast = (peak_of(program, Device("tpu", size)) for size in (0, capacity * MIB))
+    left = {each.instruction.name for each in fast.values if each.instruction}
+    gone = [each for each in slow.values if each.instruction and each.instruction.name not in left]
+    assert all(each.bytes <= capacity * MIB // 2 for each in gone)
+    assert all(each.why != "is a result" for each in gone)
+    for tick in range(slow.end + 1):
+        alive = sum(each.bytes for each in gone if each.born <= tick <= each.dies)
+        assert alive <= capacity * MIB
+    assert fast.bytes <= slow.bytes
+
+
+@given(READS)
+@settings(max_examples=60)
+def test_a_list_scheduler_takes_what_frees_most(reads: list[tuple[int, int]]) -> None:
+    """Held to a slow one, which looks at all that is ready each time."""
+    body = Body("main", None, 0)
+    none = Instruction("none", "f32[]", "none", (), "", "")
+    node = Node("none", none, body, [])
+    values = [Value("f32", (size,), size, body) for size in range(1, len(reads) + 7)]
+    units = [
+        Unit(node, frozenset({values[at + one], values[at + other]}), [values[at + 6]])
+        for at, (one, other) in enumerate(reads)
+    ]
+    held = frozenset(values[::5])
+    order = list_order(units, held, lambda value: value.bytes)
+    needs = needs_of(units)
+    done: list[int] = []
+    while len(done) < len(units):
+        ready = [at for at in range(len(units)) if at not in done and {*needs[at]} <= {*done}]
+        made = {value for unit in units for value in unit.made}
+        left = [unit for at, unit in enumerate(units) if at not in done]
+
+        def gain(at: int, left: list[Unit] = left, made: set[Value] = made) -> int:
+            freed = [
+                value.bytes
+                for value in units[at].reads
+                if value in made - held and sum(value in unit.reads for unit in left) == 1
+            ]
+            return sum(freed) - sum(value.bytes for value in units[at].made)
+
+        done.append(max(ready, key=lambda at: (gain(at), -at)))
+    assert order == done
+
+
+KINDS = ("add", "multiply", "subtract", "maximum", "minimum")
+
+
+@pytest.mark.parametrize("readers", [2, 3, 5])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_a_gpu_keeps_a_value_from_where_reading_it_is_faster(readers: int, dtype: str) -> None:
+    """All readers but one compute it anew; each reads it, and the first writes it besides."""
+    wide = f"{dtype}[512,512]{{1,0}}"
+    lines = [f"%p = {wide} parameter(0)", f"%a = {wide} tanh(%p)"]
+    lines += [f"%r{at} = {wide} {kind}(%a, %p)" for at, kind in enumerate(KINDS[:readers])]
+    outs = ", ".join(f"%r{at}" for at in range(readers))
+    shapes = ", ".join([wide] * readers)
+    lines += [f"%o{at} = {wide} dot(%r{at}, %r{at}), {DOT}" for at in range(readers)]
+    lines.append(f"ROOT %t = ({shapes}) tuple({outs.replace('r', 'o')})")
+    program = program_of(entry("\n".join(lines)))
+    cost, size = 48, 4 if dtype == "f32" else 2
+    balance = (readers - 1) * cost / (_MOVED * readers * size)
+
+    def kept(per_byte: float) -> bool:
+        rates = Rates(per_byte, {"tanh": cost}, is_narrow=False)
+        values = peak_of(program, Device("gpu", rates=rates)).values
+        return any(each.instruction and each.instruction.name == "a" for each in values)
+
+    assert kept(balance * 0.99)
+    assert not kept(balance * 1.01)
+
+
+BRANCHES = f"""\
+%one (p: f32[512,512]) -> f32[512,512] {{
+  %p = {BIG} parameter(0)
+  ROOT %x = {BIG} dot(%p, %p), {DOT}
+}}
+%other (q: f32[512,512]) -> f32[512,512] {{
+  %q = {BIG} parameter(0)
+  ROOT %y = {BIG} add(%q, %q)
+}}
+"""
+
+
+@pytest.mark.parametrize("given_", ["%i, %v, %w", "%i, %v", "%i"])
+def test_a_body_is_one_deeper_than_what_runs_it(given_: str) -> None:
+    """Of a conditional too, also where it does not give each of its branches an operand."""
+    choice = f"conditional({given_}), branch_computations={{%one, %other}}"
+    lines = f"""
+        %i = s32[] parameter(0)
+        %v = {BIG} parameter(1)
+        %w = {BIG} parameter(2)
+        ROOT %c = {BIG} {choice}
+    """
+    bodies = [graph_of(program_of(entry(lines, before=BRANCHES)))]
+    bodies.append(graph_of(program_of(looped("%n = f32[512,512]{1,0} add(%c, %wr)"))))
+    for main in bodies:
+        assert main is not None
+        waiting, seen = [main], 0
+        while waiting:
+            body = waiting.pop()
+            for inner in itertools.chain.from_iterable(node.bodies for node in body.nodes):
+                assert inner.depth == body.depth + 1
+                assert inner.node is not None
+                waiting.append(inner)
+                seen += 1
+        assert seen == (given_.count(",") if main is bodies[0] else 1)
