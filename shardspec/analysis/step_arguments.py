@@ -168,7 +168,7 @@ def _shares(
         count = apart if APART.search(each.path) else 1
         for name, size in zip(each.logical_axes, each.param.shape, strict=True):
             count = size if name in flow.experts else count
-        return 1 if experts is None else min(1, experts.choices / count)
+        return 1 if experts is None or not count else min(1, experts.choices / count)
 
     return share
 

@@ -6,7 +6,7 @@ import re
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shardspec import pipeline
@@ -366,6 +366,7 @@ def _is_for_yaml_alone(params: Params) -> bool:
 @given(
     arrays, st.sampled_from(MACHINES), st.sampled_from(PRESETS), st.sampled_from(("yaml", "dsl"))
 )
+@example((Param("moe/ln_1/weight", (0, 1), "f32"),), "8 cpu", (), "yaml")
 def test_a_draft_is_sound_and_whole(
     params: Params, machine: str, presets: tuple[str, ...], spelling: str
 ) -> None:

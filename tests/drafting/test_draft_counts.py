@@ -95,11 +95,10 @@ def test_the_head_of_a_spec_counts_all_arrays(model: tuple[Params, Draft, Shardi
 def test_a_question_counts_the_arrays_of_its_shape() -> None:
     other = Param("strange/thing", (530, 311, 710))
     made = drafted((*ODD, other))
+    assert "dim_77: 77  # QUESTION: what is it? 77 is no axis; in 2 arrays" in made.text
     asked = re.findall(r"QUESTION: what are the dimensions of (.*?)\? (.*)", made.text)
-    shape = f"[77, 4096] (2 arrays, {binary_bytes(2 * 77 * 4096 * 4)})"
-    assert (shape, "77 is no axis; 4096 is embed or joined_kv or norm") in asked
     nowhere = "530 is no axis; 311 is no axis; 710 is no axis"
-    assert (f"[530, 311, 710] (1 array, {binary_bytes(530 * 311 * 710 * 4)})", nowhere) in asked
+    assert asked == [(f"[530, 311, 710] (1 array, {binary_bytes(530 * 311 * 710 * 4)})", nowhere)]
 
 
 @pytest.mark.parametrize("model", ["dense", "experts", "fused"])
