@@ -183,7 +183,7 @@ def _scheduled(
     lives: list[Life] = []
     end = schedule.emit(main, 0, lives)
     if device.fast_bytes:
-        lives = _without_fast(lives, sizes, device.fast_bytes)
+        lives = _without_fast(lives, sizes, device.fast_bytes, schedule.copied(main))
     return schedule, lives, end
 
 
@@ -228,16 +228,19 @@ def _held(life: Life, kernels: Kernels, size: int) -> Held:
     return Held(instruction, value.dtype, value.shape, size, born, dies, why)
 
 
-def _without_fast(lives: Sequence[Life], sizes: _Sizes, capacity: int) -> list[Life]:
+def _without_fast(
+    lives: Sequence[Life], sizes: _Sizes, capacity: int, copied: Collection[Value]
+) -> list[Life]:
     """Return the lives without those that fit into the fast memory, the shortest of them first.
 
-    What the program or a loop gives back is in the memory of the device.
+    What the program or a loop gives back is in the memory of the device, except what is `copied`.
     """
     held: dict[int, int] = defaultdict(int)
     kept = []
     for value, born, dies in sorted(lives, key=lambda life: (life[2] - life[1], life[1])):
         size = sizes.of(value)
-        fits = value.maker is not None and not value.is_yielded and size <= capacity // 2
+        is_inner = value.maker is not None and (not value.is_yielded or value in copied)
+        fits = is_inner and size <= capacity // 2
         ticks = range(born, dies + 1)
         if fits and all(held[tick] + size <= capacity for tick in ticks):
             for tick in ticks:
@@ -321,12 +324,16 @@ class _Schedule:
         Source: libtpu 0.0.52, loops over one to four donated caches on v4 and v5e.
         """
         found: dict[int, list[Value]] = defaultdict(list)
-        for buffer, value in zip(self._buffers(main), main.yields, strict=False):
-            is_copied = value.maker is not None and value.maker.operation == LOOP
-            if buffer is not None and is_copied:
-                found[self.sizes.of(value)].append(value)
+        for value in self.copied(main):
+            found[self.sizes.of(value)].append(value)
         most = max((size for size, values in found.items() if len(values) > 1), default=None)
         return None if most is None else found[most][1]
+
+    def copied(self, main: Body) -> list[Value]:
+        """Return what a loop makes of donated arrays: a TPU copies it to these at the end."""
+        pairs = zip(self._buffers(main), main.yields, strict=False)
+        makers = ((value, value.maker) for buffer, value in pairs if buffer is not None)
+        return [value for value, maker in makers if maker is not None and maker.operation == LOOP]
 
     def emit(self, body: Body, start: int, lives: list[Life]) -> int:
         """Add the lives of a body's values by one clock; return the tick after it."""

@@ -806,6 +806,14 @@ def test_short_lived_values_are_in_the_fast_memory_of_a_tpu() -> None:
     assert (slow.made_bytes, fast.made_bytes) == (3 * MIB, MIB)
 
 
+def test_what_a_loop_makes_of_a_donated_array_is_in_the_fast_memory_of_a_tpu() -> None:
+    """As libtpu 0.0.52 has caches of decoding on v4 and v6e; it copies them back at the end."""
+    program = program_of(looped("%n = f32[512,512]{1,0} add(%c, %wr)"))
+    fast = Device("tpu", 8 * MIB)
+    kept, copied = (peak_of(program, fast, donated).made_bytes for donated in ((), (0,)))
+    assert copied == kept - MIB
+
+
 def test_ragged_product_of_a_gpu_masks_rows_for_each_group() -> None:
     text = entry(f"""
         %p = {BIG} parameter(0)
