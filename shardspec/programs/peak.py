@@ -52,6 +52,8 @@ FAST_BYTES = {"v4": 134_000_000, "v5e": 128 << 20, "v6e": 128 << 20, "v7x": 64 <
 #: Operations that can write their result where an operand is, beside elementwise ones.
 _OVERWRITES = frozenset(("all-reduce", "scatter", UPDATE))
 
+#: So many units are looked at to join kernels with products; a text may be anything.
+_MOST_JOINED = 4_000_000
 _NO_SHAPES: Mapping[int, Shape] = MappingProxyType({})
 _NO_STARTS: Mapping[Value, int] = MappingProxyType({})
 #: A value, and the first and the last tick at which it is in memory.
@@ -380,15 +382,15 @@ class _Schedule:
         Of several products it is the first that the others can run before: an activation that is
         computed again, or else what comes back from the next layer.
         """
-        for node in [unit.node for unit in units]:
-            for value in node.results:
-                for product in self.kernels.made_with.get(value, ()):
-                    joined = joined_makers(units, product, value)
-                    if joined is not None:
-                        units = joined
-                        beside = [each for each in self.kernels.beside(node) if each is not product]
-                        self._take(value, beside)
-                        break
+        made_with = self.kernels.made_with
+        found = [value for unit in units for value in unit.made if value in made_with]
+        for value in found[: _MOST_JOINED // max(1, len(units))]:
+            tries = ((joined_makers(units, each, value), each) for each in made_with[value])
+            joined, product = next((one for one in tries if one[0]), (None, None))
+            if joined is not None and value.maker is not None:
+                units = joined
+                beside = self.kernels.beside(value.maker)
+                self._take(value, [each for each in beside if each is not product])
         return units
 
     def _masked(self, node: Node, units: list[Unit]) -> set[Value]:

@@ -8,6 +8,7 @@ is expensive and more than one kernel would compute it.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -161,27 +162,40 @@ class Kernels:
 
         It goes on as long as all that reads a value leads to one other, element by element.
         """
+        ends: dict[Value, Value] = {}
         for node in body.nodes:
             for inner in node.bodies:
                 self._find_ends(inner)
             if not is_product(node):
                 continue
-            value = node.results[0]
-            following = self._after(value)
-            while following is not None:
-                value, following = following, self._after(following)
+            value = self._end(node.results[0], ends)
             is_summed = any(user.operation in _REDUCES for user in value.users)
             if value is not node.results[0] and len(value.users) > 1 and not is_summed:
                 self.ends.add(value)
 
+    def _end(self, value: Value, ends: dict[Value, Value]) -> Value:
+        """Return the last value that all readers of one lead to, one after another.
+
+        Args:
+          ends: those that are known.
+        """
+        path = [value]
+        while path[-1] not in ends:
+            following = self._after(path[-1])
+            if following is None:
+                ends[path[-1]] = path[-1]
+            else:
+                path.append(following)
+        ends.update(dict.fromkeys(path, ends[path[-1]]))
+        return ends[value]
+
     def _after(self, value: Value) -> Value | None:
         """Return the next value that all readers of this one lead to; None where there is none."""
-        seen, left = {value}, {value}
+        seen, left = {value}, [(value.serial, value)]
         while left:
-            first = min(left, key=lambda each: each.serial)
-            if first is not value and len(left) == 1:
+            _, first = heapq.heappop(left)
+            if first is not value and not left:
                 return first
-            left.discard(first)
             for user in first.users:
                 is_inside = user.body is value.body and self.fuses(user)
                 made = user.results[0] if is_inside else first
@@ -189,7 +203,7 @@ class Kernels:
                     return None
                 if made not in seen:
                     seen.add(made)
-                    left.add(made)
+                    heapq.heappush(left, (made.serial, made))
         return None
 
     def _judge(self, body: Body) -> None:
