@@ -13,6 +13,8 @@ from shardspec.programs.op_names import shown
 #: Lines that are so far apart have little to do with each other.
 _NEAR = 8
 
+#: Of each dimension whether it has the rows of a batch; None where that is not known.
+IsRows = tuple[bool | None, ...]
 #: The mesh axes of each dimension.
 Split = tuple[tuple[str, ...], ...]
 
@@ -67,7 +69,7 @@ class Site:
     points: tuple[Point, ...] = ()
     vmaps: int = 0
     mapped: tuple[int, ...] = ()
-    rows: tuple[bool | None, ...] = ()
+    rows: IsRows = ()
     layouts: tuple[Layout, ...] = ()
     weight: float = 0.0
     effort: int = 0

@@ -10,6 +10,10 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from shardspec.diagnostics import SourceFile
+from shardspec.foreign.python_text import Places
+from shardspec.python_syntax import parsed
+
 _POLICY = "save_only_these_names"
 
 
@@ -38,28 +42,20 @@ def policies_of(file: str, text: str) -> Iterator[Policy]:
     if _POLICY not in text:
         return
     try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
+        tree = parsed(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
-    starts = [0]
-    for line in text.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
+    places = Places(SourceFile(file, text))
     calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
     for call in sorted(calls, key=lambda each: (each.lineno, each.col_offset)):
         values = [each.value for each in call.args if isinstance(each, ast.Constant)]
         names = tuple(each for each in values if isinstance(each, str))
         if _name_of(call.func) != _POLICY or call.keywords or len(names) != len(call.args):
             continue
-        after, end = (
-            starts[line - 1] + len(text[starts[line - 1] :].encode()[:column].decode())
-            for line, column in (
-                (call.func.end_lineno or 0, call.func.end_col_offset or 0),
-                (call.end_lineno or 0, call.end_col_offset or 0),
-            )
-        )
-        start = text.index("(", after) + 1
+        start = text.index("(", places.span(call.func).end) + 1
+        end = places.span(call).end - 1
         if "#" not in text[start:end]:
-            yield Policy(file, call.lineno, start, end - 1, names)
+            yield Policy(file, call.lineno, start, end, names)
 
 
 def _name_of(function: ast.expr) -> str:

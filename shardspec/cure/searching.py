@@ -21,8 +21,8 @@ from shardspec.diagnostics.words import by_key
 Trial = tuple[Line, ...]
 #: Prices trials, many at once; None for one that it cannot, or has no time left for.
 Price = Callable[[Sequence[Trial]], Iterable[Figures | None]]
-Tried = tuple[Trial, Figures]
-Priced = list[Tried]
+PricedTrial = tuple[Trial, Figures]
+Priced = list[PricedTrial]
 
 #: Lines that are tried alone, if nothing else is asked.
 MOST = 100
@@ -174,13 +174,13 @@ def _is_move(before: Layout, after: Layout) -> bool:
 
 
 class _Search:
-    def __init__(self, price: Price, base: Figures, tried: Iterable[Tried] = ()) -> None:
+    def __init__(self, price: Price, base: Figures, tried: Iterable[PricedTrial] = ()) -> None:
         self.base = base
         self._price = price
         self._found = dict(tried)
 
     @property
-    def tried(self) -> tuple[Tried, ...]:
+    def tried(self) -> tuple[PricedTrial, ...]:
         """Return all trials that were priced, and what they take."""
         return tuple(self._found.items())
 
@@ -321,7 +321,7 @@ class _Search:
             else:
                 parts = min(len(whole), 2 * parts)
 
-    def answers(self, refuted: Sequence[Tried] = ()) -> tuple[Tried, ...]:
+    def answers(self, refuted: Sequence[PricedTrial] = ()) -> tuple[PricedTrial, ...]:
         """Return the best trials in which each line earns its place.
 
         What has all lines of one before, and is no better, would come down to that one again.
@@ -329,7 +329,7 @@ class _Search:
         Args:
           refuted: earlier answers; what the model takes for the same as one of them is left out.
         """
-        kept: dict[object, Tried] = {}
+        kept: dict[object, PricedTrial] = {}
         before = [*refuted]
         known = {figures.key for _, figures in refuted}
         left = [*_unlike(self._ranked())]
@@ -399,7 +399,7 @@ class _Search:
         return trial, figures
 
 
-def _shared(tried: Iterable[Tried]) -> set[Line]:
+def _shared(tried: Iterable[PricedTrial]) -> set[Line]:
     """Return the lines that all trials have."""
     lines = [{*trial} for trial, _ in tried]
     return set.intersection(*lines) if lines else set()

@@ -114,14 +114,18 @@ class Report:
     @property
     def refuted(self) -> tuple[Tried, ...]:
         """Return the answers that earn too little once they are tried."""
-        sound = (each for each in self.answers if each.cost is not None)
-        return tuple(each for each in sound if not each.figures.is_better(self.base.figures))
+        return tuple(e for e in self._sound if not e.figures.is_better(self.base.figures))
 
     @property
     def best(self) -> Tried | None:
         """Return the best answer that can be written and earns its place by the best figures."""
-        sound = (e for e in self.answers if e.cost is not None and e not in self.refuted)
-        return min(sound, key=lambda each: each.figures.rank, default=None)
+        found = (e for e in self._sound if e.figures.is_better(self.base.figures))
+        return min(found, key=lambda each: each.figures.rank, default=None)
+
+    @property
+    def _sound(self) -> tuple[Tried, ...]:
+        """Return the answers that could be traced."""
+        return tuple(each for each in self.answers if each.cost is not None)
 
     @property
     def today(self) -> Tried:
@@ -268,9 +272,8 @@ def _searched(report: Report) -> str:
 
 def _refuted(report: Report) -> str:
     """Return how many answers were tried, and how many of them earn too little."""
-    known = [each for each in report.answers if each.cost is not None]
     how = "compiled" if report.base.basis == "compiled" else "traced again"
-    tried = f"{counted(len(known), 'answer')} {how}"
+    tried = f"{counted(len(report._sound), 'answer')} {how}"
     return f"{tried}; {len(report.refuted)} refuted: less than {percent(LEAST_GAIN, 1)} earned"
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -375,16 +374,9 @@ class Kernels:
 
         That is the gradient of a gate: `silu` and `gelu` with libtpu 0.0.52, and not `relu`.
         """
-        sources = [each for each in self._sources(node, value) if each not in self.constant]
-        if len(sources) < _MANY:
-            return False
-        waiting, seen = [node], {node}
-        for each in waiting:
-            makers = (v.maker for v in each.operands if v.body is value.body and v not in sources)
-            found = {maker for maker in makers if maker is not None} - seen
-            seen |= found
-            waiting += sorted(found, key=lambda maker: maker.results[0].serial)
-        return any(each.operation in _COSTLY for each in seen)
+        read, inside = self._kernel(node, value)
+        is_many = sum(each not in self.constant for each in read) >= _MANY
+        return is_many and any(each.operation in _COSTLY for each in inside)
 
     def _is_kept(self, node: Node, value: Value) -> bool:
         """Say whether a TPU keeps a costly value that it sums up: one in bf16 it makes again."""
@@ -460,8 +452,14 @@ class Kernels:
         found = self._sources(node, value)
         return sum(each.bytes for each in found if masks or each not in self.constant)
 
-    def _sources(self, node: Node, value: Value) -> Iterator[Value]:
-        """Yield what a kernel that makes a value reads of its size or more, constants included."""
+    def _sources(self, node: Node, value: Value) -> list[Value]:
+        """Return what a kernel that makes a value reads of its size or more, constants included."""
+        return self._kernel(node, value)[0]
+
+    def _kernel(self, node: Node, value: Value) -> tuple[list[Value], list[Node]]:
+        """Return what a kernel that makes a value reads of its size or more, and its operations."""
+        read: list[Value] = []
+        inside = [node]
         seen: set[Value] = set()
         waiting = list(node.operands)
         while waiting:
@@ -472,9 +470,11 @@ class Kernels:
             is_outside = each.body is not value.body or each in self.constant or each in self.ends
             maker = None if is_outside else each.maker
             if maker is not None and self.fuses(maker):
+                inside.append(maker)
                 waiting += maker.operands
             else:
-                yield each
+                read.append(each)
+        return read, inside
 
     def _find_roots(self, body: Body) -> None:
         for value in body.arguments:

@@ -115,11 +115,8 @@ def joined_makers(units: list[Unit], *values: Value) -> list[Unit] | None:
     """Join the kernels that make some values; None where one of them needs another in between."""
     makers = makers_of(units)
     members = sorted({makers[value] for value in values if value in makers})
-    first = [*range(len(units))]
-    for at in members:
-        first[at] = members[0]
-    is_joint = len(members) > 1 and _can_run(first, needs_of(units))
-    return _joined(units, [members]) if is_joint else None
+    joined = _joined(units, [members])
+    return joined if len(joined) < len(units) else None
 
 
 def sliced(node: Node) -> int:

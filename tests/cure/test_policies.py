@@ -45,3 +45,10 @@ def test_all_else_of_the_text_stays() -> None:
 )
 def test_what_is_no_list_of_texts_is_left_alone(text: str) -> None:
     assert [*policies_of("model.py", text)] == []
+
+
+def test_lines_are_those_of_python() -> None:
+    """A form feed ends no line, and a column is one of bytes."""
+    text = 'a = "é\x0c"\nb = "é", save_only_these_names("query")\n'
+    (found,) = policies_of("model.py", text)
+    assert text[found.start : found.end] == '"query"'

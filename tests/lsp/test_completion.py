@@ -91,39 +91,32 @@ def test_what_is_no_spec_is_no_fault(tmp_path: Path, written: str) -> None:
     completions(snapshot_of(tmp_path, "spec.yaml", text), None, offset)
 
 
+def accepted(tmp_path: Path, name: str, written: str, label: str) -> tuple[str, str | None]:
+    """Return the text after a completion is chosen at the cursor, and what is said beside it."""
+    text, offset = marked(written)
+    snapshot = snapshot_of(tmp_path, name, text)
+    (item,) = [each for each in completions(snapshot, None, offset) if each.label == label]
+    assert item.text_edit is not None
+    start, end = snapshot.lines.offsets(item.text_edit.range)
+    return text[:start] + item.text_edit.new_text + text[end:], item.detail
+
+
 def test_what_is_written_is_replaced(tmp_path: Path) -> None:
-    text, offset = marked(SPEC.replace("heads -> model", "heads -> mod‸"))
-    snapshot = snapshot_of(tmp_path, "spec.yaml", text)
-    (item,) = [each for each in completions(snapshot, None, offset) if each.label == "model"]
-    assert item.detail == "mesh axis = 4, 2"
-    assert item.text_edit is not None
-    start, end = snapshot.lines.offsets(item.text_edit.range)
-    assert text[:start] + item.text_edit.new_text + text[end:] == SPEC
+    written = SPEC.replace("heads -> model", "heads -> mod‸")
+    assert accepted(tmp_path, "spec.yaml", written, "model") == (SPEC, "mesh axis = 4, 2")
 
 
 @pytest.mark.parametrize("written", ["tpu v5e 4", "2 * tpu v5", "v5", "", "2 * "])
-def test_a_machine_is_replaced_whole(tmp_path: Path, written: str) -> None:
-    text, offset = marked(f"hardware: {written}‸\n")
-    snapshot = snapshot_of(tmp_path, "spec.yaml", text)
-    (item,) = [x for x in completions(snapshot, None, offset) if x.label == "tpu v5e 4x4"]
-    assert item.text_edit is not None
-    start, end = snapshot.lines.offsets(item.text_edit.range)
-    slices = "2 * " if "*" in written else ""
-    assert f"{text[:start]}tpu v5e 4x4{text[end:]}" == f"hardware: {slices}tpu v5e 4x4\n"
-
-
-@pytest.mark.parametrize("written", ["tpu v5e 4", "2 * tpu v5", "v5", "", "2 * "])
-def test_a_machine_of_the_dsl_is_replaced_and_the_target_keeps_its_name(
-    tmp_path: Path, written: str
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [("spec.yaml", "hardware: {}\n"), ("spec.shard", "target pod on {} {{ data = 16 }}\n")],
+)
+def test_a_machine_is_replaced_whole_and_nothing_else(
+    tmp_path: Path, name: str, line: str, written: str
 ) -> None:
-    text, offset = marked(f"target pod on {written}‸ {{ data = 16 }}\n")
-    snapshot = snapshot_of(tmp_path, "spec.shard", text)
-    (item,) = [x for x in completions(snapshot, None, offset) if x.label == "tpu v5e 4x4"]
-    assert item.text_edit is not None
-    start, end = snapshot.lines.offsets(item.text_edit.range)
     slices = "2 * " if "*" in written else ""
-    made = f"{text[:start]}tpu v5e 4x4{text[end:]}"
-    assert made == f"target pod on {slices}tpu v5e 4x4 {{ data = 16 }}\n"
+    made, _ = accepted(tmp_path, name, line.format(f"{written}‸"), "tpu v5e 4x4")
+    assert made == line.format(f"{slices}tpu v5e 4x4")
 
 
 def test_numbers_of_let_stand_in_sizes(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """Print how many mutants of the package's code its tests notice: `python -m tests.probe`.
 
-The lower bound is for the code of cost, verify, search, init, lsp and report. Maintained tools were
-tried and do not fit. mutmut 3 mutates no function with a decorator (here every property), nothing
-that runs on import, and drops no statement; cosmic-ray runs the same command for every mutant, in
-a fresh process. Neither draws a sample.
+The lower bound is for the code of cost, verify, search, init, lsp and report. The sources of
+maintained tools were read, and they do not fit. mutmut 3 mutates no function with a decorator (here
+every property), nothing that runs on import, and drops no statement; cosmic-ray runs the same
+command for every mutant, in a fresh process. Neither draws a sample.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from shardspec import pipeline
-from shardspec.analysis.cost import cost_of
+from shardspec.analysis.cost import Cost, cost_of
 from shardspec.cure.figures import Figures
 from shardspec.cure.patching import Patched, Refused
 from shardspec.cure.searching import Found, Trial, further, searched
@@ -21,7 +21,7 @@ from shardspec.cure.telling import Tried
 from shardspec.cure.written import is_inside, writable, written
 from shardspec.diagnostics import ShardspecError
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import Spec
+from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend.cure.again import Asked, traced_again
 from shardspec.jax_backend.cure.layouts import Namer
 from shardspec.jax_backend.cure.rows import Rows
@@ -185,11 +185,19 @@ def _traced(
     changed = with_patches(asked, patches, reload)
     if changed is None:
         return Again(replace(tried, why="the spec cannot be read with them"))
-    found = traced_again(changed)
+    return priced_again(tried, changed, search.plan.target, search.now.tried.cost)
+
+
+def priced_again(tried: Tried, asked: Asked, target: Target, before: Cost | None) -> Again:
+    """Return what the step takes that is traced once more, or why that is not known.
+
+    Args:
+      before: what it takes today, of as many tokens.
+    """
+    found = traced_again(asked)
     if not isinstance(found, Lowered):
         return Again(replace(tried, why=found[0].message))
-    (plan,) = pipeline.compile_plans(changed.spec, None, [search.plan.target])
-    before = search.now.tried.cost
+    (plan,) = pipeline.compile_plans(asked.spec, None, [target])
     cost = cost_of(plan, found.step, tokens=None if before is None else before.tokens)
     return Again(replace(tried, figures=Figures.of(cost), cost=cost), found)
 

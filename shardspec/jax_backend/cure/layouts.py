@@ -11,13 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, product
 
-from shardspec.cure.lines import Layout, Split
+from shardspec.cure.lines import IsRows, Layout, Split
 from shardspec.ir.spec import Activation, Shape, Spec
 from shardspec.jax_backend.step.trace import Given, Layouts
 
 _UNNAMED = "_"
-#: Of each dimension whether it has the rows of a batch; None where that is not known.
-IsRows = tuple[bool | None, ...]
 #: Layouts of one array that are looked at, and combinations of names that are tried for them.
 MOST_LAYOUTS, _MOST_NAMES = 12, 256
 

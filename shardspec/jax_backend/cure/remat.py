@@ -14,16 +14,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from shardspec import pipeline
-from shardspec.analysis.cost import cost_of
-from shardspec.cure.figures import Figures
 from shardspec.cure.patching import Patched, Refused
 from shardspec.cure.policies import Policy, policies_of, with_names
 from shardspec.cure.telling import Tried
 from shardspec.cure.written import is_inside, source_of
-from shardspec.jax_backend.cure.again import Asked, traced_again
-from shardspec.jax_backend.cure.curing import Again
+from shardspec.jax_backend.cure.again import Asked
+from shardspec.jax_backend.cure.curing import Again, priced_again
 from shardspec.jax_backend.xla.compiling import most_at_once
-from shardspec.jax_backend.xla.verifying import Lowered
 
 _MOST_ROUNDS = 3
 
@@ -117,11 +114,5 @@ def _traced(asked: Asked, now: Again, own: Sequence[Policy], saved: Saved) -> Ag
     sources = {**asked.sources, **{each.file: each.new for each in patches}}
     told = tuple((policy.file, policy.line, names) for policy, names in pairs)
     tried = Tried((), now.tried.figures, tuple(patches), saved=told)
-    found = traced_again(replace(asked, sources=sources))
-    if not isinstance(found, Lowered):
-        return Again(replace(tried, why=found[0].message))
-    before = now.tried.cost
     target = pipeline.sound_target(pipeline.find_target(asked.spec, asked.target))
-    (plan,) = pipeline.compile_plans(asked.spec, None, [target])
-    cost = cost_of(plan, found.step, tokens=None if before is None else before.tokens)
-    return Again(replace(tried, figures=Figures.of(cost), cost=cost), found)
+    return priced_again(tried, replace(asked, sources=sources), target, now.tried.cost)

@@ -15,6 +15,7 @@ from typing import Any
 
 import jax.extend.core
 
+from shardspec.cure.lines import IsRows
 from shardspec.cure.patching import Extent
 from shardspec.ir.spec import Shape
 from shardspec.jax_backend.equations import stack_at
@@ -23,8 +24,6 @@ from shardspec.jax_backend.sums.rules import slots_of
 
 #: For each dimension of a value where it comes from; None where that is not known.
 Dims = tuple[int | None, ...]
-#: Whether a dimension is one of rows; None where that cannot be told.
-IsRows = tuple[bool | None, ...]
 #: Where the dimensions of parameters and those of positions come from.
 _WEIGHTS, _POSITIONS = 0, 1
 #: What moves elements along the dimensions that have no slot, and keeps the order of dimensions.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import compress
 
 from shardspec.cure.figures import Figures
-from shardspec.cure.lines import Point, Site
+from shardspec.cure.lines import IsRows, Point, Site
 from shardspec.ir.spec import Shape
 from shardspec.jax_backend.cure.layouts import Namer
 from shardspec.jax_backend.step.trace import Given
@@ -57,7 +57,7 @@ def _laid(sites: Iterable[Site], namer: Namer) -> Iterator[Site]:
             yield replace(site, layouts=layouts)
 
 
-def _rows_of_all(sites: Sequence[Site]) -> tuple[bool | None, ...]:
+def _rows_of_all(sites: Sequence[Site]) -> IsRows:
     """Return which dimensions have the rows of a batch in all of some sites; of one rank."""
     if len({len(site.rows) for site in sites}) > 1:
         return ()
