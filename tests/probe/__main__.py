@@ -34,12 +34,22 @@ AREAS = {
 
 #: Tests of an area that are elsewhere: those of its verbs, and the cases that show what they print.
 ELSEWHERE = {
-    "cost": ("cli/test_cost.py", "cli/test_diff_step.py", "cli/test_lock_and_diff.py"),
-    "verify": ("cli/test_verify.py", "cli/test_numbers.py", "cli/test_measured.py"),
-    "search": ("cli/test_search.py",),
+    "cost": (
+        *("cli/test_cost.py", "cli/test_diff_step.py", "cli/test_lock_and_diff.py"),
+        "jax_backend/test_measured_runs.py",
+    ),
+    "verify": (
+        *("cli/test_verify.py", "cli/test_numbers.py", "cli/test_measured.py"),
+        *("cli/test_calibrate.py", "jax_backend/test_measured_runs.py"),
+        "jax_backend/test_measured_tpu.py",
+    ),
+    "search": ("cli/test_search.py", "cli/test_search_code.py"),
     "init": ("cli/test_init.py",),
     "lsp": (),
-    "report": ("cli/test_report.py", "cli/test_explain_draw.py", "cli/test_explain_words.py"),
+    "report": (
+        *("cli/test_report.py", "cli/test_explain_draw.py", "cli/test_explain_words.py"),
+        "resolve/test_state.py",
+    ),
 }
 EVERYWHERE = ("test_cases.py", "test_guides.py")
 

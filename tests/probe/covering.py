@@ -7,6 +7,7 @@ the other tests of a file that runs a line are candidates as well, after those t
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -68,6 +69,7 @@ def _mirrors(test: str, path: str) -> bool:
 
 def covered(files: Sequence[str], sources: Sequence[str], count: int, keep: Path | None) -> Covered:
     """Return what these files of tests cover, measured now or kept of an earlier run."""
+    importlib.import_module("coverage")  # fails here, and not in each fork
     state = _digest(sources)
     known = json.loads(keep.read_text()) if keep and keep.is_file() else {}
     keys = {f"{file} {_digest([file])} {state}": file for file in files}
@@ -77,7 +79,8 @@ def covered(files: Sequence[str], sources: Sequence[str], count: int, keep: Path
             found = pool.map(_measured, [keys[key] for key in missing], repeat(sources))
             known |= dict(zip(missing, found, strict=True))
     if keep:
-        keep.write_text(json.dumps(known), encoding="utf-8")
+        kept = {key: tests for key, tests in known.items() if tests is not None}
+        keep.write_text(json.dumps(kept), encoding="utf-8")
     for key, file in keys.items():
         if known[key] is None:
             print(f"not used, since it takes more than {LIMIT_S:.0f} s or fails: {file}")

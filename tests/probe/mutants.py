@@ -198,6 +198,8 @@ def _is_quiet(node: ast.AST) -> bool:
 
 def _is_dropped(node: ast.stmt) -> bool:
     match node:
+        case ast.Expr(value=ast.Call(func=ast.Name(id="assert_never"))):
+            return False  # no value gets there
         case ast.Expr(value=ast.Call() | ast.Yield() | ast.YieldFrom()) | ast.AugAssign():
             return True
         case ast.If(

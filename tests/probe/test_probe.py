@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.probe.__main__ import AREAS, files_of_tests, modules, unchanged
-from tests.probe.covering import Covered
+from tests.probe.covering import Covered, covered
 from tests.probe.mutants import ROOT, Mutant, mutants, sample
 
 EVERY = [path for area in AREAS for path in modules(area)]
@@ -28,6 +31,7 @@ def first(sizes: list[int], *, is_strict: bool = True) -> int:
         if each >= LIMIT and is_strict:
             raise ValueError(f"{each + 1} is too much", 3)
         sizes.append(max(each, 2))
+        assert_never(each)
     return pow(LIMIT, sizes[0])
 '''
 
@@ -84,15 +88,40 @@ def test_tests_that_run_the_line_come_first_and_the_cheapest_of_them() -> None:
     runs, other = {"shardspec/cost/a.py": f"{1 << 4:x}"}, {"shardspec/cost/a.py": f"{1 << 9:x}"}
     timed = {f"{file}::slow": (3.0, runs), f"{file}::other": (0.1, other)}
     far = {"tests/cost/test_b.py::far": (0.1, other)}
-    covered = Covered({file: timed | {f"{file}::fast": (0.5, runs)}, "tests/cost/test_b.py": far})
+    found = Covered({file: timed | {f"{file}::fast": (0.5, runs)}, "tests/cost/test_b.py": far})
     mutant = Mutant("shardspec/cost/a.py", 0, 1, "", "dropped", "f", range(4, 5), "a", "pass")
     names = ["fast", "slow", "other"]
     far_one = "tests/cost/test_b.py::far"
-    assert covered.rounds(mutant, 10)[0] == [*(f"{file}::{name}" for name in names), far_one]
-    assert covered.rounds(mutant, 1)[0] == [f"{file}::fast"]
+    assert found.rounds(mutant, 10)[0] == [*(f"{file}::{name}" for name in names), far_one]
+    assert found.rounds(mutant, 1)[0] == [f"{file}::fast"]
     names = ["other", "fast", "slow"]
-    nowhere = covered.rounds(mutant._replace(lines=range(7, 8)), 10)[0]
+    nowhere = found.rounds(mutant._replace(lines=range(7, 8)), 10)[0]
     assert nowhere == [*(f"{file}::{name}" for name in names), far_one]
+
+
+def test_a_file_that_could_not_be_measured_is_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = []
+
+    def some(file: str, sources: object) -> object:
+        measured.append(file)
+        return None if file.endswith("test_b.py") else {f"{file}::one": (1.0, {})}
+
+    @contextlib.contextmanager
+    def here(count: int) -> Iterator[object]:
+        yield SimpleNamespace(map=map)
+
+    monkeypatch.setattr("tests.probe.covering._measured", some)
+    monkeypatch.setattr("tests.probe.covering.workers", here)
+    monkeypatch.setattr("tests.probe.covering.ROOT", tmp_path)
+    files = ["test_a.py", "test_b.py"]
+    for file in files:
+        (tmp_path / file).write_text(file)
+    pytest.importorskip("coverage")
+    for _ in range(2):
+        assert [*covered(files, [], 1, tmp_path / "kept.json").seconds] == ["test_a.py::one"]
+    assert measured == [*files, "test_b.py"]
 
 
 def test_what_is_said_to_change_nothing_is_still_a_mutant() -> None:
