@@ -317,7 +317,7 @@ class _Assembly:
         hops = (stages.count * stages.schedule.chunks - 1) / stages.count
         for value in given.values():
             payload, place = self.layout.array(value).bytes, place_of(ops[0].line.span)
-            move = Move(_PERMUTE, tuple(seats), payload, -1, tuple(seats.values()))
+            move = Move(_PERMUTE, tuple(seats), payload, tuple(seats.values()))
             self.record.send(move, hops, value, phase, place)
 
     def _sum_ends(self) -> None:
@@ -328,7 +328,7 @@ class _Assembly:
         for weight, sums in self._weights.values():
             if self.layout.tag_of(weight.first.path) == "ends" and sums.stage == "last":
                 payload = self.layout.gradient(weight.first).bytes
-                move = Move(_PERMUTE, tuple(seats), payload, -1, tuple(seats.values()))
+                move = Move(_PERMUTE, tuple(seats), payload, tuple(seats.values()))
                 count, place = self.layout.mean("ends"), place_of(sums.line)
                 self.record.send(
                     *(move, count, weight, "backward", place, "gradient"), is_once=True
@@ -415,11 +415,11 @@ class _Assembly:
         payload = self.layout.array(source).bytes
         if is_entering:
             runs = turns * (2 if is_split else 1)
-            move = Move(_PERMUTE, axes, payload, -1, tuple(seats.values()))
+            move = Move(_PERMUTE, axes, payload, tuple(seats.values()))
             self.record.send(move, runs, source, phase, place_of(op.line.span))
         if not is_split and is_entering == (phase == "backward"):
             runs = self.flow.microbatches if is_entering else turns
-            move = Move(CollectiveKind.ALL_REDUCE, axes, payload, -1, tuple(seats.values()))
+            move = Move(CollectiveKind.ALL_REDUCE, axes, payload, tuple(seats.values()))
             self.record.send(move, runs, source, phase, place_of(op.line.span))
 
     def _kernel_backward(self, op: Op) -> None:
@@ -592,7 +592,7 @@ class _Assembly:
             if axes:
                 payload = own.bytes(self.plan.mesh.ways(before.seats))
                 seats = tuple(own.seats[axis] for axis in axes)
-                move = Move(CollectiveKind.ALL_GATHER, axes, payload, 0, seats)
+                move = Move(CollectiveKind.ALL_GATHER, axes, payload, seats, 0)
                 stage = self.record.stage = self.layout.tag_of(each.path)
                 mean = self.layout.mean(stage)
                 self.record.send(move, mean, weight, "update", place, "weight")
@@ -616,7 +616,7 @@ class _Assembly:
 
 
 def _of_result(part: Partition) -> tuple[Move, ...]:
-    return tuple(move for move in part.moves if move.of < 0)
+    return tuple(move for move in part.moves if move.of is None)
 
 
 def _needed(op: Op) -> Iterator[Value]:

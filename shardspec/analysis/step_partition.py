@@ -104,15 +104,15 @@ class Move(NamedTuple):
     """A collective that makes an array lie otherwise, or that sums it up.
 
     Attributes:
-      of: the operand, or -1 for the result.
       payload_bytes: as `ring_bytes` takes it.
+      of: the operand; None for the result.
     """
 
     kind: CollectiveKind
     mesh_axes: tuple[str, ...]
     payload_bytes: int
-    of: int
     seats: tuple[Seat | None, ...]
+    of: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,9 +234,9 @@ def _operand(at: int, each: Laid, along: dict[str, str], mesh: Mesh) -> tuple[li
     moves = []
     if moved:
         payload = each.bytes(mesh.ways({*kept, *gathered}))
-        moves.append(_move(CollectiveKind.ALL_TO_ALL, moved, payload, at, each))
+        moves.append(_move(CollectiveKind.ALL_TO_ALL, moved, payload, each, at))
     if gathered:
-        moves.append(_move(CollectiveKind.ALL_GATHER, gathered, size, at, each))
+        moves.append(_move(CollectiveKind.ALL_GATHER, gathered, size, each, at))
     return moves, size
 
 
@@ -251,17 +251,19 @@ def _result(
     moves = []
     if wrong:
         payload = result.bytes(mesh.ways({*made}))
-        moves.append(_move(CollectiveKind.ALL_TO_ALL, tuple(wrong), payload, -1, result))
+        moves.append(_move(CollectiveKind.ALL_TO_ALL, tuple(wrong), payload, result))
     if extra:
         payload = result.bytes(mesh.ways(set(made) - set(extra)))
         blame = tuple(_blame(axis, operands) for axis in extra)
-        moves.append(Move(CollectiveKind.ALL_GATHER, extra, payload, -1, blame))
+        moves.append(Move(CollectiveKind.ALL_GATHER, extra, payload, blame))
     return moves
 
 
-def _move(kind: CollectiveKind, axes: Iterable[str], payload: int, of: int, whose: Laid) -> Move:
+def _move(
+    kind: CollectiveKind, axes: Iterable[str], payload: int, whose: Laid, of: int | None = None
+) -> Move:
     names = tuple(axes)
-    return Move(kind, names, payload, of, tuple(whose.seats.get(axis) for axis in names))
+    return Move(kind, names, payload, tuple(whose.seats.get(axis) for axis in names), of)
 
 
 def _blame(axis: str, operands: Sequence[Laid]) -> Seat:
@@ -282,10 +284,10 @@ def summed(result: Laid, sums: dict[str, Seat], along: Iterable[str], mesh: Mesh
     if scattered:
         payload = result.bytes(ways)
         seats = tuple(scattered.values())
-        moves.append(Move(CollectiveKind.REDUCE_SCATTER, tuple(scattered), payload, -1, seats))
+        moves.append(Move(CollectiveKind.REDUCE_SCATTER, tuple(scattered), payload, seats))
     if rest:
         payload, seats = result.bytes(ways * mesh.ways(scattered)), tuple(rest.values())
-        moves.append(Move(CollectiveKind.ALL_REDUCE, tuple(rest), payload, -1, seats))
+        moves.append(Move(CollectiveKind.ALL_REDUCE, tuple(rest), payload, seats))
     return moves
 
 
@@ -294,7 +296,7 @@ def legs_of(move: Move, target: Target) -> list[Move]:
     seats = dict(zip(move.mesh_axes, move.seats, strict=True))
     legs = compiled_sends.across_slices(move.kind, move.mesh_axes, move.payload_bytes, target)
     return [
-        Move(kind, axes, payload, move.of, tuple(seats[axis] for axis in axes))
+        Move(kind, axes, payload, tuple(seats[axis] for axis in axes), move.of)
         for kind, axes, payload in legs
     ]
 

@@ -133,7 +133,7 @@ class Record:
             if isinstance(read.source, Weight) and read.source.first.memory_kind is not None:
                 self.temporary(self.layout.array(read.source), phase, op)
         for move in part.moves:
-            if move.of < 0:
+            if move.of is None:
                 continue
             source = reads[move.of].source
             is_gradient = of_gradient and move.of == 0
