@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardspec.analysis.memory import Held, memory
+from shardspec.analysis.memory import Held, gradients_of, memory
 from shardspec.analysis.step_memory import step_memory
 from shardspec.ir.step import CollectiveKind
 from tests.analysis.test_spec_step import TEXT, plan_of, stated
@@ -46,6 +48,23 @@ def test_check_and_cost_hold_the_same_gradients(
     held = memory(plan).by_kind[Held.GRADIENTS]
     assert found.bytes <= held
     assert microbatches == "1" or found.bytes == held
+
+
+@pytest.mark.parametrize("microbatches", ["1", "2"])
+@pytest.mark.parametrize("optimizer", ["same", "zero1", "zero2"])
+def test_gradients_are_split_as_zero_says(optimizer: str, microbatches: str) -> None:
+    """ZeRO-2 splits them; ZeRO-1 only those that are not added up over microbatches.
+
+    Source: Rajbhandari et al., arXiv:1910.02054, section 5.
+    """
+    plan = plan_of(text_of(optimizer, "f32", None, "data"), step__microbatches=microbatches)
+    found = gradients_of(plan.spec, plan.mesh)
+    assert found.is_split == (optimizer == "zero2" or (optimizer, microbatches) == ("zero1", "1"))
+    assert found.dtype == (None if microbatches == "1" else "f32")
+    assert found.over == (() if optimizer == "same" else ("data",))
+    bare = replace(plan.spec, step=None)
+    assert gradients_of(bare, plan.mesh).is_split == (optimizer == "zero2")
+    assert not gradients_of(replace(plan.spec, state=None), plan.mesh).is_split
 
 
 def gradient_sums(state: str, **changes: str) -> tuple[int, set[CollectiveKind], float]:

@@ -30,19 +30,16 @@ def flow(*lines: str, rest: str = "") -> Flow:
         ('residual, "**/up" -> h[batch length vocab]', "nothing that is read", "h[", "mlp"),
         ('residual, "**/up" -> h[batch length]', "only `**/up` has `mlp`", '"**/up"', "result"),
         ('residual, "**/up" -> residual[batch length]', "2 names for 3", "residual[", "activ"),
-        ("residual[batch length] -> h", "no `", "", ""),
+        ("residual[batch length] -> h", "no line of `step:` reads an array", "step", "lines"),
         ("residual, residual -> h", "names of `h` are not known", "h", "write them"),
         ('residual[embed as mlp], "**/up" -> h', "`mlp` is 32 in", '"**/up"', "another name"),
         ("split(residual) -> a[batch], b[batch]", "16 elements", "split", "sizes"),
         ("op(residual) -> h[batch], flops 2 * slot", "size of `slot`", "op(", "`slot: 128`"),
-        ('"**/{up,down}", residual -> h', "no name in common", "", ""),
         ('flash(residual, "**/up", residual) -> h', "reads values", "residual", ""),
     ],
 )
 def test_faults_say_where_and_what_works(line: str, message: str, marked: str, help: str) -> None:
     found = flow(line).faults
-    if not marked:
-        return
     assert found, line
     fault = found[0]
     assert message in fault.message
@@ -51,6 +48,24 @@ def test_faults_say_where_and_what_works(line: str, message: str, marked: str, h
     assert label is not None
     assert marked in label.span.text or label.span.text in marked
     assert help in (fault.help or "")
+
+
+def test_a_product_sums_over_a_name_that_both_have() -> None:
+    before = "op(residual) -> h[batch length], flops 2"
+    (fault,) = flow(before, 'h, "**/up" -> i').faults
+    assert fault.message == "`h` and layers/up have no name in common"
+    assert not flow(before.replace("length", "embed"), 'h, "**/up" -> i').faults
+
+
+@pytest.mark.parametrize("names", ["batch length mlp", "batch length _"])
+def test_an_activation_names_all_dimensions_of_a_result_or_the_line_does(names: str) -> None:
+    head = HEAD.replace("batch length embed}", f"batch length embed, hidden: {names}}}")
+    for written in ("hidden", "hidden[batch length mlp]"):
+        program = f"step:\n  program:\n    - 'residual, \"**/up\" -> {written}'\n"
+        spec, _ = pipeline.load_text(head + program)
+        assert spec is not None
+        found = flow_of(spec, pipeline.compile_plans(spec)[0].arrays).faults
+        assert bool(found) == ("_" in names and written == "hidden")
 
 
 def test_a_size_that_all_arrays_agree_on_is_known() -> None:

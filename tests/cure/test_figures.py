@@ -176,3 +176,50 @@ def test_a_plan_alone_sends_nothing_and_takes_no_known_time(cost: Cost) -> None:
     found = Figures.of(cost_of(cost.plan, None))
     assert (found.seconds, found.sent, found.places, found.compute) == (None, (), (), 0.0)
     assert found.memory > 0
+
+
+exact = st.integers(0, 1000).map(float)
+known = st.builds(
+    Figures,
+    st.just(None),
+    exact,
+    st.dictionaries(st.sampled_from(("fsdp", "tensor")), exact).map(lambda d: tuple(d.items())),
+    exact,
+    exact,
+    st.dictionaries(st.sampled_from((("a.py", 1), ("b.py", 2))), exact).map(
+        lambda sizes: tuple((*place, size) for place, size in sizes.items())
+    ),
+)
+
+
+@given(known, known, st.integers(0, 9))
+def test_a_larger_step_goes_on_in_a_line(one: Figures, other: Figures, times: int) -> None:
+    found = one.onward(other, times)
+
+    def on(few: float, many: float) -> float:
+        return few * (1 - times) + times * many
+
+    assert found.fits is None
+    assert found.seconds == on(one.seconds or 0, other.seconds or 0)
+    assert found.memory == on(one.memory, other.memory)
+    assert found.compute == on(one.compute, other.compute)
+    few, many, sent = dict(one.sent), dict(other.sent), dict(found.sent)
+    assert sent.keys() == few.keys() | many.keys()
+    assert all(sent[key] == max(0, on(few.get(key, 0), many.get(key, 0))) for key in sent)
+    few, many, sent = ({each[:2]: each[2] for each in f.places} for f in (one, other, found))
+    assert sent.keys() == few.keys() | many.keys()
+    assert all(sent[key] == max(0, on(few.get(key, 0), many.get(key, 0))) for key in sent)
+    unknown = one._replace(seconds=None)
+    assert unknown.onward(other, times).seconds is None
+    assert one.onward(other._replace(seconds=None), times).seconds is None
+
+
+@given(known, st.sampled_from((0.97, 0.985, 1.0, 1.005, 1.03)), st.booleans())
+def test_models_are_alike_within_a_hundredth(one: Figures, ratio: float, is_time: bool) -> None:
+    scaled = tuple((axis, size * ratio) for axis, size in one.sent)
+    other = (
+        one._replace(seconds=(one.seconds or 0) * ratio) if is_time else one._replace(sent=scaled)
+    )
+    is_changed = ratio != 1 and bool(one.seconds if is_time else one.bytes)
+    assert one.is_like(other) == other.is_like(one) == (not is_changed or ratio == 1.005)
+    assert not one._replace(seconds=None).is_like(one._replace(seconds=1.0))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import jax
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.programs.hlo import Instruction
 from shardspec.programs.products import einsum_of, flops_of, kind_of
+from tests.programs.contractions import Contraction, contractions
 
 Shape = tuple[int, ...]
 
@@ -38,6 +41,18 @@ def test_dots(attributes: str, left: Shape, right: Shape, result: Shape, einsum:
         flops *= size
     assert flops_of(dot, [left, right], result) == flops
     assert einsum_of(dot, [len(left), len(right)]) == einsum
+
+
+@given(contractions())
+def test_an_einsum_computes_what_the_product_does(made: Contraction) -> None:
+    """Of ones each element is the number of products in its sum, which FLOPs count twice."""
+    dot = product("dot", made.attributes)
+    left, right = (np.ones(shape, np.int64) for shape in made.shapes)
+    dims = tuple((made.dims[0][kind], made.dims[1][kind]) for kind in ("summed", "batch"))
+    expected = jax.eval_shape(lambda a, b: jax.lax.dot_general(a, b, dims), left, right)
+    found = np.einsum(einsum_of(dot, [left.ndim, right.ndim]), left, right)
+    assert found.shape == expected.shape
+    assert flops_of(dot, made.shapes, found.shape) == 2 * found.sum()
 
 
 #: As XLA:GPU prints it.

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 
+import pytest
+
 import shardspec
 from shardspec import pipeline
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Param, Spec, Target
-from shardspec.report.drawing import drawing, plan_html
+from shardspec.report.drawing import ROWS_DRAWN, drawing, plan_html
 from tests.report.test_array_text import SPEC, plan
 
+MORE = r"(\d+) more (tables|rows)"
 NASTY = '<script>alert("x")</script>&'
 
 
@@ -37,6 +40,18 @@ def test_every_rank_is_well_formed() -> None:
     for name in ("v4", "bare", "wide"):
         found = plan(name)
         parsed(drawing((*found.arrays, *found.activations), found)._repr_html_())
+
+
+@pytest.mark.parametrize("target", ["v4", "bare", "wide"])
+def test_what_is_drawn_and_what_is_left_out_is_all(target: str) -> None:
+    found = plan(target)
+    for each in found.arrays:
+        (grid,) = drawing([each], found).grids
+        text = parsed(drawing([each], found)._repr_html_())
+        more = {name: int(count) for count, name in re.findall(MORE, "".join(text.itertext()))}
+        assert len(list(text.iter("table"))) + more.get("tables", 0) == len(grid.tables)
+        rows = len(cells(next(text.iter("table")))) - 1
+        assert min(rows, ROWS_DRAWN) + more.get("rows", 0) == len(grid.tables[0].cells)
 
 
 def test_what_a_spec_says_is_escaped() -> None:

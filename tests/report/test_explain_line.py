@@ -108,6 +108,16 @@ def test_a_line_that_holds_nothing(plan: ShardingPlan, file: str, line: int, sai
     assert file == "spec.yaml" or hint is not None
 
 
+def test_every_line_of_a_file_says_something_or_why_not(plan: ShardingPlan) -> None:
+    count = len(SPEC.splitlines())
+    for line in range(-1, count + 3):
+        said = list(explain_line("spec.yaml", line, plan))
+        why, _ = nothing_there("spec.yaml", line, plan)
+        assert ("no line" in why) == (not 1 <= line <= count)
+        if said:
+            assert why.startswith(f"line {line} of spec.yaml holds nothing")
+
+
 def test_an_axis_of_interleaved_parts_has_its_unit_and_its_groups() -> None:
     text = (
         "axes:\n  qkv: {parts: {q: 64, k: 32}, unit: 8, interleaved: true}\n"

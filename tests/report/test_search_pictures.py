@@ -6,6 +6,7 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -154,3 +155,21 @@ def test_a_notebook_shows_it(table: Search) -> None:
     assert [each for each in root.iter("circle") if each.attrib["class"] == "best"]
     assert "Pareto front" in " ".join(root.itertext())
     assert json.loads(search_text(table))["target"] in " ".join(root.itertext())
+
+
+@given(st.lists(points, min_size=2, max_size=12, unique_by=lambda each: each[:2]))
+def test_the_front_is_joined_by_steps_over_what_is_in_reach(rows: Points) -> None:
+    """From each point to the right, at its time, and then down to the next."""
+    options = tuple(option((seconds, size, 1)) for seconds, size, _ in rows)
+    root = parsed(SavedSearch("s", "t", True, None, options))
+    best = {
+        (each.attrib["cx"], each.attrib["cy"])
+        for each in root.iter("circle")
+        if each.attrib["class"] == "best"
+    }
+    ordered = sorted(best, key=lambda each: float(each[0][:-1]))
+    expected = []
+    for (left, above), (right, below) in pairwise(ordered):
+        expected += [(left, above, right, above), (right, above, right, below)]
+    lines = [each.attrib for each in root.iter("line") if each.attrib["class"] == "front"]
+    assert [tuple(each[name] for name in ("x1", "y1", "x2", "y2")) for each in lines] == expected

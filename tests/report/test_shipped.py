@@ -8,7 +8,7 @@ import pytest
 from shardspec import assets
 from shardspec.cli.explain import command
 from shardspec.language.catalogue import catalogue_data, hardware_names
-from shardspec.report.pages import file_page, hardware_page, list_lines
+from shardspec.report.pages import file_page, hardware_page, list_lines, names, page_of
 
 
 @pytest.mark.parametrize("name", assets.spec_names("presets"))
@@ -79,3 +79,13 @@ def test_every_line_of_a_file_is_shown_with_those_around_it_and_no_other() -> No
         assert 1 <= numbers[0] <= number <= numbers[-1] <= len(lines)
     for outside in (0, len(lines) + 1):
         assert isinstance(file_page("preset", f"fsdp:{outside}"), str)
+
+
+def test_a_name_leads_to_its_page_with_and_without_its_kind() -> None:
+    """A name that two kinds share leads to a page of one of them."""
+    pages = {name: [*(page_of(name) or ())] for name in names()}
+    assert all(pages.values())
+    for bare in {name.partition(":")[2] for name in pages}:
+        own = [page for name, page in pages.items() if name.partition(":")[2] == bare]
+        assert [*(page_of(bare) or ())] in own
+        assert page_of(f"{bare}-of-nothing") is None

@@ -179,6 +179,8 @@ def test_what_stages_wait_is_idle_and_the_rows_are_the_step() -> None:
     assert cost.time is not None
     cost = replace(cost, time=replace(cost.time, waits_seconds=1e-5))
     assert cost.time is not None
+    ticks = [tick for tick, _ in timed_of(cost)]
+    assert ticks[-1] > max(ticks[:-1]), "stages wait after all else"
     rows = [spent for _, spent in timed_of(cost)]
     assert sum(each.shown for each in rows) == pytest.approx(cost.time.step_seconds)
     (idle,) = [each for each in rows if each.kind == "idle"]

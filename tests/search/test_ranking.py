@@ -115,6 +115,23 @@ def test_constraints_hold() -> None:
     assert search(question(SPEC, wanted=Wanted(max_chips=8))).rows == ()
 
 
+def test_rows_of_few_sequences_are_refused_and_no_others() -> None:
+    def meshes(least: int | None) -> set[str]:
+        found = search(question(SPEC, wanted=Wanted(per_device_batch=least)))
+        return {str(row.candidate.mesh.sizes) for row in found.rows}
+
+    every = search(question(SPEC)).rows
+    sequences = {row.share.sequences for row in every if row.share is not None}
+    assert len(sequences) > 2
+    for least in sequences:
+        wide = {
+            str(row.candidate.mesh.sizes)
+            for row in every
+            if row.share is not None and row.share.sequences >= least
+        }
+        assert meshes(int(least)) == wide
+
+
 def test_what_does_not_fit_comes_last_or_not_at_all() -> None:
     text = TEXT.replace("embed: 512", "embed: 65536").replace("512", "65536")
     text = text.replace("mlp: 2048", "mlp: 262144").replace("2048", "262144")

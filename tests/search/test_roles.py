@@ -20,6 +20,7 @@ from shardspec.language.reading import Data
 from shardspec.search.ranking import Wanted
 from shardspec.search.roles import ROLES, role_sets
 from shardspec.search.searching import Choice, Found, Question, asked, search
+from shardspec.search.variants import Refusal
 from tests.search.specs import TEXT, spec_of
 
 ROOT = Path(__file__).parents[2]
@@ -392,3 +393,12 @@ def test_words_that_cannot_be_read_are_refused(over: str, said: str) -> None:
     refused = asked(spec, spec.params, spec.targets[0], Choice(over), Wanted())
     assert not isinstance(refused, Question)
     assert said in refused.message
+
+
+@pytest.mark.parametrize("machine", ["tpu v9 4x4", "tpu v5e 3x3", "(1, 2) * tpu v5e 4x4", "8 of"])
+def test_a_machine_that_cannot_be_is_refused_by_its_name(machine: str) -> None:
+    spec = spec_of()
+    refused = asked(spec, spec.params, spec.targets[0], Choice(machines=(machine,)), Wanted())
+    assert isinstance(refused, Refusal)
+    assert refused.message.startswith(f"machine `{machine}`: ")
+    assert machine not in refused.help

@@ -61,3 +61,37 @@ def test_devices_that_disagree_are_a_difference() -> None:
     same, apart = Result(VALUES), Result(VALUES, devices_differ=True)
     found = list(differences(["a", "b"], [[same, same]], [[same, apart]], [[[same, same]]]))
     assert [(each.path, each.call, each.devices_differ) for each in found] == [("b", 1, True)]
+
+
+DIFFERENT = st.integers(1, 8).flatmap(
+    lambda size: st.tuples(
+        *[st.lists(st.sampled_from((0.0, 1.0, -3.0, 8.0, np.inf)), min_size=size, max_size=size)]
+        * 2
+    )
+)
+
+
+@given(DIFFERENT, st.sampled_from(("float32", "float64", "int32")))
+def test_a_difference_is_a_share_of_the_largest_or_of_the_elements(
+    made: tuple[list[float], list[float]], dtype: str
+) -> None:
+    one, other = (np.nan_to_num(np.array(each), posinf=99) for each in made)
+    if dtype != "int32":
+        one, other = (np.array(each) for each in made)
+    found = difference(one.astype(dtype), other.astype(dtype), [])
+    if dtype == "int32":
+        off = float((one != other).mean())
+    elif (np.isfinite(one) != np.isfinite(other)).any():
+        off = 1.0 if np.isfinite(one).any() else 0.0
+    else:
+        kept = np.isfinite(one)
+        far = float(np.abs(one[kept] - other[kept]).max()) if kept.any() else 0.0
+        largest = float(np.abs(one[kept]).max()) if kept.any() else 0.0
+        off = far / largest if largest else float(far > 0)
+    assert found == (pytest.approx((off, 0.0)) if off else None)
+
+
+@given(st.integers(0, 4), st.integers(0, 4))
+def test_arrays_of_other_sizes_differ_in_all(one: int, other: int) -> None:
+    found = difference(np.zeros(one, "float32"), np.zeros(other, "float32"), [])
+    assert found == (None if one == other else (1.0, 0.0))

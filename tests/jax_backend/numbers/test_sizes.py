@@ -102,3 +102,31 @@ def test_a_size_is_the_product_of_two_that_are_there_the_nearest_to_each_other(
         if any(pair[1] in sizes for pair in found)
     }
     assert dict(products_among(sizes)) == wanted
+
+
+@given(st.integers(1, 40), st.integers(1, 9))
+def test_what_a_program_computes_is_counted_once_for_each_time_it_runs(
+    size: int, times: int
+) -> None:
+    def once(x: jax.Array) -> jax.Array:
+        return x + x
+
+    def often(x: jax.Array) -> jax.Array:
+        return jax.lax.scan(lambda y, _: (y + y, None), x, None, length=times)[0]
+
+    x = jax.ShapeDtypeStruct((size,), jnp.float32)
+    assert facts_of(jax.make_jaxpr(lambda x: x)(x), [x]).elements == 0
+    assert facts_of(jax.make_jaxpr(once)(x), [x]).elements == size
+    assert times * size <= facts_of(jax.make_jaxpr(often)(x), [x]).elements <= (times + 1) * size
+
+
+@given(st.integers(2, 20), st.integers(2, 20), st.sampled_from([ROOMY, TIGHT]))
+def test_a_product_stays_the_product_where_a_factor_is_small(
+    one: int, other: int, scale: Scale
+) -> None:
+    whole = one * other * 50
+    relations = Relations(((whole, (one, other * 50)), (other * 50, (other, 50))))
+    found = smaller({one, other, 50, other * 50, whole}, relations, (), scale)
+    at = {each: found.get(each, each) for each in (one, other, 50, other * 50, whole)}
+    assert at[whole] == at[one] * at[other * 50]
+    assert at[other * 50] == at[other] * at[50]
