@@ -177,7 +177,7 @@ def near_names(word: str) -> str | None:
         shown = [f"hardware:{each}" for each in catalogue.hardware_meant(bare)] or shown
     told = [f"there is {listed(shown)}"] if near else []
     name = re.sub(r"[_\s]+", "-", word.lower())
-    if re.fullmatch(r"[a-z]{3}[a-z-]*", name):
+    if re.fullmatch(r"[a-z]{2}[a-z-]+", name):
         called = [code.name for code in ALL]
         within = [each for each in called if name in each]
         found = within or nearest(name, called, count=3, cutoff=0.7)

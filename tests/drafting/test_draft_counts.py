@@ -9,6 +9,8 @@ from collections import Counter
 import numpy as np
 import optax
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shardspec.diagnostics.words import binary_bytes
 from shardspec.drafting.draft import Draft
@@ -170,3 +172,52 @@ def test_training_takes_the_parameters_and_in_f32_a_gradient_and_what_adam_keeps
     gradients = [each.astype("f4") for each in arrays.values()]
     whole = sum(int(each.nbytes) for each in (*arrays.values(), *state, *gradients))
     assert training_bytes(params) == whole
+
+
+#: The width of a model, and of one head where no array tells it.
+WIDTHS = st.sampled_from(((768, 64), (1024, 64), (2048, 128), (4096, 128)))
+
+
+@given(WIDTHS, st.integers(2, 7), st.integers(1, 4))
+@settings(max_examples=8)
+def test_heads_of_one_array_are_counted_by_the_usual_width(
+    model: tuple[int, int], groups: int, keys: int
+) -> None:
+    embed, width = model
+    heads = groups * keys
+    params = (
+        Param("wte.weight", (5000, embed)),
+        *(
+            Param(f"h.{at}.attn.{name}.weight", shape)
+            for at in range(2)
+            for name, shape in (
+                ("c_attn", (embed, (heads + 2 * keys) * width)),
+                ("c_proj", (heads * width, embed)),
+            )
+        ),
+    )
+    spec, _ = loaded(drafted(params, "8 cpu"), params)
+    sizes = {axis.name: axis.size for axis in spec.logical_axes}
+    assert (sizes["heads"], sizes["kv_heads"], sizes["kv"]) == (heads, keys, width)
+
+
+@given(WIDTHS, st.sampled_from((None, 48, 80, 96)), st.integers(1, 4))
+@settings(max_examples=8)
+def test_a_head_is_as_wide_as_its_norm_or_a_question(
+    model: tuple[int, int], known: int | None, keys: int
+) -> None:
+    embed, usual = model
+    width = known or usual
+    shapes = {"query/kernel": (embed, 6 * keys * width), "key/kernel": (embed, keys * width)}
+    shapes |= {"q_norm/scale": (width,)} if known else {}
+    attention = [
+        Param(f"layers_{at}/attn/{name}", shape)
+        for at in range(2)
+        for name, shape in shapes.items()
+    ]
+    params = (Param("embed/embedding", (5000, embed)), *attention)
+    made = drafted(params, "8 cpu")
+    spec, _ = loaded(made, params)
+    units = {axis.unit for axis in spec.logical_axes if axis.name.startswith("joined_kv")}
+    assert units == {width}
+    assert (f"is one head {width} wide?" in made.text) == (known is None)

@@ -11,9 +11,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardspec.lsp import completion, features, hover, navigation, types
-from shardspec.lsp.snapshot import Snapshot
+from shardspec.lsp.snapshot import Lines, Snapshot
 from shardspec.lsp.types import Kind
 from tests.lsp.texts import BOTH, snapshot_of
 
@@ -148,3 +151,38 @@ def test_a_key_is_chosen_with_its_sign_once(tmp_path: Path, name: str, text: str
 def test_a_message_has_the_number_of_a_warning() -> None:
     """`MessageType.Warning` of `window/showMessage`."""
     assert ["Error", "Warning", "Info", "Log"].index("Warning") + 1 == features._WARNING
+
+
+WORDS = st.text("ab", min_size=1, max_size=2)
+DATA = st.recursive(
+    WORDS | st.integers(0, 9),
+    lambda inner: (
+        st.lists(inner, min_size=1, max_size=3)
+        | st.dictionaries(WORDS, inner, min_size=1, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def _blocks(node: yaml.Node) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last line of each entry below a node of YAML."""
+    for entry in node.value if isinstance(node, yaml.CollectionNode) else ():
+        key, value = entry if isinstance(entry, tuple) else (entry, entry)
+        inner = [*_blocks(value)]
+        yield key.start_mark.line, max((last for _, last in inner), default=value.start_mark.line)
+        yield from inner
+
+
+@given(st.dictionaries(WORDS, DATA, min_size=1, max_size=3), st.booleans())
+def test_a_text_folds_by_the_entries_that_a_reader_of_yaml_finds(
+    data: dict[str, object], has_gaps: bool
+) -> None:
+    """Of entries that begin at one line the longest; blank lines and comments end nothing."""
+    text = yaml.safe_dump(data, sort_keys=False)
+    text = text.replace("\n", "\n\n# more\n") if has_gaps else text
+    expected: dict[int, int] = {}
+    for first, last in _blocks(yaml.compose(text)):
+        expected[first] = max(last, expected.get(first, 0))
+    found = navigation._indented(Lines(text))
+    folded = sorted((first, last) for first, last in found if last > first)
+    assert folded == sorted((first, last) for first, last in expected.items() if last > first)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -53,6 +55,9 @@ def test_an_einsum_computes_what_the_product_does(made: Contraction) -> None:
     found = np.einsum(einsum_of(dot, [left.ndim, right.ndim]), left, right)
     assert found.shape == expected.shape
     assert flops_of(dot, made.shapes, found.shape) == 2 * found.sum()
+    assert flops_of(dot, made.shapes[:1], found.shape) == 0
+    assert flops_of(replace(dot, operation="add"), made.shapes, found.shape) == 0
+    assert einsum_of(replace(dot, operation="add"), [left.ndim, right.ndim]) == ""
 
 
 #: As XLA:GPU prints it.

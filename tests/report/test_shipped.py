@@ -7,8 +7,9 @@ import pytest
 
 from shardspec import assets
 from shardspec.cli.explain import command
+from shardspec.diagnostics.codes import ALL
 from shardspec.language.catalogue import catalogue_data, hardware_names
-from shardspec.report.pages import file_page, hardware_page, list_lines, names, page_of
+from shardspec.report.pages import file_page, hardware_page, list_lines, names, near_names, page_of
 
 
 @pytest.mark.parametrize("name", assets.spec_names("presets"))
@@ -89,3 +90,14 @@ def test_a_name_leads_to_its_page_with_and_without_its_kind() -> None:
         own = [page for name, page in pages.items() if name.partition(":")[2] == bare]
         assert [*(page_of(bare) or ())] in own
         assert page_of(f"{bare}-of-nothing") is None
+
+
+def test_a_name_is_near_to_itself_and_a_typo_of_it_is_near_to_it() -> None:
+    every = [*names()]
+    for bare in sorted({name.partition(":")[2] for name in every})[::3]:
+        own = [f"`{name}`" for name in every if name.partition(":")[2] == bare]
+        assert any(name in (near_names(bare) or "") for name in own), bare
+        assert near_names(f"axis:{bare}") in (None, near_names(f"axis:{bare}-"))
+    for finding in ALL[::10]:
+        for word in (finding.name, finding.name.replace("-", "_").upper(), f"{finding.name}x"):
+            assert f"`{finding.name}`" in (near_names(word) or ""), word
