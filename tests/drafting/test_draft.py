@@ -299,6 +299,19 @@ def test_a_size_that_does_not_divide_is_whole_by_a_rule_that_says_so() -> None:
     assert table.dims[0].mesh_axes == ()
 
 
+@pytest.mark.parametrize("size", [50257, 50260, 50264, 50272])
+def test_a_rule_ends_in_none_exactly_where_a_mesh_axis_does_not_divide(size: int) -> None:
+    params = (Param("embedder/embedding", (size, 4096)), *LLAMA[1:])
+    made = drafted(params, "tpu v5e 4x4", presets=("fsdp-tensor",))
+    spec, (plan,) = loaded(made, params)
+    tensor = plan.mesh.sizes["tensor"]
+    ends = [rule.is_none for rule in spec.axis_rules if rule.logical_axis == "vocab"]
+    assert ends[-1] == bool(size % tensor)
+    assert ("does not divide" in made.text) == bool(size % tensor)
+    (table,) = (each for each in plan.arrays if each.param.path == "embedder/embedding")
+    assert bool(table.dims[0].mesh_axes) == (size % tensor == 0)
+
+
 def test_a_machine_without_room_is_a_question_and_a_warning() -> None:
     params = tuple(Param(f"layers_{at}/mlp/wi/kernel", (8192, 32768)) for at in range(80))
     made = drafted(params, "tpu v5e 2x2")

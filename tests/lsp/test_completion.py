@@ -39,6 +39,8 @@ YAML = [
     ("arrays:\n  a: ‸", ["bf16", "f32"], ["embed"]),
     ('arrays:\n  a: "bf16[‸', ["embed", "tp"], ["data", "f32"]),
     ("rules:\n  - a -> b  # shardspec: ignore[‸", ["SHD301"], ["embed"]),
+    ("rules:\n  - a -> b  # ‸", ["shardspec: ignore[]"], ["embed", "SHD301"]),
+    ("rules:\n  - a -> b  # as measured ‸", [], ["shardspec: ignore[]", "embed"]),
     ("phases:\n  decode:\n    ‸", ["rules", "axes"], ["extends", "phases"]),
     ("phases:\n  decode:\n    rules: [mlp -> ‸]", ["model"], ["embed"]),
     ("step: {extends: ‸}", ["decoder"], ["fsdp"]),

@@ -11,9 +11,9 @@ from shardspec import pipeline
 from shardspec.diagnostics import SourceFile
 from shardspec.ir.spec import Spec
 from shardspec.language.formatting import formatted
-from shardspec.search.rewriting import rewritten
+from shardspec.search.rewriting import differs, rewritten
 from shardspec.search.searching import search
-from shardspec.search.variants import Refusal
+from shardspec.search.variants import Candidate, Refusal, variants
 from tests.search.specs import TEXT, question
 
 
@@ -37,12 +37,56 @@ def test_the_text_has_the_mesh_that_was_found_and_the_rest_as_it_was(text: str, 
         assert not isinstance(made, Refusal), made
         again = _loaded(made, name)
         assert again.targets[0].mesh.sizes == row.candidate.mesh.sizes
+        if row.candidate.mesh.axes[0].submesh is None:
+            assert made.count("rest") == text.count("rest"), "what takes the rest goes on to"
         assert again.policy.order == row.candidate.order
         assert again.targets[0].hardware == row.candidate.hardware
         assert again.targets[1:] == spec.targets[1:]
         assert (again.axis_rules, again.params) == (spec.axis_rules, spec.params)
         for comment in re.findall(r"#.*", text):
             assert comment in made
+
+
+#: The same spec with its sections in braces, in blocks, with comments, or without some keys.
+FORMS = {
+    "blocks": TEXT.replace("state: {optimizer: same}", "state:\n  # of Adam\n  optimizer: same"),
+    "braces": TEXT.replace(
+        "step:\n  remat: full  # of each layer\n  program:", "step:\n  program:"
+    ),
+    "policy": f"{TEXT}policy: {{indivisible: error, order: t5x}}\n",
+    "policy in a block": f"{TEXT}policy:\n    order: t5x  # as T5X\n    indivisible: error\n",
+    "no end": TEXT.rstrip("\n"),
+    "line ends": TEXT.replace("\n", "\r\n"),
+    "documented": TEXT.replace("batch: 64", "batch: {size: 64, doc: sequences}"),
+}
+OVER = {
+    "state": ("zero1", "zero2"),
+    "remat": ("none", "dots"),
+    "microbatches": ("2", "4"),
+    "gather": ("step",),
+    "reduce": ("step",),
+    "dtype": ("f32",),
+    "batch": ("128",),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("word", OVER)
+def test_what_is_written_is_read_again_as_what_was_found(form: str, word: str) -> None:
+    spec = _loaded(FORMS[form], "spec.yaml")
+    today = spec.targets[0]
+    made = variants(spec, {word: OVER[word]})
+    assert not isinstance(made, Refusal)
+    for each in made:
+        for order in ("t5x", "ring"):
+            found = Candidate(today, order, each)  # type: ignore[arg-type]
+            text = rewritten(spec, today, found)
+            assert not isinstance(text, Refusal), text
+            again = _loaded(text, "spec.yaml")
+            assert differs(again, again.targets[0], found) is None
+            assert again.logical_axes == each.spec.logical_axes
+            assert [line for line in text.splitlines() if "# the model of" in line]
+            assert ("\r\n" in text) == (form == "line ends")
 
 
 def test_a_mesh_that_another_file_states_is_left_alone(tmp_path: Path) -> None:
