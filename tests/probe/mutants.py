@@ -150,7 +150,8 @@ class _Module:
         form = RETURNS.get(ast.unparse(node.returns) if node.returns else "", "None")
         for value in _returned(node):
             start, end = self._at(value)
-            text = form.format(self._text(start, end))
+            is_empty = isinstance(value, ast.Constant) and value.value == ""
+            text = '"?"' if is_empty else form.format(self._text(start, end))
             lines = range(value.lineno, value.lineno + 1)
             if text != self._text(start, end):
                 yield self._mutant(start, end, text, "returned", function, lines)

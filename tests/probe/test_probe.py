@@ -33,6 +33,10 @@ def first(sizes: list[int], *, is_strict: bool = True) -> int:
         sizes.append(max(each, 2))
         assert_never(each)
     return pow(LIMIT, sizes[0])
+
+
+def text() -> str:
+    return ""
 '''
 
 CHANGES = {
@@ -46,6 +50,7 @@ CHANGES = {
     ("returned", "return (pow(LIMIT, sizes[0])) + 1"),
     ("swapped arguments", "return pow(sizes[0], LIMIT)"),
     ("constant", "return pow(LIMIT, sizes[1])"),
+    ("returned", 'return "?"'),
 }
 
 
