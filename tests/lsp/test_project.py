@@ -428,3 +428,23 @@ def test_a_file_that_is_called_a_spec_is_one_however_it_looks(tmp_path: Path) ->
     project = Project([str(tmp_path)])
     project.read({})
     assert {Path(each).name for each in project.specs} == {*SPEC_NAMES, "any.shard"}
+
+
+@pytest.mark.parametrize("less", [0, 1])
+def test_a_project_of_more_bytes_than_are_read_says_which_files_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, less: int
+) -> None:
+    for name in ("a.yaml", "b.yaml", "c.yaml"):
+        (tmp_path / name).write_text(BASE)
+    monkeypatch.setattr("shardspec.lsp.project.MOST_BYTES", 3 * len(BASE) - less)
+    project = Project([str(tmp_path)])
+    project.read({})
+    assert len(project.specs) == 3 - less
+    assert len(project.unread) == less
+    assert all("the files of the project are larger" in each.reason for each in project.unread)
+    monkeypatch.setattr("shardspec.lsp.project.MOST_BYTES", 4 * len(BASE))
+    monkeypatch.setattr("shardspec.lsp.project._LARGEST", len(BASE) - less)
+    other = Project([str(tmp_path)])
+    other.read({})
+    assert len(other.specs) == (0 if less else 3)
+    assert all(each.reason.startswith("it is larger than") for each in other.unread)

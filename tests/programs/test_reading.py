@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.spec import Mesh, MeshAxis
 from shardspec.ir.step import Collective, Step, StepArgument, StepArray
+from shardspec.programs.census import ALL
 from shardspec.programs.reading import read_program
 
 DATA = Path(__file__).parents[1] / "data"
@@ -233,6 +234,15 @@ def test_devices_that_cannot_be_read_are_said() -> None:
     text = text_of("shard_mapped-v5e").replace("replica_groups=", "replica_groups=new ")
     assert read(text).unknown
     assert all("cannot be read" in each.reason for each in read(text).unknown)
+
+
+@given(st.lists(st.text("ab ?", min_size=1, max_size=80).map("? {}".format), max_size=4))
+def test_each_line_that_is_no_instruction_is_unknown_by_its_text(lost: list[str]) -> None:
+    rows = [f"  {line}" for line in ("ROOT %x = f32[] parameter(0)", *lost)]
+    text = "\n".join(("HloModule m, num_partitions=16", "ENTRY %m () -> f32[] {", *rows, "}"))
+    unknown = read(text).unknown
+    assert {each.what for each in unknown} == {line.strip()[:60] for line in lost}
+    assert all(each.figures == ALL for each in unknown)
 
 
 LINES = [line for name in SAMPLES for line in text_of(name).splitlines()]

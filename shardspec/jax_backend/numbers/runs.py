@@ -207,8 +207,9 @@ def ratio_of(expected: Any, found: Any) -> float | None:
     if not np.issubdtype(expected.dtype, np.floating) or expected.size != found.size:
         return None
     expected, found = expected.ravel(), found.ravel()
+    both = np.isfinite(expected) & np.isfinite(found)
+    expected, found = expected[both], found[both]
     large = np.abs(expected) > 1e-2 * np.abs(expected).max(initial=0.0)
-    large &= np.isfinite(expected) & np.isfinite(found)
     if not large.any():
         return None
     ratios = found[large] / expected[large]

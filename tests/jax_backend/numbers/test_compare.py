@@ -32,6 +32,13 @@ def test_a_ratio_is_found(ratio: float) -> None:
     assert ratio_of(VALUES, found) == pytest.approx(ratio, rel=1e-3)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_ratio_is_of_what_is_finite_in_both(value: float) -> None:
+    one, found = VALUES.copy(), 2 * VALUES
+    one[0, 0], found[5, 5] = value, value
+    assert ratio_of(one, found) == pytest.approx(2)
+
+
 def test_one_wrong_element_is_a_difference() -> None:
     found = VALUES.copy()
     found[3, 4] += 0.1
