@@ -260,10 +260,9 @@ def _result(
 
 
 def _move(
-    kind: CollectiveKind, axes: Iterable[str], payload: int, whose: Laid, of: int | None = None
+    kind: CollectiveKind, axes: tuple[str, ...], payload: int, whose: Laid, of: int | None = None
 ) -> Move:
-    names = tuple(axes)
-    return Move(kind, names, payload, tuple(whose.seats.get(axis) for axis in names), of)
+    return Move(kind, axes, payload, tuple(whose.seats.get(axis) for axis in axes), of)
 
 
 def _blame(axis: str, operands: Sequence[Laid]) -> Seat:

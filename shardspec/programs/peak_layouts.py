@@ -82,9 +82,7 @@ def order_asked(node: Node, side: int) -> tuple[int, ...]:
     is_plain = len(summed) == 1 and len(free) <= 1 and batch == tuple(range(len(batch)))
     if not batch or is_plain or not _parted(node, 1 - side)[2]:
         return ()
-    wanted = (*batch, *free, *summed) if side == 0 else (*batch, *summed, *free)
-    shape = node.shapes[side]
-    return tuple(at for at in wanted if at < len(shape) and shape[at] > 1)
+    return either_order(node, side)[side]
 
 
 def either_order(node: Node, side: int) -> tuple[tuple[int, ...], ...]:
@@ -92,7 +90,7 @@ def either_order(node: Node, side: int) -> tuple[tuple[int, ...], ...]:
     batch, summed, free = _parted(node, side)
     shape = node.shapes[side]
     both = ((*batch, *free, *summed), (*batch, *summed, *free))
-    return tuple(tuple(at for at in order if shape[at] > 1) for order in both)
+    return tuple(tuple(a for a in order if a < len(shape) and shape[a] > 1) for order in both)
 
 
 def _parted(node: Node, side: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
