@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import shardspec
@@ -193,6 +193,7 @@ known = st.builds(
 
 
 @given(known, known, st.integers(0, 9))
+@settings(max_examples=40)
 def test_a_larger_step_goes_on_in_a_line(one: Figures, other: Figures, times: int) -> None:
     found = one.onward(other, times)
 
@@ -215,6 +216,7 @@ def test_a_larger_step_goes_on_in_a_line(one: Figures, other: Figures, times: in
 
 
 @given(known, st.sampled_from((0.97, 0.985, 1.0, 1.005, 1.03)), st.booleans())
+@settings(max_examples=40)
 def test_models_are_alike_within_a_hundredth(one: Figures, ratio: float, is_time: bool) -> None:
     scaled = tuple((axis, size * ratio) for axis, size in one.sent)
     other = (

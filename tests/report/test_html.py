@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardspec.report.html import Scale, table, tag
@@ -22,6 +22,7 @@ def tables(draw: st.DrawFn) -> tuple[list[str], list[list[str]], set[int]]:
 
 
 @given(tables(), st.booleans())
+@settings(max_examples=40)
 def test_a_cell_is_a_heading_or_under_one(
     made: tuple[list[str], list[list[str]], set[int]], is_stacked: bool
 ) -> None:
@@ -41,6 +42,7 @@ def test_a_cell_is_a_heading_or_under_one(
 
 
 @given(st.dictionaries(st.text("ab", min_size=1), st.sampled_from((None, False, True, 0, 1, ""))))
+@settings(max_examples=40)
 def test_an_attribute_is_left_out_bare_or_has_its_value(attributes: dict[str, object]) -> None:
     text = tag("b", **attributes)
     shown = [f' {key}="{value}"' for key, value in attributes.items() if type(value) in (int, str)]
@@ -54,6 +56,7 @@ VALUES = st.lists(st.floats(1e-9, 1e15), min_size=1, max_size=6)
 
 
 @given(VALUES, st.sampled_from((Scale.around, Scale.decades)))
+@settings(max_examples=40)
 def test_a_scale_keeps_order_and_has_room_for_its_values(values: list[float], made: object) -> None:
     scale = made(values)  # type: ignore[operator]
     assert scale.share(scale.low) == pytest.approx(0, abs=1e-9)
@@ -69,6 +72,7 @@ def test_a_scale_keeps_order_and_has_room_for_its_values(values: list[float], ma
 
 
 @given(VALUES, st.sampled_from((Scale.around, Scale.decades)))
+@settings(max_examples=40)
 def test_ticks_are_evenly_apart_from_one_end_to_the_other(
     values: list[float], made: object
 ) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import Diagnostic, SourceFile
@@ -158,6 +158,7 @@ def test_a_notebook_shows_it(table: Search) -> None:
 
 
 @given(st.lists(points, min_size=2, max_size=12, unique_by=lambda each: each[:2]))
+@settings(max_examples=40)
 def test_the_front_is_joined_by_steps_over_what_is_in_reach(rows: Points) -> None:
     """From each point to the right, at its time, and then down to the next."""
     options = tuple(option((seconds, size, 1)) for seconds, size, _ in rows)

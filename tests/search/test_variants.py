@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardspec.search import variants as chosen
@@ -37,6 +37,7 @@ OVER = st.dictionaries(st.sampled_from([*VALUES]), st.booleans(), min_size=1, ma
 
 
 @given(OVER, st.data())
+@settings(max_examples=40)
 def test_the_combinations_are_all_there_are(over: dict[str, bool], data: st.DataObject) -> None:
     words = {
         word: tuple(data.draw(st.lists(st.sampled_from(VALUES[word]), min_size=1, unique=True)))
@@ -85,6 +86,7 @@ def test_what_a_spec_does_not_have_cannot_be_chosen() -> None:
 
 
 @given(st.integers(1, 12), st.integers(1, 12))
+@settings(max_examples=40)
 def test_counts_are_as_many_as_wanted_or_refused(specs: int, counts: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chosen, "MOST_VARIANTS", 40)
@@ -102,6 +104,7 @@ WRITTEN = st.lists(st.text("ab12", min_size=1))
 
 
 @given(st.dictionaries(st.sampled_from([*VALUES]), WRITTEN, min_size=1))
+@settings(max_examples=40)
 def test_words_are_read_as_they_are_written(over: dict[str, list[str]]) -> None:
     text = " , ".join(f"{word}={' | '.join(values)}" for word, values in over.items())
     assert parse_over(text) == {word: tuple(values) for word, values in over.items()}
