@@ -391,6 +391,8 @@ class _Schedule:
                 units = joined
                 beside = self.kernels.beside(value.maker)
                 self._take(value, [each for each in beside if each is not product])
+        for value, gradient in self.kernels.written_with.items():
+            units = joined_makers(units, value, gradient) or units
         return units
 
     def _masked(self, node: Node, units: list[Unit]) -> set[Value]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -21,13 +22,14 @@ from shardspec.programs.peak_scores import (
     PLAIN,
     Softmax,
     is_among,
+    is_free,
     is_grouped,
     is_last,
     is_made_again,
-    is_masked,
     is_scores,
     is_tall,
     is_widened,
+    mask_of,
 )
 
 Platform = Literal["tpu", "gpu"]
@@ -82,6 +84,8 @@ class Kernels:
       ends: values of several readers, each made in the kernel of a product that leads to it alone.
       made_with: of values that products read, the products they are made of, one of whose kernels
         makes both.
+      written_with: of probabilities of attention that are computed again for one product, the
+        gradients of their scores: the kernel that makes these writes both.
       kept: values of several readers that a GPU rather reads than computes in each.
       softmax: what the kernels of a softmax do on a TPU.
       is_short: that the device has no room for all values that are computed once.
@@ -107,6 +111,7 @@ class Kernels:
     apart: set[Value] = field(default_factory=set)
     ends: set[Value] = field(default_factory=set)
     made_with: dict[Value, tuple[Value, ...]] = field(default_factory=dict)
+    written_with: dict[Value, Value] = field(default_factory=dict)
     kept: frozenset[Value] = frozenset()
     widened: set[Value] = field(default_factory=set)
     spread: set[Value] = field(default_factory=set)
@@ -120,6 +125,8 @@ class Kernels:
         if self.rates is not None:
             self.kept = kept_of(main, self.rates, _CHEAP | _COSTLY, self.constant)
         self._judge(main)
+        if self.platform == "tpu":
+            self._find_written(main)
         self._find_roots(main)
 
     def _find_constants(self, body: Body) -> None:
@@ -253,6 +260,39 @@ class Kernels:
             node, value, frozenset(found | refusing), forced
         )
 
+    def _find_written(self, body: Body) -> None:
+        """Find the probabilities that one kernel writes with the gradients of their scores."""
+        gradients: dict[Node, Value] = {}
+        found: list[tuple[Node, Value]] = []
+        for node in body.nodes:
+            for inner in node.bodies:
+                self._find_written(inner)
+            value = node.results[0] if self.fuses(node) else None
+            if value is None or not all(map(is_product, value.users)):
+                continue
+            makers = [each.maker for each in self._sources(node, value)]
+            products = [each for each in makers if each is not None and is_scores(each)]
+            if len(products) > 1:
+                made = value if value in self.made_with else products[-1].results[0]
+                gradients.update((product, made) for product in products if made in self.stored)
+            elif value not in self.stored and value.dtype == "bf16":
+                found += [(product, value) for product in products if self._writes(product)]
+        needs = _needs(body, [value for _, value in found]) if gradients else {}
+        for at, (product, value) in enumerate(found):
+            gradient = gradients.get(product)
+            if gradient is not None and not needs.get(gradient, 0) >> at & 1:
+                self.written_with[value] = gradient
+                self.stored[value] = "is written with its gradient"
+
+    def _writes(self, product: Node) -> bool:
+        """Say whether the kernel of the gradients of scores writes their probabilities too."""
+        if not is_free(product, self.constant):
+            return False
+        if product.results[0].dtype != "bf16":
+            return self.softmax.writes_wide
+        is_masked = mask_of(product, self.fuses) is not None
+        return not is_grouped(product) and (self.softmax.writes_unmasked or is_masked)
+
     def _sum(self, value: Value, length: int) -> None:
         self.summed[value] = max(length, self.summed.get(value, 0))
 
@@ -365,8 +405,9 @@ class Kernels:
         is_narrower = node.operation == "convert" and value.bytes < node.operands[0].bytes
         if is_narrower and sum(v not in self.constant for v in self._sources(node, value)) > 1:
             product = self._product(node, value)
-            is_again = product is not None and self._is_made_again(product)
-            return not (product and is_again and is_among(product, self.softmax.gradients_again))
+            if product is None or not (is_grouped(product) and self._is_made_again(product)):
+                return True
+            return not is_among(product, self.softmax.gradients_again)
         return self.platform == "tpu" and self._is_many(node, value)
 
     def _is_many(self, node: Node, value: Value) -> bool:
@@ -424,18 +465,30 @@ class Kernels:
         make all of them anew for several heads over the same keys.
         """
         is_again = self.is_short and not self.softmax.spread_rows and is_grouped(product)
-        return is_scores(product) and (is_again or is_made_again(product, self.fuses))
+        return is_scores(product) and (
+            is_again or is_made_again(product, self.fuses) or self._is_bare(product)
+        )
 
     def _is_apart(self, product: Node, value: Value) -> bool:
         """Say whether scores are in memory, and not inside the kernel of a softmax."""
         if not is_scores(product):
             return False
+        if is_free(product, self.constant):
+            row = self.summed.get(value, 0)
+            is_wide = is_grouped(product) and is_widened(product, row)
+            is_joined = not (is_wide and self._is_masked(product)) and not self._is_bare(product)
+            return not (is_joined and self._is_row(value))
         is_joined = is_among(product, self.softmax.joined) and is_last(product, self.fuses)
         is_plain = self.softmax.joins_unmasked or self._is_masked(product)
         return not (is_joined and is_plain and self._is_row(value))
 
     def _is_masked(self, product: Node) -> bool:
-        return is_masked(product, self.fuses, self.constant)
+        return mask_of(product, self.fuses) in self.constant
+
+    def _is_bare(self, product: Node) -> bool:
+        """Say whether scores are narrow, without a mask, and laid out as libtpu likes."""
+        is_narrow = product.results[0].dtype == "bf16" and mask_of(product, self.fuses) is None
+        return is_narrow and is_free(product, self.constant)
 
     def _is_spread(self, product: Node, value: Value) -> bool:
         """Say whether a softmax over scores reads its constants from memory."""
@@ -531,6 +584,19 @@ class Kernels:
             is_redone = value in self.redone and not self._refusal(node, value)
             given.append((self.redone if is_redone else self.roots).get(value, frozenset()))
         return frozenset().union(*given)
+
+
+def _needs(body: Body, values: Sequence[Value]) -> dict[Value, int]:
+    """Return which of some values each value of a body is made of, as bits by their numbers."""
+    found: dict[Value, int] = {}
+    bits = {value: 1 << at for at, value in enumerate(values)}
+    for node in body.nodes:
+        given = 0
+        for value in (*node.operands, *node.captures):
+            given |= found.get(value, 0)
+        for value in node.results if given or bits.keys() & set(node.results) else ():
+            found[value] = given | bits.get(value, 0)
+    return found
 
 
 def _is_as_wide(value: Value, source: Value) -> bool:

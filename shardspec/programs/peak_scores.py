@@ -3,7 +3,8 @@
 Scores are a product of matrices for each element of batch dimensions: queries by keys. A softmax
 goes along the keys: a row. Where there are no fewer queries than keys, libtpu lays scores out with
 the queries along lanes. Then the kernel of the product masks them, or on v6e and v7x that of the
-softmax reads its constants from memory.
+softmax reads its constants from memory. Queries and keys that a layer projects itself it lays out
+with the batches first, and one kernel makes scores and exponentials.
 Source: libtpu 0.0.52 on v4, v5e, v5p, v6e and v7x, scores of 512 to 8,192 queries by 512 to 8,192
 keys, with and without a mask, a scale, groups of heads, and gradients.
 """
@@ -31,20 +32,31 @@ class Softmax:
         first in memory (leading), or all; where there is no gradient.
       joins_unmasked: that it does so without a mask.
       gradients_again: of which grouped scores products compute the gradients anew.
+      writes_wide: that the kernel of the gradients of scores in f32 writes the probabilities too,
+        where they are computed again.
+      writes_unmasked: that the kernel of the gradients of scores in bf16 does so without a mask.
     """
 
     spread_rows: range = range(0)
     joined: _Which = "leading"
     joins_unmasked: bool = True
     gradients_again: _Which = "none"
+    writes_wide: bool = True
+    writes_unmasked: bool = True
 
 
 #: Of v4 and v5p.
 PLAIN = Softmax()
 #: By chip, where it is another.
 SOFTMAX = {
-    "v5e": Softmax(gradients_again="all"),
-    "v6e": Softmax(range(2817, 6400), "all", joins_unmasked=False, gradients_again="leading"),
+    "v5e": Softmax(gradients_again="all", writes_wide=False, writes_unmasked=False),
+    "v6e": Softmax(
+        range(2817, 6400),
+        "all",
+        joins_unmasked=False,
+        gradients_again="leading",
+        writes_wide=False,
+    ),
     "v7x": Softmax(range(2817, 6144), "all"),
 }
 _ROWS_AND_KEYS = 2
@@ -119,18 +131,41 @@ def is_tall(product: Node, row: int) -> bool:
     return bool(batches(product)) and 0 < row <= prod(free_sizes(product)) // row
 
 
-def is_masked(product: Node, fuses: Callable[[Node], bool], constant: Collection[Value]) -> bool:
-    """Say whether a constant mask selects among scores, before anything else reads them.
+def mask_of(product: Node, fuses: Callable[[Node], bool]) -> Value | None:
+    """Return the mask that selects among scores, before anything else reads them.
 
     Args:
       fuses: says whether a kernel can compute an operation for its reader.
-      constant: the values that a mask is among.
     """
     value = product.results[0]
     while len(value.users) == 1 and fuses(value.users[0]):
         if value.users[0].operation == "select":
-            return value.users[0].operands[0] in constant
+            return value.users[0].operands[0]
         value = value.users[0].results[0]
+    return None
+
+
+def is_free(product: Node, constant: Collection[Value]) -> bool:
+    """Say whether libtpu may lay out both operands with their batches first.
+
+    It may where another product in the same body makes them, and element by element or in
+    collectives something of its result: queries and keys of a layer. An argument of the program or
+    of a loop has its layout.
+    """
+    return all(_is_of_product(value, constant) for value in product.operands[:2])
+
+
+def _is_of_product(value: Value, constant: Collection[Value]) -> bool:
+    """Say whether a value comes of a product, by the first of each operation's operands."""
+    body = value.body
+    while value.maker is not None and value.body is body:
+        if value.maker.operation == "dot":
+            return True
+        found = (v for v in value.maker.operands if v not in constant and len(v.shape) > 1)
+        first = next(found, None)
+        if first is None:
+            return False
+        value = first
     return False
 
 

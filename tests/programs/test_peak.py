@@ -333,11 +333,22 @@ def test_scatter_of_a_tpu_reads_its_rows_from_memory() -> None:
     assert "a" not in reasons_of(text, "gpu")
 
 
-def scores_of(heads: int, batch: int, gradients: bool) -> Program:
+def scores_of(
+    heads: int,
+    batch: int,
+    gradients: bool,
+    *,
+    is_made: bool = False,
+    is_masked: bool = False,
+    is_late: bool = False,
+) -> Program:
     """Return a softmax over scores, bf16 of 1 MiB, of some heads over the same keys.
 
     Args:
       batch: the dimension of the batches in queries and keys: 0 or 1.
+      is_made: that queries and keys are products in the program, and not given.
+      is_masked: that a constant mask selects among the scores.
+      is_late: that the gradient of the result is made of the result.
     """
     rows = 256 // heads
 
@@ -365,8 +376,19 @@ def scores_of(heads: int, batch: int, gradients: bool) -> Program:
         f"rhs_contracting_dims={{{1 - batch}}}"
     )
     out = shape("bf16", 8, rows, heads, 128)
+    made = f"""
+        %w = bf16[128,128] parameter(4)
+        %q = {q} dot(%q0, %w), lhs_contracting_dims={{{last}}}, rhs_contracting_dims={{0}}
+        %k = {k} dot(%k0, %w), lhs_contracting_dims={{2}}, rhs_contracting_dims={{0}}
+    """
+    masked = f"""
+        %mask = {wide.replace("f32", "pred")} constant({{...}})
+        %low = {wide} constant({{...}})
+        %sw = {wide} convert(%s)
+        %sf = {wide} select(%mask, %sw, %low)
+    """
     back = f"""
-        %dp = {narrow} dot(%g, %k), {inner}
+        %dp = {narrow} dot({"%o" if is_late else "%g"}, %k), {inner}
         %dpf = {wide} convert(%dp)
         %pd = {wide} multiply(%dpf, %n)
         %u = {sums} reduce(%pd, %z), dimensions={{{last}}}, to_apply=%add
@@ -379,13 +401,14 @@ def scores_of(heads: int, batch: int, gradients: bool) -> Program:
         ROOT %r = ({out}, {out}, {out}) tuple(%o, %dq, %dk)
     """
     text = entry(f"""
-        %q = {q} parameter(0)
-        %k = {k} parameter(1)
+        %q{0 if is_made else ""} = {q} parameter(0)
+        %k{0 if is_made else ""} = {k} parameter(1)
         %v = {k} parameter(2)
         %g = {q} parameter(3)
         %z = f32[] constant(0)
+        {made if is_made else ""}
         %s = {narrow} dot(%q, %k), {inner}
-        %sf = {wide} convert(%s)
+        {masked if is_masked else f"%sf = {wide} convert(%s)"}
         %m = {sums} reduce(%sf, %z), dimensions={{{last}}}, to_apply=%add
         %mb = {wide} broadcast(%m), dimensions={{{along}}}
         %c = {wide} subtract(%sf, %mb)
@@ -425,6 +448,35 @@ def test_scores_of_attention_are_in_memory_on_a_tpu(
     device = Device("tpu", softmax=SOFTMAXES.get(chip, Softmax()))
     found = reasons_in(peak_of(scores_of(heads, batch, gradients), device))
     assert " ".join(sorted(found.keys() & {"s", "e", "dp", "ds"})) == held
+
+
+@pytest.mark.parametrize(
+    ("chip", "gradients", "is_masked", "held"),
+    [
+        # Queries and keys of a layer: their batches come first in memory, as libtpu likes.
+        ("v5p", False, True, "e"),
+        ("v5p", False, False, "s"),
+        ("v6e", False, False, "s"),
+        # The kernel of the gradients of scores writes probabilities that are computed again.
+        ("v5e", True, True, "dp ds e p"),
+        ("v5e", True, False, "dp ds s"),
+        ("v6e", True, False, "dp ds p s"),
+    ],
+)
+def test_scores_of_a_layer_are_laid_out_by_the_compiler(
+    chip: str, gradients: bool, is_masked: bool, held: str
+) -> None:
+    """As libtpu 0.0.52 has it where the layer projects its queries and keys itself."""
+    device = Device("tpu", softmax=SOFTMAXES.get(chip, Softmax()))
+    program = scores_of(1, 1, gradients, is_made=True, is_masked=is_masked)
+    found = reasons_in(peak_of(program, device))
+    assert " ".join(sorted(found.keys() & {"s", "e", "p", "dp", "ds"})) == held
+
+
+def test_probabilities_that_their_gradients_wait_for_are_not_written_with_them() -> None:
+    """Without rematerialization the gradient comes back only when attention has returned."""
+    program = scores_of(1, 0, True, is_made=True, is_masked=True, is_late=True)
+    assert "p" not in reasons_in(peak_of(program, Device("tpu", softmax=SOFTMAXES["v5e"])))
 
 
 ATTENTION = """
