@@ -702,13 +702,15 @@ def _plans(resolver: Resolving, trees: Sequence[Any], names: Sequence[str]) -> l
             for each, (_, value), place in arrays
         )
         found.append(replace(plan, given=tuple(given)))
-    return _with_guesses(found, [value for tree in trees for _, value in _arrays(tree)])
+    values = [value for tree in trees for _, value in _arrays(tree)]
+    return _with_guesses(Layouts(resolver), found, values)
 
 
-def _with_guesses(plans: Sequence[_Plan], values: Sequence[Any]) -> list[_Plan]:
+def _with_guesses(layouts: Layouts, plans: Sequence[_Plan], values: Sequence[Any]) -> list[_Plan]:
     """Return plans that say what was placed by a guess: what is no batch was taken for one.
 
-    A cache is none, and neither is what has another first size than the tokens of the batch.
+    A cache is none, and neither is what has another first size than the tokens of the batch. If one
+    other dimension has that size, as that behind the layers of a stacked cache, it is the batch.
     """
     given = [each for plan in plans for each in plan.given]
     rows = [
@@ -724,7 +726,20 @@ def _with_guesses(plans: Sequence[_Plan], values: Sequence[Any]) -> list[_Plan]:
         is_other = each.role == "batch" and each.shape[0] not in sizes
         return replace(each, is_guess=each.role == "cache" or is_other)
 
-    return [replace(plan, given=tuple(map(marked, plan.given))) for plan in plans]
+    told = [replace(plan, given=tuple(map(marked, plan.given))) for plan in plans]
+    return [_moved(layouts, plan, sizes) for plan in told]
+
+
+def _moved(layouts: Layouts, plan: _Plan, sizes: set[int]) -> _Plan:
+    """Return a plan whose guesses have the batch where an array is as long as the tokens."""
+    given, shardings = list(plan.given), list(plan.shardings or ())
+    for at, each in enumerate(plan.given):
+        fitting = [dim for dim, size in enumerate(each.shape) if size in sizes]
+        if each.is_guess and each.dims and shardings and len(fitting) == 1 and fitting != [0]:
+            names = (_BATCH if [dim] == fitting else "_" for dim in range(len(each.shape)))
+            dims = layouts.dims(" ".join(names), each.shape)
+            given[at], shardings[at] = replace(each, dims=dims), layouts.named(dims)
+    return replace(plan, given=tuple(given), shardings=plan.shardings and tuple(shardings))
 
 
 def _is_on_host(sharding: Any) -> bool:
