@@ -302,7 +302,7 @@ class _Pending:
         else:
             from shardspec.jax_backend.cure.remembered import remembered
 
-            step = replace(step, cure=remembered(module, self.plan))
+            step = replace(step, cure=remembered(module, self.plan), called=self.name)
             self.cost = cost_of(self.plan, step, tokens=self.tokens)
         if self.compile is not None:
             self._try(lambda compile: compile.give(module))

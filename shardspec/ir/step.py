@@ -625,6 +625,7 @@ class Step:
       stages: of a pipeline of programs: what is computed and sent is the mean of them, and what is
         held that of the stage that has it.
       cure: what a search found for it; None where none ran, or its code changed since.
+      called: what `--step` calls it, `train:step`; "" where no command traced it.
 
     Invariants:
       ticks: every `at`, `born` and `dies` is from 0 to `end`, and `born` <= `dies`.
@@ -646,6 +647,7 @@ class Step:
     wrong_sums: tuple[WrongSum, ...] = ()
     stages: Stages | None = None
     cure: Cure | None = None
+    called: str = field(default="", compare=False)
 
     @property
     def flops(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import operator
 import os
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import jax
@@ -367,3 +367,13 @@ def refuse_unusable(array: Any, name: str, error: Exception, verb: str) -> None:
         found = Diagnostic(codes.WRONG_TYPE, f"JAX cannot take {shown}, {kind_of(array)}: {first}")
     if found is not None:
         raise ShardspecError((found,)) from None
+
+
+def argument_names(function: Callable[..., Any], count: int, keywords: Sequence[str]) -> list[str]:
+    """Return what the function calls each of its arguments; by number where it does not say."""
+    try:
+        kinds = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        kinds = ()  # type: ignore[assignment]
+    known = [each.name for each in kinds if each.kind is not inspect.Parameter.VAR_POSITIONAL]
+    return [known[at] if at < len(known) else str(at) for at in range(count)] + list(keywords)

@@ -7,8 +7,9 @@ from typing import Any
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.ir.spec import Params
+from shardspec.jax_backend.arguments import argument_names
 from shardspec.jax_backend.entry_point import Call
-from shardspec.jax_backend.step.trace import CACHES, argument_names
+from shardspec.jax_backend.step.trace import CACHES
 from shardspec.jax_backend.train_state import contents_of
 from shardspec.jax_backend.trees import params_of
 

@@ -34,7 +34,7 @@ from shardspec.jax_backend.mesh import Devices, match_target, mesh_for, need_dev
 from shardspec.jax_backend.on_target import tracing_for
 from shardspec.jax_backend.shardings import Walk, plan_faults, plan_of, raise_errors, tree_placer
 from shardspec.jax_backend.state import Accumulation, StatePlacer
-from shardspec.jax_backend.trees import SCALARS, Place, shape_of, unboxed
+from shardspec.jax_backend.trees import SCALARS, Place, is_initializing, shape_of, unboxed
 from shardspec.programs.numbers import Numbers
 from shardspec.programs.proof import Proof
 from shardspec.report.cost import Cost
@@ -335,12 +335,21 @@ class Resolver:
           mapped: inside of `jax.vmap`, where `x` is one example: names of the dimensions that it
             maps, the outermost first, as in `constrain(x, "length embed", mapped="batch")`.
 
+        While Flax Linen or Haiku makes parameters, sizes that do not divide leave `x` as it is: a
+        model is often made from one example, and nothing that it computes then is used.
+
         Raises:
           ShardspecError: unknown names, too few or too many, or sizes that do not divide.
         """
-        if mapped is not None:
-            return cast(Tree, constrained_mapped(self._constrainer, x, names, mapped, name))
-        return cast(Tree, self._constrainer.constrain(x, names, activation, name))
+        try:
+            if mapped is not None:
+                return cast(Tree, constrained_mapped(self._constrainer, x, names, mapped, name))
+            return cast(Tree, self._constrainer.constrain(x, names, activation, name))
+        except ShardspecError as error:
+            is_uneven = all(each.code is codes.INDIVISIBLE for each in error.diagnostics)
+            if is_uneven and is_initializing():
+                return x
+            raise
 
     def constrained(self, function: Function) -> Function:
         """Return a function with the constraints of entries of `activations` that have an `at`.

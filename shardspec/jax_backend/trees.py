@@ -90,6 +90,19 @@ def _loaded(places: tuple[tuple[str, str], ...]) -> tuple[type, ...]:
     return tuple(kind for kind in found if isinstance(kind, type))
 
 
+def is_initializing() -> bool:
+    """Say whether Flax Linen or Haiku runs a model now to make its parameters."""
+    linen, haiku = sys.modules.get("flax.linen.module"), sys.modules.get("haiku")
+    if linen is not None:
+        module = linen._context.module_stack[-1]
+        if module is not None and module.is_initializing():
+            return True
+    try:
+        return haiku is not None and bool(haiku.running_init())
+    except ValueError:  # outside of a transformed function
+        return False
+
+
 def box_test() -> Callable[[Any], bool]:
     """Return the `is_leaf` that stops at boxes."""
     return lambda node: is_box(type(node))

@@ -458,7 +458,7 @@ class _Evidence:
         for name, size in zip(form.names, kind.shape, strict=True):
             if size == 1 and name is not None and name not in _MAY_BE_ONE:
                 score -= 4
-            elif kind.is_by_size and name is not None:
+            elif kind.is_by_size and name is not None and name not in _STACKED:
                 score += self._as_width(kind, name, size, width)
             elif name in ("embed", "norm"):
                 score += 0 if width is None else 3 if size == width else -3

@@ -564,10 +564,14 @@ class Kernels:
         What a product in the kernel reads too is not among it.
         """
         found: dict[Value, None] = {}
+        seen: set[Value] = set()
         multiplied: set[Value] = set()
         waiting = [*node.operands]
         while waiting:
             value = waiting.pop()
+            if value in seen:
+                continue
+            seen.add(value)
             maker = None if value in self.stored or value.body is not node.body else value.maker
             if maker is None:
                 found[value] = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
@@ -41,3 +43,34 @@ def test_another_path_has_no_names() -> None:
 def test_a_batch_that_does_not_divide_is_an_error() -> None:
     with pytest.raises(ShardspecError, match="SHD301"):
         Resolver(loads(TEXT)).shardings({"cache": [layer(3)]})
+
+
+STACKED = """\
+shardspec: 1
+mesh: {data: 8}
+rules: [batch -> data, embed -> none]
+params: {w: embed _}
+"""
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted"),
+    [
+        ((8, 16, 32), (None, "data", None)),  # layers, the batch, and a length
+        ((16, 8, 32), ("data", None, None)),
+        ((8, 16, 16), ("data", None, None)),  # two dimensions may be the batch
+        ((8, 12, 32), ("data", None, None)),  # none is as long
+    ],
+)
+def test_a_cache_that_nothing_places_has_the_batch_where_it_is_as_long_as_the_tokens(
+    shape: tuple[int, ...], wanted: tuple[str | None, ...]
+) -> None:
+    def step(params: Any, cache: Any, tokens: Any) -> Any:
+        return params["w"][tokens], cache * 2
+
+    given = ({"w": jnp.ones((8, 8))}, jnp.ones(shape), jnp.ones(16, jnp.int32))
+    cost = Resolver(loads(STACKED)).cost(step, *given)
+    assert cost.step is not None
+    (cache,) = (each for each in cost.step.arguments if each.path == "cache")
+    assert cache.is_guess
+    assert tuple(axes[0] if axes else None for axes in cache.array.split.dims) == wanted

@@ -547,3 +547,21 @@ def test_a_value_beside_keys_is_one_and_alone_it_is_what_is_in_a_box() -> None:
     )
     assert found["blocks/attention/value"] == "layers embed heads kv"
     assert found["mlp/up/kernel/value"] == "embed mlp"
+
+
+def test_layers_of_a_projection_that_no_row_knows_are_no_experts() -> None:
+    """Two towers of stacked layers: `proj` may be anything, and is stacked as what is beside it."""
+    shapes = {
+        "qkv/weight": (12, 4608, 1536),
+        "q_norm/weight": (12, 64),
+        "proj/weight": (12, 1536, 1536),
+        "proj/bias": (12, 1536),
+        "up/weight": (12, 6144, 1536),
+        "down/weight": (12, 1536, 6144),
+    }
+    every = [(f"blocks/{side}/{end}", shapes[end]) for side in ("image", "text") for end in shapes]
+    every += [("time_in/fc1/weight", (1536, 256)), ("time_in/fc2/weight", (1536, 1536))]
+    found = by_path(guess(tuple(Param(path, shape) for path, shape in every)))
+    for side in ("image", "text"):
+        assert found[f"blocks/{side}/proj/weight"].startswith("layers ")
+        assert found[f"blocks/{side}/proj/bias"] == "layers embed"

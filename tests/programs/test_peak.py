@@ -782,6 +782,21 @@ def test_of_two_copies_in_a_loop_a_tpu_without_room_saves_one() -> None:
     assert held(None) - held(8 * MIB) == 4 * MIB
 
 
+def test_values_that_are_read_twice_are_walked_once() -> None:
+    """64 squares in a row have 2**64 paths, and a kernel that two products read has them all."""
+    squares = "\n".join(f"%n{at + 1} = {BIG} multiply(%n{at}, %n{at})" for at in range(64))
+    text = f"""
+        %p = {BIG} parameter(0)
+        %q = {BIG} parameter(1)
+        %d = {BIG} dot(%p, %q), {DOT}
+        %n0 = {BIG} tanh(%d)
+        {squares}
+        %e = {BIG} dot(%n64, %q), {DOT}
+        ROOT %f = {BIG} dot(%e, %n64), {DOT}
+    """
+    assert "n64" in reasons(text, "tpu")
+
+
 @pytest.mark.parametrize("platform", ["tpu", "gpu"])
 def test_an_update_that_is_selected_is_in_place(platform: Platform) -> None:
     """A device that has a part of a stack updates it in the rounds of that part alone."""

@@ -11,7 +11,7 @@ import contextlib
 import inspect
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ from shardspec.diagnostics import ShardspecError
 from shardspec.ir.plan import Attempt, DimSharding, Kind, Origin, Outcome, ParamSharding
 from shardspec.ir.spec import AxisRule, HostMemory, Spec, Target, host_memory
 from shardspec.ir.step import Place, Role, WrongSum
-from shardspec.jax_backend.arguments import require_call
+from shardspec.jax_backend.arguments import argument_names, require_call
 from shardspec.jax_backend.constrain import ActivationResolver
 from shardspec.jax_backend.idle_constraints import idle_constraints, notes_of
 from shardspec.jax_backend.mesh import has_target_devices, is_abstract
@@ -696,19 +696,22 @@ def _plans(resolver: Resolving, trees: Sequence[Any], names: Sequence[str]) -> l
             replace(
                 _with_name(each, name),
                 is_number=not hasattr(value, "dtype"),
-                is_on_host=_is_on_host(sharding_of(value) or place),
+                is_on_host=host_memory(getattr(sharding_of(value) or place, "memory_kind", None))
+                in get_args(HostMemory),
                 shape=tuple(shape_of(value) or ()),
             )
             for each, (_, value), place in arrays
         )
         found.append(replace(plan, given=tuple(given)))
-    return _with_guesses(found, [value for tree in trees for _, value in _arrays(tree)])
+    values = [value for tree in trees for _, value in _arrays(tree)]
+    return _with_guesses(Layouts(resolver), found, values)
 
 
-def _with_guesses(plans: Sequence[_Plan], values: Sequence[Any]) -> list[_Plan]:
+def _with_guesses(layouts: Layouts, plans: Sequence[_Plan], values: Sequence[Any]) -> list[_Plan]:
     """Return plans that say what was placed by a guess: what is no batch was taken for one.
 
-    A cache is none, and neither is what has another first size than the tokens of the batch.
+    A cache is none, and neither is what has another first size than the tokens of the batch. If one
+    other dimension has that size, as that behind the layers of a stacked cache, it is the batch.
     """
     given = [each for plan in plans for each in plan.given]
     rows = [
@@ -719,27 +722,23 @@ def _with_guesses(plans: Sequence[_Plan], values: Sequence[Any]) -> list[_Plan]:
     sizes = {size for size, is_whole in rows if is_whole} or {size for size, _ in rows}
 
     def marked(each: Given) -> Given:
-        if not each.shape or each.is_placed or each.is_named:
-            return each
-        is_other = each.role == "batch" and each.shape[0] not in sizes
-        return replace(each, is_guess=each.role == "cache" or is_other)
+        is_stated = not each.shape or each.is_placed or each.is_named
+        is_other = each.role == "batch" and not sizes.issuperset(each.shape[:1])
+        return replace(each, is_guess=not is_stated and (each.role == "cache" or is_other))
 
-    return [replace(plan, given=tuple(map(marked, plan.given))) for plan in plans]
-
-
-def _is_on_host(sharding: Any) -> bool:
-    kind = getattr(sharding, "memory_kind", None)
-    return host_memory(kind) in get_args(HostMemory)
+    return [_moved(layouts, plan, map(marked, plan.given), sizes) for plan in plans]
 
 
-def argument_names(function: Callable[..., Any], count: int, keywords: Sequence[str]) -> list[str]:
-    """Return what the function calls each of its arguments; by number where it does not say."""
-    try:
-        kinds = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        kinds = ()  # type: ignore[assignment]
-    known = [each.name for each in kinds if each.kind is not inspect.Parameter.VAR_POSITIONAL]
-    return [known[at] if at < len(known) else str(at) for at in range(count)] + list(keywords)
+def _moved(layouts: Layouts, plan: _Plan, told: Iterable[Given], sizes: set[int]) -> _Plan:
+    """Return a plan whose guesses have the batch where an array is as long as the tokens."""
+    given, shardings = list(told), list(plan.shardings or ())
+    for at, each in enumerate(given):
+        fitting = [dim for dim, size in enumerate(each.shape) if size in sizes]
+        if each.is_guess and each.dims and shardings and len(fitting) == 1 and fitting != [0]:
+            names = (_BATCH if [dim] == fitting else "_" for dim in range(len(each.shape)))
+            dims = layouts.dims(" ".join(names), each.shape)
+            given[at], shardings[at] = replace(each, dims=dims), layouts.named(dims)
+    return replace(plan, given=tuple(given), shardings=plan.shardings and tuple(shardings))
 
 
 def _with_name(given: Given, name: str) -> Given:

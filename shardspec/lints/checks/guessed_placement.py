@@ -1,9 +1,10 @@
 """The sharding of an argument is not given, so its memory and traffic are a guess.
 
 What carries no sharding, and has no name in the spec, is taken for a batch: its first dimension is
-`batch`. A cache begins with layers or pages more often than not, and where the guess is wrong, all
-figures that it has a part in are. They are marked `~`. An array whose first dimension is as long as
-the tokens' is no guess. Reported for caches, and for other arguments that are large.
+`batch`, or the one other dimension that is as long as the tokens' first. A cache begins with layers
+or pages more often than not, and where the guess is wrong, all figures that it has a part in are.
+They are marked `~`. An array whose first dimension is as long as the tokens' is no guess. Reported
+for caches, and for other arguments that are large.
 
 Bad:
     # shape = (32, 64, 8192, 1024)
@@ -57,10 +58,10 @@ def _finding(cost: Cost, step: Step, found: Sequence[StepArgument], size: int) -
     largest = max(found, key=lambda each: each.array.bytes)
     array, rest = largest.array, len(found) - 1
     who = f"`{largest.path}`" + (f" and {counted(rest, 'other')} beside it" if rest else "")
-    is_batch = bool(array.split.dims[0])
-    how = (
-        "its first dimension is taken for the batch" if is_batch else "it is what XLA would choose"
-    )
+    at = next((at for at, axes in enumerate(array.split.dims) if axes), None)
+    is_batch = at == 0 or (at is not None and at == _batch_dim(step, array))
+    which = "first dimension" if at == 0 else f"dimension {at}"
+    how = f"its {which} is taken for the batch" if is_batch else "it is what XLA would choose"
     names = " ".join(_names(cost, step, array))
     return point(
         codes.GUESSED_PLACEMENT,
@@ -74,10 +75,15 @@ def _finding(cost: Cost, step: Step, found: Sequence[StepArgument], size: int) -
 
 def _names(cost: Cost, step: Step, array: StepArray) -> Iterator[str]:
     """Yield `batch` for the dimension of the batch's size; for others, what has their mesh axes."""
-    given = (each for each in step.arguments if each.role == "batch" and not each.is_guess)
-    sizes = {each.array.shape[0] for each in given if each.array.shape}
-    batch = next((at for at, size in enumerate(array.shape) if size in sizes), None)
+    batch = _batch_dim(step, array)
     by_axes = {rule.mesh_axes: rule.logical_axis for rule in cost.plan.spec.axis_rules[::-1]}
     for at, axes in enumerate(array.split.dims):
         other = by_axes.get(axes, "_") if axes and not array.split.dims[0] else "_"
         yield "batch" if at == batch else other
+
+
+def _batch_dim(step: Step, array: StepArray) -> int | None:
+    """Return the first dimension that is as long as the batch; None where there is none."""
+    given = (each for each in step.arguments if each.role == "batch" and not each.is_guess)
+    sizes = {each.array.shape[0] for each in given if each.array.shape}
+    return next((at for at, size in enumerate(array.shape) if size in sizes), None)

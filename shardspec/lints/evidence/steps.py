@@ -8,6 +8,7 @@ splits the weight splits the examples, too, and each device works on its own.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
@@ -254,7 +255,9 @@ def searchable(help: str, cost: Cost) -> str:
         added = " and ".join([*shown, *rest])
         return f"add {added}, which `shardspec search` found: {cure.gain}; or {help}"
     over = " --over constraints" if cost.plan.spec.step is not None else ""
-    command = f"shardspec search SPEC --step MODULE:FUNCTION{over}"
+    span = cost.target.span if cost.step.called else None
+    spec = "SPEC" if span is None else shlex.quote(span.source.name)
+    command = f"shardspec search {spec} --step {cost.step.called or 'MODULE:FUNCTION'}{over}"
     return f"{help}; `{command}` looks for the line to add"
 
 
