@@ -280,8 +280,7 @@ def _each(
 def _close(proofs: Sequence[Proof | str], request: Request, *, is_shown: bool) -> None:
     """Write what was not shown while it was made: a table of several targets, or all of it."""
     from shardspec.diagnostics.lines import fitted
-    from shardspec.programs.proof import closing_lines, proof_lines
-    from shardspec.programs.proof_forms import proof_json, proof_markdown
+    from shardspec.programs.proof import closing_lines, proof_json, proof_lines, proof_markdown
 
     closing = ["", *closing_lines(proofs)] if len(proofs) > 1 else []
     if is_shown:

@@ -28,8 +28,12 @@ from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend import arguments, code_places, constrain, live, train_state
 from shardspec.jax_backend.batch import Batch
-from shardspec.jax_backend.constrain import ActivationResolver, Constrainer, Names
-from shardspec.jax_backend.mapped import constrained_mapped
+from shardspec.jax_backend.constrain import (
+    ActivationResolver,
+    Constrainer,
+    Names,
+    constrained_mapped,
+)
 from shardspec.jax_backend.mesh import Devices, match_target, mesh_for, need_devices
 from shardspec.jax_backend.on_target import tracing_for
 from shardspec.jax_backend.shardings import Walk, plan_faults, plan_of, raise_errors, tree_placer

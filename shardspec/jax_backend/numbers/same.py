@@ -12,16 +12,23 @@ import jax
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend.entry_point import Call, find_entry, with_call
-from shardspec.jax_backend.numbers.comparing import ONE_SLICE, Asked, compared, need_devices
-from shardspec.jax_backend.numbers.facts import Facts, facts_of
-from shardspec.jax_backend.numbers.literals import (
+from shardspec.jax_backend.numbers.comparing import (
+    ONE_SLICE,
+    Asked,
+    Facts,
+    compared,
+    facts_of,
+    need_devices,
+)
+from shardspec.jax_backend.numbers.sizes import TIGHT, SmallSizes, products_among, small_sizes
+from shardspec.jax_backend.numbers.small import (
+    Trial,
     loops_written,
     numbers_written,
+    small_spec,
     smaller_code,
     states_capacity,
 )
-from shardspec.jax_backend.numbers.sizes import TIGHT, SmallSizes, products_among, small_sizes
-from shardspec.jax_backend.numbers.small import Trial, small_spec
 from shardspec.jax_backend.on_target import on_target
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.step.trace import Program, program_of

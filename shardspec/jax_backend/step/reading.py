@@ -37,12 +37,12 @@ from shardspec.jax_backend.step.blame import (
     LOOKUPS,
     PLAINEST,
     Blame,
+    Carries,
     Constraint,
     constraints_of,
     plainness,
     root_of,
 )
-from shardspec.jax_backend.step.carries import Carries
 from shardspec.jax_backend.step.graph import (
     Body,
     Graph,

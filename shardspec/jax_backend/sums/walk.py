@@ -19,20 +19,20 @@ from jax.extend.core import Literal
 
 from shardspec.ir.step import Place, WrongSum
 from shardspec.jax_backend.equations import callers_of, stack_at
-from shardspec.jax_backend.sums.rules import computed, is_deterministic
-from shardspec.jax_backend.sums.states import (
+from shardspec.jax_backend.sums.rules import (
     SAME,
     UNKNOWN,
     ZERO,
     Kind,
     State,
     all_joined,
+    computed,
+    is_deterministic,
     joined,
     split,
 )
 from shardspec.jax_backend.versions import made_manual, scan_counts
-from shardspec.programs.callers import Callers
-from shardspec.programs.op_names import place_of
+from shardspec.programs.op_names import Callers, place_of
 
 #: The parameter of a primitive that is a program it calls.
 _CALLS = {

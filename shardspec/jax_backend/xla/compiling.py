@@ -33,8 +33,15 @@ from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.diagnostic import printable
 from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.spec import Hardware, Target, shape_text
-from shardspec.jax_backend.xla.cache import Compiled, keep, kept, key_of
-from shardspec.jax_backend.xla.surroundings import FALLBACK, flags_here, surroundings
+from shardspec.jax_backend.xla.cache import (
+    FALLBACK,
+    Compiled,
+    flags_here,
+    keep,
+    kept,
+    key_of,
+    surroundings,
+)
 from shardspec.programs.memory import NO_ROOM, memory_of_assignment, memory_of_stats
 from shardspec.topology.placement import Order, place
 
