@@ -55,6 +55,7 @@ FOR_ONE_SIBLING = {
     "arrays.orbax": "a format",
     "cli.diff": "a verb, whose sides `report --diff` shows",
     "arrays.safetensors": "a format",
+    "cli.shells": "the words of each shell, apart from what is offered",
     "cli.curing": "what `search` does with code, which `init` does, too",
     "cure.idioms": "what a file calls constraints and where its names hold, apart from edits",
     "drafting.machines": "which machines and rules, apart from the text",

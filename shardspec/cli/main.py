@@ -126,7 +126,7 @@ def main() -> None:
     from shardspec.cli.streams import FAILED, Failure, give_up, settle_streams, show_failure
 
     if "_SHARDSPEC_COMPLETE" in os.environ:
-        from shardspec.cli.completion import register
+        from shardspec.cli.shells import register
 
         register()
     settle_streams()
