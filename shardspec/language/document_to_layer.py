@@ -22,12 +22,6 @@ from shardspec.ir.program import Line, Product, Term, TermDim
 from shardspec.ir.spec import AxisRule, Hardware, Override
 from shardspec.language.catalogue import find_hardware, machine_fault
 from shardspec.language.grammar import expressions, step_lines, syntax
-from shardspec.language.grammar.expressions import (
-    parse_bound,
-    parse_bytes,
-    parse_devices,
-    parse_size,
-)
 from shardspec.language.grammar.refusals import NO_LETS
 from shardspec.language.grammar.syntax import Name, NamesExpr, SizeExpr, SizeTerm, SyntaxFault
 from shardspec.language.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRule
@@ -106,7 +100,9 @@ class _Sections(Walk):
             yield AxisDecl(name, size, unit, place, stated, parts, entry.interleaved)
 
     def _size(self, route: Route, text: str | None) -> SizeExpr | None:
-        return None if text is None else self.parse(parse_size, self.excerpt(route, text))
+        return (
+            None if text is None else self.parse(expressions.parse_size, self.excerpt(route, text))
+        )
 
     def _parts(self, route: Route, entry: doc.AxisEntry) -> Iterator[tuple[str, SizeExpr]]:
         """Yield the parts of an axis with their sizes; none where they cannot be read."""
@@ -296,7 +292,7 @@ def _policy(walk: Walk) -> tuple[tuple[str, Any], ...]:
     text = stated.pop("whole_below", None)
     if text is not None:
         excerpt = walk.excerpt(("policy", "whole_below"), text)
-        stated["whole_below"] = walk.parse(parse_bytes, excerpt)
+        stated["whole_below"] = walk.parse(expressions.parse_bytes, excerpt)
         stated["whole_below_span"] = walk.source_map.entry(("policy", "whole_below"))
     return tuple(stated.items())
 
@@ -332,7 +328,7 @@ def _coverage(walk: Walk, entry: doc.CoverageEntry | None) -> ir.CoverageGate | 
         _report_empty(walk, "coverage", entry)
         return None
     excerpt = walk.excerpt(("coverage", "max_replicated_bytes"), text)
-    bound = walk.parse(parse_bound, excerpt)
+    bound = walk.parse(expressions.parse_bound, excerpt)
     return bound and ir.CoverageGate(bound.max_share, bound.max_bytes, excerpt.span)
 
 
@@ -516,7 +512,7 @@ def _devices(
     from shardspec.topology.by_hand import DeviceRun
 
     excerpt = walk.excerpt(route, text)
-    runs = parse_devices(text)
+    runs = expressions.parse_devices(text)
     if isinstance(runs, syntax.SyntaxFault):
         faults.append(runs.diagnostic(excerpt))
         return None

@@ -14,15 +14,6 @@ from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
 from shardspec.diagnostics import Code, Diagnostic, labels_at, words
-from shardspec.diagnostics.words import (
-    binary_bytes,
-    counted,
-    described,
-    grouped,
-    natural,
-    percent,
-    template,
-)
 from shardspec.ir.plan import ActivationSharding, Alike, DimSharding, ParamSharding, ShardingPlan
 from shardspec.ir.spec import array_bytes, axis_of
 from shardspec.lints.context import Context
@@ -76,7 +67,7 @@ class Affected:
     def notes(self) -> Iterator[str]:
         """Yield a note on the arrays and one on the activations."""
         if self.arrays:
-            yield described(self.arrays)
+            yield words.described(self.arrays)
         if self.activations:
             yield words.named("activation", self.activations)
 
@@ -109,9 +100,9 @@ class Cost(NamedTuple):
         """Return "replicated: 250 MiB on every device, 40 % of all it holds; `tensor` ..."."""
         where = f" of target `{self.plan.target.name}`" if len(self.plan.spec.targets) > 1 else ""
         share = f"{words.percent(self.bytes, max(self.held, self.bytes))} of all it holds"
-        size = f"{binary_bytes(self.bytes)} on every device{where}, {share}"
-        then = f"; sharded over `{self.axis}`, it would be {binary_bytes(self.then)}"
-        is_less = self.axis and binary_bytes(self.then) != binary_bytes(self.bytes)
+        size = f"{words.binary_bytes(self.bytes)} on every device{where}, {share}"
+        then = f"; sharded over `{self.axis}`, it would be {words.binary_bytes(self.then)}"
+        is_less = self.axis and words.binary_bytes(self.then) != words.binary_bytes(self.bytes)
         return f"{'replicated: ' if self.is_whole else ''}{size}{then if is_less else ''}"
 
 
@@ -141,7 +132,7 @@ def with_cost(
 def _words(context: Context, paths: tuple[str, ...]) -> tuple[tuple[str, ...], str, int | None]:
     """Return some arrays, each once, in words with what they cost, and that in bytes."""
     arrays = tuple(dict.fromkeys(paths))
-    most, text = cost(context, arrays), described(arrays)
+    most, text = cost(context, arrays), words.described(arrays)
     return (arrays, text, None) if most is None else (arrays, f"{text}; {most}", most.bytes)
 
 
@@ -175,7 +166,7 @@ def largest(arrays: Iterable[tuple[str, int]], least: int = 0) -> tuple[str, ...
     >>> largest([("a/0/w", 1024), ("a/1/w", 1024), ("b", 16)])
     ('2.00 KiB  a/{0,1}/w x2', '16 B  b')
     """
-    sizes = grouped(arrays, lambda array: template(array[0]))
+    sizes = words.grouped(arrays, lambda array: words.template(array[0]))
     groups = {key: [path for path, _ in each] for key, each in sizes.items()}
     totals = {key: sum(size for _, size in each) for key, each in sizes.items()}
     order = sorted(groups, key=lambda key: (-totals[key], key))
@@ -183,8 +174,8 @@ def largest(arrays: Iterable[tuple[str, int]], least: int = 0) -> tuple[str, ...
     rest = order[_SHOWN:]
     if rest:
         count = sum(len(groups[key]) for key in rest)
-        lines.append((sum(totals[key] for key in rest), counted(count, "other array")))
-    return tuple(f"{binary_bytes(size)}  {text}" for size, text in lines if size >= least)
+        lines.append((sum(totals[key] for key in rest), words.counted(count, "other array")))
+    return tuple(f"{words.binary_bytes(size)}  {text}" for size, text in lines if size >= least)
 
 
 def rows(arrays: Iterable[tuple[str, Said]]) -> Iterator[tuple[str, int, Said]]:
@@ -193,8 +184,10 @@ def rows(arrays: Iterable[tuple[str, Said]]) -> Iterator[tuple[str, int, Said]]:
     >>> list(rows([("a/1", "new"), ("a/0", "new"), ("b", "gone")]))
     [('a/{0,1} x2', 2, 'new'), ('b', 1, 'gone')]
     """
-    groups = grouped(arrays, lambda array: (template(array[0]), array[1]))
-    for (_, said), members in sorted(groups.items(), key=lambda group: natural(group[1][0][0])):
+    groups = words.grouped(arrays, lambda array: (words.template(array[0]), array[1]))
+    for (_, said), members in sorted(
+        groups.items(), key=lambda group: words.natural(group[1][0][0])
+    ):
         count = f" x{len(members)}" if len(members) > 1 else ""
         yield words.as_one((path for path, _ in members), " ..") + count, len(members), said
 
@@ -204,13 +197,13 @@ def cut(lines: Iterable[str]) -> Iterator[str]:
     whole = list(lines)
     yield from whole[:_MOST_LINES]
     if len(whole) > _MOST_LINES:
-        yield f"and {counted(len(whole) - _MOST_LINES, 'more group')} of arrays"
+        yield f"and {words.counted(len(whole) - _MOST_LINES, 'more group')} of arrays"
 
 
 def _as_one(paths: list[str]) -> str:
     if len(paths) == 1:
         return paths[0]
-    glob = words.collapsed(sorted(paths, key=natural)) if len(paths) <= _COLLAPSED else None
+    glob = words.collapsed(sorted(paths, key=words.natural)) if len(paths) <= _COLLAPSED else None
     return f"{glob} x{len(paths)}" if glob else f"{paths[0]} and {len(paths) - 1} alike"
 
 
@@ -235,7 +228,7 @@ def whole_layers(
     What `replicate:` allows is left out.
     """
     wanted = filter(is_wanted, context.covered[plan.target.name].counted)
-    groups = grouped(wanted, lambda s: (template(s.param.path), s.dims, s.param.dtype))
+    groups = words.grouped(wanted, lambda s: (words.template(s.param.path), s.dims, s.param.dtype))
     for group in groups.values():
         if context.is_large(sum(sharding.param.bytes for sharding in group), plan.target.name):
             yield tuple(group)
@@ -327,8 +320,8 @@ def finding(context: Context, code: Code, found: Padding, help: str | None) -> D
     return Diagnostic(
         code,
         f"`{found.axis}` = {found.true_size} is padded to {found.size}"
-        f" (+{percent(more, found.true_size)}): {binary_bytes(found.device_bytes)} per device"
-        f"{target}, {binary_bytes(found.bytes)} in all",
+        f" (+{words.percent(more, found.true_size)}): {words.binary_bytes(found.device_bytes)} per"
+        f" device{target}, {words.binary_bytes(found.bytes)} in all",
         labels_at(
             (taken.span if taken else None, f"does not divide {found.true_size}"),
             (declared.span if declared else None, f"`{found.axis}` is {found.true_size}"),
@@ -341,7 +334,7 @@ def finding(context: Context, code: Code, found: Padding, help: str | None) -> D
 
 
 def _notes(found: Padding) -> Iterator[str]:
-    yield described(found.arrays)
+    yield words.described(found.arrays)
     multiple = dict(found.plan.spec.multiples).get(found.axis)
     if multiple is not None:
         yield f"every array has {found.size} of it, the next multiple of {multiple}"
