@@ -31,17 +31,8 @@ from enum import StrEnum
 from functools import lru_cache
 
 from shardspec.diagnostics.words import binary_bytes
+from shardspec.ir import spec as specs
 from shardspec.ir.plan import Alike, Dims, ParamSharding, ShardingPlan
-from shardspec.ir.spec import (
-    DTYPE_BITS,
-    HostMemory,
-    Mesh,
-    Shape,
-    Spec,
-    StatePolicy,
-    Target,
-    host_memory,
-)
 from shardspec.resolve.match import path_matcher
 from shardspec.resolve.state import data_axes, extra_axes, moment_name, state_axes, without_axes
 
@@ -167,7 +158,7 @@ def _kinds_text(sizes: Mapping[Held, int]) -> str:
 
 
 def memory(
-    plan: ShardingPlan, *, state: StatePolicy | None = None, over: Sequence[str] = ()
+    plan: ShardingPlan, *, state: specs.StatePolicy | None = None, over: Sequence[str] = ()
 ) -> Memory:
     """Return what a device holds, with gradients and optimizer state where `state:` is given.
 
@@ -199,13 +190,13 @@ def memory(
     return Memory(tuple(figures), limit(plan.target), share_of(plan.target))
 
 
-def _moments(spec: Spec, arrays: Alike, count: int) -> Iterator[Figure]:
+def _moments(spec: specs.Spec, arrays: Alike, count: int) -> Iterator[Figure]:
     """Yield the moments of parameters, those of each memory apart."""
     if not spec.memory:
         if count:
             yield Figure(Held.MOMENTS, arrays, count)
         return
-    found: dict[tuple[HostMemory | None, ...], list[ParamSharding]] = {}
+    found: dict[tuple[specs.HostMemory | None, ...], list[ParamSharding]] = {}
     for sharding in arrays.shardings:
         kinds = tuple(_moment_memory(spec, sharding, number) for number in range(count))
         found.setdefault(kinds, []).append(sharding)
@@ -215,18 +206,18 @@ def _moments(spec: Spec, arrays: Alike, count: int) -> Iterator[Figure]:
             yield Figure(Held.MOMENTS, moments, copies)
 
 
-def _moment_memory(spec: Spec, owner: ParamSharding, moment: int) -> HostMemory | None:
+def _moment_memory(spec: specs.Spec, owner: ParamSharding, moment: int) -> specs.HostMemory | None:
     """Return where a moment lies: where an entry of `memory:` says, else beside its parameter."""
     matcher = path_matcher(tuple(entry.pattern for entry in spec.memory))
     index = matcher.first_match(moment_name(owner.path, moment))
-    return owner.memory_kind if index is None else host_memory(spec.memory[index].memory)
+    return owner.memory_kind if index is None else specs.host_memory(spec.memory[index].memory)
 
 
 #: Of a GPU's memory, what JAX allocates where nothing tells it otherwise.
 JAX_SHARE = 0.75
 
 
-def limit(target: Target) -> int | None:
+def limit(target: specs.Target) -> int | None:
     """Return what programs have of one device's memory; None where it is not known, or the host's.
 
     The compiler of a TPU hands out a part of it, and JAX allocates a share of what the driver of a
@@ -251,7 +242,7 @@ def has_room(held_bytes: int, limit_bytes: int | None, *, is_partial: bool = Fal
     return held_bytes <= limit_bytes
 
 
-def share_of(target: Target) -> float | None:
+def share_of(target: specs.Target) -> float | None:
     """Return the share of a device's memory that JAX allocates; None where it is no GPU.
 
     Source: JAX documentation, GPU memory allocation: 75 %, or `XLA_PYTHON_CLIENT_MEM_FRACTION`.
@@ -268,7 +259,7 @@ def room_text(limit_bytes: int, share: float | None) -> str:
     return f"{binary_bytes(limit_bytes)}{of_gpu}"
 
 
-def share_notes(target: Target) -> Iterator[str]:
+def share_notes(target: specs.Target) -> Iterator[str]:
     """Yield how more of a GPU's memory counts, where nothing says how much JAX allocates."""
     hardware = target.hardware
     if hardware is not None and share_of(target) is not None and hardware.stated_share is None:
@@ -279,7 +270,7 @@ def share_notes(target: Target) -> Iterator[str]:
         )
 
 
-def is_tiled(target: Target) -> bool:
+def is_tiled(target: specs.Target) -> bool:
     """Say whether arrays lie in tiles on a target's devices."""
     return target.hardware is not None and target.hardware.chip.platform == "tpu"
 
@@ -290,7 +281,9 @@ _LEAST_BYTES = 512
 
 
 @lru_cache(maxsize=1 << 14)
-def tiled_bytes(shape: Shape, dtype: str, chosen_for: Shape | None = None) -> int | None:
+def tiled_bytes(
+    shape: specs.Shape, dtype: str, chosen_for: specs.Shape | None = None
+) -> int | None:
     """Return the bytes of an array with its tiles filled up; None for dtypes not known here.
 
     Args:
@@ -304,7 +297,7 @@ def tiled_bytes(shape: Shape, dtype: str, chosen_for: Shape | None = None) -> in
     >>> tiled_bytes((64, 1, 128), "bf16"), tiled_bytes((64, 1, 128), "bf16", (64, 4, 128))
     (16384, 32768)
     """
-    bits = DTYPE_BITS.get(dtype, 0)
+    bits = specs.DTYPE_BITS.get(dtype, 0)
     if bits not in {8, 16, 32}:
         return None
     if 0 in shape:
@@ -320,20 +313,20 @@ def tiled_bytes(shape: Shape, dtype: str, chosen_for: Shape | None = None) -> in
     return (_filled(shape, *pair, packing) if chosen_for else least) * bits // 8
 
 
-def relaid_bytes(shape: Shape, dtype: str, whole: Shape) -> int | None:
+def relaid_bytes(shape: specs.Shape, dtype: str, whole: specs.Shape) -> int | None:
     """Return the bytes of a part in the layout of the whole array; None where it takes no more."""
     size = tiled_bytes(shape, dtype, whole)
     return None if size == tiled_bytes(shape, dtype) else size
 
 
-def _filled(shape: Shape, lanes: int, rows: int, packing: int) -> int:
+def _filled(shape: specs.Shape, lanes: int, rows: int, packing: int) -> int:
     """Return the elements of an array whose tiles have these dimensions, counted from the last."""
     along, beside = shape[-1 - lanes], shape[-1 - rows]
     rest = math.prod(shape) // (along * beside)
     return rest * _up(along, LANES) * _up(beside, _tile_rows(beside, packing))
 
 
-def _pairs(shape: Shape) -> Iterator[tuple[int, int]]:
+def _pairs(shape: specs.Shape) -> Iterator[tuple[int, int]]:
     """Yield every choice of two dimensions, counted from the last."""
     return itertools.permutations(range(len(shape)), 2)
 
@@ -378,7 +371,7 @@ class Gradients:
       whole_over: the mesh axes that split no gradient because of that.
     """
 
-    mesh: Mesh
+    mesh: specs.Mesh
     is_split: bool
     dtype: str | None
     over: tuple[str, ...]
@@ -396,7 +389,7 @@ class Gradients:
         return extra_axes(dims, self.mesh, self.over)
 
 
-def gradients_of(spec: Spec, mesh: Mesh) -> Gradients:
+def gradients_of(spec: specs.Spec, mesh: specs.Mesh) -> Gradients:
     """Return how the gradients of a spec are held on a mesh."""
     step, state = spec.step, "same" if spec.state is None else spec.state.optimizer
     count, dtype, is_training = 1, None, step is not None and step.mode == "train"

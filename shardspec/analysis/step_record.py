@@ -15,7 +15,7 @@ from shardspec.analysis.step_layout import StepLayout, place_of
 from shardspec.analysis.step_partition import Move, Partition, Seat, legs_of, sent_bytes
 from shardspec.analysis.step_values import Loop, Op, Read, Value, View, Weight
 from shardspec.ir import step as steps
-from shardspec.ir.flows import Flows, Ticks
+from shardspec.ir.step import Flows, Ticks
 
 #: Kinds that compute nothing: another view of a value, or who passes it on to whom.
 _VIEWS = ("view", "route", "stage")

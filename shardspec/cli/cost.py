@@ -14,18 +14,8 @@ from shardspec.analysis.comparison import Comparison
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.analysis.traffic import BY, By, names_in
-from shardspec.cli import options
+from shardspec.cli import options, steps
 from shardspec.cli.request import Request, has_errors, matching, select, unknown_path
-from shardspec.cli.steps import (
-    BASIS,
-    MEASURED,
-    STEP,
-    Measured,
-    comparison,
-    held_to,
-    plan_on_target,
-    step_costs,
-)
 from shardspec.cli.streams import FINDINGS, FINE, echo, fail, rows_of_terminal, show, width_of
 from shardspec.ir.step import Step
 from shardspec.language.grammar.step_lines import parse_count
@@ -46,7 +36,7 @@ def _tokens(ctx: click.Context, param: click.Parameter, text: str | None) -> int
     *options.ONE_SPEC,
     options.TARGET,
     options.PHASE,
-    STEP,
+    steps.STEP,
     options.ARRAYS,
     options.SET,
     options.ONLY,
@@ -67,8 +57,8 @@ def _tokens(ctx: click.Context, param: click.Parameter, text: str | None) -> int
         callback=_tokens,
         help="Tokens of a step, on all devices: `4M`; else read off the batch.",
     ),
-    *BASIS,
-    MEASURED,
+    *steps.BASIS,
+    steps.MEASURED,
     *options.OUTPUT,
     example="shardspec cost spec.yaml --by axis",
     page="cost.md",
@@ -80,7 +70,7 @@ def command(
     by: By,
     top: int,
     tokens: int | None,
-    measured: Measured | None,
+    measured: steps.Measured | None,
 ) -> None:
     """Show what a device holds, and what a step sends and takes.
 
@@ -98,9 +88,11 @@ def command(
     found = _found(request, step_name, tokens, draft.show)
     compared = None
     if measured is not None and measured.run:
-        compared = comparison(measured.run, found, request, step_name)
+        compared = steps.comparison(measured.run, found, request, step_name)
     elif measured is not None:
-        found = held_to(measured, found, request, lambda at: _found(at, step_name, tokens, None))
+        found = steps.held_to(
+            measured, found, request, lambda at: _found(at, step_name, tokens, None)
+        )
     draft.take_away()
     _print(found, request, by, top, compared)
     if found.step is None:
@@ -123,7 +115,7 @@ def _found(
     Args:
       shown: gets the model's cost while a compiler works; None prints neither that nor findings.
     """
-    plan = plan_on_target(
+    plan = steps.plan_on_target(
         request,
         "no cost is worked out",
         is_told=shown is not None,
@@ -132,11 +124,11 @@ def _found(
     )
     if step_name is not None:
         show = shown or (lambda cost: None)
-        (found,) = step_costs(step_name, (plan,), request, tokens=tokens, shown=show)
+        (found,) = steps.step_costs(step_name, (plan,), request, tokens=tokens, shown=show)
         return found
     found = stated_cost(plan, tokens=tokens)
     if found.step is not None and request.basis == "compiler":
-        (compiled,) = step_costs(None, (plan,), request, tokens=tokens)
+        (compiled,) = steps.step_costs(None, (plan,), request, tokens=tokens)
         found = replace(compiled, uneven=found.uneven)
     elif found.step is None and request.only is not None:
         found = cost_of(replace(plan, arrays=tuple(select(request.only, plan))))

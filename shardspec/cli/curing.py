@@ -16,19 +16,10 @@ from shardspec import pipeline
 from shardspec.cli import edits, options, streams
 from shardspec.cli.request import Request
 from shardspec.cli.steps import Tell, plan_on_target, step_and_folder, with_step
+from shardspec.cure import telling
 from shardspec.cure.figures import Figures
 from shardspec.cure.patching import Patched, Refused, diff_of
 from shardspec.cure.searching import MOST, Trial
-from shardspec.cure.telling import (
-    OtherMeshes,
-    OtherNames,
-    Report,
-    Tried,
-    cure_of,
-    ordered,
-    report_lines,
-    report_text,
-)
 from shardspec.fixing import Changed
 from shardspec.ir.spec import Spec, Target
 from shardspec.report.search import WIDTH
@@ -185,7 +176,7 @@ def cured(
     return _status(report)
 
 
-def _status(report: Report) -> int:
+def _status(report: telling.Report) -> int:
     """Return the exit status of an answer."""
     if report.found is None:
         return streams.FAILED
@@ -193,7 +184,9 @@ def _status(report: Report) -> int:
     return streams.FINDINGS if after.figures.fits is False else streams.FINE
 
 
-def _give(report: Report, tries: _Tries, patch: str | None, *, write: bool, diff: bool) -> None:
+def _give(
+    report: telling.Report, tries: _Tries, patch: str | None, *, write: bool, diff: bool
+) -> None:
     """Print an answer, and write what was asked for."""
     request, source = tries.request, tries.asked.spec.source
     answer, why = _answer(report, tries)
@@ -223,7 +216,7 @@ def _question(spec: Spec, today: Target, choice: Choice) -> Question:
     return found
 
 
-def _answer(report: Report, tries: _Tries) -> tuple[list[Patched], Refusal | None]:
+def _answer(report: telling.Report, tries: _Tries) -> tuple[list[Patched], Refusal | None]:
     """Return the files that change, the spec first, or why it cannot have the mesh."""
     best, source = report.best, tries.asked.spec.source
     patches = [] if best is None or isinstance(best.patches, Refused) else [*best.patches]
@@ -243,7 +236,7 @@ def _answer(report: Report, tries: _Tries) -> tuple[list[Patched], Refusal | Non
 
 
 def _write_spec(
-    of_spec: Sequence[Patched], report: Report, request: Request, *, is_shown: bool
+    of_spec: Sequence[Patched], report: telling.Report, request: Request, *, is_shown: bool
 ) -> None:
     """Write what is of the spec in an answer, or show it."""
     if not of_spec:
@@ -271,7 +264,7 @@ class _Tries:
     is_compiled: bool
     question: Question = field(init=False)
 
-    def report(self, most: int, within_s: float, tell: Tell) -> Report:
+    def report(self, most: int, within_s: float, tell: Tell) -> telling.Report:
         """Return a search and its answers.
 
         Where none of them earns its place once it is tried, the next ones are tried.
@@ -284,7 +277,7 @@ class _Tries:
 
         until = time.monotonic() + within_s
         lowered = [self.found.now]
-        tried: list[Tried] = []
+        tried: list[telling.Tried] = []
         for left in reversed(range(_MOST_ROUNDS)):
             answers = () if self.found.found is None else self.found.found.answers[:most]
             new = self._traced(answers, tell)
@@ -316,14 +309,16 @@ class _Tries:
         with ThreadPoolExecutor(most_at_once()) as pool:
             return list(pool.map(traced, answers))
 
-    def _reported(self, tried: Sequence[Tried]) -> Report:
+    def _reported(self, tried: Sequence[telling.Tried]) -> telling.Report:
         found, (base, *others) = self.found, tried
         own = (found.found, found.beyond, found.trials, found.late, found.seconds)
-        return Report(base, ordered(others), *own, bool(self.words.lines), mapped=found.mapped)
+        return telling.Report(
+            base, telling.ordered(others), *own, bool(self.words.lines), mapped=found.mapped
+        )
 
     def _with_names(
-        self, report: Report, lowered: list[Again], most: int, within_s: float, tell: Tell
-    ) -> Report:
+        self, report: telling.Report, lowered: list[Again], most: int, within_s: float, tell: Tell
+    ) -> telling.Report:
         from shardspec.jax_backend.cure.remat import Policies, policies, policies_in
 
         now, with_lines = self._with_lines(report, lowered)
@@ -332,9 +327,9 @@ class _Tries:
         if own and names:
             found = policies(with_lines, now, own, names, within_s, tell)
         tried = self._proved(report, now, found.found, most, tell)
-        return replace(report, names=OtherNames(len(own), names, tried, found.late))
+        return replace(report, names=telling.OtherNames(len(own), names, tried, found.late))
 
-    def _with_lines(self, report: Report, lowered: list[Again]) -> tuple[Again, Asked]:
+    def _with_lines(self, report: telling.Report, lowered: list[Again]) -> tuple[Again, Asked]:
         """Return the step with the best lines, and what is traced of it."""
         from shardspec.jax_backend.cure.curing import with_patches
 
@@ -344,16 +339,16 @@ class _Tries:
         return now, with_patches(self.asked, patches, self._reload) or self.asked
 
     def _proved(
-        self, report: Report, now: Again, found: Sequence[Again], most: int, tell: Tell
-    ) -> tuple[Tried, ...]:
+        self, report: telling.Report, now: Again, found: Sequence[Again], most: int, tell: Tell
+    ) -> tuple[telling.Tried, ...]:
         """Return what was found, the first ones that are better compiled where the lines are."""
         better = [e for e in found if e.tried.figures.is_better(now.tried.figures)][:most]
         proved = self._compiled(better, tell) if report.today.basis == "compiled" else []
         return (*proved, *(each.tried for each in found[len(proved) :]))
 
     def _with_meshes(
-        self, report: Report, lowered: list[Again], most: int, within_s: float, tell: Tell
-    ) -> Report:
+        self, report: telling.Report, lowered: list[Again], most: int, within_s: float, tell: Tell
+    ) -> telling.Report:
         from shardspec.jax_backend.cure.meshes import meshes
 
         now, with_lines = self._with_lines(report, lowered)
@@ -361,7 +356,7 @@ class _Tries:
         self.question = _question(with_lines.spec, today, self.choice)
         found = meshes(self.question, with_lines, now, within_s, tell)
         tried = self._proved(report, now, found.found, most, tell)
-        return replace(report, meshes=OtherMeshes(tried, found.late, found.failed))
+        return replace(report, meshes=telling.OtherMeshes(tried, found.late, found.failed))
 
     def command(self, verb: str, *options: str) -> str:
         """Return the command that asks a verb about the same step, as one types it."""
@@ -372,7 +367,7 @@ class _Tries:
         step = ("--step", self.asked.step)
         return shlex.join(["shardspec", verb, spec.source.name, *chosen, *step, *options])
 
-    def _compiled(self, lowered: Sequence[Again], tell: Tell) -> list[Tried]:
+    def _compiled(self, lowered: Sequence[Again], tell: Tell) -> list[telling.Tried]:
         """Return answers with the compiler's figures, where it is asked."""
         from shardspec.jax_backend.cure.curing import compiled
         from shardspec.jax_backend.xla.compiling import most_at_once
@@ -383,11 +378,11 @@ class _Tries:
         with ThreadPoolExecutor(most_at_once()) as pool:
             return list(pool.map(lambda each: compiled(each, _TIMEOUT_S), lowered))
 
-    def remember(self, report: Report) -> None:
+    def remember(self, report: telling.Report) -> None:
         """Keep what was found for the help of other verbs; of a search without time, its lines."""
         from shardspec.jax_backend.cure.remembered import remember
 
-        cure, now = cure_of(report), self.found.now.lowered
+        cure, now = telling.cure_of(report), self.found.now.lowered
         is_done = report.found is not None and not report.late
         if now is not None and (cure.lines or is_done):
             remember(now.module, self.found.plan, cure, {each.file for each in cure.lines})
@@ -399,7 +394,7 @@ class _Tries:
 _TIMEOUT_S = 300.0
 
 
-def _alike(tried: list[Tried], lowered: list[Again]) -> list[Tried]:
+def _alike(tried: list[telling.Tried], lowered: list[Again]) -> list[telling.Tried]:
     """Return figures of one authority: the model's of all, where the compiler lacks one."""
     known = [each.cost for each in tried if each.cost is not None]
     if len({each.basis for each in known}) < 2:
@@ -408,9 +403,9 @@ def _alike(tried: list[Tried], lowered: list[Again]) -> list[Tried]:
     return [replace(each.tried, why=each.tried.why or why) for each in lowered]
 
 
-def _print(report: Report, diff: str, request: Request, *, is_data: bool) -> None:
-    lines = report_lines(report)
-    request.give(lambda is_kept: report_text(report, diff), lines, WIDTH, err=is_data)
+def _print(report: telling.Report, diff: str, request: Request, *, is_data: bool) -> None:
+    lines = telling.report_lines(report)
+    request.give(lambda is_kept: telling.report_text(report, diff), lines, WIDTH, err=is_data)
     why = report.best.why if report.best is not None else ""
     if why:
         request.remark(f"not compiled: {why}")

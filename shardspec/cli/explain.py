@@ -12,18 +12,7 @@ import click
 from shardspec import pipeline
 from shardspec.assets import DOCS
 from shardspec.cli import completion, options, streams
-from shardspec.cli.request import (
-    Request,
-    find_spec,
-    glob_of_part,
-    has_errors,
-    has_path,
-    matching,
-    parts_of,
-    quiet_spec,
-    select,
-    why_unsound,
-)
+from shardspec.cli import request as requests
 from shardspec.cli.streams import FINDINGS, Failure, echo, fail, show, wants_color
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import counted, did_you_mean, listed, nearest
@@ -84,7 +73,7 @@ _DRAWS_ONLY = "--draw draws an array, a glob or an activation", "give it that al
     page="explaining.md",
 )
 def command(
-    request: Request,
+    request: requests.Request,
     *,
     subjects: tuple[str, ...],
     why_not: str | None,
@@ -112,7 +101,7 @@ def command(
         return
     match = _LINE.fullmatch(subject or "")
     spec_name = spec_name or (_spec_file(match["file"]) if match else None)
-    file = find_spec(spec_name) if spec_name else _found(subject)
+    file = requests.find_spec(spec_name) if spec_name else _found(subject)
     plan, diagnostics = _plan(file, request, match)
     if subject and not match:
         subject = _whole(subject, plan, request)
@@ -129,7 +118,7 @@ def command(
     _compare_lock(plan, subject, request)
     if not porcelain:
         _name_target(plan, request)
-    raise SystemExit(FINDINGS if has_errors(diagnostics) else 0)
+    raise SystemExit(FINDINGS if requests.has_errors(diagnostics) else 0)
 
 
 def _place(subject: str | None) -> str | None:
@@ -157,7 +146,7 @@ def _is_told(subject: str, spec_name: str | None) -> bool:
     return True
 
 
-def _name_target(plan: ShardingPlan, request: Request) -> None:
+def _name_target(plan: ShardingPlan, request: requests.Request) -> None:
     """Say on stderr which of several targets was chosen, where none is named."""
     count = len(plan.spec.targets)
     if count > 1 and request.target is None:
@@ -169,7 +158,7 @@ def _show(
     subject: str | None,
     plan: ShardingPlan,
     match: re.Match[str] | None,
-    request: Request,
+    request: requests.Request,
 ) -> None:
     """Show what the plan says, and beside it what a saved cost does."""
     saved = request.saved_cost()
@@ -180,7 +169,7 @@ def _show(
 
 
 def _plan(
-    file: str, request: Request, line: re.Match[str] | None
+    file: str, request: requests.Request, line: re.Match[str] | None
 ) -> tuple[ShardingPlan, tuple[Diagnostic, ...]]:
     """Return the plan that is asked about, and what loading found, after a report.
 
@@ -192,7 +181,7 @@ def _plan(
     chosen = request.choose_target(spec, diagnostics)
     diagnostics = pipeline.about(diagnostics, request.target)
     if request.target is None and not request.settings:  # a faulty target leaves the others
-        diagnostics = why_unsound([chosen], diagnostics)
+        diagnostics = requests.why_unsound([chosen], diagnostics)
         chosen = next((target for target in spec.targets if target.is_sound), chosen)
     request.require_sound(chosen, diagnostics)
     request.report(diagnostics)
@@ -223,7 +212,7 @@ def _answer(
     draw: bool,
 ) -> Iterator[str]:
     """Yield what there is to say about a line of a spec, an array, a glob or an axis."""
-    if match and not has_path(plan, subject):
+    if match and not requests.has_path(plan, subject):
         if porcelain or draw:
             fail(*(_ARRAYS_ONLY if porcelain else _DRAWS_ONLY))
         yield from _line(match["file"], int(match["line"]), plan)
@@ -246,7 +235,7 @@ def _cost(
     subject: str,
     plan: ShardingPlan,
     match: re.Match[str] | None,
-    request: Request,
+    request: requests.Request,
 ) -> Iterator[str]:
     """Yield what the subject costs in saved figures, where they are of this spec."""
     from shardspec.report import saved_cost
@@ -257,14 +246,14 @@ def _cost(
     lines: Iterator[str] = iter(())
     if match and _is_code(match["file"]):
         lines = saved_cost.place_lines(saved, match["file"], int(match["line"]), plan)
-    elif match and not has_path(plan, subject):
+    elif match and not requests.has_path(plan, subject):
         lines = saved_cost.line_lines(saved, match["file"], int(match["line"]), plan)
     elif subject.startswith("axis:") and subject[5:] in plan.mesh.names:
         lines = saved_cost.axis_lines(saved, subject[5:], plan)
     elif not subject.startswith("axis:"):
         named = _activation(subject, plan)
-        is_array = named is None or has_path(plan, subject)
-        paths = [each.path for each in select(subject, plan)] if is_array else [subject]
+        is_array = named is None or requests.has_path(plan, subject)
+        paths = [each.path for each in requests.select(subject, plan)] if is_array else [subject]
         lines = saved_cost.array_lines(saved, paths, plan)
     for number, line in enumerate(lines):
         if not number and not (match and _is_code(match["file"])):
@@ -284,15 +273,15 @@ def _drawing(subject: str, plan: ShardingPlan) -> Iterator[str]:
         fail(f"{devices:,} devices are not drawn: at most {MOST_DRAWN:,}", help)
     yield ""
     named = _activation(subject, plan)
-    if named is not None and not has_path(plan, subject):
+    if named is not None and not requests.has_path(plan, subject):
         yield from drawing([named], plan).lines(streams.width_of())
         return
-    found = select(subject, plan)
+    found = requests.select(subject, plan)
     shown = rows(ShardingPlan(plan.spec, plan.target, tuple(found)))
     yield from drawing([row.first for row in shown], plan).lines(streams.width_of())
 
 
-def _compare_lock(plan: ShardingPlan, subject: str | None, request: Request) -> None:
+def _compare_lock(plan: ShardingPlan, subject: str | None, request: requests.Request) -> None:
     """Say on stderr where the lock beside the spec is stale, or says otherwise of this array."""
     if not os.path.exists(f"{os.path.splitext(plan.spec.source.name)[0]}.lock"):
         return
@@ -303,7 +292,9 @@ def _compare_lock(plan: ShardingPlan, subject: str | None, request: Request) -> 
         request.remark(f"\n{remark}")
 
 
-def _spec_and_subject(subjects: tuple[str, ...], request: Request) -> tuple[str | None, str | None]:
+def _spec_and_subject(
+    subjects: tuple[str, ...], request: requests.Request
+) -> tuple[str | None, str | None]:
     """Return what is asked about, and the spec where that stands before it, as in other verbs."""
     if len(subjects) < 2:
         subject = next(iter(subjects), None)
@@ -375,7 +366,7 @@ def _explain_words(subject: str) -> bool:
 
 def _stands_in_spec(word: str, spec_name: str | None) -> bool:
     """Say whether a word of the language is also a name of the spec."""
-    spec = quiet_spec(spec_name)
+    spec = requests.quiet_spec(spec_name)
     if spec is None or not spec.targets:
         return False
     return word in _names(spec) or any(array.path == word for array in spec.params)
@@ -388,7 +379,7 @@ def _explain_shipped(subject: str, spec_name: str | None) -> bool:
     page = pages.page_of(subject)
     if page is None:
         return False
-    spec = quiet_spec(spec_name)
+    spec = requests.quiet_spec(spec_name)
     name = subject.rpartition(":")[0]
     if spec is not None and (name in {each.name for each in spec.sources} or _has(spec, subject)):
         return False
@@ -400,7 +391,9 @@ def _explain_shipped(subject: str, spec_name: str | None) -> bool:
 
 def _has(spec: Spec, word: str) -> bool:
     """Say whether an array, an activation, an axis, a target or a phase of a spec is called so."""
-    return word in _names(spec) or bool(parts_of(word, [each.path for each in spec.params]))
+    return word in _names(spec) or bool(
+        requests.parts_of(word, [each.path for each in spec.params])
+    )
 
 
 def _names(spec: Spec) -> set[str]:
@@ -426,7 +419,7 @@ def _print_family(start: str) -> None:
 def _found(subject: str | None) -> str:
     """Return the spec of this folder; where there is none, a word may have been a finding's."""
     try:
-        return find_spec(None)
+        return requests.find_spec(None)
     except Failure as failure:
         from shardspec.report.pages import near_names
 
@@ -467,16 +460,16 @@ def _subject(subject: str, plan: ShardingPlan, *, porcelain: bool) -> Iterator[s
     if subject.startswith("axis:"):
         yield from _axis(subject[5:], plan)
         return
-    if not has_path(plan, subject):
+    if not requests.has_path(plan, subject):
         lines = _named(subject, plan)
         if lines is not None:
             if porcelain:
                 fail(*_ARRAYS_ONLY)
             yield from lines
             return
-        if not matching(subject, [each.path for each in plan.arrays]):
+        if not requests.matching(subject, [each.path for each in plan.arrays]):
             _nearest(subject, plan)
-    found = select(subject, plan)
+    found = requests.select(subject, plan)
     if porcelain:
         from shardspec.report.explain import porcelain as lines_of
 
@@ -499,23 +492,23 @@ def _subject(subject: str, plan: ShardingPlan, *, porcelain: bool) -> Iterator[s
         yield from explain(row.first, plan)
 
 
-def _whole(subject: str, plan: ShardingPlan, request: Request) -> str:
+def _whole(subject: str, plan: ShardingPlan, request: requests.Request) -> str:
     """Return the glob that part of a path stands for; what is no such part stays as it is."""
     paths = [each.param.path for each in plan.arrays]
     kind, colon, name = subject.partition(":")
     if kind == "array" and colon and subject not in paths:
         return _whole(name, plan, request)
     is_something = subject.startswith("axis:") or _named(subject, plan) is not None
-    if is_something or matching(subject, paths):
+    if is_something or requests.matching(subject, paths):
         return subject
-    found = parts_of(subject, paths)
+    found = requests.parts_of(subject, paths)
     is_axis = subject in plan.spec.mesh_axis_names or subject in _logical_axes(plan)
     if not found:
         return f"axis:{subject}" if is_axis else subject
     from shardspec.report.table import rows
 
-    glob = glob_of_part(subject, paths, found)
-    shown = rows(ShardingPlan(plan.spec, plan.target, tuple(select(glob, plan))))
+    glob = requests.glob_of_part(subject, paths, found)
+    shown = rows(ShardingPlan(plan.spec, plan.target, tuple(requests.select(glob, plan))))
     axis = f"; the axis is `axis:{subject}`" if is_axis else ""
     if len(shown) > _MOST_MEANT:
         each = (row.name.removesuffix(f" x{len(row.shardings)}") for row in shown[:_MOST_MEANT])
@@ -610,7 +603,7 @@ def _axis(name: str, plan: ShardingPlan) -> Iterable[str]:
     return fail(f"no mesh axis and no logical axis is called `{name}`", hint or axes)
 
 
-def _why_not(question: str, plan: ShardingPlan, request: Request) -> Iterator[str]:
+def _why_not(question: str, plan: ShardingPlan, request: requests.Request) -> Iterator[str]:
     from shardspec.report.explain import why_not
 
     match = _WHY_NOT.fullmatch(question)
@@ -620,12 +613,12 @@ def _why_not(question: str, plan: ShardingPlan, request: Request) -> Iterator[st
     wanted = tuple(re.findall(r"[^\s,()]+", match["axes"]))
     wanted = () if wanted == ("none",) else wanted
     activation = _activation(match["path"].removeprefix("activation:"), plan)
-    if activation is not None and not has_path(plan, match["path"]):
+    if activation is not None and not requests.has_path(plan, match["path"]):
         named = f"activation {activation.activation.name}"
         yield from why_not(activation, _dimension(match["dim"], activation, named), wanted, plan)
         return
     path = _whole(match["path"], plan, request)
-    found = select(match["path"] if path.startswith("axis:") else path, plan)
+    found = requests.select(match["path"] if path.startswith("axis:") else path, plan)
     at = {each.path: _dimension(match["dim"], each, f"{each.path} {each.param}") for each in found}
     from shardspec.report.table import rows
 

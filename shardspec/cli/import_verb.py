@@ -114,7 +114,7 @@ def command(
     The format `layout` takes PACKAGE.MODULE:FUNCTION in place of files, and imports and calls it:
     this runs its code. It gives a tree of arrays with shardings, or a model of Flax.
     """
-    from shardspec.language.patterns.backtracking import forget_unanswered
+    from shardspec.language.patterns.regex import forget_unanswered
 
     forget_unanswered()
     entry = format_named(tool)

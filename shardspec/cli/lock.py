@@ -162,8 +162,8 @@ def _held_proofs(path: str, layout: Layout, request: Request) -> dict[str, Proof
 
 def _old_proofs(layout: Layout, path: str) -> Iterator[tuple[str, str]]:
     """Yield which proofs would be others today and why, and how to make them anew."""
+    from shardspec.jax_backend.xla.cache import flags_here
     from shardspec.jax_backend.xla.compiling import installed
-    from shardspec.jax_backend.xla.surroundings import flags_here
     from shardspec.lock.lock_file import changes, proofs_of
 
     found: dict[tuple[str, str], list[str]] = {}

@@ -254,7 +254,7 @@ def _undo(ctx: click.Context, param: click.Parameter, name: str | None) -> None:
     """Put back what a file held before a verb wrote over it, and end."""
     if name is None or ctx.resilient_parsing:
         return
-    from shardspec.cli.replaced import replaced
+    from shardspec.cli.streams import replaced
 
     old = replaced(os.path.realpath(name))
     if old is None:

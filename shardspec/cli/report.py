@@ -18,16 +18,8 @@ from shardspec.analysis.cost_diff import CostDiff
 from shardspec.analysis.layout_diff import TargetDiff, diff_layouts
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli import completion, options, streams
+from shardspec.cli import steps as code_steps
 from shardspec.cli.request import Request, find_spec, has_errors
-from shardspec.cli.steps import (
-    BASIS,
-    RUNS,
-    STEP,
-    Measured,
-    comparison,
-    measured_option,
-    step_costs,
-)
 from shardspec.cli.streams import FINDINGS, FINE, fail
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import binary_bytes, counted
@@ -53,9 +45,9 @@ _NAME = "report.html"
     *options.ONE_SPEC,
     options.TARGETS,
     options.PHASE,
-    STEP,
-    *BASIS,
-    measured_option(
+    code_steps.STEP,
+    *code_steps.BASIS,
+    code_steps.measured_option(
         "Compare the step with a run that `jax.profiler.trace` captured, a folder or a file.",
         metavar="[TARGET=]RUN",
     ),
@@ -84,7 +76,7 @@ def command(
     *,
     target_names: tuple[str, ...],
     step_name: str | None,
-    measured: Measured | None,
+    measured: code_steps.Measured | None,
     sides: tuple[str, str] | None,
     search: str | None,
     open: bool,
@@ -165,7 +157,7 @@ def _plans(
 def _shown(
     plans: Sequence[ShardingPlan],
     step_name: str | None,
-    run: Measured | None,
+    run: code_steps.Measured | None,
     found: Sequence[Diagnostic],
     request: Request,
 ) -> Iterator[Shown]:
@@ -185,11 +177,13 @@ def _shown(
             yield Shown(plan, cost_record(bare), note)
 
 
-def _run_on_target(measured: Measured, plans: Sequence[ShardingPlan]) -> Measured:
+def _run_on_target(
+    measured: code_steps.Measured, plans: Sequence[ShardingPlan]
+) -> code_steps.Measured:
     """Return a run with the target that it is on; exit where that is not clear."""
     names = [each.name for each in plans if measured.target in (None, each.name)]
     if not measured.run:
-        fail("--measured of a report is a run, and not a time", RUNS)
+        fail("--measured of a report is a run, and not a time", code_steps.RUNS)
     if len(names) != 1:
         which = "several targets" if names else f"no target `{measured.target}`"
         help = f"name one of them: `--measured {plans[0].name if plans else 'TARGET'}=RUN`"
@@ -200,7 +194,7 @@ def _run_on_target(measured: Measured, plans: Sequence[ShardingPlan]) -> Measure
 def _cost(
     plan: ShardingPlan,
     step_name: str | None,
-    run: Measured | None,
+    run: code_steps.Measured | None,
     saved: SavedCost | None,
     request: Request,
 ) -> Shown:
@@ -218,7 +212,7 @@ def _cost(
     record = cost_record(cost)
     if run is not None:
         record = replace(
-            record, measured=measured_run(comparison(run.run, cost, request, step_name))
+            record, measured=measured_run(code_steps.comparison(run.run, cost, request, step_name))
         )
     return Shown(plan, record, drawn=cost)
 
@@ -240,7 +234,7 @@ def _step_costs(
 ) -> tuple[Cost, ...]:
     """Return the costs of targets, of the step that is named or that the spec states."""
     if step_name is not None:
-        return step_costs(step_name, plans, request)
+        return code_steps.step_costs(step_name, plans, request)
     return tuple(map(stated_cost, plans))
 
 

@@ -13,33 +13,14 @@ import click
 from shardspec import pipeline
 from shardspec.analysis.cost import cost_of
 from shardspec.analysis.spec_step import stated_cost
-from shardspec.cli import completion, edits, options
+from shardspec.cli import completion, edits, options, steps
 from shardspec.cli.curing import CURE, cured, words_of_code
 from shardspec.cli.request import Request, has_errors
-from shardspec.cli.steps import (
-    MEASURED,
-    STEP,
-    Measured,
-    Pending,
-    as_it_is,
-    plan_on_target,
-    print_proof,
-    scale_of,
-    traced_step,
-)
 from shardspec.cli.streams import FINDINGS, FINE, fail, progress, show
 from shardspec.diagnostics.words import binary_bytes, percent
 from shardspec.fixing import Changed
+from shardspec.report import search as tables
 from shardspec.report.cost import seconds_text
-from shardspec.report.search import (
-    UNKNOWN_ROWS,
-    WIDTH,
-    Search,
-    Shown,
-    checked,
-    nothing_found,
-    search_lines,
-)
 from shardspec.search.ranking import By, Wanted
 from shardspec.search.searching import MOST, Choice, Found, Question, asked, search
 
@@ -149,7 +130,7 @@ def _prices(
     ),
     options.flag("--write", "Write the best into the spec, in place; comments stay."),
     options.flag("--diff", "Show what --write would change; write nothing."),
-    STEP,
+    steps.STEP,
     options.option(
         "--confirm",
         type=click.IntRange(min=0),
@@ -165,7 +146,7 @@ def _prices(
         help="Have the compiler prove the step on the best N: that of --step, else of the spec.",
     ),
     *CURE,
-    MEASURED,
+    steps.MEASURED,
     *options.OUTPUT,
     example="shardspec search spec.yaml --over mesh,remat",
     page="search.md",
@@ -189,7 +170,7 @@ def command(
     step_name: str | None,
     confirm: int,
     verify: int,
-    measured: Measured | None,
+    measured: steps.Measured | None,
     **cure: Any,
 ) -> None:
     """Rank what a model could have by what a step takes: meshes, or lines that its code lacks.
@@ -214,7 +195,7 @@ def command(
         raise SystemExit(cured(request, step_name or "", words, choice, **own))
     question = _question(request, choice, Wanted(fits, max_chips, per_device_batch, prices))
     question = _held_to(measured, question, request)
-    table = checked(_searched(question, request), top, is_front=pareto)
+    table = tables.checked(_searched(question, request), top, is_front=pareto)
     _print(table, request)
     tried = table.shown[: max(confirm, verify)]
     off = [_is_off(question, step_name, request, verify, each) for each in tried]
@@ -248,13 +229,13 @@ def _question(request: Request, choice: Choice, wanted: Wanted) -> Question:
     return found
 
 
-def _held_to(measured: Measured | None, question: Question, request: Request) -> Question:
+def _held_to(measured: steps.Measured | None, question: Question, request: Request) -> Question:
     """Return a search whose times are scaled by what a measured step took over its prediction."""
     if measured is None:
         return question
-    at = as_it_is(measured, request, question.target.name)
-    plan = plan_on_target(at, "nothing is searched", is_told=False)
-    scale = scale_of(measured, stated_cost(plan), request)
+    at = steps.as_it_is(measured, request, question.target.name)
+    plan = steps.plan_on_target(at, "nothing is searched", is_told=False)
+    scale = steps.scale_of(measured, stated_cost(plan), request)
     return replace(question, wanted=question.wanted._replace(scale=scale))
 
 
@@ -289,18 +270,18 @@ def _way_out(found: Found) -> str:
     return "--over mesh,order,remat,microbatches,state looks for what needs less memory"
 
 
-def _print(table: Search, request: Request) -> None:
+def _print(table: tables.Search, request: Request) -> None:
     if not table.shown:
-        fail(nothing_found(table.found, table.passed), _way_out(table.found))
+        fail(tables.nothing_found(table.found, table.passed), _way_out(table.found))
     from shardspec.report.search import search_text
 
-    request.give(lambda is_kept: search_text(table), search_lines(table), WIDTH)
+    request.give(lambda is_kept: search_text(table), tables.search_lines(table), tables.WIDTH)
 
 
 # what is done with the best
 
 
-def _write_best(table: Search, request: Request, *, is_off: bool, is_shown: bool) -> None:
+def _write_best(table: tables.Search, request: Request, *, is_off: bool, is_shown: bool) -> None:
     """Write the best row into the spec, unless its trace says something else.
 
     Args:
@@ -312,7 +293,9 @@ def _write_best(table: Search, request: Request, *, is_off: bool, is_shown: bool
     best = table.shown[0].row
     question = table.found.question
     if best.unknown:
-        fail(f"no row is the best, so none is written: {UNKNOWN_ROWS}", _way_out(table.found))
+        fail(
+            f"no row is the best, so none is written: {tables.UNKNOWN_ROWS}", _way_out(table.found)
+        )
     if best.fits is False:
         fail("the best does not fit in memory, and is not written", _way_out(table.found))
     change = edits.changed(question.spec, question.target, best.candidate, request)
@@ -322,7 +305,7 @@ def _write_best(table: Search, request: Request, *, is_off: bool, is_shown: bool
 
 
 def _is_off(
-    question: Question, step: str | None, request: Request, verify: int, each: Shown
+    question: Question, step: str | None, request: Request, verify: int, each: tables.Shown
 ) -> bool:
     """Trace the step of a layout, or compile it; say whether it is not what is stated of it.
 
@@ -333,12 +316,12 @@ def _is_off(
     (plan,) = pipeline.compile_plans(each.row.candidate.spec, question.params)
     if each.rank <= verify:
         show(["", f"{each.rank}   {each.row.candidate}   compiled"], err=is_data)
-        with Pending(step, plan, request, {}, tolerance=0.1) as pending:
+        with steps.Pending(step, plan, request, {}, tolerance=0.1) as pending:
             proof = pending.proof()
-        print_proof(proof, err=is_data)
+        steps.print_proof(proof, err=is_data)
         return proof.fits is False and each.row.fits is not False
     assert step is not None, "--confirm names it"
-    traced = cost_of(plan, traced_step(step, plan, request), tokens=each.row.tokens)
+    traced = cost_of(plan, steps.traced_step(step, plan, request), tokens=each.row.tokens)
     stated, spread = each.row.seconds, each.row.time.spread
     found, why = "unknown", "its time is unknown"
     if traced.time is not None and not traced.uncounted("time"):

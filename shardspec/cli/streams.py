@@ -4,10 +4,15 @@ Everything that a verb prints goes through here. Standard error is for remarks: 
 written, the job is done all the same. Standard output is the job; but a reader that has seen enough
 (`| head`) ends the text and not the job: what is found, and the exit code, are as ever. Why a job
 cannot be done is a `Failure`, which looks like a finding and names a way out.
+
+The user's cache folder keeps the text that was replaced last in each file, and a digest of the text
+that took its place, for `shardspec --undo FILE`. It is put back only where the file still holds
+that text.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import re
@@ -16,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
@@ -24,6 +30,60 @@ from shardspec.diagnostics.diagnostic import printable
 
 if TYPE_CHECKING:
     from shardspec.language.loader import Kind
+
+_FOLDER = "replaced"
+_MOST_BYTES = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A text that was written over.
+
+    Attributes:
+      path: of the file, without links.
+      old: what it held.
+      new: a digest of what it was given.
+    """
+
+    path: str
+    old: str
+    new: str
+
+
+def text_of(path: str) -> str | None:
+    """Return the text of a file as it is stored; None where there is none of UTF-8."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(_MOST_BYTES).decode("utf-8")
+    except (OSError, ValueError):
+        return None
+
+
+def keep_replaced(path: str, text: str) -> None:
+    """Keep what a file holds, before `text` takes its place."""
+    if not os.path.isfile(path) or os.path.getsize(path) >= _MOST_BYTES:
+        return
+    old = text_of(path)
+    if old is not None and old != text:
+        from shardspec.jax_backend.xla.cache import keep_entry
+
+        keep_entry(_FOLDER, _digest(path), Replaced(path, old, _digest(text)))
+
+
+def replaced(path: str) -> str | None:
+    """Return the text that was last replaced in a file; None where another has changed it since."""
+    from shardspec.jax_backend.xla.cache import entry
+
+    found = entry(_FOLDER, _digest(path), Replaced)
+    now = text_of(path)
+    if found is None or now is None or (found.path, found.new) != (path, _digest(now)):
+        return None
+    return found.old
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
 
 FINE, FINDINGS, FAILED = 0, 1, 2
 #: In the context of a command line on which `--dry-run` is.
@@ -415,7 +475,6 @@ def write_file(path: str, text: str, own: Kind | None = None, *, is_forced: bool
     if path == "-":
         echo_data(text)
         return
-    from shardspec.cli.replaced import keep_replaced
     from shardspec.language.writing import replace_file, write_device
 
     _refuse_loss(path, text, own, is_forced=is_forced)
@@ -443,7 +502,6 @@ def is_dry_run() -> bool:
 
 def _show_change(path: str, text: str) -> None:
     """Print what a file would gain and lose, as a diff for `git apply`."""
-    from shardspec.cli.replaced import text_of
     from shardspec.cure.patching import unified
 
     old = text_of(path)

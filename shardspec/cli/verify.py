@@ -17,17 +17,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardspec.cli import options
+from shardspec.cli import options, steps
 from shardspec.cli.request import Request
-from shardspec.cli.steps import (
-    PROOF,
-    STEP,
-    Pending,
-    each_proof,
-    plan_on_target,
-    print_proof,
-    step_and_folder,
-)
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, progress, show, width_of
 from shardspec.diagnostics import ShardspecError
 from shardspec.orphans import forked
@@ -79,7 +70,7 @@ def compare_numbers(
         fail("--numbers runs a step", "name one: `--step train:step`")
     if _is_a_command() and (code := _of_child()) is not None:
         return code
-    name, folder = step_and_folder(step_name)
+    name, folder = steps.step_and_folder(step_name)
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}".strip()
     os.environ["JAX_PLATFORMS"] = "cpu"
     from shardspec.jax_backend.numbers.comparing import Asked
@@ -123,7 +114,7 @@ def _of_child() -> int | None:
 def _numbers(request: Request, name: str, folder: str, asked: Asked) -> Numbers | None:
     from shardspec.jax_backend.numbers.same import StepCode, same_numbers
 
-    plan = plan_on_target(request, "nothing is run", has_code=True)
+    plan = steps.plan_on_target(request, "nothing is run", has_code=True)
     request.remark(f"{name}: importing it, which runs its code")
     code = StepCode(name, folder, plan.spec, plan.target)
     try:
@@ -163,12 +154,12 @@ _NAME_ONE = "name one: `--step train:step`"
     *options.ONE_SPEC,
     options.TARGETS,
     options.PHASE,
-    STEP,
+    steps.STEP,
     options.ARRAYS,
     options.SET,
     *options.FINDINGS,
     options.format_option("text", "json", "md"),
-    *PROOF,
+    *steps.PROOF,
     options.option(
         "--backend",
         type=click.Choice(["target", "here"]),
@@ -231,13 +222,15 @@ def command(
         fail("--flags are for the compiler of the target", "leave out `--backend here`")
     is_shown = request.form == "text" and not request.output
 
-    def pending(name: str | None) -> Pending:
+    def pending(name: str | None) -> steps.Pending:
         on_target = replace(request, target=name)
-        plan = plan_on_target(on_target, "nothing is compiled", has_code=step_name is not None)
+        plan = steps.plan_on_target(
+            on_target, "nothing is compiled", has_code=step_name is not None
+        )
         if step_name is None and plan.spec.step is None:
             fail("there is no step to compile", f"{_NAME_ONE}, or state one: `step:` in the spec")
         is_here = backend == "here"
-        return Pending(step_name, plan, request, asked, tolerance=tolerance, is_here=is_here)
+        return steps.Pending(step_name, plan, request, asked, tolerance=tolerance, is_here=is_here)
 
     names = tuple(dict.fromkeys(target_names))
     proofs, code = _each(names, pending, is_shown=is_shown)
@@ -252,7 +245,7 @@ def _worst(proofs: Iterable[Proof | str]) -> int:
 
 
 def _each(
-    names: Sequence[str], pending: Callable[[str | None], Pending], *, is_shown: bool
+    names: Sequence[str], pending: Callable[[str | None], steps.Pending], *, is_shown: bool
 ) -> tuple[list[Proof | str], int]:
     """Return each target's proof, or its name where it has no program; and the worst exit code.
 
@@ -261,7 +254,7 @@ def _each(
     proofs: list[Proof | str] = []
     code = FINE
     begun = (partial(pending, name) for name in names or (None,))
-    with contextlib.closing(each_proof(begun)) as made:
+    with contextlib.closing(steps.each_proof(begun)) as made:
         for at, each in enumerate(made):
             if isinstance(each, SystemExit):
                 if len(names) < 2:
@@ -272,7 +265,7 @@ def _each(
             if is_shown:
                 if any(not isinstance(proof, str) for proof in proofs):
                     echo("")
-                print_proof(each)
+                steps.print_proof(each)
             proofs.append(each)
     return proofs, code
 
@@ -280,8 +273,7 @@ def _each(
 def _close(proofs: Sequence[Proof | str], request: Request, *, is_shown: bool) -> None:
     """Write what was not shown while it was made: a table of several targets, or all of it."""
     from shardspec.diagnostics.lines import fitted
-    from shardspec.programs.proof import closing_lines, proof_lines
-    from shardspec.programs.proof_forms import proof_json, proof_markdown
+    from shardspec.programs.proof import closing_lines, proof_json, proof_lines, proof_markdown
 
     closing = ["", *closing_lines(proofs)] if len(proofs) > 1 else []
     if is_shown:

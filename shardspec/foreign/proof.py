@@ -19,16 +19,7 @@ from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, codes, words
 from shardspec.diagnostics.words import counted, described
-from shardspec.foreign.formats import (
-    Answer,
-    NoAnswer,
-    NotRead,
-    Options,
-    Request,
-    format_named,
-    module_of,
-    one_line,
-)
+from shardspec.foreign import formats
 from shardspec.ir.plan import Attempt, Outcome, ParamSharding, ShardingPlan
 from shardspec.ir.spec import AxisRule, PartitionSpec, target_text
 
@@ -45,19 +36,19 @@ class Difference(NamedTuple):
 
     paths: tuple[str, ...]
     ours: PartitionSpec
-    theirs: Answer
+    theirs: formats.Answer
     reasons: tuple[str, ...] = ()
 
 
-def differences(plan: ShardingPlan, answers: Sequence[Answer]) -> tuple[Difference, ...]:
+def differences(plan: ShardingPlan, answers: Sequence[formats.Answer]) -> tuple[Difference, ...]:
     """Return where the plan is not what the other tool says, arrays that differ alike together.
 
     Args:
       answers: one for each array of the plan, in its order.
     """
-    alike: dict[tuple[object, ...], list[tuple[ParamSharding, Answer]]] = {}
+    alike: dict[tuple[object, ...], list[tuple[ParamSharding, formats.Answer]]] = {}
     for sharding, answer in zip(plan.arrays, answers, strict=True):
-        if answer != sharding.partition_spec and not isinstance(answer, NotRead):
+        if answer != sharding.partition_spec and not isinstance(answer, formats.NotRead):
             param = sharding.param
             names = (param.logical_axes, sharding.logical_axes, param.shape)
             key = (words.template(param.path), names, sharding.partition_spec, answer)
@@ -65,14 +56,14 @@ def differences(plan: ShardingPlan, answers: Sequence[Answer]) -> tuple[Differen
     return tuple(_difference(group) for group in alike.values())
 
 
-def _difference(group: list[tuple[ParamSharding, Answer]]) -> Difference:
+def _difference(group: list[tuple[ParamSharding, formats.Answer]]) -> Difference:
     sharding, answer = group[0]
     paths = sorted((each.param.path for each, _ in group), key=words.natural)
     reasons = tuple(_reasons(sharding, answer))
     return Difference(tuple(paths), sharding.partition_spec, answer, reasons)
 
 
-def _reasons(sharding: ParamSharding, answer: Answer) -> Iterator[str]:
+def _reasons(sharding: ParamSharding, answer: formats.Answer) -> Iterator[str]:
     """Yield why our plan has what it has, for the dimensions that differ."""
     if sharding.mismatch is not None:
         given = ", ".join(str(name) for name in sharding.mismatch)
@@ -106,7 +97,7 @@ def findings(found: Sequence[Difference], tool: str) -> tuple[Diagnostic, ...]:
 def together(found: Sequence[Difference]) -> tuple[Sequence[Difference], ...]:
     """Return the groups of which each is one finding."""
     groups = words.by_key(
-        ((each.theirs, each.reasons) if isinstance(each.theirs, NoAnswer) else index, each)
+        ((each.theirs, each.reasons) if isinstance(each.theirs, formats.NoAnswer) else index, each)
         for index, each in enumerate(found)
     )
     return tuple(groups.values())
@@ -117,7 +108,7 @@ def _finding(group: Sequence[Difference], tool: str) -> Diagnostic:
     paths = [path for each in group for path in each.paths]
     theirs, notes = group[0].theirs, group[0].reasons
     said, help = str(theirs), "an entry of `overrides:` with `spec:` states an answer itself"
-    if isinstance(theirs, NoAnswer):
+    if isinstance(theirs, formats.NoAnswer):
         those = "them" if len(group) > 1 else "it"
         said = "refuses" if theirs.refuses else f"splits {those} as no PartitionSpec can say"
         help = _NO_ANSWER.format(tool) if theirs.refuses else _UNSAYABLE
@@ -131,7 +122,7 @@ def _finding(group: Sequence[Difference], tool: str) -> Diagnostic:
         which = f"`{one}`" if one is not None else f"`{paths[0]}` and others"
         count = f" x{len(paths)}" if len(paths) > 1 else ""
         message = f"{which}{count}: shardspec gives {group[0].ours}, {tool} {said}"
-    return Diagnostic(codes.IMPORT_DIFFERS, one_line(message), notes=notes, help=help)
+    return Diagnostic(codes.IMPORT_DIFFERS, formats.one_line(message), notes=notes, help=help)
 
 
 class NotCompared(NamedTuple):
@@ -139,13 +130,13 @@ class NotCompared(NamedTuple):
 
     paths: tuple[str, ...]
     size: int
-    reason: NotRead
+    reason: formats.NotRead
 
 
-def not_compared(plan: ShardingPlan, answers: Sequence[Answer]) -> tuple[NotCompared, ...]:
+def not_compared(plan: ShardingPlan, answers: Sequence[formats.Answer]) -> tuple[NotCompared, ...]:
     """Return the arrays that the other tool may split by what was not read, by reason."""
     answered = zip(answers, plan.arrays, strict=True)
-    alike = words.by_key((why, each) for why, each in answered if isinstance(why, NotRead))
+    alike = words.by_key((why, each) for why, each in answered if isinstance(why, formats.NotRead))
     params = ((why, [each.param for each in group]) for why, group in alike.items())
     return tuple(
         NotCompared(tuple(each.path for each in group), sum(each.bytes for each in group), why)
@@ -164,7 +155,7 @@ def not_compared_findings(groups: Sequence[NotCompared], tool: str) -> tuple[Dia
     return tuple(found)
 
 
-def rules_for(request: Request) -> tuple[AxisRule, ...]:
+def rules_for(request: formats.Request) -> tuple[AxisRule, ...]:
     """Return the rules in order: all as they stand, or those that count on the target.
 
     Invariants:
@@ -220,7 +211,12 @@ def _never_fitting(plan: ShardingPlan) -> frozenset[AxisRule]:
 
 
 def proof(
-    request: Request, text: str, name: str, options: Options, *, by_path: bool = False
+    request: formats.Request,
+    text: str,
+    name: str,
+    options: formats.Options,
+    *,
+    by_path: bool = False,
 ) -> tuple[Diagnostic, ...]:
     """Return a finding for each group of arrays that the file would lay out otherwise.
 
@@ -229,9 +225,9 @@ def proof(
       by_path: whether the format itself names arrays by path. Otherwise arrays have the names
         of the plan, and those whose layout an override states are left out.
     """
-    entry = format_named(name)
+    entry = formats.format_named(name)
     assert entry is not None, f"there is a reader of {name}"
-    module = module_of(entry)
+    module = formats.module_of(entry)
     suffix = {"flax": ".py", "nnx": ".py", "maxtext": ".yml"}.get(name, ".gin")
     imported, faults = module.read((SourceFile(f"<exported>{suffix}", text),), options)
     assert imported is not None, f"what was written reads back: {faults}"
@@ -240,7 +236,7 @@ def proof(
     # Where it names no paths, arrays have the names that the plan has for them.
     own = (replace(each.param, logical_axes=each.logical_axes) for each in kept)
     params = tuple(each.param for each in kept) if by_path else tuple(own)
-    answers: Sequence[Answer] = module.answer(imported.reading, params, plan.mesh)
+    answers: Sequence[formats.Answer] = module.answer(imported.reading, params, plan.mesh)
     found = differences(plan, answers)
     about = (group[0] for group in together(found))
     pairs = zip(findings(found, imported.tool), about, strict=True)
@@ -248,7 +244,7 @@ def proof(
 
 
 def _exported(
-    finding: Diagnostic, about: Difference, plan: ShardingPlan, request: Request
+    finding: Diagnostic, about: Difference, plan: ShardingPlan, request: formats.Request
 ) -> Diagnostic:
     """Return the finding of a comparison as one about an export."""
     label = next(_labels(plan[about.paths[0]]), None)

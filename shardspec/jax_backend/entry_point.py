@@ -22,7 +22,7 @@ from shardspec.diagnostics.words import near_or_known
 from shardspec.ir.spec import Params, StatePolicy, Target
 from shardspec.jax_backend.idle_constraints import summary
 from shardspec.jax_backend.on_target import Here, on_target, start_on_cpu, tracing_for
-from shardspec.jax_backend.target_arrays import NO_VALUE
+from shardspec.jax_backend.target_devices import NO_VALUE
 from shardspec.language.files import read_source
 
 if TYPE_CHECKING:

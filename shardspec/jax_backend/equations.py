@@ -8,7 +8,7 @@ from typing import Any
 import jax.extend.core
 from jax._src import source_info_util
 
-from shardspec.programs.callers import Callers, Frame, Stack, stack_of
+from shardspec.programs.op_names import Callers, Frame, Stack, stack_of
 
 
 def stack_at(equation: Any) -> Stack:

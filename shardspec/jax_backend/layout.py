@@ -23,19 +23,10 @@ from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.foreign.formats import Dims, ForeignRule, NotRead
 from shardspec.foreign.layout import Family, LaidOut, Layout, Sizes
 from shardspec.ir.spec import Param, tree_path
+from shardspec.jax_backend import trees as pytrees
 from shardspec.jax_backend.arguments import refuse_no_tree
 from shardspec.jax_backend.entry_point import find_entry, run_entry
 from shardspec.jax_backend.mesh import has_target_devices
-from shardspec.jax_backend.trees import (
-    box_leaves,
-    box_test,
-    component,
-    dtype_of,
-    is_nnx,
-    names_beside,
-    shape_of,
-    uncountable,
-)
 
 _RETURN = (
     "return arrays or shapes that have a `sharding`, a Flax model with sharding names,"
@@ -151,7 +142,7 @@ class _Node(NamedTuple):
 
     def of_box(self, key: str) -> Any:
         """Return something else that the box says."""
-        if self.box is not None and is_nnx(type(self.box)):
+        if self.box is not None and pytrees.is_nnx(type(self.box)):
             return self.box.get_metadata().get(key)
         return getattr(self.box, key, None)
 
@@ -180,7 +171,7 @@ def _taken_apart(name: str, made: Any) -> _Made:
         nodes, partitions = trees[0], {node.path: node.value for node in trees[1]}
     else:
         nodes, partitions = _paired(_nodes(made) if len(parts) > 1 else trees[0] if trees else [])
-    arrays = tuple(node for node in nodes if shape_of(node.value) is not None)
+    arrays = tuple(node for node in nodes if pytrees.shape_of(node.value) is not None)
     if not arrays:
         what = "shardings without their arrays" if partitions else "no arrays"
         _refuse(f"`{name}` gives {what}", _RETURN)
@@ -190,12 +181,12 @@ def _taken_apart(name: str, made: Any) -> _Made:
 def _nodes(tree: Any) -> list[_Node]:
     """Return the leaves of a tree; those in boxes with what these say."""
     refuse_no_tree(tree)
-    stop, beside = box_test(), names_beside(tree)
+    stop, beside = pytrees.box_test(), pytrees.names_beside(tree)
     found: list[_Node] = []
     for keys, node in jax.tree_util.tree_flatten_with_path(tree, is_leaf=stop)[0]:
-        place = tuple(map(component, keys))
+        place = tuple(map(pytrees.component, keys))
         if stop(node):
-            inside = box_leaves(node)
+            inside = pytrees.box_leaves(node)
             found += (
                 _Node(tree_path((*place, *at)), value, names, node) for at, value, names in inside
             )
@@ -296,17 +287,17 @@ def _sizes(mesh: Any) -> Sizes:
 
 
 def _laid_out(node: _Node, sharding: Any, mesh: Sizes) -> LaidOut:
-    shape = shape_of(node.value)
+    shape = pytrees.shape_of(node.value)
     assert shape is not None
-    param = Param(node.path, shape, dtype_of(node.value))
-    fault = uncountable(param)
+    param = Param(node.path, shape, pytrees.dtype_of(node.value))
+    fault = pytrees.uncountable(param)
     if fault is not None:
         raise ShardspecError([fault])
     names = None
     if isinstance(node.names, (tuple, list, jax.sharding.PartitionSpec)):
         names = tuple(map(_entry, node.names))
     family: Family = "partitioned"
-    if node.box is not None and is_nnx(type(node.box)):
+    if node.box is not None and pytrees.is_nnx(type(node.box)):
         family = "nnx"
     elif node.box is None or type(node.box).__name__ != "Partitioned":
         family = "logical"

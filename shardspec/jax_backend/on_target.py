@@ -27,10 +27,9 @@ import jax
 from jax._src import config
 
 from shardspec.ir.spec import Spec, Target
-from shardspec.jax_backend import target_arrays
 from shardspec.jax_backend.idle_constraints import Caller
 from shardspec.jax_backend.mesh import device_mesh, has_target_devices
-from shardspec.jax_backend.target_devices import Question, TargetMachine, machine_for
+from shardspec.jax_backend.target_devices import Question, TargetMachine, instead, machine_for
 from shardspec.jax_backend.versions import AXES_CONTEXT, DEVICE_CONTEXT
 from shardspec.programs.op_names import is_library
 from shardspec.python_syntax import parsed
@@ -249,7 +248,7 @@ def _ours() -> tuple[tuple[Any, Any], ...]:
         return ()
     known = [(name, getattr(xla_bridge, name, None)) for name in _ARGUMENTS]
     asked = tuple((each, _instead(name, each)) for name, each in known if each is not None)
-    return asked + target_arrays.instead(lambda: _local.here is not None)
+    return asked + instead(lambda: _local.here is not None)
 
 
 def _instead(name: str, original: Callable[..., Any]) -> Callable[..., Any]:

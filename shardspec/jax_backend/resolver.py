@@ -28,8 +28,6 @@ from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend import arguments, code_places, constrain, live, train_state
 from shardspec.jax_backend.batch import Batch
-from shardspec.jax_backend.constrain import ActivationResolver, Constrainer, Names
-from shardspec.jax_backend.mapped import constrained_mapped
 from shardspec.jax_backend.mesh import Devices, match_target, mesh_for, need_devices
 from shardspec.jax_backend.on_target import tracing_for
 from shardspec.jax_backend.shardings import Walk, plan_faults, plan_of, raise_errors, tree_placer
@@ -121,8 +119,8 @@ class Resolver:
         self._has_places = False
         self._arrays = array_resolver(lowered, self.target)
         self._placer = tree_placer(self._arrays, self.mesh)
-        self._activations = ActivationResolver(self._arrays)
-        self._constrainer = Constrainer(self.mesh, self._activations, self._placer)
+        self._activations = constrain.ActivationResolver(self._arrays)
+        self._constrainer = constrain.Constrainer(self.mesh, self._activations, self._placer)
         self._state = StatePlacer(self._arrays, self._placer)
         is_bare = isinstance(spec, Spec)
         self._lock = None if is_bare else live.fresh_lock(lowered, stacklevel=2)
@@ -254,7 +252,7 @@ class Resolver:
         """
         return self._state.accumulation(train_state.params_alone(params))
 
-    def partition_spec(self, names: Names) -> jax.sharding.PartitionSpec:
+    def partition_spec(self, names: constrain.Names) -> jax.sharding.PartitionSpec:
         """Return the `PartitionSpec` for logical axes, e.g. `"batch length embed"`.
 
         Sizes count where the spec's `axes` state them.
@@ -300,13 +298,13 @@ class Resolver:
         """
         return cast(Tree, live.resized(tree, self.plan(tree), is_padded=True))
 
-    def spec(self, names: Names) -> jax.sharding.PartitionSpec:
+    def spec(self, names: constrain.Names) -> jax.sharding.PartitionSpec:
         """Return what `partition_spec` does, by the word of the version before."""
         renamed("resolver.spec(names)", "resolver.partition_spec(names)")
         return self.partition_spec(names)
 
     def sharding(
-        self, names: Names, shape: Sequence[int] | None = None
+        self, names: constrain.Names, shape: Sequence[int] | None = None
     ) -> jax.sharding.NamedSharding:
         """Return the sharding for logical axes.
 
@@ -343,13 +341,15 @@ class Resolver:
         """
         try:
             if mapped is not None:
-                return cast(Tree, constrained_mapped(self._constrainer, x, names, mapped, name))
-            return cast(Tree, self._constrainer.constrain(x, names, activation, name))
+                found = constrain.constrained_mapped(self._constrainer, x, names, mapped, name)
+            else:
+                found = self._constrainer.constrain(x, names, activation, name)
         except ShardspecError as error:
             is_uneven = all(each.code is codes.INDIVISIBLE for each in error.diagnostics)
             if is_uneven and is_initializing():
                 return x
             raise
+        return cast(Tree, found)
 
     def constrained(self, function: Function) -> Function:
         """Return a function with the constraints of entries of `activations` that have an `at`.

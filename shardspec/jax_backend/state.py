@@ -28,16 +28,9 @@ from shardspec.diagnostics import codes as c
 from shardspec.diagnostics.words import binary_bytes, counted, listed
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import PARAMS, Sums
+from shardspec.jax_backend import shardings as placements
 from shardspec.jax_backend import trees
 from shardspec.jax_backend.arguments import opened
-from shardspec.jax_backend.shardings import (
-    Bare,
-    Question,
-    TreePlacer,
-    Walk,
-    collector_at_rest,
-    raise_errors,
-)
 from shardspec.language.reading import is_dsl
 from shardspec.lints.checks import ambiguous_state, state_not_split, unrelated_state
 from shardspec.report.plan import Plan
@@ -220,7 +213,7 @@ class StatePlacer:
     """The state of one spec on one mesh."""
 
     arrays: ArrayResolver
-    placer: TreePlacer
+    placer: placements.TreePlacer
 
     def shardings(
         self, state: Any, params: Any, params_at: trees.Place | None = None, *, boxed: bool = True
@@ -235,7 +228,7 @@ class StatePlacer:
         Raises:
           ShardspecError: a parameter is at fault, or an array of state is.
         """
-        with collector_at_rest():
+        with placements.collector_at_rest():
             owners = self._owners(params)
             resolver = states.state_resolver(self.arrays, owners.groups)
             found = _Shardings(self.placer)
@@ -247,14 +240,14 @@ class StatePlacer:
                 raise
             result = _put_back(state, placed, boxed)
         if _may_be_at_fault(found.distinct.values(), resolver):
-            raise_errors(self.plan(state, params, params_at).diagnostics)
+            placements.raise_errors(self.plan(state, params, params_at).diagnostics)
         return result
 
     def plan(self, state: Any, params: Any, params_at: trees.Place | None = None) -> Plan:
         """Return the answer for every array of a state, with its reason and all findings."""
         arrays = self.arrays
         is_plan = isinstance(params, ShardingPlan)
-        with collector_at_rest():
+        with placements.collector_at_rest():
             owners = owners_of_plan(params) if is_plan else each_owner(arrays, params)
             resolver = states.state_resolver(arrays, owners.groups)
             answers = [*each_answer(state, owners, resolver, params_at)]
@@ -291,8 +284,10 @@ class StatePlacer:
         owners = self._owners(params)
         free = [tuple(a for a in over if a not in each.mesh_axes) for each in owners.groups]
         pairs = list(zip(owners.groups, free, strict=True))
-        reduced = [self.placer.placed(Bare(each.dims, Sums((), axes))) for each, axes in pairs]
-        sums = [self.placer.placed(Bare(each.dims, Sums(axes))) for each, axes in pairs]
+        reduced = [
+            self.placer.placed(placements.Bare(each.dims, Sums((), axes))) for each, axes in pairs
+        ]
+        sums = [self.placer.placed(placements.Bare(each.dims, Sums(axes))) for each, axes in pairs]
         structure: Any = jax.tree_util.tree_structure(params)
         return Accumulation(
             *(
@@ -350,7 +345,7 @@ class _Shardings:
       distinct: the answers by their ids, which they keep.
     """
 
-    placer: TreePlacer
+    placer: placements.TreePlacer
     distinct: dict[int, states.StateSharding] = field(default_factory=dict)
     _by_id: dict[int, Any] = field(default_factory=dict)
 
@@ -629,16 +624,16 @@ def each_owner(arrays: ArrayResolver, params: Any) -> Owners:
 _NO_ARRAY = -1
 
 
-def alike_owners(placer: TreePlacer, params: Any) -> Owners:
+def alike_owners(placer: placements.TreePlacer, params: Any) -> Owners:
     """Return the parameters of a tree, those that nothing tells apart as one.
 
     Raises:
       ShardspecError: a parameter has no names, too few, or sizes that do not divide.
     """
-    places: dict[Question, int] = {}
+    places: dict[placements.Question, int] = {}
     groups: list[ParamSharding] = []
 
-    def place(question: Question, answer: ParamSharding) -> int:
+    def place(question: placements.Question, answer: ParamSharding) -> int:
         found = places.setdefault(question, len(places))
         groups.extend([answer] if found == len(groups) else [])
         return found
@@ -646,7 +641,7 @@ def alike_owners(placer: TreePlacer, params: Any) -> Owners:
     spec = placer.arrays.spec
     # they may be about state by its path
     by_path = bool(spec.overrides or spec.derives or spec.path_rules or spec.memory)
-    walk = Walk(placer, params, place, nothing=_NO_ARRAY, by_path=by_path)
+    walk = placements.Walk(placer, params, place, nothing=_NO_ARRAY, by_path=by_path)
     placed = jax.tree_util.tree_leaves(walk.placed(params))
     nodes, structures = _structures(params)
     if walk.has_wide_boxes or len(placed) != len(nodes):

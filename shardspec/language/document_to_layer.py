@@ -12,23 +12,18 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from shardspec.diagnostics import Code, Diagnostic, Excerpt, Label, Span, codes, point, quote
 from shardspec.diagnostics.words import did_you_mean, listed, respelt
 from shardspec.ir import spec as ir
 from shardspec.ir.code_place import REGEX, CodePlace
+from shardspec.ir.program import Line, Product, Term, TermDim
 from shardspec.ir.spec import AxisRule, Hardware, Override
 from shardspec.language.catalogue import find_hardware, machine_fault
-from shardspec.language.grammar import expressions, syntax
-from shardspec.language.grammar.expressions import (
-    parse_bound,
-    parse_bytes,
-    parse_devices,
-    parse_size,
-)
+from shardspec.language.grammar import expressions, step_lines, syntax
 from shardspec.language.grammar.refusals import NO_LETS
-from shardspec.language.grammar.syntax import NamesExpr, SizeExpr, SizeTerm, SyntaxFault
+from shardspec.language.grammar.syntax import Name, NamesExpr, SizeExpr, SizeTerm, SyntaxFault
 from shardspec.language.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRule
 from shardspec.language.meshes import TargetDecl
 from shardspec.language.patterns.glob import braces_of, glob_literal, template_of
@@ -41,9 +36,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from shardspec.language import document as doc
-    from shardspec.language.document import Document, TargetEntry
+    from shardspec.language.document import Document, StepEntry, TargetEntry
     from shardspec.topology.by_hand import DeviceRun
-
 
 T = TypeVar("T")
 
@@ -106,7 +100,9 @@ class _Sections(Walk):
             yield AxisDecl(name, size, unit, place, stated, parts, entry.interleaved)
 
     def _size(self, route: Route, text: str | None) -> SizeExpr | None:
-        return None if text is None else self.parse(parse_size, self.excerpt(route, text))
+        return (
+            None if text is None else self.parse(expressions.parse_size, self.excerpt(route, text))
+        )
 
     def _parts(self, route: Route, entry: doc.AxisEntry) -> Iterator[tuple[str, SizeExpr]]:
         """Yield the parts of an axis with their sizes; none where they cannot be read."""
@@ -296,7 +292,7 @@ def _policy(walk: Walk) -> tuple[tuple[str, Any], ...]:
     text = stated.pop("whole_below", None)
     if text is not None:
         excerpt = walk.excerpt(("policy", "whole_below"), text)
-        stated["whole_below"] = walk.parse(parse_bytes, excerpt)
+        stated["whole_below"] = walk.parse(expressions.parse_bytes, excerpt)
         stated["whole_below_span"] = walk.source_map.entry(("policy", "whole_below"))
     return tuple(stated.items())
 
@@ -304,8 +300,6 @@ def _policy(walk: Walk) -> tuple[tuple[str, Any], ...]:
 def _step(walk: Walk, entry: doc.StepEntry | None) -> tuple[tuple[str, Any], ...]:
     if entry is None:
         return ()
-    from shardspec.language.step_section import stated_step  # most documents have none
-
     return stated_step(walk, entry)
 
 
@@ -334,7 +328,7 @@ def _coverage(walk: Walk, entry: doc.CoverageEntry | None) -> ir.CoverageGate | 
         _report_empty(walk, "coverage", entry)
         return None
     excerpt = walk.excerpt(("coverage", "max_replicated_bytes"), text)
-    bound = walk.parse(parse_bound, excerpt)
+    bound = walk.parse(expressions.parse_bound, excerpt)
     return bound and ir.CoverageGate(bound.max_share, bound.max_bytes, excerpt.span)
 
 
@@ -518,7 +512,7 @@ def _devices(
     from shardspec.topology.by_hand import DeviceRun
 
     excerpt = walk.excerpt(route, text)
-    runs = parse_devices(text)
+    runs = expressions.parse_devices(text)
     if isinstance(runs, syntax.SyntaxFault):
         faults.append(runs.diagnostic(excerpt))
         return None
@@ -621,3 +615,83 @@ def _value_of(found: re.Match[str] | None) -> dict[str, Any]:
     if found["name"]:
         return {"value": "argument", "name": found["name"]}
     return {"value": "line", "line": int(found["line"])}
+
+
+#: Lines of one program: as many as a person reads.
+_MOST_LINES = 1_000
+
+
+def stated_step(walk: Walk, entry: StepEntry) -> tuple[tuple[str, Any], ...]:
+    """Return the fields of `step:` that a document sets, and where."""
+    stated: dict[str, Any] = {key: getattr(entry, key) for key in entry.model_fields_set}
+    stated.pop("extends", None)
+    parsers = (
+        ("tokens", step_lines.parse_count),
+        ("experts", step_lines.parse_experts),
+        ("pipeline", step_lines.parse_schedule),
+    )
+    for key, parse in parsers:
+        text = stated.get(key)
+        stated[key] = text and walk.parse(parse, walk.excerpt(("step", key), text))
+    stated["dtype"] = entry.dtype and walk.dtype(("step", "dtype"), entry.dtype)
+    if entry.remat is not None:
+        stated["remat"] = tuple(entry.remat) or ("none",)
+    if entry.program is not None:
+        stated["program"] = tuple(_lines(walk, entry.program))
+    stated = {key: value for key, value in stated.items() if value is not None}
+    if stated or entry.extends is not None:
+        stated["span"] = walk.source_map.key(("step",)).span
+    return tuple(stated.items())
+
+
+def _lines(walk: Walk, program: list[str]) -> Iterator[Line]:
+    if len(program) > _MOST_LINES:
+        message = f"a program of {len(program):,} lines"
+        help = f"{_MOST_LINES:,} are the most: a pattern runs once for each array that it matches"
+        span = walk.source_map.key(("step", "program")).span
+        walk.fault(message, span, help)
+    for index, text in enumerate(program[:_MOST_LINES]):
+        excerpt = walk.excerpt(("step", "program", index), text)
+        line = walk.parse(step_lines.parse_step_line, excerpt)
+        if line is None:
+            continue
+        operands = tuple(_term(walk, each, excerpt) for each in line.operands)
+        results = tuple(_term(walk, each, excerpt) for each in line.results)
+        per = None if line.per is None else _term(walk, line.per, excerpt)
+        flops = () if line.flops is None else _products(line.flops)
+        call: Any = line.call
+        if None not in (*operands, *results) and (per is not None or line.per is None):
+            known = tuple(filter(None, operands)), tuple(filter(None, results))
+            yield Line(call, *known, flops, line.times, per, excerpt.span)
+
+
+def _products(size: SizeExpr) -> tuple[Product, ...]:
+    return tuple(Product(tuple(map(_factor, term.factors)), term.sign) for term in size.terms)
+
+
+def _factor(factor: int | Name | SizeExpr) -> int | str | tuple[Product, ...]:
+    if isinstance(factor, SizeExpr):
+        return _products(factor)
+    return factor.text if isinstance(factor, Name) else factor
+
+
+def _term(walk: Walk, term: step_lines.LineTerm, excerpt: Excerpt) -> Term | None:
+    """Return a term, once it is known that its pattern compiles."""
+    span = excerpt.at(term.start, term.end)
+    if term.kind != "value":
+        is_quoted = span.text[:1] in ('"', "r") and span.text[-1:] == '"'
+        inner = Excerpt(term.text, span) if is_quoted else excerpt.part(term.start, term.end)
+        if walk.pattern(inner, is_regex=term.kind == "regex") is None:
+            return None
+    dims = None
+    if term.dims is not None:
+        dims = tuple(_dim(dim, excerpt) for dim in term.dims)
+    kind: Literal["value", "glob", "regex"] = term.kind
+    return Term(term.text, kind, dims, span)
+
+
+def _dim(dim: step_lines.LineDim, excerpt: Excerpt) -> TermDim:
+    first, last = dim.name or dim.alias, dim.alias or dim.name
+    span = None if first is None or last is None else excerpt.at(first.start, last.end)
+    name = dim.name.text if dim.name is not None else None
+    return TermDim(name, dim.alias.text if dim.alias else None, dim.size, span)

@@ -23,16 +23,6 @@ from pathlib import Path
 from typing import cast
 
 from shardspec.analysis import layouts
-from shardspec.analysis.layouts import (
-    ArrayLayout,
-    AxisLayout,
-    Input,
-    Layout,
-    ProofLayout,
-    TargetLayout,
-    made_from,
-    text_digest,
-)
 from shardspec.diagnostics import Diagnostic, SourceFile, codes, point
 from shardspec.diagnostics.words import MOST_PATHS, collapsed, expanded, listed, natural, template
 from shardspec.ir import spec as ir
@@ -48,12 +38,12 @@ PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _PLAIN_PATH = re.compile(r"[^\s\"{}*?\\,#=]+")
 
 
-def lock_text(layout: Layout) -> str:
+def lock_text(layout: layouts.Layout) -> str:
     """Return the lock of a layout. Equal layouts have equal texts."""
     return "\n".join(_lines(layout)) + "\n"
 
 
-def _lines(layout: Layout) -> Iterator[str]:
+def _lines(layout: layouts.Layout) -> Iterator[str]:
     yield HEADING
     yield f"lock {LOCK}, language {layout.language}"
     yield from (f"input {quoted_path(each.name)} = {each.digest}" for each in layout.inputs)
@@ -63,7 +53,7 @@ def _lines(layout: Layout) -> Iterator[str]:
         yield from _target_lines(target)
 
 
-def _target_lines(target: TargetLayout) -> Iterator[str]:
+def _target_lines(target: layouts.TargetLayout) -> Iterator[str]:
     yield f"target {name_text(target.name)}{f' on {target.hardware}' if target.hardware else ''}"
     yield from (_axis_line(placed) for placed in target.axes)
     if target.devices:
@@ -89,7 +79,7 @@ def _proof_lines(proof: layouts.ProofLayout) -> Iterator[str]:
     yield f"proof holds = {held}, predicted {proof.held.predicted}{room}"
 
 
-def _axis_line(placed: AxisLayout) -> str:
+def _axis_line(placed: layouts.AxisLayout) -> str:
     axis = placed.axis
     network = " @ dcn" if axis.network == "dcn" else ""
     kind = "" if axis.axis_type == "auto" else f" {axis.axis_type}"
@@ -97,7 +87,7 @@ def _axis_line(placed: AxisLayout) -> str:
     return f"mesh {name_text(axis.name)} = {axis.size}{network}{kind}{runs}"
 
 
-def _answer_text(lying: layouts.ActivationLayout | ArrayLayout) -> str:
+def _answer_text(lying: layouts.ActivationLayout | layouts.ArrayLayout) -> str:
     """Return an answer as an override spells it: `(none, (replica, data))`."""
     kinds = zip(ir.Sums._fields, lying.partition.sums, strict=True)
     sums = "".join(f" {kind} {_entry(axes)}" for kind, axes in kinds if axes)
@@ -105,7 +95,7 @@ def _answer_text(lying: layouts.ActivationLayout | ArrayLayout) -> str:
     return f"({', '.join(map(_entry, lying.partition.dims))}){sums}{memory}"
 
 
-def _groups(arrays: Sequence[ArrayLayout]) -> Iterator[tuple[str, str]]:
+def _groups(arrays: Sequence[layouts.ArrayLayout]) -> Iterator[tuple[str, str]]:
     """Yield the paths of each group and what they have in common, in natural order."""
     found: dict[tuple[str, str], list[str]] = {}
     texts: dict[tuple[object, ...], str] = {}
@@ -212,7 +202,7 @@ class _LineError(Exception):
     """A line that no lock has; leaves the reader as a diagnostic."""
 
 
-def read_lock(source: SourceFile) -> Layout | Diagnostic:
+def read_lock(source: SourceFile) -> layouts.Layout | Diagnostic:
     """Return the layout in the text of a lock, or what is wrong with the text.
 
     Invariants:
@@ -224,7 +214,7 @@ def read_lock(source: SourceFile) -> Layout | Diagnostic:
     return found
 
 
-def _read_lock(source: SourceFile) -> Layout | Diagnostic:
+def _read_lock(source: SourceFile) -> layouts.Layout | Diagnostic:
     stripped = ((text.rstrip(), span) for text, span in source.lines())
     lines = [line for line in stripped if line[0] and not line[0].startswith("#")]
     first, span = lines[0] if lines else ("", source.whole)
@@ -258,14 +248,14 @@ class _Reader:
 
     def __init__(self, language: int) -> None:
         self.language = language
-        self.inputs: list[Input] = []
+        self.inputs: list[layouts.Input] = []
         self.digest = ""
-        self.targets: list[TargetLayout] = []
-        self.axes: list[AxisLayout] = []
-        self.arrays: list[ArrayLayout] = []
+        self.targets: list[layouts.TargetLayout] = []
+        self.axes: list[layouts.AxisLayout] = []
+        self.arrays: list[layouts.ArrayLayout] = []
         self.activations: list[layouts.ActivationLayout] = []
         self.proof: layouts.ProofLayout | None = None
-        self.code: list[Input] = []
+        self.code: list[layouts.Input] = []
         self.sent: list[layouts.ProvedBytes] = []
         self.known: set[tuple[str, str]] = set()
         self.known_here: set[tuple[str, str]] = set()
@@ -286,7 +276,7 @@ class _Reader:
         elif found := _INPUT.fullmatch(text):
             name = _unquoted(found["name"])
             _refuse_again(self.known, "input", name)
-            self.inputs.append(Input(name, found["digest"]))
+            self.inputs.append(layouts.Input(name, found["digest"]))
         elif found := _ARRAYS.fullmatch(text):
             _refuse_again(self.known, "line", "arrays")
             self.digest = found["digest"]
@@ -298,16 +288,16 @@ class _Reader:
         found = {"input": self.inputs, "arrays": self.digest, "target": self.targets}
         return next((_FORMS[each] for each, lines in found.items() if not lines), "")
 
-    def layout(self) -> Layout:
+    def layout(self) -> layouts.Layout:
         """Return all that was read."""
         self._close()
-        return Layout(self.language, tuple(self.inputs), self.digest, tuple(self.targets))
+        return layouts.Layout(self.language, tuple(self.inputs), self.digest, tuple(self.targets))
 
     def _target(self, found: re.Match[str]) -> None:
         name = _named(found["name"])
         _refuse_again(self.known, "target", name)
         self._close()
-        self.targets.append(TargetLayout(name, found["hardware"] or "", (), "", "", ()))
+        self.targets.append(layouts.TargetLayout(name, found["hardware"] or "", (), "", "", ()))
 
     def _part(self, text: str) -> None:
         """Add a line about the target that is being read, other than an array."""
@@ -354,7 +344,7 @@ class _Reader:
                 raise _LineError(_form(text)) from None
             self.proof = replace(self.proof, flags=flags)
         elif found := _PROOF_CODE.fullmatch(text):
-            self.code.append(Input(_unquoted(found["name"]), found["digest"]))
+            self.code.append(layouts.Input(_unquoted(found["name"]), found["digest"]))
         elif found := _PROOF_SENDS.fullmatch(text):
             axes = tuple(map(_named, _NAMES.findall(found["axes"])))
             sizes = int(found["ours"]), int(found["bytes"])
@@ -376,7 +366,7 @@ class _Reader:
             raise _LineError("the mesh of a target stands above its arrays")
         kind = cast(ir.AxisType, found["type"] or "auto")
         axis = ir.MeshAxis(name, size, "dcn" if found["dcn"] else "ici", axis_type=kind)
-        self.axes.append(AxisLayout(axis, found["runs"] or ""))
+        self.axes.append(layouts.AxisLayout(axis, found["runs"] or ""))
         _check_size(math.prod(placed.axis.size for placed in self.axes))
 
     def _array(self, found: re.Match[str]) -> None:
@@ -391,7 +381,9 @@ class _Reader:
         memory = cast(ir.HostMemory | None, found["memory"])
         paths = self._paths(found["path"])
         dtype = _unquoted(found["dtype"])
-        self.arrays += [ArrayLayout(path, shape, dtype, names, answer, memory) for path in paths]
+        self.arrays += [
+            layouts.ArrayLayout(path, shape, dtype, names, answer, memory) for path in paths
+        ]
 
     def _paths(self, text: str) -> list[str]:
         """Return the paths of a line, none of which the target had before."""
@@ -505,7 +497,7 @@ class LockFile:
     """
 
     path: str
-    layout: Layout = field(repr=False)
+    layout: layouts.Layout = field(repr=False)
     stale: Diagnostic | None = None
 
 
@@ -548,7 +540,7 @@ def lock_remark(plan: ShardingPlan, path: str | None) -> str | None:
     )
 
 
-def _staleness(spec: ir.Spec, layout: Layout, path: str) -> Diagnostic | None:
+def _staleness(spec: ir.Spec, layout: layouts.Layout, path: str) -> Diagnostic | None:
     """Return which inputs are others than when the lock was made."""
     then = {each.name: each.digest for each in layout.inputs}
     now = {each.name: each.digest for each in layouts.inputs(spec)}
@@ -579,7 +571,7 @@ Installed = Callable[[str], str | None]
 _INSTALLED = frozenset(("site-packages", "dist-packages"))
 
 
-def code_inputs(folder: str, lock_folder: str) -> tuple[Input, ...]:
+def code_inputs(folder: str, lock_folder: str) -> tuple[layouts.Input, ...]:
     """Return the Python files below a folder that this process has imported, with their digests.
 
     Args:
@@ -593,7 +585,7 @@ def code_inputs(folder: str, lock_folder: str) -> tuple[Input, ...]:
             name = os.path.relpath(file, lock_folder or os.curdir).replace(os.sep, "/")
             digest = _digest(file)
             if digest is not None:
-                found[name] = Input(name, digest)
+                found[name] = layouts.Input(name, digest)
     return tuple(found[name] for name in sorted(found))
 
 
@@ -610,23 +602,23 @@ def _is_of(file: str, folder: str) -> bool:
 def _digest(file: str) -> str | None:
     """Return the digest of a text, None where it cannot be read."""
     source = read_source(Path(file))
-    return None if isinstance(source, Diagnostic) else text_digest(source.text)
+    return None if isinstance(source, Diagnostic) else layouts.text_digest(source.text)
 
 
-def with_proofs(layout: Layout, proofs: dict[str, ProofLayout]) -> Layout:
+def with_proofs(layout: layouts.Layout, proofs: dict[str, layouts.ProofLayout]) -> layouts.Layout:
     """Return a layout that holds these proofs, by target, and no others."""
     targets = (replace(each, proof=proofs.get(each.name)) for each in layout.targets)
     return replace(layout, targets=tuple(targets))
 
 
-def proofs_of(layout: Layout) -> dict[str, ProofLayout]:
+def proofs_of(layout: layouts.Layout) -> dict[str, layouts.ProofLayout]:
     """Return the proofs that a layout holds, by target."""
     return {each.name: each.proof for each in layout.targets if each.proof is not None}
 
 
 def changes(
-    proof: ProofLayout,
-    layout: Layout,
+    proof: layouts.ProofLayout,
+    layout: layouts.Layout,
     lock_folder: str,
     installed: Installed,
     flags: Mapping[str, str],
@@ -638,7 +630,7 @@ def changes(
     Args:
       flags: that compilers would have here, by the variable that they are in.
     """
-    if proof.made_from != made_from(layout):
+    if proof.made_from != layouts.made_from(layout):
         yield "the spec or its arrays changed"
     today = {each.name: _digest(os.path.join(lock_folder, each.name)) for each in proof.code}
     gone = [each.name for each in proof.code if today[each.name] is None]

@@ -16,7 +16,7 @@ from functools import cached_property
 from shardspec.diagnostics.words import by_key
 from shardspec.ir.spec import Shape, array_bytes, dtype_name
 from shardspec.ir.step import Place
-from shardspec.programs.callers import Callers, Frame, Stack, stack_of
+from shardspec.programs.op_names import Callers, Frame, Stack, stack_of
 
 _COMPUTATION = re.compile(r"^(ENTRY\s+)?%?([\w.\-]+)\s*\(.*\{\s*$")
 _INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (.*)$")

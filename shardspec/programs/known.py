@@ -19,25 +19,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from shardspec.diagnostics.words import by_key
+from shardspec.ir import step as steps
 from shardspec.ir.spec import Mesh, PartitionSpec
-from shardspec.ir.step import (
-    Carried,
-    Cause,
-    CauseKind,
-    Collective,
-    CollectiveKind,
-    Phase,
-    Place,
-    Reshard,
-    Step,
-    StepArray,
-    StepOp,
-)
 
 #: Returns why a mesh axis is on what is computed at a line; None where nothing there has it.
-CauseAt = Callable[[Place, str], Cause | None]
+CauseAt = Callable[[steps.Place, str], steps.Cause | None]
 #: Returns why a mesh axis is on the array that is carried; None where that is not known.
-CauseOf = Callable[[Carried, str], Cause | None]
+CauseOf = Callable[[steps.Carried, str], steps.Cause | None]
 
 
 def _nothing(of: object, axis: str) -> None:
@@ -48,7 +36,7 @@ class Known:
     """The collectives of a propagated step, by line, by size and by array."""
 
     def __init__(
-        self, step: Step, of_array: CauseOf = _nothing, at_line: CauseAt = _nothing
+        self, step: steps.Step, of_array: CauseOf = _nothing, at_line: CauseAt = _nothing
     ) -> None:
         """Sort the collectives.
 
@@ -66,7 +54,7 @@ class Known:
         self._of_array = by_key(((axis, each.kind, each.carries), each) for axis, each in named)
         self._taken: Counter[int] = Counter()
 
-    def explained(self, sent: Collective) -> Collective:
+    def explained(self, sent: steps.Collective) -> steps.Collective:
         """Return a collective with a cause for each mesh axis, and the reshard it belongs to."""
         like = self._like(sent, sent.mesh_axes[0])
         if like is not None:
@@ -74,13 +62,15 @@ class Known:
         if like is not None and sent.carries.kind in ("einsum", "unknown"):
             sent = replace(sent, carries=like.carries)
         causes = [self._cause(sent, axis) for axis in sent.mesh_axes]
-        known = next((each for each in causes if each.kind is not CauseKind.UNKNOWN), None)
+        known = next((each for each in causes if each.kind is not steps.CauseKind.UNKNOWN), None)
         because = tuple(
-            replace(known, mesh_axis=axis) if known and each.kind is CauseKind.UNKNOWN else each
+            replace(known, mesh_axis=axis)
+            if known and each.kind is steps.CauseKind.UNKNOWN
+            else each
             for axis, each in zip(sent.mesh_axes, causes, strict=True)
         )
         sent = replace(sent, because=because)
-        if like is not None and sent.kind is like.kind is CollectiveKind.ALL_REDUCE:
+        if like is not None and sent.kind is like.kind is steps.CollectiveKind.ALL_REDUCE:
             total, axes = like.total_bytes, like.total_axes
             sent = replace(sent, total_bytes=total, total_axes=axes, is_kept=like.is_kept)
         if like is None or not _are_same(like, sent):
@@ -93,7 +83,7 @@ class Known:
             reshard=like.reshard,
         )
 
-    def with_forced(self, sent: Sequence[Collective]) -> list[Collective]:
+    def with_forced(self, sent: Sequence[steps.Collective]) -> list[steps.Collective]:
         """Return collectives with the constraints that XLA answers by gathering operands.
 
         Where a constraint wants an array whole that a product makes in parts, XLA may gather what
@@ -109,7 +99,7 @@ class Known:
             found.append(each)
         return found
 
-    def _unmet(self) -> Iterator[Collective]:
+    def _unmet(self) -> Iterator[steps.Collective]:
         """Yield what constraints ask for and no collective does, at the product before it."""
         ops = [op for op in self.step.ops if op.kind == "einsum"]
         for each in self.step.collectives:
@@ -119,22 +109,22 @@ class Known:
                 if last is not None and last.result.split == each.reshard.before:
                     yield replace(each, place=last.place, phase=last.phase)
 
-    def tick(self, sent: Collective) -> int | None:
+    def tick(self, sent: steps.Collective) -> int | None:
         """Return when the propagated step starts what a collective does; None where it does not."""
         like = self._like(sent, sent.mesh_axes[0])
         return None if like is None else like.at
 
-    def _cause(self, sent: Collective, axis: str) -> Cause:
+    def _cause(self, sent: steps.Collective, axis: str) -> steps.Cause:
         like = self._like(sent, axis)
         known = () if like is None else like.because
         cause = next((each for each in known if each.mesh_axis == axis), None)
-        if cause is None or cause.kind is CauseKind.UNKNOWN:
+        if cause is None or cause.kind is steps.CauseKind.UNKNOWN:
             cause = self.of_array(sent.carries, axis) or cause
-        if cause is None or cause.kind is CauseKind.UNKNOWN:
+        if cause is None or cause.kind is steps.CauseKind.UNKNOWN:
             cause = self.at_line(sent.place, axis) or cause
-        return cause or Cause(axis, CauseKind.UNKNOWN)
+        return cause or steps.Cause(axis, steps.CauseKind.UNKNOWN)
 
-    def _like(self, sent: Collective, axis: str) -> Collective | None:
+    def _like(self, sent: steps.Collective, axis: str) -> steps.Collective | None:
         """Return the collective at the same line that is most like another.
 
         Where none is at the line, as when XLA moves one out of a loop, it is one that does the same
@@ -151,12 +141,12 @@ class Known:
         return max(found, key=lambda each: (*_likeness(each, sent), -self._taken[id(each)]))
 
 
-def _are_same(one: Collective, other: Collective) -> bool:
+def _are_same(one: steps.Collective, other: steps.Collective) -> bool:
     """Say whether two collectives do the same to an array, over the same mesh axes."""
     return one.axes == other.axes and one.kind.traits.sums == other.kind.traits.sums
 
 
-def _likeness(one: Collective, other: Collective) -> tuple[bool, ...]:
+def _likeness(one: steps.Collective, other: steps.Collective) -> tuple[bool, ...]:
     """Return in what a propagated collective is like one of the program, the most telling first."""
     shards = sorted(one.array.shard_shape), sorted(other.array.shape)
     return (
@@ -170,12 +160,12 @@ def _likeness(one: Collective, other: Collective) -> tuple[bool, ...]:
     )
 
 
-_Key = tuple[Place, Phase, str, float]
+_Key = tuple[steps.Place, steps.Phase, str, float]
 
 
 def as_shared(
-    propagated: Sequence[StepOp], partitioned: Iterable[StepOp], mesh: Mesh
-) -> tuple[StepOp, ...]:
+    propagated: Sequence[steps.StepOp], partitioned: Iterable[steps.StepOp], mesh: Mesh
+) -> tuple[steps.StepOp, ...]:
     """Return the operations of a propagated step, shared as those of its partitioned program.
 
     Args:
@@ -189,7 +179,9 @@ def as_shared(
     )
 
 
-def with_flops(ops: Sequence[StepOp], partitioned: Sequence[StepOp]) -> tuple[StepOp, ...]:
+def with_flops(
+    ops: Sequence[steps.StepOp], partitioned: Sequence[steps.StepOp]
+) -> tuple[steps.StepOp, ...]:
     """Return operations with the FLOPs that the partitioned program has at their line.
 
     Products that XLA writes otherwise are still computed there.
@@ -209,11 +201,11 @@ def with_flops(ops: Sequence[StepOp], partitioned: Sequence[StepOp]) -> tuple[St
 _EQUAL = 0.01
 
 
-def _line(op: StepOp) -> Hashable:
+def _line(op: steps.StepOp) -> Hashable:
     return op.place.shown, op.phase
 
 
-def _by_line(ops: Iterable[StepOp]) -> Counter[Hashable]:
+def _by_line(ops: Iterable[steps.StepOp]) -> Counter[Hashable]:
     """Return FLOPs by line and phase."""
     found: Counter[Hashable] = Counter()
     for op in ops:
@@ -221,7 +213,9 @@ def _by_line(ops: Iterable[StepOp]) -> Counter[Hashable]:
     return found
 
 
-def as_read(sent: Collective, propagated: Sequence[StepOp], shared: Sequence[StepOp]) -> Collective:
+def as_read(
+    sent: steps.Collective, propagated: Sequence[steps.StepOp], shared: Sequence[steps.StepOp]
+) -> steps.Collective:
     """Return a collective whose array is read by the products that devices compute whole.
 
     They read whole what the propagation splits once more for them. Who shares the work of all that
@@ -249,7 +243,7 @@ def as_read(sent: Collective, propagated: Sequence[StepOp], shared: Sequence[Ste
     return replace(sent, reshard=read)
 
 
-def _read_whole(reshard: Reshard, op: StepOp, other: StepOp) -> set[str]:
+def _read_whole(reshard: steps.Reshard, op: steps.StepOp, other: steps.StepOp) -> set[str]:
     """Return the mesh axes that split an array as it lay before, and no longer where it is read."""
     found: set[str] = set()
     for array, whole in zip(op.operands, other.operands, strict=True):
@@ -260,13 +254,13 @@ def _read_whole(reshard: Reshard, op: StepOp, other: StepOp) -> set[str]:
     return found
 
 
-def _key(op: StepOp) -> _Key:
+def _key(op: steps.StepOp) -> _Key:
     return op.place, op.phase, op.einsum, op.count
 
 
 def _taken(
-    op: StepOp, left: dict[_Key, list[StepOp]], mesh: Mesh, *, is_same: bool
-) -> StepOp | None:
+    op: steps.StepOp, left: dict[_Key, list[steps.StepOp]], mesh: Mesh, *, is_same: bool
+) -> steps.StepOp | None:
     """Return an operation as one of its line in the program does it, which is not used again."""
     others = left.get(_key(op), []) if op.einsum else []
     for at, other in enumerate(others):
@@ -277,7 +271,7 @@ def _taken(
     return None
 
 
-def _as(op: StepOp, other: StepOp, mesh: Mesh) -> StepOp | None:
+def _as(op: steps.StepOp, other: steps.StepOp, mesh: Mesh) -> steps.StepOp | None:
     """Return an operation with the mesh axes that still split it; None where it is another."""
     own, new = (*op.operands, op.result), (*other.operands, other.result)
     if len(own) != len(new):
@@ -293,7 +287,7 @@ def _as(op: StepOp, other: StepOp, mesh: Mesh) -> StepOp | None:
     return replace(op, operands=operands, result=result, flops=other.flops, mesh_axes=axes)
 
 
-def _lying(array: StepArray, shape: Sequence[int], mesh: Mesh) -> StepArray | None:
+def _lying(array: steps.StepArray, shape: Sequence[int], mesh: Mesh) -> steps.StepArray | None:
     """Return an array of which a device has such a part; None where mesh axes give no such part."""
     if len(shape) != len(array.shape):
         return None

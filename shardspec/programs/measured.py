@@ -33,6 +33,7 @@ from shardspec.ir.collectives import IN_HLO
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.spec import Mesh
 from shardspec.ir.step import CauseKind, Collective, Phase, Place, Step, StepOp
+from shardspec.programs import runs
 from shardspec.programs.calls import Ref, called_by
 from shardspec.programs.captures import Capture, Told
 from shardspec.programs.census import target_of
@@ -41,17 +42,6 @@ from shardspec.programs.known import Known
 from shardspec.programs.op_names import einsum_in, is_library, phase_of, place_of, shown
 from shardspec.programs.proof import with_causes
 from shardspec.programs.reading import Parts, ReadProgram, read
-from shardspec.programs.runs import (
-    CALLS,
-    COMPUTES,
-    MOVES,
-    Rank,
-    Steps,
-    Took,
-    modules_of,
-    steps_of,
-    told_of_others,
-)
 
 #: What devices a program names.
 _IOTA = re.compile(r"<=\[([\d,]{1,200})\]")
@@ -123,7 +113,7 @@ def files_of(step: Step | None) -> tuple[str, ...]:
 
 def module_of(capture: Capture) -> str:
     """Return the module of a capture that is the step: the one whose operations take longest."""
-    return next(iter(modules_of(capture)), "")
+    return next(iter(runs.modules_of(capture)), "")
 
 
 def programs_of(capture: Capture, module: str) -> dict[str, bytes]:
@@ -175,7 +165,7 @@ def compared(
       is_own: whether the capture carries the program.
     """
     joined = Joined(cost, capture, module, program)
-    steps = steps_of(capture, module, joined.rank, joined.name)
+    steps = runs.steps_of(capture, module, joined.rank, joined.name)
     rows = [row for op, took in steps.ops.items() for row in joined.rows(op, took)]
     if steps.idle:
         idle = (steps.idle, steps.idle, 1.0)
@@ -306,20 +296,20 @@ class Joined:
         products = [each for each in found if each is not None and each.kind in PRODUCTS]
         return max(products, key=lambda each: each.flops, default=None)
 
-    def rank(self, op: str) -> Rank:
+    def rank(self, op: str) -> runs.Rank:
         """Return what an instant counts for while the operation runs."""
         at = self.instruction(op)
         if at is None:
             kind = _kind_of_name(op)
-            return MOVES if kind == "collective" else COMPUTES
+            return runs.MOVES if kind == "collective" else runs.COMPUTES
         if at[1].operation in _CALLERS and not self.sends(op):
-            return CALLS
+            return runs.CALLS
         moves = at[1].operation in _COPIES or bool(self.sends(op))
-        return MOVES if moves and self.product(op) is None else COMPUTES
+        return runs.MOVES if moves and self.product(op) is None else runs.COMPUTES
 
     # rows
 
-    def rows(self, op: str, took: Took) -> Iterator[Spent]:
+    def rows(self, op: str, took: runs.Took) -> Iterator[Spent]:
         """Yield what an operation takes; arrays that are sent together share it by their bytes."""
         at = self.instruction(op)
         if at is None or self.program is None:
@@ -333,11 +323,13 @@ class Joined:
             whole = sum(each.payload_bytes for each in sends) or 1
             for each in sends:
                 share = each.payload_bytes / whole
-                yield self._sent(each, Took(took.seconds * share, took.shown * share, took.runs))
+                yield self._sent(
+                    each, runs.Took(took.seconds * share, took.shown * share, took.runs)
+                )
         else:
             yield Spent("other", what, place, phase, (), "", (), *took)
 
-    def _sent(self, each: Collective, took: Took) -> Spent:
+    def _sent(self, each: Collective, took: runs.Took) -> Spent:
         told = self.causes.get(id(each), each)
         rules = tuple(one for one in askers(told) if one != _UNKNOWN)
         is_whole = len(rules) == len(askers(told))
@@ -352,7 +344,9 @@ class Joined:
             *took,
         )
 
-    def _product(self, flops: float, what: str, place: Place, phase: Phase, took: Took) -> Spent:
+    def _product(
+        self, flops: float, what: str, place: Place, phase: Phase, took: runs.Took
+    ) -> Spent:
         """Return the row of a product, with what the trace knows of the likest at its line."""
         at_line = [op for op in self.ops.get(place.own, []) if op.kind in PRODUCTS]
 
@@ -368,7 +362,7 @@ class Joined:
         what = what if like is None else like.einsum or what
         return Spent("matmul", what, place, phase, (), array, rules, *took)
 
-    def _by_name(self, op: str, took: Took) -> Spent:
+    def _by_name(self, op: str, took: runs.Took) -> Spent:
         """Return the row of what no program has, with the line that the capture states."""
         told = self.capture.told.get((self.module, op), Told())
         source = _SOURCE.match(told.source)
@@ -398,13 +392,15 @@ def _kind_of_name(op: str) -> SpentKind:
     return "matmul" if _PRODUCT_NAMES.search(op) else "other"
 
 
-def _notes(joined: Joined, steps: Steps, rows: Iterable[Spent], *, is_own: bool) -> Iterator[str]:
+def _notes(
+    joined: Joined, steps: runs.Steps, rows: Iterable[Spent], *, is_own: bool
+) -> Iterator[str]:
     """Yield what is missing in a capture, and where it does not agree with the prediction."""
     mesh, program = joined.cost.target.mesh, joined.program
     if len(steps.devices) < mesh.device_count:
         of = f"{len(steps.devices):,} of {counted(mesh.device_count, 'device')}"
         yield f"the capture has {of}; where it ran on several hosts, give the folder with all files"
-    yield from told_of_others(modules_of(joined.capture), joined.module)
+    yield from runs.told_of_others(runs.modules_of(joined.capture), joined.module)
     if program is None:
         yield "the capture carries no program, and no compiler made one: lines are what it states"
         return

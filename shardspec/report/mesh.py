@@ -14,14 +14,7 @@ from shardspec.diagnostics.words import three_figures
 from shardspec.ir.spec import Target, shape_text
 from shardspec.records import Data, picked
 from shardspec.report.table import target_title, typed
-from shardspec.topology.explanation import (
-    AxisExplanation,
-    Seat,
-    core_note,
-    drawn_axis,
-    explain_axes,
-    seats,
-)
+from shardspec.topology import explanation as explanations
 from shardspec.topology.machine import Coordinate, host_shape
 from shardspec.topology.placement import Placement, place
 from shardspec.topology.submesh import SubmeshChoice, choose_submesh
@@ -54,7 +47,7 @@ def _report(target: Target, placement: Placement) -> Iterator[str]:
     yield from machine_lines(placement)
     yield f"mesh {placement.mesh}{_asked(placement)}"
     yield ""
-    yield from columns([AXIS_HEADINGS, *map(axis_cells, explain_axes(placement))])
+    yield from columns([AXIS_HEADINGS, *map(axis_cells, explanations.explain_axes(placement))])
     yield ""
     notes = tuple(note_lines(placement))
     yield from (*notes, "") if notes else ()
@@ -97,7 +90,7 @@ def tile_of(placement: Placement, name: str) -> tuple[int, ...]:
     return tuple(sizes[1:])
 
 
-def axis_cells(explanation: AxisExplanation) -> tuple[str, ...]:
+def axis_cells(explanation: explanations.AxisExplanation) -> tuple[str, ...]:
     """Return the cells of a mesh axis under `AXIS_HEADINGS`."""
     runs = "; ".join(map(str, explanation.runs)) or "-"
     return (
@@ -112,7 +105,7 @@ def axis_cells(explanation: AxisExplanation) -> tuple[str, ...]:
     )
 
 
-def hops_text(explanation: AxisExplanation) -> str:
+def hops_text(explanation: explanations.AxisExplanation) -> str:
     """Return `1`, or `1 to 3, 5 back`: hops to the next device, and from the last to the first."""
     if not explanation.hops:
         return "-"
@@ -121,7 +114,7 @@ def hops_text(explanation: AxisExplanation) -> str:
     return steps if back == high == low else f"{steps}, {back} back"
 
 
-def speed_text(explanation: AxisExplanation) -> str:
+def speed_text(explanation: explanations.AxisExplanation) -> str:
     """Return `~ 158 GB/s ICI`."""
     names = {"dcn": "DCN", "ici": "ICI", "chip": "in the chip", "nvlink": explanation.fabric}
     if explanation.bottleneck not in names:
@@ -135,8 +128,8 @@ def speed_text(explanation: AxisExplanation) -> str:
 def note_lines(placement: Placement) -> Iterator[str]:
     """Yield what is worth saying of cores, of chosen tiles, and of the order."""
     if placement.hardware.chip.platform == "tpu":
-        yield f"  {core_note(placement.hardware)}"
-    name = drawn_axis(placement)
+        yield f"  {explanations.core_note(placement.hardware)}"
+    name = explanations.drawn_axis(placement)
     tiled = [p for p in placement.axes if p.axis.auto or p.axis.submesh or p.axis.over]
     for placed in tiled if len(tiled) == 1 else ():
         if placed.axis.auto:
@@ -156,7 +149,9 @@ def _order_lines(placement: Placement, name: str) -> Iterator[str]:
     for order in ("t5x", "ring"):
         other = place(target, "ring" if order == "ring" else "t5x")
         if isinstance(other, Placement):
-            explained = next(entry for entry in explain_axes(other) if entry.name == name)
+            explained = next(
+                entry for entry in explanations.explain_axes(other) if entry.name == name
+            )
             texts[order] = f"{hops_text(explained)} ({sum(explained.hops)} around)"
     if len(set(texts.values())) > 1:
         said = "; ".join(f"order {order}: hops {text}" for order, text in texts.items())
@@ -183,10 +178,10 @@ def choice_text(choice: SubmeshChoice, partitions: int) -> str:
 
 def drawing(placement: Placement, *, color: bool = False) -> Iterator[str]:
     """Yield the chips of one slice: a letter for each group, a number for the place in it."""
-    name = drawn_axis(placement)
+    name = explanations.drawn_axis(placement)
     if name is None:
         return
-    placed = seats(placement)
+    placed = explanations.seats(placement)
     yield f"  same letter: one group of `{printable(name)}`; number: index on it"
     if placement.hardware.chip.platform != "tpu":
         yield from _draw_nodes(placement, placed, color=color)
@@ -204,7 +199,7 @@ def drawing(placement: Placement, *, color: bool = False) -> Iterator[str]:
 
 def _draw_plane(
     placement: Placement,
-    placed: dict[tuple[int, ...], Seat],
+    placed: dict[tuple[int, ...], explanations.Seat],
     plane: int,
     shape: tuple[int, int],
     *,
@@ -227,7 +222,7 @@ def _draw_plane(
 
 
 def _draw_nodes(
-    placement: Placement, placed: dict[tuple[int, ...], Seat], *, color: bool
+    placement: Placement, placed: dict[tuple[int, ...], explanations.Seat], *, color: bool
 ) -> Iterator[str]:
     outer, inner = placement.machine
     width = max(len(str(seat)) for seat in placed.values())
@@ -239,7 +234,7 @@ def _draw_nodes(
         yield f"    ({outer.extent - _ROWS_DRAWN} more)"
 
 
-def chip_cell(devices: Sequence[Seat]) -> tuple[str, int]:
+def chip_cell(devices: Sequence[explanations.Seat]) -> tuple[str, int]:
     """Return the text of one chip: `A0`, `A0+1` for two devices of a group, `A0,B0` else."""
     first = devices[0]
     if all(seat.group == first.group for seat in devices):
@@ -259,8 +254,8 @@ def compare_lines(
     yield f"B  {target_title(after[0])}   mesh {after[1].mesh}{_asked(after[1])}"
     yield ""
     lines: list[tuple[str, ...]] = [("", *AXIS_HEADINGS)]
-    ours = {entry.name: entry for entry in explain_axes(before[1])}
-    theirs = {entry.name: entry for entry in explain_axes(after[1])}
+    ours = {entry.name: entry for entry in explanations.explain_axes(before[1])}
+    theirs = {entry.name: entry for entry in explanations.explain_axes(after[1])}
     for name in dict.fromkeys((*ours, *theirs)):
         for letter, entries in (("A", ours), ("B", theirs)):
             if name in entries:
@@ -271,7 +266,7 @@ def compare_lines(
 
 
 def verdict_lines(
-    ours: dict[str, AxisExplanation], theirs: dict[str, AxisExplanation]
+    ours: dict[str, explanations.AxisExplanation], theirs: dict[str, explanations.AxisExplanation]
 ) -> Iterator[str]:
     """Yield, for each axis both have, which of the two is faster and by how much."""
     for name in ours:
@@ -306,14 +301,14 @@ def mesh_json(target: Target, placement: Placement) -> str:
         },
         "physical_axes": [picked(axis, "name extent link wraps") for axis in placement.machine],
         **picked(placement, "mesh=mesh.sizes order path"),
-        "axes": [picked(each, _AXIS) for each in explain_axes(placement)],
+        "axes": [picked(each, _AXIS) for each in explanations.explain_axes(placement)],
         "devices": list(placement.coordinates()),
     }
     types = {axis.name: axis.axis_type for axis in target.mesh.axes if axis.axis_type != "auto"}
     if types:
         data["axis_types"] = types
     if hardware.chip.platform == "tpu":
-        data["core"] = core_note(hardware)
+        data["core"] = explanations.core_note(hardware)
     return json.dumps(data, sort_keys=True)
 
 
@@ -365,7 +360,7 @@ def mesh_svg(target: Target, placement: Placement) -> str:
     """Return an SVG document that a browser shows on light and dark pages."""
     picture, told = _picture(placement), f"{target_title(target)}   mesh {placement.mesh}"
     width, title = max(picture.width, 2 * _GAP + 7 * len(told)), escape(told, quote=False)
-    name = drawn_axis(placement)
+    name = explanations.drawn_axis(placement)
     legend = f"same letter: one group of {name}; number: index on it" if name else "one device"
     is_tpu = placement.hardware.chip.platform == "tpu"
     lines = [
@@ -384,7 +379,7 @@ def mesh_svg(target: Target, placement: Placement) -> str:
 
 def _picture(placement: Placement) -> _Picture:
     """Return where each chip is drawn; planes go on in another row where there is no room."""
-    is_tpu, found = placement.hardware.chip.platform == "tpu", seats(placement)
+    is_tpu, found = placement.hardware.chip.platform == "tpu", explanations.seats(placement)
     extents = [axis.extent for axis in placement.machine]
     rows, columns, planes = extents[1:4] if is_tpu else (*extents[:2], 1)
     across, down = columns * _STEP + _GAP, rows * _STEP + _GAP

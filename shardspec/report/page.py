@@ -37,8 +37,13 @@ from shardspec.report.mesh import speed_text
 from shardspec.report.page_pieces import axes_piece, memory_rows, sent_piece, time_piece
 from shardspec.report.pages import finding_page
 from shardspec.report.search_pictures import SavedSearch, saved_search, search_picture
-from shardspec.report.step_graph import graph_piece
-from shardspec.report.step_pictures import DrawnStep, drawn_step, step_data, step_pictures
+from shardspec.report.step_pictures import (
+    DrawnStep,
+    drawn_step,
+    graph_piece,
+    step_data,
+    step_pictures,
+)
 from shardspec.report.table import Row, layout_text, rows, rules_text, summary, target_title
 from shardspec.search.ranking import SearchRow
 from shardspec.search.searching import Found

@@ -13,16 +13,7 @@ from shardspec.analysis.comparison import IDLE
 from shardspec.analysis.step_memory import Amount
 from shardspec.analysis.step_time import AxisTime
 from shardspec.diagnostics import words
-from shardspec.report.cost_json import (
-    CostRecord,
-    Line,
-    MeasuredRun,
-    Memory,
-    Sent,
-    SpentRow,
-    Uncounted,
-    room_said,
-)
+from shardspec.report import cost_json
 from shardspec.report.html import Html, joined, table, tag
 from shardspec.report.mesh import AXIS_HEADINGS, axis_cells, machine_lines, note_lines
 from shardspec.report.saved_cost import bytes_of, carried_by, operation
@@ -86,7 +77,7 @@ def bar(parts: Iterable[tuple[str, str, float]], whole: float, limit: float | No
 # memory
 
 
-def memory_rows(costs: Iterable[tuple[str, CostRecord]]) -> Html:
+def memory_rows(costs: Iterable[tuple[str, cost_json.CostRecord]]) -> Html:
     """Return a bar for each target: what a device holds, against what it has.
 
     Args:
@@ -99,7 +90,7 @@ def memory_rows(costs: Iterable[tuple[str, CostRecord]]) -> Html:
     return joined((tag("p", *keys, class_="legend"), tag("ul", *shown, class_="bars")))
 
 
-def _memory_row(name: str, memory: Memory) -> Iterator[Html]:
+def _memory_row(name: str, memory: cost_json.Memory) -> Iterator[Html]:
     limit, parts = memory.hbm_bytes, memory.parts.items()
     title = tag("span", memory_text(memory), class_="figure")
     yield tag("p", tag("b", name), " ", title, class_="bar-title")
@@ -112,11 +103,11 @@ def _memory_row(name: str, memory: Memory) -> Iterator[Html]:
     yield tag("p", " · ".join([_part(*each) for each in parts] + more), class_="quiet")
 
 
-def memory_text(memory: Memory) -> Html:
+def memory_text(memory: cost_json.Memory) -> Html:
     """Return `= 4.12 GiB of 15.8 GiB per device, fits`, as `cost` says it."""
     if not memory.total.bytes and memory.fits is None and memory.host is None:
         return joined(["nothing to count: there are no arrays"])
-    return with_misfit(f"{memory.total}{room_said(memory)}")
+    return with_misfit(f"{memory.total}{cost_json.room_said(memory)}")
 
 
 def with_misfit(text: str) -> Html:
@@ -140,7 +131,7 @@ def swatch(kind: str) -> Html:
 # time
 
 
-def time_piece(cost: CostRecord, axes: Sequence[str] = ()) -> Html:
+def time_piece(cost: cost_json.CostRecord, axes: Sequence[str] = ()) -> Html:
     """Return how long a step takes, and of what.
 
     Args:
@@ -174,7 +165,7 @@ def time_piece(cost: CostRecord, axes: Sequence[str] = ()) -> Html:
     )
 
 
-def _rates(cost: CostRecord) -> str:
+def _rates(cost: cost_json.CostRecord) -> str:
     least, mark = cost.at_least("flops"), "=" if cost.compiled_by is None else cost.mark
     said = [] if cost.flops is None else [f"{least}{mark} {words.flops_text(cost.flops)}"]
     if cost.mfu is not None:
@@ -187,7 +178,7 @@ def _rates(cost: CostRecord) -> str:
 # predicted compared with measured
 
 
-def measured_piece(run: MeasuredRun, axes: Sequence[str]) -> Html:
+def measured_piece(run: cost_json.MeasuredRun, axes: Sequence[str]) -> Html:
     """Return a pair of bars for what computes and for each mesh axis; each side sums to its step.
 
     Args:
@@ -221,11 +212,11 @@ def measured_piece(run: MeasuredRun, axes: Sequence[str]) -> Html:
     return joined((*head, tag("ul", *rows, class_="bars pairs"), *notes))
 
 
-def _sends(run: MeasuredRun) -> Iterator[SpentRow]:
+def _sends(run: cost_json.MeasuredRun) -> Iterator[cost_json.SpentRow]:
     return (each for each in (*run.operations, *run.predicted) if each.kind == "collective")
 
 
-def _row_of(each: SpentRow) -> str:
+def _row_of(each: cost_json.SpentRow) -> str:
     """Return the row of the pairs that an operation counts in, as in `Spent.name`."""
     if each.kind == "collective":
         return "+".join(each.mesh_axes) or "no mesh axis"
@@ -235,14 +226,14 @@ def _row_of(each: SpentRow) -> str:
 # what is sent
 
 #: A table of what is sent: its title, and what a collective counts under.
-_TABLES: dict[str, tuple[str, Callable[[Sent], str]]] = {
+_TABLES: dict[str, tuple[str, Callable[[cost_json.Sent], str]]] = {
     "axis": ("By mesh axis", lambda sent: "+".join(sorted(sent.mesh_axes))),
     "rule": ("By rule of the spec", lambda sent: " + ".join(sent.askers)),
     "line": ("By line of the code", lambda sent: place_text(sent.place)),
 }
 
 
-def sent_piece(cost: CostRecord) -> Html:
+def sent_piece(cost: cost_json.CostRecord) -> Html:
     """Return what is sent in a step: by mesh axis, rule and line, with the cause behind each."""
     sent, total = cost.collectives, bytes_of(cost.collectives)
     least, unknown = cost.at_least("sends"), _unknown(cost.unknown)
@@ -262,7 +253,7 @@ def sent_piece(cost: CostRecord) -> Html:
     return joined((tag("p", title, class_="figure"), unknown, *tables))
 
 
-def _unknown(unknown: Sequence[Uncounted]) -> Html:
+def _unknown(unknown: Sequence[cost_json.Uncounted]) -> Html:
     """Return what could not be counted, with its lines; nothing where there is none."""
     rows = []
     for each in unknown[:_MOST_ROWS]:
@@ -272,7 +263,7 @@ def _unknown(unknown: Sequence[Uncounted]) -> Html:
     return table(headings, rows, (2,)) if rows else Html("")
 
 
-def sent_by(sent: Iterable[Sent], by: str) -> list[tuple[str, list[Sent]]]:
+def sent_by(sent: Iterable[cost_json.Sent], by: str) -> list[tuple[str, list[cost_json.Sent]]]:
     """Return what is sent in rows, the heaviest first: each byte in one of them."""
     key = _TABLES[by][1]
     if by == "rule":  # whose axes stand in another order is the same row
@@ -283,7 +274,7 @@ def sent_by(sent: Iterable[Sent], by: str) -> list[tuple[str, list[Sent]]]:
     return sorted(rows, key=lambda row: -bytes_of(row[1]))
 
 
-def _sent_rows(sent: Sequence[Sent], by: str, total: int) -> Iterator[Html]:
+def _sent_rows(sent: Sequence[cost_json.Sent], by: str, total: int) -> Iterator[Html]:
     rows = sent_by(sent, by)
     for name, found in rows[:_MOST_ROWS]:
         size = bytes_of(found)
@@ -297,7 +288,7 @@ def _sent_rows(sent: Sequence[Sent], by: str, total: int) -> Iterator[Html]:
         yield tag("p", f"and {words.counted(len(rows) - _MOST_ROWS, 'row')} more", class_="quiet")
 
 
-def _causes(found: Sequence[Sent]) -> Html:
+def _causes(found: Sequence[cost_json.Sent]) -> Html:
     """Return what is sent for one reason, layers that differ in a number as one, and why."""
     rows = []
     groups = sorted(words.grouped(found, _operation).values(), key=bytes_of, reverse=True)
@@ -315,18 +306,18 @@ def _causes(found: Sequence[Sent]) -> Html:
     return joined((table(headings, rows, (2, 3)), *more))
 
 
-def _operation(sent: Sent) -> tuple[object, ...]:
+def _operation(sent: cost_json.Sent) -> tuple[object, ...]:
     return *operation(sent), frozenset(sent.askers), _forced(sent)
 
 
-def _forced(sent: Sent) -> str:
+def _forced(sent: cost_json.Sent) -> str:
     if sent.forced_by is None:
         return ""
     place = sent.forced_by.place
     return f", forced by the {f'constraint {place}' if place else 'sharding of a result'}"
 
 
-def place_text(place: Line | None) -> str:
+def place_text(place: cost_json.Line | None) -> str:
     """Return `model.py:71`, or `unknown`."""
     return str(place or "unknown")
 

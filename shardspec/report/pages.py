@@ -8,20 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardspec import assets
-from shardspec.diagnostics import Code, Diagnostic
+from shardspec.diagnostics import Code, Diagnostic, words
 from shardspec.diagnostics.codes import ALL
 from shardspec.diagnostics.diagnostic import excerpt_of
 from shardspec.diagnostics.lines import columns
-from shardspec.diagnostics.words import (
-    binary_bytes,
-    counted,
-    flops_text,
-    listed,
-    nearest,
-    percent,
-    seconds_text,
-    three_figures,
-)
 from shardspec.ir.calibration import Calibration, Curve, MatmulTable, Sizes
 from shardspec.ir.spec import Hardware, shape_text
 from shardspec.language import catalogue
@@ -171,18 +161,18 @@ def near_names(word: str) -> str | None:
     prefix, _, bare = word.lower().rpartition(":")
     along = {each.partition(":")[2]: each for each in reversed([*names()])}
     cutoff = 0.8 if "/" in bare else 0.65
-    near = nearest(bare, along, count=2, cutoff=cutoff) if prefix != "axis" else ()
+    near = words.nearest(bare, along, count=2, cutoff=cutoff) if prefix != "axis" else ()
     shown = [along[each] for each in near]
     if any(each.startswith("hardware:") for each in shown) and bare not in along:
         shown = [f"hardware:{each}" for each in catalogue.hardware_meant(bare)] or shown
-    told = [f"there is {listed(shown)}"] if near else []
+    told = [f"there is {words.listed(shown)}"] if near else []
     name = re.sub(r"[_\s]+", "-", word.lower())
     if re.fullmatch(r"[a-z]{2}[a-z-]+", name):
         called = [code.name for code in ALL]
         within = [each for each in called if name in each]
-        found = within or nearest(name, called, count=3, cutoff=0.7)
+        found = within or words.nearest(name, called, count=3, cutoff=0.7)
         are = "a finding is called" if len(found) == 1 else "findings are called"
-        told[:0] = [f"{are} {listed(found, 4)}"] if found else []
+        told[:0] = [f"{are} {words.listed(found, 4)}"] if found else []
     return "; ".join(told) or None
 
 
@@ -200,7 +190,7 @@ def file_page(kind: str, asked: str) -> Page:
     if not is_line:
         return iter((title, "", *lines))
     if not 1 <= int(number) <= len(lines):
-        return f"{kind}:{name} has {counted(len(lines), 'line')}"
+        return f"{kind}:{name} has {words.counted(len(lines), 'line')}"
     start = max(int(number) - _AROUND, 1)
     around = enumerate(lines[start - 1 : int(number) + _AROUND - 1], start)
     numbered = (f"{'>' if at == int(number) else ' '} {at:>4} | {text}" for at, text in around)
@@ -243,8 +233,8 @@ def _file_of(machine: Hardware) -> str:
 def _near(
     name: str, kind: str, names: Mapping[str, str] | tuple[str, ...], meant: Sequence[str] = ()
 ) -> str:
-    near = meant or nearest(name, names, count=3)
-    shown = f"did you mean {listed(near)}? " if near else ""
+    near = meant or words.nearest(name, names, count=3)
+    shown = f"did you mean {words.listed(near)}? " if near else ""
     return f"{shown}`shardspec explain --list {kind}` shows all"
 
 
@@ -252,7 +242,7 @@ def machine_cells(file: str) -> tuple[str, str]:
     """Return the name of a chip of the catalogue, and what it is in a line."""
     entry = catalogue.catalogue_entry(file)
     chip = entry.chip
-    hbm = f", {binary_bytes(chip.hbm_bytes)}" if chip.hbm_bytes else ""
+    hbm = f", {words.binary_bytes(chip.hbm_bytes)}" if chip.hbm_bytes else ""
     shape = f", torus of {chip.torus_rank} dimensions" if chip.torus_rank else ""
     domain = f", {chip.fabric} domains of {entry.domain}" if entry.domain else ""
     return entry.names[0], f"{chip.title}{hbm}{shape}{domain}"
@@ -279,12 +269,13 @@ def _slice_lines(machine: Hardware) -> Iterator[str]:
     hosts = math.prod(machine.topology) // math.prod(machine.host_shape) * machine.slice_count
     chip = "GPU" if machine.chip.platform == "gpu" else "chip"
     counts = ((machine.chip_count, chip), (machine.device_count, "device"), (hosts, "host"))
-    shape = f"{counted(machine.slice_count, machine.slice_name)} of {shape_text(machine.topology)}"
-    yield f"{shape}: {', '.join(counted(*each) for each in counts)}"
+    slices = words.counted(machine.slice_count, machine.slice_name)
+    of_all = ", ".join(words.counted(*each) for each in counts)
+    yield f"{slices} of {shape_text(machine.topology)}: {of_all}"
     if machine.chip.torus_rank:
         wraps = machine.chip.wraps(machine.topology)
         joined = [axis for axis, wrapped in zip("xyz", wraps, strict=False) if wrapped]
-        yield f"ends joined along {listed(joined)}" if joined else "no dimension wraps around"
+        yield f"ends joined along {words.listed(joined)}" if joined else "no dimension wraps around"
 
 
 def figure_rows(figures: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -298,8 +289,8 @@ def _figure_text(key: str, value: Any) -> str:
         return shape_text(tuple(value))
     for end, (scale, unit) in _UNITS.items():
         if key.endswith(end):
-            return f"{three_figures(float(value) / scale)} {unit}"
-    return binary_bytes(value) if key.endswith("_bytes") else str(value)
+            return f"{words.three_figures(float(value) / scale)} {unit}"
+    return words.binary_bytes(value) if key.endswith("_bytes") else str(value)
 
 
 def name_rows(
@@ -311,7 +302,7 @@ def name_rows(
         types = ", ".join(f"{prefix}-N" for prefix in entry.prefixes)
         yield "accelerator types", f"{types}, N in {entry.counts}"
     if entry.machines:
-        machines = (f"{name} ({counted(chips, 'GPU')})" for name, chips in entry.machines)
+        machines = (f"{name} ({words.counted(chips, 'GPU')})" for name, chips in entry.machines)
         yield "machine types", ", ".join(machines)
     if entry.chip.device_kinds:
         yield "what JAX calls it", ", ".join(entry.chip.device_kinds)
@@ -347,10 +338,10 @@ def calibration_lines(made: Calibration) -> Iterator[str]:
         ends = f"{hbm.low / 1e9:.3g} to {hbm.high / 1e9:.3g}"
         yield f"memory, read and written   {hbm.median / 1e9:.3g} GB/s a device, {ends}"
     for dtype, per_s in made.flops_per_s:
-        yield f"most in {dtype}   {flops_text(round(per_s))}/s a device"
+        yield f"most in {dtype}   {words.flops_text(round(per_s))}/s a device"
     if made.exposed is not None:
-        exposed = made.exposed
-        yield f"exposed   {percent(exposed.median, 1)} of collectives{_counted(exposed.operations)}"
+        share = words.percent(made.exposed.median, 1)
+        yield f"exposed   {share} of collectives{_counted(made.exposed.operations)}"
     if made.curves:
         yield "collectives, by mesh axes and bytes on one device:"
         yield from columns([_curve(each) for each in made.curves])
@@ -358,28 +349,28 @@ def calibration_lines(made: Calibration) -> Iterator[str]:
 
 
 def _counted(operations: int) -> str:
-    return f", of {counted(operations, 'operation')}" if operations else ""
+    return f", of {words.counted(operations, 'operation')}" if operations else ""
 
 
 def _curve(curve: Curve) -> tuple[str, ...]:
     """Return the least and the most that was carried, with the range of the runs."""
     ends = dict.fromkeys((0, len(curve.payloads) - 1))
     told = (
-        f"{binary_bytes(curve.payloads[at])} in {seconds_text(curve.seconds[at].median)}"
-        f" ({seconds_text(curve.seconds[at].low)} to {seconds_text(curve.seconds[at].high)})"
-        f"{_counted(curve.seconds[at].operations)}"
-        for at in ends
+        f"{words.binary_bytes(curve.payloads[at])} in {words.seconds_text(taken.median)}"
+        f" ({words.seconds_text(taken.low)} to {words.seconds_text(taken.high)})"
+        f"{_counted(taken.operations)}"
+        for at, taken in ((at, curve.seconds[at]) for at in ends)
     )
     return "+".join(curve.mesh_axes), curve.kind, ", ".join(told)
 
 
 def _rows(table: MatmulTable, shown: Sizes) -> Iterator[tuple[str, ...]]:
-    spread = f", +- {percent(table.spread / 2, 1)}" if table.spread else ""
-    told = f"of {counted(len(table.shares), 'size')}{spread}{_counted(table.operations)}"
+    spread = f", +- {words.percent(table.spread / 2, 1)}" if table.spread else ""
+    told = f"of {words.counted(len(table.shares), 'size')}{spread}{_counted(table.operations)}"
     sizes = (
         (min(max(k, table.k[0]), table.k[-1]), min(max(n, table.n[0]), table.n[-1]))
         for k, n in _SHOWN
     )
     for number, (k, n) in enumerate(dict.fromkeys(sizes)):
-        shares = (percent(table.share(m, k, n), 1) for m in shown)
+        shares = (words.percent(table.share(m, k, n), 1) for m in shown)
         yield "" if number else table.dtype, f"{k}, {n}", *shares, "" if number else told

@@ -21,16 +21,8 @@ from shardspec.lints.context import Context
 from shardspec.report.cost import seconds_text
 from shardspec.report.cost_json import lines_of
 from shardspec.report.search_json import search_data, sent_data
+from shardspec.search import ranking as rankings
 from shardspec.search.ranking import UNKNOWN_ROWS as UNKNOWN_ROWS
-from shardspec.search.ranking import (
-    Searched,
-    SearchRow,
-    Sent,
-    is_tie,
-    pareto,
-    parts_changed,
-    spread,
-)
 from shardspec.search.roles import RoleSet
 from shardspec.search.searching import Found
 from shardspec.search.variants import Candidate
@@ -60,7 +52,7 @@ class Shown:
     """
 
     rank: int
-    row: SearchRow
+    row: rankings.SearchRow
     findings: tuple[Diagnostic, ...] = ()
     hidden: tuple[str, ...] = ()
 
@@ -84,17 +76,17 @@ class Search:
     hidden: tuple[str, ...] = ()
 
     @property
-    def rows(self) -> tuple[SearchRow, ...]:
+    def rows(self) -> tuple[rankings.SearchRow, ...]:
         """Return all rows, the best first, those that have errors too."""
         return self.found.rows
 
     @property
-    def today(self) -> SearchRow | None:
+    def today(self) -> rankings.SearchRow | None:
         """Return what the spec's own mesh costs."""
         return self.found.today
 
     @property
-    def best(self) -> SearchRow | None:
+    def best(self) -> rankings.SearchRow | None:
         """Return the best row that no check has errors about; None where all have unknowns."""
         row = self.shown[0].row if self.shown else None
         return None if row is None or row.unknown else row
@@ -125,7 +117,7 @@ def checked(found: Found, top: int = TOP, *, is_front: bool = False) -> Search:
     """
     rows, params = found.rows, found.question.params
     if is_front:
-        rows = pareto(rows)
+        rows = rankings.pareto(rows)
     elif len(found.question.machines) > 1:
         rows = found.best_of_machines()
     today = _findings(found.question.today, params)
@@ -196,13 +188,13 @@ def search_lines(table: Search) -> Iterator[str]:
     best = table.best
     if shown and best is None:
         yield f"  no row is the best: {UNKNOWN_ROWS}"
-    if best is not None and any(is_tie(best, each.row) for each in shown[1:]):
-        share = words.percent(spread(best, shown[1].row), 1)
+    if best is not None and any(rankings.is_tie(best, each.row) for each in shown[1:]):
+        share = words.percent(rankings.spread(best, shown[1].row), 1)
         yield f"  = within {share} of the best: the model cannot tell them apart"
     if best is not None and found.today is not None:
         yield ""
         yield from _beside_today(found, best)
-        own = found.ranking.kinds.get(None, Searched())
+        own = found.ranking.kinds.get(None, rankings.Searched())
         is_alone = len(found.ranking.kinds) < 2 and question.spec.step is not None
         if is_alone and (len(own.sizes) < 2 or best.candidate == found.today.candidate):
             yield "    --over roles searches other mesh axes, with the rules that shard over them"
@@ -296,7 +288,7 @@ def _table(found: Found, shown: Sequence[Shown]) -> Iterator[str]:
     yield from columns((tuple(heads), *rows), right=(0,), is_prose=True)
 
 
-def _above_one(shown: Sequence[Shown], today: SearchRow | None) -> set[str]:
+def _above_one(shown: Sequence[Shown], today: rankings.SearchRow | None) -> set[str]:
     """Return the mesh axes that are larger than 1 in a row that is shown."""
     rows = [*(each.row for each in shown), *([] if today is None else [today])]
     axes = (axis for row in rows for axis in row.candidate.mesh.axes)
@@ -308,10 +300,12 @@ def _rank(each: Shown, best: Shown) -> str:
         return "?"
     if each is best:
         return str(each.rank)
-    return f"{each.rank}=" if is_tie(best.row, each.row) else str(each.rank)
+    return f"{each.rank}=" if rankings.is_tie(best.row, each.row) else str(each.rank)
 
 
-def _cells(rank: str, each: Shown, axes: set[str], today: SearchRow | None) -> tuple[str, ...]:
+def _cells(
+    rank: str, each: Shown, axes: set[str], today: rankings.SearchRow | None
+) -> tuple[str, ...]:
     row, findings = each.row, each.findings
     tokens = row.tokens_per_s
     memory = f"{row.memory.mark} {words.binary_bytes(row.memory.bytes)}"
@@ -340,7 +334,7 @@ def _cells(rank: str, each: Shown, axes: set[str], today: SearchRow | None) -> t
     )
 
 
-def _dollars(row: SearchRow | None) -> str:
+def _dollars(row: rankings.SearchRow | None) -> str:
     """Return what a step costs in money, or a million tokens where they are counted."""
     dollars = None if row is None else row.dollars_per_step
     if row is None or dollars is None:
@@ -350,7 +344,7 @@ def _dollars(row: SearchRow | None) -> str:
     return f"{dollars:.3g} a step"
 
 
-def phrase(today: SearchRow, row: SearchRow) -> str:
+def phrase(today: rankings.SearchRow, row: rankings.SearchRow) -> str:
     """Return in a phrase what a layout gains and loses: `-1.8 s tensor, +368 ms fsdp, -15 GiB`."""
     if row.candidate == today.candidate:
         return "this is today's"
@@ -358,7 +352,7 @@ def phrase(today: SearchRow, row: SearchRow) -> str:
         names = dict.fromkeys(each.what for each in (*row.unknown, *today.unknown))
         return f"unknown: {words.listed(names)}"
     least = _LITTLE * max(today.seconds, row.seconds)
-    moved = [each for each in parts_changed(today, row) if abs(each.more) >= least]
+    moved = [each for each in rankings.parts_changed(today, row) if abs(each.more) >= least]
     parts = [f"{_signed(each.more)} {each.name}" for each in moved[:3]]
     more = row.memory.bytes - today.memory.bytes
     if abs(more) >= 0.01 * max(today.memory.bytes, row.memory.bytes):
@@ -370,7 +364,7 @@ def _signed(seconds: float) -> str:
     return f"{'+' if seconds > 0 else '-'}{seconds_text(abs(seconds))}"
 
 
-def _beside_today(found: Found, best: SearchRow) -> Iterator[str]:
+def _beside_today(found: Found, best: rankings.SearchRow) -> Iterator[str]:
     """Yield why the best is better: what takes less, what more, what is sent otherwise."""
     today = found.today
     assert today is not None, "there is something to hold it against"
@@ -385,14 +379,14 @@ def _beside_today(found: Found, best: SearchRow) -> Iterator[str]:
     told = f"{times} times as fast" if is_same else f"{times} times the tokens/s"
     if today.fits is False and best.fits is not False:
         told = "today's does not fit"
-    elif is_tie(today, best):
-        near = words.percent(spread(today, best), 1)
+    elif rankings.is_tie(today, best):
+        near = words.percent(rankings.spread(today, best), 1)
         told = f"within {near} of each other: the model cannot tell which is faster"
     old, new = seconds_text(today.seconds), seconds_text(best.seconds)
     yield f"today -> best        ~ {old} -> ~ {new}, {told}"
     parts = [
         f"{each.name} {seconds_text(each.before)} -> {seconds_text(each.after)}"
-        for each in parts_changed(today, best)
+        for each in rankings.parts_changed(today, best)
     ]
     yield f"    takes   {', '.join(parts)}" if parts else "    takes   as long in all parts"
     yield from _rules(best)
@@ -429,7 +423,7 @@ def _seen_of(count: int) -> str:
     return words.counted(count, "candidate")
 
 
-def _rules(best: SearchRow) -> Iterator[str]:
+def _rules(best: rankings.SearchRow) -> Iterator[str]:
     """Yield what a spec says for the mesh axes of a row, where they are not its own."""
     roles = best.candidate.variant.roles
     if roles is None:
@@ -452,11 +446,11 @@ def _kinds(found: Found) -> Iterator[str]:
     )
 
 
-def _sets(kinds: Mapping[RoleSet | None, Searched]) -> str:
+def _sets(kinds: Mapping[RoleSet | None, rankings.Searched]) -> str:
     return f"{words.counted(sum(kind is not None for kind in kinds), 'set')} of roles"
 
 
-def _sent(each: Sent) -> tuple[str, ...]:
+def _sent(each: rankings.Sent) -> tuple[str, ...]:
     sizes = words.binary_bytes(each.before), words.binary_bytes(each.after)
     return each.kind, "+".join(each.mesh_axes), each.carries, " -> ".join(sizes)
 
@@ -503,7 +497,7 @@ def search_text(table: Search) -> str:
     return ",\n".join((text[:-2], *lists)) + "\n}\n"
 
 
-def _codes_of(row: SearchRow, table: Search) -> list[str] | None:
+def _codes_of(row: rankings.SearchRow, table: Search) -> list[str] | None:
     """Return the findings of a row; None where the checks were not asked about it."""
     shown = next((each for each in table.shown if each.row == row), None)
     return None if shown is None else list(dict.fromkeys(each.code.id for each in shown.findings))

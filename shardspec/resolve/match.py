@@ -20,18 +20,10 @@ from typing import Any, NamedTuple
 from shardspec.diagnostics.budget import spend
 from shardspec.ir.spec import Pattern
 from shardspec.language.grammar.syntax import SyntaxFault
+from shardspec.language.patterns import regex as engines
 from shardspec.language.patterns.glob import compile_glob, glob_literal
-from shardspec.language.patterns.regex import (
-    Re2Set,
-    Regex,
-    compile_regex,
-    is_alike,
-    parsed,
-    re2_set,
-    regex_literal,
-)
 
-Placed = tuple[tuple[int, Regex], ...]
+Placed = tuple[tuple[int, engines.Regex], ...]
 
 #: As many patterns as one automaton is fast for.
 MOST_TOGETHER = 64
@@ -135,7 +127,7 @@ class PathMatcher:
     def _backtracking(self) -> Placed:
         return tuple(placed for placed in self._regexes() if placed[1].engine == "re")
 
-    def _regexes(self) -> Iterator[tuple[int, Regex]]:
+    def _regexes(self) -> Iterator[tuple[int, engines.Regex]]:
         for position, pattern in enumerate(self._patterns):
             if _literal(pattern) is None:
                 regex = _compiled(pattern)
@@ -172,16 +164,16 @@ class PathMatcher:
         else:
             yield from (position for position, regex in self._together if regex.matches(path))
 
-    def _automaton(self, path: str) -> Re2Set | None:
+    def _automaton(self, path: str) -> engines.Re2Set | None:
         """Return the patterns of `_together` compiled, where they can all be asked at once."""
         compiled, is_for_ascii = self._compiled_together
-        return compiled if is_alike(path, is_for_ascii) else None
+        return compiled if engines.is_alike(path, is_for_ascii) else None
 
     @cached_property
-    def _compiled_together(self) -> tuple[Re2Set | None, bool]:
+    def _compiled_together(self) -> tuple[engines.Re2Set | None, bool]:
         """Return `_together` as one automaton, and whether it is for ASCII."""
         regexes = [regex for _, regex in self._together]
-        compiled = re2_set(regex.text for regex in regexes) if regexes else None
+        compiled = engines.re2_set(regex.text for regex in regexes) if regexes else None
         return compiled, any(regex.is_for_ascii for regex in regexes)
 
 
@@ -201,13 +193,13 @@ def _literal(pattern: Pattern) -> str | None:
     """Return the one path that a pattern matches, where it is a path itself."""
     if pattern.dialect == "glob":
         return glob_literal(pattern.text)
-    return regex_literal(pattern.text)
+    return engines.regex_literal(pattern.text)
 
 
-def _compiled(pattern: Pattern) -> Regex | SyntaxFault:
+def _compiled(pattern: Pattern) -> engines.Regex | SyntaxFault:
     if pattern.dialect == "glob":
         return compile_glob(pattern.text)
-    return compile_regex(pattern.text)
+    return engines.compile_regex(pattern.text)
 
 
 # What a path must hold for a pattern to match it, and which patterns a path may match.
@@ -310,7 +302,7 @@ def _pieces_of(text: str, lengths: dict[tuple[bool, bool], tuple[int, ...]]) -> 
 
 def required(regex: str) -> Iterator[Need]:
     """Yield what every path that a regex matches holds: of each need, at least one piece."""
-    found = parsed(regex)
+    found = engines.parsed(regex)
     items = tuple(_items(found, bool(found.state.flags & re.IGNORECASE)))
     yield from _needs(items, opens=True, closes=True)
 

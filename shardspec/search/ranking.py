@@ -15,16 +15,9 @@ from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
+from shardspec.analysis import spec_step
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.cost_diff import Change, changes
-from shardspec.analysis.spec_step import (
-    Spread,
-    Stated,
-    balance_of,
-    spread_on,
-    stated_step,
-    unevenly,
-)
 from shardspec.analysis.step_flow import flow_of
 from shardspec.analysis.step_layout import StepLayout
 from shardspec.analysis.step_memory import Amount, StepMemory, step_memory
@@ -65,11 +58,11 @@ class _Known(NamedTuple):
     """
 
     plan: ShardingPlan
-    stated: Stated
+    stated: spec_step.Stated
     memory: StepMemory
     work: Work | None
     share: Share | None
-    spread: Spread | None = None
+    spread: spec_step.Spread | None = None
     p99: _Known | None = None
 
 
@@ -132,13 +125,16 @@ class Evaluator:
         made, p99 = _timed(plan, known), known.p99
         if known.spread is None or p99 is None:
             return made
-        return unevenly(known.spread, made, _timed(plan, p99))
+        return spec_step.unevenly(known.spread, made, _timed(plan, p99))
 
     def _worked_out(self, target: Target) -> _Known | None:
         resolver = self._resolver.on(target)
         plan = ShardingPlan(self.spec, target, resolver.resolve_all(self._kinds))
-        layout, balance = StepLayout(plan, self.flow, resolver, self._counts), balance_of(self.spec)
-        spread = None if balance is None else spread_on(layout, balance)
+        layout, balance = (
+            StepLayout(plan, self.flow, resolver, self._counts),
+            spec_step.balance_of(self.spec),
+        )
+        spread = None if balance is None else spec_step.spread_on(layout, balance)
         if spread is None:
             return self._laid(layout)
         expected, p99 = (
@@ -155,7 +151,7 @@ class Evaluator:
 
     def _laid(self, layout: StepLayout) -> _Known | None:
         plan = layout.plan
-        stated = stated_step(plan, layout)
+        stated = spec_step.stated_step(plan, layout)
         if stated is None:
             return None
         memory, hardware = step_memory(plan, stated.step), plan.target.hardware

@@ -16,18 +16,8 @@ from typing import Any, Literal, NamedTuple, cast
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.diagnostic import excerpt_of
 from shardspec.diagnostics.words import did_you_mean, grouped, listed
+from shardspec.ir import spec as specs
 from shardspec.ir.plan import stacked_names
-from shardspec.ir.spec import (
-    Hardware,
-    Mesh,
-    MeshAxis,
-    Spec,
-    StatePolicy,
-    Target,
-    divisors,
-    dtype_name,
-    shape_text,
-)
 from shardspec.language import loader
 from shardspec.language.catalogue import find_hardware, machine_fault
 from shardspec.language.grammar import expressions
@@ -98,7 +88,9 @@ def parse_over(text: str) -> Over | Refusal:
     return found
 
 
-def variants(spec: Spec, over: Over, today: Mesh | None = None) -> tuple[Variant, ...] | Refusal:
+def variants(
+    spec: specs.Spec, over: Over, today: specs.Mesh | None = None
+) -> tuple[Variant, ...] | Refusal:
     """Return the specs that some words make of a spec, itself first.
 
     Args:
@@ -106,7 +98,7 @@ def variants(spec: Spec, over: Over, today: Mesh | None = None) -> tuple[Variant
     """
     choices: list[Sequence[Variant]] = []
     if "roles" in over:
-        sets = role_sets(spec, today or Mesh(), over["roles"])
+        sets = role_sets(spec, today or specs.Mesh(), over["roles"])
         if not isinstance(sets, dict):
             return Refusal(*sets)
         made_of = (Variant(each, (("roles", name),), own) for name, (each, own) in sets.items())
@@ -149,7 +141,7 @@ def _few(made: Iterable[Variant]) -> tuple[Variant, ...] | Refusal:
     return found
 
 
-def _combined(spec: Spec, choices: Sequence[Sequence[Variant]]) -> Iterator[Variant]:
+def _combined(spec: specs.Spec, choices: Sequence[Sequence[Variant]]) -> Iterator[Variant]:
     """Yield all combinations; each choice says what it changes of the spec."""
     for chosen in itertools.product(*choices):
         made = spec
@@ -159,7 +151,7 @@ def _combined(spec: Spec, choices: Sequence[Sequence[Variant]]) -> Iterator[Vari
         yield Variant(made, tuple(change for each in chosen for change in each.changes), roles)
 
 
-def _with_changes(made: Spec, before: Spec, after: Spec) -> Spec:
+def _with_changes(made: specs.Spec, before: specs.Spec, after: specs.Spec) -> specs.Spec:
     """Return a spec with what one choice changed."""
     if after is before:
         return made
@@ -179,10 +171,10 @@ def _changed(before: object, after: object, names: Iterable[str]) -> dict[str, A
     return {name: value for name, value in pairs if value != getattr(before, name, None)}
 
 
-_Made = dict[str, Spec]
+_Made = dict[str, specs.Spec]
 
 
-def _rules(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
+def _rules(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
     if not values:
         help = "name presets: `--over mesh,rules=preset:fsdp|preset:megatron`"
         return Refusal("`rules` needs rules to choose from", help)
@@ -198,7 +190,7 @@ def _rules(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
     return found
 
 
-def _state(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
+def _state(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
     if spec.state is None:
         help = "say what stands beside parameters: `state: {optimizer: same, dtype: f32}`"
         return Refusal("`state` cannot be chosen: the spec has no `state:`", help)
@@ -209,19 +201,19 @@ def _state(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
     made: _Made = {}
     for value in values or known:
         optimizer = cast(Literal["same", "zero1", "zero2"], value)
-        own: StatePolicy = replace(spec.state, optimizer=optimizer)
+        own: specs.StatePolicy = replace(spec.state, optimizer=optimizer)
         made[value] = replace(spec, state=own)
     return made
 
 
-def _remat(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
+def _remat(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
     if spec.step is not None and spec.step.mode == "serve":
         return Refusal("`remat` cannot be chosen: the step serves", "leave it out of --over")
     found = {value: tuple(value.split()) for value in values or ("none", "dots", "full")}
     return {name: _with_step(spec, remat=kept) for name, kept in found.items()}
 
 
-def _microbatches(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
+def _microbatches(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
     unread = next((each for each in values if not _COUNT.fullmatch(each)), None)
     if unread is not None:
         return Refusal(f"`microbatches={unread}` is no number of them", "as in `microbatches=1|4`")
@@ -230,12 +222,12 @@ def _microbatches(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
     counts = [int(each) for each in values] or [
         1 << power
         for power in range(most.bit_length())
-        if not batch or 1 << power in divisors(batch)
+        if not batch or 1 << power in specs.divisors(batch)
     ]
     return {f"{count}": _with_step(spec, microbatches=count) for count in counts}
 
 
-def _batch(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
+def _batch(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
     now = next((axis.size for axis in spec.logical_axes if axis.name == "batch"), None)
     if now is None or (spec.step is not None and spec.step.tokens is not None):
         help = "state it: `axes: {batch: 256}`, and no `tokens` in `step:`"
@@ -250,17 +242,17 @@ def _batch(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
     return found
 
 
-def _dtype(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
+def _dtype(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
     found: _Made = {}
     for value in values or ("bf16", "f32"):
-        name = dtype_name(value)
+        name = specs.dtype_name(value)
         if name is None:
             return Refusal(f"`dtype={value}` is no dtype", "as in `dtype=bf16|f32`")
         found[name] = _with_step(spec, dtype=name)
     return found
 
 
-def _indivisible(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
+def _indivisible(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
     unknown = next((value for value in values if value != "pad"), None)
     if unknown is not None:
         return Refusal(f"`indivisible={unknown}` cannot be chosen", "it is `indivisible=pad`")
@@ -269,7 +261,7 @@ def _indivisible(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
     return {"pad": padded(padding(spec))[0]}
 
 
-def _schedule(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
+def _schedule(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
     if not stage_axes(spec):
         help = "a rule puts stacked layers on a mesh axis: `layers -> stage`"
         return Refusal("`schedule` cannot be chosen: no mesh axis splits layers", help)
@@ -283,7 +275,7 @@ def _schedule(spec: Spec, values: Sequence[str]) -> _Made | Refusal:
 
 
 def _one_of(
-    word: str, known: tuple[str, ...], spec: Spec, values: Sequence[str]
+    word: str, known: tuple[str, ...], spec: specs.Spec, values: Sequence[str]
 ) -> _Made | Refusal:
     unknown = next((value for value in values if value not in known), None)
     if unknown is not None:
@@ -291,26 +283,26 @@ def _one_of(
     return {value: _with_step(spec, **{word: value}) for value in values or known}
 
 
-def stage_axes(spec: Spec) -> tuple[str, ...]:
+def stage_axes(spec: specs.Spec) -> tuple[str, ...]:
     """Return the mesh axes that rules put stacked layers on."""
     return _axes_of(spec, stacked_names(spec))
 
 
-def batch_axes(spec: Spec) -> tuple[str, ...]:
+def batch_axes(spec: specs.Spec) -> tuple[str, ...]:
     """Return the mesh axes that rules put the batch on."""
     return _axes_of(spec, {"batch"})
 
 
-def _axes_of(spec: Spec, names: Container[str]) -> tuple[str, ...]:
+def _axes_of(spec: specs.Spec, names: Container[str]) -> tuple[str, ...]:
     rules = (rule for rule in spec.axis_rules if rule.logical_axis in names)
     return tuple(dict.fromkeys(axis for rule in rules for axis in rule.mesh_axes))
 
 
-def _with_step(spec: Spec, **changes: Any) -> Spec:
+def _with_step(spec: specs.Spec, **changes: Any) -> specs.Spec:
     return replace(spec, step=replace(spec.step, **changes)) if spec.step else spec
 
 
-_Maker = Callable[[Spec, Sequence[str]], "_Made | Refusal"]
+_Maker = Callable[[specs.Spec, Sequence[str]], "_Made | Refusal"]
 _MAKERS: dict[str, _Maker] = {
     "rules": _rules,
     "state": _state,
@@ -325,7 +317,7 @@ _MAKERS: dict[str, _Maker] = {
 }
 
 
-def machine_of(text: str) -> Hardware | Refusal:
+def machine_of(text: str) -> specs.Hardware | Refusal:
     """Return the machine that a text means, as `hardware:` of a spec does."""
     parsed = expressions.parse_hardware(text)
     if isinstance(parsed, SyntaxFault):
@@ -367,7 +359,7 @@ class Variant:
       roles: what its mesh is made of; None for the axes of the spec's own.
     """
 
-    spec: Spec = field(repr=False)
+    spec: specs.Spec = field(repr=False)
     changes: tuple[tuple[str, str], ...] = ()
     roles: RoleSet | None = None
 
@@ -380,23 +372,23 @@ class Variant:
 class Candidate:
     """One layout of a model on a machine."""
 
-    target: Target
+    target: specs.Target
     order: Order
     variant: Variant
 
     @property
-    def hardware(self) -> Hardware:
+    def hardware(self) -> specs.Hardware:
         """Return the machine."""
         assert self.target.hardware is not None, "only meshes on machines are candidates"
         return self.target.hardware
 
     @property
-    def mesh(self) -> Mesh:
+    def mesh(self) -> specs.Mesh:
         """Return the mesh."""
         return self.target.mesh
 
     @property
-    def spec(self) -> Spec:
+    def spec(self) -> specs.Spec:
         """Return the spec with this layout as its only target."""
         spec = self.variant.spec
         policy = replace(spec.policy, order=self.order)
@@ -421,14 +413,14 @@ class Candidate:
         return " ".join(filter(None, (mesh, *order, str(self.variant))))
 
 
-def _mesh_text(axes: Iterable[MeshAxis]) -> str:
+def _mesh_text(axes: Iterable[specs.MeshAxis]) -> str:
     return " ".join(f"{axis.name}={size_text(axis)}" for axis in axes)
 
 
-def size_text(axis: MeshAxis) -> str:
+def size_text(axis: specs.MeshAxis) -> str:
     """Return the size of an axis as a spec has it: `4`, `2 @ dcn`, `submesh 2x2x1x1`, `over x`."""
     if axis.submesh is not None:
-        return f"submesh {shape_text(axis.submesh)}"
+        return f"submesh {specs.shape_text(axis.submesh)}"
     if axis.over:
         return f"over {' '.join(map(str, axis.over))}"
     return f"{axis.size} @ dcn" if axis.network == "dcn" else str(axis.size)
@@ -447,7 +439,7 @@ class Sizes(NamedTuple):
 
 
 def sizes_of(
-    today: Mesh,
+    today: specs.Mesh,
     devices: int,
     keep: Mapping[str, Sequence[int]],
     above_one: Container[str] = (),
@@ -480,7 +472,7 @@ def _factored(
     first, *rest = axes
     options = keep.get(first)
     if options is None:
-        options = divisors(left) if rest else (left,)
+        options = specs.divisors(left) if rest else (left,)
     for size in options:
         if size > (first in above_one) and left % size == 0:
             inner = _factored(left // size, rest, keep, above_one)
@@ -510,7 +502,7 @@ class Freedom(NamedTuple):
 
 
 def candidates(
-    today: Target, hardware: Hardware, variants: Sequence[Variant], freedom: Freedom
+    today: specs.Target, hardware: specs.Hardware, variants: Sequence[Variant], freedom: Freedom
 ) -> Iterator[Candidate]:
     """Yield the layouts on one machine, those of each set of roles in turns.
 
@@ -531,7 +523,7 @@ def candidates(
 
 
 def _of_roles(
-    today: Target, hardware: Hardware, variants: Sequence[Variant], freedom: Freedom
+    today: specs.Target, hardware: specs.Hardware, variants: Sequence[Variant], freedom: Freedom
 ) -> Iterator[Candidate]:
     """Yield the layouts on the meshes of one set of roles."""
     roles = variants[0].roles
@@ -552,8 +544,8 @@ def _of_roles(
 
 
 def _in_orders(
-    mesh: Mesh, sizes: tuple[int, ...], freedom: Freedom
-) -> Iterator[tuple[Mesh, tuple[int, ...]]]:
+    mesh: specs.Mesh, sizes: tuple[int, ...], freedom: Freedom
+) -> Iterator[tuple[specs.Mesh, tuple[int, ...]]]:
     """Yield a mesh and its sizes in each order of the axes that are larger than 1, as it is first.
 
     Axes of size 1 stay in their places, since they lie nowhere.
@@ -564,17 +556,17 @@ def _in_orders(
         at = dict(zip(places, order, strict=True))
         moved = [at.get(place, place) for place in range(len(sizes))]
         axes = tuple(mesh.axes[place] for place in moved)
-        own = mesh if axes == mesh.axes else Mesh(axes, mesh.wholes)
+        own = mesh if axes == mesh.axes else specs.Mesh(axes, mesh.wholes)
         yield own, tuple(sizes[place] for place in moved)
 
 
-def _mesh(today: Target, roles: RoleSet | None) -> Mesh:
+def _mesh(today: specs.Target, roles: RoleSet | None) -> specs.Mesh:
     """Return the mesh whose axes get sizes."""
     return today.mesh if roles is None else roles.mesh(today.mesh)
 
 
 def mesh_sizes(
-    today: Target, hardware: Hardware, freedom: Freedom, roles: RoleSet | None = None
+    today: specs.Target, hardware: specs.Hardware, freedom: Freedom, roles: RoleSet | None = None
 ) -> Sizes:
     """Return the sizes that are tried on a machine, of today's axes or those of some roles."""
     mesh, devices = _mesh(today, roles), hardware.device_count
@@ -586,15 +578,15 @@ def mesh_sizes(
     return sizes_of(mesh, devices, freedom.keep, () if roles is None else roles.new)
 
 
-def _orders(own: Order, hardware: Hardware, freedom: Freedom) -> tuple[Order, ...]:
+def _orders(own: Order, hardware: specs.Hardware, freedom: Freedom) -> tuple[Order, ...]:
     if not freedom.order or hardware.chip.torus_rank < 2:
         return (own,)
     return (own, "ring" if own == "t5x" else "t5x")
 
 
 def _placed(
-    today: Mesh, sizes: Sequence[int], hardware: Hardware, freedom: Freedom
-) -> Iterator[Mesh]:
+    today: specs.Mesh, sizes: Sequence[int], hardware: specs.Hardware, freedom: Freedom
+) -> Iterator[specs.Mesh]:
     """Yield meshes of the same sizes: as placement chooses, over DCN by name, on tiles."""
     if sizes == tuple(today.sizes.values()) and hardware.device_count == today.device_count:
         if _lies(today, hardware):
@@ -603,7 +595,7 @@ def _placed(
             return
     for crossing in _crossings(today, sizes, hardware):
         axes = [
-            MeshAxis(
+            specs.MeshAxis(
                 axis.name,
                 size,
                 "dcn" if axis.name in crossing else "ici",
@@ -612,19 +604,21 @@ def _placed(
             )
             for axis, size in zip(today.axes, sizes, strict=True)
         ]
-        for mesh in (Mesh(tuple(axes), today.wholes), *_tiled(today, axes, hardware)):
+        for mesh in (specs.Mesh(tuple(axes), today.wholes), *_tiled(today, axes, hardware)):
             if mesh != today:
                 yield mesh
 
 
-def _lies(mesh: Mesh, hardware: Hardware) -> bool:
+def _lies(mesh: specs.Mesh, hardware: specs.Hardware) -> bool:
     """Say whether a mesh made for one machine can lie on another of as many devices."""
     from shardspec.topology.placement import Placement, place
 
-    return isinstance(place(Target("", mesh, hardware)), Placement)
+    return isinstance(place(specs.Target("", mesh, hardware)), Placement)
 
 
-def _crossings(today: Mesh, sizes: Sequence[int], hardware: Hardware) -> Iterator[tuple[str, ...]]:
+def _crossings(
+    today: specs.Mesh, sizes: Sequence[int], hardware: specs.Hardware
+) -> Iterator[tuple[str, ...]]:
     """Yield the axes that may be said to cross slices or nodes, the fewest first."""
     count, is_gpu = hardware.slice_count, hardware.chip.platform == "gpu"
     named = [(name, size) for name, size in zip(today.names, sizes, strict=True) if size > 1]
@@ -639,7 +633,9 @@ def _crossings(today: Mesh, sizes: Sequence[int], hardware: Hardware) -> Iterato
         yield ()
 
 
-def _tiled(today: Mesh, axes: Sequence[MeshAxis], hardware: Hardware) -> Iterator[Mesh]:
+def _tiled(
+    today: specs.Mesh, axes: Sequence[specs.MeshAxis], hardware: specs.Hardware
+) -> Iterator[specs.Mesh]:
     """Yield meshes in which the last axis, or the one that has a tile today, takes a tile."""
     if hardware.chip.torus_rank < 2:
         return
@@ -651,4 +647,4 @@ def _tiled(today: Mesh, axes: Sequence[MeshAxis], hardware: Hardware) -> Iterato
     tiles = sorted(tilings(hardware, axes[at].size), key=lambda tile: (sum(tile), tile))
     for tile in tiles[:_MOST_TILES]:
         placed = replace(axes[at], submesh=tile)
-        yield Mesh((*axes[:at], placed, *axes[at + 1 :]), today.wholes)
+        yield specs.Mesh((*axes[:at], placed, *axes[at + 1 :]), today.wholes)

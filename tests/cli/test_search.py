@@ -295,7 +295,7 @@ def test_a_trace_that_takes_another_time_than_stated_is_said_first(
         ops = stated.step.ops if name == "same:step" else stated.step.ops[:1]
         return replace(stated.step, ops=ops)
 
-    monkeypatch.setattr("shardspec.cli.search.traced_step", traced)
+    monkeypatch.setattr("shardspec.cli.steps.traced_step", traced)
     asked = ("--keep", "fsdp=4", "--confirm", "1")
     assert "NOT CONFIRMED" not in run(*asked, "--step", "same:step").stdout
     told = run(*asked, "--step", "other:step", code=1).stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.ir.flows import Flows
+from shardspec.ir.step import Flows
 
 
 @given(st.lists(st.sets(st.integers(0, 11), max_size=4), max_size=12))

@@ -17,7 +17,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from shardspec import Resolver, loads
 from shardspec.jax_backend.on_target import on_target
 from shardspec.jax_backend.step.trace import traced
-from shardspec.jax_backend.target_arrays import TargetArray
+from shardspec.jax_backend.target_devices import TargetArray
 
 SPEC = """
 shardspec: 1

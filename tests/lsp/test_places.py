@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardspec.lsp.context import ITEM, place_at
+from shardspec.lsp.completion import ITEM, place_at
 from tests.lsp.texts import SPEC, snapshot_of
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "specs/examples").glob("*.yaml"))

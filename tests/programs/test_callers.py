@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from shardspec.ir.step import Place
-from shardspec.programs.callers import Callers, Frame, Stack, stack_of
+from shardspec.programs.op_names import Callers, Frame, Stack, stack_of
 
 DOT, ADD = "jit(step)/jvp(bd,df->bf)/dot_general", "jit(step)/jvp()/add"
 

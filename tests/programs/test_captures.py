@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.programs import captures
-from shardspec.programs.captures import CaptureError, Event, capture_of
-from shardspec.programs.wire import WireError, fields
+from shardspec.programs.captures import CaptureError, Event, WireError, capture_of, fields
 from tests.programs.xspace import MS, Slice, on_cpu, plane, programs, put, trace
 
 ON_CPU = [on_cpu("dot.1", 0, 3 * MS), on_cpu("all-reduce", 3 * MS, MS)]

@@ -12,8 +12,14 @@ from hypothesis import strategies as st
 from shardspec.ir.step import Step
 from shardspec.programs.census import base, uncounted
 from shardspec.programs.hlo import Instruction, program_of
-from shardspec.programs.proof import Proof, closing_lines, proof_lines, verdict
-from shardspec.programs.proof_forms import proof_json, proof_markdown
+from shardspec.programs.proof import (
+    Proof,
+    closing_lines,
+    proof_json,
+    proof_lines,
+    proof_markdown,
+    verdict,
+)
 from tests.programs.test_proof import proof, sent, step
 from tests.programs.test_reading import LINES, SAMPLES, read, text_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shardspec.programs.callers import Frame
 from shardspec.programs.hlo import HloArray, Instruction, Program, arrays_of, program_of
+from shardspec.programs.op_names import Frame
 
 TEXT = """\
 HloModule jit_f, is_scheduled=true, input_output_alias={ {0}: (1, {}, may-alias), {1}: (0, {}, \

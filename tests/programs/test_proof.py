@@ -24,12 +24,13 @@ from shardspec.programs.memory import CompiledMemory, HeldValue
 from shardspec.programs.proof import (
     Proof,
     WhatIf,
+    proof_json,
     proof_lines,
+    proof_markdown,
     unknown_lines,
     verdict,
     with_causes,
 )
-from shardspec.programs.proof_forms import proof_json, proof_markdown
 
 SPEC = """\
 shardspec: 1

@@ -20,8 +20,7 @@ from shardspec.diagnostics.codes import RESHARDED_TWICE
 from shardspec.ir.step import Place
 from shardspec.jax_backend.on_target import on_target
 from shardspec.report.html import tag
-from shardspec.report.step_graph import Node, graph_piece, is_at, nodes_of
-from shardspec.report.step_pictures import drawn_step
+from shardspec.report.step_pictures import Node, drawn_step, graph_piece, is_at, nodes_of
 from tests.report.test_page import NASTY
 from tests.report.test_trace import cost_of_example
 

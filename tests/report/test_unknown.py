@@ -121,7 +121,7 @@ def test_costs_with_it_are_not_the_same() -> None:
 
 def searched(monkeypatch: pytest.MonkeyPatch, *sizes: int) -> Search:
     """Return a search in which meshes of these sizes of `fsdp` have an unknown."""
-    stated = ranking.stated_step
+    stated = ranking.spec_step.stated_step
 
     def step(plan: Any, layout: Any = None) -> Stated | None:
         found = stated(plan, layout)
@@ -129,7 +129,7 @@ def searched(monkeypatch: pytest.MonkeyPatch, *sizes: int) -> Search:
             return found
         return found._replace(step=with_unknown(found.step, "sends", "memory"))
 
-    monkeypatch.setattr(ranking, "stated_step", step)
+    monkeypatch.setattr(ranking.spec_step, "stated_step", step)
     return checked(search(question(SPEC)), top=100)
 
 

@@ -23,7 +23,7 @@ from shardspec.cure.patching import Extent
 from shardspec.diagnostics.words import by_key, grouped
 from shardspec.ir.spec import Shape
 from shardspec.jax_backend.step.graph import RETURNS, functions_of
-from shardspec.programs.callers import Callers, Frame, Stack, stack_of
+from shardspec.programs.op_names import Callers, Frame, Stack, stack_of
 
 #: A frame of Python, as MLIR prints it: `"model.py":3:8 to 4:24`, `"model.py":3:8 to :24`.
 _FRAME = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)(?: to (\d*):(\d+))?')

@@ -27,7 +27,7 @@ from shardspec.ir.step import Place
 from shardspec.jax_backend.batch import names_of
 from shardspec.jax_backend.equations import callers_of, stack_at
 from shardspec.jax_backend.versions import made_manual, scan_counts
-from shardspec.programs.callers import Callers
+from shardspec.programs.op_names import Callers
 
 #: What wraps a value of an inner program: a first dimension of iterations, in the order in which
 #: they run or in the reverse one, or of devices.

@@ -12,16 +12,9 @@ import jax
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend.entry_point import Call, find_entry, with_call
-from shardspec.jax_backend.numbers.comparing import ONE_SLICE, Asked, compared, need_devices
-from shardspec.jax_backend.numbers.facts import Facts, facts_of
-from shardspec.jax_backend.numbers.literals import (
-    loops_written,
-    numbers_written,
-    smaller_code,
-    states_capacity,
-)
+from shardspec.jax_backend.numbers import comparing
+from shardspec.jax_backend.numbers import small as small_steps
 from shardspec.jax_backend.numbers.sizes import TIGHT, SmallSizes, products_among, small_sizes
-from shardspec.jax_backend.numbers.small import Trial, small_spec
 from shardspec.jax_backend.on_target import on_target
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.step.trace import Program, program_of
@@ -34,7 +27,7 @@ _SMALL_STEP = 20_000_000
 _QUICK_STEP = 400_000_000
 
 
-def same_numbers(code: StepCode, asked: Asked, tell: Callable[[str], None]) -> Numbers:
+def same_numbers(code: StepCode, asked: comparing.Asked, tell: Callable[[str], None]) -> Numbers:
     """Return what a step computes on small meshes, compared with one device.
 
     Raises:
@@ -43,21 +36,21 @@ def same_numbers(code: StepCode, asked: Asked, tell: Callable[[str], None]) -> N
     started = time.monotonic()
     if asked.width == "float64":
         jax.config.update("jax_enable_x64", True)
-    need_devices()
+    comparing.need_devices()
     tell("tracing the step at its own sizes")
     full = code.full()
-    facts = facts_of(full.program.jaxpr, full.program.leaves)
+    facts = comparing.facts_of(full.program.jaxpr, full.program.leaves)
     shapes = tuple(tuple(leaf.shape) for leaf in full.program.leaves)
     code = replace(code, shapes=shapes, inputs=asked.inputs)
     tell("tracing it with small sizes")
     found: Numbers | None = None
     for split in dict.fromkeys((frozenset[int](), frozenset(facts.split))):
         made, sizes, one = _on_one(code, facts, asked, split)
-        numbers = compared(made, sizes, one, facts, asked, tell, started)
+        numbers = comparing.compared(made, sizes, one, facts, asked, tell, started)
         found = found if found and numbers.untried else numbers
         if numbers.differences:
             return _with_room(numbers, made, sizes, facts, asked, tell, started)
-        if not sizes.sizes or all(why == ONE_SLICE for _, why in numbers.untried):
+        if not sizes.sizes or all(why == comparing.ONE_SLICE for _, why in numbers.untried):
             return numbers
     assert found is not None, "there are two ways to try"
     return found
@@ -71,8 +64,8 @@ def _with_room(
     numbers: Numbers,
     code: StepCode,
     sizes: SmallSizes,
-    facts: Facts,
-    asked: Asked,
+    facts: comparing.Facts,
+    asked: comparing.Asked,
     tell: Callable[[str], None],
     started: float,
 ) -> Numbers:
@@ -80,7 +73,7 @@ def _with_room(
 
     A device whose capacity is its own drops other tokens than one device, in right steps, too.
     """
-    if not states_capacity(code.name.partition(":")[0]):
+    if not small_steps.states_capacity(code.name.partition(":")[0]):
         return numbers
     tell("running it with room for all tokens")
     roomy = replace(code, room=_ROOM)
@@ -88,7 +81,7 @@ def _with_room(
         one = roomy.small(sizes, {})
     except ShardspecError:
         return numbers
-    again = compared(roomy, sizes, one, facts, asked, tell, started)
+    again = comparing.compared(roomy, sizes, one, facts, asked, tell, started)
     if again.differences or again.untried:
         return again if again.differences else numbers
     dropped = (
@@ -100,8 +93,8 @@ def _with_room(
 
 
 def _on_one(
-    code: StepCode, facts: Facts, asked: Asked, split: Collection[int] = ()
-) -> tuple[StepCode, SmallSizes, Trial]:
+    code: StepCode, facts: comparing.Facts, asked: comparing.Asked, split: Collection[int] = ()
+) -> tuple[StepCode, SmallSizes, small_steps.Trial]:
     """Return the step on one device with small sizes, by the first way to choose them that works.
 
     Args:
@@ -111,7 +104,7 @@ def _on_one(
       ShardspecError: as the first way does.
     """
     first: ShardspecError | None = None
-    slow: tuple[StepCode, SmallSizes, Trial] | None = None
+    slow: tuple[StepCode, SmallSizes, small_steps.Trial] | None = None
     for made, sizes in _ways(code, facts, asked, split):
         try:
             found = made, sizes, made.small(sizes, {})
@@ -119,7 +112,7 @@ def _on_one(
             first = first or error
             continue
         program = found[2].program
-        if facts_of(program.jaxpr, program.leaves).elements <= _QUICK_STEP:
+        if comparing.facts_of(program.jaxpr, program.leaves).elements <= _QUICK_STEP:
             return found
         slow = slow or found
     if slow is not None:
@@ -129,7 +122,7 @@ def _on_one(
 
 
 def _ways(
-    code: StepCode, facts: Facts, asked: Asked, split: Collection[int]
+    code: StepCode, facts: comparing.Facts, asked: comparing.Asked, split: Collection[int]
 ) -> Iterator[tuple[StepCode, SmallSizes]]:
     """Yield ways to make a step small; a step that is small stays as it is.
 
@@ -146,11 +139,11 @@ def _ways(
     if facts.elements <= _SMALL_STEP:
         yield code, SmallSizes()
         return
-    named = [*numbers_written(module), *own.items()]
+    named = [*small_steps.numbers_written(module), *own.items()]
     in_code = {size for _, size in named} & facts.sizes
     arguments = {size for shape in code.shapes for size in shape}
     wanted = in_code | arguments | {*own.values()}
-    kept, loops = [own[name] for name in asked.kept], [*loops_written(module)]
+    kept, loops = [own[name] for name in asked.kept], [*small_steps.loops_written(module)]
     sizes = small_sizes(named, wanted, facts.relations, kept, loops, split=split)
     yield code, sizes
     tight = small_sizes(named, wanted, facts.relations, kept, loops, TIGHT, split)
@@ -192,7 +185,7 @@ class StepCode:
     room: int = 1
     has_sizes: bool = True
 
-    def full(self) -> Trial:
+    def full(self) -> small_steps.Trial:
         """Return the step on its own target, at its own sizes.
 
         Raises:
@@ -200,9 +193,11 @@ class StepCode:
         """
         with on_target(self.target, self.spec, has_imports=True):
             resolver = Resolver(self.spec, self.target.name, agree_within_s=None)
-            return Trial(self.spec, self.target, self._traced(resolver, lambda call: call))
+            return small_steps.Trial(
+                self.spec, self.target, self._traced(resolver, lambda call: call)
+            )
 
-    def small(self, sizes: SmallSizes, mesh: Mapping[str, int]) -> Trial:
+    def small(self, sizes: SmallSizes, mesh: Mapping[str, int]) -> small_steps.Trial:
         """Return the step on a small mesh.
 
         Args:
@@ -212,9 +207,11 @@ class StepCode:
         Raises:
           ShardspecError: it cannot be traced so.
         """
-        spec, target = small_spec(self.spec, self.target, sizes, mesh, has_sizes=self.has_sizes)
+        spec, target = small_steps.small_spec(
+            self.spec, self.target, sizes, mesh, has_sizes=self.has_sizes
+        )
         in_code = sizes if self.in_code else SmallSizes()
-        with smaller_code(in_code, self.room) as code, on_target(target, spec):
+        with small_steps.smaller_code(in_code, self.room) as code, on_target(target, spec):
             resolver = Resolver(spec, target.name, agree_within_s=None)
             made: list[Any] = []
 
@@ -225,7 +222,7 @@ class StepCode:
 
             program = self._traced(resolver, change)
         written, rooms = tuple(code.written), tuple(code.rooms)
-        return Trial(spec, target, program, written, tuple(made), rooms)
+        return small_steps.Trial(spec, target, program, written, tuple(made), rooms)
 
     def _traced(self, resolver: Resolver, change: Callable[[Call], Call]) -> Program:
         def work(call: Call) -> Program:

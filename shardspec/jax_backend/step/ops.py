@@ -15,8 +15,7 @@ from typing import Any
 from jaxlib.mlir.dialects import stablehlo
 
 from shardspec.diagnostics.words import by_key
-from shardspec.ir.flows import Flows
-from shardspec.ir.step import OpKind, StepOp
+from shardspec.ir.step import Flows, OpKind, StepOp
 from shardspec.jax_backend.step.graph import WITH_BODIES, Graph, Node, Value
 from shardspec.programs.op_names import einsum_in, phase_of
 from shardspec.programs.products import Window, einsum, taps

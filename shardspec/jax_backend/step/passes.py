@@ -20,7 +20,7 @@ from jaxlib.mlir.passmanager import PassManager
 from shardspec.diagnostics import ShardspecError, codes
 from shardspec.diagnostics.diagnostic import Diagnostic
 from shardspec.jax_backend.step.graph import functions_of, joined_names
-from shardspec.programs.callers import Callers, Frame, Stack, stack_of
+from shardspec.programs.op_names import Callers, Frame, Stack, stack_of
 
 #: Propagation, in the order that Shardy's own pipeline has, up to the collectives it asks for.
 #: Source: `shardy/dialect/sdy/transforms` (export and propagation pipelines). The names are not

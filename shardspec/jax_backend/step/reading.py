@@ -20,29 +20,10 @@ from typing import Any
 from shardspec.analysis.step_arguments import transfers
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import by_key, counted
+from shardspec.ir import step as steps
 from shardspec.ir.spec import Shape, Target
-from shardspec.ir.step import (
-    Carried,
-    Cause,
-    CauseKind,
-    Collective,
-    CollectiveKind,
-    Place,
-    Step,
-    StepArgument,
-    StepOp,
-    Unknown,
-)
-from shardspec.jax_backend.step.blame import (
-    LOOKUPS,
-    PLAINEST,
-    Blame,
-    Constraint,
-    constraints_of,
-    plainness,
-    root_of,
-)
-from shardspec.jax_backend.step.carries import Carries
+from shardspec.jax_backend.step import blame as blames
+from shardspec.jax_backend.step import passes
 from shardspec.jax_backend.step.graph import (
     Body,
     Graph,
@@ -53,13 +34,6 @@ from shardspec.jax_backend.step.graph import (
     nodes_of,
 )
 from shardspec.jax_backend.step.ops import flops_of, ops_of, set_phases
-from shardspec.jax_backend.step.passes import (
-    NAMED_AFTER,
-    bytecode_of,
-    copy_of,
-    prepared,
-    propagated,
-)
 from shardspec.jax_backend.step.returned import free_shapes, returned, unreused
 from shardspec.jax_backend.step.sends import Send, reshard_of, sends_of
 from shardspec.jax_backend.step.trace import Given, Layouts, Resolving, Traced, traced
@@ -74,7 +48,7 @@ _BRANCHES = frozenset(("stablehlo.case", "stablehlo.if"))
 
 def step_of(
     resolver: Resolving, function: Callable[..., Any], /, *args: Any, **kwargs: Any
-) -> Step:
+) -> steps.Step:
     """Return what one call of a function computes, sends and holds on the resolver's target.
 
     It runs the function's Python, once, on shapes; no device is needed and nothing is compiled.
@@ -92,32 +66,32 @@ def step_of(
 
 def traced_step(
     resolver: Resolving, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
-) -> tuple[Traced, Step]:
+) -> tuple[Traced, steps.Step]:
     """Return a lowered function, and the step that it is; see `step_of`.
 
     The partitioner gets ready while the function is traced, and works while Shardy propagates.
     """
     with Partitioning(resolver.target.mesh.device_count) as partitioning:
         found = traced(resolver, function, args, kwargs)
-        partitioning.give(bytecode_of(found.module))
+        partitioning.give(passes.bytecode_of(found.module))
         step, blame = _propagated(resolver, found)
         made = partitioning.result()
         return found, _with_sends(step, blame, resolver.target, made, free_shapes(found.results))
 
 
 def _with_sends(
-    step: Step,
-    blame: Blame,
+    step: steps.Step,
+    blame: blames.Blame,
     target: Target,
     made: Compiled | Diagnostic,
     free: Mapping[int, Shape],
-) -> Step:
+) -> steps.Step:
     """Return a propagated step with what the partitioned program sends."""
     warnings = made.warnings if isinstance(made, Compiled) else ()
     sent = _partitioned(made, step, target, free) if isinstance(made, Compiled) else made
     if isinstance(sent, Diagnostic):
         why = f"XLA's partitioner gave no program: {sent.message}"
-        missing = Unknown("the step", why, ("sends", "memory", "time"), step.place)
+        missing = steps.Unknown("the step", why, ("sends", "memory", "time"), step.place)
         return replace(step, unknown=(*step.unknown, missing))
     lines = _Lines(blame)
     known = Known(step, lines.of_array, lines.at)
@@ -137,8 +111,8 @@ def _with_sends(
 
 
 def _partitioned(
-    made: Compiled, step: Step, target: Target, free: Mapping[int, Shape]
-) -> Step | Diagnostic:
+    made: Compiled, step: steps.Step, target: Target, free: Mapping[int, Shape]
+) -> steps.Step | Diagnostic:
     """Return the partitioned program of a step as its target's compiler leaves it."""
     read = read_partitioned(made.text, target, step.arguments, free)
     if isinstance(read, Diagnostic):
@@ -152,7 +126,7 @@ def _is_tpu(target: Target) -> bool:
     return target.hardware is not None and target.hardware.chip.platform == "tpu"
 
 
-def _tick(known: Known, sent: Collective, step: Step, made: Step) -> int:
+def _tick(known: Known, sent: steps.Collective, step: steps.Step, made: steps.Step) -> int:
     """Return when a collective of the partitioned program starts, by the clock of the step."""
     at = known.tick(sent)
     if at is None:
@@ -165,21 +139,21 @@ def _tick(known: Known, sent: Collective, step: Step, made: Step) -> int:
 class _Lines:
     """Why mesh axes are on arrays, by name, and on what is computed at a line."""
 
-    def __init__(self, blame: Blame) -> None:
+    def __init__(self, blame: blames.Blame) -> None:
         self.blame = blame
         places = ((node.where.place, node) for node in blame.graph.nodes())
         self.nodes = by_key((place.shown, node) for place, node in places)
         arguments = enumerate(blame.arguments)
         self.numbers = {given.path: number for number, given in arguments if given is not None}
-        self.known: dict[tuple[object, str], Cause | None] = {}
+        self.known: dict[tuple[object, str], steps.Cause | None] = {}
 
-    def of_array(self, carried: Carried, axis: str) -> Cause | None:
+    def of_array(self, carried: steps.Carried, axis: str) -> steps.Cause | None:
         """Return why an argument, or the one that a gradient is of, lies along an axis."""
         number = self.numbers.get(carried.name)
         value = None if number is None else self.blame.graph.main.arguments[number]
         return None if value is None else self._least([value], axis)
 
-    def at(self, place: Place, axis: str) -> Cause | None:
+    def at(self, place: steps.Place, axis: str) -> steps.Cause | None:
         """Return why an axis is on a value at a line; what a lookup sends is for its table."""
         if not place.is_known:
             return None
@@ -188,8 +162,8 @@ class _Lines:
             self.known[key] = self._at(self.nodes.get(place.shown, []), axis)
         return self.known[key]
 
-    def _at(self, nodes: Sequence[Node], axis: str) -> Cause | None:
-        tables = [node.operands[0] for node in nodes if node.info.kind in LOOKUPS]
+    def _at(self, nodes: Sequence[Node], axis: str) -> steps.Cause | None:
+        tables = [node.operands[0] for node in nodes if node.info.kind in blames.LOOKUPS]
         values = [value for node in nodes for value in (*node.operands, *node.results)]
         others = (self._least(tables, other) for table in tables for other in table.axes)
         return (
@@ -198,34 +172,34 @@ class _Lines:
             or next((replace(each, mesh_axis=axis) for each in others if each is not None), None)
         )
 
-    def explained(self, op: StepOp) -> StepOp:
+    def explained(self, op: steps.StepOp) -> steps.StepOp:
         """Return an operation with a cause for each mesh axis that splits it."""
         if not op.mesh_axes:
             return op
         found = (self.at(op.place, axis) or self._mapped(op.place, axis) for axis in op.mesh_axes)
         return replace(op, because=tuple(each for each in found if each is not None))
 
-    def _mapped(self, place: Place, axis: str) -> Cause | None:
+    def _mapped(self, place: steps.Place, axis: str) -> steps.Cause | None:
         """Return the `shard_map` whose body a line is in, where values are parts already."""
         nodes = self.nodes.get(place.shown, []) if place.is_known else []
         owners = (body.owner for node in nodes for body in node.body.outwards())
         found = (each for each in owners if each is not None and each.name == _MANUAL)
         at = next((each.where.place for each in found), None)
-        return None if at is None else Cause(axis, CauseKind.WRITTEN, place=at)
+        return None if at is None else steps.Cause(axis, steps.CauseKind.WRITTEN, place=at)
 
-    def _least(self, values: Iterable[Value], axis: str) -> Cause | None:
-        least: Cause | None = None
+    def _least(self, values: Iterable[Value], axis: str) -> steps.Cause | None:
+        least: steps.Cause | None = None
         for value in values:
             if axis in value.axes:
                 found = self.blame.of_value(value, axis)
-                if least is None or plainness(found) < plainness(least):
+                if least is None or blames.plainness(found) < blames.plainness(least):
                     least = found
-                if plainness(least) == PLAINEST:
+                if blames.plainness(least) == blames.PLAINEST:
                     break
         return least
 
 
-def _propagated(resolver: Resolving, found: Traced) -> tuple[Step, Blame]:
+def _propagated(resolver: Resolving, found: Traced) -> tuple[steps.Step, blames.Blame]:
     """Return the step as Shardy's propagation has it, and why."""
     graph, constraints = _graph(found, resolver.target.mesh.sizes)
     set_phases(graph)
@@ -233,11 +207,11 @@ def _propagated(resolver: Resolving, found: Traced) -> tuple[Step, Blame]:
     target = resolver.target
     sends = sends_of(graph)
     unused = set(_cheaper_branches(graph, sends, notes))
-    blame = Blame(graph, Layouts(resolver), found.arguments, found.results, constraints)
-    carries = Carries(blame)
+    blame = blames.Blame(graph, Layouts(resolver), found.arguments, found.results, constraints)
+    carries = blames.Carries(blame)
     given = tuple(_arguments(graph, found.arguments))
     fed = {each.result: each.argument for each in found.fed}
-    step = Step(
+    step = steps.Step(
         "code",
         target.mesh,
         tuple(op for op in ops_of(graph, dict(_names(blame))) if op.at not in unused),
@@ -259,18 +233,18 @@ def _propagated(resolver: Resolving, found: Traced) -> tuple[Step, Blame]:
     return step, blame
 
 
-def _graph(found: Traced, sizes: dict[str, int]) -> tuple[Graph, dict[str, Constraint]]:
+def _graph(found: Traced, sizes: dict[str, int]) -> tuple[Graph, dict[str, blames.Constraint]]:
     """Return the program that Shardy has propagated through, and the constraints in it.
 
     Raises:
       ShardspecError: this jaxlib lacks a pass.
     """
-    constraints: dict[str, Constraint] = {}
-    module = copy_of(found.module)
-    prepared(module)
-    for name in propagated(module):
-        if name == NAMED_AFTER:
-            constraints = constraints_of(module, sizes)
+    constraints: dict[str, blames.Constraint] = {}
+    module = passes.copy_of(found.module)
+    passes.prepared(module)
+    for name in passes.propagated(module):
+        if name == passes.NAMED_AFTER:
+            constraints = blames.constraints_of(module, sizes)
     return graph_of(module, sizes), constraints
 
 
@@ -281,31 +255,33 @@ def _unbounded(graph: Graph) -> Iterator[str]:
         yield f"the loop at {place} does not say how often it goes round: counted once"
 
 
-def _names(blame: Blame) -> Iterator[tuple[Value, str]]:
+def _names(blame: blames.Blame) -> Iterator[tuple[Value, str]]:
     """Yield the path of every value that is another form of an argument."""
     for node in blame.graph.nodes():
         for value in node.operands:
-            given = blame.argument(root_of(value).argument)
+            given = blame.argument(blames.root_of(value).argument)
             if given is not None:
                 yield value, given.path
 
 
-def _arguments(graph: Graph, arguments: Sequence[Given | None]) -> Iterator[StepArgument]:
+def _arguments(graph: Graph, arguments: Sequence[Given | None]) -> Iterator[steps.StepArgument]:
     for value, given in zip(graph.main.arguments, arguments, strict=True):
         if given is None:
-            yield StepArgument("", "other", value.array())
+            yield steps.StepArgument("", "other", value.array())
         else:
             array = value.array(given.path)
             told = (given.is_donated, given.is_placed, given.is_on_host)
-            yield StepArgument(given.path, given.role, array, *told, is_guess=given.is_guess)
+            yield steps.StepArgument(given.path, given.role, array, *told, is_guess=given.is_guess)
 
 
-def _collective(send: Send, blame: Blame, carries: Carries, fed: Mapping[int, int]) -> Collective:
+def _collective(
+    send: Send, blame: blames.Blame, carries: blames.Carries, fed: Mapping[int, int]
+) -> steps.Collective:
     user = _served(send)
     loop = next((body for body in send.node.body.outwards() if body.is_loop), None)
     carried = carries.of(send)
     name = carried.name if carried.kind in ("weight", "state", "activation") else ""
-    return Collective(
+    return steps.Collective(
         send.kind,
         send.names,
         send.payload_bytes,
@@ -343,15 +319,15 @@ def _readers(value: Value) -> Iterator[Node]:
             yield user
 
 
-def _place(send: Send, user: Node | None) -> Place:
+def _place(send: Send, user: Node | None) -> steps.Place:
     """Return the user's line: where the array is needed, or else where it is made."""
     first = (node for node in (user, send.node, send.source.made_by) if node is not None)
     owners = (body.owner for body in send.node.body.outwards() if body.owner is not None)
     places = (node.where.place for node in (*first, *_readers(send.result), *owners))
-    return next((place for place in places if place.is_known), Place())
+    return next((place for place in places if place.is_known), steps.Place())
 
 
-def _forced(send: Send, blame: Blame) -> Cause | None:
+def _forced(send: Send, blame: blames.Blame) -> steps.Cause | None:
     """Return the constraint or the result that asks for a collective which no operation needs."""
     result = send.result
     if send.is_written or send.node.name == "sdy.all_reduce":
@@ -360,13 +336,13 @@ def _forced(send: Send, blame: Blame) -> Cause | None:
     for constraint in blame.constraints.values():
         is_here = constraint.place == send.node.where.place
         if is_here and (constraint.split, constraint.shape) == (result.split, result.shape):
-            return Cause(axis, CauseKind.CONSTRAINT, place=constraint.place)
+            return steps.Cause(axis, steps.CauseKind.CONSTRAINT, place=constraint.place)
     for reader in result.users:
         if reader.name == _MANUAL:
-            return Cause(axis, CauseKind.CONSTRAINT, place=reader.where.place)
+            return steps.Cause(axis, steps.CauseKind.CONSTRAINT, place=reader.where.place)
     if result.body is blame.graph.main and result.yielded:
         given = blame.given_back(result.yielded[0])
-        return Cause(axis, CauseKind.RESULT, "" if given is None else given.path)
+        return steps.Cause(axis, steps.CauseKind.RESULT, "" if given is None else given.path)
     return None
 
 
@@ -442,7 +418,7 @@ def total_of(send: Send, fed: Mapping[int, int]) -> tuple[int, bool, tuple[str, 
     Returns:
       The bytes, whether the step gives the total back, and the axes that do not split the total.
     """
-    if send.kind is not CollectiveKind.ALL_REDUCE:
+    if send.kind is not steps.CollectiveKind.ALL_REDUCE:
         return 0, False, ()
     bodies = [body for body in send.node.body.outwards() if body.is_loop or body.owner is None]
     for body in bodies[::-1]:

@@ -19,20 +19,9 @@ from jax.extend.core import Literal
 
 from shardspec.ir.step import Place, WrongSum
 from shardspec.jax_backend.equations import callers_of, stack_at
-from shardspec.jax_backend.sums.rules import computed, is_deterministic
-from shardspec.jax_backend.sums.states import (
-    SAME,
-    UNKNOWN,
-    ZERO,
-    Kind,
-    State,
-    all_joined,
-    joined,
-    split,
-)
+from shardspec.jax_backend.sums import rules
 from shardspec.jax_backend.versions import made_manual, scan_counts
-from shardspec.programs.callers import Callers
-from shardspec.programs.op_names import place_of
+from shardspec.programs.op_names import Callers, place_of
 
 #: The parameter of a primitive that is a program it calls.
 _CALLS = {
@@ -121,7 +110,7 @@ def _names(entry: Any) -> tuple[Any, ...]:
 class Known(NamedTuple):
     """What is known of the results of a program, and what is wrong in it."""
 
-    states: tuple[State, ...]
+    states: tuple[rules.State, ...]
     wrong: tuple[WrongSum, ...] = ()
 
 
@@ -142,7 +131,7 @@ class Walk:
         """
         self.axis = axis
         self._callers = callers
-        self.states: dict[Any, State] = {}
+        self.states: dict[Any, rules.State] = {}
         self._mapped = mapped
         self._results = results
         self._is_backward = results.is_backward
@@ -173,15 +162,15 @@ class Walk:
         place = place_of([(told.func_filename or "<", told.func_lineno or 0)], "")
         return place if place.is_known else self._place(self._mapped)
 
-    def _given(self, spec: Any) -> State:
+    def _given(self, spec: Any) -> rules.State:
         """Return what is known of an argument.
 
         What a backward pass is given of the forward pass looks split along the first dimension.
         """
         if not self._is_named(spec):
-            return SAME
+            return rules.SAME
         dims = [dim for dim, entry in enumerate(spec) if self.axis in _names(entry)]
-        return split(dims[0]) if dims and not self._results.is_backward else UNKNOWN
+        return rules.split(dims[0]) if dims and not self._results.is_backward else rules.UNKNOWN
 
     def _is_named(self, spec: Any) -> bool:
         entries = [name for entry in spec for name in _names(entry)]
@@ -198,7 +187,7 @@ class Walk:
             kept = self._places[id(equation)] = equation, place
         return kept[1]
 
-    def _run(self, program: Any, given: Sequence[State]) -> Known:
+    def _run(self, program: Any, given: Sequence[rules.State]) -> Known:
         """Return what is known of the results of a program, by what is known of its arguments."""
         backward = self._is_backward
         key = (id(program), tuple(given), backward)
@@ -207,15 +196,15 @@ class Walk:
             self._is_backward = backward
         return self._walked[key][1]
 
-    def _walk(self, program: Any, given: Sequence[State]) -> Known:
+    def _walk(self, program: Any, given: Sequence[rules.State]) -> Known:
         inner = getattr(program, "jaxpr", program)  # a closed program has one inside
-        states: dict[Any, State] = dict.fromkeys(inner.constvars, SAME)
+        states: dict[Any, rules.State] = dict.fromkeys(inner.constvars, rules.SAME)
         states.update(zip(inner.invars, given, strict=True))
         backward, is_outermost = self._is_backward, inner is self._mapped.params["jaxpr"]
         wrong: list[WrongSum] = []
-        sums: list[tuple[Any, tuple[State, Any]]] = []
+        sums: list[tuple[Any, tuple[rules.State, Any]]] = []
 
-        def read(var: Any) -> State:
+        def read(var: Any) -> rules.State:
             return _literal(var) if isinstance(var, Literal) else states[var]
 
         for equation in inner.eqns:
@@ -237,7 +226,7 @@ class Walk:
             self.states = states
         return Known(tuple(map(read, inner.outvars)), tuple(wrong))
 
-    def _equation(self, equation: Any, own: list[State]) -> Known:
+    def _equation(self, equation: Any, own: list[rules.State]) -> Known:
         name = equation.primitive.name
         if name in _COLLECTIVES:
             return Known(tuple(self._collective(equation, own)))
@@ -251,63 +240,67 @@ class Walk:
             return self._while(equation, own)
         if name == "cond":
             return self._cond(equation, own)
-        if is_deterministic(name):
+        if rules.is_deterministic(name):
             place = partial(self._place, equation)
-            return Known(tuple(computed(equation, own, place, is_backward=self._is_backward)))
+            return Known(tuple(rules.computed(equation, own, place, is_backward=self._is_backward)))
         return Known(tuple(map(self._stated, equation.outvars)))
 
-    def _stated(self, var: Any) -> State:
+    def _stated(self, var: Any) -> rules.State:
         """Return what JAX's type says of a value that is made nobody knows how."""
         told = getattr(var.aval, "mat", None)
         varying = getattr(var.aval, "vma", None) if told is None else told.varying
         is_stated = self._is_checked and isinstance(varying, frozenset)
-        return SAME if is_stated and self.axis not in (varying or ()) else UNKNOWN
+        return rules.SAME if is_stated and self.axis not in (varying or ()) else rules.UNKNOWN
 
     def _is_over(self, equation: Any) -> bool:
         params = equation.params
         return self.axis in _names(params.get("axes", params.get("axis_name")))
 
-    def _collective(self, equation: Any, own: list[State]) -> Iterator[State]:
+    def _collective(self, equation: Any, own: list[rules.State]) -> Iterator[rules.State]:
         name = equation.primitive.name
         is_over = self._is_over(equation)
         if name == "axis_index":
-            yield UNKNOWN if is_over else SAME
+            yield rules.UNKNOWN if is_over else rules.SAME
         elif equation.params.get("axis_index_groups") is not None:
-            yield from (UNKNOWN for _ in equation.outvars)
+            yield from (rules.UNKNOWN for _ in equation.outvars)
         elif is_over:
             yield from (self._joined(equation, each) for each in own)
         else:
             yield from (self._beside(equation, each) for each in own)
 
-    def _joined(self, equation: Any, state: State) -> State:
+    def _joined(self, equation: Any, state: rules.State) -> rules.State:
         """Return what is known behind a collective over the axis."""
         name = equation.primitive.name
         if name in _SUMS:
             if state.is_same:
                 return state
             implicit = self._is_checked and self._is_backward
-            return State(Kind.SAME, summed=self._place(equation), is_implicit=implicit)
+            return rules.State(rules.Kind.SAME, summed=self._place(equation), is_implicit=implicit)
         if name in _JOINS:
-            return SAME
+            return rules.SAME
         params = equation.params
         if name == "reduce_scatter" and state.is_sum and params["tiled"]:
-            return split(params["scatter_dimension"])
-        if name == "all_to_all" and params.get("tiled") and state == split(params["concat_axis"]):
-            return split(params["split_axis"])
-        return UNKNOWN
+            return rules.split(params["scatter_dimension"])
+        if (
+            name == "all_to_all"
+            and params.get("tiled")
+            and state == rules.split(params["concat_axis"])
+        ):
+            return rules.split(params["split_axis"])
+        return rules.UNKNOWN
 
     @staticmethod
-    def _beside(equation: Any, state: State) -> State:
+    def _beside(equation: Any, state: rules.State) -> rules.State:
         """Return what is known behind a collective over other axes."""
         name = equation.primitive.name
         if name == "ppermute" or name in _SUMS:
             return state
         if state.is_same:
-            return ZERO if state.kind is Kind.ZERO else SAME
+            return rules.ZERO if state.kind is rules.Kind.ZERO else rules.SAME
         is_tiled = equation.params.get("tiled", True)
-        if state.kind is Kind.SPLIT:
-            return state if is_tiled and name != "all_to_all" else UNKNOWN
-        return state if state.is_sum and name in _LINEAR and is_tiled else UNKNOWN
+        if state.kind is rules.Kind.SPLIT:
+            return state if is_tiled and name != "all_to_all" else rules.UNKNOWN
+        return state if state.is_sum and name in _LINEAR and is_tiled else rules.UNKNOWN
 
     def _is_scaled_later(self, body: Any, sum_: Any) -> bool:
         """Say whether a number may multiply a result of the `shard_map` that shows a sum."""
@@ -320,7 +313,9 @@ class Walk:
             scaled for var, scaled in returned if not isinstance(var, Literal) and var in shown
         )
 
-    def _summed_again(self, equation: Any, state: State, ends: set[str]) -> Iterator[WrongSum]:
+    def _summed_again(
+        self, equation: Any, state: rules.State, ends: set[str]
+    ) -> Iterator[WrongSum]:
         """Yield what is wrong with a sum over the axis that the user wrote."""
         place = self._place(equation)
         if state.is_same and state.summed is not None:
@@ -329,16 +324,16 @@ class Walk:
                 yield self._found("twice", state.summed, place, is_implicit=implicit)
             elif state.is_implicit and _MEAN in ends:
                 yield self._found("mean", state.summed, place, is_implicit=True)
-        if state.kind is Kind.PARTIAL and state.used and state.is_product and not ends:
+        if state.kind is rules.Kind.PARTIAL and state.used and state.is_product and not ends:
             yield self._found("added", state.used, place)
 
-    def _scan(self, equation: Any, own: list[State]) -> Known:
+    def _scan(self, equation: Any, own: list[rules.State]) -> Known:
         params = equation.params
         consts, carried = scan_counts(equation)
         fixed, first = own[:consts], own[consts : consts + carried]
         parts = [_shifted(each, -1) for each in own[consts + carried :]]
 
-        def turn(carry: Sequence[State]) -> Known:
+        def turn(carry: Sequence[rules.State]) -> Known:
             return self._run(params["jaxpr"], (*fixed, *carry, *parts))
 
         carry = _settled(first, lambda carry: turn(carry).states[:carried])
@@ -346,60 +341,60 @@ class Walk:
         stacked = (_shifted(each, 1) for each in known.states[carried:])
         return Known((*known.states[:carried], *stacked), known.wrong)
 
-    def _while(self, equation: Any, own: list[State]) -> Known:
+    def _while(self, equation: Any, own: list[rules.State]) -> Known:
         params = equation.params
         asks, works = params["cond_nconsts"], params["body_nconsts"]
         first = own[asks + works :]
 
-        def turn(carry: Sequence[State]) -> Known:
+        def turn(carry: Sequence[rules.State]) -> Known:
             given = (*own[asks : asks + works], *carry)
             return self._run(params["body_jaxpr"], given)
 
         carry = _settled(first, lambda carry: turn(carry).states)
         goes_on = self._run(params["cond_jaxpr"], (*own[:asks], *carry))
         if not goes_on.states[0].is_same:
-            return Known((UNKNOWN,) * len(carry))
+            return Known((rules.UNKNOWN,) * len(carry))
         return Known(tuple(carry), turn(carry).wrong)
 
-    def _cond(self, equation: Any, own: list[State]) -> Known:
+    def _cond(self, equation: Any, own: list[rules.State]) -> Known:
         runs = [self._run(branch, own[1:]) for branch in equation.params["branches"]]
         wrong = tuple(each for run in runs for each in run.wrong)
         if not own[0].is_same:
-            return Known((UNKNOWN,) * len(equation.outvars), wrong)
+            return Known((rules.UNKNOWN,) * len(equation.outvars), wrong)
         states = zip(*(run.states for run in runs), strict=True)
-        return Known(tuple(map(all_joined, states)), wrong)
+        return Known(tuple(map(rules.all_joined, states)), wrong)
 
 
-def _outside(var: Any) -> State:
+def _outside(var: Any) -> rules.State:
     """Return what is known of a value outside of the `shard_map`."""
-    return _literal(var) if isinstance(var, Literal) else UNKNOWN
+    return _literal(var) if isinstance(var, Literal) else rules.UNKNOWN
 
 
-def _literal(var: Any) -> State:
+def _literal(var: Any) -> rules.State:
     try:
         is_zero = not var.val
     except ValueError:
         is_zero = False
-    return ZERO if is_zero else State(Kind.CONSTANT)
+    return rules.ZERO if is_zero else rules.State(rules.Kind.CONSTANT)
 
 
-def _shifted(state: State, by: int) -> State:
+def _shifted(state: rules.State, by: int) -> rules.State:
     """Return what is known of one element along a first dimension, or of all of them together."""
-    if state.kind is Kind.SPLIT:
-        return split(state.dim + by) if state.dim + by >= 0 else UNKNOWN
+    if state.kind is rules.Kind.SPLIT:
+        return rules.split(state.dim + by) if state.dim + by >= 0 else rules.UNKNOWN
     return replace(state, even=frozenset(dim + by for dim in state.even if dim + by >= 0))
 
 
-def _settled(first: Sequence[State], turn: Any) -> list[State]:
+def _settled(first: Sequence[rules.State], turn: Any) -> list[rules.State]:
     """Return what is known of the values of a loop in each of its rounds."""
     carry = list(first)
     for round_ in range(_ROUNDS * 2):
-        after = [joined(*pair) for pair in zip(carry, turn(carry), strict=True)]
+        after = [rules.joined(*pair) for pair in zip(carry, turn(carry), strict=True)]
         if after == carry:
             return carry
         changed = zip(carry, after, strict=True)
-        carry = [new if new == old or round_ < _ROUNDS else UNKNOWN for old, new in changed]
-    return [UNKNOWN] * len(carry)
+        carry = [new if new == old or round_ < _ROUNDS else rules.UNKNOWN for old, new in changed]
+    return [rules.UNKNOWN] * len(carry)
 
 
 def _variables(equation: Any) -> list[Any]:
@@ -436,7 +431,7 @@ def _ends(
         if name == "mul" or (name == "div" and equation.invars[0] is var):
             for each in others:
                 state = read(each)
-                if state.kind in (Kind.CONSTANT, Kind.ZERO):
+                if state.kind in (rules.Kind.CONSTANT, rules.Kind.ZERO):
                     yield _MEAN
                 elif len(state.even) == len(each.aval.shape):
                     yield _SCALED

@@ -33,8 +33,7 @@ from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.diagnostic import printable
 from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.spec import Hardware, Target, shape_text
-from shardspec.jax_backend.xla.cache import Compiled, keep, kept, key_of
-from shardspec.jax_backend.xla.surroundings import FALLBACK, flags_here, surroundings
+from shardspec.jax_backend.xla import cache
 from shardspec.programs.memory import NO_ROOM, memory_of_assignment, memory_of_stats
 from shardspec.topology.placement import Order, place
 
@@ -162,10 +161,10 @@ class Compile(Process):
         super().__init__(_job(target, hardware, order), how)
         self._flags = self._variable(how.flags)
         packages = ("jax", "jaxlib", *_PACKAGES[hardware.chip.platform][0])
-        around = surroundings((*TPU_ENVIRONMENT, *_GIVEN), map(_distribution, packages))
+        around = cache.surroundings((*TPU_ENVIRONMENT, *_GIVEN), map(_distribution, packages))
         self._around = {**self._job, "around": around, "flags": how.flags.split()}
         self._key = ""
-        self._found: Compiled | None = None
+        self._found: cache.Compiled | None = None
 
     def _variable(self, flags: str) -> dict[str, str]:
         """Return flags by the variable that the compiler takes them from."""
@@ -177,16 +176,16 @@ class Compile(Process):
         What was compiled of the same before is taken, and the process ended.
         """
         self._module, self._since = module, time.monotonic()
-        key = key_of(module, self._around, self._compiler, is_whole=self._how.is_whole)
+        key = cache.key_of(module, self._around, self._compiler, is_whole=self._how.is_whole)
         self._key = key if self._how.is_cached else ""
-        self._found = kept(key) if self._key else None
+        self._found = cache.kept(key) if self._key else None
         if self._found is not None:
             self._stack.close()
             return
         with _in_folder():
             self._hand_over()
 
-    def result(self, tell: Tell = lambda stage: None) -> Compiled:
+    def result(self, tell: Tell = lambda stage: None) -> cache.Compiled:
         """Return the program, once it is there.
 
         Args:
@@ -199,10 +198,10 @@ class Compile(Process):
             with _in_folder():
                 self._found = self._made(self._how.flags, tell)
             if self._key:
-                keep(self._key, self._found)
+                cache.keep(self._key, self._found)
         return self._found
 
-    def _made(self, flags: str, tell: Tell) -> Compiled:
+    def _made(self, flags: str, tell: Tell) -> cache.Compiled:
         """Return what the compiler makes of the module; where Triton is in the way, without it."""
         try:
             return self._watch(tell)
@@ -218,10 +217,10 @@ class Compile(Process):
         self._hand_over()
         made = self._watch(tell)
         note = f"compiled with {_NO_TRITON}: {why}"
-        told = (*made.flags, (FALLBACK, _NO_TRITON))
+        told = (*made.flags, (cache.FALLBACK, _NO_TRITON))
         return replace(made, warnings=(note, *made.warnings), flags=told)
 
-    def _watch(self, tell: Tell) -> Compiled:
+    def _watch(self, tell: Tell) -> cache.Compiled:
         """Return what the process makes of the module."""
         folder, how, compiler = self._folder, self._how, self._compiler
         end = self._end(tell)
@@ -232,7 +231,7 @@ class Compile(Process):
         seconds = time.monotonic() - self._since
         made = _answer(folder, text, compiler, seconds, how.is_whole)
         date, held = time.strftime("%Y-%m-%d"), end.held_bytes
-        return replace(made, date=date, flags=flags_here(), held_bytes=held)
+        return replace(made, date=date, flags=cache.flags_here(), held_bytes=held)
 
 
 def most_at_once(bytes_each: int = _USUAL_BYTES) -> int:
@@ -256,7 +255,7 @@ def compiled(
     *,
     order: Order = "t5x",
     tell: Tell = lambda stage: None,
-) -> Compiled:
+) -> cache.Compiled:
     """Return what the compiler of a target's chips makes of a lowered module; see `Compile`."""
     with Compile(target, how, order) as compile:
         compile.give(module)
@@ -458,7 +457,7 @@ def environment(flags: Mapping[str, str] = MappingProxyType({})) -> dict[str, st
     """Return the environment of a process that partitions or compiles."""
     root = str(Path(__file__).parents[3])
     path = os.pathsep.join((root, *_folders(), *filter(None, (os.environ.get("PYTHONPATH"),))))
-    own = {**dict.fromkeys(_FLAGS, ""), **dict(flags_here())}
+    own = {**dict.fromkeys(_FLAGS, ""), **dict(cache.flags_here())}
     more = {name: f"{own[name]} {flags.get(name, '')}".strip() for name in _FLAGS}
     given = {"JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
     return {**os.environ, **TPU_ENVIRONMENT, **given, **more}
@@ -564,7 +563,9 @@ def _final(folder: Path, is_whole: bool) -> str:
     return text if _is_program(text) else ""
 
 
-def _answer(folder: Path, text: str, compiler: str, seconds: float, is_whole: bool) -> Compiled:
+def _answer(
+    folder: Path, text: str, compiler: str, seconds: float, is_whole: bool
+) -> cache.Compiled:
     assignment, lives = (_text_of_largest(folder, each) for each in (_ASSIGNMENT, _LIVES))
     memory = memory_of_assignment(assignment, lives)
     stats = json.loads(text_of(folder / "memory.json") or "null")
@@ -575,7 +576,7 @@ def _answer(folder: Path, text: str, compiler: str, seconds: float, is_whole: bo
     if not is_whole and NO_ROOM not in refusal:
         refusal = ""  # it is of the generated code, which is not wanted here
     warnings = warnings_in(text_of(folder / "log.txt"))
-    return Compiled(text, memory, compiler, seconds, is_whole, refusal, warnings)
+    return cache.Compiled(text, memory, compiler, seconds, is_whole, refusal, warnings)
 
 
 def warnings_in(log: str) -> tuple[str, ...]:

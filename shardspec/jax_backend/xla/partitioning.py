@@ -17,11 +17,10 @@ from typing import Self
 
 from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.jax_backend.xla import compiling
-from shardspec.jax_backend.xla.cache import Compiled
+from shardspec.jax_backend.xla.cache import Compiled, Flags, flags_here
 from shardspec.jax_backend.xla.child import partitioned_text
 from shardspec.jax_backend.xla.compiling import Compiling, Process
 from shardspec.jax_backend.xla.simplified import simplified
-from shardspec.jax_backend.xla.surroundings import Flags, flags_here
 
 #: One minute. The process ends by itself.
 BRIEFLY = Compiling(timeout_s=60.0, is_whole=True)

@@ -12,13 +12,7 @@ from jax.interpreters import mlir
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from shardspec.jax_backend.step.passes import (
-    become,
-    bytecode_of,
-    inlined,
-    only_reshapes,
-    operations,
-)
+from shardspec.jax_backend.step import passes
 
 _SCATTER, _ADD, _RETURN = "stablehlo.scatter", "stablehlo.add", "stablehlo.return"
 _CONSTANT, _BROADCAST = "stablehlo.constant", "stablehlo.broadcast_in_dim"
@@ -49,23 +43,23 @@ def simplified(module: bytes) -> bytes:
             found = ir.Module.parse(module)
         except ir.MLIRError:
             return module
-        inlined(found)
+        passes.inlined(found)
         simplify(found)
-        return bytecode_of(found)
+        return passes.bytecode_of(found)
 
 
 def simplify(module: Any) -> None:
     """Simplify a module without calls, in place."""
     found: dict[str, list[Any]] = {}
-    for each in operations(module.operation):
-        if only_reshapes(each):
-            become(each, _RESHAPE, [each.operands[0]])
+    for each in passes.operations(module.operation):
+        if passes.only_reshapes(each):
+            passes.become(each, _RESHAPE, [each.operands[0]])
         else:
             found.setdefault(each.name, []).append(each)
     for name, change in _CHANGES:
         for each in found.get(name, ()):
             change(each)
-    for each in [each for each in operations(module.operation) if each.name == _RESHAPE]:
+    for each in [each for each in passes.operations(module.operation) if each.name == _RESHAPE]:
         _merge(each)
 
 
@@ -210,7 +204,7 @@ def _sort(op: Any) -> None:
 
 def _by_element(op: Any) -> None:
     """Replace an operation by one that works by element, too, and that the partitioner knows."""
-    become(op, "stablehlo.tanh", [op.operands[0]])
+    passes.become(op, "stablehlo.tanh", [op.operands[0]])
 
 
 _CHANGES = (

@@ -17,9 +17,8 @@ from shardspec.jax_backend.step.passes import bytecode_of
 from shardspec.jax_backend.step.reading import traced_step
 from shardspec.jax_backend.step.trace import Resolving, lowered_here
 from shardspec.jax_backend.xla import compiling
-from shardspec.jax_backend.xla.cache import Compiled
+from shardspec.jax_backend.xla.cache import Compiled, flags_here
 from shardspec.jax_backend.xla.compiling import Compile, Compiling, Tell
-from shardspec.jax_backend.xla.surroundings import flags_here
 from shardspec.programs.costs import compiled_cost
 from shardspec.programs.memory import HeldValue, memory_of_stats
 from shardspec.programs.miscompiled import miscompiled

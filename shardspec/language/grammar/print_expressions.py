@@ -9,12 +9,6 @@ from typing import Any
 from shardspec.ir import spec as ir
 from shardspec.ir.spec import derive_text, shape_text, target_text
 from shardspec.language.grammar import expressions, syntax
-from shardspec.language.grammar.expressions import (
-    parse_bound,
-    parse_devices,
-    print_bound,
-    print_devices,
-)
 from shardspec.language.grammar.step_lines import LineDim, LineExpr, LineTerm, parse_step_line
 from shardspec.language.grammar.syntax import quoted
 from shardspec.language.reading import Data, Route, number_or_text, parts_text
@@ -159,7 +153,7 @@ _KINDS: dict[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
     "axis_rule": (expressions.parse_axis_rule, print_rule),
     "partition": (expressions.parse_partition, print_partition),
     "mesh_axes": (expressions.parse_mesh_axes, print_mesh_axes),
-    "bound": (parse_bound, print_bound),
+    "bound": (expressions.parse_bound, expressions.print_bound),
     "place": (expressions.parse_place, print_place),
     "names": (expressions.parse_names, print_names),
     "scan": (expressions.parse_scan, print_scan),
@@ -168,7 +162,7 @@ _KINDS: dict[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
     "array_type": (expressions.parse_array_type, print_array_type),
     "mesh_size": (expressions.parse_mesh_size, print_mesh_size),
     "hardware": (expressions.parse_hardware, print_hardware),
-    "devices": (parse_devices, print_devices),
+    "devices": (expressions.parse_devices, expressions.print_devices),
     "step_line": (parse_step_line, print_step_line),
 }
 

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from shardspec.diagnostics import Diagnostic, codes
 from shardspec.ir.spec import target_text
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.padding import Padding, finding, paddings
+from shardspec.lints.evidence.arrays import Padding, finding, paddings
 
 
 def check(context: Context) -> Iterator[Diagnostic]:

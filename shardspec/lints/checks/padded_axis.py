@@ -29,7 +29,7 @@ from collections.abc import Iterator
 
 from shardspec.diagnostics import Diagnostic, codes
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.padding import finding, paddings
+from shardspec.lints.evidence.arrays import finding, paddings
 
 
 def check(context: Context) -> Iterator[Diagnostic]:

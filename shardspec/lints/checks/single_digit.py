@@ -30,14 +30,7 @@ from shardspec.diagnostics import Diagnostic, Edit, Fix, Span, codes, point
 from shardspec.diagnostics.words import counted, described, template
 from shardspec.ir.spec import Pattern
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.entries import (
-    Entry,
-    is_linear,
-    least_widened,
-    sections,
-    single_digits,
-    widened,
-)
+from shardspec.lints.evidence import entries as section_entries
 from shardspec.resolve.match import PathMatcher, path_matcher
 
 
@@ -51,10 +44,12 @@ class _Reach:
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each regex of the spec itself that misses the higher numbers."""
-    for section in sections(context):
+    for section in section_entries.sections(context):
         entries = section.entries
-        linear = (at for at in sorted(section.own) if is_linear(entries[at].pattern))
-        found = {at: single_digits(entries[at].pattern.text) for at in linear}
+        linear = (
+            at for at in sorted(section.own) if section_entries.is_linear(entries[at].pattern)
+        )
+        found = {at: section_entries.single_digits(entries[at].pattern.text) for at in linear}
         places = {at: ends for at, ends in found.items() if ends}
         if not places:
             continue
@@ -65,7 +60,9 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 
 def _reaches(
-    entries: Sequence[Entry], places: Mapping[int, tuple[int, ...]], paths: Sequence[str]
+    entries: Sequence[section_entries.Entry],
+    places: Mapping[int, tuple[int, ...]],
+    paths: Sequence[str],
 ) -> dict[int, _Reach]:
     """Return the reach of each regex with single digits, in one walk over the paths."""
     positions = tuple(places)
@@ -73,7 +70,7 @@ def _reaches(
     narrow = path_matcher(tuple(Pattern(text, "regex") for text in texts))
     wide = path_matcher(
         tuple(
-            Pattern(widened(text, places[at]), "regex")
+            Pattern(section_entries.widened(text, places[at]), "regex")
             for at, text in zip(positions, texts, strict=True)
         )
     )
@@ -88,7 +85,7 @@ def _reaches(
 
 
 def _by_mistake(
-    entries: Sequence[Entry], at: int, reach: _Reach, matcher: PathMatcher
+    entries: Sequence[section_entries.Entry], at: int, reach: _Reach, matcher: PathMatcher
 ) -> Iterator[str]:
     """Yield what is missed though only its number differs, and no entry is meant for it alone."""
     templates = {template(path) for path in reach.matched}
@@ -103,10 +100,13 @@ def _by_mistake(
 
 
 def _finding(
-    entry: Entry, ends: tuple[int, ...], matched: Sequence[str], missed: Sequence[str]
+    entry: section_entries.Entry,
+    ends: tuple[int, ...],
+    matched: Sequence[str],
+    missed: Sequence[str],
 ) -> Diagnostic:
     text = entry.pattern.text
-    right = least_widened(text, ends, missed)
+    right = section_entries.least_widened(text, ends, missed)
     end = next(end for end in ends if right[end : end + 1] == "+")
     start = text.rfind("[" if text[end - 1] == "]" else "\\", 0, end)
     return point(

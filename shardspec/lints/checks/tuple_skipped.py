@@ -39,15 +39,8 @@ from shardspec.ir.plan import ActivationSharding, Attempt, DimSharding, Outcome,
 from shardspec.ir.spec import AxisRule, Spec, target_text
 from shardspec.lints.checks.whole_batch import lost_batch
 from shardspec.lints.context import Context
+from shardspec.lints.evidence import rules as rule_lists
 from shardspec.lints.evidence.arrays import Affected
-from shardspec.lints.evidence.rules import (
-    Answer,
-    answers_under,
-    dead_rules,
-    is_batch,
-    nnx_refuses,
-    rules_of_nnx,
-)
 
 Axes = tuple[str, ...]
 
@@ -72,10 +65,10 @@ class _Skipped:
 
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each tuple and the part of it that would have split more."""
-    dead = dead_rules(context.spec)
+    dead = rule_lists.dead_rules(context.spec)
     found: dict[tuple[object, ...], _Skipped] = {}
     for plan in context.plans:
-        nnx = rules_of_nnx(plan)
+        nnx = rule_lists.rules_of_nnx(plan)
         for rule, free, taker in dict.fromkeys(_skipped(plan, dead)):
             better = _better(plan, rule, free)
             saved = sum(answer.saved_bytes for answer in better)
@@ -83,7 +76,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
             refused = (
                 context.is_own(rule.span)
                 and not all(of_activations)
-                and nnx_refuses(nnx, rule.logical_axis, taker.logical_axis)
+                and rule_lists.nnx_refuses(nnx, rule.logical_axis, taker.logical_axis)
             )
             is_large = context.is_large(saved, plan.target.name)
             if not (refused or is_large or any(of_activations)):
@@ -122,7 +115,7 @@ def _judged(plan: ShardingPlan) -> Iterator[tuple[Sequence[DimSharding], DimShar
         reported = lost_batch(sharding)
         for dim in sharding.dims:
             axis = dim.logical_axis or ""
-            own = axis not in of_arrays if groups else is_batch(axis)
+            own = axis not in of_arrays if groups else rule_lists.is_batch(axis)
             if own and dim is not reported:
                 yield sharding.dims, dim
 
@@ -148,7 +141,7 @@ def _is_more(dim: DimSharding, ways: int) -> bool:
     return dim.ways < ways and dim.fits(ways)
 
 
-def _better(plan: ShardingPlan, rule: AxisRule, free: Axes) -> list[Answer]:
+def _better(plan: ShardingPlan, rule: AxisRule, free: Axes) -> list[rule_lists.Answer]:
     """Return what holds less, or is split more, where the free part stands behind the tuple."""
     rules: list[AxisRule] = []
     axes: set[str] = set()
@@ -157,15 +150,15 @@ def _better(plan: ShardingPlan, rule: AxisRule, free: Axes) -> list[Answer]:
         if each is rule or (each.span is not None and each.span == rule.span):
             rules.append(AxisRule(each.logical_axis, free, each.priority))
             axes.add(each.logical_axis)
-    answers = answers_under(plan, rules, frozenset(axes))
+    answers = rule_lists.answers_under(plan, rules, frozenset(axes))
     return [answer for answer in answers if answer.is_changed and _is_gain(answer)]
 
 
-def _is_activation(answer: Answer) -> bool:
+def _is_activation(answer: rule_lists.Answer) -> bool:
     return isinstance(answer.subject, ActivationSharding)
 
 
-def _is_gain(answer: Answer) -> bool:
+def _is_gain(answer: rule_lists.Answer) -> bool:
     if not _is_activation(answer):
         return bool(answer.saved_bytes)
     now, then = (math.prod(dim.ways for dim in dims) for dims in (answer.now, answer.then))

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
-from shardspec.diagnostics import Diagnostic, words
-from shardspec.diagnostics.words import binary_bytes, counted, described, grouped, natural, template
+from shardspec.diagnostics import Code, Diagnostic, labels_at, words
 from shardspec.ir.plan import ActivationSharding, Alike, DimSharding, ParamSharding, ShardingPlan
+from shardspec.ir.spec import array_bytes, axis_of
 from shardspec.lints.context import Context
 from shardspec.resolve.state import extra_axes, split_further
 
@@ -67,7 +67,7 @@ class Affected:
     def notes(self) -> Iterator[str]:
         """Yield a note on the arrays and one on the activations."""
         if self.arrays:
-            yield described(self.arrays)
+            yield words.described(self.arrays)
         if self.activations:
             yield words.named("activation", self.activations)
 
@@ -100,9 +100,9 @@ class Cost(NamedTuple):
         """Return "replicated: 250 MiB on every device, 40 % of all it holds; `tensor` ..."."""
         where = f" of target `{self.plan.target.name}`" if len(self.plan.spec.targets) > 1 else ""
         share = f"{words.percent(self.bytes, max(self.held, self.bytes))} of all it holds"
-        size = f"{binary_bytes(self.bytes)} on every device{where}, {share}"
-        then = f"; sharded over `{self.axis}`, it would be {binary_bytes(self.then)}"
-        is_less = self.axis and binary_bytes(self.then) != binary_bytes(self.bytes)
+        size = f"{words.binary_bytes(self.bytes)} on every device{where}, {share}"
+        then = f"; sharded over `{self.axis}`, it would be {words.binary_bytes(self.then)}"
+        is_less = self.axis and words.binary_bytes(self.then) != words.binary_bytes(self.bytes)
         return f"{'replicated: ' if self.is_whole else ''}{size}{then if is_less else ''}"
 
 
@@ -132,7 +132,7 @@ def with_cost(
 def _words(context: Context, paths: tuple[str, ...]) -> tuple[tuple[str, ...], str, int | None]:
     """Return some arrays, each once, in words with what they cost, and that in bytes."""
     arrays = tuple(dict.fromkeys(paths))
-    most, text = cost(context, arrays), described(arrays)
+    most, text = cost(context, arrays), words.described(arrays)
     return (arrays, text, None) if most is None else (arrays, f"{text}; {most}", most.bytes)
 
 
@@ -166,7 +166,7 @@ def largest(arrays: Iterable[tuple[str, int]], least: int = 0) -> tuple[str, ...
     >>> largest([("a/0/w", 1024), ("a/1/w", 1024), ("b", 16)])
     ('2.00 KiB  a/{0,1}/w x2', '16 B  b')
     """
-    sizes = grouped(arrays, lambda array: template(array[0]))
+    sizes = words.grouped(arrays, lambda array: words.template(array[0]))
     groups = {key: [path for path, _ in each] for key, each in sizes.items()}
     totals = {key: sum(size for _, size in each) for key, each in sizes.items()}
     order = sorted(groups, key=lambda key: (-totals[key], key))
@@ -174,8 +174,8 @@ def largest(arrays: Iterable[tuple[str, int]], least: int = 0) -> tuple[str, ...
     rest = order[_SHOWN:]
     if rest:
         count = sum(len(groups[key]) for key in rest)
-        lines.append((sum(totals[key] for key in rest), counted(count, "other array")))
-    return tuple(f"{binary_bytes(size)}  {text}" for size, text in lines if size >= least)
+        lines.append((sum(totals[key] for key in rest), words.counted(count, "other array")))
+    return tuple(f"{words.binary_bytes(size)}  {text}" for size, text in lines if size >= least)
 
 
 def rows(arrays: Iterable[tuple[str, Said]]) -> Iterator[tuple[str, int, Said]]:
@@ -184,8 +184,10 @@ def rows(arrays: Iterable[tuple[str, Said]]) -> Iterator[tuple[str, int, Said]]:
     >>> list(rows([("a/1", "new"), ("a/0", "new"), ("b", "gone")]))
     [('a/{0,1} x2', 2, 'new'), ('b', 1, 'gone')]
     """
-    groups = grouped(arrays, lambda array: (template(array[0]), array[1]))
-    for (_, said), members in sorted(groups.items(), key=lambda group: natural(group[1][0][0])):
+    groups = words.grouped(arrays, lambda array: (words.template(array[0]), array[1]))
+    for (_, said), members in sorted(
+        groups.items(), key=lambda group: words.natural(group[1][0][0])
+    ):
         count = f" x{len(members)}" if len(members) > 1 else ""
         yield words.as_one((path for path, _ in members), " ..") + count, len(members), said
 
@@ -195,13 +197,13 @@ def cut(lines: Iterable[str]) -> Iterator[str]:
     whole = list(lines)
     yield from whole[:_MOST_LINES]
     if len(whole) > _MOST_LINES:
-        yield f"and {counted(len(whole) - _MOST_LINES, 'more group')} of arrays"
+        yield f"and {words.counted(len(whole) - _MOST_LINES, 'more group')} of arrays"
 
 
 def _as_one(paths: list[str]) -> str:
     if len(paths) == 1:
         return paths[0]
-    glob = words.collapsed(sorted(paths, key=natural)) if len(paths) <= _COLLAPSED else None
+    glob = words.collapsed(sorted(paths, key=words.natural)) if len(paths) <= _COLLAPSED else None
     return f"{glob} x{len(paths)}" if glob else f"{paths[0]} and {len(paths) - 1} alike"
 
 
@@ -226,7 +228,7 @@ def whole_layers(
     What `replicate:` allows is left out.
     """
     wanted = filter(is_wanted, context.covered[plan.target.name].counted)
-    groups = grouped(wanted, lambda s: (template(s.param.path), s.dims, s.param.dtype))
+    groups = words.grouped(wanted, lambda s: (words.template(s.param.path), s.dims, s.param.dtype))
     for group in groups.values():
         if context.is_large(sum(sharding.param.bytes for sharding in group), plan.target.name):
             yield tuple(group)
@@ -244,3 +246,95 @@ def one_axis_more(plan: ShardingPlan, arrays: Alike) -> Iterator[tuple[str, int,
         split = split_further(arrays.dims, plan.mesh, (axis,))
         if split.dim is not None:
             yield axis, split.dim, arrays.laid_out(split.dims).shard_bytes
+
+
+#: Padding is much where it is one part in so many of the axis.
+_PARTS = 10
+
+
+@dataclass(slots=True)
+class Padding:
+    """One axis of one size that is padded, on the target where that costs a device most.
+
+    Attributes:
+      dim: a dimension that is split so that it needs padding, where there is one.
+      device_bytes: of padding; `bytes` of all devices together, each shard counted once.
+    """
+
+    axis: str
+    true_size: int
+    size: int
+    plan: ShardingPlan
+    dim: DimSharding
+    arrays: list[str] = field(default_factory=list)
+    bytes: int = 0
+    device_bytes: int = 0
+
+    @property
+    def is_much(self) -> bool:
+        """Say whether the padding is a large part of the axis."""
+        return _PARTS * (self.size - self.true_size) >= self.true_size
+
+    def add(self, sharding: ParamSharding, dim: DimSharding, more: int) -> None:
+        """Add an array."""
+        param = sharding.param
+        padding = array_bytes((param.element_count // (dim.size or 1), more), param.dtype)
+        self.arrays.append(param.path)
+        self.bytes += padding
+        self.device_bytes += -(-padding // sharding.shard_count)
+        if dim.ways > 1 and self.true_size % (dim.ways * dim.unit):
+            self.dim = dim
+
+
+def paddings(context: Context) -> tuple[Padding, ...]:
+    """Return each padded axis once, in order of the arrays."""
+    return context.once(_paddings)
+
+
+def _paddings(context: Context) -> tuple[Padding, ...]:
+    worst: dict[tuple[str, int], Padding] = {}
+    for plan in context.plans:
+        for key, found in _of_plan(plan).items():
+            known = worst.setdefault(key, found)
+            if found.device_bytes > known.device_bytes:
+                worst[key] = found
+    return tuple(worst.values())
+
+
+def _of_plan(plan: ShardingPlan) -> dict[tuple[str, int], Padding]:
+    found: dict[tuple[str, int], Padding] = {}
+    for sharding in plan.padded:
+        for dim, more in zip(sharding.dims, sharding.param.padding, strict=True):
+            name, size = axis_of(dim.logical_axis or ""), dim.size or 0
+            if more and name:
+                new = Padding(name, size - more, size, plan, dim)
+                found.setdefault((name, size - more), new).add(sharding, dim, more)
+    return found
+
+
+def finding(context: Context, code: Code, found: Padding, help: str | None) -> Diagnostic:
+    """Return the diagnostic for one axis, with its cost."""
+    declared = context.axes.get(found.axis)
+    taken, more = found.dim.taken, found.size - found.true_size
+    target = f" on `{found.plan.target.name}`" if len(context.plans) > 1 else ""
+    return Diagnostic(
+        code,
+        f"`{found.axis}` = {found.true_size} is padded to {found.size}"
+        f" (+{words.percent(more, found.true_size)}): {words.binary_bytes(found.device_bytes)} per"
+        f" device{target}, {words.binary_bytes(found.bytes)} in all",
+        labels_at(
+            (taken.span if taken else None, f"does not divide {found.true_size}"),
+            (declared.span if declared else None, f"`{found.axis}` is {found.true_size}"),
+        ),
+        notes=tuple(_notes(found)),
+        help=help,
+        arrays=tuple(found.arrays),
+        bytes=found.device_bytes,
+    )
+
+
+def _notes(found: Padding) -> Iterator[str]:
+    yield words.described(found.arrays)
+    multiple = dict(found.plan.spec.multiples).get(found.axis)
+    if multiple is not None:
+        yield f"every array has {found.size} of it, the next multiple of {multiple}"

@@ -12,16 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from shardspec.diagnostics import Edit, Fix, Span, quote
-from shardspec.diagnostics.words import (
-    collapsed,
-    described,
-    index_of,
-    is_slip,
-    natural,
-    respelt,
-    template,
-)
+from shardspec.diagnostics import Edit, Fix, Span, quote, words
 from shardspec.ir.spec import LogicalAxes, Override, Param, Pattern, Spec, axis_of
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.patterns.regex import compile_regex
@@ -145,19 +136,19 @@ def lone_axes(context: Context) -> tuple[LoneAxis, ...]:
         if axis not in known and context.is_own(rule.span):
             places.setdefault(axis, {}).setdefault(_left_side(rule.span, axis))
     placed = context.axes_in_rules
-    missed = index_of((context.axes_in_use | context.axes.keys()) - placed if places else ())
+    missed = words.index_of((context.axes_in_use | context.axes.keys()) - placed if places else ())
     found = []
     for axis, spans in places.items():
-        slips = (each for each in missed.alike(axis) if is_slip(axis, each))
+        slips = (each for each in missed.alike(axis) if words.is_slip(axis, each))
         found.append(LoneAxis(axis, tuple(spans), next(slips, None)))
     return tuple(found)
 
 
 def respelling(context: Context, lone: LoneAxis) -> Fix | None:
     """Return the fix that writes the nearest name; what it then places may be placed already."""
-    fix = respelt(lone.places, lone.name, context.axes_heard_of)
+    fix = words.respelt(lone.places, lone.name, context.axes_heard_of)
     if lone.meant is not None and (fix is None or fix.edits[0].text != lone.meant):
-        return respelt(lone.places, lone.name, [lone.meant], may_be_sure=False)
+        return words.respelt(lone.places, lone.name, [lone.meant], may_be_sure=False)
     if fix is None:
         return None
     name = fix.edits[0].text
@@ -246,8 +237,10 @@ def _glob(paths: Sequence[str]) -> str | None:
     if len(paths) == 1:
         return exact(paths[0])
     is_plain = all(path == exact(path) for path in paths)
-    alike = {template(path) for path in paths}
-    return collapsed(sorted(paths, key=natural)) if is_plain and len(alike) == 1 else None
+    alike = {words.template(path) for path in paths}
+    return (
+        words.collapsed(sorted(paths, key=words.natural)) if is_plain and len(alike) == 1 else None
+    )
 
 
 # What a pattern may have been meant as that matches nothing, or too little.
@@ -340,7 +333,7 @@ def working(patterns: Sequence[Pattern], paths: Sequence[str]) -> tuple[Offer | 
     for (at, each), having in zip(offers, matched, strict=True):
         if having and found[at] is None:
             how = f": {each.how}" if each.how else ""
-            text = f"{each.name} matches {described(having)}{how}"
+            text = f"{each.name} matches {words.described(having)}{how}"
             found[at] = Offer(each, text, tuple(having))
     return tuple(found)
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.jax_backend.numbers.facts import facts_of
+from shardspec.jax_backend.numbers.comparing import facts_of
 from shardspec.jax_backend.numbers.sizes import (
     ROOMY,
     TIGHT,

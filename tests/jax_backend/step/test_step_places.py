@@ -7,7 +7,7 @@ import os
 from shardspec.ir.step import Place
 from shardspec.jax_backend.step.graph import Located, joined, located
 from shardspec.jax_backend.step.passes import asked
-from shardspec.programs.callers import Frame
+from shardspec.programs.op_names import Frame
 
 HERE = os.path.abspath("tests/models/steps.py")
 FLAX = os.path.join("lib", "python3.11", "site-packages", "flax", "linen", "linear.py")

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from jax import lax
 from jax.sharding import AxisType, PartitionSpec
 
-from shardspec.jax_backend.sums.states import Kind, State
+from shardspec.jax_backend.sums.rules import Kind, State
 from shardspec.jax_backend.sums.walk import Results, Walk
-from shardspec.programs.callers import Callers
+from shardspec.programs.op_names import Callers
 
 SIZE = 8
 SUMS = ("psum", "psum_invariant")

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shardspec.language.grammar.syntax import SyntaxFault
-from shardspec.language.patterns import backtracking
+from shardspec.language.patterns import regex as backtracking
 from shardspec.language.patterns.regex import Regex, compile_regex, re2_set, regex_literal
 from tests.strategies import odd_paths, regexes
 
