@@ -6,6 +6,7 @@ import contextlib
 import os
 import pickle
 import queue
+import select
 import signal
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from shardspec.jax_backend.xla.compiling import environment, most_at_once
 
 #: Memory that one process may need, and the most that run at once.
 _BYTES_EACH, _MOST = 2 * 2**30, 8
+#: How much longer a trial may go on that began within the time.
+_GRACE_S = 30.0
 
 
 class Trials:
@@ -78,6 +81,10 @@ class Trials:
             assert process.stdout is not None
             pickle.dump(trial, process.stdin)
             process.stdin.flush()
+            left = max(0.0, self._until + _GRACE_S - time.monotonic())
+            if not select.select([process.stdout], [], [], left)[0]:
+                self.late, self.count = self.late + 1, self.count - 1
+                raise TimeoutError
             found = pickle.load(process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError):
             _end(process)
@@ -88,7 +95,7 @@ class Trials:
 
     def _started(self) -> subprocess.Popen[bytes]:
         worker = "shardspec.jax_backend.cure.worker"
-        command = [sys.executable, "-P", "-m", worker, self._folder.name]
+        command = [sys.executable, "-P", "-m", worker, self._folder.name, str(os.getpid())]
         process = subprocess.Popen(
             command,
             env=environment(),

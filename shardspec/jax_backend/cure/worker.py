@@ -1,6 +1,6 @@
 """Price a step with lines in it; run as a process of its own, many steps one after the other.
 
-    python -P -m shardspec.jax_backend.cure.worker FOLDER
+    python -P -m shardspec.jax_backend.cure.worker FOLDER PARENT
 
 On stdin come pickled values of the process that started this one: first a `Base`, then trials,
 each a tuple of lines. For each one a `Figures` goes to stdout, or the reason why there is none.
@@ -35,7 +35,7 @@ from shardspec.ir.step import Step, StepArgument
 from shardspec.jax_backend.cure.inserting import arguments_with, inserted, prepared, remaining
 from shardspec.jax_backend.cure.shortened import KEPT, Shortened
 from shardspec.jax_backend.xla.child import partition, partitioned_text
-from shardspec.orphans import forked
+from shardspec.orphans import end_with, forked
 from shardspec.programs.hlo import program_of
 from shardspec.programs.partitioned import read_partitioned, read_sends
 
@@ -206,7 +206,8 @@ def _bare(text: str) -> str:
 
 
 def main() -> int:
-    """Answer until stdin ends."""
+    """Answer until stdin ends, or the parent does: a process with this number."""
+    end_with(int(sys.argv[2]))
     given, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print
     base: Base = pickle.load(given)

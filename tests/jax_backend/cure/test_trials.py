@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -83,6 +87,49 @@ def test_no_trial_begins_once_time_is_over(
         monkeypatch.setattr(module.time, "monotonic", lambda: now + 1000)
         assert list(trials.figures([(), (rows,), (wide,)])) == [known, None, None]
         assert trials.late == 2
+
+
+def test_a_trial_that_goes_on_for_too_long_is_ended(
+    step: tuple[Base, Line, Line], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, rows, _ = step
+    with Trials(base, 60) as trials:
+        (known,) = trials.figures([()])
+        monkeypatch.setattr(module, "_GRACE_S", 0.5)
+        trials._until = time.monotonic() + 0.5
+        first = trials._all[0].pid
+        os.kill(first, signal.SIGSTOP)
+        assert list(trials.figures([(), (rows,)])) == [known, None]
+        assert (trials.count, trials.late) == (1, 1)
+        trials._all[0].wait(10)
+
+
+SEARCHING = """
+import pickle, sys, time
+from shardspec.jax_backend.cure.trials import Trials
+with Trials(pickle.load(sys.stdin.buffer), 60) as trials:
+    print(trials._all[0].pid, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs what Linux tells")
+def test_no_process_stays_when_the_command_was_killed(step: tuple[Base, Line, Line]) -> None:
+    """Also where it does not see that its input has ended, as long as it prices a trial."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SEARCHING], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as command:
+        assert command.stdin is not None
+        assert command.stdout is not None
+        command.stdin.write(pickle.dumps(step[0]))
+        command.stdin.close()
+        worker = Path("/proc", command.stdout.readline().decode().strip())
+        with (worker / "fd" / "0").open("wb"):
+            command.kill()
+            until = time.monotonic() + 30
+            while worker.exists() and (worker / "cmdline").read_bytes():
+                assert time.monotonic() < until
+                time.sleep(0.1)
 
 
 def test_what_cannot_be_priced_has_no_figures(step: tuple[Base, Line, Line]) -> None:
