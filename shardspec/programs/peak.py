@@ -40,6 +40,7 @@ from shardspec.programs.peak_units import (
     joined_makers,
     joined_readers,
     list_order,
+    makers_of,
     post_order,
     siblings,
     sliced,
@@ -383,17 +384,19 @@ class _Schedule:
         computed again, or else what comes back from the next layer.
         """
         made_with = self.kernels.made_with
-        found = [value for unit in units for value in unit.made if value in made_with]
-        for value in found[: _MOST_JOINED // max(1, len(units))]:
-            tries = ((joined_makers(units, each, value), each) for each in made_with[value])
-            joined, product = next((one for one in tries if one[0]), (None, None))
-            if joined is not None and value.maker is not None:
-                units = joined
-                beside = self.kernels.beside(value.maker)
-                self._take(value, [each for each in beside if each is not product])
-        for value, gradient in self.kernels.written_with.items():
-            units = joined_makers(units, value, gradient) or units
-        return units
+        found = [value for unit in units for value in unit.made if made_with.get(value)]
+        tries = {v: [*made_with[v]] for v in found[: _MOST_JOINED // max(1, len(units))]}
+        while tries:
+            units = joined_makers(units, [(value, left[0]) for value, left in tries.items()])
+            makers = makers_of(units)
+            for value, (product, *left) in [*tries.items()]:
+                del tries[value]
+                if makers[value] != makers.get(product):
+                    tries.update([(value, left)] if left else [])
+                elif value.maker is not None:
+                    beside = self.kernels.beside(value.maker)
+                    self._take(value, [each for each in beside if each is not product])
+        return joined_makers(units, [*self.kernels.written_with.items()])
 
     def _masked(self, node: Node, units: list[Unit]) -> set[Value]:
         """Return what a ragged product of a GPU reads beside its operands.

@@ -277,12 +277,19 @@ class Kernels:
                 gradients.update((product, made) for product in products if made in self.stored)
             elif value not in self.stored and value.dtype == "bf16":
                 found += [(product, value) for product in products if self._writes(product)]
-        needs = _needs(body, [value for _, value in found]) if gradients else {}
-        for at, (product, value) in enumerate(found):
+        readers = [user for _, value in found if gradients for user in value.users]
+        needs = _needs(body, [user.results[0] for user in readers])
+        for product, value in found if gradients else ():
             gradient = gradients.get(product)
-            if gradient is not None and not needs.get(gradient, 0) >> at & 1:
-                self.written_with[value] = gradient
-                self.stored[value] = "is written with its gradient"
+            first = needs.get(gradient, frozenset()) if gradient else frozenset()
+            later = [user for user in value.users if user.results[0] not in first]
+            if gradient is None or not later:
+                continue
+            if len(later) < len(value.users) and not self.softmax.writes_wide:
+                continue
+            written = value if len(later) == len(value.users) else _copied(value, later)
+            self.written_with[written] = gradient
+            self.stored[written] = "is written with its gradient"
 
     def _writes(self, product: Node) -> bool:
         """Say whether the kernel of the gradients of scores writes their probabilities too."""
@@ -590,17 +597,31 @@ class Kernels:
         return frozenset().union(*given)
 
 
-def _needs(body: Body, values: Sequence[Value]) -> dict[Value, int]:
-    """Return which of some values each value of a body is made of, as bits by their numbers."""
-    found: dict[Value, int] = {}
-    bits = {value: 1 << at for at, value in enumerate(values)}
-    for node in body.nodes:
-        given = 0
-        for value in (*node.operands, *node.captures):
-            given |= found.get(value, 0)
-        for value in node.results if given or bits.keys() & set(node.results) else ():
-            found[value] = given | bits.get(value, 0)
+def _needs(body: Body, values: Sequence[Value]) -> dict[Value, frozenset[Value]]:
+    """Return which of some values each value of a body is made of; nothing of one made of none."""
+    found: dict[Value, frozenset[Value]] = {value: frozenset((value,)) for value in values}
+    for node in body.nodes if values else ():
+        given = [found[each] for each in (*node.operands, *node.captures) if each in found]
+        together = given[0] if len(given) == 1 else frozenset[Value]().union(*given)
+        for value in node.results if together else ():
+            found[value] = together | found.get(value, frozenset())
     return found
+
+
+def _copied(value: Value, readers: Sequence[Node]) -> Value:
+    """Return a value that some readers read instead of another one, made of the same."""
+    assert value.maker is not None
+    maker = Node(value.maker.operation, value.maker.instruction, value.body, value.maker.operands)
+    made = Value(value.dtype, value.shape, value.bytes, value.body, maker)
+    maker.results.append(made)
+    value.body.nodes.insert(value.body.nodes.index(value.maker) + 1, maker)
+    for operand in maker.operands:
+        operand.users.append(maker)
+    for user in readers:
+        user.operands = [made if each is value else each for each in user.operands]
+        value.users.remove(user)
+        made.users.append(user)
+    return made
 
 
 def _is_as_wide(value: Value, source: Value) -> bool:

@@ -111,12 +111,16 @@ def joined_readers(
     return _joined(units, sets)
 
 
-def joined_makers(units: list[Unit], *values: Value) -> list[Unit] | None:
-    """Join the kernels that make some values; None where one of them needs another in between."""
+def joined_makers(units: list[Unit], pairs: Sequence[tuple[Value, Value]]) -> list[Unit]:
+    """Join the kernels that make the values of each pair, where none needs another in between."""
     makers = makers_of(units)
-    members = sorted({makers[value] for value in values if value in makers})
-    joined = _joined(units, [members])
-    return joined if len(joined) < len(units) else None
+    of: dict[int, set[int]] = {}
+    for pair in pairs:
+        members = {makers[value] for value in pair if value in makers}
+        members = members.union(*(of[at] for at in members if at in of))
+        of.update(dict.fromkeys(members, members))
+    sets = {min(each): sorted(each) for each in of.values()}
+    return _joined(units, [*sets.values()])
 
 
 def sliced(node: Node) -> int:
