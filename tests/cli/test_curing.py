@@ -48,7 +48,7 @@ def test_json_says_what_the_schema_describes_and_git_applies_the_patch(folder: P
     named = f"add `{added}` at lm.py:{line['line']}, which `shardspec search` found: "
     assert named in help_of_check()
     (folder / "lm.py").write_text((folder / "lm.py").read_text() + "\n# a remark\n")
-    assert "`shardspec search SPEC --step MODULE:FUNCTION` looks for" in help_of_check()
+    assert "`shardspec search lm.yaml --step lm:step` looks for" in help_of_check()
     subprocess.run(["git", "apply", "lm.diff"], check=True)
     assert "shardspec.constrain(hidden" in (folder / "lm.py").read_text()
 

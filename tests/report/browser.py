@@ -50,7 +50,7 @@ def opened(browser: Browser, file: Path, *, at: str = "", **how: Any) -> Iterato
     """
     context = browser.new_context(**{"viewport": {"width": 1200, "height": 800}, **how})
     page = context.new_page()
-    page.set_default_timeout(10_000)
+    page.set_default_timeout(60_000)
     said: list[str] = []
     asked: list[str] = []
     page.on("console", lambda message: said.append(message.text))

@@ -20,7 +20,8 @@ from shardspec.ir.spec import (
     StatePolicy,
     Target,
 )
-from shardspec.report.plan import Plan, reason
+from shardspec.report.plan import Plan
+from shardspec.report.state_text import reason
 from shardspec.resolve.resolver import array_resolver, resolve
 from shardspec.resolve.state import (
     Relation,
