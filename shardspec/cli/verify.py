@@ -221,19 +221,17 @@ def command(
     if flags and backend == "here":
         fail("--flags are for the compiler of the target", "leave out `--backend here`")
     is_shown = request.form == "text" and not request.output
+    has_code = step_name is not None
 
     def pending(name: str | None) -> steps.Pending:
         on_target = replace(request, target=name)
-        plan = steps.plan_on_target(
-            on_target, "nothing is compiled", has_code=step_name is not None
-        )
-        if step_name is None and plan.spec.step is None:
+        plan = steps.plan_on_target(on_target, "nothing is compiled", has_code=has_code)
+        if not has_code and plan.spec.step is None:
             fail("there is no step to compile", f"{_NAME_ONE}, or state one: `step:` in the spec")
         is_here = backend == "here"
         return steps.Pending(step_name, plan, request, asked, tolerance=tolerance, is_here=is_here)
 
-    names = tuple(dict.fromkeys(target_names))
-    proofs, code = _each(names, pending, is_shown=is_shown)
+    proofs, code = _each(tuple(dict.fromkeys(target_names)), pending, is_shown=is_shown)
     _close(proofs, request, is_shown=is_shown)
     raise SystemExit(max(code, _worst(proofs)))
 

@@ -84,8 +84,8 @@ class Kernels:
       ends: values of several readers, each made in the kernel of a product that leads to it alone.
       made_with: of values that products read, the products they are made of, one of whose kernels
         makes both.
-      written_with: of probabilities of attention that are computed again for one product, the
-        gradients of their scores: the kernel that makes these writes both.
+      written_with: of probabilities of attention, the gradients of their scores: the kernel that
+        makes these writes both.
       kept: values of several readers that a GPU rather reads than computes in each.
       softmax: what the kernels of a softmax do on a TPU.
       is_short: that the device has no room for all values that are computed once.
@@ -277,19 +277,16 @@ class Kernels:
                 gradients.update((product, made) for product in products if made in self.stored)
             elif value not in self.stored and value.dtype == "bf16":
                 found += [(product, value) for product in products if self._writes(product)]
-        readers = [user for _, value in found if gradients for user in value.users]
-        needs = _needs(body, [user.results[0] for user in readers])
-        for product, value in found if gradients else ():
-            gradient = gradients.get(product)
-            first = needs.get(gradient, frozenset()) if gradient else frozenset()
+        pairs = [(value, gradients[product]) for product, value in found if product in gradients]
+        needs = _needs(body, [user.results[0] for value, _ in pairs for user in value.users])
+        for value, gradient in pairs:
+            first = needs.get(gradient, frozenset())
             later = [user for user in value.users if user.results[0] not in first]
-            if gradient is None or not later:
-                continue
-            if len(later) < len(value.users) and not self.softmax.writes_wide:
-                continue
-            written = value if len(later) == len(value.users) else _copied(value, later)
-            self.written_with[written] = gradient
-            self.stored[written] = "is written with its gradient"
+            is_all = len(later) == len(value.users)
+            if later and (is_all or self.softmax.writes_wide):
+                written = value if is_all else _copied(value, later)
+                self.written_with[written] = gradient
+                self.stored[written] = "is written with its gradient"
 
     def _writes(self, product: Node) -> bool:
         """Say whether the kernel of the gradients of scores writes their probabilities too."""
@@ -481,13 +478,12 @@ class Kernels:
         if not is_scores(product):
             return False
         if is_free(product, self.constant):
-            row = self.summed.get(value, 0)
-            is_wide = is_grouped(product) and is_widened(product, row)
+            is_wide = is_grouped(product) and is_widened(product, self.summed.get(value, 0))
             is_joined = not (is_wide and self._is_masked(product)) and not self._is_bare(product)
-            return not (is_joined and self._is_row(value))
-        is_joined = is_among(product, self.softmax.joined) and is_last(product, self.fuses)
-        is_plain = self.softmax.joins_unmasked or self._is_masked(product)
-        return not (is_joined and is_plain and self._is_row(value))
+        else:
+            is_joined = is_among(product, self.softmax.joined) and is_last(product, self.fuses)
+            is_joined = is_joined and (self.softmax.joins_unmasked or self._is_masked(product))
+        return not (is_joined and self._is_row(value))
 
     def _is_masked(self, product: Node) -> bool:
         return mask_of(product, self.fuses) in self.constant

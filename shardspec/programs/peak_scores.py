@@ -33,7 +33,7 @@ class Softmax:
       joins_unmasked: that it does so without a mask.
       gradients_again: of which grouped scores products compute the gradients anew.
       writes_wide: that the kernel of the gradients of scores in f32 writes the probabilities too,
-        where they are computed again.
+        and that of any scores also where another product has computed them before.
       writes_unmasked: that the kernel of the gradients of scores in bf16 does so without a mask.
     """
 
