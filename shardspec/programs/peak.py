@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 
-from shardspec.analysis.memory import relaid_bytes, tiled_bytes
+from shardspec.analysis.memory import tiled_bytes
 from shardspec.analysis.step_memory import highest
 from shardspec.ir.spec import Shape
 from shardspec.programs.hlo import Instruction, Program
@@ -31,8 +31,9 @@ from shardspec.programs.peak_kernels import (
     is_product,
 )
 from shardspec.programs.peak_layouts import turn
-from shardspec.programs.peak_narrow import converted, narrow
+from shardspec.programs.peak_narrow import narrow
 from shardspec.programs.peak_orders import reorder
+from shardspec.programs.peak_results import buffers_of, copy_gathered, relaid_results
 from shardspec.programs.peak_scores import PLAIN, Softmax
 from shardspec.programs.peak_units import (
     Unit,
@@ -157,12 +158,15 @@ def peak_of(
         turn(main)
         reorder(main)
     narrow(main, is_tpu=is_tpu)
-    relaid = _relaid(main, program, free) if is_tpu else {}
-    first = _scheduled(main, program, device, frozenset(donated), relaid)
+    relaid = relaid_results(main, program, free) if is_tpu else {}
+    buffers = buffers_of(main, program.aliases, donated, relaid)
+    if is_tpu:
+        copy_gathered(main, buffers)
+    first = _scheduled(main, program, device, buffers, relaid)
     peak = _peak(main, *first)
     if device.usable_bytes is None or peak.bytes <= device.usable_bytes:
         return peak
-    short = _scheduled(main, program, device, frozenset(donated), relaid, is_short=True)
+    short = _scheduled(main, program, device, buffers, relaid, is_short=True)
     saved = first[0].saved(main)
     peaks = (_peak(main, *each, saved=saved) for each in (first, short))
     return min(peaks, key=lambda each: each.bytes)
@@ -172,7 +176,7 @@ def _scheduled(
     main: Body,
     program: Program,
     device: Device,
-    donated: frozenset[int],
+    buffers: Sequence[Value | None],
     relaid: Mapping[Value, int],
     *,
     is_short: bool = False,
@@ -181,7 +185,7 @@ def _scheduled(
     kernels = Kernels(device.platform, device.rates, device.softmax, is_short)
     sizes = _Sizes(kernels, {**relaid})
     kernels.decide(main)
-    schedule = _Schedule(kernels, sizes, program, donated, device.speeds)
+    schedule = _Schedule(kernels, sizes, buffers, program.partitions, device.speeds)
     schedule.plan(main)
     lives: list[Life] = []
     end = schedule.emit(main, 0, lives)
@@ -198,30 +202,6 @@ def _peak(
     values = [_held(life, schedule.kernels, size(life[0])) for life in left]
     at, made = highest((each.born, each.dies, each.bytes) for each in values)
     return Peak(sum(map(size, main.arguments)), made, tuple(values), at, end)
-
-
-def _relaid(main: Body, program: Program, free: Mapping[int, Shape]) -> dict[Value, int]:
-    """Copy results into the layouts that a TPU gives them; return what these copies take.
-
-    Where the caller states no sharding of a result, libtpu chooses its layout for the whole array,
-    before that is sharded. One head on a device then takes the place of two in bf16, and of four in
-    int8, and the result cannot take the memory of an argument.
-    Source: libtpu 0.0.52, programs that return an argument plus one.
-    """
-    found = {}
-    root = None if program.entry is None else program.entry.root
-    results = () if root is None else root.arrays
-    for at, shape in free.items():
-        if at >= len(main.yields) or at >= len(results) or len(shape) != len(results[at].shape):
-            continue
-        value = main.yields[at]
-        size = relaid_bytes(results[at].shape, value.dtype, shape)
-        if size is not None:
-            copy = converted(value, value.dtype, main)
-            main.yields[at] = copy
-            copy.is_yielded, value.is_yielded = True, value in main.yields
-            found[copy] = size
-    return found
 
 
 def _held(life: Life, kernels: Kernels, size: int) -> Held:
@@ -291,12 +271,12 @@ class _Schedule:
         self,
         kernels: Kernels,
         sizes: _Sizes,
-        program: Program,
-        donated: frozenset[int],
+        buffers: Sequence[Value | None],
+        devices: int,
         speeds: Speeds | None,
     ) -> None:
-        self.kernels, self.sizes, self.donated, self.speeds = kernels, sizes, donated, speeds
-        self.aliases, self.devices = program.aliases, program.partitions
+        self.kernels, self.sizes, self.buffers = kernels, sizes, buffers
+        self.devices, self.speeds = devices, speeds
         self.plans: dict[int, _Plan] = {}
         self.takes: dict[Value, tuple[Value, ...]] = {}
         self.masks: dict[tuple[Value, Value], Value] = {}
@@ -334,7 +314,7 @@ class _Schedule:
 
     def copied(self, main: Body) -> list[Value]:
         """Return what a loop makes of donated arrays: a TPU copies it to these at the end."""
-        pairs = zip(self._buffers(main), main.yields, strict=False)
+        pairs = zip(self.buffers, main.yields, strict=False)
         makers = ((value, value.maker) for buffer, value in pairs if buffer is not None)
         return [value for value, maker in makers if maker is not None and maker.operation == LOOP]
 
@@ -541,26 +521,11 @@ class _Schedule:
             return True
         return maker.operation == LOOP and self.kernels.platform == "gpu"
 
-    def _buffers(self, body: Body) -> list[Value | None]:
+    def _buffers(self, body: Body) -> Sequence[Value | None]:
         """Return for each result of a body the argument whose buffer it takes."""
         if body.is_loop:
-            return [*body.arguments]
-        if body.node is not None:
-            return [None] * len(body.yields)
-        pool: dict[tuple[str, Shape, int], list[Value]] = defaultdict(list)
-        size = self.sizes.of
-        for at, argument in enumerate(body.arguments):
-            if at in self.donated - set(self.aliases.values()):
-                pool[argument.dtype, argument.shape, size(argument)].append(argument)
-        found: list[Value | None] = []
-        for at, value in enumerate(body.yields):
-            number = self.aliases.get(at, len(body.arguments))
-            same = pool.get((value.dtype, value.shape, size(value)))
-            if number < len(body.arguments):
-                found.append(body.arguments[number])
-            else:
-                found.append(same.pop(0) if same else None)
-        return found
+            return body.arguments
+        return self.buffers if body.node is None else [None] * len(body.yields)
 
     def _follow(self, born: dict[Value, int], last: dict[Value, int], free: set[Value]) -> None:
         """Give a value the buffer of one that dies as it is made, the latest value first."""

@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from shardspec.ir.spec import array_bytes
 from shardspec.programs.hlo import Instruction
-from shardspec.programs.peak_graph import LOOP, UPDATE, Body, Node, Value, every_node, note_users
+from shardspec.programs.peak_graph import (
+    BARRIER,
+    LOOP,
+    UPDATE,
+    Body,
+    Node,
+    Value,
+    every_node,
+    note_users,
+)
 
 _MOVES = frozenset(("all-gather", "all-to-all", "collective-permute"))
 _FLOATS = frozenset(("f32", "bf16", "f16", "f64"))
@@ -26,7 +35,8 @@ def narrow(main: Body, *, is_tpu: bool) -> None:
         is_slice = node.operation == "dynamic-slice"
         if node.operation not in _MOVES and not is_slice:
             continue
-        dtype = _narrower(node.results[0])
+        kept = _behind_barrier(node.results[0]) if is_slice else None
+        dtype = _narrower(kept or node.results[0])
         source = node.operands[0]
         if dtype is None or source.dtype != node.results[0].dtype:
             continue
@@ -36,7 +46,7 @@ def narrow(main: Body, *, is_tpu: bool) -> None:
             stack = stacks.get((source, dtype))
             if stack is None:
                 stack = stacks[source, dtype] = converted(source, dtype, outermost(node, source))
-            _moved(node, source, stack, dtype)
+            _moved(node, source, stack, dtype, kept)
         else:
             _moved(node, source, converted(source, dtype, node), dtype)
     for node in order:
@@ -133,13 +143,30 @@ def converted(source: Value, dtype: str, at: Node | Body, operation: str = "conv
     return made
 
 
-def _moved(node: Node, source: Value, narrow_source: Value, dtype: str) -> None:
-    """Let an operation read the narrow form; what converted its result is that result."""
+def _behind_barrier(value: Value) -> Value | None:
+    """Return what a value is called behind the barrier that alone reads it."""
+    reader = value.users[0] if len(value.users) == 1 and not value.is_yielded else None
+    if reader is None or reader.operation != BARRIER or reader.operands.count(value) != 1:
+        return None
+    return reader.results[reader.operands.index(value)]
+
+
+def _moved(
+    node: Node, source: Value, narrow_source: Value, dtype: str, kept: Value | None = None
+) -> None:
+    """Let an operation read the narrow form; what converted its result is that result.
+
+    Args:
+      kept: what the result is called behind a barrier, where that is converted.
+    """
     node.operands = [narrow_source if each is source else each for each in node.operands]
     source.users = [user for user in source.users if user is not node]
     narrow_source.users.append(node)
     result = node.results[0]
     result.dtype, result.bytes = dtype, array_bytes(result.shape, dtype)
+    if kept is not None:
+        result = kept
+        result.dtype, result.bytes = dtype, array_bytes(result.shape, dtype)
     for convert in result.users:
         gone = convert.results[0]
         for user in gone.users:
