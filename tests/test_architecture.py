@@ -46,6 +46,7 @@ FOR_ONE_SIBLING = {
     "programs.peak_kernels": "which values are in memory, apart from when",
     "programs.peak_orders": "orders of dimensions in memory, apart from lives and buffers",
     "programs.peak_layouts": "which arrays XLA:GPU writes out in another order",
+    "programs.peak_results": "which memory results take, apart from when they are made",
     "programs.peak_units": "orders of kernels, apart from what is alive in them",
     "programs.schedule": "the order of instructions, and what of it waits",
     "lsp.answers": "what answers questions, loaded behind the messages",

@@ -31,6 +31,7 @@ from shardspec.programs.hlo import Computation, Instruction, Program, number, pr
 from shardspec.programs.op_names import phase_of
 from shardspec.programs.peak import FAST_BYTES, Device, Held, Peak, peak_of
 from shardspec.programs.peak_again import rates_of
+from shardspec.programs.peak_gates import GATES
 from shardspec.programs.peak_hiding import Speeds
 from shardspec.programs.peak_scores import PLAIN, SOFTMAX
 from shardspec.programs.products import kind_of
@@ -235,7 +236,8 @@ def _device(target: Target) -> Device:
     if chip is None or chip.platform != "gpu":
         name = "" if chip is None else chip.name
         fast, softmax = FAST_BYTES.get(name, 0), SOFTMAX.get(name, PLAIN)
-        return Device("tpu", fast, usable_bytes=limit(target), softmax=softmax)
+        gates = GATES.get(name, "none")
+        return Device("tpu", fast, usable_bytes=limit(target), softmax=softmax, gates=gates)
     return Device("gpu", speeds=_speeds(chip), rates=rates_of(chip))
 
 

@@ -21,6 +21,7 @@ from shardspec.analysis.step_memory import highest
 from shardspec.ir.spec import Shape
 from shardspec.programs.hlo import Instruction, Program
 from shardspec.programs.peak_again import Rates
+from shardspec.programs.peak_gates import Gates
 from shardspec.programs.peak_graph import LOOP, UPDATE, Body, Node, Value, graph_of
 from shardspec.programs.peak_hiding import Speeds, hidden, sends
 from shardspec.programs.peak_kernels import (
@@ -71,6 +72,7 @@ class Device:
       speeds: where its compiler hides collectives behind kernels.
       rates: of a GPU, what it computes while it moves a byte.
       softmax: by `SOFTMAX`.
+      gates: by `GATES`.
       usable_bytes: what its compiler hands out of its memory; None where that is not known.
     """
 
@@ -80,6 +82,7 @@ class Device:
     usable_bytes: int | None = None
     rates: Rates | None = None
     softmax: Softmax = PLAIN
+    gates: Gates = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +185,7 @@ def _scheduled(
     is_short: bool = False,
 ) -> tuple[_Schedule, list[Life], int]:
     """Return the schedule of a program, what takes memory in it, and its last tick."""
-    kernels = Kernels(device.platform, device.rates, device.softmax, is_short)
+    kernels = Kernels(device.platform, device.rates, device.softmax, device.gates, is_short)
     sizes = _Sizes(kernels, {**relaid})
     kernels.decide(main)
     schedule = _Schedule(kernels, sizes, buffers, program.partitions, device.speeds)
@@ -447,7 +450,9 @@ class _Schedule:
         free, own = self._results(body, born, last, outs)
         if body.node is None and self.kernels.platform == "gpu":
             free |= self._between(body, born, last, outs, free)
-        self._follow(placed, last, free)
+        # Source: libtpu 0.0.52, gradients of two products of which one is added to the other.
+        apart = own if self.kernels.platform == "tpu" else ()
+        self._follow({v: at for v, at in placed.items() if v not in apart}, last, free)
         lives = [
             (value, 0 if value in own else at, max(last.get(value, at), at))
             for value, at in born.items()

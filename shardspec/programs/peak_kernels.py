@@ -17,6 +17,7 @@ from typing import Literal
 from shardspec.programs.census import base
 from shardspec.programs.hlo import number
 from shardspec.programs.peak_again import Rates, kept_of
+from shardspec.programs.peak_gates import Gates, is_gate, is_one_chain
 from shardspec.programs.peak_graph import BARRIER, LOOP, UPDATE, Body, Node, Value
 from shardspec.programs.peak_scores import (
     PLAIN,
@@ -88,6 +89,7 @@ class Kernels:
         makes these writes both.
       kept: values of several readers that a GPU rather reads than computes in each.
       softmax: what the kernels of a softmax do on a TPU.
+      gates: which gates of an MLP a TPU writes with a product.
       is_short: that the device has no room for all values that are computed once.
       spread: such constants: a mask, what it fills in, a scale, each written to its whole size.
       widened: values in bf16 that are kept in f32: of a GPU without arithmetic in bf16, and scores
@@ -99,6 +101,7 @@ class Kernels:
     platform: Platform
     rates: Rates | None = None
     softmax: Softmax = PLAIN
+    gates: Gates = "none"
     is_short: bool = False
     stored: dict[Value, str] = field(default_factory=dict)
     of: dict[Value, frozenset[Node]] = field(default_factory=dict)
@@ -358,7 +361,7 @@ class Kernels:
                 self.widened.add(value)
             return f"{node.operation}, read by {len(found)} kernels"
         products = sum(map(is_product, found))
-        if products > 1 and self._is_read(node, value, is_alone=products == len(found)):
+        if products > 1 and self._is_read(node, value, found):
             if self.platform == "tpu":
                 sources = (v for v in self._sources(node, value) if v.maker and is_product(v.maker))
                 self.made_with[value] = tuple(sorted(sources, key=lambda each: each.serial))
@@ -397,14 +400,16 @@ class Kernels:
         is_kept = value.is_yielded or (forced and self.platform == "gpu")
         return forced if is_kept and node.operation != "constant" else ""
 
-    def _is_read(self, node: Node, value: Value, *, is_alone: bool) -> bool:
+    def _is_read(self, node: Node, value: Value, found: frozenset[Node]) -> bool:
         """Say whether products read a value, and not what it is made of.
 
+        Where nothing but products reads it, they compute it again each, except where it is narrower
+        than what it is made of: gradients of scores in attention are read.
+
         Args:
-          is_alone: that nothing but products reads it. They compute it again each, except where it
-            is narrower than what it is made of: gradients of scores in attention are read.
+          found: the kernels that read it.
         """
-        if not is_alone:
+        if not all(map(is_product, found)):
             return self._source_bytes(node, value) > value.bytes
         is_narrower = node.operation == "convert" and value.bytes < node.operands[0].bytes
         if is_narrower and sum(v not in self.constant for v in self._sources(node, value)) > 1:
@@ -412,7 +417,8 @@ class Kernels:
             if product is None or not (is_grouped(product) and self._is_made_again(product)):
                 return True
             return not is_among(product, self.softmax.gradients_again)
-        return self.platform == "tpu" and self._is_many(node, value)
+        is_tpu = self.platform == "tpu"
+        return is_tpu and (self._is_many(node, value) or self._is_gate(node, value, found))
 
     def _is_many(self, node: Node, value: Value) -> bool:
         """Say whether products would read many arrays instead of one, and compute a costly value.
@@ -422,6 +428,22 @@ class Kernels:
         read, inside = self._kernel(node, value)
         is_many = sum(each not in self.constant for each in read) >= _MANY
         return is_many and any(each.operation in _COSTLY for each in inside)
+
+    def _is_gate(self, node: Node, value: Value, found: frozenset[Node]) -> bool:
+        """Say whether a value is made of two products, and the kernel of one of them writes it."""
+        read, inside = self._kernel(node, value)
+        makers = [v.maker for v in read if v not in self.constant and v.body is value.body]
+        products = [each for each in makers if each is not None and is_product(each)]
+        if len(products) != len(makers) or any(map(is_scores, products)):
+            return False
+        if not is_gate(products, inside, self.gates):
+            return False
+        first, *others = sorted(found, key=lambda each: each.results[0].serial)
+        result = first.results[0]
+        if self.gates == "bare":
+            return not any(map(self.fuses, result.users))
+        kernel = None if result in self.stored else next(iter(self.of[result]), None)
+        return not is_one_chain(kernel, others)
 
     def _is_kept(self, node: Node, value: Value) -> bool:
         """Say whether a TPU keeps a costly value that it sums up: one in bf16 it makes again."""

@@ -10,6 +10,7 @@ from shardspec.language.catalogue import catalogue_entry
 from shardspec.programs.hlo import Program, program_of
 from shardspec.programs.peak import Device, Peak, peak_of
 from shardspec.programs.peak_again import Rates, rates_of
+from shardspec.programs.peak_gates import GATES
 from shardspec.programs.peak_hiding import Speeds
 from shardspec.programs.peak_kernels import Platform
 from shardspec.programs.peak_scores import SOFTMAX as SOFTMAXES
@@ -681,6 +682,106 @@ def test_tpu_converts_a_stack_before_the_loop_that_slices_it() -> None:
     narrow = [each.bytes for each in peak(text, "tpu").values if each.dtype == "bf16"]
     assert 2 * MIB in narrow
     assert 2 * MIB not in [each.bytes for each in peak(text, "gpu").values if each.dtype == "bf16"]
+
+
+def test_tpu_converts_a_stack_before_a_loop_also_behind_a_barrier() -> None:
+    """A layer that is rematerialized reads its weights behind one, as `jax.checkpoint` has it."""
+    inner = (
+        "%bar = (f32[512,512]{1,0}, s32[]) opt-barrier(%wr, %i)\n"
+        "  %wk = f32[512,512]{1,0} get-tuple-element(%bar), index=0\n"
+        "  %wb = bf16[512,512]{1,0} convert(%wk)\n"
+        f"  %n = f32[512,512]{{1,0}} dot(%c, %wb), {DOT}"
+    )
+    text = looped(inner).replace("opt-barrier(%wr, %i)", "opt-barrier(%pair)")
+    pair = "%pair = (f32[512,512]{1,0}, s32[]) tuple(%wr, %i)\n  %bar = "
+    found = peak(text.replace("%bar = ", pair, 1), "tpu")
+    assert 2 * MIB in [each.bytes for each in found.values if each.dtype == "bf16"]
+
+
+#: A parameter whose new value is gathered from the shards that a device has computed.
+UPDATED = f"""
+    %w = {BIG} parameter(0)
+    %g = f32[64,512]{{1,0}} parameter(1)
+    %zero = s32[] constant(0)
+    %own = f32[64,512]{{1,0}} dynamic-slice(%w, %zero, %zero), dynamic_slice_sizes={{64,512}}
+    %new = f32[64,512]{{1,0}} subtract(%own, %g)
+    %all = {BIG} all-gather(%new), channel_id=1, replica_groups=[1,8]<=[8], dimensions={{0}}
+    ROOT %t = ({BIG}) tuple(%all)
+"""
+
+
+@pytest.mark.parametrize(("platform", "copies"), [("tpu", 1), ("gpu", 0)])
+def test_a_donated_parameter_that_a_gather_writes_is_copied_on_a_tpu(
+    platform: Platform, copies: int
+) -> None:
+    """As libtpu 0.0.52 has it on all chips; the array that is gathered is copied as well."""
+    found = peak(entry(UPDATED), platform, donated=(0,))
+    copied = [each for each in found.values if each.why == "copy"]
+    assert [each.bytes for each in copied] == [MIB] * copies
+    large = [each.why for each in found.values if each.bytes == MIB]
+    assert large.count("all-gather") == copies
+
+
+#: A layer that multiplies two products, and the gradient of the weights behind it.
+GATED = f"""
+    %x = {HALF} parameter(0)
+    %w = {HALF} parameter(1)
+    %v = {HALF} parameter(2)
+    %dy = {HALF} parameter(3)
+    %a = {HALF} dot(%x, %w), {DOT}
+    %b = {HALF} dot(%x, %v), {DOT}
+    %s = {HALF} OPERATION(%a)
+    %h = {HALF} multiply(%s, %b)
+    %down = {HALF} dot(%h, %w), {DOT}
+    %back = {HALF} dot(%dy, %w), {DOT}
+    %grad = {HALF} dot(%h, %back), {DOT}
+"""
+ALONE = "ROOT %t = () tuple(%down, %grad, %a, %b)"
+ADDED = f"%sum = {HALF} add(%down, %x)\nROOT %t = () tuple(%sum, %grad, %a, %b)"
+CHAINED = GATED.replace("dot(%h, %back)", "dot(%h, %twice)").replace(
+    "%back = ", f"%twice = {HALF} add(%down, %down)\n    %back = "
+)
+
+
+@pytest.mark.parametrize(
+    ("chip", "operation", "text", "is_written"),
+    [
+        ("v4", "logistic", GATED + ALONE, True),
+        ("v4", "tanh", GATED + ALONE, True),
+        ("v4", "logistic", GATED + ADDED, True),
+        ("v7x", "logistic", GATED + ADDED, True),
+        ("v5p", "logistic", GATED + ALONE, True),
+        ("v5p", "tanh", GATED + ALONE, False),
+        ("v5p", "logistic", GATED + ADDED, False),
+        ("v5e", "logistic", GATED + ALONE, False),
+        ("v6e", "logistic", GATED + ALONE, False),
+        # The gradient reads what the kernel of the product ends with.
+        ("v4", "logistic", CHAINED + "ROOT %t = () tuple(%grad, %back, %a, %b)", False),
+    ],
+)
+def test_a_product_writes_the_gate_that_two_products_read(
+    chip: str, operation: str, text: str, is_written: bool
+) -> None:
+    device = Device("tpu", gates=GATES.get(chip, "none"))
+    program = program_of(entry(text.replace("OPERATION", operation)))
+    assert ("h" in reasons_in(peak_of(program, device))) == is_written
+
+
+def test_relu_is_computed_again_for_each_product() -> None:
+    text = GATED.replace("OPERATION(%a)", "maximum(%a, %x)")
+    found = peak_of(program_of(entry(text + ALONE)), Device("tpu", gates="all"))
+    assert "h" not in reasons_in(found)
+
+
+def test_a_result_is_not_written_where_a_product_beside_it_is_on_a_tpu() -> None:
+    """Two products that are added: the first one is in memory beside the sum of both."""
+    text = entry(f"""
+        %x = {BIG} parameter(0)
+        %a = {BIG} dot(%x, %x), {DOT}
+        %b = {BIG} dot(%a, %x), {DOT}
+        ROOT %t = {BIG} add(%b, %a)
+    """)
+    assert [peak(text, each).made_bytes for each in PLATFORMS] == [2 * MIB, 2 * MIB]
 
 
 def gathered(dimension: int) -> str:
