@@ -38,6 +38,7 @@ from shardspec.programs.peak_results import buffers_of, copy_gathered, relaid_re
 from shardspec.programs.peak_scores import PLAIN, Softmax
 from shardspec.programs.peak_units import (
     Unit,
+    gathers_first,
     joined_collectives,
     joined_makers,
     joined_readers,
@@ -292,6 +293,8 @@ class _Schedule:
         if len(units) > 2:
             held = frozenset[Value]().union(*outs)
             orders += [list_order(units, held, self.sizes.of), post_order(units, outs)]
+        if body.node is None and self.kernels.platform == "tpu":
+            orders = [gathers_first(units, order) for order in orders]
         plans = (self._measured(body, [units[at] for at in order], outs) for order in orders)
         best = min(plans, key=lambda each: each.peak)
         if self.speeds is not None and any(map(sends, best.units)):

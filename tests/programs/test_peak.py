@@ -784,6 +784,31 @@ def test_a_result_is_not_written_where_a_product_beside_it_is_on_a_tpu() -> None
     assert [peak(text, each).made_bytes for each in PLATFORMS] == [2 * MIB, 2 * MIB]
 
 
+def decode(tokens: int) -> Program:
+    """Return two layers over some tokens, each with a weight that is gathered."""
+    gather = "channel_id={}, replica_groups=[1,8]<=[8], dimensions={{0}}"
+    x, own = f"f32[{tokens},512]{{1,0}}", "f32[64,512]{1,0}"
+    return program_of(
+        entry(f"""
+            %x = {x} parameter(0)
+            %v = {own} parameter(1)
+            %w = {own} parameter(2)
+            %a = {BIG} all-gather(%v), {gather.format(1)}
+            %y = {x} dot(%x, %a), {DOT}
+            %b = {BIG} all-gather(%w), {gather.format(2)}
+            ROOT %t = {x} dot(%y, %b), {DOT}
+        """)
+    )
+
+
+@pytest.mark.parametrize(("tokens", "weights"), [(8, 2), (512, 1)])
+def test_weights_that_few_tokens_read_are_all_gathered_first_on_a_tpu(
+    tokens: int, weights: int
+) -> None:
+    found = peak_of(decode(tokens), Device("tpu"))
+    assert [each.why for each in found.alive if each.bytes == MIB].count("all-gather") == weights
+
+
 def gathered(dimension: int) -> str:
     """Return a loop that gathers a slice of its stack along a dimension."""
     shape = "f32[4096,512]{1,0}" if dimension == 0 else "f32[512,4096]{1,0}"
