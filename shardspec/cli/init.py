@@ -19,7 +19,9 @@ from shardspec.public import loads
 from shardspec.search.searching import Choice
 
 if TYPE_CHECKING:
+    from shardspec.drafting.draft import Asked
     from shardspec.jax_backend.entry_point import Call
+    from shardspec.jax_backend.parameters import StepArrays
     from shardspec.jax_backend.resolver import Resolver
 
 #: Lines of arrays that a spec may hold itself; more stand in a manifest beside it.
@@ -70,6 +72,8 @@ def command(
     under the new spec are searched for, and then meshes, as `shardspec search --step` does it; the
     spec gets the best mesh.
     """
+    from shardspec.drafting.draft import Asked
+
     if request.arrays is None and step_name is None:
         fail(
             "nothing says what the arrays are", "as in `shardspec init --arrays model.safetensors`"
@@ -81,14 +85,17 @@ def command(
     hardware = tuple(_hardware(text, request) for text in machines)
     _require_presets(presets)
     on = Target("", Mesh(), hardware[0]) if hardware else None
+    caches: Params = ()
+    rows: frozenset[int] = frozenset()
     if request.arrays is not None:
         params = request.read_arrays(request.arrays, target=on)
         if not params:
             fail(f"there are no arrays in {request.arrays}", "name a file that has some")
     else:
-        params = _of_step(request, step_name or "", hardware, output)
+        params, caches, rows = _of_step(request, step_name or "", hardware, output)
         request = replace(request, arrays=step_name)
-    _write(request, params, output, hardware, presets)
+    asked = Asked(params, _shown(str(request.arrays)), hardware, presets, None, caches, rows)
+    _write(request, asked, output)
     if step_name is not None and streams.is_dry_run():
         request.undone("no lines are searched for: the search needs the spec in its file")
     elif step_name is not None and hardware:
@@ -110,37 +117,32 @@ replicate: [{{path: "**", because: nothing is decided}}]
 
 def _of_step(
     request: Request, step_name: str, hardware: tuple[Hardware, ...], output: str
-) -> Params:
-    """Return the parameters that a step is called with."""
+) -> StepArrays:
+    """Return the parameters that a step is called with, and its caches."""
     if not hardware:
         fail("--step without --hardware", "name the machine: `--hardware 'tpu v5e 4x4'`")
     if output == "-":
         fail("--step needs a file for the spec", "name it: `-o spec.yaml`")
 
-    def work(resolver: Resolver, call: Call, tell: Tell) -> Params:
-        from shardspec.jax_backend.parameters import parameters_of
+    def work(resolver: Resolver, call: Call, tell: Tell) -> StepArrays:
+        from shardspec.jax_backend.parameters import arrays_of
 
-        return parameters_of(call)
+        tell("tracing")
+        return arrays_of(call, resolver)
 
     spec = loads(_BARE.format(machine=hardware[0].machine)).ir
     return with_step(step_name, spec, spec.targets[0].name, request, work)
 
 
-def _write(
-    request: Request,
-    params: Params,
-    output: str,
-    hardware: tuple[Hardware, ...],
-    presets: tuple[str, ...],
-) -> None:
+def _write(request: Request, asked: Asked, output: str) -> None:
     """Write the spec, and the list of its arrays where no file holds them."""
-    from shardspec.drafting.draft import Asked, Draft, draft
+    from shardspec.drafting.draft import Draft, draft
 
-    source = str(request.arrays)
-    manifest, listing = _manifest(source, params, output)
+    params = asked.params
+    manifest, listing = _manifest(str(request.arrays), params, output)
     if listing is not None and not request.is_forced and os.path.lexists(listing):
         fail(f"`{listing}` is there already", "--force writes over it")
-    asked = Asked(params, _shown(source), hardware, presets, manifest)
+    asked = replace(asked, manifest=manifest)
     found = draft(asked, "dsl" if output.endswith(".shard") else "yaml")
     if not isinstance(found, Draft):
         request.report(found)
@@ -149,7 +151,7 @@ def _write(
     if listing is not None:
         from shardspec.arrays.listing import manifest_yaml
 
-        request.write_to(listing, manifest_yaml(params, _shown(source)))
+        request.write_to(listing, manifest_yaml(params, asked.source))
         request.wrote(listing, f"wrote {listing}")
     request.write_to(output, found.text)
     for remark in found.remarks:

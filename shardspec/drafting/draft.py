@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import product
 from typing import NamedTuple
@@ -19,7 +19,15 @@ from shardspec.analysis import coverage
 from shardspec.arrays.listing import array_entries
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.diagnostics.diagnostic import printable
-from shardspec.diagnostics.words import binary_bytes, by_key, counted, listed, percent, template
+from shardspec.diagnostics.words import (
+    binary_bytes,
+    by_key,
+    collapsed,
+    counted,
+    listed,
+    percent,
+    template,
+)
 from shardspec.drafting import machines as choices
 from shardspec.drafting.machines import Base, Machine
 from shardspec.ir.plan import ShardingPlan
@@ -31,6 +39,7 @@ from shardspec.language.yaml_text.printer import print_yaml
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.sizes import uneven
 from shardspec.naming import roles
+from shardspec.naming.caches import axes_of, named_caches, type_of
 from shardspec.naming.guessing import UNKNOWN, Guess, GuessedAxis, Guesses, guess
 from shardspec.naming.patterns import patterns_for
 from shardspec.resolve.derive import wanted_paths
@@ -53,6 +62,8 @@ class Asked:
       machines: the targets; none for a laptop and a machine that has room for the model.
       presets: what to extend; none for what suits the machines.
       manifest: the file that the spec names for its arrays; None where they stand in the spec.
+      caches: what a step that serves reads and returns; empty for training.
+      rows: how many rows the other arguments of such a step have.
     """
 
     params: Params
@@ -60,6 +71,8 @@ class Asked:
     machines: tuple[Hardware, ...] = ()
     presets: tuple[str, ...] = ()
     manifest: str | None = None
+    caches: Params = ()
+    rows: frozenset[int] = frozenset()
 
 
 class Draft(NamedTuple):
@@ -144,7 +157,7 @@ def _proposed(whole: _Whole, asked: Asked) -> dict[str, dict[str, Data]]:
     """
     sections = whole.usual()
     if any(each.is_error for each in _findings(whole, asked, sections)):
-        del sections["state"]
+        sections.pop("state", None)
     for words in whole.steps():
         found = _findings(whole, asked, {**sections, "step": {**words}})
         if not any(each.is_error or each.code.id.startswith("SHD24") for each in found):
@@ -165,6 +178,8 @@ def _whole(asked: Asked) -> _Whole:
     derives, derived = _derived(asked.params)
     plain = tuple(param for param in asked.params if param.path not in derived)
     guesses = guess(plain)
+    caches = named_caches(asked.caches, asked.params, guesses.axes, asked.rows)
+    guesses = guesses._replace(axes=(*guesses.axes, *axes_of(caches, guesses.axes)))
     hardware = [(each, "") for each in asked.machines]
     hardware = hardware or list(choices.usual_hardware(asked.params))
     names = {axis.kind for axis in guesses.axes}
@@ -174,12 +189,15 @@ def _whole(asked: Asked) -> _Whole:
         has_tensor = any(choices.part_of(name) == "tensor" for name in _own(guesses))
         has_experts = any("expert" in (name, choices.part_of(name)) for name in names)
         every = [each for each, _ in hardware]
-        base = choices.usual_base(asked.params, every, has_experts, has_tensor)
+        base = choices.usual_base(
+            asked.params, every, has_experts, has_tensor, is_serving=bool(caches)
+        )
     base = base._replace(presets=(*base.presets, *derives))
-    units = dict(_units(guesses))
+    units = dict(_units(guesses, {*_widths_of_heads(caches)}))
     widths = _widths(guesses, units)
     found = [choices.machine(each, why, base, asked.params, widths) for each, why in hardware]
-    return _Whole(asked, guesses, base, tuple(choices.distinct(found)), units, derived)
+    machines = tuple(choices.distinct(found))
+    return _Whole(asked, guesses, base, machines, units, derived, caches)
 
 
 def _derived(params: Params) -> tuple[tuple[str, ...], frozenset[str]]:
@@ -204,10 +222,20 @@ def _own(guesses: Guesses) -> Iterator[str]:
     yield from (axis.name for axis in guesses.axes if axis.kind not in roles.axes())
 
 
-def _units(guesses: Guesses) -> Iterator[tuple[str, tuple[int, bool]]]:
+def _widths_of_heads(caches: Params) -> Iterator[int]:
+    """Yield how wide one head is in caches."""
+    for each in caches:
+        dims = zip(each.logical_axes or (), each.shape, strict=True)
+        yield from (size for name, size in dims if name == "kv")
+
+
+def _units(guesses: Guesses, cached: Set[int]) -> Iterator[tuple[str, tuple[int, bool]]]:
     """Yield how wide one head is where heads stand side by side, and whether that is known.
 
     It is known where an array of the same module has an axis of that width: towers differ.
+
+    Args:
+      cached: how wide the heads in caches are.
     """
     kinds = {axis.name: axis for axis in guesses.axes}
     heads: dict[str, set[int]] = {}
@@ -221,7 +249,7 @@ def _units(guesses: Guesses) -> Iterator[tuple[str, tuple[int, bool]]]:
     width = max((axis.size for axis in guesses.axes if axis.kind == "embed"), default=0)
     for name, paths in modules.items():
         size = kinds[name].size
-        known = sorted({each for path in paths for each in heads.get(path, ())})
+        known = sorted({each for path in paths for each in heads.get(path, ())} | cached)
         usual = _HEAD_WIDTHS if width >= _WIDE_MODEL else _HEAD_WIDTHS[1:]
         sure = next((each for each in known if each and size % each == 0), None)
         unit = sure or next((each for each in usual if size and size % each == 0), None)
@@ -240,12 +268,13 @@ def _widths(guesses: Guesses, units: Mapping[str, tuple[int, bool]]) -> dict[str
     heads = [axis.size for axis in axes if axis.kind in ("heads", "kv_heads")]
     heads += [axis.size // units[axis.name][0] for axis in axes if axis.name in units]
     mlp = [axis.size for axis in axes if axis.kind == "mlp"]
+    split = [each for each in (*heads, *mlp) if each > 1]  # one head of keys is on every device
     own: Counter[int] = Counter()
     for each in guesses.arrays:
         for name, size in zip(each.names or (), each.params[0].shape, strict=bool(each.names)):
             if each.is_own and name is not None and choices.part_of(name) == "tensor":
                 own[size] += each.bytes
-    widths = {"tensor": choices.ways_for(own) if own else min((*heads, *mlp), default=0)}
+    widths = {"tensor": choices.ways_for(own) if own else min(split, default=0)}
     experts = [axis.size for axis in axes if axis.kind == "expert"]
     return widths | ({"expert": min(experts)} if experts else {})
 
@@ -260,6 +289,7 @@ class _Whole:
     Attributes:
       units: by axis; how wide one head is, and whether that is known.
       derived: the paths of arrays that lie as others do.
+      caches: with names.
       used: the axes that some mesh axis splits; None where that is not known yet.
       lost: the axes of large arrays that every device holds whole.
       proposed: what arrays do not tell, by section.
@@ -275,6 +305,7 @@ class _Whole:
     machines: tuple[Machine, ...]
     units: Mapping[str, tuple[int, bool]]
     derived: frozenset[str]
+    caches: Params
     uneven: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     used: frozenset[str] | None = None
     lost: frozenset[str] = frozenset()
@@ -302,11 +333,21 @@ class _Whole:
         sections["params"] = {name: value for name, value, _ in self.params}
         sections["replicate"] = [entry for _, entry, _ in self.questions]
         sections["lints"] = dict.fromkeys(self.too_loud, "warn")
+        sections["caches"] = dict(self._cache_entries())
         if self.asked.manifest is not None:
             sections["manifest"] = self.asked.manifest
         else:
             sections["arrays"] = dict(array_entries(self.asked.params))
         return {key: value for key, value in sections.items() if value not in ({}, [])}
+
+    def _cache_entries(self) -> Iterator[tuple[str, str]]:
+        """Yield caches as the spec lists them, layers as ranges."""
+        sizes = {axis.name: axis.size for axis in self.guesses.axes}
+        kinds = ((type_of(each, sizes), template(each.path)) for each in self.caches)
+        groups = by_key(zip(kinds, (each.path for each in self.caches), strict=True))
+        for (kind, _), paths in groups.items():
+            glob = collapsed(paths)
+            yield from ((path, kind) for path in (paths if glob is None else (glob,)))
 
     def _doc(self) -> str:
         total = sum(param.bytes for param in self.asked.params)
@@ -338,6 +379,8 @@ class _Whole:
         """Return what a spec usually says of activations and training, by section."""
         devices = math.lcm(*(each.hardware.device_count for each in self.machines))
         batch = devices * math.ceil(_LEAST_BATCH / devices)
+        if self.caches:
+            return {"axes": {"length": 1}, "activations": {"residual": "batch length embed"}}
         return {
             "axes": {"batch": batch, "length": 2048},
             "activations": {"residual": "batch length embed"},
@@ -347,6 +390,9 @@ class _Whole:
     def steps(self) -> Iterator[dict[str, str]]:
         """Yield the steps that such a model may have: with experts, one table for both ends."""
         kinds = {axis.kind for axis in self.guesses.axes}
+        if self.caches:
+            yield {"extends": "decode"}
+            return
         if "expert" in kinds or "router" in kinds:
             yield {"extends": "moe", "experts": "top 2 capacity 1.25"}
             return
@@ -386,6 +432,7 @@ class _Whole:
             if name is not None
             for _ in each.params
         )
+        counts.update(n for each in self.caches for n in each.logical_axes or () if n)
         yield from self._heads()
         for axis in self.guesses.axes:
             if not axis.has_one_size or not _NAME.fullmatch(axis.name):
@@ -401,7 +448,9 @@ class _Whole:
         """Return what an axis is."""
         if axis.kind == UNKNOWN:
             return f"{QUESTION}: what is it? {_near(axis.size, self.guesses.axes)}"
-        return roles.axes()[axis.kind].doc if axis.kind in roles.axes() else "named by its arrays"
+        if axis.kind in roles.axes():
+            return roles.axes()[axis.kind].doc
+        return _OF_CACHES.get(axis.kind, "named by its arrays")
 
     def _heads(self) -> Iterator[Line]:
         """Yield the axes that query, key and value in one array are split into by a step."""
@@ -566,6 +615,11 @@ class _Whole:
             yield f"errors that only warn in this spec, each a {QUESTION}: {listed(self.too_loud)}"
 
 
+#: Axes that no parameter has.
+_OF_CACHES = {
+    "batch": "sequences that are answered at once",
+    "cache_length": "tokens that a cache has room for",
+}
 _HEAD = (
     "Written by `shardspec init`. Names are guesses: `by name` arrays of common models are called",
     "so, `and size` other arrays have axes as long. Mend what is wrong, and take the comments out.",

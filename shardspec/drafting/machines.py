@@ -147,13 +147,22 @@ def ways_for(sizes: Mapping[int, int]) -> int:
 
 
 def usual_base(
-    params: Params, machines: Sequence[Hardware], has_experts: bool, has_tensor: bool = False
+    params: Params,
+    machines: Sequence[Hardware],
+    has_experts: bool,
+    has_tensor: bool = False,
+    *,
+    is_serving: bool = False,
 ) -> Base:
     """Return the presets that suit the largest of some machines.
 
     Args:
       has_tensor: whether arrays name a mesh axis that splits heads and width.
+      is_serving: whether the arrays are those of a step that answers from caches.
     """
+    if is_serving:
+        why = "the step reads caches and computes no gradients, so its weights stay where they are"
+        return base_of(("serving",), why)
     largest = max(machines, key=lambda each: each.device_count)
     more = ("expert",) if has_experts else ()
     also = "; `expert` for the arrays that have experts" if has_experts else ""

@@ -41,3 +41,8 @@ def equations_of(program: Any) -> Iterator[Any]:
                 if id(inner) not in seen:
                     seen.add(id(inner))
                     waiting.append(inner)
+
+
+def is_transposed(equation: Any) -> bool:
+    """Say whether an equation computes gradients."""
+    return "transpose(" in str(equation.source_info.name_stack)

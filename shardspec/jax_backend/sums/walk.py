@@ -18,7 +18,7 @@ import jax.extend.core
 from jax.extend.core import Literal
 
 from shardspec.ir.step import Place, WrongSum
-from shardspec.jax_backend.equations import callers_of, stack_at
+from shardspec.jax_backend.equations import callers_of, is_transposed, stack_at
 from shardspec.jax_backend.sums import rules
 from shardspec.jax_backend.versions import made_manual, scan_counts
 from shardspec.programs.op_names import Callers, place_of
@@ -85,7 +85,7 @@ def _mapped(
     named = {var: path for var, path in pairs if not isinstance(var, Literal)}
     readers = _readers(program)
     for equation in program.eqns:
-        backward = is_backward or _is_backward(equation)
+        backward = is_backward or is_transposed(equation)
         names = [named.get(var, "") for var in equation.outvars]
         if equation.primitive.name == "shard_map":
             scaled = [
@@ -97,10 +97,6 @@ def _mapped(
         for each in jax.extend.core.jaxprs_in_params(equation.params):
             inner = getattr(each, "jaxpr", each)
             yield from _mapped(inner, own, is_root=False, is_backward=backward)
-
-
-def _is_backward(equation: Any) -> bool:
-    return "transpose(" in str(equation.source_info.name_stack)
 
 
 def _names(entry: Any) -> tuple[Any, ...]:
@@ -208,7 +204,7 @@ class Walk:
             return _literal(var) if isinstance(var, Literal) else states[var]
 
         for equation in inner.eqns:
-            self._is_backward = backward or _is_backward(equation)
+            self._is_backward = backward or is_transposed(equation)
             own = [read(var) for var in equation.invars]
             known = self._equation(equation, own)
             wrong += known.wrong

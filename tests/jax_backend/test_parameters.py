@@ -1,0 +1,94 @@
+"""What the arguments of a step say before there is a spec."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+
+import shardspec
+from shardspec.jax_backend.entry_point import Call
+from shardspec.jax_backend.parameters import arrays_of
+
+SPEC = """\
+shardspec: 1
+hardware: tpu v5e 2x2
+mesh: {data: rest}
+rules: [batch -> data]
+replicate: [{path: "**", because: nothing is decided}]
+"""
+WEIGHT, HELD = jnp.ones((64, 64)), jnp.ones((3, 4, 8, 16))
+TOKENS = jnp.ones(4, jnp.int32)
+WEIGHTS = {"wi": WEIGHT, "wo": WEIGHT}
+
+
+class Held(NamedTuple):
+    k: Any
+    v: Any
+
+
+def _last(weights: Any, held: Any, tokens: Any) -> Any:
+    first = jax.tree.leaves(held)[0]
+    return jnp.sum(first) + (tokens[:, None] * weights["wi"][0]) @ weights["wo"]
+
+
+def decode(weights: Any, held: Any, tokens: Any) -> Any:
+    """Return tokens, and what was held with new values."""
+    return _last(weights, held, tokens), jax.tree.map(lambda each: each + 1, held)
+
+
+def reads(weights: Any, cache: Any, tokens: Any) -> Any:
+    """Read a cache by its name, which does not come back."""
+    return _last(weights, cache, tokens)
+
+
+def of_variables(variables: Any, tokens: Any) -> Any:
+    """Read the cache among Linen's variables."""
+    return _last(variables["params"], variables["cache"], tokens)
+
+
+def evaluate(weights: Any, images: Any, tokens: Any) -> Any:
+    """Return scores alone."""
+    return _last(weights, images, tokens)
+
+
+def train(weights: Any, held: Any, tokens: Any) -> Any:
+    """Return new weights, and what was held with new values."""
+    grads = jax.grad(lambda own: jnp.sum(_last(own, held, tokens)))(weights)
+    return jax.tree.map(lambda w, g: w - g, weights, grads), jax.tree.map(jnp.exp, held)
+
+
+def adam(weights: Any, state: Any, cache: Any) -> Any:
+    """Have optimizer state."""
+    return weights, state, cache
+
+
+def fails(weights: Any, cache: Any, tokens: Any) -> Any:
+    """Want a name that no spec has yet."""
+    return shardspec.constrain(_last(weights, cache, tokens), "batch mlp")
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "caches"),
+    [
+        (decode, (WEIGHTS, Held(HELD, HELD), TOKENS), {"k", "v"}),
+        (jax.jit(decode), (WEIGHTS, [(HELD, HELD)] * 2, TOKENS), {"0/0", "0/1", "1/0", "1/1"}),
+        (reads, (WEIGHTS, {"k": HELD}, TOKENS), {"k"}),
+        (fails, (WEIGHTS, {"k": HELD}, TOKENS), {"k"}),
+        (of_variables, ({"params": WEIGHTS, "cache": {"k": HELD}}, TOKENS), {"cache/k"}),
+        (evaluate, (WEIGHTS, {"image": HELD}, TOKENS), set()),
+        (train, (WEIGHTS, {"k": HELD}, TOKENS), set()),
+        (adam, (WEIGHTS, optax.adam(1e-3).init(WEIGHTS), {"k": HELD}), set()),
+    ],
+)
+def test_caches_are_those_of_a_step_without_gradients(
+    function: Any, given: tuple[Any, ...], caches: set[str]
+) -> None:
+    resolver = shardspec.Resolver(shardspec.loads(SPEC), devices="abstract", agree_within_s=None)
+    found = arrays_of(Call(function, given, {}), resolver)
+    assert {each.path for each in found.caches} == caches
+    assert {each.path.rpartition("/")[2] for each in found.params} == {"wi", "wo"}
+    assert found.rows == ({4} if caches else set())
