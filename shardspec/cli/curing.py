@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,7 @@ from shardspec.cli.steps import Tell, plan_on_target, step_and_folder, with_step
 from shardspec.cure import telling
 from shardspec.cure.figures import Figures
 from shardspec.cure.patching import Patched, Refused, diff_of
-from shardspec.cure.searching import MOST, Trial
+from shardspec.cure.searching import MOST, Deadline, Trial, deadline
 from shardspec.fixing import Changed
 from shardspec.ir.spec import Spec, Target
 from shardspec.report.search import WIDTH
@@ -47,10 +46,10 @@ CURE = (
         "--within",
         "within_s",
         type=click.FloatRange(min=1, max=86400),
-        default=120.0,
+        default=300.0,
         show_default=True,
         metavar="SECONDS",
-        help="How long lines are searched for, and then meshes.",
+        help="How long all of it may take: the search, tracing again, compilers, other meshes.",
     ),
     options.flag("--no-compile", "Show the model's figures; no compiler is asked."),
 )
@@ -147,6 +146,7 @@ def cured(
     diff: bool = False,
 ) -> int:
     """Search, try and show what a step lacks; return the exit status."""
+    until = deadline(within_s)
     plan = plan_on_target(request, "nothing is searched", is_told=False, has_code=True)
     choice = choice._replace(over=words.of_mesh)
     if write and plan.spec.source.name == "-":
@@ -160,7 +160,8 @@ def cured(
         from shardspec.jax_backend.cure.curing import search
 
         kinds = words.lines
-        return search(resolver, call, here, kinds, most=MOST, within_s=within_s, tell=tell)
+        share = _OF_TRIALS if words.of_mesh or not no_compile else 1.0
+        return search(resolver, call, here, kinds, most=MOST, until=until, share=share, tell=tell)
 
     done = "traced and searched"
     found = with_step(step_name, plan.spec, plan.target.name, request, work, done=done)
@@ -169,7 +170,7 @@ def cured(
     of_code = Asked(plan.spec, plan.target.name, name, folder, {})
     tries = _Tries(found, of_code, words, choice, request, is_compiled=not no_compile)
     with streams.progress(is_quiet=request.is_quiet) as tell:
-        report = tries.report(min(top, _MOST_TRIED), within_s, tell)
+        report = tries.report(min(top, _MOST_TRIED), until, tell)
     if words.lines:
         tries.remember(report)
     _give(report, tries, patch, write=write, diff=diff)
@@ -264,46 +265,51 @@ class _Tries:
     is_compiled: bool
     question: Question = field(init=False)
 
-    def report(self, most: int, within_s: float, tell: Tell) -> telling.Report:
+    def report(self, most: int, until: Deadline, tell: Tell) -> telling.Report:
         """Return a search and its answers.
 
         Where none of them earns its place once it is tried, the next ones are tried.
 
         Args:
           most: lines, and meshes, that are tried at once.
-          within_s: seconds after which no further answers are tried; seconds for meshes.
+          until: when all of it ends.
         """
         from shardspec.jax_backend.cure.curing import more_of
 
-        until = time.monotonic() + within_s
+        is_all = not (self.choice.over or self.words.has_names)
+        of_lines = until.part(1.0 if is_all else _OF_LINES)
         lowered = [self.found.now]
         tried: list[telling.Tried] = []
         for left in reversed(range(_MOST_ROUNDS)):
             answers = () if self.found.found is None else self.found.found.answers[:most]
-            new = self._traced(answers, tell)
+            new = self._traced(answers, of_lines, tell)
             lowered += new
             is_first = not tried
-            if answers or (is_first and (self.choice.over or self.words.has_names)):
-                tried += self._compiled(lowered if is_first else new, tell)
+            if answers or (is_first and not is_all):
+                tried += self._compiled(lowered if is_first else new, of_lines, tell)
             report = self._reported(_alike(tried or [self.found.now.tried], lowered))
-            seconds = until - time.monotonic()
-            if report.best is not None or not answers or not left or seconds < 0:
+            seconds = of_lines.left * _OF_TRIALS
+            if report.best is not None or not answers or not left or seconds < 1:
                 break
             refuted = [each.tried.lines for each in lowered[1:]]
             self.found = more_of(self.found, refuted, seconds, tell)
+        late = [each.cost is not None for each in tried if each.is_late]
+        report = replace(report, untraced=late.count(False), unproved=late.count(True))
         if self.words.has_names and report.found is not None:
-            report = self._with_names(report, lowered, most, within_s, tell)
+            report = self._with_names(report, lowered, most, until, tell)
         if not self.choice.over or report.found is None:
             return report
-        return self._with_meshes(report, lowered, most, within_s, tell)
+        return self._with_meshes(report, lowered, most, until, tell)
 
-    def _traced(self, answers: Sequence[tuple[Trial, Figures]], tell: Tell) -> list[Again]:
+    def _traced(
+        self, answers: Sequence[tuple[Trial, Figures]], until: Deadline, tell: Tell
+    ) -> list[Again]:
         """Return answers as they are once they are written, and traced again."""
         from shardspec.jax_backend.cure.curing import again
         from shardspec.jax_backend.xla.compiling import most_at_once
 
         def traced(answer: tuple[Trial, Figures]) -> Again:
-            return again(self.found, *answer, self.asked, self._reload)
+            return again(self.found, *answer, self.asked, self._reload, until)
 
         tell("tracing the best again")
         with ThreadPoolExecutor(most_at_once()) as pool:
@@ -317,7 +323,7 @@ class _Tries:
         )
 
     def _with_names(
-        self, report: telling.Report, lowered: list[Again], most: int, within_s: float, tell: Tell
+        self, report: telling.Report, lowered: list[Again], most: int, until: Deadline, tell: Tell
     ) -> telling.Report:
         from shardspec.jax_backend.cure.remat import Policies, policies, policies_in
 
@@ -325,9 +331,11 @@ class _Tries:
         own, names = policies_in(os.getcwd(), with_lines), self.found.names
         found = Policies()
         if own and names:
-            found = policies(with_lines, now, own, names, within_s, tell)
-        tried = self._proved(report, now, found.found, most, tell)
-        return replace(report, names=telling.OtherNames(len(own), names, tried, found.late))
+            found = policies(with_lines, now, own, names, until.part(_OF_TRIALS), tell)
+        tried = self._proved(report, now, found.found, most, until, tell)
+        late = sum(each.is_late for each in tried)
+        other = telling.OtherNames(len(own), names, tried, found.late)
+        return replace(report, names=other, unproved=report.unproved + late)
 
     def _with_lines(self, report: telling.Report, lowered: list[Again]) -> tuple[Again, Asked]:
         """Return the step with the best lines, and what is traced of it."""
@@ -339,24 +347,32 @@ class _Tries:
         return now, with_patches(self.asked, patches, self._reload) or self.asked
 
     def _proved(
-        self, report: telling.Report, now: Again, found: Sequence[Again], most: int, tell: Tell
+        self,
+        report: telling.Report,
+        now: Again,
+        found: Sequence[Again],
+        most: int,
+        until: Deadline,
+        tell: Tell,
     ) -> tuple[telling.Tried, ...]:
         """Return what was found, the first ones that are better compiled where the lines are."""
         better = [e for e in found if e.tried.figures.is_better(now.tried.figures)][:most]
-        proved = self._compiled(better, tell) if report.today.basis == "compiled" else []
+        proved = self._compiled(better, until, tell) if report.today.basis == "compiled" else []
         return (*proved, *(each.tried for each in found[len(proved) :]))
 
     def _with_meshes(
-        self, report: telling.Report, lowered: list[Again], most: int, within_s: float, tell: Tell
+        self, report: telling.Report, lowered: list[Again], most: int, until: Deadline, tell: Tell
     ) -> telling.Report:
         from shardspec.jax_backend.cure.meshes import meshes
 
         now, with_lines = self._with_lines(report, lowered)
         today = pipeline.sound_target(pipeline.find_target(with_lines.spec, self.asked.target))
         self.question = _question(with_lines.spec, today, self.choice)
-        found = meshes(self.question, with_lines, now, within_s, tell)
-        tried = self._proved(report, now, found.found, most, tell)
-        return replace(report, meshes=telling.OtherMeshes(tried, found.late, found.failed))
+        found = meshes(self.question, with_lines, now, until.part(_OF_MESHES_TRACED), tell)
+        tried = self._proved(report, now, found.found, most, until, tell)
+        late = sum(each.is_late for each in tried)
+        other = telling.OtherMeshes(tried, found.late, found.failed)
+        return replace(report, meshes=other, unproved=report.unproved + late)
 
     def command(self, verb: str, *options: str) -> str:
         """Return the command that asks a verb about the same step, as one types it."""
@@ -367,7 +383,9 @@ class _Tries:
         step = ("--step", self.asked.step)
         return shlex.join(["shardspec", verb, spec.source.name, *chosen, *step, *options])
 
-    def _compiled(self, lowered: Sequence[Again], tell: Tell) -> list[telling.Tried]:
+    def _compiled(
+        self, lowered: Sequence[Again], until: Deadline, tell: Tell
+    ) -> list[telling.Tried]:
         """Return answers with the compiler's figures, where it is asked."""
         from shardspec.jax_backend.cure.curing import compiled
         from shardspec.jax_backend.xla.compiling import most_at_once
@@ -376,7 +394,7 @@ class _Tries:
             return [each.tried for each in lowered]
         tell("compiling the best")
         with ThreadPoolExecutor(most_at_once()) as pool:
-            return list(pool.map(lambda each: compiled(each, _TIMEOUT_S), lowered))
+            return list(pool.map(lambda each: compiled(each, until), lowered))
 
     def remember(self, report: telling.Report) -> None:
         """Keep what was found for the help of other verbs; of a search without time, its lines."""
@@ -391,11 +409,19 @@ class _Tries:
         return self.request.reload(self.asked.spec.source.name, text)
 
 
-_TIMEOUT_S = 300.0
+#: Shares of the time that is left: of trials before answers are proved, of lines before meshes, and
+#: of tracing on meshes before these are compiled.
+_OF_TRIALS, _OF_LINES, _OF_MESHES_TRACED = 0.4, 0.6, 0.6
 
 
 def _alike(tried: list[telling.Tried], lowered: list[Again]) -> list[telling.Tried]:
-    """Return figures of one authority: the model's of all, where the compiler lacks one."""
+    """Return figures of one authority: the model's of all, where the compiler lacks one.
+
+    An answer for which the compiler had no time is left out instead, if it had some for another.
+    """
+    if tried[0].basis == "compiled" and any(each.basis == "compiled" for each in tried[1:]):
+        late = [replace(e, cost=None) if e.is_late else e for e in tried]
+        tried = late
     known = [each.cost for each in tried if each.cost is not None]
     if len({each.basis for each in known}) < 2:
         return tried

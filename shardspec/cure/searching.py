@@ -10,9 +10,11 @@ it, the step takes at least 6 % more, or does not fit.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, permutations, zip_longest
+from typing import NamedTuple
 
 from shardspec.cure.figures import Figures
 from shardspec.cure.lines import Layout, Line, Site
@@ -37,6 +39,26 @@ _AS_GOOD = 0.02
 _MOST_MOVES, _ROUNDS = 48, 3
 #: The same where one line does as much as all lines at once: little is left to find.
 _FEW = 16
+
+
+class Deadline(NamedTuple):
+    """When a search ends, by the clock that only goes forward."""
+
+    at: float
+
+    @property
+    def left(self) -> float:
+        """Return the seconds that are left; 0 where it is over."""
+        return max(0.0, self.at - time.monotonic())
+
+    def part(self, share: float) -> Deadline:
+        """Return the end of a part of what is left."""
+        return deadline(self.left * share)
+
+
+def deadline(within_s: float) -> Deadline:
+    """Return the end of so many seconds."""
+    return Deadline(time.monotonic() + within_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ class Tried:
       why: what went wrong, or why no compiler answered.
       candidate: the mesh, where it is not that of the target.
       saved: policies of `jax.checkpoint` that save other names: file, line, names.
+      is_late: whether the time ended before it was traced again, or compiled.
     """
 
     lines: tuple[Line, ...]
@@ -44,6 +45,7 @@ class Tried:
     why: str = ""
     candidate: Candidate | None = None
     saved: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
+    is_late: bool = False
 
     @property
     def basis(self) -> str | None:
@@ -97,6 +99,8 @@ class Report:
       meshes: what the step takes on other meshes with the best lines, the best first; None where
         none were asked for.
       names: the same where values of other names are saved.
+      untraced: answers that were not traced again since the time ended.
+      unproved: programs that were not compiled since the time ended.
     """
 
     base: Tried
@@ -110,6 +114,22 @@ class Report:
     meshes: OtherMeshes | None = None
     mapped: int = 0
     names: OtherNames | None = None
+    untraced: int = 0
+    unproved: int = 0
+
+    @property
+    def unfinished(self) -> dict[str, int]:
+        """Return what was not done since the time ended, by what it is."""
+        names = 0 if self.names is None else self.names.late
+        meshes = 0 if self.meshes is None else self.meshes.late
+        counts = {
+            "trials": self.late,
+            "answers": self.untraced,
+            "programs": self.unproved,
+            "names": names,
+            "meshes": meshes,
+        }
+        return {what: count for what, count in counts.items() if count}
 
     @property
     def refuted(self) -> tuple[Tried, ...]:
@@ -171,6 +191,26 @@ def report_lines(report: Report) -> Iterator[str]:
     if report.meshes is not None:
         yield ""
         yield from _meshes(report, report.meshes)
+    if report.unfinished:
+        yield ""
+        yield f"unknown, since the time ended (--within): {'; '.join(_unfinished(report))}"
+
+
+def _unfinished(report: Report) -> Iterator[str]:
+    """Yield what a longer search would have done."""
+    for what, count in report.unfinished.items():
+        one, done = _UNFINISHED[what]
+        yield f"{counted(count, one)} {done.format(was='was' if count == 1 else 'were')}"
+
+
+#: What was not done, by its word in JSON.
+_UNFINISHED = {
+    "trials": ("layout", "{was} not tried"),
+    "answers": ("answer", "{was} not traced again"),
+    "programs": ("program", "{was} not compiled"),
+    "names": ("set", "of names to save {was} not tried"),
+    "meshes": ("mesh", "{was} not tried"),
+}
 
 
 def _lines(report: Report, spec: Spec) -> Iterator[str]:
@@ -195,9 +235,8 @@ def _meshes(report: Report, meshes: OtherMeshes) -> Iterator[str]:
     """Yield the step on other meshes, and what the best of them gains."""
     cost, best = report.base.cost, report.mesh
     assert cost is not None, "the step as it is was traced"
-    left = f"; {meshes.late:,} more for which there was no time (--within)" if meshes.late else ""
     lines = "with these lines" if report.best is not None else "the code as it is"
-    yield f"{counted(len(meshes.tried), 'mesh')}, {lines}{left}"
+    yield f"{counted(len(meshes.tried), 'mesh')}, {lines}"
     now = ("now", *_cells(report.today), f"{cost.plan.mesh}")
     shown = enumerate(meshes.tried[:_MOST_MESHES], 1)
     rows = [(str(at), *_cells(each), str(each.candidate)) for at, each in shown]
@@ -225,9 +264,8 @@ def _names(report: Report, names: OtherNames) -> Iterator[str]:
         what = "names no value by `checkpoint_name`" if names.policies else "has none with names"
         yield f"no policy of `jax.checkpoint` is searched: the code {what}"
         return
-    left = f"; {names.late} more for which there was no time (--within)" if names.late else ""
     lines = "with these lines" if report.best is not None else "the code as it is"
-    yield f"{counted(len(names.tried), 'set')} of names to save, {lines}{left}"
+    yield f"{counted(len(names.tried), 'set')} of names to save, {lines}"
     rows = [(str(at), *_cells(e), _saved(e)) for at, e in enumerate(names.tried[:_MOST_MESHES], 1)]
     cells = [("", "step", "sends", "memory", "saved"), ("now", *_cells(report.today), ""), *rows]
     yield from columns(cells, right=(0,), is_prose=True)
@@ -259,8 +297,6 @@ def _searched(report: Report) -> str:
     sites, layouts = report.found.sites, report.found.layouts
     told = f"{counted(sites, 'value')} in {counted(layouts, 'layout')}; "
     told += f"{counted(report.trials, 'trial')} in {seconds_text(report.seconds)}"
-    if report.late:
-        told += f", and {report.late} more for which there was no time (--within)"
     if report.beyond:
         told += f"; {counted(report.beyond, 'value')} out of reach"
     if report.mapped:
@@ -429,6 +465,8 @@ def _nothing(report: Report) -> str:
     least = percent(LEAST_GAIN, 1)
     if report.found is None:
         return "nothing to add is known"
+    if report.answers and all(each.is_late for each in report.answers):
+        return "unknown whether a line helps: the time ended before an answer was traced again"
     if report.answers and all(each.cost is None for each in report.answers):
         return f"nothing to add: {report.answers[0].why}"
     if report.answers:
@@ -453,6 +491,7 @@ def report_text(report: Report, patch: str) -> str:
         "elsewhere": report.beyond,
         "mapped": report.mapped,
         "seconds": round(report.seconds, 3),
+        "unfinished": report.unfinished,
         "now": _row(report.base),
         "together": None if found is None or found.together is None else _data(found.together),
         "best": None if report.best is None else report.answers.index(report.best),

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from shardspec.cli import curing
 from shardspec.cli.main import cli
 from shardspec.cure import searching
 from shardspec.cure.figures import Figures
-from shardspec.cure.searching import Trial
+from shardspec.cure.searching import Deadline, Trial
 from shardspec.cure.telling import Tried
 from shardspec.cure.written import source_of
 from shardspec.jax_backend.cure import curing as jax_curing
@@ -189,8 +190,8 @@ def test_json_is_as_its_schema_says(searched: Searched) -> None:
     jsonschema.Draft7Validator(schema()).validate(searched.data)
     assert list(searched.data) == [
         *("schema", "made_by", "spec", "target", "values", "layouts", "trials", "late"),
-        *("refuted", "elsewhere", "mapped", "seconds", "now", "together", "best", "answers"),
-        "patch",
+        *("refuted", "elsewhere", "mapped", "seconds", "unfinished", "now", "together", "best"),
+        *("answers", "patch"),
     ]
     printed = CliRunner().invoke(cli, ["schema", "--of", "cure"]).stdout
     assert json.loads(printed) == schema()
@@ -247,7 +248,7 @@ def test_where_the_compiler_refutes_the_first_answers_the_next_ones_are_compiled
     monkeypatch.setattr(searching, "_BEAM", 3)
     asked: list[Trial] = []
 
-    def compiled(found: Again, timeout_s: float) -> Tried:
+    def compiled(found: Again, until: Deadline) -> Tried:
         asked.append(found.tried.lines)
         cost = found.tried.cost
         assert cost is not None
@@ -264,6 +265,62 @@ def test_where_the_compiler_refutes_the_first_answers_the_next_ones_are_compiled
     assert len(data["answers"]) == (2 if sound else 3)
     assert data["refuted"] == len(data["answers"]) - bool(sound)
     assert (data["best"] is None) == (sound is None)
+
+
+def test_all_of_a_search_ends_with_its_time_and_says_what_is_unknown(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compiler that takes all the time that it is given."""
+    asked: list[float] = []
+
+    def compiled(found: Again, until: Deadline) -> Tried:
+        asked.append(until.left)
+        time.sleep(until.left)
+        return replace(found.tried, why="the time ended (--within)", is_late=True)
+
+    monkeypatch.setattr(jax_curing, "compiled", compiled)
+    monkeypatch.setattr(compiling, "most_at_once", lambda *args: 4)
+    started = time.monotonic()
+    options = ("--within", "20", "--over", "constraints,mesh", "--format", "json")
+    data = json.loads(run("search", "--step", "train:step", *options).stdout)
+    jsonschema.Draft7Validator(schema()).validate(data)
+    assert time.monotonic() - started < 30
+    assert asked
+    assert max(asked) < 20
+    assert data["unfinished"]["programs"] == len(asked)
+    assert data["now"]["basis"] == "modelled", "nothing is compiled, so all is the model's"
+    assert data["unfinished"].get("meshes", 0) == data["meshes_late"]
+
+
+def test_an_answer_without_time_is_left_out_where_another_is_compiled(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "_BEAM", 3)
+    asked: list[Trial] = []
+
+    def compiled(found: Again, until: Deadline) -> Tried:
+        asked.append(found.tried.lines)
+        cost = found.tried.cost
+        if cost is None or len(asked) > 2:
+            return replace(found.tried, why="the time ended (--within)", is_late=True)
+        return replace(found.tried, cost=replace(cost, compiler="libtpu"))
+
+    monkeypatch.setattr(jax_curing, "compiled", compiled)
+    monkeypatch.setattr(compiling, "most_at_once", lambda *args: 1)
+    result = run("search", "--step", "train:step")
+    assert "add 1 line" in result.stdout
+    assert "\nunknown, since the time ended (--within): " in result.stdout
+    assert "not compiled" in result.stdout
+
+
+def test_without_time_to_trace_an_answer_it_is_unknown_whether_a_line_helps(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jax_curing, "traced_again", lambda asked, timeout_s: None)
+    result = search()
+    assert "unknown whether a line helps: the time ended" in result.stdout
+    assert "not traced again" in result.stdout
+    assert "nothing to add" not in result.stdout
 
 
 REMAT = """\

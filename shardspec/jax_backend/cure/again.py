@@ -8,8 +8,10 @@ files on disk stay as they are: Python is given the new text where it imports on
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -25,6 +27,8 @@ from shardspec.jax_backend.on_target import on_target, start_on_cpu
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.xla.compiling import environment
 from shardspec.jax_backend.xla.verifying import Lowered, lowered
+
+Diagnostics = tuple[Diagnostic, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +50,29 @@ class Asked:
     given: Mapping[str, int] = field(default_factory=dict)
 
 
-def traced_again(asked: Asked, timeout_s: float = 600.0) -> Lowered | tuple[Diagnostic, ...]:
-    """Return the step that changed sources make, or why they make none."""
+def traced_again(asked: Asked, timeout_s: float = 600.0) -> Lowered | Diagnostics | None:
+    """Return the step that changed sources make, or why they make none; None after `timeout_s`."""
     command = [sys.executable, "-P", "-m", "shardspec.jax_backend.cure.again"]
+    process = subprocess.Popen(
+        command,
+        env={**environment(), **_own_path()},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     try:
-        done = subprocess.run(
-            command,
-            input=pickle.dumps(asked),
-            env={**environment(), **_own_path()},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=timeout_s,
-            check=False,
-        )
-        found: Lowered | tuple[Diagnostic, ...] = pickle.loads(done.stdout)
-    except (subprocess.TimeoutExpired, EOFError, pickle.UnpicklingError, OSError) as error:
+        answer, _ = process.communicate(pickle.dumps(asked), timeout_s)
+        found: Lowered | Diagnostics = pickle.loads(answer)
+    except subprocess.TimeoutExpired:
+        return None
+    except (EOFError, pickle.UnpicklingError, OSError) as error:
         message = f"`{asked.step}` could not be traced again: {type(error).__name__}"
         return (Diagnostic(codes.BAD_STEP, message),)
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # and what it has started
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
     return found
 
 
@@ -109,7 +119,7 @@ def main() -> int:
     os.dup2(2, 1)
     asked: Asked = pickle.load(sys.stdin.buffer)
     _with_sources(asked.sources)
-    found: Lowered | tuple[Diagnostic, ...]
+    found: Lowered | Diagnostics
     try:
         found = _traced(asked)
     except ShardspecError as error:

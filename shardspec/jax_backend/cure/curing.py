@@ -16,10 +16,10 @@ from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.cure.figures import Figures
 from shardspec.cure.patching import Patched, Refused
-from shardspec.cure.searching import Found, Trial, further, searched
+from shardspec.cure.searching import Deadline, Found, Trial, further, searched
 from shardspec.cure.telling import Tried
 from shardspec.cure.written import is_inside, writable, written
-from shardspec.diagnostics import ShardspecError
+from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend.cure.again import Asked, traced_again
@@ -37,10 +37,13 @@ from shardspec.jax_backend.step.passes import bytecode_of
 from shardspec.jax_backend.step.reading import traced_step
 from shardspec.jax_backend.step.returned import free_shapes
 from shardspec.jax_backend.step.trace import Layouts
-from shardspec.jax_backend.xla.compiling import Compile, Compiling
+from shardspec.jax_backend.xla.compiling import MORE_TIME, Compile, Compiling
 from shardspec.jax_backend.xla.verifying import Lowered, cost_by
 
 Tell = Callable[[str], None]
+#: Why an answer was not traced again, or not compiled.
+NO_TIME = "the time ended (--within)"
+_LONGEST_COMPILE_S = 300.0
 
 
 class Again(NamedTuple):
@@ -83,7 +86,8 @@ def search(
     kinds: Container[str],
     *,
     most: int,
-    within_s: float,
+    until: Deadline,
+    share: float,
     tell: Tell,
 ) -> Search:
     """Return the lines that a step lacks, by the model.
@@ -92,7 +96,7 @@ def search(
       folder: files outside of it are not changed.
       kinds: of lines: `constraints` of values, `arguments` that nothing places.
       most: lines that are tried alone.
-      within_s: seconds after which no further trial begins.
+      share: of the time that is left when the step is traced, after which no further trial begins.
 
     Raises:
       ShardspecError: the step cannot be traced.
@@ -115,7 +119,7 @@ def search(
     layers, shorter = shortened(module)
     free = free_shapes(traced.results)
     base = Base(module, plan, step.arguments, now, free, cost.tokens, layers, shorter)
-    with Trials(base, within_s) as trials:
+    with Trials(base, until.left * share) as trials:
         answer = searched(found, _pricing(trials, tell), most)
     seconds = time.monotonic() - started
     beyond = sum(not site.is_index for site in sites)
@@ -156,6 +160,7 @@ def again(
     figures: Figures,
     asked: Asked,
     reload: Callable[[str], Spec | None],
+    until: Deadline,
 ) -> Again:
     """Return lines as changes of files, and what the step takes that is traced from them.
 
@@ -166,17 +171,21 @@ def again(
       reload: reads a new text of the spec; None where it has faults.
     """
     usual, own = (written(lines, asked.spec.source, is_own=own) for own in (False, True))
-    found = _traced(search, Tried(lines, figures, usual), asked, reload)
+    found = _traced(search, Tried(lines, figures, usual), asked, reload, until)
     is_traced = found.lowered is not None
     if own == usual or (is_traced and not figures.is_better(found.tried.figures)):
         return found
-    other = _traced(search, Tried(lines, figures, own), asked, reload)
+    other = _traced(search, Tried(lines, figures, own), asked, reload, until)
     is_better = other.lowered is not None and other.tried.figures.is_better(found.tried.figures)
     return other if is_better or not is_traced else found
 
 
 def _traced(
-    search: Search, tried: Tried, asked: Asked, reload: Callable[[str], Spec | None]
+    search: Search,
+    tried: Tried,
+    asked: Asked,
+    reload: Callable[[str], Spec | None],
+    until: Deadline,
 ) -> Again:
     """Return what the step takes that is traced from changed files, or why that is not known."""
     patches = tried.patches
@@ -185,18 +194,22 @@ def _traced(
     changed = with_patches(asked, patches, reload)
     if changed is None:
         return Again(replace(tried, why="the spec cannot be read with them"))
-    return priced_again(tried, changed, search.plan.target, search.now.tried.cost)
+    return priced_again(tried, changed, search.plan.target, search.now.tried.cost, until)
 
 
-def priced_again(tried: Tried, asked: Asked, target: Target, before: Cost | None) -> Again:
+def priced_again(
+    tried: Tried, asked: Asked, target: Target, before: Cost | None, until: Deadline
+) -> Again:
     """Return what the step takes that is traced once more, or why that is not known.
 
     Args:
       before: what it takes today, of as many tokens.
     """
-    found = traced_again(asked)
+    found = traced_again(asked, until.left)
+    if found is None:
+        return Again(replace(tried, why=NO_TIME, is_late=True))
     if not isinstance(found, Lowered):
-        return Again(replace(tried, why=found[0].message))
+        return Again(replace(tried, why=refusal(found[0])))
     (plan,) = pipeline.compile_plans(asked.spec, None, [target])
     cost = cost_of(plan, found.step, tokens=None if before is None else before.tokens)
     return Again(replace(tried, figures=Figures.of(cost), cost=cost), found)
@@ -212,15 +225,26 @@ def with_patches(
     return None if spec is None else replace(asked, spec=spec, sources=sources)
 
 
-def compiled(found: Again, timeout_s: float) -> Tried:
+def refusal(diagnostic: Diagnostic) -> str:
+    """Return what is wrong, with the line of the code where it is."""
+    primary = next((each.span for each in diagnostic.labels if each.primary), None)
+    return diagnostic.message if primary is None else f"{diagnostic.message}, at {primary.place}"
+
+
+def compiled(found: Again, until: Deadline) -> Tried:
     """Return lines with the figures of the target's compiler; where it gives none, it says why."""
     tried, cost = found.tried, found.tried.cost
     if cost is None or found.lowered is None:
         return tried
+    if not until.left:
+        return replace(tried, why=NO_TIME, is_late=True)
+    how = Compiling(min(until.left, _LONGEST_COMPILE_S))
     try:
-        with Compile(cost.target, Compiling(timeout_s), cost.plan.spec.policy.order) as compile:
+        with Compile(cost.target, how, cost.plan.spec.policy.order) as compile:
             compile.give(found.lowered.module)
             made = cost_by(cost, compile.result(), found.lowered.step.arguments)
     except ShardspecError as error:
-        return replace(tried, why=error.diagnostics[0].message)
+        first = error.diagnostics[0]
+        is_late = first.help == MORE_TIME and not until.left
+        return replace(tried, why=NO_TIME if is_late else first.message, is_late=is_late)
     return replace(tried, cost=made, figures=Figures.of(made))

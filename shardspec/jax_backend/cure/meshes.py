@@ -7,7 +7,6 @@ a step is traced once for all placements of the same sizes, and each has the tim
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,10 +15,11 @@ from typing import NamedTuple
 from shardspec import pipeline
 from shardspec.analysis.cost import cost_of
 from shardspec.cure.figures import Figures
+from shardspec.cure.searching import Deadline
 from shardspec.cure.telling import Tried
 from shardspec.diagnostics.words import counted, grouped
 from shardspec.jax_backend.cure.again import Asked, traced_again
-from shardspec.jax_backend.cure.curing import Again
+from shardspec.jax_backend.cure.curing import Again, refusal
 from shardspec.jax_backend.xla.compiling import most_at_once
 from shardspec.jax_backend.xla.verifying import Lowered
 from shardspec.search.searching import Question
@@ -47,7 +47,7 @@ def meshes(
     question: Question,
     asked: Asked,
     now: Again,
-    within_s: float,
+    until: Deadline,
     tell: Callable[[str], None],
 ) -> Meshes:
     """Return what a step takes on the meshes of a question.
@@ -55,9 +55,8 @@ def meshes(
     Args:
       asked: the step, its sources with the lines that were found.
       now: what it takes on today's mesh.
-      within_s: seconds after which no further mesh is begun; today's is always there.
+      until: when tracing ends; today's mesh is always there.
     """
-    until = time.monotonic() + within_s
     by_program = grouped(itertools.islice(question.candidates(), question.most), _program)
     groups, own = list(by_program.values()), by_program.get(_program(question.today))
     begun = itertools.count(1)
@@ -66,13 +65,15 @@ def meshes(
     def traced(group: Sequence[Candidate]) -> Again | str | None:
         if group is own and now.lowered is not None:
             return _best(group, now.lowered, tokens)
-        if time.monotonic() > until:
+        if not until.left:
             return None
         tell(f"tracing on {next(begun)} of {counted(len(groups), 'mesh')}")
         changes = dict(group[0].variant.changes)
         given = {word: int(changes[word]) for word in _GIVEN if word in changes}
-        found = traced_again(replace(asked, spec=group[0].spec, given=given))
-        return _best(group, found, tokens) if isinstance(found, Lowered) else found[0].message
+        found = traced_again(replace(asked, spec=group[0].spec, given=given), until.left)
+        if found is None or isinstance(found, Lowered):
+            return found and _best(group, found, tokens)
+        return refusal(found[0])
 
     with ThreadPoolExecutor(most_at_once()) as pool:
         made = list(zip(groups, pool.map(traced, groups), strict=True))

@@ -7,7 +7,6 @@ tried, and each name added or left out; then the same beside the best, as long a
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,6 +15,7 @@ from typing import NamedTuple
 from shardspec import pipeline
 from shardspec.cure.patching import Patched, Refused
 from shardspec.cure.policies import Policy, policies_of, with_names
+from shardspec.cure.searching import Deadline
 from shardspec.cure.telling import Tried
 from shardspec.cure.written import is_inside, source_of
 from shardspec.jax_backend.cure.again import Asked
@@ -56,7 +56,7 @@ def policies(
     now: Again,
     own: Sequence[Policy],
     names: Sequence[str],
-    within_s: float,
+    until: Deadline,
     tell: Callable[[str], None],
 ) -> Policies:
     """Return what a step takes with other names for its policies.
@@ -67,7 +67,6 @@ def policies(
       own: the policies in these sources.
       names: those that the code gives its values.
     """
-    until = time.monotonic() + within_s
     known: dict[Saved, Again | None] = {tuple(each.names for each in own): now}
     best = next(iter(known))
     with ThreadPoolExecutor(most_at_once()) as pool:
@@ -76,7 +75,8 @@ def policies(
             tell(f"tracing with {len(new)} other sets of names")
 
             def traced(saved: Saved) -> Again | None:
-                return None if time.monotonic() > until else _traced(asked, now, own, saved)
+                found = _traced(asked, now, own, saved, until) if until.left else None
+                return None if found is None or found.tried.is_late else found
 
             known |= zip(new, pool.map(traced, new), strict=True)
             sound = [(each, saved) for saved, each in known.items() if each is not None]
@@ -101,7 +101,9 @@ def _others(saved: Saved, names: Sequence[str]) -> Iterator[Saved]:
             yield *saved[:at], other, *saved[at + 1 :]
 
 
-def _traced(asked: Asked, now: Again, own: Sequence[Policy], saved: Saved) -> Again:
+def _traced(
+    asked: Asked, now: Again, own: Sequence[Policy], saved: Saved, until: Deadline
+) -> Again:
     """Return what a step takes whose policies save other names."""
     pairs = [pair for pair in zip(own, saved, strict=True) if pair[0].names != pair[1]]
     patches = []
@@ -115,4 +117,4 @@ def _traced(asked: Asked, now: Again, own: Sequence[Policy], saved: Saved) -> Ag
     told = tuple((policy.file, policy.line, names) for policy, names in pairs)
     tried = Tried((), now.tried.figures, tuple(patches), saved=told)
     target = pipeline.sound_target(pipeline.find_target(asked.spec, asked.target))
-    return priced_again(tried, replace(asked, sources=sources), target, now.tried.cost)
+    return priced_again(tried, replace(asked, sources=sources), target, now.tried.cost, until)

@@ -23,8 +23,8 @@ from shardspec.jax_backend.xla.compiling import environment, most_at_once
 
 #: Memory that one process may need, and the most that run at once.
 _BYTES_EACH, _MOST = 2 * 2**30, 8
-#: How much longer a trial may go on that began within the time.
-_GRACE_S = 30.0
+#: How much longer a trial may go on that began within the time: a share of it, and seconds.
+_GRACE, _MOST_GRACE_S = 0.25, 30.0
 
 
 class Trials:
@@ -38,6 +38,7 @@ class Trials:
     def __init__(self, base: Base, within_s: float) -> None:
         """Note the step, and for how long trials go on."""
         self._until = time.monotonic() + within_s
+        self._ends = self._until + min(_MOST_GRACE_S, _GRACE * within_s)
         self._base = pickle.dumps(base)
         self._known: dict[Trial, Figures | None] = {}
         self._idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
@@ -81,7 +82,7 @@ class Trials:
             assert process.stdout is not None
             pickle.dump(trial, process.stdin)
             process.stdin.flush()
-            left = max(0.0, self._until + _GRACE_S - time.monotonic())
+            left = max(0.0, self._ends - time.monotonic())
             if not select.select([process.stdout], [], [], left)[0]:
                 self.late, self.count = self.late + 1, self.count - 1
                 raise TimeoutError

@@ -6,6 +6,7 @@ import pytest
 
 from shardspec import pipeline
 from shardspec.cure.figures import Figures
+from shardspec.cure.searching import deadline
 from shardspec.cure.telling import Tried
 from shardspec.diagnostics import Diagnostic, codes
 from shardspec.ir.spec import shape_text
@@ -38,14 +39,14 @@ def searched(
 ) -> tuple[module.Meshes, list[str]]:
     traced: list[str] = []
 
-    def traced_again(given: Asked) -> tuple[Diagnostic, ...]:
+    def traced_again(given: Asked, timeout_s: float) -> tuple[Diagnostic, ...]:
         (target,) = given.spec.targets
         traced.append(shape_text(tuple(target.mesh.sizes.values())))
         return (Diagnostic(codes.BAD_STEP, f"no {traced[-1]} here"),)
 
     monkeypatch.setattr(module, "traced_again", traced_again)
     given = Asked(question.spec, "pod", "train:step", "", {})
-    return module.meshes(question, given, NOW, within_s, lambda stage: None), traced
+    return module.meshes(question, given, NOW, deadline(within_s), lambda stage: None), traced
 
 
 def test_one_trace_serves_all_places_of_the_same_sizes(
@@ -64,13 +65,13 @@ def test_code_is_told_its_microbatches(question: Question, monkeypatch: pytest.M
     assert isinstance(more, Question)
     told = []
 
-    def traced_again(given: Asked) -> tuple[Diagnostic, ...]:
+    def traced_again(given: Asked, timeout_s: float) -> tuple[Diagnostic, ...]:
         told.append((given.spec.targets[0].mesh.sizes["tensor"], dict(given.given)))
         return (Diagnostic(codes.BAD_STEP, "no"),)
 
     monkeypatch.setattr(module, "traced_again", traced_again)
     given = Asked(more.spec, "pod", "train:step", "", {})
-    found = module.meshes(more, given, NOW, 60, lambda stage: None)
+    found = module.meshes(more, given, NOW, deadline(60), lambda stage: None)
     counts: tuple[dict[str, int], ...] = ({}, {"microbatches": 2}, {"microbatches": 8})
     expected = [(tensor, count) for tensor in (1, 4) for count in counts]
     assert sorted(told, key=str) == sorted(expected, key=str)
