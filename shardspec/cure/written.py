@@ -76,8 +76,9 @@ def _with_entries(entries: Sequence[Line], spec: SourceFile | None) -> Patched |
             if in_dsl:
                 row = f'activation {name} : {names} at "{line.site.place}"'
         else:
-            section = "params"
-            row = f"{line.site.path} : {names}" if in_dsl else f'"{line.site.path}": {names}'
+            section = "params"  # optional: the arrays that a spec lists may lack it
+            row = f'"optional:{line.site.path}": {names}'
+            row = f"optional {line.site.path} : {names}" if in_dsl else row
         rows[section].append(row)
         written_rows.append(row)
     if in_dsl and rows["activations"]:

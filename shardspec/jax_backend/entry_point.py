@@ -14,6 +14,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
@@ -186,8 +187,8 @@ def run_entry(name: str, code: Code, folder: str, work: Callable[[], Made]) -> M
     with _searched_first(folder), _printing_to_stderr():
         try:
             return work()
-        except ShardspecError:
-            raise
+        except ShardspecError as error:
+            raise ShardspecError([_at_code(each, error) for each in error.diagnostics]) from error
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # also SystemExit, and what users derive from the root
@@ -291,6 +292,15 @@ def _raised(name: str, error: BaseException, code: Code) -> Diagnostic:
         message = f"the step of `{name}` cannot be read: {kind}{first}"
         help = "this is a fault of shardspec, not of the step: please report it"
     return Diagnostic(code, message, labels, help=help)
+
+
+def _at_code(found: Diagnostic, error: BaseException) -> Diagnostic:
+    """Return a finding with the lines of the user's code that it came through."""
+    known = {label.span for label in found.labels}
+    more = [label for label in _labels(error) if label.span not in known]
+    if found.labels:
+        more = [replace(label, primary=False) for label in more]
+    return replace(found, labels=(*found.labels, *more))
 
 
 def _first_line(error: BaseException) -> str:

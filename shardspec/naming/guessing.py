@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,6 +27,8 @@ Names = tuple[str | None, ...]
 #: An axis of the table and its size, which together are one axis of a model.
 Sized = tuple[str, int]
 
+#: Rows whose heads the steps of the library read after attention.
+_OF_ATTENTION = ("output of attention", "output of attention, or down")
 _EXPERTS = re.compile(r"(?:^|[/_])(?:experts?|moe)(?:[/_\d]|$)")
 _ROUTED = re.compile(r"router|moe|sparse|expert|gate/wg")
 _IN_ROUTER = re.compile(r"(?:gate|router)\w{0,20}/")
@@ -125,7 +127,7 @@ class Kind:
     @property
     def is_output_of_attention(self) -> bool:
         """Say whether the steps of the library read the heads of these after attention."""
-        return self.role is not None and self.role.what == "output of attention"
+        return self.role is not None and self.role.what in _OF_ATTENTION
 
     @property
     def sized(self) -> Iterator[Sized]:
@@ -211,9 +213,14 @@ def _kinds(params: Params) -> Iterator[Kind]:
     groups = by_key((_ends_alike(param), param) for param in params if param.rank)
     kinds: dict[object, Kind] = {}
     beside = Counter(_around(path) for path in {param.path for param in params})
-    for (path, _, shape, own), group in groups.items():
-        place = roles.place_of(group[0].path, is_boxed=beside[_around(group[0].path)] == 1)
-        role, forms = (None, ()) if own is not None else _role_and_forms(place, shape)
+    places = [
+        roles.place_of(group[0].path, is_boxed=beside[_around(group[0].path)] == 1)
+        for group in groups.values()
+    ]
+    inside = by_key(place.module.rpartition("/")[::2] for place in places)
+    for ((path, _, shape, own), group), place in zip(groups.items(), places, strict=True):
+        near = inside[place.module.rpartition("/")[0]]
+        role, forms = (None, ()) if own is not None else _role_and_forms(place, shape, near)
         known = kinds.get((path, shape, own, role, forms))
         if known is not None:
             known.params += group
@@ -245,16 +252,21 @@ def _ends_alike(param: Param) -> tuple[str, tuple[str, ...], Shape, LogicalAxes 
     return template(param.path), tuple(parts[-3:]), param.shape, param.logical_axes
 
 
-def _role_and_forms(place: Place, shape: Shape) -> tuple[Role | None, tuple[Form, ...]]:
+def _role_and_forms(
+    place: Place, shape: Shape, beside: Collection[str]
+) -> tuple[Role | None, tuple[Form, ...]]:
     """Return the first role of the table that an array of this shape may have, and its forms.
 
     Dimensions of length 1 may be left out, as of a map by a convolution of one place.
+
+    Args:
+      beside: the last components of the modules in the same module.
     """
     is_window = _is_window(shape, place.leaf)
     every = tuple(range(len(shape)))
     long = tuple(at for at in every if shape[at] > 1)
     kept = (every, long) if not is_window or shape[-1] == 1 else (every,)
-    for role in (*roles.roles_of(place), *((_CONVOLUTION,) if is_window else ())):
+    for role in (*roles.roles_of(place, beside), *((_CONVOLUTION,) if is_window else ())):
         is_fit = not is_window or "conv: " in role.names or " _" in role.names
         found: list[Form] = []
         for ats in kept if is_fit else kept[1:] if role.what else ():
@@ -315,6 +327,8 @@ def _stored(names: str, leaf: str, rank: int) -> Iterator[tuple[Names, str]]:
         yield _names(names), ""
         return
     is_conv = names.startswith("conv: ")
+    if is_conv and rank == 2 and not leaf:
+        return  # a matrix, and no bias of stacked layers
     left, _, right = names.removeprefix("conv: ").partition("->")
     ins, outs = list(_sides(left)), list(_sides(right))
     if leaf not in roles.MATRICES:

@@ -17,7 +17,7 @@ names in their order. `|` separates answers between which sizes decide; the firs
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -66,12 +66,14 @@ class Role(NamedTuple):
       ends: a regular expression for the last components, without the leaf.
       names: its dimensions, as the module says.
       under: what has to stand somewhere before those.
+      beside: what an array or module in the same module has to be called.
     """
 
     what: str
     ends: str
     names: str
     under: str = ""
+    beside: str = ""
 
 
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -144,20 +146,29 @@ def roles() -> tuple[Role, ...]:
 
 
 @cache
-def _compiled() -> tuple[tuple[re.Pattern[str], re.Pattern[str] | None, Role], ...]:
+def _compiled() -> tuple[tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str], Role], ...]:
     return tuple(
         (
             re.compile(rf"(?:^|/)(?:{role.ends})$"),
-            re.compile(role.under) if role.under else None,
+            re.compile(role.under),
+            re.compile(role.beside),
             role,
         )
         for role in roles()
     )
 
 
-def roles_of(place: Place) -> Iterator[Role]:
-    """Yield the rows that an array may go by, the best first."""
-    for ends, under, role in _compiled():
+def roles_of(place: Place, beside: Collection[str] = ("",)) -> Iterator[Role]:
+    """Yield the rows that an array may go by, the best first.
+
+    Args:
+      beside: the last components of the paths of what is in the same module.
+    """
+    for ends, under, near, role in _compiled():
         found = ends.search(place.module)
-        if found and (under is None or under.search(place.module, 0, found.start() + 1)):
+        if (
+            found
+            and under.search(place.module, 0, found.start() + 1)
+            and any(map(near.fullmatch if role.beside else near.search, beside))
+        ):
             yield role

@@ -105,12 +105,28 @@ DSL = "shardspec 1\nparams {\n  wi : embed mlp\n}\n"
 def test_an_argument_is_an_entry_of_params() -> None:
     found = written([ENTRY], SourceFile("spec.yaml", YAML))
     assert not isinstance(found, Refused)
-    line = '"cache/*/k": batch _ embed'
+    line = '"optional:cache/*/k": batch _ embed'
     assert found[0].new == YAML.replace("  wi", f"  {line}\n  wi")
     assert (found[0].file, found[0].lines) == ("spec.yaml", (line,))
     made = written([ENTRY], SourceFile("spec.shard", DSL))
     assert not isinstance(made, Refused)
-    assert made[0].new == DSL.replace("  wi", "  cache/*/k : batch _ embed\n  wi")
+    assert made[0].new == DSL.replace("  wi", "  optional cache/*/k : batch _ embed\n  wi")
+
+
+@pytest.mark.parametrize(("name", "text"), [("spec.yaml", YAML), ("spec.shard", DSL)])
+def test_an_entry_for_an_argument_is_no_fault_of_a_spec_that_lists_arrays(
+    name: str, text: str
+) -> None:
+    arrays = (
+        "arrays {\n  wi : f32[8, 8]\n}\n" if name.endswith("shard") else "arrays: {wi: f32[8, 8]}\n"
+    )
+    found = written([ENTRY], SourceFile(name, text + arrays))
+    assert not isinstance(found, Refused)
+    spec, faults = pipeline.load_text(found[0].new, name)
+    assert spec is not None, faults
+    assert "SHD204" not in {
+        each.code.id for each in pipeline.check(spec, faults, spec.params).shown
+    }
 
 
 @pytest.mark.parametrize(

@@ -155,3 +155,42 @@ def test_faults_end_with_2_and_no_output(folder: Path) -> None:
     result = CliRunner().invoke(cli, ["compile", "spec.yaml", "--arrays", "own_model:wrong"])
     assert (result.exit_code, result.stdout) == (2, "")
     assert "--> own_model.py:" in result.stderr
+
+
+REFUSED = """
+import jax
+import jax.numpy as jnp
+import shardspec
+
+
+def helper(x):
+    return shardspec.constrain(x, "batch embed")
+
+
+def train(x):
+    return helper(x[:1])
+
+
+def step(resolver):
+    return train, (jax.ShapeDtypeStruct((64, 8), jnp.float32),)
+"""
+REFUSING = """
+shardspec: 1
+hardware: tpu v5e 2x4
+mesh: {fsdp: 8}
+rules: [batch -> fsdp, embed -> none]
+"""
+
+
+def test_a_refusal_of_a_step_points_at_the_line_and_its_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "refused.py").write_text(REFUSED)
+    (tmp_path / "spec.yaml").write_text(REFUSING)
+    result = CliRunner().invoke(cli, ["cost", "spec.yaml", "--step", "refused:step", "-q"])
+    assert "`batch` = 1 does not divide over `fsdp` = 8" in result.stderr
+    assert "--> spec.yaml:5:" in result.stderr
+    assert "refused.py:8:5" in result.stderr
+    assert "------- raised here" in result.stderr
+    assert "------- called here" in result.stderr

@@ -565,3 +565,24 @@ def test_layers_of_a_projection_that_no_row_knows_are_no_experts() -> None:
     for side in ("image", "text"):
         assert found[f"blocks/{side}/proj/weight"].startswith("layers ")
         assert found[f"blocks/{side}/proj/bias"] == "layers embed"
+
+
+def test_what_is_beside_an_output_says_whether_it_is_of_attention() -> None:
+    """Decoders in plain pytrees keep attention and MLP in one flat layer."""
+    llama = {
+        "wq": (512, 512),
+        "wk": (512, 128),
+        "wv": (512, 128),
+        "wo": (512, 512),
+        "w1": (512, 1536),
+        "w2": (1536, 512),
+    }
+    t5 = {"wq": (512, 512), "wi": (512, 2048), "wo": (2048, 512)}
+    alone = {"wi": (512, 2048), "wo": (2048, 512)}
+    expected = {"llama": ("joined_kv", "embed"), "t5": ("mlp", "embed"), "alone": ("mlp", "embed")}
+    for name, shapes in {"llama": llama, "t5": t5, "alone": alone}.items():
+        params = [Param(f"layers/{at}/{key}", shapes[key]) for at in range(2) for key in shapes]
+        found = guess((*params, Param("embedding", (32000, 512))))
+        names = {each.params[0].path: each.names for each in found.arrays}
+        assert names["layers/0/wo"] == expected[name]
+        assert names["embedding"] == ("vocab", "embed")

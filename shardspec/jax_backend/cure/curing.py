@@ -227,8 +227,9 @@ def with_patches(
 
 def refusal(diagnostic: Diagnostic) -> str:
     """Return what is wrong, with the line of the code where it is."""
-    primary = next((each.span for each in diagnostic.labels if each.primary), None)
-    return diagnostic.message if primary is None else f"{diagnostic.message}, at {primary.place}"
+    spans = [label.span for label in diagnostic.labels]
+    spans = [span for span in spans if span.source.name.endswith(".py")] or spans
+    return f"{diagnostic.message}, at {spans[0].place}" if spans else diagnostic.message
 
 
 def compiled(found: Again, until: Deadline) -> Tried:

@@ -1,8 +1,9 @@
 """The layouts that the rules of a spec give an array of unnamed dimensions.
 
-A dimension may be any logical axis that is as long. Names that the spec gives an activation come
-first; what has the rows of a batch is taken for one, also where they are joined with other
-dimensions or divided into microbatches. Of names that lie alike the first are kept.
+A dimension may be any logical axis that is as long, but `embed'` is of weights alone. Names that a
+spec gives an activation come first; what has the rows of a batch is taken for one, also where they
+are joined with other dimensions or divided into microbatches. Of names that lie alike the first are
+kept.
 """
 
 from __future__ import annotations
@@ -155,7 +156,11 @@ class Namer:
         size = shape[at]
         if size == 1:
             return [_UNNAMED]
-        exact = [name for name, lengths in self._sizes.items() if size in lengths]
+        exact = [
+            name
+            for name, lengths in self._sizes.items()
+            if size in lengths and (is_update or not name.endswith("'"))
+        ]
         exact.sort(key=self._of_weights.__getitem__, reverse=at == len(shape) - 1)
         if is_rows is None and size not in shape[:at] and not is_update:
             exact = [name for name in exact if name in self._batches] or exact

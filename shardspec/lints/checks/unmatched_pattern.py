@@ -189,6 +189,8 @@ def _one_by_one(unmatched: Sequence[Entry], context: Context) -> list[_Dead]:
         help = offer.text if offer else _guess(entry.pattern, meant)
         if not offer and _OPTIMIZER_PATH.search(entry.pattern.text):
             help = "remove it: optimizer state is sharded as its parameters, or by `state:`"
+        elif not offer and entry.section == "params" and _CACHE_PATH.search(entry.pattern.text):
+            help = "list the cache under `caches:`, as `k: bf16[batch cache_length kv_heads kv]`"
         if offer and str(offer.spelling.pattern) in _keys(context.spec, entry.section):
             fix = None
             help = f"remove it: `{offer.spelling.pattern}` is an entry already"
@@ -236,6 +238,7 @@ def _guess(pattern: Pattern, meant: Sequence[str]) -> str | None:
 
 
 #: How optax and Flax begin the paths of optimizer state.
+_CACHE_PATH = re.compile(r"(?:^|[/._*{,])(?:kv_)?cached?s?(?=$|[/._*{},])")
 _OPTIMIZER_PATH = re.compile(r"(?:^|[/.])(?:opt_state|(?:mu|nu|momentum|trace)(?=$|[/.]))")
 _SEPARATORS = {
     "glob": re.compile(r"([/.])"),

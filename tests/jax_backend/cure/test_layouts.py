@@ -81,6 +81,14 @@ def test_an_axis_of_several_sizes_names_dimensions_of_these_alone() -> None:
 SIZES = [(32, 64, size) for size in (2048, 1024, 512, 384)]
 
 
+def test_the_second_name_of_a_weight_names_no_activation() -> None:
+    """A square weight has `embed` and `embed'`; a length of that size is neither."""
+    own = resolver(SPEC.replace('"**/wi": embed mlp', '"**/wi": "embed embed\'"'))
+    given = traced_of(lambda p: p, {"wi": struct(256, 256)}).arguments
+    found = Namer(Layouts(own), given)
+    assert not [e for e in found.layouts((32, 256, 256)) if "'" in e.names]
+
+
 def test_a_preset_renames_no_dimension_whose_size_is_known() -> None:
     """Its `joined_kv -> tensor` is for weights that this model lacks; an own rule is meant."""
     whole = SPEC.replace("[batch -> fsdp, mlp -> tensor", "[batch -> fsdp, joined_kv -> tensor")
