@@ -307,7 +307,9 @@ def for_trees(found: Diagnostic) -> Diagnostic:
         )
     if found.code is not codes.UNNAMED_ARRAY:
         return found
-    way_out = "of a tree that Flax's boxes name: `like=BOXED` tells the names to `put`, `abstract`,"
+    way_out = (
+        "if Flax's boxes name these arrays, pass the boxes: `like=BOXED` of `put`, `abstract`,"
+    )
     return replace(found, help=f"{found.help}\n{way_out} `restore` and `verify_placement`")
 
 

@@ -174,6 +174,7 @@ def cured(
     if words.lines:
         tries.remember(report)
     _give(report, tries, patch, write=write, diff=diff)
+    tries.remark_findings(report)
     return _status(report)
 
 
@@ -264,6 +265,7 @@ class _Tries:
     request: Request
     is_compiled: bool
     question: Question = field(init=False)
+    lowered: list[Again] = field(default_factory=list)
 
     def report(self, most: int, until: Deadline, tell: Tell) -> telling.Report:
         """Return a search and its answers.
@@ -278,7 +280,7 @@ class _Tries:
 
         is_all = not (self.choice.over or self.words.has_names)
         of_lines = until.part(1.0 if is_all else _OF_LINES)
-        lowered = [self.found.now]
+        self.lowered = lowered = [self.found.now]
         tried: list[telling.Tried] = []
         for left in reversed(range(_MOST_ROUNDS)):
             answers = () if self.found.found is None else self.found.found.answers[:most]
@@ -404,6 +406,23 @@ class _Tries:
         is_done = report.found is not None and not report.late
         if now is not None and (cure.lines or is_done):
             remember(now.module, self.found.plan, cure, {each.file for each in cure.lines})
+
+    def remark_findings(self, report: telling.Report) -> None:
+        """Name the findings of the step with the best lines, which no line mends."""
+        from shardspec.lints.registry import step_codes
+
+        lines = report.today.lines
+        cost = next(e.tried.cost for e in self.lowered if e.tried.lines == lines)
+        if cost is None:
+            return
+        plan = cost.plan
+        params = tuple(each.param for each in plan.arrays)
+        found = pipeline.check(plan.spec, (), params, plan.target.name, costs=[cost]).shown
+        codes = dict.fromkeys(each.code for each in found if each.code in step_codes())
+        if codes:
+            what = "; ".join(f"{code.id} ({code.summary})" for code in codes)
+            shows = self.command("check")
+            self.request.remark(f"this step also has {what}: `{shows}` says what to do")
 
     def _reload(self, text: str) -> Spec | None:
         return self.request.reload(self.asked.spec.source.name, text)

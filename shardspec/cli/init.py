@@ -85,17 +85,17 @@ def command(
     hardware = tuple(_hardware(text, request) for text in machines)
     _require_presets(presets)
     on = Target("", Mesh(), hardware[0]) if hardware else None
-    caches: Params = ()
-    rows: frozenset[int] = frozenset()
+    asked = Asked((), "", hardware, presets, has_step=request.arrays is None)
     if request.arrays is not None:
         params = request.read_arrays(request.arrays, target=on)
         if not params:
             fail(f"there are no arrays in {request.arrays}", "name a file that has some")
+        asked = replace(asked, params=params)
     else:
-        params, caches, rows = _of_step(request, step_name or "", hardware, output)
+        found = _of_step(request, step_name or "", hardware, output)
+        asked = replace(asked, params=found.params, caches=found.caches, rows=found.rows)
         request = replace(request, arrays=step_name)
-    asked = Asked(params, _shown(str(request.arrays)), hardware, presets, None, caches, rows)
-    _write(request, asked, output)
+    _write(request, replace(asked, source=_shown(str(request.arrays))), output)
     if step_name is not None and streams.is_dry_run():
         request.undone("no lines are searched for: the search needs the spec in its file")
     elif step_name is not None and hardware:

@@ -236,9 +236,10 @@ def _meshes(report: Report, meshes: OtherMeshes) -> Iterator[str]:
     cost, best = report.base.cost, report.mesh
     assert cost is not None, "the step as it is was traced"
     lines = "with these lines" if report.best is not None else "the code as it is"
-    yield f"{counted(len(meshes.tried), 'mesh')}, {lines}"
+    others = [e for e in meshes.tried if e is best or str(e.candidate) != str(cost.plan.mesh)]
+    yield f"{counted(len(others), 'other mesh')}, {lines}"
     now = ("now", *_cells(report.today), f"{cost.plan.mesh}")
-    shown = enumerate(meshes.tried[:_MOST_MESHES], 1)
+    shown = enumerate(others[:_MOST_MESHES], 1)
     rows = [(str(at), *_cells(each), str(each.candidate)) for at, each in shown]
     cells = [("", "step", "sends", "memory", "mesh"), now, *rows]
     yield from columns(cells, right=(0,), is_prose=True)
@@ -455,10 +456,13 @@ def _against(best: Figures, other: Figures) -> str:
     size = binary_bytes(other.bytes)
     if abs(more) < _SAME:
         return f"{time}{size}, the same"
+    if more >= _MANY_TIMES:
+        return f"{time}{size}, {_times(more + 1)} as much sent"
     return f"{time}{size}, {percent(abs(more), 1)} {'more' if more > 0 else 'less'} sent"
 
 
-_SAME = 0.005
+#: Shares of bytes: from where on they differ, and from where on a factor is shown.
+_SAME, _MANY_TIMES = 0.005, 9.0
 
 
 def _nothing(report: Report) -> str:
@@ -471,6 +475,9 @@ def _nothing(report: Report) -> str:
         return f"nothing to add: {report.answers[0].why}"
     if report.answers:
         return f"nothing to add: {_refuted(report)}"
+    if report.late >= report.trials:
+        every = report.late + report.trials
+        return f"unknown whether a line helps: {report.trials} of {counted(every, 'layout')} tried"
     return f"nothing to add: no line that was tried earns {least} of the time or of the bytes"
 
 

@@ -64,6 +64,7 @@ class Asked:
       manifest: the file that the spec names for its arrays; None where they stand in the spec.
       caches: what a step that serves reads and returns; empty for training.
       rows: how many rows the other arguments of such a step have.
+      has_step: whether the arrays are those of a step of code.
     """
 
     params: Params
@@ -73,6 +74,7 @@ class Asked:
     manifest: str | None = None
     caches: Params = ()
     rows: frozenset[int] = frozenset()
+    has_step: bool = False
 
 
 class Draft(NamedTuple):
@@ -404,7 +406,11 @@ class _Whole:
         """Yield what arrays do not tell, as lines that can be taken as they stand."""
         sections = dict(self.proposed)
         ask = f"{QUESTION}: what is in a step? Arrays do not tell. With your own numbers"
-        if "step" not in sections:
+        if self.asked.has_step:
+            ask = (
+                "`--step` counts the step of your code. To count one without it, with your numbers"
+            )
+        elif "step" not in sections:
             yield "No step of the library reads all these arrays: see `shardspec explain step`."
         yield f"{ask}:" if spelling == "dsl" else f"{ask}, in `axes:`"
         front = "axis {} = {}" if spelling == "dsl" else "  {}: {}"

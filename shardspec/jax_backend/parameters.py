@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
@@ -16,6 +17,8 @@ from shardspec.jax_backend.trees import params_of
 
 #: The least rank of an array that is a cache because the step returns it anew: positions have less.
 _LEAST_RANK = 3
+#: Parts of arguments that are caches; `kv` is a projection, too.
+_PARTS = CACHES - {"kv"}
 #: How Flax begins the names of the arrays of a cache.
 _CACHED = "cached_"
 #: What random keys are made of, whose first size is no number of rows.
@@ -36,11 +39,11 @@ class StepArrays(NamedTuple):
 
 
 def arrays_of(call: Call, resolver: Resolver) -> StepArrays:
-    """Return the parameters that a step gets: those of a train state, else the largest tree.
+    """Return the parameters that a step gets: those that it trains, else the largest tree.
 
-    Optimizer state, caches, and what is an array by itself are none. A step serves if it gets
-    caches, has no optimizer state and computes no gradients. A cache is called so, or the step
-    returns it with new values.
+    A step may train several models, each with its state. Optimizer state, caches, and what is an
+    array by itself are none. A step serves if it gets caches, has no optimizer state and computes
+    no gradients. A cache is called so, or the step returns it with new values.
 
     Raises:
       ShardspecError: there are no parameters.
@@ -49,13 +52,17 @@ def arrays_of(call: Call, resolver: Resolver) -> StepArrays:
     found = [contents_of(tree) for tree in (*call.args, *call.kwargs.values())]
     back = None if any(e.held or e.states for e in found) else _returned(call, resolver)
     trees: list[Params] = []
+    states: list[Param] = []
     caches: list[Param] = []
     for name, tree, each in zip(names, (*call.args, *call.kwargs.values()), found, strict=True):
         every = () if each.states else params_of(each.held.params if each.held else tree)
-        own = [param for param in every if _is_cache(name, param, back or frozenset())]
+        own = [param for param in every if _is_cache(name, param, back)]
         caches += own
+        states += params_of(tree) if each.states else ()
         trees.append(tuple(param for param in every if param not in own))
-    params = max((tree for tree in trees if any(p.path for p in tree)), key=_bytes, default=())
+    named = sorted((t for t in trees if any(p.path for p in t)), key=_bytes, reverse=True)
+    held = [tree for tree, each in zip(trees, found, strict=True) if each.held]
+    params = _together([t for t in named if t in held or _is_trained(t, states)] or named[:1])
     if not params:
         message = "the step is given no tree of parameters"
         help = "name the arrays themselves: `--arrays MODULE:FUNCTION`"
@@ -64,19 +71,37 @@ def arrays_of(call: Call, resolver: Resolver) -> StepArrays:
     caches = [each for each in caches if each.rank and each.path not in known]
     if back is None or not caches:
         return StepArrays(params)
-    others = (p for tree in trees if tree is not params for p in tree if p.dtype != _KEY)
+    others = (p for tree in trees if tree is not named[0] for p in tree if p.dtype != _KEY)
     rows = frozenset(param.shape[0] for param in others if param.rank)
     return StepArrays(params, tuple(caches), rows)
+
+
+def _together(trees: Sequence[Params]) -> Params:
+    """Return the arrays of several models; of those with one path, that of the largest model."""
+    every: dict[str, Param] = {}
+    for tree in trees:
+        for param in tree:
+            every.setdefault(param.path, param)
+    return tuple(every.values())
+
+
+def _is_trained(params: Params, states: Sequence[Param]) -> bool:
+    """Say whether optimizer state has an array for a parameter."""
+    first = max(params, key=lambda each: each.bytes)
+    end = f"/{first.path}"
+    return any(each.shape == first.shape and each.path.endswith(end) for each in states)
 
 
 def _bytes(params: Params) -> int:
     return sum(param.bytes or 0 for param in params)
 
 
-def _is_cache(argument: str, param: Param, back: frozenset[object]) -> bool:
+def _is_cache(argument: str, param: Param, back: frozenset[object] | None) -> bool:
     """Say whether an array is called a cache, or comes back from the step with new values."""
+    if argument in CACHES or back is None:
+        return argument in CACHES
     parts = param.path.split("/")
-    if argument in CACHES or not CACHES.isdisjoint(parts) or parts[-1].startswith(_CACHED):
+    if not _PARTS.isdisjoint(parts) or parts[-1].startswith(_CACHED):
         return True
     path = f"{argument}/{param.path}"
     return param.rank >= _LEAST_RANK and not back.isdisjoint(

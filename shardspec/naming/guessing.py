@@ -266,7 +266,8 @@ def _role_and_forms(
     every = tuple(range(len(shape)))
     long = tuple(at for at in every if shape[at] > 1)
     kept = (every, long) if not is_window or shape[-1] == 1 else (every,)
-    for role in (*roles.roles_of(place, beside), *((_CONVOLUTION,) if is_window else ())):
+    is_conv = is_window or _is_window_first(shape, place.leaf)
+    for role in (*roles.roles_of(place, beside), *((_CONVOLUTION,) if is_conv else ())):
         is_fit = not is_window or "conv: " in role.names or " _" in role.names
         found: list[Form] = []
         for ats in kept if is_fit else kept[1:] if role.what else ():
@@ -288,6 +289,12 @@ def _is_window(shape: Shape, leaf: str) -> bool:
         or (len(space) == 2 and space[0] == last)
         or (len(space) == 1 and (last % 2 == 1 or min(shape[:2]) >= 8 * last))
     )
+
+
+def _is_window_first(shape: Shape, leaf: str) -> bool:
+    """Say whether an array is a convolution of Flax by its shape: `[3, 3, in, out]`."""
+    *space, _, _ = shape if len(shape) in (4, 5) else (0, 0, 0)
+    return leaf == "kernel" and len({*space}) == 1 and 1 < space[0] <= _WIDEST_WINDOW
 
 
 def forms_of(role: Role, place: Place, rank: int) -> Iterator[Form]:
@@ -676,17 +683,16 @@ def _name_by_size(kinds: Sequence[Kind], evidence: _Evidence) -> None:
     """Give names to arrays that no row knows, and biases those of their weights."""
     evidence.add_support(kinds)
     outputs: dict[Sized, str] = {}
-    for kind in kinds:
-        sized = list(kind.sized) if len(kind.shape) > 1 else []
-        for name, size in sized[:1] if kind.place.leaf in roles.OUTPUTS_FIRST else sized[-1:]:
-            outputs[kind.module, size] = name
-    for kind in kinds:
+    for kind in sorted(kinds, key=lambda kind: len(kind.shape) == 1):  # biases are as weights are
         bias = outputs.get((kind.module, kind.shape[0]))
         if kind.own is None and kind.place.leaf in roles.VECTORS and len(kind.shape) == 1 and bias:
             kind.names = (bias,)
         elif kind.names is None and max(kind.shape) > _SHORT:
             kind.role = None
             kind.names = _by_size(kind, outputs, evidence)
+        sized = list(kind.sized) if len(kind.shape) > 1 else []
+        for name, size in sized[:1] if kind.place.leaf in roles.OUTPUTS_FIRST else sized[-1:]:
+            outputs[kind.module, size] = name
 
 
 def _by_size(kind: Kind, outputs: Mapping[Sized, str], evidence: _Evidence) -> Names | None:

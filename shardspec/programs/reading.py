@@ -402,7 +402,8 @@ class _Reader:
         if not numbers or any(n is None or n >= len(self.arguments) for n in numbers):
             return ""
         found = [self.arguments[n] for n in numbers if n is not None]
-        if len({each.array.shape for each in found}) > 1:
+        is_cache = any(each.role in ("cache", "batch") for each in found)
+        if len({each.array.shape for each in found}) > 1 or is_cache:
             return ""
         return _common_end([each.path for each in found])
 

@@ -229,6 +229,39 @@ def test_the_patched_code_costs_what_the_search_said(
     )
 
 
+DONATES = """\
+import jax
+import jax.numpy as jnp
+
+
+def struct(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+
+
+def decode(params, x, cache):
+    return x @ params["wi"] @ params["wo"], [{"k": e["k"].at[:, 0].set(1)} for e in cache]
+
+
+def step(resolver):
+    params = {"wi": struct(512, 2048), "wo": struct(2048, 512)}
+    caches = [{"k": struct(64, 2048, 8, 128)}] * 4
+    return jax.jit(decode, donate_argnames="cache"), (params, struct(64, 512), caches)
+"""
+
+
+def test_a_finding_that_no_line_mends_is_named_with_the_command(folder: Path) -> None:
+    (folder / "train.py").write_text(DONATES)
+    spec = SPEC.replace("lints: {SHD5: allow}", "lints: {SHD4: allow, SHD518: allow}")
+    spec = spec.replace("length -> none", "kv_heads -> fsdp, length -> none")
+    (folder / "spec.yaml").write_text(
+        f'{spec}caches: {{"{{0..3}}/k": "bf16[_=64 _=2048 kv_heads=8 _=128]"}}\n'
+    )
+    result = search()
+    assert "this step also has SHD521 (a donated array is held twice" in result.stderr
+    assert "`shardspec check spec.yaml --step train:step` says what to do" in result.stderr
+    assert "`resolver.shardings(cache)`" in run("check", "--step", "train:step").stdout
+
+
 def test_right_code_gets_no_line_and_no_patch(folder: Path) -> None:
     (folder / "train.py").write_text(RIGHT)
     result = search("--patch", "lines.diff")
@@ -554,7 +587,7 @@ def test_init_goes_from_a_step_to_a_spec_and_its_lines(folder: Path) -> None:
     spec = (folder / "spec.yaml").read_text()
     assert "hardware: tpu v5e 2x4" in spec
     assert "embed mlp" in spec
-    assert "optimizer" not in spec.partition("# QUESTION: what is in a step?")[0]
+    assert "optimizer" not in spec.partition("# `--step` counts the step")[0]
     subprocess.run(["git", "apply", "lines.diff"], cwd=folder, check=True)
     assert "shardspec.constrain(" in (folder / "train.py").read_text()
     again = init(*asked)

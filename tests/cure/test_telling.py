@@ -130,6 +130,12 @@ def test_what_was_not_searched_is_said(cost: Cost) -> None:
     assert none.endswith("nothing to add is known")
 
 
+def test_where_few_layouts_were_tried_it_is_unknown_whether_a_line_helps(cost: Cost) -> None:
+    told = text(report(cost, trials=2, late=100))
+    assert "unknown whether a line helps: 2 of 102 layouts tried" in told
+    assert "nothing to add" not in told
+
+
 def test_lines_that_cannot_be_written_are_shown_by_place(cost: Cost) -> None:
     refused = tried(None, 50.0, patches=Refused("it is a generator"), why="it is a generator")
     assert "model.py:7   not tried: it is a generator" in text(report(cost, refused))
@@ -145,7 +151,13 @@ def test_a_move_names_both_of_its_layouts(cost: Cost) -> None:
 
 @pytest.mark.parametrize(
     ("size", "said"),
-    [(1e6, "the same"), (1.5e6, "50 % more sent"), (0.25e6, "75 % less sent"), (3e6, "200 % more")],
+    [
+        (1e6, "the same"),
+        (1.5e6, "50 % more sent"),
+        (0.25e6, "75 % less sent"),
+        (3e6, "200 % more"),
+        (3e7, "30 times as much sent"),
+    ],
 )
 def test_the_runner_up_says_how_much_more_it_sends(cost: Cost, size: float, said: str) -> None:
     best, other = tried(cost, 1.0), tried(cost, 1.5, size)

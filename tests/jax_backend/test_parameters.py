@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 import pytest
+from flax.training.train_state import TrainState
 
 import shardspec
 from shardspec.jax_backend.entry_point import Call
@@ -23,6 +24,7 @@ replicate: [{path: "**", because: nothing is decided}]
 WEIGHT, HELD = jnp.ones((64, 64)), jnp.ones((3, 4, 8, 16))
 TOKENS = jnp.ones(4, jnp.int32)
 WEIGHTS = {"wi": WEIGHT, "wo": WEIGHT}
+FUSED = {"attn": {"kv": WEIGHTS}}
 
 
 class Held(NamedTuple):
@@ -50,6 +52,16 @@ def of_variables(variables: Any, tokens: Any) -> Any:
     return _last(variables["params"], variables["cache"], tokens)
 
 
+def fused(weights: Any, cache: Any, tokens: Any) -> Any:
+    """Have a projection that is called as caches are."""
+    return _last(weights["attn"]["kv"], cache, tokens)
+
+
+def trains_fused(weights: Any, tokens: Any) -> Any:
+    """Return gradients of such a projection."""
+    return jax.grad(lambda own: jnp.sum(fused(own, {"k": HELD}, tokens)))(weights)
+
+
 def evaluate(weights: Any, images: Any, tokens: Any) -> Any:
     """Return scores alone."""
     return _last(weights, images, tokens)
@@ -71,6 +83,23 @@ def fails(weights: Any, cache: Any, tokens: Any) -> Any:
     return shardspec.constrain(_last(weights, cache, tokens), "batch mlp")
 
 
+def two_models(one: Any, one_state: Any, two: Any, two_state: Any, images: Any) -> Any:
+    """Train two models at once."""
+    return one, one_state, two, two_state
+
+
+def test_a_step_that_trains_two_models_has_the_parameters_of_both() -> None:
+    two = {"conv": {"kernel": jnp.ones((3, 3, 4))}}
+    tx = optax.adam(1e-3)
+    given = (WEIGHTS, tx.init(WEIGHTS), two, tx.init(two), {"pixels": jnp.ones((256, 256, 3))})
+    resolver = shardspec.Resolver(shardspec.loads(SPEC), devices="abstract", agree_within_s=None)
+    found = arrays_of(Call(two_models, given, {}), resolver)
+    assert {each.path for each in found.params} == {"wi", "wo", "conv/kernel"}
+    states = [TrainState.create(apply_fn=None, params=params, tx=tx) for params in (WEIGHTS, two)]
+    found = arrays_of(Call(train, (*states, TOKENS), {}), resolver)
+    assert {each.path for each in found.params} == {"wi", "wo", "conv/kernel"}
+
+
 @pytest.mark.parametrize(
     ("function", "given", "caches"),
     [
@@ -79,6 +108,8 @@ def fails(weights: Any, cache: Any, tokens: Any) -> Any:
         (reads, (WEIGHTS, {"k": HELD}, TOKENS), {"k"}),
         (fails, (WEIGHTS, {"k": HELD}, TOKENS), {"k"}),
         (of_variables, ({"params": WEIGHTS, "cache": {"k": HELD}}, TOKENS), {"cache/k"}),
+        (fused, (FUSED, {"k": HELD}, TOKENS), {"k"}),
+        (trains_fused, (FUSED, TOKENS), set()),
         (evaluate, (WEIGHTS, {"image": HELD}, TOKENS), set()),
         (train, (WEIGHTS, {"k": HELD}, TOKENS), set()),
         (adam, (WEIGHTS, optax.adam(1e-3).init(WEIGHTS), {"k": HELD}), set()),

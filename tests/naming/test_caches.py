@@ -64,6 +64,10 @@ def test_a_step_with_caches_gets_weights_over_tensor_and_its_batch_over_data() -
     assert splits["layers/0/attn/k_proj/kernel"] == [(), ("tensor",)]
     assert "fsdp" not in found.text
     assert "one head 128 wide?" not in found.text, "a cache shows it"
+    assert "what is in a step?" in found.text
+    known = draft(Asked(params, "serve:step", (machine,), has_step=True))
+    assert isinstance(known, Draft)
+    assert "what is in a step?" not in known.text, "the step is code"
 
 
 def test_one_head_of_keys_is_on_each_device_and_leaves_the_queries_split() -> None:

@@ -586,3 +586,45 @@ def test_what_is_beside_an_output_says_whether_it_is_of_attention() -> None:
         names = {each.params[0].path: each.names for each in found.arrays}
         assert names["layers/0/wo"] == expected[name]
         assert names["embedding"] == ("vocab", "embed")
+
+
+def test_convolutions_of_state_space_blocks_may_have_their_window_first() -> None:
+    shapes = {
+        "in_proj": (4, 512, 2176),
+        "conv_weight": (4, 4, 1152),
+        "conv_bias": (4, 1152),
+        "norm/weight": (4, 1024),
+        "out_proj": (4, 1024, 512),
+    }
+    params = [Param(f"blocks/mixer/{name}", shape) for name, shape in shapes.items()]
+    params.append(Param("blocks/norm/weight", (4, 512)))
+    names = {e.params[0].path: e.names for e in guess(tuple(params)).arrays}
+    assert names["blocks/mixer/conv_weight"] == ("layers", None, "inner_conv")
+    assert names["blocks/mixer/conv_bias"] == ("layers", "inner_conv")
+
+
+def test_unknown_convolutions_of_flax_and_biases_by_size_are_named_as_their_weights() -> None:
+    shapes = {
+        "grid/kernel": (14, 14, 3, 1152),
+        "grid/bias": (1152,),
+        "blocks/0/attn/q/kernel": (1152, 1152),
+        "blocks/0/mlp/fc1/kernel": (1152, 4608),
+        "blocks/0/mlp/fc2/kernel": (4608, 1152),
+        "blocks/0/ln/scale": (1152,),
+        "state/bias": (1152,),
+        "state/kernel": (48, 1152),
+    }
+    found = guess(tuple(Param(*each) for each in shapes.items())).arrays
+    names = {each.params[0].path: each.names for each in found}
+    assert names["grid/kernel"] == (None, None, "channels", "embed")
+    assert names["grid/bias"] == ("embed",)
+    assert names["state/kernel"] == ("dim_48", "embed")
+    assert names["state/bias"] == ("embed",)
+
+
+def test_the_linear_map_beside_a_fused_gate_is_the_way_down() -> None:
+    shapes = {"gating_einsum": (2, 512, 2048), "linear": (2048, 512)}
+    params = [Param(f"layer_{at}/mlp/{key}", shapes[key]) for at in range(2) for key in shapes]
+    params += [Param(f"layer_{at}/norm/scale", (512,)) for at in range(2)]
+    (down,) = [e for e in guess(tuple(params)).arrays if e.params[0].path.endswith("linear")]
+    assert (down.names, down.what) == (("mlp", "embed"), "down")

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.spec import Mesh, MeshAxis
-from shardspec.ir.step import Collective, Step, StepArgument, StepArray
+from shardspec.ir.step import Collective, Role, Step, StepArgument, StepArray
 from shardspec.programs.census import ALL
 from shardspec.programs.reading import read_program
 
@@ -169,6 +169,15 @@ def test_a_program_of_one_of_several_slices() -> None:
     refused = step_of_program(SLICED, MESH)
     assert isinstance(refused, Diagnostic)
     assert "`@ dcn`" in (refused.help or "")
+
+
+@pytest.mark.parametrize(("role", "is_gradient"), [("parameter", True), ("cache", False)])
+def test_a_sum_into_a_cache_is_no_gradient(role: Role, is_gradient: bool) -> None:
+    mesh = Mesh((MeshAxis("replica", 2, "dcn"), MeshAxis("fsdp", 4)))
+    array = StepArray("f32", (1024,), None, (1024,))  # type: ignore[arg-type]
+    step = step_of_program(SLICED, mesh, (StepArgument("p", role, array),))
+    assert isinstance(step, Step)
+    assert (str(step.collectives[1].carries) == "gradient of p") == is_gradient
 
 
 #: What libtpu 0.0.52 prints for two slices, shortened: both run this program.

@@ -807,6 +807,8 @@ def _of_params(
         path = each.param.path
         owner = owners.get(path, "")
         role: Role = "optimizer" if owner else kind
+        if each.origin is Origin.CACHES:
+            role = "cache"
         is_named = each.origin is not Origin.NONE
         yield Given(path, role, each.dims, owner, sharding_of(value) is not None, is_named)
 

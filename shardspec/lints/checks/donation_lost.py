@@ -42,7 +42,7 @@ from shardspec.analysis.cost import Cost
 from shardspec.analysis.coverage import is_large
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import binary_bytes, counted
-from shardspec.ir.step import Step
+from shardspec.ir.step import Step, StepArgument
 
 
 def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
@@ -51,7 +51,7 @@ def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     size = sum(each.bytes for each in lost)
     if not is_large(size, cost.memory.total.bytes):
         return
-    first = lost[0].argument
+    first, how = lost[0].argument, "state the result's sharding: `jax.jit(..., out_shardings=...)`"
     others = counted(len(lost) - 1, "other donated argument")
     who = f"`{first.path}` and {others} are" if len(lost) > 1 else f"`{first.path}` is"
     yield point(
@@ -64,6 +64,14 @@ def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
             f" the layout of the result is that of the whole {list(first.array.shape)}, since"
             " nothing states how it is sharded",
         ),
-        help=f"state the result's sharding: `jax.jit(..., out_shardings=...)` with"
-        f" {first.array.split} for `{first.path}`",
+        help=f"{how} with {_wanted(first)}",
     )
+
+
+def _wanted(argument: StepArgument) -> str:
+    """Return the sharding of a result: of a tree that the spec places, those of all in it."""
+    tree, _, inside = argument.path.partition("/")
+    is_ours = not (argument.is_placed or argument.is_guess)
+    if inside and is_ours and argument.role in ("cache", "batch"):
+        return f"`resolver.shardings({tree})` for the new `{tree}`"
+    return f"{argument.array.split} for `{argument.path}`"

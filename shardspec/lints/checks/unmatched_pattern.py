@@ -34,7 +34,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, Fix, Severity, codes, labels_at, point
+from shardspec.diagnostics import Diagnostic, Fix, Severity, codes, labels_at, point, quote
 from shardspec.diagnostics.words import by_key, counted, grouped, is_slip, listed, nearest, template
 from shardspec.ir.spec import Pattern, Spec
 from shardspec.language.patterns.regex import ran_out
@@ -44,6 +44,8 @@ from shardspec.lints.evidence.arrays import with_cost
 from shardspec.lints.evidence.entries import Entry, fix_for, is_linear, looks, sections, working
 from shardspec.resolve.match import path_matcher
 
+#: Patterns from which on all of them are one finding where none matches.
+_MANY = 8
 #: Places that are shown of patterns that match nothing for one reason.
 _MOST_SHOWN = 8
 _WHOLE_PATH = "must match the full path"
@@ -56,8 +58,8 @@ def check(context: Context) -> Iterator[Diagnostic]:
     Patterns that share a reason are one finding, but for those that a comment silences.
     """
     paths = context.paths
-    if not paths:
-        return
+    if all(each.param.is_cache for each in context.first):
+        return  # code has the arrays; caches beside them say nothing of their paths
     dead: list[Entry] = []
     has_match = False
     for section in sections(context):
@@ -72,8 +74,31 @@ def check(context: Context) -> Iterator[Diagnostic]:
     ]
     needed = [entry for entry in dead if not entry.pattern.is_optional]
     optional = [entry for entry in dead if entry.pattern.is_optional]
+    of_others = None if has_match else _of_other_arrays(needed, paths)
+    if of_others is not None:
+        yield of_others
+        return
     yield from _told(_one_by_one(needed, context), context)
     yield from _optional(optional, context, has_match=has_match)
+
+
+def _of_other_arrays(dead: Sequence[Entry], paths: Sequence[str]) -> Diagnostic | None:
+    """Return one finding for patterns that are all for other arrays; None for few, or a slip.
+
+    A step may be given the arrays of a second model, of which the spec says nothing.
+    """
+    if len(dead) < _MANY or any(
+        each and each.is_moved for each in reasons([entry.pattern for entry in dead], paths)
+    ):
+        return None
+    return Diagnostic(
+        codes.UNMATCHED_PATTERN,
+        f"none of {len(dead)} patterns matches any of {counted(len(paths), 'array')}:"
+        " they are for other arrays",
+        labels_at((dead[0].pattern.span, "the first of them")),
+        notes=(f"the first array is `{paths[0]}`",),
+        help="name these arrays as well, or make the patterns `optional`",
+    )
 
 
 def _told(
@@ -190,7 +215,7 @@ def _one_by_one(unmatched: Sequence[Entry], context: Context) -> list[_Dead]:
         if not offer and _OPTIMIZER_PATH.search(entry.pattern.text):
             help = "remove it: optimizer state is sharded as its parameters, or by `state:`"
         elif not offer and entry.section == "params" and _CACHE_PATH.search(entry.pattern.text):
-            help = "list the cache under `caches:`, as `k: bf16[batch cache_length kv_heads kv]`"
+            help = quote.either(f"list it under `caches:`, as `k: {_CACHE}`", f"add `{_IN_DSL}`")
         if offer and str(offer.spelling.pattern) in _keys(context.spec, entry.section):
             fix = None
             help = f"remove it: `{offer.spelling.pattern}` is an entry already"
@@ -238,6 +263,8 @@ def _guess(pattern: Pattern, meant: Sequence[str]) -> str | None:
 
 
 #: How optax and Flax begin the paths of optimizer state.
+_CACHE = "bf16[batch cache_length kv_heads kv]"
+_IN_DSL = f"caches {{ k : {_CACHE} }}"
 _CACHE_PATH = re.compile(r"(?:^|[/._*{,])(?:kv_)?cached?s?(?=$|[/._*{},])")
 _OPTIMIZER_PATH = re.compile(r"(?:^|[/.])(?:opt_state|(?:mu|nu|momentum|trace)(?=$|[/.]))")
 _SEPARATORS = {
