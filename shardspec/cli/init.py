@@ -93,7 +93,7 @@ def command(
         asked = replace(asked, params=params)
     else:
         found = _of_step(request, step_name or "", hardware, output)
-        asked = replace(asked, params=found.params, caches=found.caches, rows=found.rows)
+        asked = replace(asked, **found._asdict())
         request = replace(request, arrays=step_name)
     _write(request, replace(asked, source=_shown(str(request.arrays))), output)
     if step_name is not None and streams.is_dry_run():

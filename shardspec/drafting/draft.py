@@ -62,7 +62,8 @@ class Asked:
       machines: the targets; none for a laptop and a machine that has room for the model.
       presets: what to extend; none for what suits the machines.
       manifest: the file that the spec names for its arrays; None where they stand in the spec.
-      caches: what a step that serves reads and returns; empty for training.
+      is_serving: whether they are those of a step that reads caches and computes no gradients.
+      caches: those caches.
       rows: how many rows the other arguments of such a step have.
       has_step: whether the arrays are those of a step of code.
     """
@@ -72,6 +73,7 @@ class Asked:
     machines: tuple[Hardware, ...] = ()
     presets: tuple[str, ...] = ()
     manifest: str | None = None
+    is_serving: bool = False
     caches: Params = ()
     rows: frozenset[int] = frozenset()
     has_step: bool = False
@@ -192,7 +194,7 @@ def _whole(asked: Asked) -> _Whole:
         has_experts = any("expert" in (name, choices.part_of(name)) for name in names)
         every = [each for each, _ in hardware]
         base = choices.usual_base(
-            asked.params, every, has_experts, has_tensor, is_serving=bool(caches)
+            asked.params, every, has_experts, has_tensor, is_serving=asked.is_serving
         )
     base = base._replace(presets=(*base.presets, *derives))
     units = dict(_units(guesses, {*_widths_of_heads(caches)}))
@@ -381,7 +383,7 @@ class _Whole:
         """Return what a spec usually says of activations and training, by section."""
         devices = math.lcm(*(each.hardware.device_count for each in self.machines))
         batch = devices * math.ceil(_LEAST_BATCH / devices)
-        if self.caches:
+        if self.asked.is_serving:
             return {"axes": {"length": 1}, "activations": {"residual": "batch length embed"}}
         return {
             "axes": {"batch": batch, "length": 2048},
@@ -392,7 +394,7 @@ class _Whole:
     def steps(self) -> Iterator[dict[str, str]]:
         """Yield the steps that such a model may have: with experts, one table for both ends."""
         kinds = {axis.kind for axis in self.guesses.axes}
-        if self.caches:
+        if self.asked.is_serving:
             yield {"extends": "decode"}
             return
         if "expert" in kinds or "router" in kinds:

@@ -29,11 +29,13 @@ class StepArrays(NamedTuple):
     """What a step is called with.
 
     Attributes:
-      caches: what a step that serves reads and returns; empty for any other step.
+      is_serving: whether the step reads caches, and computes no gradients.
+      caches: those of such a step that are parts of arguments: arrays by themselves have no path.
       rows: how many rows the other arguments of such a step have.
     """
 
     params: Params
+    is_serving: bool = False
     caches: Params = ()
     rows: frozenset[int] = frozenset()
 
@@ -71,9 +73,10 @@ def arrays_of(call: Call, resolver: Resolver) -> StepArrays:
     caches = [each for each in caches if each.rank and each.path not in known]
     if back is None or not caches:
         return StepArrays(params)
+    caches = [each for each in caches if each.path]
     others = (p for tree in trees if tree is not named[0] for p in tree if p.dtype != _KEY)
     rows = frozenset(param.shape[0] for param in others if param.rank)
-    return StepArrays(params, tuple(caches), rows)
+    return StepArrays(params, True, tuple(caches), rows)
 
 
 def _together(trees: Sequence[Params]) -> Params:
@@ -103,7 +106,7 @@ def _is_cache(argument: str, param: Param, back: frozenset[object] | None) -> bo
     parts = param.path.split("/")
     if not _PARTS.isdisjoint(parts) or parts[-1].startswith(_CACHED):
         return True
-    path = f"{argument}/{param.path}"
+    path = f"{argument}/{param.path}".rstrip("/")
     return param.rank >= _LEAST_RANK and not back.isdisjoint(
         ((param.path, param.shape), (path, param.shape))
     )

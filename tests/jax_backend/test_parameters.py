@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -62,6 +63,12 @@ def trains_fused(weights: Any, tokens: Any) -> Any:
     return jax.grad(lambda own: jnp.sum(fused(own, {"k": HELD}, tokens)))(weights)
 
 
+@partial(jax.jit, donate_argnums=(1, 2))
+def alone(weights: Any, k: Any, v: Any, tokens: Any) -> Any:
+    """Have two caches that are arrays by themselves."""
+    return _last(weights, k, tokens), k + 1, v + 1
+
+
 def evaluate(weights: Any, images: Any, tokens: Any) -> Any:
     """Return scores alone."""
     return _last(weights, images, tokens)
@@ -108,6 +115,7 @@ def test_a_step_that_trains_two_models_has_the_parameters_of_both() -> None:
         (reads, (WEIGHTS, {"k": HELD}, TOKENS), {"k"}),
         (fails, (WEIGHTS, {"k": HELD}, TOKENS), {"k"}),
         (of_variables, ({"params": WEIGHTS, "cache": {"k": HELD}}, TOKENS), {"cache/k"}),
+        (alone, (WEIGHTS, HELD, HELD, TOKENS), set()),
         (fused, (FUSED, {"k": HELD}, TOKENS), {"k"}),
         (trains_fused, (FUSED, TOKENS), set()),
         (evaluate, (WEIGHTS, {"image": HELD}, TOKENS), set()),
@@ -122,4 +130,5 @@ def test_caches_are_those_of_a_step_without_gradients(
     found = arrays_of(Call(function, given, {}), resolver)
     assert {each.path for each in found.caches} == caches
     assert {each.path.rpartition("/")[2] for each in found.params} == {"wi", "wo"}
-    assert found.rows == ({4} if caches else set())
+    assert found.is_serving == (function is alone or bool(caches))
+    assert found.rows == ({4} if found.is_serving else set())

@@ -52,7 +52,7 @@ def test_a_step_with_caches_gets_weights_over_tensor_and_its_batch_over_data() -
     assert machine is not None
     caches = tuple(Param(f"{at}/{n}", (64, 2048, 8, 128), "bf16") for at in range(4) for n in "kv")
     params = _decoder()
-    found = draft(Asked(params, "serve:step", (machine,), (), None, caches, frozenset((64,))))
+    found = draft(Asked(params, "serve:step", (machine,), (), None, True, caches, frozenset((64,))))
     assert isinstance(found, Draft)
     spec, faults = pipeline.load_text(found.text, "spec.yaml")
     assert spec is not None, faults
@@ -75,7 +75,7 @@ def test_one_head_of_keys_is_on_each_device_and_leaves_the_queries_split() -> No
     assert machine is not None
     caches = (Param("k", (4, 64, 2048, 1, 128), "bf16"),)
     params = _decoder(4, 1)
-    found = draft(Asked(params, "serve:step", (machine,), (), None, caches, frozenset((64,))))
+    found = draft(Asked(params, "serve:step", (machine,), (), None, True, caches, frozenset((64,))))
     assert isinstance(found, Draft)
     spec, faults = pipeline.load_text(found.text, "spec.yaml")
     assert spec is not None, faults
