@@ -180,7 +180,7 @@ def cured(
 
 def _status(report: telling.Report) -> int:
     """Return the exit status of an answer."""
-    if report.found is None:
+    if report.found is None and not report.late:
         return streams.FAILED
     after = report.mesh or report.today
     return streams.FINDINGS if after.figures.fits is False else streams.FINE
@@ -297,9 +297,10 @@ class _Tries:
             self.found = more_of(self.found, refuted, seconds, tell)
         late = [each.cost is not None for each in tried if each.is_late]
         report = replace(report, untraced=late.count(False), unproved=late.count(True))
-        if self.words.has_names and report.found is not None:
+        is_known = report.found is not None or report.late > 0
+        if self.words.has_names and is_known:
             report = self._with_names(report, lowered, most, until, tell)
-        if not self.choice.over or report.found is None:
+        if not self.choice.over or not is_known:
             return report
         return self._with_meshes(report, lowered, most, until, tell)
 

@@ -237,6 +237,9 @@ def _meshes(report: Report, meshes: OtherMeshes) -> Iterator[str]:
     assert cost is not None, "the step as it is was traced"
     lines = "with these lines" if report.best is not None else "the code as it is"
     others = [e for e in meshes.tried if e is best or str(e.candidate) != str(cost.plan.mesh)]
+    if not others and meshes.late:
+        yield "unknown whether another mesh is better"
+        return
     yield f"{counted(len(others), 'other mesh')}, {lines}"
     now = ("now", *_cells(report.today), f"{cost.plan.mesh}")
     shown = enumerate(others[:_MOST_MESHES], 1)
@@ -252,7 +255,8 @@ def _meshes(report: Report, meshes: OtherMeshes) -> Iterator[str]:
     if not meshes.tried:
         yield "no mesh could be priced"
     elif best is None:
-        yield f"no other mesh earns {percent(LEAST_GAIN, 1)}"
+        tried = " that was tried" if meshes.late else ""
+        yield f"no other mesh{tried} earns {percent(LEAST_GAIN, 1)}"
     else:
         yield f"take {best.candidate}: {_gain(report.today.figures, best.figures)}"
         if best.candidate is not None and "microbatches" in dict(best.candidate.variant.changes):
@@ -294,7 +298,8 @@ _MOST_MESHES, _MOST_FAILED = 8, 3
 
 def _searched(report: Report) -> str:
     if report.found is None:
-        return "the step cannot be priced: nothing was searched"
+        why = "the time ended" if report.late else "the step cannot be priced"
+        return f"{why}: nothing was searched"
     sites, layouts = report.found.sites, report.found.layouts
     told = f"{counted(sites, 'value')} in {counted(layouts, 'layout')}; "
     told += f"{counted(report.trials, 'trial')} in {seconds_text(report.seconds)}"
@@ -468,7 +473,7 @@ _SAME, _MANY_TIMES = 0.005, 9.0
 def _nothing(report: Report) -> str:
     least = percent(LEAST_GAIN, 1)
     if report.found is None:
-        return "nothing to add is known"
+        return "unknown whether a line helps" if report.late else "nothing to add is known"
     if report.answers and all(each.is_late for each in report.answers):
         return "unknown whether a line helps: the time ended before an answer was traced again"
     if report.answers and all(each.cost is None for each in report.answers):

@@ -325,6 +325,17 @@ def test_all_of_a_search_ends_with_its_time_and_says_what_is_unknown(
     assert data["unfinished"].get("meshes", 0) == data["meshes_late"]
 
 
+def test_without_time_for_anything_all_is_unknown(folder: Path) -> None:
+    result = search("--within", "1", "--over", "constraints,mesh", "--format", "json")
+    data = json.loads(result.stdout)
+    jsonschema.Draft7Validator(schema()).validate(data)
+    assert data["trials"] == 0
+    assert data["unfinished"]["trials"] == data["late"] > 0
+    assert data["unfinished"].get("meshes", 0) == data["meshes_late"]
+    assert data["best"] is None
+    assert data["mesh"] is None
+
+
 def test_an_answer_without_time_is_left_out_where_another_is_compiled(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from shardspec.analysis.spec_step import stated_cost
 from shardspec.cure.lines import Line
 from shardspec.cure.patching import Patched, Refused
 from shardspec.cure.searching import Found
-from shardspec.cure.telling import Report, Tried, ordered, report_lines, report_text
+from shardspec.cure.telling import OtherMeshes, Report, Tried, ordered, report_lines, report_text
 from tests.cure.worlds import BASE, EXPERTS, ROWS, site
 from tests.search.specs import TEXT
 
@@ -133,6 +133,12 @@ def test_what_was_not_searched_is_said(cost: Cost) -> None:
 def test_where_few_layouts_were_tried_it_is_unknown_whether_a_line_helps(cost: Cost) -> None:
     told = text(report(cost, trials=2, late=100))
     assert "unknown whether a line helps: 2 of 102 layouts tried" in told
+    other = replace(report(cost), meshes=OtherMeshes((), 4))
+    assert "\nunknown whether another mesh is better\n" in text(other)
+    assert "4 meshes were not tried" in text(other)
+    none = text(report(cost, found=None, trials=0, late=2))
+    assert "the time ended: nothing was searched" in none
+    assert "\nunknown whether a line helps\n" in none
     assert "nothing to add" not in told
 
 
