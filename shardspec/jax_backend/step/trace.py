@@ -801,14 +801,12 @@ def _of_state(state: Any, arrays: list[tuple[str, Any]]) -> Iterator[Given]:
 def _of_params(
     planned: Sequence[ParamSharding], arrays: list[tuple[str, Any]], name: str
 ) -> Iterator[Given]:
-    kind: Role = "cache" if name in CACHES else "parameter"
     owners = _owners([(each.param.path, each.param.shape) for each in planned])
     for each, (_, value) in zip(planned, arrays, strict=True):
         path = each.param.path
         owner = owners.get(path, "")
-        role: Role = "optimizer" if owner else kind
-        if each.origin is Origin.CACHES:
-            role = "cache"
+        is_cache = name in CACHES or each.origin is Origin.CACHES
+        role: Role = "optimizer" if owner else "cache" if is_cache else "parameter"
         is_named = each.origin is not Origin.NONE
         yield Given(path, role, each.dims, owner, sharding_of(value) is not None, is_named)
 

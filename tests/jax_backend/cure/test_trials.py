@@ -90,13 +90,13 @@ def test_no_trial_begins_once_time_is_over(
 
 
 def test_a_trial_that_goes_on_for_too_long_is_ended(
-    step: tuple[Base, Line, Line], monkeypatch: pytest.MonkeyPatch
+    step: tuple[Base, Line, Line],
 ) -> None:
     base, rows, _ = step
     with Trials(base, 60) as trials:
         (known,) = trials.figures([()])
-        monkeypatch.setattr(module, "_GRACE_S", 0.5)
         trials._until = time.monotonic() + 0.5
+        trials._ends = trials._until + 0.5
         first = trials._all[0].pid
         os.kill(first, signal.SIGSTOP)
         assert list(trials.figures([(), (rows,)])) == [known, None]
