@@ -76,6 +76,9 @@ def calibration_of(data: object) -> Calibration:
     figures = ("flops_per_s", "hbm_bytes_per_s", "collectives", "exposed", "matmul")
     _refuse_others(data, (HEAD, *_WORDS, *_MAY_SAY, "versions", "figures", *figures))
     words = {key: _text(data, key) for key in _WORDS}
+    for key in _WORDS:
+        if not words[key].strip():
+            raise CalibrationError(f"`{key}` is empty", key)
     words |= {key: _text(data, key) for key in _MAY_SAY if key in data}
     if not _DATE.fullmatch(words["date"]):
         raise CalibrationError(f"`{words['date'][:20]}` is no date, as 2026-11-22 is", "date")
@@ -144,11 +147,9 @@ def _curves(data: Mapping[str, Any]) -> Iterator[Curve]:
             if not rows or len(rows) > _MOST_POINTS:
                 told = f"it has {len(rows)} lines; 1 to {_MOST_POINTS} may be"
                 raise CalibrationError(told, *route)
-            payloads = [_positive(row[0], *route) for row in rows]
-            if any(low >= high for low, high in pairwise(payloads)):
-                raise CalibrationError("bytes come in ascending order", *route)
+            payloads = _ascending("bytes", [row[0] for row in rows], *route)
             seconds = tuple(_spread_of(row[1:], *route) for row in rows)
-            yield Curve(kind, tuple(str(axes).split("+")), tuple(map(int, payloads)), seconds)
+            yield Curve(kind, tuple(str(axes).split("+")), payloads, seconds)
 
 
 def _matmuls(dtype: str, data: Mapping[str, Any]) -> MatmulTable:
@@ -176,10 +177,15 @@ def _sizes(data: Mapping[str, Any], key: str, *route: str) -> Sizes:
     if not words or len(words) > _MOST_POINTS:
         told = f"it has {len(words)} sizes; 1 to {_MOST_POINTS} may be"
         raise CalibrationError(told, *route, key)
-    sizes = tuple(_number(word, *route, key) for word in words)
+    return _ascending("sizes", words, *route, key)
+
+
+def _ascending(what: str, words: Sequence[str], *route: str) -> Sizes:
+    sizes = tuple(_number(word, *route) for word in words)
     is_ascending = all(low < high for low, high in pairwise(sizes))
     if not is_ascending or not all(1 <= each <= _LARGEST and each % 1 == 0 for each in sizes):
-        raise CalibrationError("sizes have to be integers from 1, in ascending order", *route, key)
+        told = f"{what} have to be integers from 1, in ascending order"
+        raise CalibrationError(told, *route)
     return tuple(map(int, sizes))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardspec import assets
@@ -80,6 +80,8 @@ def test_texts_come_back_whole(how: str, version: str) -> None:
         (("shardspec-calibration",), 2, "of another version"),
         (("chip",), None, "`chip` should be text"),
         (("chip",), ["v5e"], "`chip` should be text"),
+        (("chip",), "", "`chip` is empty"),
+        (("how",), " ", "`how` is empty"),
         (("date",), "yesterday", "`yesterday` is no date"),
         (("colour",), 1, "`colour` means nothing here; keys are"),
         (("versions",), 3, "`versions` should have keys"),
@@ -106,6 +108,8 @@ def test_texts_come_back_whole(how: str, version: str) -> None:
         (("collectives", "data", "gossip"), "1 1 1 1", "`gossip` is no collective"),
         (("collectives", "data", "all-gather"), "64 1 1", "three numbers are wanted"),
         (("collectives", "data", "all-gather"), "64 1 1 1\n64 1 1 1", "in ascending order"),
+        (("collectives", "data", "all-gather"), "0.5 1 1 1", "bytes have to be integers from 1"),
+        (("collectives", "data", "all-gather"), "2.2 1 1 1\n2.4 1 1 1", "bytes have to be"),
         (("collectives", "data", "all-gather"), " ", "it has 0 lines"),
         (("collectives", "data", "all-gather"), "1 1 1 1\n" * 65, "it has 65 lines"),
         (("figures",), 7, "`figures` should have keys"),
@@ -160,12 +164,17 @@ anything = st.recursive(
     ),
     anything,
 )
+@example("chip", "")
+@example("collectives", {"data": {"all-gather": "0.5 1 1 1"}})
+@example("collectives", {"data": {"all-gather": "2.2 1 1 1\n2.4 1 1 1"}})
 def test_any_value_is_read_or_refused(key: str, value: Any) -> None:
     made = data(MEASURED)
     inner = made["matmul"]["bf16"] if key in ("share", "m") else made
     inner[key] = value
     with suppress(CalibrationError):
-        assert calibration_of(made).chip
+        read = calibration_of(made)
+        assert read.chip.strip()
+        assert all(curve.at(96) > 0 for curve in read.curves)
 
 
 def test_five_chips_have_estimates() -> None:
