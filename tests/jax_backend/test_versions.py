@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
+from shardspec import jax_backend
 from shardspec.jax_backend.versions import made_manual
 
 
@@ -34,3 +37,11 @@ def test_axes_that_are_manual_outside_are_left_out() -> None:
 def test_the_first_versions_list_those_of_outside_too() -> None:
     params = {"manual_axes": frozenset("ab"), "mesh": SimpleNamespace(manual_axes=("a",))}
     assert made_manual(SimpleNamespace(params=params)) == {"b"}
+
+
+def test_what_some_versions_lack_is_read_in_one_place() -> None:
+    """`scan` lost its counts in jax 0.12; `shard_map` renamed its axes in jax 0.10."""
+    lacking = re.compile(r"""["'](num_consts|num_carry|newly_manual_axes)["']""")
+    files = Path(jax_backend.__file__).parent.rglob("*.py")
+    found = {each.name for each in files if lacking.search(each.read_text(encoding="utf-8"))}
+    assert found == {"versions.py"}

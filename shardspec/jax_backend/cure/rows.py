@@ -21,6 +21,7 @@ from shardspec.ir.spec import Shape
 from shardspec.jax_backend.equations import stack_at
 from shardspec.jax_backend.step.trace import Traced
 from shardspec.jax_backend.sums.rules import slots_of
+from shardspec.jax_backend.versions import scan_counts
 
 #: For each dimension of a value where it comes from; None where that is not known.
 Dims = tuple[int | None, ...]
@@ -125,7 +126,7 @@ class Rows:
         """Return where the dimensions of the results of an operation come from."""
         name, params = equation.primitive.name, equation.params
         if name == "scan":
-            return self._scanned(params, given)
+            return self._scanned(equation, given)
         inner = [getattr(e, "jaxpr", e) for e in jax.extend.core.jaxprs_in_params(params)]
         if name == "cond":
             branches = [self._walk(each, given[1:]) for each in inner]
@@ -137,11 +138,11 @@ class Rows:
             return [tuple(_POSITIONS if at == params["dimension"] else None for at in range(rank))]
         return [self._of_slots(equation, given, len(var.aval.shape)) for var in equation.outvars]
 
-    def _scanned(self, params: Any, given: Sequence[Dims]) -> list[Dims]:
-        consts, carried = params["num_consts"], params["num_carry"]
+    def _scanned(self, equation: Any, given: Sequence[Dims]) -> list[Dims]:
+        consts, carried = scan_counts(equation)
         kept, over = given[: consts + carried], given[consts + carried :]
         self._mixed |= {dims[0] for dims in over if dims[0] is not None and dims[0] > _POSITIONS}
-        made = self._walk(params["jaxpr"].jaxpr, [*kept, *(dims[1:] for dims in over)])
+        made = self._walk(equation.params["jaxpr"].jaxpr, [*kept, *(dims[1:] for dims in over)])
         turns = self._joined(dims[0] for dims in over)
         return [*made[:carried], *((turns, *dims) for dims in made[carried:])]
 
