@@ -32,8 +32,9 @@ layers: .venv/test
 pytest: .venv/test .venv/gpu-compiler
 	$(PYTEST) -q -n auto --dist loadfile $(ENDS)
 
+# `-v` names a failure when it happens, and not hours later.
 nightly: .venv/test .venv/gpu-compiler
-	HYPOTHESIS_PROFILE=nightly $(PYTEST) -q -n auto --dist loadfile
+	HYPOTHESIS_PROFILE=nightly $(PYTEST) -v -n auto --dist loadfile
 	$(MAKE) probe
 
 # Mutants of the code itself, and how many of them the tests notice. The aim is 85 %.

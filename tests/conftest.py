@@ -1,16 +1,17 @@
 """Eight CPU devices, the depth of property tests, and `--update-cases`.
 
-Depths: `ci`, the usual one; `nightly`; `pythons`, where versions are tried and not strategies;
-`probe`, where mutants are.
+Depths: `ci`, the usual one; `nightly`, where each property is tried for 20 seconds; `pythons`,
+where versions are tried and not strategies; `probe`, where mutants are.
 """
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 
 _FLAG = "--xla_force_host_platform_device_count=8"
 # The flag only counts before JAX starts.
@@ -45,9 +46,7 @@ settings.register_profile(
     suppress_health_check=(*_SLOW, HealthCheck.filter_too_much),
 )
 settings.register_profile("ci", max_examples=100, deadline=None, suppress_health_check=_SLOW)
-settings.register_profile(
-    "nightly", max_examples=10_000, deadline=None, suppress_health_check=_SLOW
-)
+settings.register_profile("nightly", max_examples=200, deadline=None, suppress_health_check=_SLOW)
 settings.register_profile(
     "probe",  # a mutant of the code: the same examples each time, and none made smaller
     derandomize=True,
@@ -56,21 +55,37 @@ settings.register_profile(
     phases=(Phase.explicit, Phase.generate),
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+IS_NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--update-cases`, which rewrites the output blocks of the golden cases."""
+    """Add `--update-cases`, which rewrites the output blocks of the golden cases; `--seconds`."""
     parser.addoption("--update-cases", action="store_true", help="rewrite tests/cases outputs")
+    seconds, told = 20.0 * IS_NIGHTLY, "try each property with new examples for this long"
+    parser.addoption("--seconds", type=float, default=seconds, help=told)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the deep runs out, unless the nightly profile asks for them."""
-    if os.environ.get("HYPOTHESIS_PROFILE") == "nightly":
+    if IS_NIGHTLY:
         return
     skip = pytest.mark.skip(reason="HYPOTHESIS_PROFILE=nightly runs it")
     for item in items:
         if "nightly" in item.keywords:
             item.add_marker(skip)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Run a property again, with new examples, until its seconds are over.
+
+    By examples alone, as many as find something take hours: some properties try 1,000 a second
+    and some 10.
+    """
+    ends = time.monotonic() + item.config.getoption("--seconds")
+    yield
+    while time.monotonic() < ends and is_hypothesis_test(getattr(item, "obj", None)):
+        item.runtest()
 
 
 @pytest.fixture(autouse=True)
