@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from shardspec.lsp import types
-from shardspec.lsp.wire import MODIFIED, REFUSED, AnswerError, Params, Server, path_of
+from shardspec.lsp.wire import REFUSED, AnswerError, ModifiedError, Params, Server, path_of
 
 if TYPE_CHECKING:
     from shardspec.ir.spec import Spec
@@ -82,14 +82,6 @@ class OpenText:
 _LONG, _SLOW_S = 200_000, 2.0
 
 
-class ModifiedError(AnswerError):
-    """The text has changed meanwhile: editors ask again."""
-
-    def __init__(self) -> None:
-        """Say so."""
-        super().__init__(MODIFIED, "the text has changed")
-
-
 class SpecServer(Server):
     """What the handlers share.
 
@@ -139,6 +131,12 @@ class SpecServer(Server):
         self.folders = folders
         vars(self).pop("project", None)
         self.files_changed()
+
+    def version_of(self, params: Params) -> int | None:
+        """Return the version of the open text that a question is about, as it stands."""
+        text = params.text_document
+        known = self.open.get(text.uri) if text else None
+        return known.version if known else None
 
     def run(self, stdin: BinaryIO, stdout: BinaryIO) -> int:
         """Answer until the editor leaves, and start no more work then."""

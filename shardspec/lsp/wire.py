@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 LOG = logging.getLogger("shardspec.lsp")
 _LARGEST = 256 * 2**20
 _PARSE, _INVALID, _UNKNOWN, _INTERNAL = -32700, -32600, -32601, -32603
-REFUSED, MODIFIED, _CANCELLED = -32803, -32801, -32800
+REFUSED, _MODIFIED, _CANCELLED = -32803, -32801, -32800
 
 
 class AnswerError(Exception):
@@ -34,6 +34,14 @@ class AnswerError(Exception):
         """Note the code of the protocol, and the message."""
         super().__init__(message)
         self.code = code
+
+
+class ModifiedError(AnswerError):
+    """The text has changed meanwhile: editors ask again."""
+
+    def __init__(self) -> None:
+        """Say so."""
+        super().__init__(_MODIFIED, "the text has changed")
 
 
 class Params:
@@ -147,7 +155,8 @@ class Server:
         elif method is not None and "id" in message:
             is_late, self._is_shut = self._is_shut, self._is_shut or method == "shutdown"
             method = "" if is_late else method
-            self._running[number] = asyncio.ensure_future(self._answer(number, method, given))
+            answer = self._answer(number, method, given, self.version_of(given))
+            self._running[number] = asyncio.ensure_future(answer)
             self._running[number].add_done_callback(lambda task: self._end(number, task))
         elif method in self.handlers:
             self._notice(method, given)
@@ -165,8 +174,14 @@ class Server:
         if task.cancelled():  # also before it began
             self._say(id=number, error={"code": _CANCELLED, "message": "cancelled"})
 
-    async def _answer(self, number: Any, method: str, params: Params) -> None:
+    def version_of(self, params: Params) -> int | None:
+        """Return the version of the text that a question is about, as it stands."""
+        return None
+
+    async def _answer(self, number: Any, method: str, params: Params, version: int | None) -> None:
         try:
+            if self.version_of(params) != version:  # by a message that came before this began
+                raise ModifiedError
             self._say(id=number, result=await self._result(method, params))
         except AnswerError as fault:
             self._say(id=number, error={"code": fault.code, "message": str(fault)})

@@ -87,6 +87,32 @@ def test_questions_are_answered_in_their_kind() -> None:
     assert codes == {1: -32803, 2: -32603, 3: -32601, 8: -32600, 9: -32800, None: -32700}
 
 
+def test_a_question_is_not_answered_for_a_text_that_was_typed_after_it() -> None:
+    """Its position is of the text before; both messages may be there before an answer begins."""
+
+    class Texts(Server):
+        versions = 1
+
+        def version_of(self, params: Params) -> int | None:
+            return self.versions if params.text else None
+
+    server, said = Texts(), list[Any]()
+    server.on("edit")(lambda params: setattr(server, "versions", params.version))
+    server.on("ask")(lambda params: "an answer")
+
+    async def both() -> None:
+        for message in (ask(1, "ask", text="a"), ask(2, "ask"), {"method": "edit", "params": {}}):
+            server._take(message)
+        server._say = lambda **message: said.append(message)  # type: ignore[method-assign]
+        await asyncio.gather(*server._running.values())
+
+    asyncio.run(both())
+    assert [each.get("result", each.get("error")) for each in said] == [
+        {"code": -32801, "message": "the text has changed"},
+        "an answer",
+    ]
+
+
 def test_a_stream_that_ends_or_lies_ends_the_session() -> None:
     assert answered(made([])) == (0, [])
     assert answered(made([]), {"method": "exit"}) == (1, [])
@@ -104,7 +130,7 @@ def test_values_have_the_names_of_the_protocol() -> None:
     server.on("all")(lambda params: [found, more, types.FoldingRange(1, 2)])
     out = io.BytesIO()
     server._stdout = out
-    asyncio.run(server._answer(1, "all", Params({})))
+    asyncio.run(server._answer(1, "all", Params({}), None))
     first, second, third = json.loads(out.getvalue().partition(b"\r\n\r\n")[2])["result"]
     ends = {"start": {"line": 1, "character": 2}, "end": {"line": 1, "character": 3}}
     assert first == {
