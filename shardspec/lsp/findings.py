@@ -57,12 +57,21 @@ def merged(
       unseen: that not all specs of the file were looked at.
     """
     said = by_key(
-        ((each.code, each.message.partition("\n")[0], repr(each.range)), (spec, each))
-        for spec, found in told.items()
-        for each in found
+        (key, (spec, each)) for spec, found in told.items() for key, each in _numbered(found)
     )
     found = (([spec for spec, _ in group], group[0][1]) for group in said.values())
     return [_for_specs(specs, first, file, unseen) for specs, first in found]
+
+
+def _numbered(
+    found: Iterable[types.Diagnostic],
+) -> Iterator[tuple[tuple[object, ...], types.Diagnostic]]:
+    """Yield findings of one spec, each with its head and place, and how often they came before."""
+    before = Counter[tuple[object, ...]]()
+    for each in found:
+        head = (each.code, each.message.partition("\n")[0], repr(each.range))
+        yield (*head, before[head]), each
+        before[head] += 1
 
 
 def _for_specs(

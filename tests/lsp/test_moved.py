@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,3 +57,10 @@ def test_what_several_specs_find_in_a_file_is_said_once_and_for_which_it_is() ->
     assert second.message == "\nfor 1 spec: `a.yaml`, and more"
     assert (first.range, second.range) == (one.range, other.range)
     assert merged({"/p/base.yaml": [one], "/p/a.yaml": [one]}, "/p/base.yaml") == [one]
+
+
+def test_what_one_spec_finds_in_two_phases_is_no_two_specs_that_agree() -> None:
+    one = finding("abc", 0, 1)
+    found = [one, replace(one, message=f"{one.message}\nhelp: another way out in a phase")]
+    assert merged({"/p/base.yaml": found}, "/p/base.yaml") == found
+    assert merged({"/p/base.yaml": found, "/p/a.yaml": [one]}, "/p/base.yaml") == found
