@@ -224,9 +224,10 @@ def _names(entry: str) -> Iterator[str]:
 
 # What the checks find in a spec and in its phases, told together.
 #
-# What all of them say is said once; what only phases say names them. That nothing uses a rule, a
-# pattern or a mesh axis is a finding where it is true of all phases that have it: a rule that a
-# phase puts another one in place of is idle there, and at work elsewhere.
+# What all of them say is said once; what only phases say, or say with other numbers, names them.
+# That nothing uses a rule, a pattern or a mesh axis is a finding where it is true of all phases
+# that have it: a rule that a phase puts another one in place of is idle there, and at work
+# elsewhere.
 
 
 def together(contexts: Sequence[Context]) -> Iterator[Diagnostic]:
@@ -239,13 +240,30 @@ def together(contexts: Sequence[Context]) -> Iterator[Diagnostic]:
         for context, here in zip(contexts, found, strict=True)
         for each in here
     )
-    for each, phases in named.items():
-        if each.code.is_idle and not all(
+    shown = (
+        (each, phases)
+        for each, phases in named.items()
+        if not each.code.is_idle
+        or all(
             _key(each) in keys or not known.has(each)
             for keys, known in zip(told, places, strict=True)
-        ):
-            continue
-        yield each if "" in phases else _in_phases(each, phases)
+        )
+    )
+    for members in grouped(shown, lambda pair: replace(pair[0], notes=(), bytes=None)).values():
+        yield from _as_one(members)
+
+
+def _as_one(members: Sequence[tuple[Diagnostic, list[str]]]) -> Iterator[Diagnostic]:
+    """Yield once, with the numbers of the first, what phases say each with other numbers."""
+    told = [each if "" in phases else _in_phases(each, phases) for each, phases in members]
+    names = [name for _, phases in members for name in phases]
+    others = names[len(members[0][1]) :]
+    if not others or len({*names}) < len(names):  # numbers differ within one phase
+        yield from told
+    else:
+        whose = "its" if len(others) == 1 else "their"
+        note = f"also {_phases(others)}, with {whose} own numbers"
+        yield replace(told[0], notes=(*told[0].notes, note))
 
 
 def _in_phases(found: Diagnostic, phases: Sequence[str]) -> Diagnostic:
@@ -253,8 +271,11 @@ def _in_phases(found: Diagnostic, phases: Sequence[str]) -> Diagnostic:
     names = dict.fromkeys(phases)
     if all(f"phase `{name}`" in found.message for name in names):
         return found
-    note = f"in phase{'s' if len(names) > 1 else ''} {listed(names)}"
-    return replace(found, notes=(*found.notes, note))
+    return replace(found, notes=(*found.notes, _phases([*names])))
+
+
+def _phases(names: Sequence[str]) -> str:
+    return f"in phase{'s' if len(names) > 1 else ''} {listed(names)}"
 
 
 def _key(found: Diagnostic) -> tuple[str, Span | None]:

@@ -46,6 +46,15 @@ def test_what_a_phase_alone_has_names_it() -> None:
     assert [each.notes[-1] for each in found] == ["in phase `b`", "in phase `c`"]
 
 
+def test_what_has_other_numbers_in_a_phase_is_said_once() -> None:
+    """Its share of memory is another where a phase places other arrays otherwise."""
+    base = BASE.replace("arrays:\n", "arrays:\n  odd: bf16[64, 256]\n")
+    (alone,) = check("{}", base)
+    (found,) = check("{a: {rules: [mlp -> none]}, b: {rules: [mlp -> data]}}", base)
+    assert found.code.id == "SHD205"
+    assert found.notes == (*alone.notes, "also in phases `a`, `b`, with their own numbers")
+
+
 def test_a_rule_that_a_phase_replaces_is_at_work_elsewhere() -> None:
     """`tensor` is idle in the phase, and `mlp -> tensor` is not of it."""
     found = check("{eval: {rules: [mlp -> data], drop: [batch], activations: {hidden: _ mlp}}}")
