@@ -34,6 +34,7 @@ from shardspec.programs.peak_again import rates_of
 from shardspec.programs.peak_gates import GATES
 from shardspec.programs.peak_hiding import Speeds
 from shardspec.programs.peak_scores import PLAIN, SOFTMAX
+from shardspec.programs.peak_units import GATHERS_FIRST
 from shardspec.programs.products import kind_of
 from shardspec.programs.reading import ReadProgram, read
 from shardspec.programs.rewrites import moves, sums, tpu
@@ -236,8 +237,14 @@ def _device(target: Target) -> Device:
     if chip is None or chip.platform != "gpu":
         name = "" if chip is None else chip.name
         fast, softmax = FAST_BYTES.get(name, 0), SOFTMAX.get(name, PLAIN)
-        gates = GATES.get(name, "none")
-        return Device("tpu", fast, usable_bytes=limit(target), softmax=softmax, gates=gates)
+        return Device(
+            "tpu",
+            fast,
+            usable_bytes=limit(target),
+            softmax=softmax,
+            gates=GATES.get(name, "none"),
+            gathers_first=name in GATHERS_FIRST,
+        )
     return Device("gpu", speeds=_speeds(chip), rates=rates_of(chip))
 
 

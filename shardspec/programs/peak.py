@@ -74,6 +74,7 @@ class Device:
       rates: of a GPU, what it computes while it moves a byte.
       softmax: by `SOFTMAX`.
       gates: by `GATES`.
+      gathers_first: whether its compiler gathers weights before a step that computes little.
       usable_bytes: what its compiler hands out of its memory; None where that is not known.
     """
 
@@ -84,6 +85,7 @@ class Device:
     rates: Rates | None = None
     softmax: Softmax = PLAIN
     gates: Gates = "none"
+    gathers_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +191,7 @@ def _scheduled(
     kernels = Kernels(device.platform, device.rates, device.softmax, device.gates, is_short)
     sizes = _Sizes(kernels, {**relaid})
     kernels.decide(main)
-    schedule = _Schedule(kernels, sizes, buffers, program.partitions, device.speeds)
+    schedule = _Schedule(kernels, sizes, buffers, program.partitions, device)
     schedule.plan(main)
     lives: list[Life] = []
     end = schedule.emit(main, 0, lives)
@@ -277,10 +279,10 @@ class _Schedule:
         sizes: _Sizes,
         buffers: Sequence[Value | None],
         devices: int,
-        speeds: Speeds | None,
+        device: Device,
     ) -> None:
         self.kernels, self.sizes, self.buffers = kernels, sizes, buffers
-        self.devices, self.speeds = devices, speeds
+        self.devices, self.speeds, self.gathers_first = devices, device.speeds, device.gathers_first
         self.plans: dict[int, _Plan] = {}
         self.takes: dict[Value, tuple[Value, ...]] = {}
         self.masks: dict[tuple[Value, Value], Value] = {}
@@ -293,7 +295,7 @@ class _Schedule:
         if len(units) > 2:
             held = frozenset[Value]().union(*outs)
             orders += [list_order(units, held, self.sizes.of), post_order(units, outs)]
-        if body.node is None and self.kernels.platform == "tpu":
+        if body.node is None and self.gathers_first:
             orders = [gathers_first(units, order) for order in orders]
         plans = (self._measured(body, [units[at] for at in order], outs) for order in orders)
         best = min(plans, key=lambda each: each.peak)

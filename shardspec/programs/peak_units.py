@@ -24,6 +24,8 @@ from shardspec.programs.peak_kernels import is_elementwise
 _JOINED_BYTES = 30 << 20
 _COLLECTIVES = frozenset(("all-gather", "all-reduce", "reduce-scatter"))
 _SLICES = frozenset(("slice", "dynamic-slice", "select"))
+#: The chips on which `gathers_first`; on v4 and v6e each weight is gathered right before its use.
+GATHERS_FIRST = frozenset(("v5e", "v5p"))
 #: What leads from parameters to a gathered weight, and computes nothing.
 _MOVES = frozenset(
     ("all-gather", "collective-permute", "convert", "copy", "dynamic-slice", "slice")
@@ -249,11 +251,11 @@ def post_order(units: Sequence[Unit], outs: Sequence[frozenset[Value]]) -> list[
 
 
 def gathers_first(units: Sequence[Unit], order: Sequence[int]) -> list[int]:
-    """Return an order in which a TPU gathers weights before all that computes little with them.
+    """Return an order in which weights are gathered before all that computes little with them.
 
     The collective cannot be hidden behind a few tokens: a decode step gathers all its weights, one
     after another, before the first layer, or else behind the loop before.
-    Source: libtpu 0.0.52, decode steps of two to four layers on v5e, v5p and v6e.
+    Source: libtpu 0.0.52, decode steps of two to four layers.
     """
     needs = needs_of(units)
     most: dict[Value, int] = defaultdict(int)

@@ -15,6 +15,7 @@ from shardspec.programs.peak_hiding import Speeds
 from shardspec.programs.peak_kernels import Platform
 from shardspec.programs.peak_scores import SOFTMAX as SOFTMAXES
 from shardspec.programs.peak_scores import Softmax
+from shardspec.programs.peak_units import GATHERS_FIRST
 
 MIB = 1 << 20
 HOPPER, AMPERE = (rates_of(catalogue_entry(name).chip) for name in ("h100", "a100"))
@@ -801,11 +802,13 @@ def decode(tokens: int) -> Program:
     )
 
 
-@pytest.mark.parametrize(("tokens", "weights"), [(8, 2), (512, 1)])
-def test_weights_that_few_tokens_read_are_all_gathered_first_on_a_tpu(
-    tokens: int, weights: int
+@pytest.mark.parametrize(
+    ("chip", "tokens", "weights"), [("v5e", 8, 2), ("v5p", 8, 2), ("v6e", 8, 1), ("v5e", 512, 1)]
+)
+def test_weights_that_few_tokens_read_are_all_gathered_first(
+    chip: str, tokens: int, weights: int
 ) -> None:
-    found = peak_of(decode(tokens), Device("tpu"))
+    found = peak_of(decode(tokens), Device("tpu", gathers_first=chip in GATHERS_FIRST))
     assert [each.why for each in found.alive if each.bytes == MIB].count("all-gather") == weights
 
 
