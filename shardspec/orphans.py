@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +22,12 @@ def end_with(parent: int, first: Callable[[], None] = lambda: None) -> None:
       first: what is done before.
     """
     threading.Thread(target=_watch, args=(parent, first), daemon=True).start()
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End a process that leads a session of its own, and what it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def forked() -> int:

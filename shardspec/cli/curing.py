@@ -160,7 +160,7 @@ def cured(
         from shardspec.jax_backend.cure.curing import search
 
         kinds = words.lines
-        share = _OF_TRIALS if words.of_mesh or not no_compile else 1.0
+        share = _OF_TRIALS if words.of_mesh or not no_compile else _OF_TRIALS_ALONE
         return search(resolver, call, here, kinds, most=MOST, until=until, share=share, tell=tell)
 
     done = "traced and searched"
@@ -308,6 +308,7 @@ class _Tries:
         self, answers: Sequence[tuple[Trial, Figures]], until: Deadline, tell: Tell
     ) -> list[Again]:
         """Return answers as they are once they are written, and traced again."""
+        from shardspec.jax_backend.cure.again import tracing
         from shardspec.jax_backend.cure.curing import again
         from shardspec.jax_backend.xla.compiling import most_at_once
 
@@ -315,7 +316,7 @@ class _Tries:
             return again(self.found, *answer, self.asked, self._reload, until)
 
         tell("tracing the best again")
-        with ThreadPoolExecutor(most_at_once()) as pool:
+        with tracing(most_at_once()) as pool:
             return list(pool.map(traced, answers))
 
     def _reported(self, tried: Sequence[telling.Tried]) -> telling.Report:
@@ -432,6 +433,8 @@ class _Tries:
 #: Shares of the time that is left: of trials before answers are proved, of lines before meshes, and
 #: of tracing on meshes before these are compiled.
 _OF_TRIALS, _OF_LINES, _OF_MESHES_TRACED = 0.4, 0.6, 0.6
+#: The share of trials where nothing is compiled and no mesh is tried.
+_OF_TRIALS_ALONE = 0.7
 
 
 def _alike(tried: list[telling.Tried], lowered: list[Again]) -> list[telling.Tried]:

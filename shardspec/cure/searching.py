@@ -42,7 +42,7 @@ _FEW = 16
 
 
 class Deadline(NamedTuple):
-    """When a search ends, by the clock that only goes forward."""
+    """When a search ends, on the monotonic clock."""
 
     at: float
 

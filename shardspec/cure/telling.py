@@ -237,7 +237,7 @@ def _meshes(report: Report, meshes: OtherMeshes) -> Iterator[str]:
     assert cost is not None, "the step as it is was traced"
     lines = "with these lines" if report.best is not None else "the code as it is"
     others = [e for e in meshes.tried if e is best or str(e.candidate) != str(cost.plan.mesh)]
-    if not others and meshes.late:
+    if not others and meshes.late and not meshes.failed:
         yield "unknown whether another mesh is better"
         return
     yield f"{counted(len(others), 'other mesh')}, {lines}"
@@ -252,8 +252,8 @@ def _meshes(report: Report, meshes: OtherMeshes) -> Iterator[str]:
     if more > 0:
         yield f"  not priced: {more:,} more"
     yield ""
-    if not meshes.tried:
-        yield "no mesh could be priced"
+    if not others:
+        yield "no other mesh could be priced"
     elif best is None:
         tried = " that was tried" if meshes.late else ""
         yield f"no other mesh{tried} earns {percent(LEAST_GAIN, 1)}"
@@ -276,7 +276,8 @@ def _names(report: Report, names: OtherNames) -> Iterator[str]:
     yield from columns(cells, right=(0,), is_prose=True)
     yield ""
     if report.remat is None:
-        yield f"no other names earn {percent(LEAST_GAIN, 1)}"
+        tried = " that were tried" if names.late else ""
+        yield f"no other names{tried} earn {percent(LEAST_GAIN, 1)}"
     else:
         gain = _gain(report.today.figures, report.remat.figures)
         yield f"save {_saved(report.remat)}: {gain}"
@@ -341,7 +342,9 @@ def _cells(tried: Tried) -> tuple[str, str, str]:
 
 def _places(tried: Tried) -> str:
     places = ", ".join(dict.fromkeys(_place(line) for line in tried.lines))
-    return f"{places}   not tried: {tried.why}" if tried.cost is None else places
+    if tried.cost is not None:
+        return places
+    return f"{places}   {tried.why if tried.is_late else f'not tried: {tried.why}'}"
 
 
 def _place(line: Line) -> str:

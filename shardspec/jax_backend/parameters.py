@@ -69,11 +69,12 @@ def arrays_of(call: Call, resolver: Resolver) -> StepArrays:
         message = "the step is given no tree of parameters"
         help = "name the arrays themselves: `--arrays MODULE:FUNCTION`"
         raise ShardspecError((Diagnostic(codes.BAD_STEP, message, help=help),))
-    known = {param.path for param in params}
-    caches = [each for each in caches if each.rank and each.path not in known]
+    known = {param.path: param.shape for param in params}
+    caches = [each for each in caches if each.rank and known.get(each.path) != each.shape]
     if back is None or not caches:
         return StepArrays(params)
-    caches = [each for each in caches if each.path]
+    by_path = {each.path: each for each in reversed(caches) if each.path not in known}
+    caches = [each for path, each in reversed(by_path.items()) if path]
     others = (p for tree in trees if tree is not named[0] for p in tree if p.dtype != _KEY)
     rows = frozenset(param.shape[0] for param in others if param.rank)
     return StepArrays(params, True, tuple(caches), rows)

@@ -33,6 +33,7 @@ from shardspec.lints.registry import run
 _SAYERS = frozenset(chain(*(code.outranked_by for code in ALL)))
 
 _NAME = re.compile(r"\w[\w-]*(?:\.[\w-]+)*")
+_NUMBERS = re.compile(r"\d[\d.,]*(?: (?:[KMGTP]iB|bytes|%))?")
 _COMMENT = re.compile(r"(?<!\S)#.*")
 
 _LOUDNESS = {Severity.ALLOW: 0, Severity.WARNING: 1, Severity.ERROR: 2}
@@ -254,16 +255,18 @@ def together(contexts: Sequence[Context]) -> Iterator[Diagnostic]:
 
 
 def _as_one(members: Sequence[tuple[Diagnostic, list[str]]]) -> Iterator[Diagnostic]:
-    """Yield once, with the numbers of the first, what phases say each with other numbers."""
+    """Yield one finding for phases that differ in numbers alone: it has those of the first."""
     told = [each if "" in phases else _in_phases(each, phases) for each, phases in members]
     names = [name for _, phases in members for name in phases]
     others = names[len(members[0][1]) :]
-    if not others or len({*names}) < len(names):  # numbers differ within one phase
-        yield from told
+    notes = {_NUMBERS.sub("", " ".join(each.notes)) for each, _ in members}
+    if not others or len({*names}) < len(names) or len(notes) > 1:
+        yield from told  # numbers differ within one phase, or more than numbers does
     else:
         whose = "its" if len(others) == 1 else "their"
         note = f"also {_phases(others)}, with {whose} own numbers"
-        yield replace(told[0], notes=(*told[0].notes, note))
+        most = max((each.bytes for each, _ in members if each.bytes is not None), default=None)
+        yield replace(told[0], notes=(*told[0].notes, note), bytes=most)
 
 
 def _in_phases(found: Diagnostic, phases: Sequence[str]) -> Diagnostic:

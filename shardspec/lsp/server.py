@@ -134,8 +134,8 @@ class SpecServer(Server):
 
     def version_of(self, params: Params) -> int | None:
         """Return the version of the open text that a question is about, as it stands."""
-        text = params.text_document
-        known = self.open.get(text.uri) if text else None
+        uri = getattr(getattr(params, "text_document", None), "uri", None)
+        known = self.open.get(uri) if isinstance(uri, str) else None
         return known.version if known else None
 
     def run(self, stdin: BinaryIO, stdout: BinaryIO) -> int:

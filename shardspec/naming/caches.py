@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice, product
 
 from shardspec.ir.spec import Param, Params, Shape
 from shardspec.naming.guessing import GuessedAxis, Names
@@ -100,14 +99,13 @@ def _heads(width: int, caches: Params) -> Iterator[tuple[int, int]]:
 def _best(shape: Shape, sizes: Mapping[int, Sequence[str]]) -> Names:
     """Return the names that say most of a shape; of those alike, the ones in the usual order."""
     length = ("cache_length",) if len(shape) >= _LEAST_RANK else ()
-    options = [(*sizes.get(size, ()), *length, None) for size in shape]
-    answers = islice(product(*options), _MOST_ANSWERS)
-    sound = (names for names in answers if _is_once([name for name in names if name]))
-    return max(sound, key=lambda names: (_worth(names), -_inversions(names)))
-
-
-def _is_once(names: Sequence[str]) -> bool:
-    return len({*names}) == len(names)
+    answers: list[Names] = [()]
+    for size in shape:
+        options = (*sizes.get(size, ()), *length, None)
+        more = [(*names, n) for names in answers for n in options if n is None or n not in names]
+        more.sort(key=lambda names: (-_worth(names), _inversions(names)))
+        answers = more[:_MOST_ANSWERS]
+    return answers[0]
 
 
 def _worth(names: Names) -> int:

@@ -32,7 +32,7 @@ def is_gate(made_by: Collection[Node], inside: Collection[Node], gates: Gates) -
     """
     names = {each.operation for each in inside}
     again = _CHEAP | (_CHEAP_BESIDE_BARE if gates == "bare" else frozenset())
-    return gates != "none" and len(made_by) == 2 and names.isdisjoint(again)
+    return len(made_by) == 2 and names.isdisjoint(again)
 
 
 def is_one_chain(kernel: Node | None, readers: Collection[Node]) -> bool:

@@ -431,6 +431,8 @@ class Kernels:
 
     def _is_gate(self, node: Node, value: Value, found: frozenset[Node]) -> bool:
         """Say whether a value is made of two products, and the kernel of one of them writes it."""
+        if self.gates == "none":
+            return False
         read, inside = self._kernel(node, value)
         makers = [v.maker for v in read if v not in self.constant and v.body is value.body]
         products = [each for each in makers if each is not None and is_product(each)]

@@ -24,7 +24,7 @@ from shardspec.programs.peak_kernels import is_elementwise
 _JOINED_BYTES = 30 << 20
 _COLLECTIVES = frozenset(("all-gather", "all-reduce", "reduce-scatter"))
 _SLICES = frozenset(("slice", "dynamic-slice", "select"))
-#: The chips on which `gathers_first`; on v4 and v6e each weight is gathered right before its use.
+#: Chips whose compiler gathers weights first. v4 and v6e gather each right before its use.
 GATHERS_FIRST = frozenset(("v5e", "v5p"))
 #: What leads from parameters to a gathered weight, and computes nothing.
 _MOVES = frozenset(
@@ -251,7 +251,7 @@ def post_order(units: Sequence[Unit], outs: Sequence[frozenset[Value]]) -> list[
 
 
 def gathers_first(units: Sequence[Unit], order: Sequence[int]) -> list[int]:
-    """Return an order in which weights are gathered before all that computes little with them.
+    """Return an order that gathers weights first if little is computed with them.
 
     The collective cannot be hidden behind a few tokens: a decode step gathers all its weights, one
     after another, before the first layer, or else behind the loop before.

@@ -132,3 +132,12 @@ def test_caches_are_those_of_a_step_without_gradients(
     assert {each.path.rpartition("/")[2] for each in found.params} == {"wi", "wo"}
     assert found.is_serving == (function is alone or bool(caches))
     assert found.rows == ({4} if found.is_serving else set())
+
+
+@pytest.mark.parametrize(("held", "is_serving"), [(HELD, True), (WEIGHT, False)])
+def test_a_cache_may_have_the_path_of_a_parameter(held: Any, is_serving: bool) -> None:
+    """`k` is a projection and a cache; an average of weights has their shapes, and is none."""
+    resolver = shardspec.Resolver(shardspec.loads(SPEC), devices="abstract", agree_within_s=None)
+    given = ({**WEIGHTS, "k": WEIGHT}, {"k": held}, TOKENS)
+    found = arrays_of(Call(reads, given, {}), resolver)
+    assert (found.is_serving, found.caches) == (is_serving, ())

@@ -10,10 +10,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.lsp import types
+from shardspec.lsp.server import SpecServer
 from shardspec.lsp.wire import AnswerError, Params, Server, path_of, uri_of
 
 
@@ -111,6 +113,13 @@ def test_a_question_is_not_answered_for_a_text_that_was_typed_after_it() -> None
         {"code": -32801, "message": "the text has changed"},
         "an answer",
     ]
+
+
+@pytest.mark.parametrize(
+    "said", [{}, {"textDocument": "x"}, {"textDocument": {"uri": ["a"]}}, {"textDocument": [1]}]
+)
+def test_what_is_no_question_about_a_text_has_no_version(said: dict[str, Any]) -> None:
+    assert SpecServer().version_of(Params(said)) is None
 
 
 def test_a_stream_that_ends_or_lies_ends_the_session() -> None:

@@ -47,6 +47,13 @@ def test_sizes_tell_what_the_dimensions_of_a_cache_are(shape: tuple[int, ...], n
     assert " ".join(name or "_" for name in found.logical_axes or ()) == names
 
 
+def test_a_cache_of_many_dimensions_of_one_size_has_each_name_once() -> None:
+    params = _decoder(4, 4)
+    (found,) = named_caches((Param("k", (4,) * 7),), params, guess(params).axes, {4})
+    names = [name for name in found.logical_axes or () if name]
+    assert len(names) == len({*names}) > 1
+
+
 def test_a_step_with_caches_gets_weights_over_tensor_and_its_batch_over_data() -> None:
     machine = hardware_of("tpu v5e 4x4")
     assert machine is not None

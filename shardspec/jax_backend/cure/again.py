@@ -1,6 +1,6 @@
 """Trace a step once more from changed sources; run as a process of its own.
 
-    python -P -m shardspec.jax_backend.cure.again
+    python -P -m shardspec.jax_backend.cure.again PARENT
 
 A pickled `Asked` comes in on stdin, and a pickled `Lowered` or the findings go out on stdout. The
 files on disk stay as they are: Python is given the new text where it imports one of them.
@@ -11,10 +11,10 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
 from typing import Any
@@ -27,8 +27,11 @@ from shardspec.jax_backend.on_target import on_target, start_on_cpu
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.xla.compiling import environment
 from shardspec.jax_backend.xla.verifying import Lowered, lowered
+from shardspec.orphans import end_group, end_with
 
 Diagnostics = tuple[Diagnostic, ...]
+#: The processes that trace now.
+_RUNNING: set[subprocess.Popen[bytes]] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,8 @@ class Asked:
 
 def traced_again(asked: Asked, timeout_s: float = 600.0) -> Lowered | Diagnostics | None:
     """Return the step that changed sources make, or why they make none; None after `timeout_s`."""
-    command = [sys.executable, "-P", "-m", "shardspec.jax_backend.cure.again"]
+    module = "shardspec.jax_backend.cure.again"
+    command = [sys.executable, "-P", "-m", module, str(os.getpid())]
     process = subprocess.Popen(
         command,
         env={**environment(), **_own_path()},
@@ -61,6 +65,7 @@ def traced_again(asked: Asked, timeout_s: float = 600.0) -> Lowered | Diagnostic
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+    _RUNNING.add(process)
     try:
         answer, _ = process.communicate(pickle.dumps(asked), timeout_s)
         found: Lowered | Diagnostics = pickle.loads(answer)
@@ -70,10 +75,23 @@ def traced_again(asked: Asked, timeout_s: float = 600.0) -> Lowered | Diagnostic
         message = f"`{asked.step}` could not be traced again: {type(error).__name__}"
         return (Diagnostic(codes.BAD_STEP, message),)
     finally:
-        with contextlib.suppress(ProcessLookupError):  # and what it has started
-            os.killpg(process.pid, signal.SIGKILL)
+        _RUNNING.discard(process)
+        end_group(process)
         process.communicate()
     return found
+
+
+@contextlib.contextmanager
+def tracing(most: int) -> Iterator[ThreadPoolExecutor]:
+    """Yield threads that trace again; an interrupt ends what they wait for."""
+    with ThreadPoolExecutor(most) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in [*_RUNNING]:
+                end_group(process)
+            raise
 
 
 def _own_path() -> dict[str, str]:
@@ -114,7 +132,8 @@ def _traced(asked: Asked) -> Lowered:
 
 
 def main() -> int:
-    """Answer what comes in on stdin."""
+    """Answer what comes in on stdin; end with the parent, a process with this number."""
+    end_with(int(sys.argv[1]))
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     asked: Asked = pickle.load(sys.stdin.buffer)

@@ -41,8 +41,9 @@ from shardspec.jax_backend.xla.compiling import MORE_TIME, Compile, Compiling
 from shardspec.jax_backend.xla.verifying import Lowered, cost_by
 
 Tell = Callable[[str], None]
-#: Why an answer was not traced again, or not compiled.
-NO_TIME = "the time ended (--within)"
+#: Why an answer has no figures, or none of the compiler.
+NOT_TRACED = "not traced again: the time ended (--within)"
+NOT_COMPILED = "not compiled: the time ended (--within)"
 _LONGEST_COMPILE_S = 300.0
 
 
@@ -205,9 +206,9 @@ def priced_again(
     Args:
       before: what it takes today, of as many tokens.
     """
-    found = traced_again(asked, until.left)
+    found = traced_again(asked, until.left) if until.left else None
     if found is None:
-        return Again(replace(tried, why=NO_TIME, is_late=True))
+        return Again(replace(tried, why=NOT_TRACED, is_late=True))
     if not isinstance(found, Lowered):
         return Again(replace(tried, why=refusal(found[0])))
     (plan,) = pipeline.compile_plans(asked.spec, None, [target])
@@ -238,7 +239,7 @@ def compiled(found: Again, until: Deadline) -> Tried:
     if cost is None or found.lowered is None:
         return tried
     if not until.left:
-        return replace(tried, why=NO_TIME, is_late=True)
+        return replace(tried, why=NOT_COMPILED, is_late=True)
     how = Compiling(min(until.left, _LONGEST_COMPILE_S))
     try:
         with Compile(cost.target, how, cost.plan.spec.policy.order) as compile:
@@ -247,5 +248,5 @@ def compiled(found: Again, until: Deadline) -> Tried:
     except ShardspecError as error:
         first = error.diagnostics[0]
         is_late = first.help == MORE_TIME and not until.left
-        return replace(tried, why=NO_TIME if is_late else first.message, is_late=is_late)
+        return replace(tried, why=NOT_COMPILED if is_late else first.message, is_late=is_late)
     return replace(tried, cost=made, figures=Figures.of(made))

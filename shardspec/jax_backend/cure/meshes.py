@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ from shardspec.cure.figures import Figures
 from shardspec.cure.searching import Deadline
 from shardspec.cure.telling import Tried
 from shardspec.diagnostics.words import counted, grouped
-from shardspec.jax_backend.cure.again import Asked, traced_again
+from shardspec.jax_backend.cure.again import Asked, traced_again, tracing
 from shardspec.jax_backend.cure.curing import Again, refusal
 from shardspec.jax_backend.xla.compiling import most_at_once
 from shardspec.jax_backend.xla.verifying import Lowered
@@ -71,11 +70,13 @@ def meshes(
         changes = dict(group[0].variant.changes)
         given = {word: int(changes[word]) for word in _GIVEN if word in changes}
         found = traced_again(replace(asked, spec=group[0].spec, given=given), until.left)
-        if found is None or isinstance(found, Lowered):
-            return found and _best(group, found, tokens)
+        if found is None:
+            return None
+        if isinstance(found, Lowered):
+            return _best(group, found, tokens)
         return refusal(found[0])
 
-    with ThreadPoolExecutor(most_at_once()) as pool:
+    with tracing(most_at_once()) as pool:
         made = list(zip(groups, pool.map(traced, groups), strict=True))
     found = [each for _, each in made if isinstance(each, Again)]
     failed = [(_label(group[0]), each) for group, each in made if isinstance(each, str)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ from shardspec.cure.policies import Policy, policies_of, with_names
 from shardspec.cure.searching import Deadline
 from shardspec.cure.telling import Tried
 from shardspec.cure.written import is_inside, source_of
-from shardspec.jax_backend.cure.again import Asked
+from shardspec.jax_backend.cure.again import Asked, tracing
 from shardspec.jax_backend.cure.curing import Again, priced_again
 from shardspec.jax_backend.xla.compiling import most_at_once
 
@@ -69,14 +68,14 @@ def policies(
     """
     known: dict[Saved, Again | None] = {tuple(each.names for each in own): now}
     best = next(iter(known))
-    with ThreadPoolExecutor(most_at_once()) as pool:
+    with tracing(most_at_once()) as pool:
         for _ in range(_MOST_ROUNDS):
             new = [each for each in dict.fromkeys(_others(best, names)) if each not in known]
             tell(f"tracing with {len(new)} other sets of names")
 
             def traced(saved: Saved) -> Again | None:
-                found = _traced(asked, now, own, saved, until) if until.left else None
-                return None if found is None or found.tried.is_late else found
+                found = _traced(asked, now, own, saved, until)
+                return None if found.tried.is_late else found
 
             known |= zip(new, pool.map(traced, new), strict=True)
             sound = [(each, saved) for saved, each in known.items() if each is not None]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import queue
 import select
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +18,7 @@ from shardspec.cure.figures import Figures
 from shardspec.cure.searching import Trial
 from shardspec.jax_backend.cure.worker import Base
 from shardspec.jax_backend.xla.compiling import environment, most_at_once
+from shardspec.orphans import end_group
 
 #: Memory that one process may need, and the most that run at once.
 _BYTES_EACH, _MOST = 2 * 2**30, 8
@@ -58,7 +57,7 @@ class Trials:
     def __exit__(self, *error: object) -> None:
         """End the processes, whatever they do."""
         for each in self._all:
-            _end(each)
+            end_group(each)
         self._pool.shutdown(cancel_futures=True)
         for each in self._all:
             each.communicate()
@@ -88,7 +87,7 @@ class Trials:
                 raise TimeoutError
             found = pickle.load(process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError):
-            _end(process)
+            end_group(process)
             process = self._started()
             found = None
         self._idle.put(process)
@@ -110,12 +109,6 @@ class Trials:
         process.stdin.flush()
         self._all.append(process)
         return process
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process, and what it has forked."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _at_once() -> int:

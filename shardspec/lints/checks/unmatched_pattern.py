@@ -74,16 +74,19 @@ def check(context: Context) -> Iterator[Diagnostic]:
     ]
     needed = [entry for entry in dead if not entry.pattern.is_optional]
     optional = [entry for entry in dead if entry.pattern.is_optional]
-    of_others = None if has_match else _of_other_arrays(needed, paths)
+    found = _one_by_one(needed, context)
+    open_ones = [each.entry for each in found if suppressed([each.finding])[0]]
+    of_others = None if has_match else _of_other_arrays(open_ones, paths)
     if of_others is not None:
+        yield from (each.finding for each in found if each.entry not in open_ones)
         yield of_others
         return
-    yield from _told(_one_by_one(needed, context), context)
+    yield from _told(found, context)
     yield from _optional(optional, context, has_match=has_match)
 
 
 def _of_other_arrays(dead: Sequence[Entry], paths: Sequence[str]) -> Diagnostic | None:
-    """Return one finding for patterns that are all for other arrays; None for few, or a slip.
+    """Return one finding if many patterns match nothing; None for few, or for a slip.
 
     A step may be given the arrays of a second model, of which the spec says nothing.
     """
@@ -93,11 +96,10 @@ def _of_other_arrays(dead: Sequence[Entry], paths: Sequence[str]) -> Diagnostic 
         return None
     return Diagnostic(
         codes.UNMATCHED_PATTERN,
-        f"none of {len(dead)} patterns matches any of {counted(len(paths), 'array')}:"
-        " they are for other arrays",
-        labels_at((dead[0].pattern.span, "the first of them")),
-        notes=(f"the first array is `{paths[0]}`",),
-        help="name these arrays as well, or make the patterns `optional`",
+        f"none of the {len(dead)} patterns matches an array ({counted(len(paths), 'array')})",
+        labels_at((dead[0].pattern.span, "the first of these patterns")),
+        notes=(f"the first array is `{paths[0]}`; the patterns may be for another model",),
+        help="add patterns for these arrays, or mark the old ones `optional`",
     )
 
 
