@@ -184,7 +184,7 @@ def _ascending(what: str, words: Sequence[str], *route: str) -> Sizes:
     sizes = tuple(_number(word, *route) for word in words)
     is_ascending = all(low < high for low, high in pairwise(sizes))
     if not is_ascending or not all(1 <= each <= _LARGEST and each % 1 == 0 for each in sizes):
-        told = f"{what} have to be integers from 1, in ascending order"
+        told = f"{what} have to be integers from 1 to {_LARGEST}, in ascending order"
         raise CalibrationError(told, *route)
     return tuple(map(int, sizes))
 
