@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from typing import NoReturn
 
 #: How often it is looked whether the other process is there.
 _POLL_S = 1.0
@@ -21,7 +22,10 @@ def end_with(parent: int, first: Callable[[], None] = lambda: None) -> None:
       parent: the number of the other process.
       first: what is done before.
     """
-    threading.Thread(target=_watch, args=(parent, first), daemon=True).start()
+    if os.getppid() == parent:
+        threading.Thread(target=_watch, args=(parent, first), daemon=True).start()
+    else:
+        _end(first)
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
@@ -42,5 +46,9 @@ def forked() -> int:
 def _watch(parent: int, first: Callable[[], None]) -> None:
     while os.getppid() == parent:
         time.sleep(_POLL_S)
+    _end(first)
+
+
+def _end(first: Callable[[], None]) -> NoReturn:
     first()
     os._exit(1)
