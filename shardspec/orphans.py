@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -28,10 +27,10 @@ def end_with(parent: int, first: Callable[[], None] = lambda: None) -> None:
         _end(first)
 
 
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process that leads a session of its own, and what it has started."""
+def end_group(leader: int) -> None:
+    """End the process of a number, which leads a session of its own, and what it has started."""
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+        os.killpg(leader, signal.SIGKILL)
 
 
 def forked() -> int:

@@ -76,7 +76,7 @@ def traced_again(asked: Asked, timeout_s: float = 600.0) -> Lowered | Diagnostic
         return (Diagnostic(codes.BAD_STEP, message),)
     finally:
         _RUNNING.discard(process)
-        end_group(process)
+        end_group(process.pid)
         process.communicate()
     return found
 
@@ -90,7 +90,7 @@ def tracing(most: int) -> Iterator[ThreadPoolExecutor]:
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in [*_RUNNING]:
-                end_group(process)
+                end_group(process.pid)
             raise
 
 

@@ -57,7 +57,7 @@ class Trials:
     def __exit__(self, *error: object) -> None:
         """End the processes, whatever they do."""
         for each in self._all:
-            end_group(each)
+            end_group(each.pid)
         self._pool.shutdown(cancel_futures=True)
         for each in self._all:
             each.communicate()
@@ -87,7 +87,7 @@ class Trials:
                 raise TimeoutError
             found = pickle.load(process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError):
-            end_group(process)
+            end_group(process.pid)
             process = self._started()
             found = None
         self._idle.put(process)
