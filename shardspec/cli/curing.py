@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -154,21 +154,14 @@ def cured(
     if words.of_mesh:
         _question(plan.spec, plan.target, choice)
     name, folder = step_and_folder(step_name)
-    here = os.getcwd()
-
-    def work(resolver: Resolver, call: Call, tell: Tell) -> Search:
-        from shardspec.jax_backend.cure.curing import search
-
-        kinds = words.lines
-        share = _OF_TRIALS if words.of_mesh or not no_compile else _OF_TRIALS_ALONE
-        return search(resolver, call, here, kinds, most=MOST, until=until, share=share, tell=tell)
-
+    is_compiled = not no_compile
+    work = _searching(words, until, is_compiled=is_compiled)
     done = "traced and searched"
     found = with_step(step_name, plan.spec, plan.target.name, request, work, done=done)
     from shardspec.jax_backend.cure.again import Asked
 
     of_code = Asked(plan.spec, plan.target.name, name, folder, {})
-    tries = _Tries(found, of_code, words, choice, request, is_compiled=not no_compile)
+    tries = _Tries(found, of_code, words, choice, request, is_compiled)
     with streams.progress(is_quiet=request.is_quiet) as tell:
         report = tries.report(min(top, _MOST_TRIED), until, tell)
     if words.lines:
@@ -176,6 +169,22 @@ def cured(
     _give(report, tries, patch, write=write, diff=diff)
     tries.remark_findings(report)
     return _status(report)
+
+
+def _searching(
+    words: Words, until: Deadline, *, is_compiled: bool
+) -> Callable[[Resolver, Call, Tell], Search]:
+    """Return what searches lines for a traced step, in files of this folder."""
+    here = os.getcwd()
+    share = _OF_TRIALS if words.of_mesh or is_compiled else _OF_TRIALS_ALONE
+
+    def work(resolver: Resolver, call: Call, tell: Tell) -> Search:
+        from shardspec.jax_backend.cure.curing import search
+
+        kinds = words.lines
+        return search(resolver, call, here, kinds, most=MOST, until=until, share=share, tell=tell)
+
+    return work
 
 
 def _status(report: telling.Report) -> int:
@@ -299,10 +308,10 @@ class _Tries:
         report = replace(report, untraced=late.count(False), unproved=late.count(True))
         is_known = report.found is not None or report.late > 0
         if self.words.has_names and is_known:
-            report = self._with_names(report, lowered, most, until, tell)
+            report = self._with_names(report, most, until, tell)
         if not self.choice.over or not is_known:
             return report
-        return self._with_meshes(report, lowered, most, until, tell)
+        return self._with_meshes(report, most, until, tell)
 
     def _traced(
         self, answers: Sequence[tuple[Trial, Figures]], until: Deadline, tell: Tell
@@ -327,11 +336,11 @@ class _Tries:
         )
 
     def _with_names(
-        self, report: telling.Report, lowered: list[Again], most: int, until: Deadline, tell: Tell
+        self, report: telling.Report, most: int, until: Deadline, tell: Tell
     ) -> telling.Report:
         from shardspec.jax_backend.cure.remat import Policies, policies, policies_in
 
-        now, with_lines = self._with_lines(report, lowered)
+        now, with_lines = self._with_lines(report)
         own, names = policies_in(os.getcwd(), with_lines), self.found.names
         found = Policies()
         if own and names:
@@ -341,12 +350,15 @@ class _Tries:
         other = telling.OtherNames(len(own), names, tried, found.late)
         return replace(report, names=other, unproved=report.unproved + late)
 
-    def _with_lines(self, report: telling.Report, lowered: list[Again]) -> tuple[Again, Asked]:
+    def _today(self, report: telling.Report) -> Again:
+        """Return the step with the best lines."""
+        return next(each for each in self.lowered if each.tried.lines == report.today.lines)
+
+    def _with_lines(self, report: telling.Report) -> tuple[Again, Asked]:
         """Return the step with the best lines, and what is traced of it."""
         from shardspec.jax_backend.cure.curing import with_patches
 
-        best = report.today
-        now = next(each for each in lowered if each.tried.lines == best.lines)
+        best, now = report.today, self._today(report)
         patches = () if isinstance(best.patches, Refused) else best.patches
         return now, with_patches(self.asked, patches, self._reload) or self.asked
 
@@ -365,11 +377,11 @@ class _Tries:
         return (*proved, *(each.tried for each in found[len(proved) :]))
 
     def _with_meshes(
-        self, report: telling.Report, lowered: list[Again], most: int, until: Deadline, tell: Tell
+        self, report: telling.Report, most: int, until: Deadline, tell: Tell
     ) -> telling.Report:
         from shardspec.jax_backend.cure.meshes import meshes
 
-        now, with_lines = self._with_lines(report, lowered)
+        now, with_lines = self._with_lines(report)
         today = pipeline.sound_target(pipeline.find_target(with_lines.spec, self.asked.target))
         self.question = _question(with_lines.spec, today, self.choice)
         found = meshes(self.question, with_lines, now, until.part(_OF_MESHES_TRACED), tell)
@@ -413,8 +425,7 @@ class _Tries:
         """Name the findings of the step with the best lines, which no line mends."""
         from shardspec.lints.registry import step_codes
 
-        lines = report.today.lines
-        cost = next(e.tried.cost for e in self.lowered if e.tried.lines == lines)
+        cost = self._today(report).tried.cost
         if cost is None:
             return
         plan = cost.plan
@@ -443,8 +454,7 @@ def _alike(tried: list[telling.Tried], lowered: list[Again]) -> list[telling.Tri
     An answer for which the compiler had no time is left out instead, if it had some for another.
     """
     if tried[0].basis == "compiled" and any(each.basis == "compiled" for each in tried[1:]):
-        late = [replace(e, cost=None) if e.is_late else e for e in tried]
-        tried = late
+        tried = [replace(each, cost=None) if each.is_late else each for each in tried]
     known = [each.cost for each in tried if each.cost is not None]
     if len({each.basis for each in known}) < 2:
         return tried

@@ -39,7 +39,7 @@ from shardspec.language.yaml_text.printer import print_yaml
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.sizes import uneven
 from shardspec.naming import roles
-from shardspec.naming.caches import axes_of, named_caches, type_of
+from shardspec.naming.caches import axes_of, dims_of, named_caches, type_of
 from shardspec.naming.guessing import UNKNOWN, Guess, GuessedAxis, Guesses, guess
 from shardspec.naming.patterns import patterns_for
 from shardspec.resolve.derive import wanted_paths
@@ -229,8 +229,7 @@ def _own(guesses: Guesses) -> Iterator[str]:
 def _widths_of_heads(caches: Params) -> Iterator[int]:
     """Yield how wide one head is in caches."""
     for each in caches:
-        dims = zip(each.logical_axes or (), each.shape, strict=True)
-        yield from (size for name, size in dims if name == "kv")
+        yield from (size for name, size in dims_of(each) if name == "kv")
 
 
 def _units(guesses: Guesses, cached: Set[int]) -> Iterator[tuple[str, tuple[int, bool]]]:
@@ -440,7 +439,7 @@ class _Whole:
             if name is not None
             for _ in each.params
         )
-        counts.update(n for each in self.caches for n in each.logical_axes or () if n)
+        counts.update(name for each in self.caches for name, _ in dims_of(each) if name)
         yield from self._heads()
         for axis in self.guesses.axes:
             if not axis.has_one_size or not _NAME.fullmatch(axis.name):

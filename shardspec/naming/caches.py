@@ -43,11 +43,16 @@ def named_caches(
     return tuple(replace(each, logical_axes=answers[each.shape]) for each in caches)
 
 
+def dims_of(cache: Param) -> Iterator[tuple[str | None, int]]:
+    """Yield the name and the size of each dimension of a cache that has names."""
+    yield from zip(cache.logical_axes or (), cache.shape, strict=True)
+
+
 def axes_of(caches: Params, axes: Sequence[GuessedAxis]) -> Iterator[GuessedAxis]:
     """Yield the axes of caches that the parameters lack; of several sizes of one, the first."""
     known = {axis.name for axis in axes}
     for each in caches:
-        for name, size in zip(each.logical_axes or (), each.shape, strict=True):
+        for name, size in dims_of(each):
             if name is not None and name not in known:
                 known.add(name)
                 yield GuessedAxis(name, size, name)
@@ -59,7 +64,7 @@ def type_of(cache: Param, sizes: Mapping[str, int]) -> str:
     >>> type_of(Param("k", (4, 8, 3), "bf16", ("batch", "kv", None)), {"batch": 4, "kv": 16})
     'bf16[batch kv=8 _=3]'
     """
-    dims = zip(cache.logical_axes or (), cache.shape, strict=True)
+    dims = dims_of(cache)
     inside = (n if n and sizes.get(n) == size else f"{n or '_'}={size}" for n, size in dims)
     return f"{cache.dtype}[{' '.join(inside)}]"
 

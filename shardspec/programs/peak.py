@@ -296,7 +296,7 @@ class _Schedule:
             held = frozenset[Value]().union(*outs)
             orders += [list_order(units, held, self.sizes.of), post_order(units, outs)]
         if body.node is None and self.gathers_first:
-            orders = [gathers_first(units, order) for order in orders]
+            orders = gathers_first(units, orders)
         plans = (self._measured(body, [units[at] for at in order], outs) for order in orders)
         best = min(plans, key=lambda each: each.peak)
         if self.speeds is not None and any(map(sends, best.units)):

@@ -162,11 +162,9 @@ def _moved(
     node.operands = [narrow_source if each is source else each for each in node.operands]
     source.users = [user for user in source.users if user is not node]
     narrow_source.users.append(node)
-    result = node.results[0]
-    result.dtype, result.bytes = dtype, array_bytes(result.shape, dtype)
-    if kept is not None:
-        result = kept
-        result.dtype, result.bytes = dtype, array_bytes(result.shape, dtype)
+    result = kept or node.results[0]
+    for each in {node.results[0], result}:
+        each.dtype, each.bytes = dtype, array_bytes(each.shape, dtype)
     for convert in result.users:
         gone = convert.results[0]
         for user in gone.users:

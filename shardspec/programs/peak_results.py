@@ -69,12 +69,17 @@ def copy_gathered(main: Body, buffers: list[Value | None]) -> None:
     of its own as well, and is copied to that of the parameter at the end.
     Source: libtpu 0.0.52 on all chips, steps that gather updated parameters from their shards.
     """
-    for at, (buffer, value) in enumerate(zip(buffers, main.yields, strict=True)):
-        if buffer is None or value.maker is None or value.maker.operation != "all-gather":
-            continue
+    pairs = [*zip(buffers, main.yields, strict=True)]
+    gathered = [
+        (at, buffer)
+        for at, (buffer, value) in enumerate(pairs)
+        if buffer is not None and value.maker is not None and value.maker.operation == "all-gather"
+    ]
+    for at, buffer in gathered:
         _yielded_copy(main, at)
         _read_copy(main, buffer)
-    noted_anew(main)
+    if gathered:
+        noted_anew(main)
 
 
 def _read_copy(main: Body, argument: Value) -> None:

@@ -12,7 +12,7 @@ import heapq
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass
 
 from shardspec.programs.groups import together
@@ -250,8 +250,8 @@ def post_order(units: Sequence[Unit], outs: Sequence[frozenset[Value]]) -> list[
     return order
 
 
-def gathers_first(units: Sequence[Unit], order: Sequence[int]) -> list[int]:
-    """Return an order that gathers weights first if little is computed with them.
+def gathers_first(units: Sequence[Unit], orders: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Return orders that gather weights first if little is computed with them.
 
     The collective cannot be hidden behind a few tokens: a decode step gathers all its weights, one
     after another, before the first layer, or else behind the loop before.
@@ -271,6 +271,11 @@ def gathers_first(units: Sequence[Unit], order: Sequence[int]) -> list[int]:
         is_slow = all(most[value] * _HIDES <= value.bytes for value in units[at].made)
         if at in early or (units[at].node.operation == "all-gather" and moves[at] and is_slow):
             early |= {at, *needs[at]}
+    return [_moved_first(units, order, early) for order in orders]
+
+
+def _moved_first(units: Sequence[Unit], order: Sequence[int], early: Set[int]) -> list[int]:
+    """Return an order with some units first, each behind the loop that it came behind."""
     loops = itertools.accumulate(bool(units[at].node.bodies) for at in order)
     parts = dict(zip(order, loops, strict=True))
     return sorted(order, key=lambda at: (parts[at], not units[at].node.bodies, at not in early))

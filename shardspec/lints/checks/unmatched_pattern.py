@@ -264,10 +264,10 @@ def _guess(pattern: Pattern, meant: Sequence[str]) -> str | None:
     return "; ".join(filter(None, (looks(pattern), near))) or None
 
 
-#: How optax and Flax begin the paths of optimizer state.
 _CACHE = "bf16[batch cache_length kv_heads kv]"
 _IN_DSL = f"caches {{ k : {_CACHE} }}"
 _CACHE_PATH = re.compile(r"(?:^|[/._*{,])(?:kv_)?cached?s?(?=$|[/._*{},])")
+#: How optax and Flax begin the paths of optimizer state.
 _OPTIMIZER_PATH = re.compile(r"(?:^|[/.])(?:opt_state|(?:mu|nu|momentum|trace)(?=$|[/.]))")
 _SEPARATORS = {
     "glob": re.compile(r"([/.])"),
