@@ -6,6 +6,7 @@ where each name in it stands. What cannot be read has no names.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -78,131 +79,124 @@ def _of_key(route: Route, key: Excerpt) -> Iterator[Use]:
     elif inner[2:3] == ("parts",) and len(inner) == 4:
         return
     if kind is Kind.LOGICAL_AXIS:
-        yield _axis_use(key, 0, key.text, route, is_definition=True)
+        yield _axis(0, key.text, is_definition=True).use(route, key)
         return
     is_definition = kind not in (Kind.WORD, Kind.FINDING, Kind.PATTERN)
     yield Use(kind, key.text, text_of(key), is_definition, route, key)
 
 
-def _axis_use(
-    excerpt: Excerpt, start: int, name: str, route: Route, *, is_definition: bool = False
-) -> Use:
+class _Found(NamedTuple):
+    """A name in an expression, by its place in the text of that."""
+
+    kind: Kind
+    name: str
+    start: int
+    end: int
+    is_definition: bool = False
+
+    def use(self, route: Route, whole: Excerpt) -> Use:
+        """Return the name where the expression stands."""
+        span = whole.at(self.start, self.end)
+        return Use(self.kind, self.name, span, self.is_definition, route, whole)
+
+
+def _axis(start: int, name: str, *, is_definition: bool = False) -> _Found:
     """Return the use of a logical axis, without the role that it has: `embed` of `in:embed'`."""
     axis = axis_of(name)
     at = start + name.rstrip("'").rfind(axis)
-    span = excerpt.at(at, at + len(axis))
-    return Use(Kind.LOGICAL_AXIS, axis, span, is_definition, route, excerpt)
+    return _Found(Kind.LOGICAL_AXIS, axis, at, at + len(axis), is_definition)
 
 
-class _Expression:
-    """An expression on the way to its names."""
+def _axes(names: Iterable[Name | None]) -> Iterator[_Found]:
+    """Yield logical axes."""
+    for name in names:
+        if name is not None and name.text != ANY:
+            yield _axis(name.start, name.text)
 
-    def __init__(self, excerpt: Excerpt, route: Route, lets: frozenset[str]) -> None:
-        self.excerpt = excerpt
-        self.route = route
-        self.lets = lets
 
-    def use(self, kind: Kind, name: Name, *, is_definition: bool = False) -> Use:
-        span = self.excerpt.at(name.start, name.end)
-        return Use(kind, name.text, span, is_definition, self.route, self.excerpt)
+def _names(node: object, lets: frozenset[str], kind: Kind = Kind.LOGICAL_AXIS) -> Iterator[_Found]:
+    """Yield the names in a node: the field that holds them says what they are of."""
+    if isinstance(node, SizeExpr):
+        yield from _sizes(node, lets)
+    elif isinstance(node, Name):
+        yield from _axes([node]) if kind is Kind.LOGICAL_AXIS else [_Found(kind, *node)]
+    elif isinstance(node, tuple):
+        fields = getattr(node, "_fields", ("",) * len(node))
+        for field, inner in zip(fields, node, strict=True):
+            yield from _names(inner, lets, _HELD.get(field, kind))
 
-    def whole(self, kind: Kind) -> Iterator[Use]:
-        """Yield the whole expression as one name."""
-        span = text_of(self.excerpt)
-        yield Use(kind, self.excerpt.text, span, False, self.route, self.excerpt)
 
-    def axes(self, names: Iterable[Name | None]) -> Iterator[Use]:
-        """Yield logical axes."""
-        for name in names:
-            if name is not None and name.text != ANY:
-                yield _axis_use(self.excerpt, name.start, name.text, self.route)
-
-    def names(self, node: object, kind: Kind = Kind.LOGICAL_AXIS) -> Iterator[Use]:
-        """Yield the names in a node: the field that holds them says what they are of."""
-        if isinstance(node, SizeExpr):
-            yield from self.sizes(node)
-        elif isinstance(node, Name):
-            yield from self.axes([node]) if kind is Kind.LOGICAL_AXIS else [self.use(kind, node)]
-        elif isinstance(node, tuple):
-            fields = getattr(node, "_fields", ("",) * len(node))
-            for field, inner in zip(fields, node, strict=True):
-                yield from self.names(inner, _HELD.get(field, kind))
-
-    def sizes(self, size: SizeExpr | None) -> Iterator[Use]:
-        """Yield the axes and numbers that a size names."""
-        for name in size.names if size is not None else ():
-            if name.text in self.lets:
-                yield self.use(Kind.NUMBER, name)
-            else:
-                yield from self.axes([name])
+def _sizes(size: SizeExpr | None, lets: frozenset[str]) -> Iterator[_Found]:
+    """Yield the axes and numbers that a size names."""
+    for name in size.names if size is not None else ():
+        yield from [_Found(Kind.NUMBER, *name)] if name.text in lets else _axes([name])
 
 
 def _of_value(route: Route, value: Excerpt, lets: frozenset[str]) -> Iterator[Use]:
     kind = expression_at(inner_route(route))
-    found = _Expression(value, route, lets)
     if kind in _READERS:
-        yield from _READERS[kind](found)
+        for each in _read(kind, value.text, lets):
+            yield each.use(route, value)
     elif kind in _NAMED_WHOLE:
-        yield from found.whole(Kind(kind))
+        yield Use(Kind(kind), value.text, text_of(value), False, route, value)
 
 
-def _read(
-    parse: Callable[[str], Any],
-    uses_in: Callable[[_Expression, Any], Iterator[Use]] = _Expression.names,
-) -> Callable[[_Expression], Iterator[Use]]:
-    """Return the reader of one kind of expression; what cannot be read has no names."""
+@functools.lru_cache(maxsize=4096)
+def _read(kind: str, text: str, lets: frozenset[str]) -> tuple[_Found, ...]:
+    """Return the names in an expression; what cannot be read has none.
 
-    def read(found: _Expression) -> Iterator[Use]:
-        stated = parse(found.excerpt.text)
-        return iter(()) if isinstance(stated, SyntaxFault) else uses_in(found, stated)
-
-    return read
+    Thousands of arrays have the same few types: each text is read once.
+    """
+    parse, names_in = _READERS[kind]
+    stated = parse(text)
+    return () if isinstance(stated, SyntaxFault) else (*names_in(stated, lets),)
 
 
-def _mesh_size(found: _Expression, size: MeshSize) -> Iterator[Use]:
-    yield from found.sizes(size.named)
-    yield from found.axes([size.fits])
+def _mesh_size(size: MeshSize, lets: frozenset[str]) -> Iterator[_Found]:
+    yield from _sizes(size.named, lets)
+    yield from _axes([size.fits])
     for part, inner in size.parts:
-        yield found.use(Kind.MESH_AXIS, part, is_definition=True)
-        yield from _mesh_size(found, inner)
+        yield _Found(Kind.MESH_AXIS, *part, is_definition=True)
+        yield from _mesh_size(inner, lets)
 
 
-def _derived(found: _Expression, stated: syntax.DerivedExpr) -> Iterator[Use]:
+def _derived(stated: syntax.DerivedExpr, lets: frozenset[str]) -> Iterator[_Found]:
     if stated.parent is not None:
-        yield found.use(Kind.PATTERN, stated.parent)
+        yield _Found(Kind.PATTERN, *stated.parent)
     own = {"in", "out"}.union(*stated.own) if stated.own is not None else set()
     for dim in (*(dim for answer in stated.answers for dim in answer), *stated.names):
         if re.match(r"[^\W\d]", dim.text) and dim.text not in own:
-            yield from found.axes([dim])
+            yield from _axes([dim])
 
 
-def _line(found: _Expression, line: LineExpr) -> Iterator[Use]:
+def _line(line: LineExpr, lets: frozenset[str]) -> Iterator[_Found]:
     aliases = set[str]()
     for term in (*line.operands, *line.results):
         aliases |= {dim.alias.text for dim in term.dims or () if dim.alias is not None}
     for term in (*line.operands, *line.results):
         if term.kind != "value":
-            yield found.use(Kind.PATTERN, Name(term.text, term.start, term.end))
+            yield _Found(Kind.PATTERN, term.text, term.start, term.end)
         names = (dim.name for dim in term.dims or () if dim.name is not None)
-        yield from found.axes(name for name in names if name.text not in aliases)
-    yield from found.sizes(line.flops)
+        yield from _axes(name for name in names if name.text not in aliases)
+    yield from _sizes(line.flops, lets)
 
 
 #: Fields whose names are not of logical axes.
 _HELD = {"mesh_axes": Kind.MESH_AXIS, "sums": Kind.MESH_AXIS, "dtype": Kind.DTYPE}
-#: By kind of expression.
-_READERS: Mapping[str, Callable[[_Expression], Iterator[Use]]] = {
-    "size": _read(expressions.parse_size),
-    **dict.fromkeys(("axes", "names"), _read(expressions.parse_names)),
-    "array_type": _read(expressions.parse_array_type),
-    "axis_rule": _read(expressions.parse_axis_rule),
-    "place": _read(expressions.parse_place),
-    "scan": _read(expressions.parse_scan),
-    "derived": _read(expressions.parse_derived, _derived),
-    "mesh_size": _read(expressions.parse_mesh_size, _mesh_size),
-    "step_line": _read(parse_step_line, _line),
-    "mesh_axes": _read(expressions.parse_mesh_axes),
-    "partition": _read(expressions.parse_partition),
+_Reader = tuple[Callable[[str], Any], Callable[[Any, frozenset[str]], Iterator[_Found]]]
+#: By kind of expression: what reads it, and the names in what is read.
+_READERS: Mapping[str, _Reader] = {
+    "size": (expressions.parse_size, _names),
+    **dict.fromkeys(("axes", "names"), (expressions.parse_names, _names)),
+    "array_type": (expressions.parse_array_type, _names),
+    "axis_rule": (expressions.parse_axis_rule, _names),
+    "place": (expressions.parse_place, _names),
+    "scan": (expressions.parse_scan, _names),
+    "derived": (expressions.parse_derived, _derived),
+    "mesh_size": (expressions.parse_mesh_size, _mesh_size),
+    "step_line": (parse_step_line, _line),
+    "mesh_axes": (expressions.parse_mesh_axes, _names),
+    "partition": (expressions.parse_partition, _names),
 }
 #: What is one name, whatever stands in it.
 _NAMED_WHOLE = {Kind.HARDWARE, Kind.BASE, Kind.MANIFEST, Kind.STEP, Kind.PATTERN}

@@ -35,7 +35,7 @@ PAUSE_S = 0.05
 SHORT = 20_000
 #: A look at a longer one that takes more than this many seconds waits until typing rests for so
 #: many times as long, within bounds.
-QUICK_S, REST, LEAST_REST_S, MOST_REST_S = 0.06, 3.0, 0.25, 2.0
+QUICK_S, REST, LEAST_REST_S, MOST_REST_S = 0.02, 3.0, 0.5, 2.0
 #: Specs that one base is looked at through, those that a name is looked for in, and those whose
 #: looks are kept.
 MOST_TOPS, MOST_SEARCHED, _MOST_KEPT = 64, 1000, 256

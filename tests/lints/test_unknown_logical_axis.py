@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from shardspec import pipeline
@@ -154,3 +156,15 @@ def test_a_number_among_names_is_no_axis(names: str) -> None:
     help = "`rank` is a number of `let`, no axis: `_` is a dimension without a name"
     assert (found.help, found.fix) == (help, None)
     assert not findings_of(text.replace("e rank", "e _"), only="unknown-logical-axis")
+
+
+@pytest.mark.parametrize(("axis", "marks"), [("bacth", ["bacth"]), ("other", [])])
+def test_a_slip_in_a_base_is_found(tmp_path: Path, axis: str, marks: list[str]) -> None:
+    base = f"shardspec: 1\naxes: {{e: 8, batch: 4}}\nrules: [e -> x, {axis} -> x]\n"
+    (tmp_path / "base.yaml").write_text(base)
+    top = tmp_path / "spec.yaml"
+    top.write_text("extends: base.yaml\nmesh: {x: 2}\narrays: {k: 'f32[e=8]'}\n")
+    spec, faults = pipeline.load_path(str(top))
+    assert spec is not None
+    found = pipeline.check(spec, faults, spec.params).shown
+    assert [marked(each)[0] for each in found] == marks

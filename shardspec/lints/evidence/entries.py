@@ -125,23 +125,37 @@ class LoneAxis(NamedTuple):
 
 
 def lone_axes(context: Context) -> tuple[LoneAxis, ...]:
-    """Return the axes of the spec's own rules that nothing has; none of a spec without names."""
+    """Return the axes of rules that nothing has; none of a spec without names.
+
+    A base is for other specs too: of its rules those whose axis is a slip count, of a preset none.
+    """
     if not context.first and not context.spec.path_rules:
         return ()
-    known = context.axes_heard_of
-    known = known | {axis_of(name) for name in known}
+    known = _with_parts(context.axes_heard_of)
+    in_base = _with_parts(context.axes_in_use.union(context.axes, context.spec.axes_of_code))
     places: dict[str, dict[Span | None, None]] = {}
     for rule in context.spec.axis_rules:
-        axis = rule.logical_axis
-        if axis not in known and context.is_own(rule.span):
+        axis, is_own = rule.logical_axis, context.is_own(rule.span)
+        if axis not in (known if is_own else in_base) and not _is_of_preset(rule.span):
             places.setdefault(axis, {}).setdefault(_left_side(rule.span, axis))
     placed = context.axes_in_rules
     missed = words.index_of((context.axes_in_use | context.axes.keys()) - placed if places else ())
     found = []
     for axis, spans in places.items():
         slips = (each for each in missed.alike(axis) if words.is_slip(axis, each))
-        found.append(LoneAxis(axis, tuple(spans), next(slips, None)))
+        meant = next(slips, None)
+        if meant is not None or any(context.is_own(span) for span in spans):
+            found.append(LoneAxis(axis, tuple(spans), meant))
     return tuple(found)
+
+
+def _with_parts(names: frozenset[str]) -> frozenset[str]:
+    """Return names with the axes whose parts they are."""
+    return names | {axis_of(name) for name in names}
+
+
+def _is_of_preset(span: Span | None) -> bool:
+    return span is not None and span.source.name.startswith("preset:")
 
 
 def respelling(context: Context, lone: LoneAxis) -> Fix | None:
