@@ -1080,6 +1080,11 @@ class Target:
         """Return the hash of the name, as what equals the name must."""
         return hash(self.name)
 
+    @property
+    def is_tpu(self) -> bool:
+        """Say whether its devices are TPUs, as far as they are known."""
+        return self.hardware is not None and self.hardware.chip.platform == "tpu"
+
     def is_called(self, name: str) -> bool:
         """Say whether it has this name, or is one of the counts of slices that the name is for."""
         return name in (self.name, family(self.name))

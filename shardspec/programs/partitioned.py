@@ -219,14 +219,13 @@ def _as_held(program: Program, target: Target) -> Program:
     """
     if not is_sound(program) or program.entry is None:
         return program
-    is_tpu = target.hardware is not None and target.hardware.chip.platform == "tpu"
     bodies = {}
     for name, body in program.computations.items():
         edit = Edit(body, target, program.partitions)
-        if is_tpu:
+        if target.is_tpu:
             tpu.one_hots_compared(edit)
         sums.sums_once(edit)
-        sums.sums_scattered(edit, PASSES if is_tpu else _RESHAPES, are_cut=True)
+        sums.sums_scattered(edit, PASSES if target.is_tpu else _RESHAPES, are_cut=True)
         bodies[name] = edit.done()
     return replace(program, computations=bodies, entry=bodies[program.entry.name])
 

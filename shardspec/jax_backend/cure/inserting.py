@@ -61,8 +61,11 @@ def _marked(value: Any, number: int, where: Any, at: int | None = None) -> Any:
     return made
 
 
-def inserted(module: bytes, lines: Iterable[Line]) -> bytes:
+def inserted(module: bytes, lines: Iterable[Line], *, for_tpu: bool = False) -> bytes:
     """Return the bytecode of a prepared module with lines in it, simplified.
+
+    Args:
+      for_tpu: whether it is for a TPU; see `simplified`.
 
     Raises:
       ValueError, ir.MLIRError: a layout does not fit its value.
@@ -91,7 +94,7 @@ def inserted(module: bytes, lines: Iterable[Line]) -> bytes:
         for op in marks:
             op.results[0].replace_all_uses_with(op.operands[0])
             op.erase()
-        simplify(found)
+        simplify(found, for_tpu=for_tpu)
         return bytecode_of(found)
 
 

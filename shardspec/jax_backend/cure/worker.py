@@ -101,7 +101,7 @@ class Pricing:
         """
         if found.is_like(self.base.now):
             return True
-        text = self._partitioned(inserted(self._module, ()))
+        text = self._partitioned(inserted(self._module, (), for_tpu=self._target.is_tpu))
         if not text:
             return False
         read = read_sends(program_of(text), self._target, self.base.arguments)
@@ -131,7 +131,7 @@ class Pricing:
     def _given(self, module: bytes, lines: Sequence[Line]) -> Priced | str:
         """Return what a module takes with lines in it."""
         try:
-            given = inserted(module, lines)
+            given = inserted(module, lines, for_tpu=self._target.is_tpu)
         except Exception as error:  # of MLIR: the layout does not fit
             return f"{type(error).__name__}: {error}"
         arguments = arguments_with(self.base.arguments, lines, self._target.mesh.sizes)

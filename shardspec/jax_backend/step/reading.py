@@ -71,12 +71,13 @@ def traced_step(
 
     The partitioner gets ready while the function is traced, and works while Shardy propagates.
     """
-    with Partitioning(resolver.target.mesh.device_count) as partitioning:
+    target = resolver.target
+    with Partitioning(target.mesh.device_count, for_tpu=target.is_tpu) as partitioning:
         found = traced(resolver, function, args, kwargs)
         partitioning.give(passes.bytecode_of(found.module))
         step, blame = _propagated(resolver, found)
         made = partitioning.result()
-        return found, _with_sends(step, blame, resolver.target, made, free_shapes(found.results))
+        return found, _with_sends(step, blame, target, made, free_shapes(found.results))
 
 
 def _with_sends(
@@ -120,10 +121,6 @@ def _partitioned(
     found, tensors = read
     unknown = (*found.step.unknown, *expanded_first(found))
     return replace(found.step, unknown=unknown, tensors=tensors)
-
-
-def _is_tpu(target: Target) -> bool:
-    return target.hardware is not None and target.hardware.chip.platform == "tpu"
 
 
 def _tick(known: Known, sent: steps.Collective, step: steps.Step, made: steps.Step) -> int:
@@ -226,7 +223,7 @@ def _propagated(resolver: Resolving, found: Traced) -> tuple[steps.Step, blames.
         tuple(transfers(given, found.place)),
         tuple(returned(graph, found.fed, given)),
         tuple(unreused(graph, found.fed, given, free_shapes(found.results)))
-        if _is_tpu(target)
+        if target.is_tpu
         else (),
         found.wrong_sums,
     )

@@ -17,7 +17,7 @@ from typing import Self
 
 from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.jax_backend.xla import compiling
-from shardspec.jax_backend.xla.cache import Compiled, Flags, flags_here
+from shardspec.jax_backend.xla.cache import Compiled, flags_here
 from shardspec.jax_backend.xla.child import partitioned_text
 from shardspec.jax_backend.xla.compiling import Compiling, Process
 from shardspec.jax_backend.xla.simplified import simplified
@@ -27,7 +27,7 @@ BRIEFLY = Compiling(timeout_s=60.0, is_whole=True)
 
 #: The newest programs of this process, the oldest first. They are not kept on disk: there they
 #: would displace programs that took a compiler minutes.
-_MADE: dict[tuple[str, int, Flags], Compiled] = {}
+_MADE: dict[tuple[object, ...], Compiled] = {}
 _MOST_MADE = 8
 
 
@@ -41,10 +41,10 @@ class Partitioning(Process):
             made = partitioning.result()
     """
 
-    def __init__(self, devices: int, how: Compiling = BRIEFLY) -> None:
-        """Note the number of devices, which is that of the mesh."""
+    def __init__(self, devices: int, how: Compiling = BRIEFLY, *, for_tpu: bool = False) -> None:
+        """Note the number of devices, which is that of the mesh, and whether they are TPUs."""
         super().__init__({"partitions": devices}, replace(how, is_whole=True))
-        self._devices = devices
+        self._devices, self._for_tpu = devices, for_tpu
         self._found: Compiled | Diagnostic | None = None
 
     def __enter__(self) -> Self:
@@ -66,12 +66,13 @@ class Partitioning(Process):
         A module that this process has partitioned before is not partitioned again.
         """
         self._module, self._since = module, time.monotonic()
-        self._key = _key_of(module, self._devices)
+        own = sha256(module).hexdigest(), self._devices, self._for_tpu, flags_here()
+        self._key: tuple[object, ...] = own
         self._found = self._found or _MADE.get(self._key)
         if self._found is not None:
             self._stack.close()
             return
-        self._module = simplified(module)
+        self._module = simplified(module, for_tpu=self._for_tpu)
         try:
             self._hand_over()
         except OSError as error:
@@ -102,7 +103,3 @@ class Partitioning(Process):
         seconds, held = time.monotonic() - self._since, end.held_bytes
         warnings = compiling.warnings_in(log)
         return Compiled(text, None, compiler, seconds, False, warnings=warnings, held_bytes=held)
-
-
-def _key_of(module: bytes, devices: int) -> tuple[str, int, Flags]:
-    return sha256(module).hexdigest(), devices, flags_here()

@@ -16,11 +16,13 @@ from shardspec.jax_backend.step import passes
 
 _SCATTER, _ADD, _RETURN = "stablehlo.scatter", "stablehlo.add", "stablehlo.return"
 _CONSTANT, _BROADCAST = "stablehlo.constant", "stablehlo.broadcast_in_dim"
+_DOT, _TRANSPOSE = "stablehlo.dot_general", "stablehlo.transpose"
 _RESHAPE, _CONVERT = "stablehlo.reshape", "stablehlo.convert"
+_CUT, _UPDATE = "stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"
 _SELECT, _COMPARE, _IOTA = "stablehlo.select", "stablehlo.compare", "stablehlo.iota"
 
 
-def simplified(module: bytes) -> bytes:
+def simplified(module: bytes, *, for_tpu: bool = False) -> bytes:
     """Return the bytecode of a module, simplified; bytes that are no module as they are.
 
     Calls are replaced by what they call, and what only adds dimensions of size 1 by a reshape; then
@@ -32,11 +34,20 @@ def simplified(module: bytes) -> bytes:
       weight is.
     - `select(i < 0, i + n, i)` becomes `i` where `i` counts, as an index that JAX makes safe: a
       lookup of each row in itself is then found to be one.
+    - a slice that is all of an array, and an update of all of one, are dropped: a scan of one round
+      keeps what it makes as that is sharded, and not as its stack of zeros is.
+    - the transpose of a product of matrices, as a gradient of a weight is, becomes the product the
+      other way round, on a TPU: of operands that compete for a mesh axis, the first one decides.
+    - what is computed twice is computed once, on a TPU: stacks of zeros that are alike are one
+      array with one sharding, although loops fill them with different values.
     - `erf` and `top_k`, which only the CPU's partitioner sees, become an operation by element and
       the first elements of a sorted array.
 
     Source: dumps of the passes of libtpu 0.0.52 and of XLA:GPU in jaxlib 0.10.2 (`algsimp`,
-    `convert-mover`), which run ahead of `spmd-partitioning`.
+    `convert-mover`, and `cse` on a TPU), which run ahead of `spmd-partitioning`.
+
+    Args:
+      for_tpu: whether the module is for a TPU.
     """
     with mlir.make_ir_context():
         try:
@@ -44,11 +55,11 @@ def simplified(module: bytes) -> bytes:
         except ir.MLIRError:
             return module
         passes.inlined(found)
-        simplify(found)
+        simplify(found, for_tpu=for_tpu)
         return passes.bytecode_of(found)
 
 
-def simplify(module: Any) -> None:
+def simplify(module: Any, *, for_tpu: bool = False) -> None:
     """Simplify a module without calls, in place."""
     found: dict[str, list[Any]] = {}
     for each in passes.operations(module.operation):
@@ -61,6 +72,58 @@ def simplify(module: Any) -> None:
             change(each)
     for each in [each for each in passes.operations(module.operation) if each.name == _RESHAPE]:
         _merge(each)
+    if for_tpu:
+        for each in found.get(_TRANSPOSE, ()):
+            _turn_product(each)
+        _compute_once(module.operation)
+
+
+def _turn_product(transpose: Any) -> None:
+    """Multiply the other way round where the product of two matrices is transposed."""
+    value, result = transpose.operands[0], transpose.results[0]
+    if _name(value) != _DOT or len(result.type.shape) != 2 or len(list(value.uses)) != 1:
+        return
+    dot = value.owner
+    numbers = stablehlo.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"])
+    if len(numbers.lhs_batching_dimensions) or list(transpose.attributes["permutation"]) != [1, 0]:
+        return
+    sums = numbers.rhs_contracting_dimensions, numbers.lhs_contracting_dimensions
+    turned = stablehlo.DotDimensionNumbers.get([], [], *sums)
+    with ir.InsertionPoint(transpose), dot.location:
+        made = stablehlo.dot_general(
+            result.type, dot.operands[1], dot.operands[0], dot_dimension_numbers=turned
+        )
+    result.replace_all_uses_with(made)
+    transpose.erase()
+    dot.erase()
+
+
+#: Operations that are not what they were when they come again, or that XLA takes for such.
+_APART = ("stablehlo.rng", "stablehlo.custom_call", "stablehlo.optimization_barrier", "func.")
+_SHARED = ("stablehlo.", "chlo.", "sdy.sharding_constraint")
+
+
+def _compute_once(op: Any) -> None:
+    """Let everything in each block of an operation read the first of what is computed alike."""
+    for region in op.regions:
+        for block in region:
+            seen: dict[tuple[object, ...], Any] = {}
+            for each in list(block.operations):
+                inner = each.operation
+                if len(inner.regions):
+                    _compute_once(inner)
+                elif inner.name.startswith(_SHARED) and not inner.name.startswith(_APART):
+                    first = seen.setdefault(_as_computed(inner), inner)
+                    if first is not inner:
+                        for old, new in zip(inner.results, first.results, strict=True):
+                            old.replace_all_uses_with(new)
+                        inner.erase()
+
+
+def _as_computed(op: Any) -> tuple[object, ...]:
+    """Return what two operations share that compute the same."""
+    stated = tuple((each, op.attributes[each]) for each in op.attributes)
+    return op.name, tuple(op.operands), stated, tuple(each.type for each in op.results)
 
 
 def _name(value: Any) -> str:
@@ -207,7 +270,17 @@ def _by_element(op: Any) -> None:
     passes.become(op, "stablehlo.tanh", [op.operands[0]])
 
 
+def _whole(cut: Any) -> None:
+    """Take all of an array as it is, or all that it is overwritten by."""
+    value, result = cut.operands[int(cut.name == _UPDATE)], cut.results[0]
+    if value.type == result.type:
+        result.replace_all_uses_with(value)
+        cut.erase()
+
+
 _CHANGES = (
+    (_CUT, _whole),
+    (_UPDATE, _whole),
     ("chlo.erf", _by_element),
     ("chlo.erfc", _by_element),
     ("chlo.top_k", _sort),

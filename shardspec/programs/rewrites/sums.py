@@ -121,12 +121,13 @@ def _carried_on(
     if not groups or not all(groups) or not is_only:
         return ()
     names = [name for group in groups for name in group]
+    is_cut = names[0] in sliced
     if is_slice:
-        if len(names) > 1 or names[0] in sliced or not _parts(edit, each):
+        if [*read] != names or is_cut or not _parts(edit, each):
             return ()
         sliced[names[0]] = tuple(n for n in each.operands[1:] if not _constant(edit, n))
     if each.operation not in _ADDS:
-        return groups[0]
+        return () if is_cut and not is_slice else groups[0]
     are_alike = len({(edit.together(edit.by_name[name]), sliced.get(name)) for name in names}) == 1
     return tuple(names) if are_alike and len(set(each.operands)) == 2 else ()
 

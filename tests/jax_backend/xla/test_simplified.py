@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from jax.interpreters import mlir
 from jaxlib.mlir import ir
 
@@ -26,13 +27,13 @@ SCATTER = """\
 TYPES = "(%other: tensor<8x2xf32>, %updates: tensor<4x2xf32>) -> tensor<8x2xf32>"
 
 
-def left(text: str) -> list[str]:
+def left(text: str, *, for_tpu: bool = False) -> list[str]:
     """Return the operations of `main` after the simplification; what makes the result is last."""
     with mlir.make_ir_context():
         module = bytecode_of(ir.Module.parse(text))
     with mlir.make_ir_context():
-        found: Any = ir.Module.parse(simplified(module))
-        (main,) = found.body.operations
+        found: Any = ir.Module.parse(simplified(module, for_tpu=for_tpu))
+        main = list(found.body.operations)[-1]
         *made, last = main.regions[0].blocks[0].operations
         return [*(each.operation.name for each in made), last.operands[0].owner.name]
 
@@ -147,3 +148,56 @@ def test_rows_that_a_loop_hands_on_are_counted_in_it() -> None:
         module = bytecode_of(ir.Module.parse(f"{COLUMNS} {{\n{body}\n}}"))
     with mlir.make_ir_context():
         assert str(ir.Module.parse(simplified(module))).count("stablehlo.iota") == 2
+
+
+CUT = """
+%zero = stablehlo.constant dense<0> : tensor<i32>
+%cut = stablehlo.dynamic_slice %x, %zero, %zero, sizes = [{size}, 4]
+  : (tensor<8x4xf32>, tensor<i32>, tensor<i32>) -> tensor<{size}x4xf32>
+%put = stablehlo.dynamic_update_slice %x, %cut, %zero, %zero
+  : (tensor<8x4xf32>, tensor<{size}x4xf32>, tensor<i32>, tensor<i32>) -> tensor<8x4xf32>
+%out = stablehlo.negate %put : tensor<8x4xf32>
+"""
+
+
+@pytest.mark.parametrize("size", [7, 8])
+def test_all_of_an_array_is_no_slice_of_it(size: int) -> None:
+    body = f"{CUT.format(size=size)}\nreturn %out : tensor<8x4xf32>"
+    found = left(f"func.func @main(%x: tensor<8x4xf32>) -> tensor<8x4xf32> {{\n{body}\n}}")
+    cuts = {"stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"}
+    assert cuts & {*found} == (cuts if size < 8 else set())
+
+
+TWICE = """
+%zero = stablehlo.constant dense<0.0> : tensor<f32>
+%again = stablehlo.constant dense<0.0> : tensor<f32>
+%a = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<f32>) -> tensor<8xf32>
+%b = stablehlo.broadcast_in_dim %again, dims = [] : (tensor<f32>) -> tensor<8xf32>
+%c = sdy.sharding_constraint %a <@mesh, [{?}]> : tensor<8xf32>
+%d = sdy.sharding_constraint %b <@mesh, [{%s}]> : tensor<8xf32>
+%e = stablehlo.add %c, %d : tensor<8xf32>
+"""
+
+
+@pytest.mark.parametrize(
+    ("for_tpu", "axes", "constants", "constraints"),
+    [(True, "?", 1, 1), (True, '"x", ?', 1, 2), (False, "?", 2, 2)],
+)
+def test_a_tpu_computes_once_what_is_alike(
+    for_tpu: bool, axes: str, constants: int, constraints: int
+) -> None:
+    body = f"{TWICE.replace('%s', axes)}return %e : tensor<8xf32>"
+    text = f"func.func @main() -> tensor<8xf32> {{\n{body}\n}}"
+    found = left(f'module {{ sdy.mesh @mesh = <["x"=2]>\n{text} }}', for_tpu=for_tpu)
+    assert found.count("stablehlo.constant") == constants
+    assert found.count("sdy.sharding_constraint") == constraints
+
+
+def test_random_numbers_and_barriers_are_not_alike() -> None:
+    body = """
+      %b = stablehlo.optimization_barrier %x : tensor<8xf32>
+      %c = stablehlo.optimization_barrier %x : tensor<8xf32>
+      %out = stablehlo.add %b, %c : tensor<8xf32>
+      return %out : tensor<8xf32>"""
+    text = f"func.func @main(%x: tensor<8xf32>) -> tensor<8xf32> {{\n{body}\n}}"
+    assert left(text, for_tpu=True).count("stablehlo.optimization_barrier") == 2
