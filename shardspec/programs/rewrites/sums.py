@@ -18,6 +18,8 @@ from shardspec.programs.rewrites.edit import (
 )
 
 _ADDS = frozenset(("add", "subtract"))
+#: What constraints leave behind, and XLA takes out.
+_COPIES = frozenset(("copy",))
 #: Through these a number of the device stays what it is.
 _SAME_NUMBER = frozenset(("bitcast", "convert", "copy", "reshape"))
 
@@ -123,11 +125,13 @@ def _carried_on(
     names = [name for group in groups for name in group]
     is_cut = names[0] in sliced
     if is_slice:
-        if [*read] != names or is_cut or not _parts(edit, each):
+        is_bare = edit.shown(read[0], _COPIES).name == names[0]
+        if len(names) > 1 or is_cut or not is_bare or not _parts(edit, each):
             return ()
         sliced[names[0]] = tuple(n for n in each.operands[1:] if not _constant(edit, n))
     if each.operation not in _ADDS:
-        return () if is_cut and not is_slice else groups[0]
+        is_other = is_cut and not is_slice and each.operation not in _COPIES
+        return () if is_other else groups[0]
     are_alike = len({(edit.together(edit.by_name[name]), sliced.get(name)) for name in names}) == 1
     return tuple(names) if are_alike and len(set(each.operands)) == 2 else ()
 
