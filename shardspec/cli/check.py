@@ -6,9 +6,7 @@ Files are fixed in memory, and written once, at the end.
 from __future__ import annotations
 
 import os
-import sys
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -17,14 +15,14 @@ from shardspec.cli import options, streams
 from shardspec.cli.edits import diff_text, write
 from shardspec.cli.request import MOST_IN_FULL, Request, has_errors, project_path
 from shardspec.cli.steps import BASIS, STEP, step_costs
-from shardspec.cli.streams import FAILED, FINDINGS, FINE, Failure, echo, show, show_failure
+from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, show
 from shardspec.diagnostics import Diagnostic, Severity, codes
 from shardspec.diagnostics.budget import SpentError, limited
 from shardspec.diagnostics.render import render, render_concise
 from shardspec.diagnostics.words import counted, tallied
 from shardspec.fixing import fixes_within
 from shardspec.ir.spec import Spec
-from shardspec.language.files import forget_what_was_read, paths_read, read_argument
+from shardspec.language.files import read_argument
 
 if TYPE_CHECKING:
     from shardspec.report.findings_forms import Baseline
@@ -103,7 +101,7 @@ def command(
     if watch:
         if step_name is not None or "-" in request.named:
             streams.fail("--watch reads specs again, and no code or stdin", "leave the other out")
-        watched(run, request)
+        streams.watched(run, request.named, request.remark)
     run()
 
 
@@ -504,46 +502,3 @@ class Fixing(fixing.Fixing):
         self.has_mark = raw.startswith(_BOM.encode())
         real = os.path.realpath("-")
         self.texts[real] = self.olds[real] = source.text
-
-
-# `--watch`: a verb again, whenever a file that it read has changed.
-#
-# Files are looked at by size and time, a few times a second: that works on every file system, and a
-# spec with its presets, manifests and checkpoints is few files.
-
-
-_POLL_SECONDS = 0.3
-_CLEAR = "\x1b[2J\x1b[H"
-
-
-def watched(work: Callable[[], NoReturn], request: Request) -> NoReturn:
-    """Do some work now, and after each change of a file that it read; only Ctrl-C ends it."""
-    while True:
-        if sys.stdout.isatty():
-            sys.stdout.write(_CLEAR)
-        forget_what_was_read()
-        try:
-            work()
-        except SystemExit:
-            pass
-        except Failure as failure:
-            show_failure(failure)
-        sys.stdout.flush()
-        files = {*paths_read(), *map(os.path.abspath, request.named)}
-        request.remark(f"watching {counted(len(files), 'file')}; Ctrl-C ends it")
-        wait_for_change(files)
-
-
-def wait_for_change(files: Iterable[str]) -> None:
-    """Return once one of the files has changed, is gone or has come."""
-    before = {file: _stamp(file) for file in files}
-    while all(_stamp(file) == stamp for file, stamp in before.items()):
-        time.sleep(_POLL_SECONDS)
-
-
-def _stamp(file: str) -> tuple[int, int, int] | None:
-    try:
-        about = os.stat(file)
-    except OSError:
-        return None
-    return about.st_ino, about.st_size, about.st_mtime_ns

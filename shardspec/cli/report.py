@@ -10,7 +10,7 @@ import webbrowser
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
@@ -68,6 +68,9 @@ _NAME = "report.html"
     options.flag(
         "--open", "Open it in the browser; without -o, from a folder for temporary files."
     ),
+    options.flag(
+        "--watch", "Write it again whenever a file that was read changes; Ctrl-C ends it."
+    ),
     example="shardspec report spec.yaml -o report.html",
     page="report.md",
 )
@@ -80,6 +83,7 @@ def command(
     sides: tuple[str, str] | None,
     search: str | None,
     open: bool,
+    watch: bool,
 ) -> None:
     """Write a page about a spec: targets, memory, arrays and why, machines, the step, findings.
 
@@ -89,10 +93,38 @@ def command(
     """
     _require_jinja()
     path = _path(request, is_opened=open)
+    if sides is not None and request.named:
+        fail("--diff names both specs itself", f"take {request.named[0]} out")
+    if watch and (step_name is not None or measured or path == "-" or "-" in request.named):
+        fail("--watch reads specs again, and no code or stdin", "leave the other out, and name -o")
+
+    def write() -> NoReturn:
+        nonlocal open
+        text, found = _page(request, target_names, step_name, measured, sides, search, watch)
+        request.write_to(path, text)
+        if watch:
+            request.report(found)
+        _finish(path, request, is_opened=open)
+        open = False
+        raise SystemExit(FINDINGS if has_errors(found) else FINE)
+
+    if watch:
+        streams.watched(write, request.named, request.remark)
+    write()
+
+
+def _page(
+    request: Request,
+    target_names: Sequence[str],
+    step_name: str | None,
+    measured: code_steps.Measured | None,
+    sides: tuple[str, str] | None,
+    search: str | None,
+    is_watched: bool,
+) -> tuple[str, tuple[Diagnostic, ...]]:
+    """Return the text of the page, and the findings on it."""
     title, changes = None, None
     if sides is not None:
-        if request.named:
-            fail("--diff names both specs itself", f"take {request.named[0]} out")
         request = replace(request, named=(_spec_of(sides[1]),))
         title = f"{sides[0]} -> {sides[1]}"
         changes = _changes(sides, target_names, step_name, request)
@@ -109,10 +141,16 @@ def command(
     traced = [each.drawn for each in shown if step_name is not None and each.drawn is not None]
     found += tuple(each for each in pipeline.step_findings(traced) if each not in found)
     searched = None if search is None else _searched(search, request)
-    text = page_text(spec, shown, found, title=title, changes=changes, search=searched)
-    request.write_to(path, text)
-    _finish(path, request, is_opened=open)
-    raise SystemExit(FINDINGS if has_errors(found) else FINE)
+    text = page_text(
+        spec,
+        shown,
+        found,
+        title=title,
+        changes=changes,
+        search=searched,
+        is_watched=is_watched,
+    )
+    return text, found
 
 
 def _require_jinja() -> None:

@@ -25,7 +25,8 @@ from shardspec.analysis.cost import Cost, cost_of
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.diagnostic import printable
 from shardspec.diagnostics.render import render
-from shardspec.diagnostics.words import binary_bytes, counted, seconds_text, tallied
+from shardspec.diagnostics.words import binary_bytes, counted, grouped, seconds_text, tallied
+from shardspec.ir.collectives import CollectiveKind
 from shardspec.ir.plan import ActivationSharding, ParamSharding, Sharding, ShardingPlan
 from shardspec.ir.spec import Spec, Target
 from shardspec.report import page_pieces
@@ -36,6 +37,7 @@ from shardspec.report.html import Html, joined, table, tag
 from shardspec.report.mesh import speed_text
 from shardspec.report.page_pieces import axes_piece, memory_rows, sent_piece, time_piece
 from shardspec.report.pages import finding_page
+from shardspec.report.saved_cost import bytes_of
 from shardspec.report.search_pictures import SavedSearch, saved_search, search_picture
 from shardspec.report.step_pictures import (
     DrawnStep,
@@ -53,7 +55,18 @@ from shardspec.versions import PACKAGE
 
 _FOLDER = Path(__file__).parent / "web"
 #: In the order in which they run.
-_SCRIPTS = ("core", "place", "tables", "arrays", "treemap", "machine", "array", "step", "start")
+_SCRIPTS = (
+    "core",
+    "place",
+    "tables",
+    "arrays",
+    "treemap",
+    "traffic",
+    "machine",
+    "array",
+    "step",
+    "start",
+)
 _SECTIONS = {
     "changes": "Changes",
     "targets": "Targets",
@@ -97,6 +110,7 @@ def page_text(
     title: str | None = None,
     changes: Html | None = None,
     search: SavedSearch | None = None,
+    is_watched: bool = False,
 ) -> str:
     """Return the page as a text; it needs jinja2.
 
@@ -106,13 +120,16 @@ def page_text(
       title: None for the name of the spec.
       changes: what is another than in another spec.
       search: what a search found.
+      is_watched: whether the page, open from disk, shows itself anew when its file changes.
     """
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     template = environment.from_string(_read("page.html.jinja"))
-    scripts = (_read(f"{name}.js") for name in _SCRIPTS)
+    names = (*_SCRIPTS, "watch") if is_watched else _SCRIPTS
+    scripts = [_read(f"{name}.js") for name in names]
     script = "\n".join(("(() => {", '"use strict";', *scripts, "})();"))
+    stamp_script = _read("stamp.js") if is_watched else ""
     style = _read("page.css")
     pieces = {
         "title": printable(title or _name(spec.source.name)),
@@ -126,7 +143,9 @@ def page_text(
     hashes = {"script_hash": _hash(script), "style_hash": _hash(style)}
     sections = [(id, name) for id, name in _SECTIONS.items() if pieces.get(id, True)]
     code = {"script": Html(script), "style": Html(style), "sections": sections}
-    return template.render(**pieces, **hashes, **code) + "\n"
+    stamp = {"stamp": _hash(repr(pieces)), "stamp_hash": _hash(stamp_script)} if is_watched else {}
+    told = {"stamp": None, **stamp, "stamp_script": Html(stamp_script)}
+    return template.render(**pieces, **hashes, **code, **told) + "\n"
 
 
 def _of_targets(targets: Sequence[Shown], findings: Sequence[Diagnostic]) -> dict[str, object]:
@@ -142,7 +161,7 @@ def _of_targets(targets: Sequence[Shown], findings: Sequence[Diagnostic]) -> dic
         "basis": f"{_BASIS}; of a step also what it makes." if any(steps) else f"{_BASIS}.",
         "machines": [_machine(each.plan) for each in targets],
         "step": steps if any(steps) else [],
-        "data": Html(embedded(page_data([each.plan for each in targets], drawn))),
+        "data": Html(embedded(page_data(targets, drawn))),
     }
 
 
@@ -266,15 +285,15 @@ Data = dict[str, Any]
 _UNSAFE = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
-def page_data(plans: Sequence[ShardingPlan], steps: Sequence[DrawnStep | None] = ()) -> Data:
+def page_data(shown: Sequence[Shown], steps: Sequence[DrawnStep | None] = ()) -> Data:
     """Return what the scripts of a page are given.
 
     Args:
-      plans: one for each target; those of a phase are called `phase@target`.
+      shown: each target; those of a phase are called `phase@target`.
       steps: that are drawn, of each target.
     """
     pool = _Pool()
-    targets = [_target(plan, pool) for plan in plans]
+    targets = [{**_target(each.plan, pool), "sent": _sent(each.cost)} for each in shown]
     for target, step in zip(targets, steps, strict=False):
         target["step"] = step and step_data(step)
     return {"targets": targets, "paths": pool.paths, "reasons": pool.reasons}
@@ -387,6 +406,14 @@ def _layout(sharding: Sharding) -> Data:
     }
 
 
+def _sent(cost: CostRecord) -> list[Any]:
+    """Return the bytes that a device sends in a step, by mesh axes and by the way they travel."""
+    rows = grouped(
+        cost.collectives, lambda each: (each.mesh_axes, CollectiveKind(each.kind).traits.way)
+    )
+    return [[list(axes), way, bytes_of(sent)] for (axes, way), sent in rows.items()]
+
+
 # the machine
 
 
@@ -397,6 +424,7 @@ def machine_data(plan: ShardingPlan) -> Data | None:
         return None
     return {
         "platform": placement.hardware.chip.platform,
+        "speed": placement.hardware.chip.link_bytes_per_s,
         "axes": [
             [axis.name, axis.extent, axis.link, axis.wraps, axis.host] for axis in placement.machine
         ],

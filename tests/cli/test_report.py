@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from shardspec.cli import streams
 from shardspec.cli.main import cli
 from tests.cli.test_cost import SPEC, STEP
 from tests.report.test_page import Read
@@ -220,3 +221,41 @@ def test_a_saved_search_is_drawn(folder: Path) -> None:
     refused = run("small.yaml", "--search", "small.yaml", "-o", "other.html")
     assert refused.exit_code == 2
     assert "shardspec search SPEC -o FILE" in refused.stderr
+
+
+# watching
+
+
+def test_it_writes_the_page_again_after_each_save_and_says_what_is_found(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[str] = []
+    edits = iter((BAD, "targets: [", SPEC))
+
+    def edit(seconds: float) -> None:
+        found.append(text_of())
+        text = next(edits, None)
+        if text is None:
+            raise KeyboardInterrupt
+        (folder / "spec.yaml").write_text(text, encoding="utf-8")
+
+    monkeypatch.setattr(streams.time, "sleep", edit)
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda url: opened.append(url) or True)
+    result = run("spec.yaml", "--watch", "--open", "-o", "report.html")
+    assert result.exit_code == 130
+    assert ["SHD201" in text for text in found] == [False, True, True, False]
+    assert result.stderr.count("error[SHD201]") == 1
+    assert "error[SHD0" in result.stderr, "a spec that is none leaves the page as it was"
+    assert result.stderr.count("watching 1 file; Ctrl-C ends it") == 4
+    assert len(opened) == 1, "the page shows itself anew; no other window opens"
+
+
+@pytest.mark.parametrize(
+    "more", [["spec.yaml", "--step", "train:step", "-o", "a.html"], ["-", "-o", "a.html"]]
+)
+def test_code_and_stdin_are_not_watched(more: list[str]) -> None:
+    result = run("--watch", *more)
+    assert result.exit_code == 2
+    assert "--watch" in result.stderr
+    assert not Path("a.html").exists()

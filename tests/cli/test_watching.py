@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from shardspec.cli import check
+from shardspec.cli import streams
 from shardspec.cli.main import cli
 
 SPEC = """\
@@ -42,7 +42,7 @@ def test_it_checks_again_after_each_change(folder: Path, monkeypatch: pytest.Mon
         except StopIteration:
             raise KeyboardInterrupt from None
 
-    monkeypatch.setattr(check.time, "sleep", edit)
+    monkeypatch.setattr(streams.time, "sleep", edit)
     result = CliRunner().invoke(cli, ["check", "spec.yaml", "--watch", "--format", "concise"])
     assert result.exit_code == 130
     said = [line for line in result.output.splitlines() if not line.startswith("No findings")]
@@ -76,6 +76,6 @@ def test_a_file_that_does_not_change_ends_no_wait(
         if len(waits) == 3:
             (folder / "spec.yaml").write_text(SPEC + "doc: more\n")
 
-    monkeypatch.setattr(check.time, "sleep", sleep)
-    check.wait_for_change([file])
+    monkeypatch.setattr(streams.time, "sleep", sleep)
+    streams.wait_for_change([file])
     assert len(waits) == 3

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterable
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -87,12 +88,16 @@ def shown(plan: ShardingPlan) -> Shown:
     return Shown(plan, cost_record(cost), drawn=cost)
 
 
-def page_of(text: str) -> str:
+def data_of(plans: Iterable[ShardingPlan]) -> dict[str, Any]:
+    return page_data([shown(plan) for plan in plans])
+
+
+def page_of(text: str, *, is_watched: bool = False) -> str:
     spec, faults = pipeline.load_text(text)
     assert spec is not None
     plans = pipeline.plans_of_phases(spec)
     found = pipeline.check(spec, faults, spec.params).shown
-    return page_text(spec, [shown(plan) for plan in plans], found)
+    return page_text(spec, [shown(plan) for plan in plans], found, is_watched=is_watched)
 
 
 @pytest.fixture(scope="module", params=SHOWN)
@@ -109,7 +114,7 @@ def cells(line: str) -> list[str]:
 
 
 def test_rows_are_those_of_compile(plans: tuple[ShardingPlan, ...]) -> None:
-    for plan, target in zip(plans, page_data(plans)["targets"], strict=True):
+    for plan, target in zip(plans, data_of(plans)["targets"], strict=True):
         lines = [cells(line) for line in table(plan)]
         begin = next(at for at, line in enumerate(lines) if line[0] == "array") + 1
         printed = lines[begin : begin + len(target["rows"])]
@@ -126,7 +131,7 @@ def test_rows_are_those_of_compile(plans: tuple[ShardingPlan, ...]) -> None:
 
 
 def test_reasons_are_those_of_explain(plans: tuple[ShardingPlan, ...]) -> None:
-    data = page_data(plans)
+    data = data_of(plans)
     for plan, target in zip(plans, data["targets"], strict=True):
         by_path = {each.param.path: each for each in plan.arrays}
         for row in target["rows"]:
@@ -147,14 +152,14 @@ def assert_told(reason: dict[str, Any], lines: list[str]) -> None:
 
 
 def test_every_array_is_in_one_row(plans: tuple[ShardingPlan, ...]) -> None:
-    data = page_data(plans)
+    data = data_of(plans)
     for plan, target in zip(plans, data["targets"], strict=True):
         found = [data["paths"][at] for row in target["rows"] for at in row["paths"]]
         assert sorted(found) == sorted(each.param.path for each in plan.arrays)
 
 
 def test_offsets_add_up_to_places(plans: tuple[ShardingPlan, ...]) -> None:
-    for plan, target in zip(plans, page_data(plans)["targets"], strict=True):
+    for plan, target in zip(plans, data_of(plans)["targets"], strict=True):
         placement = placed(plan.target, plan.spec.policy.order)
         if placement is None:
             assert target["machine"] is None
@@ -170,7 +175,7 @@ def test_offsets_add_up_to_places(plans: tuple[ShardingPlan, ...]) -> None:
 
 
 def test_axes_are_those_of_mesh(plans: tuple[ShardingPlan, ...]) -> None:
-    for plan, target in zip(plans, page_data(plans)["targets"], strict=True):
+    for plan, target in zip(plans, data_of(plans)["targets"], strict=True):
         placement = place(plan.target, plan.spec.policy.order) if plan.target.hardware else None
         if placement is None or isinstance(placement, pipeline.Diagnostic):
             continue
@@ -294,6 +299,22 @@ def test_a_spec_without_arrays_or_sound_targets_has_a_page() -> None:
 def test_web_files_are_read_as_they_are() -> None:
     """What scripts are made of stands in the package as files, each of them used."""
     folder = Path(pipeline.__file__).parent / "report" / "web"
-    page = page_of("{mesh: {model: 4}, rules: [mlp -> model]}")
+    page = page_of("{mesh: {model: 4}, rules: [mlp -> model]}", is_watched=True)
     for file in folder.glob("*.js"):
         assert file.read_text(encoding="utf-8") in page
+
+
+def test_a_watched_page_runs_its_two_scripts_and_loads_files_alone() -> None:
+    text = "{mesh: {model: 4}, rules: [mlp -> model], arrays: {a: 'f32[mlp=8]'}}"
+    stamps = []
+    for doc in ("one", "one", "other"):
+        read = Read(page_of(text.replace("{mesh", f"{{doc: {doc}, mesh", 1), is_watched=True))
+        scripts = [script for kind, script in read.raw if kind == "script"]
+        policy = next(a["content"] for tag, a in read.tags if "http-equiv" in a) or ""
+        assert (
+            f"script-src '{digest(scripts[2])}' '{digest(scripts[0])}'; frame-src file:" in policy
+        )
+        assert policy.startswith("default-src 'none';")
+        stamps.append(next(a["content"] for _, a in read.tags if a.get("name") == "stamp"))
+    assert stamps[0] == stamps[1] != stamps[2]
+    assert "frame-src" not in page_of(text)

@@ -462,6 +462,42 @@ def test_the_time_line_has_a_brush_and_a_cursor(browser: Browser, file: Path) ->
         assert box.locator(".ends span").first.inner_text() == "0 s"
 
 
+def test_the_time_line_has_a_row_for_each_layer(browser: Browser, file: Path) -> None:
+    """What computes is in the rows of the layers once more, every second of it."""
+    script = """() => { const box = document.querySelector('.of-target:not([hidden]) .timeline');
+      const sum = lane => lane.slices.reduce((all, each) => all + each[1], 0);
+      const [all, layers] = box.querySelectorAll('svg.lane');
+      const rows = [...new Set(layers.slices.map(each => each[3]))].sort((a, b) => a - b);
+      const sorted = layers.slices.every((each, at, every) =>
+        !at || every[at - 1][0] + every[at - 1][1] <= each[0] + 1);
+      return [sum(all), sum(layers), rows, sorted]; }"""
+    with opened(browser, file) as page:
+        box = page.locator("#step .timeline:visible")
+        assert "24 of encoder/layers_#, 24 of decoder/layers_#" in box.inner_text()
+        whole, layered, found, is_sorted = page.evaluate(script)
+        assert layered == pytest.approx(whole, abs=50)
+        assert found == list(range(49))
+        assert is_sorted
+        lane, told = box.locator("svg.layers"), box.locator(".step-told")
+        high = lane.bounding_box()
+        lane.focus()
+        for _ in range(6):
+            page.keyboard.press("ArrowRight")
+        assert "encoder/layers_0: " in told.inner_text()
+        page.keyboard.press("ArrowDown")
+        assert "encoder/layers_1: " in told.inner_text()
+        page.keyboard.press("Enter")
+        start, _, wide, deep = map(float, (lane.get_attribute("viewBox") or "").split())
+        assert (wide < 20_000, deep < 100) == (True, True)
+        near = lane.bounding_box()
+        assert high is not None
+        assert near is not None
+        assert near["height"] < high["height"], "other layers are not in the way"
+        page.keyboard.press("Escape")
+        assert lane.get_attribute("viewBox", timeout=1000) is not None
+        assert start > 0
+
+
 # everywhere
 
 

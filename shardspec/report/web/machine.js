@@ -84,17 +84,40 @@ function hostOf(of, places, device) {
 
 /** A picture of the machine of a target in a box of the page. */
 class Machine {
-  constructor(box, of, { axis = null, held = null, told = null } = {}) {
+  constructor(box, of, { axis = null, held = null, told = null, heat = "" } = {}) {
     this.of = of;
     this.places = placesOf(of);
     this.box = box;
     this.told = told;
     this.axis = axis;
     this.held = held ? new Set(held) : null;
+    this.heat = heat;
     this.device = 0;
     this.yaw = YAW;
     this.pitch = PITCH;
+    this.choosePlane(this.places?.solid && this.places.count > MOST_LINKS ? 0 : -1);
     this.draw();
+  }
+
+  /** Choose which devices are drawn: those of a plane across z, or all by -1. */
+  choosePlane(plane) {
+    this.plane = plane;
+    if (!this.places) return;
+    const { count, rank, at } = this.places;
+    const all = range(count);
+    this.shown = plane < 0 ? all : all.filter((device) => at[device * rank + 3] === plane);
+    this.isShown = new Uint8Array(count);
+    for (const device of this.shown) this.isShown[device] = 1;
+    this.boxes = null;
+  }
+
+  /** Say whether a torus of three dimensions is drawn as one. */
+  get solid() {
+    return this.places.solid && this.plane < 0;
+  }
+
+  get traffic() {
+    return this.heat && this.places.isTorus ? trafficOf(this.of, this.heat) : null;
   }
 
   get isDrawn() {
@@ -113,7 +136,7 @@ class Machine {
       "svg",
       {
         viewBox: `0 0 ${this.width} ${this.height}`,
-        class: this.places.solid ? "machine solid" : "machine",
+        class: this.solid ? "machine solid" : "machine",
         role: "img",
         tabindex: "0",
         "aria-label": label,
@@ -132,13 +155,14 @@ class Machine {
 
   /** Work out where each point of the machine lies in the picture. */
   project() {
-    const { points, count, solid } = this.places;
-    const [least, most] = extremes(points, count);
+    const { count } = this.places;
+    const { solid } = this;
+    const [least, most] = extremes(this.shown.map((device) => this.point(device)));
     const middle = least.map((low, axis) => (low + most[axis]) / 2);
     this.width = Math.max(this.box.clientWidth, 260);
     const spans = least.map((low, axis) => most[axis] - low + 1.2);
     this.height = solid ? Math.min(520, Math.max(320, this.width * 0.6)) : 0;
-    this.scale = solid ? this.fitting(spans) : Math.min(this.width / spans[0], 46);
+    this.scale = solid ? this.fitting(spans) : Math.min(this.width / spans[0], this.plane < 0 ? 46 : 30);
     if (!solid) this.height = Math.ceil(spans[1] * this.scale) + 18;
     const [sy, cy, sp, cp] = [Math.sin(this.yaw), Math.cos(this.yaw), Math.sin(this.pitch), Math.cos(this.pitch)];
     this.at = (x, y, z) => {
@@ -151,7 +175,7 @@ class Machine {
     this.nearness = (x, y, z) => (x - middle[0]) * sy * cp + (y - middle[1]) * cy * cp + (z - middle[2]) * sp;
     this.far = Math.hypot(...spans) / 2;
     this.flat = new Float32Array(count * 2);
-    for (let device = 0; device < count; device += 1) this.flat.set(this.at(...this.point(device)), device * 2);
+    for (const device of this.shown) this.flat.set(this.at(...this.point(device)), device * 2);
   }
 
   /** Return the scale at which a box has room as it stands at first; turning it keeps the scale. */
@@ -168,19 +192,20 @@ class Machine {
   /** Return what is drawn, from the back to the front. */
   layers() {
     const group = this.axis ? groupOf(this.of, this.axis, this.device) : [];
-    const rest = Array.from({ length: this.places.count }, (_, device) => device);
     const own = new Set(group);
-    const held = this.held ? rest.filter((device) => this.held.has(device)) : [];
-    const others = rest.filter((device) => !own.has(device) && !(this.held && this.held.has(device)));
+    const held = this.held ? this.shown.filter((device) => this.held.has(device)) : [];
+    const others = this.shown.filter((device) => !own.has(device) && !(this.held && this.held.has(device)));
     const colour = this.axis ? `stroke-${colourOf(this.axis)}` : "";
     const fill = this.axis ? `fill-${colourOf(this.axis)}` : "";
+    const rings = this.axis && !this.traffic;
     return [
       svg("path", { class: "hosts", d: this.hosts() }),
-      svg("path", { class: "links", d: this.links() }),
-      svg("path", { class: `rings ${colour}`, d: this.axis ? this.rings(group) : "" }),
+      ...this.links().map((d, level) => svg("path", { class: level ? `heat-${level}` : "links", d })),
+      svg("path", { class: `rings ${colour}`, d: rings ? this.rings(group) : "" }),
       ...this.byDepth(others).map((devices, at) => svg("path", { class: `chips far-${at}`, d: this.chips(devices) })),
+      ...this.heats().map((devices, level) => svg("path", { class: `chips heat-${level}`, d: this.chips(devices) })),
       svg("path", { class: "chips held", d: this.chips(held) }),
-      svg("path", { class: `ring ${colour}`, d: this.axis ? this.ring(group) : "" }),
+      svg("path", { class: `ring ${colour}`, d: rings ? this.ring(group) : "" }),
       svg("path", { class: `chips ${fill}`, d: this.chips(this.held ? [] : group) }),
       svg("path", { class: "chips picked", d: this.axis ? this.chips([this.device]) : "" }),
       ...this.names(),
@@ -190,7 +215,7 @@ class Machine {
 
   /** Return devices in four groups, the farthest first, which is drawn palest; flat ones are one. */
   byDepth(devices) {
-    if (!this.places.solid) return [[], [], devices];
+    if (!this.solid) return [[], [], devices];
     const groups = [[], [], [], []];
     for (const device of devices) {
       const share = (this.nearness(...this.point(device)) / this.far + 1) / 2;
@@ -200,14 +225,15 @@ class Machine {
   }
 
   radius() {
-    const most = this.places.solid ? 0.13 : 0.33;
+    const most = this.solid ? 0.13 : this.traffic ? 0.22 : 0.33;
     return Math.max(Math.min(this.scale * most, 14), 1.6);
   }
 
   chips(devices) {
     const r = short(this.radius());
-    const round = this.places.solid && this.places.count <= MOST_LINKS;
+    const round = this.solid && this.shown.length <= MOST_LINKS;
     return devices
+      .filter((device) => this.isShown[device])
       .map((device) => {
         const [x, y] = [short(this.flat[device * 2]), short(this.flat[device * 2 + 1])];
         if (round) return `M${short(x - r)} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0`;
@@ -218,6 +244,7 @@ class Machine {
 
   /** Return the way from one device to another: straight to a neighbour, bent past others. */
   way(from, to) {
+    if (!this.isShown[from] || !this.isShown[to]) return "";
     const [x, y, u, v] = [...this.flat.subarray(from * 2, from * 2 + 2), ...this.flat.subarray(to * 2, to * 2 + 2)];
     const [a, b] = [this.point(from), this.point(to)];
     const far = Math.hypot(a[0] - b[0], a[1] - b[1], a[2] - b[2]);
@@ -236,10 +263,10 @@ class Machine {
   /** Return the rings of all other groups of the axis. */
   rings(own) {
     const size = own.length;
-    if (size < 2 || this.places.count > MOST_LINKS) return "";
+    if (size < 2 || this.shown.length > MOST_LINKS) return "";
     const known = new Set(own);
     const found = [];
-    for (let device = 0; device < this.places.count; device += 1) {
+    for (const device of this.shown) {
       if (known.has(device)) continue;
       const group = groupOf(this.of, this.axis, device);
       group.forEach((each) => known.add(each));
@@ -248,24 +275,54 @@ class Machine {
     return found.join("");
   }
 
-  /** Return the links of the torus between neighbours, where there are not too many. */
+  /** Return the links of the torus, where there are not too many: those without traffic, then by heat. */
   links() {
-    const { count, rank, at, isTorus } = this.places;
-    if (!isTorus || count > MOST_LINKS) return "";
-    const by = new Map();
-    for (let device = 0; device < count; device += 1) by.set(at.subarray(device * rank, (device + 1) * rank).join(), device);
-    const found = [];
-    for (let device = 0; device < count; device += 1) {
+    const found = range(LEVELS + 1).map(() => []);
+    const { rank, at, isTorus } = this.places;
+    if (!isTorus || this.shown.length > MOST_LINKS) return [""];
+    const ends = this.of.machine.axes.map(([, extent, , wraps]) => [extent, wraps && extent > 2]);
+    const by = new Map(this.shown.map((device) => [at.subarray(device * rank, (device + 1) * rank).join(), device]));
+    const { traffic } = this;
+    for (const device of this.shown) {
       const place = [...at.subarray(device * rank, (device + 1) * rank)];
       if (place[4]) continue;
-      for (const axis of [1, 2, 3]) {
-        place[axis] += 1;
+      for (const dim of [1, 2, 3]) {
+        const [extent, wraps] = ends[dim];
+        const here = place[dim];
+        const isLast = here === extent - 1;
+        if (isLast && !(wraps && traffic)) continue;
+        place[dim] = isLast ? 0 : here + 1;
         const next = by.get(place.join());
-        place[axis] -= 1;
-        if (next !== undefined) found.push(this.way(device, next));
+        place[dim] = here;
+        const level = traffic ? traffic.level(traffic.above(traffic.numberOf(place), dim)) : 0;
+        if (dim === 3 && !this.solid) found[level].push(this.tick(device));
+        else if (next !== undefined) found[level].push(isLast ? this.stubs(device, next, extent) : this.way(device, next));
       }
     }
-    return found.join("");
+    return found.map((paths) => paths.join(""));
+  }
+
+  /** Return a link to the next plane, at a corner of its chip. */
+  tick(device) {
+    const [x, y, r] = [this.flat[device * 2], this.flat[device * 2 + 1], this.radius()];
+    const far = this.scale * 0.3;
+    return `M${short(x + r)} ${short(y - r)}l${short(far)} ${short(-far)}`;
+  }
+
+  /** Return a link around the torus: what is seen of it at either end. */
+  stubs(last, first, extent) {
+    const [x, y, u, v] = [...this.flat.subarray(last * 2, last * 2 + 2), ...this.flat.subarray(first * 2, first * 2 + 2)];
+    const [right, down] = [((x - u) / (extent - 1)) * 0.45, ((y - v) / (extent - 1)) * 0.45];
+    return `M${short(x)} ${short(y)}l${short(right)} ${short(down)}M${short(u)} ${short(v)}l${short(-right)} ${short(-down)}`;
+  }
+
+  /** Return the devices by the heat of their links, where too many links are there to be drawn. */
+  heats() {
+    const found = range(LEVELS + 1).map(() => []);
+    const { traffic } = this;
+    if (!traffic || this.shown.length <= MOST_LINKS) return [];
+    for (const device of this.shown) found[traffic.level(Math.max(...traffic.ofDevice(device)))].push(device);
+    return found;
   }
 
   /** Return the borders of hosts: of boxes around their devices. */
@@ -276,7 +333,7 @@ class Machine {
 
   hostBoxes() {
     const boxes = new Map();
-    for (let device = 0; device < this.places.count; device += 1) {
+    for (const device of this.shown) {
       const host = hostOf(this.of, this.places, device);
       const point = this.point(device);
       const box = boxes.get(host);
@@ -292,11 +349,11 @@ class Machine {
   }
 
   hostBox([least, most]) {
-    const pad = this.places.solid ? 0.3 : 0.44;
+    const pad = this.solid ? 0.3 : 0.44;
     const [x, y, u, v] = [least[0] - pad, least[1] - pad, most[0] + pad, most[1] + pad];
     const corners = (z) => [[x, y], [u, y], [u, v], [x, v]].map((corner) => this.at(...corner, z).map(short));
     const face = (z) => `M${corners(z).map((corner) => corner.join(" ")).join("L")}z`;
-    if (least[2] === most[2]) return face(least[2]);
+    if (!this.solid || least[2] === most[2]) return face(least[2]);
     const [low, high] = [corners(least[2]), corners(most[2])];
     const edges = low.map((corner, at) => `M${corner.join(" ")}L${high[at].join(" ")}`);
     return face(least[2]) + face(most[2]) + edges.join("");
@@ -307,7 +364,7 @@ class Machine {
     const [word, extent] = this.of.machine.axes[0];
     if (extent < 2 || extent > 64) return [];
     const corners = new Map();
-    for (let device = 0; device < this.places.count; device += 1) {
+    for (const device of this.shown) {
       const name = this.places.at[device * this.places.rank];
       const [x, y] = [this.flat[device * 2], this.flat[device * 2 + 1]];
       const known = corners.get(name) ?? [Infinity, Infinity];
@@ -321,8 +378,9 @@ class Machine {
 
   /** Return the index of each device on the axis, where a chip has room for it. */
   numbers(group) {
-    if (this.places.solid || this.radius() < 7) return [];
-    return group.map((device, index) =>
+    if (this.solid || this.radius() < 7) return [];
+    const seen = [...group.entries()].filter(([, device]) => this.isShown[device]);
+    return seen.map(([index, device]) =>
       svg("text", { class: "number", x: this.flat[device * 2], y: this.flat[device * 2 + 1] + 4 }, String(index))
     );
   }
@@ -331,10 +389,10 @@ class Machine {
     let from = null;
     picture.addEventListener("pointerdown", (event) => {
       from = [event.clientX, event.clientY, this.yaw, this.pitch];
-      if (this.places.solid) picture.setPointerCapture(event.pointerId);
+      if (this.solid) picture.setPointerCapture(event.pointerId);
     });
     picture.addEventListener("pointermove", (event) => {
-      if (from && this.places.solid) {
+      if (from && this.solid) {
         const [x, y] = [event.clientX - from[0], event.clientY - from[1]];
         this.turn(from[2] + x * 0.01, from[3] + y * 0.01);
       }
@@ -347,7 +405,7 @@ class Machine {
     picture.addEventListener("pointercancel", () => (from = null));
     picture.addEventListener("keydown", (event) => {
       const step = { ArrowLeft: [-0.15, 0], ArrowRight: [0.15, 0], ArrowUp: [0, -0.1], ArrowDown: [0, 0.1] }[event.key];
-      if (!step || !this.places.solid) return;
+      if (!step || !this.solid) return;
       event.preventDefault();
       this.turn(this.yaw + step[0], this.pitch + step[1]);
     });
@@ -371,7 +429,7 @@ class Machine {
     const box = this.picture.getBoundingClientRect();
     const [x, y] = [((event.clientX - box.left) * this.width) / box.width, ((event.clientY - box.top) * this.height) / box.height];
     let [best, least] = [0, Infinity];
-    for (let device = 0; device < this.places.count; device += 1) {
+    for (const device of this.shown) {
       const far = Math.hypot(this.flat[device * 2] - x, this.flat[device * 2 + 1] - y);
       if (far < least) [best, least] = [device, far];
     }
@@ -382,7 +440,20 @@ class Machine {
   show(axis, device) {
     this.axis = axis;
     this.device = device;
-    if (this.isDrawn) this.picture.replaceChildren(...this.layers());
+    if (!this.isDrawn) return;
+    if (!this.isShown[device]) {
+      this.choosePlane(this.places.at[device * this.places.rank + 3]);
+      this.project();
+    }
+    this.picture.replaceChildren(...this.layers());
+    if (this.told) this.told(this);
+  }
+
+  /** Show the traffic of a step, and a plane or all of them. */
+  look(heat, plane) {
+    this.heat = heat;
+    if (plane !== this.plane) this.choosePlane(plane);
+    if (this.isDrawn) this.draw();
     if (this.told) this.told(this);
   }
 
@@ -407,11 +478,13 @@ function short(value) {
   return Math.round(value * 10) / 10;
 }
 
-function extremes(points, count) {
+function extremes(points) {
   const [least, most] = [[Infinity, Infinity, Infinity], [-Infinity, -Infinity, -Infinity]];
-  for (let at = 0; at < count * 3; at += 1) {
-    least[at % 3] = Math.min(least[at % 3], points[at]);
-    most[at % 3] = Math.max(most[at % 3], points[at]);
+  for (const point of points) {
+    for (const axis of [0, 1, 2]) {
+      least[axis] = Math.min(least[axis], point[axis]);
+      most[axis] = Math.max(most[axis], point[axis]);
+    }
   }
   return [least, most];
 }
@@ -419,12 +492,14 @@ function extremes(points, count) {
 // the section of the page
 
 let machine = null;
+// Over which mesh axes the reader wants to see what is sent: `all`, `a+b`, or none by "".
+let heatWanted = "all";
 
 function showMachine() {
   const of = target();
   const axes = of.mesh.filter(([, size]) => size > 1).map(([name]) => name);
   const axis = axes.includes(machine?.axis) ? machine.axis : axes.at(-1) ?? null;
-  machine = new Machine(document.getElementById("machine-picture"), of, { axis, told: tellMachine });
+  machine = new Machine(document.getElementById("machine-picture"), of, { axis, told: tellMachine, heat: heatOf(of) });
   const choices = axes.map((name) => {
     const input = el("input", { type: "radio", name: "axis", value: name, checked: name === axis, change: () => machine.show(name, machine.device) });
     return el("label", {}, input, swatchOf([name]), `${name} ${of.mesh.find((each) => each[0] === name)[1]} `, el("span", { class: "quiet" }, of.machine?.speeds[name] ?? ""));
@@ -434,16 +509,41 @@ function showMachine() {
   number.max = String((machine.places?.count ?? 1) - 1);
   number.value = "0";
   document.getElementById("machine-tools").hidden = !machine.isDrawn;
-  document.getElementById("turn").hidden = !machine.isDrawn || !machine.places.solid;
+  const heat = document.getElementById("heat");
+  heat.replaceChildren(...sentChoices(of).map((name) => el("option", { value: name }, { "": "no traffic", all: "all mesh axes" }[name] ?? name)));
+  heat.value = machine.heat;
+  heat.parentElement.hidden = !of.sent.length;
+  const plane = document.getElementById("plane");
+  const isSolid = machine.isDrawn && machine.places.solid;
+  plane.max = String(isSolid ? of.machine.axes[3][1] - 1 : 0);
+  plane.parentElement.hidden = !isSolid;
   if (machine.isDrawn) tellMachine(machine);
   else document.getElementById("machine-told").textContent = "";
 }
 
+/** Return over which mesh axes a step sends something. */
+function sentChoices(of) {
+  return ["", "all", ...new Set(of.sent.map(([axes]) => joinedAxes(axes)))];
+}
+
+function heatOf(of) {
+  if (!of.sent.length || !of.machine) return "";
+  return sentChoices(of).includes(heatWanted) ? heatWanted : "all";
+}
+
 function tellMachine(shown) {
-  document.getElementById("device").value = String(shown.device);
-  const group = shown.axis ? groupOf(shown.of, shown.axis, shown.device) : [];
-  const ring = shown.axis ? `; its group of ${shown.axis}: ${devicesText(group)}` : "";
-  document.getElementById("machine-told").textContent = `${shown.placeText(shown.device)}${ring}`;
+  const { device, axis, of, plane } = shown;
+  document.getElementById("device").value = String(device);
+  document.getElementById("plane").value = String(plane);
+  document.getElementById("plane-text").textContent = plane < 0 ? "all" : `z ${plane}`;
+  document.getElementById("turn").hidden = !shown.solid;
+  const group = axis ? groupOf(of, axis, device) : [];
+  const ring = axis ? `; its group of ${axis}: ${devicesText(group)}` : "";
+  const { traffic } = shown;
+  const sums = traffic ? traffic.ofDevice(device).map((bytes, at) => (traffic.extents[at + 1] > 1 ? `${"xyz"[at]} ~ ${binaryBytes(Math.round(bytes))}` : "")) : [];
+  const links = traffic ? `; its links: ${sums.filter(Boolean).join(", ")}` : "";
+  document.getElementById("machine-told").textContent = `${shown.placeText(device)}${links}${ring}`;
+  document.getElementById("heat-keys").replaceChildren(...(shown.heat ? heatKeys(of, shown.heat) : []));
 }
 
 function startMachine() {
@@ -452,6 +552,11 @@ function startMachine() {
     const device = Number(event.target.value);
     if (Number.isInteger(device) && device >= 0 && device < machine.places.count) machine.show(machine.axis, device);
   });
+  document.getElementById("heat").addEventListener("change", (event) => {
+    heatWanted = event.target.value;
+    machine.look(heatWanted, machine.plane);
+  });
+  document.getElementById("plane").addEventListener("input", (event) => machine.look(machine.heat, Number(event.target.value)));
   for (const button of document.querySelectorAll("[data-turn]")) {
     const [yaw, pitch] = button.dataset.turn.split(" ").map(Number);
     button.addEventListener("click", () => machine.turn(machine.yaw + yaw, machine.pitch + pitch));

@@ -17,18 +17,19 @@ function startTargets() {
   });
 }
 
-function startTheme() {
-  const button = document.getElementById("theme");
-  const isDark = () => document.documentElement.dataset.theme === "dark" || (!document.documentElement.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
-  const say = () => (button.textContent = isDark() ? "Light" : "Dark");
-  button.addEventListener("click", () => {
-    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
-    say();
-  });
-  say();
+function isDark() {
+  const { theme } = document.documentElement.dataset;
+  return theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-startTheme();
+/** Show the page light or dark; as the system does where nothing is said. */
+function showTheme(theme) {
+  if (theme) document.documentElement.dataset.theme = theme;
+  document.getElementById("theme").textContent = isDark() ? "Light" : "Dark";
+}
+
+document.getElementById("theme").addEventListener("click", () => showTheme(isDark() ? "light" : "dark"));
+showTheme("");
 startSheet();
 if (DATA.targets.length) {
   startTargets();

@@ -32,6 +32,68 @@ function slicesOf(lane) {
   return found.sort((a, b) => a[0] - b[0]);
 }
 
+/** Return the slices of what computes, each in the row of its layer: [start, width, label, row]; row 0 is outside.
+ *
+ * What runs in each layer of a stack is drawn once for each: forward from the first layer on, then back.
+ */
+function layeredSlices(slices, { stacks, layers, labels, words }) {
+  const firsts = stacks.map((_, at) => stacks.slice(0, at).reduce((sum, [, count]) => sum + count, 1));
+  const rest = [];
+  const blocks = [];
+  slices.forEach((slice, at) => {
+    const [stack, layer] = [layers[at] % (stacks.length + 1), Math.floor(layers[at] / (stacks.length + 1))];
+    if (!stack) rest.push([...slice, 0]);
+    if (blocks.at(-1)?.stack === stack) blocks.at(-1).slices.push([slice, layer]);
+    else blocks.push({ stack, slices: [[slice, layer]] });
+  });
+  const found = blocks.filter(({ stack }) => stack).flatMap((block) => {
+    const count = stacks[block.stack - 1][1];
+    const isForward = words[labels[block.slices[0][0][2]][4]] === "forward";
+    let x = block.slices[0][0][0];
+    return range(count).flatMap((at) => {
+      const layer = isForward ? at : count - 1 - at;
+      return block.slices.filter(([, own]) => !own || own === layer + 1).map(([[, width, label], own]) => {
+        const start = x;
+        x += own ? width : width / count;
+        return [start, x - start, label, firsts[block.stack - 1] + layer];
+      });
+    });
+  });
+  return [...rest, ...found].sort((a, b) => a[0] - b[0]);
+}
+
+/** Return a picture with a row for each layer, in the colours that the row of what computes has. */
+function layerPicture(lane, data) {
+  const rows = 1 + data.stacks.reduce((sum, [, count]) => sum + count, 0);
+  const high = Math.max(Math.min(Math.floor(420 / rows), 12), 2);
+  const kinds = new Map();
+  for (const path of lane.querySelectorAll("path[data-labels]")) {
+    for (const label of path.dataset.labels.split(" ")) kinds.set(Number(label), path.getAttribute("class"));
+  }
+  const slices = layeredSlices(slicesOf(lane), data);
+  const paths = new Map();
+  for (const [start, width, label, row] of slices) {
+    const line = paths.get(kinds.get(label)) ?? [];
+    line.push(`M${short(start)} ${(row + 0.5) * high}h${short(width)}`);
+    paths.set(kinds.get(label), line);
+  }
+  const drawn = [...paths].map(([kind, line]) => svg("path", { class: kind, d: line.join(""), "stroke-width": high }));
+  const size = { viewBox: `0 0 ${STEP} ${rows * high}`, preserveAspectRatio: "none", width: "100%", height: rows * high };
+  const picture = svg("svg", { class: "lane layers", "data-row": "layers", ...size }, ...drawn);
+  Object.assign(picture, { slices, rows, rowHeight: high });
+  return picture;
+}
+
+/** Return `decoder/layers_3` of a row of layers. */
+function layerName(data, row) {
+  let first = 1;
+  for (const [name, count] of data.stacks) {
+    if (row >= first && row < first + count) return name.includes("#") ? name.replace("#", row - first) : `${name} ${row - first}`;
+    first += count;
+  }
+  return "outside of the layers";
+}
+
 /** Return the last of rows that begins at a place or before it; -1 for none. */
 function lastAt(rows, x) {
   let [low, high] = [0, rows.length];
@@ -47,6 +109,7 @@ class TimeLine {
   constructor(box, data) {
     this.box = box;
     this.data = data;
+    this.startLayers();
     this.lanes = [...box.querySelectorAll("svg.lane")];
     this.told = el("div", { class: "step-told", role: "status" });
     this.view = [0, STEP];
@@ -59,9 +122,19 @@ class TimeLine {
     this.show(0, STEP);
   }
 
+  /** Draw the layers below the row of what computes. */
+  startLayers() {
+    if (!this.data.stacks.length) return;
+    const lane = this.box.querySelector("svg.lane");
+    const said = this.data.stacks.map(([name, count]) => `${count} of ${name}`).join(", ");
+    const how = " a row for each, the first row is outside of them; what runs in all layers is spread over them evenly. Enter or a double click shows one layer.";
+    lane.after(el("p", { class: "lane-name" }, el("b", {}, "layers"), ` ${said};${how}`), layerPicture(lane, this.data));
+  }
+
   /** Let a row be pointed at, and walked through by keys. */
   listen(lane) {
-    lane.slices = slicesOf(lane);
+    lane.slices ??= slicesOf(lane);
+    lane.addEventListener("dblclick", () => this.showLayer(lane));
     const name = lane.dataset.row ?? "memory";
     const attributes = { tabindex: 0, role: "slider", "aria-label": `cursor on ${name}`, "aria-valuemin": 0, "aria-valuemax": STEP, "aria-valuenow": 0, "aria-valuetext": "0 s" };
     for (const [key, value] of Object.entries(attributes)) lane.setAttribute(key, value);
@@ -85,6 +158,8 @@ class TimeLine {
     const zoom = { "+": 0.5, "=": 0.5, "-": 2 }[event.key];
     if (event.key === "Home" || event.key === "Escape") this.show(0, STEP);
     else if (zoom) this.show(x - (x - from) * zoom, x + (to - x) * zoom);
+    else if (event.key === "Enter") this.showLayer(lane);
+    else if (lane.rowHeight && (event.key === "ArrowUp" || event.key === "ArrowDown")) this.walkLayers(lane, x, step);
     else if (step) this.walk(lane, x, step);
     else return;
     event.preventDefault();
@@ -95,9 +170,33 @@ class TimeLine {
     const rows = lane.slices.length ? lane.slices : this.data.points;
     const at = lastAt(rows, x);
     const next = Math.min(Math.max(at + (at < 0 && step < 0 ? 0 : step), 0), rows.length - 1);
-    this.at(lane, rows[next][0]);
+    this.reach(lane, rows[next][0]);
+  }
+
+  /** Put the cursor at a place, and show it. */
+  reach(lane, place) {
+    this.at(lane, place);
     const [from, to] = this.view;
     if (this.x < from || this.x > to) this.show(this.x - (to - from) / 2, this.x + (to - from) / 2);
+  }
+
+  /** Go to the same operation of the nearest other layer: a row up or down. */
+  walkLayers(lane, x, step) {
+    const here = lane.slices[Math.max(lastAt(lane.slices, x), 0)];
+    const row = here[3] + (step > 0 ? -1 : 1);
+    const near = lane.slices.filter((each) => each[3] === row && (each[2] === here[2] || !row || !here[3]));
+    const next = near.sort((a, b) => Math.abs(a[0] - x) - Math.abs(b[0] - x))[0];
+    if (next) this.reach(lane, next[0]);
+  }
+
+  /** Show what of the step the layer under the cursor takes at once. */
+  showLayer(lane) {
+    const at = lane.rowHeight ? lastAt(lane.slices, this.x ?? 0) : -1;
+    if (at < 0) return;
+    let [first, last] = [at, at];
+    while (lane.slices[first - 1]?.[3] === lane.slices[at][3]) first -= 1;
+    while (lane.slices[last + 1]?.[3] === lane.slices[at][3]) last += 1;
+    this.show(lane.slices[first][0], lane.slices[last][0] + lane.slices[last][1]);
   }
 
   /** Return the strip of the whole step, on which a part of it is chosen. */
@@ -125,10 +224,11 @@ class TimeLine {
     const first = Math.min(Math.max(from, 0), STEP - wide);
     this.view = [first, first + wide];
     for (const lane of this.lanes) {
-      const high = lane.viewBox.baseVal.height;
-      lane.setAttribute("viewBox", `${first} 0 ${wide} ${high}`);
       const seen = lane.slices.slice(Math.max(lastAt(lane.slices, first), 0), lastAt(lane.slices, first + wide) + 1);
-      const edges = seen.length > MOST_EDGES ? [] : seen.map(([start]) => `M${start} 0v${high}`);
+      const [top, high] = lane.rowHeight ? this.rowsOf(lane, seen) : [0, lane.viewBox.baseVal.height];
+      lane.setAttribute("viewBox", `${first} ${top} ${wide} ${high}`);
+      const deep = lane.rowHeight ?? high;
+      const edges = seen.length > MOST_EDGES ? [] : seen.map(([start, , , row]) => `M${start} ${deep * (row ?? 0)}v${deep}`);
       lane.querySelector(".edges").setAttribute("d", edges.join(""));
     }
     const rect = this.brush.lastChild;
@@ -136,6 +236,15 @@ class TimeLine {
     rect.setAttribute("width", wide);
     const texts = this.view.map((x) => `${x ? "~ " : ""}${secondsText((x / STEP) * this.data.end)}`);
     this.box.querySelectorAll(".ends span").forEach((end, at) => (end.textContent = texts[at]));
+  }
+
+  /** Show those rows of the layers alone that something runs in; return where they are. */
+  rowsOf(lane, seen) {
+    const rows = seen.map(([, , , row]) => row);
+    const [least, most] = seen.length ? [Math.min(...rows), Math.max(...rows)] : [0, lane.rows - 1];
+    const high = (most - least + 1) * lane.rowHeight;
+    lane.setAttribute("height", Math.min(lane.rows * lane.rowHeight, 18 * (most - least + 1)));
+    return [least * lane.rowHeight, high];
   }
 
   /** Put the cursor at a place of a row, and say what is there. */
@@ -155,8 +264,9 @@ class TimeLine {
     this.told.replaceChildren(el("p", {}, el("b", {}, time), ` ${said}`), ...this.alive(x));
   }
 
-  sliceText([, width, label]) {
+  sliceText([, width, label, row]) {
     const [what, at, rule, array, phase, runs] = this.data.labels[label].map((word) => this.data.words[word]);
+    if (row !== undefined) return `${layerName(this.data, row)}: ${[what, `~ ${secondsText((width / STEP) * this.data.end)}`, phase, known(at, "line"), array, known(rule, "rule")].filter(Boolean).join(" · ")}`;
     return [what, `~ ${secondsText((width / STEP) * this.data.end)}`, `${phase} ${runs}`, known(at, "line"), array, known(rule, "rule")].filter(Boolean).join(" · ");
   }
 
@@ -202,10 +312,11 @@ function startGraph(graph) {
   });
 }
 
+/** Start the time line of a target when it is shown first. */
 function startSteps() {
   document.querySelectorAll(".graph").forEach(startGraph);
-  for (const box of document.querySelectorAll(".timeline")) {
-    const data = DATA.targets[box.closest(".of-target").dataset.target].step;
-    box.timeLine = new TimeLine(box, data);
-  }
+  onTarget(() => {
+    const box = document.querySelector(`#step .of-target[data-target="${here.at}"] .timeline`);
+    if (box) box.timeLine ??= new TimeLine(box, target().step);
+  });
 }
