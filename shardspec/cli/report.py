@@ -28,7 +28,7 @@ from shardspec.ir.spec import Params, Spec
 from shardspec.lock import diff_forms as forms
 from shardspec.report.cost import cost_diff_lines
 from shardspec.report.html import Html, joined, table, tag
-from shardspec.report.page import Shown, page_text
+from shardspec.report.page import Shown, page_text, shown_name
 from shardspec.report.page_pieces import bar
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _page(
     title, changes = None, None
     if sides is not None:
         request = replace(request, named=(_spec_of(sides[1]),))
-        title = f"{sides[0]} -> {sides[1]}"
+        title = " -> ".join(map(shown_name, sides))
         changes = _changes(sides, target_names, step_name, request)
     spec, diagnostics = request.load()
     params = request.params(spec)

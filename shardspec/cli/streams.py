@@ -131,7 +131,7 @@ def show_failure(failure: click.ClickException) -> None:
     from shardspec.diagnostics.render import render_plain
 
     context: click.Context | None = getattr(failure, "ctx", None)
-    paint = wants_color(context.params.get("color", "auto") if context else "auto", stream=2)
+    paint = _wants_color(2, context)
     text = render_plain("error", *_said(failure, context), color=paint, width=width_of(2))
     echo(text, err=True, is_painted=True)
 
@@ -163,6 +163,12 @@ def wants_color(when: str, stream: int = 1) -> bool:
     if os.environ.get("TERM") == "dumb":
         return False
     return (sys.stdout if stream == 1 else sys.stderr).isatty()
+
+
+def _wants_color(stream: int, context: click.Context | None = None) -> bool:
+    """Say whether to colour what goes to a stream, as the command line asks."""
+    context = context or click.get_current_context(silent=True)
+    return wants_color(context.params.get("color", "auto") if context else "auto", stream)
 
 
 def width_of(stream: int = 1) -> int | None:
@@ -423,17 +429,19 @@ def show(
     """Print the lines of a report: on a terminal within its width, else as they are.
 
     Args:
-      color: whether cells of tables show their tones.
+      color: whether cells of tables show their tones; verdicts are in colour wherever there is any.
       is_painted: as in `echo`.
       is_page: whether lines are sentences and may be joined, to be broken elsewhere.
     """
-    from shardspec.diagnostics.lines import fitted, joined
+    from shardspec.diagnostics.lines import fitted, joined, verdicts_painted
 
     width = width_of(2 if err else 1)
+    paints = not is_page and not is_painted and (color or _wants_color(2 if err else 1))
     if not is_painted:
         lines = (line if line.isprintable() else _harmless(line) for line in lines)
     for line in fitted(joined(lines) if is_page and width else lines, width, color=color):
-        echo(line, err=err, is_painted=is_painted or color)
+        said = verdicts_painted(line) if paints else line
+        echo(said, err=err, is_painted=is_painted or color or paints)
 
 
 def echo_data(text: str) -> None:

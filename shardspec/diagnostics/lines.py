@@ -58,6 +58,29 @@ _TONES: dict[Tone, str] = {
 Tones = Mapping[int, Tone]
 
 
+#: Verdicts, as all verbs write them: behind a comma or a number, or as a cell of their own.
+_VERDICT = re.compile(
+    r"(?<=, |  |\d )(?:fits|may fit|does not fit|bound by [\w+]++|times as (?:fast|slow))(?![\w-])",
+    re.IGNORECASE,
+)
+
+
+def verdicts_painted(line: str) -> str:
+    r"""Return a line with its verdicts in their colours, where it has no colours yet.
+
+    >>> verdicts_painted("memory  ~ 9 GiB, DOES NOT FIT").replace("\x1b", "^")
+    'memory  ~ 9 GiB, ^[1;31mDOES NOT FIT^[0m'
+    """
+    return line if "\x1b" in line else _VERDICT.sub(_painted, line)
+
+
+def _painted(found: re.Match[str]) -> str:
+    said = found[0].lower()
+    tone: Tone = "yes" if said.endswith(("fits", "fast")) else "no"
+    tone = "warning" if said.startswith(("may", "bound")) else tone
+    return f"{_TONES[tone]}{found[0]}\x1b[0m"
+
+
 class Table(NamedTuple):
     """Rows of cells, each column as wide as its widest cell.
 

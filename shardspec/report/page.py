@@ -132,7 +132,7 @@ def page_text(
     stamp_script = _read("stamp.js") if is_watched else ""
     style = _read("page.css")
     pieces = {
-        "title": printable(title or _name(spec.source.name)),
+        "title": printable(title or shown_name(spec.source.name)),
         "doc": printable(spec.doc or ""),
         "changes": changes,
         "searched": None if search is None else search_picture(search),
@@ -205,7 +205,7 @@ def _target_row(at: int, shown: Shown, *, has_steps: bool) -> tuple[str, ...]:
     )
 
 
-def _name(name: str) -> str:
+def shown_name(name: str) -> str:
     """Return what a page calls a file: whoever gets the page has other folders."""
     return os.path.basename(name) if os.path.isabs(name) else name
 

@@ -131,18 +131,11 @@ def memory_lines(plans: Iterable[ShardingPlan]) -> Iterator[str]:
     found = [(plan.name, step_memory(plan)) for plan in plans if plan.arrays]
     if all(each.hbm_bytes is None and _is_bare(each) for _, each in found):
         return
-    rows = {
-        (words.listed(names).replace("`", ""), *cells): fits
-        for (cells, fits), names in words.by_key(
-            ((_memory_cells(each), each.fits), name) for name, each in found
-        ).items()
-    }
+    rows = words.by_key((_memory_cells(each), name) for name, each in found).items()
     yield ""
     yield "  memory of a device, without activations"
-    tones: Iterable[Tones] = (
-        {} if fits is None else {3: "yes" if fits else "no"} for fits in rows.values()
-    )
-    yield from columns(rows, right=(1,), tones=tones)
+    cells = ((words.listed(names).replace("`", ""), *cells) for cells, names in rows)
+    yield from columns(cells, right=(1,))
 
 
 def _is_bare(memory: StepMemory) -> bool:

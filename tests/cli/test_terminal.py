@@ -353,8 +353,8 @@ arrays:
     assert "\x1b[36mmodel\x1b[0m" in lines["a/split"]
     assert "\x1b[33mreplicated\x1b[0m" in lines["b/whole"]
     assert lines["\x1b[1;31mc/uneven\x1b[0m"].count("\x1b[") == 4
-    assert re.search(r"\x1b\[1;31mDOES NOT FIT, [0-9.]+ GiB too much\x1b\[0m", lines["default"])
-    assert re.search(r"\x1b\[32mfits, [0-9.]+ GiB left\x1b\[0m", roomy.out)
+    assert re.search(r"\x1b\[1;31mDOES NOT FIT\x1b\[0m, [0-9.]+ GiB too much", lines["default"])
+    assert re.search(r"\x1b\[32mfits\x1b\[0m, [0-9.]+ GiB left", roomy.out)
 
 
 def test_an_explanation_shows_what_places_each_dimension(tmp_path: Path) -> None:
@@ -443,3 +443,26 @@ def test_what_is_read_cannot_steer_the_terminal(tmp_path: Path) -> None:
     for arguments, each in zip(_HOSTILE_VERBS, shown, strict=True):
         for text in (each.out, each.err):
             assert not _has_controls(palette.sub("", text)), (arguments, text)
+
+
+@pytest.mark.parametrize(
+    ("verb", "size", "said"),
+    [
+        ("cost", 64, "\x1b[32mfits\x1b[0m"),
+        ("compile", 64, "\x1b[32mfits\x1b[0m"),
+        ("compile", 2**33, "\x1b[1;31mDOES NOT FIT\x1b[0m"),
+    ],
+)
+def test_verdicts_have_one_colour_in_all_verbs(
+    verb: str, size: int, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "spec.yaml").write_text(
+        f"{{hardware: tpu v5e 2x2, mesh: {{a: 4}}, state: {{dtype: f32}}, rules: [x -> none],"
+        f" arrays: {{w: 'f32[x={size}]'}}}}"
+    )
+    shown, plain = (
+        CliRunner().invoke(cli, [verb, str(tmp_path / "spec.yaml"), "--color", when]).stdout
+        for when in ("always", "never")
+    )
+    assert said in shown
+    assert re.sub(r"\x1b\[[0-9;]*m", "", shown) == plain

@@ -114,6 +114,7 @@ function orderArrays(order) {
 function showActivations() {
   const some = target().activations;
   document.getElementById("activations").hidden = !some.length;
+  for (const head of document.querySelectorAll("#activation-table thead th")) head.ariaSort = null;
   document.getElementById("activation-rows").replaceChildren(
     ...some.map((each) =>
       el(

@@ -54,7 +54,7 @@ function sortable(table) {
 function startTables() {
   for (const table of document.querySelectorAll("main .scroll > table")) {
     if (!table.tHead || table.id === "array-table") continue;
-    if (table.id !== "activation-table") sortable(table);
+    sortable(table);
     const title = table.closest("section").querySelector("h2").textContent;
     const rows = () => [...table.rows].map((row) => [...row.cells].map((cell) => cell.textContent));
     table.parentElement.after(csvButton(`${document.title} ${title}`, rows));
