@@ -12,6 +12,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from shardspec.diagnostics.diagnostic import printable
+
 #: Of narrower terminals each line would hold a word or two.
 NARROW = 40
 
@@ -161,14 +163,14 @@ class Table(NamedTuple):
     ) -> str:
         cells = []
         for at in part:
-            room = " " * (widths[at] - len(row[at]))
+            room = " " * (widths[at] - size_of(row[at]))
             cell = f"{_TONES[tones[at]]}{row[at]}\x1b[0m" if at in tones and row[at] else row[at]
             cells.append(room + cell if at in self.right else cell + room)
         return f"{' ' * indent}{'  '.join(cells)}".rstrip()
 
 
 def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [max(map(size_of, column)) for column in zip(*rows, strict=True)]
 
 
 class TableLine(str):
@@ -190,7 +192,8 @@ def columns(
     tones: Iterable[Tones] = (),
 ) -> Iterator[TableLine]:
     """Yield rows of cells as lines, each column as wide as its widest cell; see `Table`."""
-    table = Table(tuple(map(tuple, rows)), right, indent, paths, is_prose, tuple(tones))
+    shown = tuple(tuple(map(printable, row)) for row in rows)
+    table = Table(shown, right, indent, paths, is_prose, tuple(tones))
     for number, (line,) in enumerate(table.lines()):
         found = TableLine(line)
         found.table, found.row = table, number
@@ -222,19 +225,19 @@ def folded(line: str, width: int) -> Iterator[str]:
     >>> list(folded("names   embed heads kv mlp vocab   " + "from " * 9, 40))
     ['names   embed heads kv mlp vocab', '    from from from from from from from', '    from from']
     """
-    if _size(line) <= width:
+    if size_of(line) <= width:
         yield line
         return
     indent = line[: len(line) - len(line.lstrip())]
     done, below = "", indent + ("# " if line.startswith("# ", len(indent)) else " " * _FURTHER)
     for gap, text in re.findall(_CELL, line):
-        if _size(done + gap + text) <= width:
+        if size_of(done + gap + text) <= width:
             done += gap + text
             continue
-        if done and (_size(below + text) <= width or _size(done + gap) > width // 2):
+        if done and (size_of(below + text) <= width or size_of(done + gap) > width // 2):
             yield done
             done, gap = "", below
-        start = _size(done + gap)
+        start = size_of(done + gap)
         first, *rest = wrapped(text, width + 1, start, start if done else len(below))
         done += gap + first
         for part in rest:
@@ -249,8 +252,19 @@ def joined(lines: Iterable[str]) -> Iterator[str]:
     yield from text.split("\n")
 
 
-def _size(text: str) -> int:
-    return len(re.sub(_COLOR, "", text)) if "\x1b" in text else len(text)
+def size_of(text: str) -> int:
+    """Return how many columns of a terminal a text takes, colours left out.
+
+    >>> size_of("kernel"), size_of("層"), size_of("e\u0301")
+    (6, 2, 1)
+    """
+    text = re.sub(_COLOR, "", text) if "\x1b" in text else text
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
+    return len(text) + wide - sum(unicodedata.combining(char) > 0 for char in text)
 
 
 def shortened(path: str, room: int) -> str:

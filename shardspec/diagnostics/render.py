@@ -17,7 +17,7 @@ from shardspec.diagnostics.diagnostic import (
     Span,
     printable,
 )
-from shardspec.diagnostics.lines import NARROW, wrapped
+from shardspec.diagnostics.lines import NARROW, size_of, wrapped
 
 #: Where a message goes on below its first line.
 _BELOW = 4
@@ -156,7 +156,7 @@ def _snippet(
         if line != previous:
             number = _paint(f"{line:>{margin - 1}} |", "frame", color)
             yield f" {number} {shown}".rstrip()
-        indent = " " * sum(map(_cells, text[shift : label.span.column - 1]))
+        indent = " " * size_of(_plain(text[shift : label.span.column - 1]))
         mark = ("^" if label.primary else "-") * min(
             _caret_width(label.span, text), max(room - len(indent), 1)
         )
@@ -188,19 +188,9 @@ def _plain(text: str) -> str:
     return "".join(char if char.isprintable() else " " if char == "\t" else "?" for char in text)
 
 
-def _cells(char: str) -> int:
-    if char.isascii():
-        return 1
-    import unicodedata
-
-    if unicodedata.combining(char):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
-
-
 def _caret_width(span: Span, line: str) -> int:
     rest = line[span.column - 1 : span.column - 1 + (span.end - span.start)][:_WIDTH]
-    return max(1, sum(_cells(char) for char in rest.rstrip()))
+    return max(1, size_of(_plain(rest.rstrip())))
 
 
 def _inclusion(source: SourceFile, labels: Sequence[Label]) -> Iterator[str]:

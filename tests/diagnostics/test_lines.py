@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.diagnostics.lines import NARROW, Tone, columns, fitted, shortened
+from shardspec.diagnostics.lines import NARROW, Tone, columns, fitted, shortened, size_of
 
 PATHS = st.lists(st.text("abc", min_size=1, max_size=12), min_size=1, max_size=8).map("/".join)
 CELLS = st.text("0123456789", max_size=14)
@@ -103,3 +103,10 @@ def test_a_comment_of_a_file_goes_on_as_a_comment() -> None:
         "  # Every device has its own examples,",
         "  # and keeps them.",
     ]
+
+
+def test_wide_and_escaped_characters_stand_in_their_columns() -> None:
+    rows = [("層層/核", "1"), ("a\u202eb", "2"), ("e\u0301", "3"), ("kernel", "4")]
+    found = list(columns(rows, indent=0))
+    assert found[1] == "a\\u202eb  2"
+    assert {size_of(line) for line in found} == {11}
