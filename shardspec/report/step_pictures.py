@@ -38,7 +38,7 @@ from shardspec.ir.step import Collective, StepOp
 from shardspec.report.cost_json import line_of
 from shardspec.report.html import Html, Scale, chart, joined, straight, table, tag
 from shardspec.report.page_pieces import axis_number, filled, swatch
-from shardspec.report.trace import COMPUTE, Slice, layers_of, memory_over, second_of, slices_of
+from shardspec.report.trace import COMPUTE, Slice, memory_over, second_of, slices_of
 
 #: What a drawing is wide, in its own units: a millionth of a step has a place.
 WIDE = 1_000_000
@@ -125,35 +125,8 @@ def step_data(step: DrawnStep) -> dict[str, Any]:
         "parts": parts,
         "points": [[x, *held.values()] for x, held in _columns(step)],
         "lives": lives,
-        **_layers(step),
         "words": list(words),
     }
-
-
-def _layers(step: DrawnStep) -> dict[str, Any]:
-    """Return the stacks of layers, and for each slice of what computes one number.
-
-    It is 0 outside of all layers; `s` in each layer of stack `s`, counted from 1; `s + n * l` in
-    layer `l` alone, counted from 1, of `n` numbers for stacks.
-    """
-    row = _longest(each for each in step.slices if each.row == COMPUTE)
-    found = layers_of(step.cost, row)
-    stacks = list(dict.fromkeys(each.stack for each in found if each))
-    numbers = [
-        0
-        if each is None
-        else stacks.index(each.stack)
-        + 1
-        + (0 if each.at is None else (each.at + 1) * (len(stacks) + 1))
-        for each in found
-    ]
-    return {"stacks": [list(each) for each in stacks], "layers": numbers if stacks else []}
-
-
-def _longest(row: Iterable[Slice]) -> list[Slice]:
-    """Return the slices of a row that are drawn, by their start."""
-    longest = sorted(row, key=lambda each: -each.seconds)[:_MOST_SLICES]
-    return sorted(longest, key=lambda each: each.start)
 
 
 def _lives(step: DrawnStep) -> Iterator[tuple[Life, tuple[int, int]]]:
@@ -208,8 +181,8 @@ def _lane(
     name: str, row: Sequence[Slice], step: DrawnStep, numbers: Mapping[int, int]
 ) -> Iterator[Html]:
     """Yield the name of a row, and its slices: a path for each colour."""
-    shown = _longest(row)
-    marks = grouped(shown, lambda each: _kinds(each, step))
+    shown = sorted(row, key=lambda each: -each.seconds)[:_MOST_SLICES]
+    marks = grouped(sorted(shown, key=lambda each: each.start), lambda each: _kinds(each, step))
     paths = []
     for kinds, slices in marks.items():
         labels, line = " ".join(str(numbers[id(each)]) for each in slices), _line(slices, step)

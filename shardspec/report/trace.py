@@ -11,16 +11,13 @@ what its collectives take, those of waiting to what shows, and all end with the 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardspec.analysis.comparison import Spent, timed_of
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.step_memory import Made, made_of
-from shardspec.diagnostics.words import grouped, template
-from shardspec.ir.plan import DimSharding, ShardingPlan
 from shardspec.versions import PACKAGE
 
 COMPUTE = "compute"
@@ -168,83 +165,3 @@ def memory_over(cost: Cost, end: float) -> list[tuple[float, dict[str, int]]]:
 def second_of(tick: int, made: Made, end: float) -> float:
     """Return where in a step of `end` seconds a tick is drawn."""
     return max(tick, 0) / max(1, *(each.ends for each in made.lives)) * end
-
-
-# Layers: which of what computes runs in which layer.
-
-
-class Stack(NamedTuple):
-    """Layers that are alike, as arrays name them: `decoder/layers_#`, 24."""
-
-    name: str
-    size: int
-
-
-class Layer(NamedTuple):
-    """The layer that an operation runs in; `at` is None where it runs in each of the stack."""
-
-    stack: Stack
-    at: int | None
-
-
-#: What the dimension of a scanned stack is called.
-_STACKED = frozenset(("layers", "layer", "blocks", "stage", "stages"))
-
-
-def layers_of(cost: Cost, slices: Sequence[Slice]) -> list[Layer | None]:
-    """Return the layer of each slice of a row; None for what is outside of all layers.
-
-    An operation that reads no array of a layer is in that of the one before it.
-    """
-    known = _layers_of_arrays(cost.plan)
-    seen = grouped(slices, lambda each: _operation(each.spent))
-    several = {
-        key for key, rows in seen.items() if len({known.get(row.spent.array) for row in rows}) > 1
-    }
-    found: list[Layer | None] = []
-    least: dict[Stack, float] = {}
-    now: Layer | None = None
-    for each in slices:
-        spent = each.spent
-        if spent.array in known:
-            now = known[spent.array]
-            if now and _operation(spent) not in several and spent.runs % now.stack.size == 0:
-                now = Layer(now.stack, None)
-                least[now.stack] = min(least.get(now.stack, spent.runs), spent.runs)
-        elif now and now.stack in least:
-            now = Layer(now.stack, None) if spent.runs >= least[now.stack] else None
-        found.append(now)
-    return found
-
-
-def _operation(spent: Spent) -> tuple[object, ...]:
-    return spent.what, spent.place, spent.phase, template(spent.array)
-
-
-def _layers_of_arrays(plan: ShardingPlan) -> Mapping[str, Layer | None]:
-    """Return the layer of each array by its path: of the first number in it, or a stacked one."""
-    found: dict[str, Layer | None] = {each.param.path: None for each in plan.arrays}
-    numbers = {path: number for path in found if (number := re.search(r"\d+", path))}
-    by_name = grouped(numbers, lambda path: path[: numbers[path].start()] + "#")
-    for name, paths in by_name.items():
-        layers = grouped(paths, lambda path: int(numbers[path][0]))
-        if len(layers) > 1 and max(map(len, layers.values())) > 1:
-            stack = Stack(name, len(layers))
-            for at, layer in enumerate(sorted(layers)):
-                found.update(dict.fromkeys(layers[layer], Layer(stack, at)))
-    stacked = {
-        each.param.path: dim
-        for each in plan.arrays
-        for dim in each.dims
-        if dim.logical_axis in _STACKED and dim.shard_size
-    }
-    for (axis, size), paths in grouped(stacked, lambda path: _stacked(stacked[path])).items():
-        for path in paths:
-            before, named, _ = path.partition(axis)
-            name = before + named if named else re.split(r"[/.]", path)[0]
-            found[path] = Layer(Stack(name, size), None)
-    return found
-
-
-def _stacked(dim: DimSharding) -> tuple[str, int]:
-    return str(dim.logical_axis), dim.shard_size or 0

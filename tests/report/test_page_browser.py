@@ -498,6 +498,35 @@ def test_the_time_line_has_a_row_for_each_layer(browser: Browser, file: Path) ->
         assert start > 0
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("vit-b-16", "12 of blocks;"),
+        ("llama-3-70b-scanned", "80 of layers;"),
+        ("llama-3-70b-pipeline", "20 of layers;"),
+        ("llama-3-8b", "32 of model.layers.#;"),
+        ("mixtral-8x7b", "32 of params/decoder/layers;"),
+    ],
+)
+def test_layers_are_those_that_arrays_name(
+    browser: Browser, tmp_path: Path, name: str, said: str
+) -> None:
+    """Every layer computes, forward and back, as long as all others do."""
+    script = """() => { const lane = document.querySelector('.of-target:not([hidden]) svg.layers');
+      const sums = new Map();
+      for (const [, width, , row] of lane.slices) sums.set(row, (sums.get(row) ?? 0) + width);
+      sums.delete(0);
+      const all = [...sums.values()];
+      return [lane.rows - 1, sums.size, Math.min(...all), Math.max(...all)]; }"""
+    found = plans_of(name)
+    text = page_text(found[0].spec, [shown(found[0])], ())
+    with opened(browser, written(text, tmp_path)) as page:
+        assert said in page.locator("#step .timeline").inner_text()
+        count, rows, least, most = page.evaluate(script)
+        assert count == rows == int(said.split()[0])
+        assert least == pytest.approx(most, rel=0.02)
+
+
 # everywhere
 
 

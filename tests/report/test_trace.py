@@ -18,9 +18,9 @@ from shardspec.analysis.comparison import Spent, timed_of
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli.main import cli
-from shardspec.ir.step import Phase, Place
+from shardspec.ir.step import Place
 from shardspec.programs.captures import _rows_of_trace
-from shardspec.report.trace import Slice, _place, layers_of, memory_over, slices_of, trace_text
+from shardspec.report.trace import Slice, _place, memory_over, trace_text
 from tests.analysis.test_spec_step import plan_of
 from tests.analysis.test_step_stages import TEXT as PIPELINE
 
@@ -200,62 +200,3 @@ def test_every_row_has_a_name_and_its_place(cost: Cost) -> None:
     assert rows[0] == "compute"
     assert all(each.startswith("mesh axis ") for each in rows[1:])
     assert len({*rows}) == len(rows)
-
-
-# layers
-
-UNROLLED = """\
-targets: {t: {hardware: tpu v5e 2x2, mesh: {data: 4}}}
-rules: [batch -> data]
-arrays:
-  emb: bf16[100, 64]
-  h_{0..2}/up: bf16[64, 128]
-  h_{0..2}/down: bf16[128, 64]
-  other_{0..1}: bf16[64]
-"""
-
-
-def slice_of(array: str, runs: float, phase: Phase = "forward", what: str = "dot") -> Slice:
-    spent = Spent("matmul", what, Place("a.py", 1), phase, (), array, (), 1.0, 1.0, runs)
-    return Slice("compute", spent, 1.0, 0.0)
-
-
-def layers(*slices: Slice) -> list[tuple[str, int | None] | None]:
-    plan = plan_of(UNROLLED)
-    found = layers_of(stated_cost(plan), slices)
-    assert {each.stack.size for each in found if each} <= {3}
-    return [each and (each.stack.name, each.at) for each in found]
-
-
-def test_what_names_one_layer_for_all_of_them_runs_in_each() -> None:
-    found = layers(
-        slice_of("emb", 2),
-        slice_of("h_0/up", 6),
-        slice_of("activation x", 6),
-        slice_of("activation x", 2),
-        slice_of("other_0", 6),
-    )
-    assert found == [None, ("h_#", None), ("h_#", None), None, None]
-
-
-def test_what_names_each_layer_runs_in_that_one() -> None:
-    named = [slice_of(f"h_{at}/{part}", 3) for at in range(3) for part in ("up", "scores", "down")]
-    found = layers(slice_of("emb", 3), *named, slice_of("emb", 3), slice_of("logits", 3))
-    own = [("h_#", at) for at in range(3) for _ in range(3)]
-    assert found == [None, *own, None, None]
-
-
-def test_every_layer_of_an_example_computes_forward_and_back(cost: Cost) -> None:
-    row = sorted((each for each in slices_of(cost) if each.row == "compute"), key=lambda e: e.start)
-    found = layers_of(cost, row)
-    assert len(found) == len(row)
-    stacks = {each.stack for each in found if each}
-    assert stacks
-    phases = {each.spent.phase for each in row if each.spent.kind == "matmul"}
-    for stack in stacks:
-        own = [
-            each.spent.phase
-            for each, layer in zip(row, found, strict=True)
-            if layer is not None and layer.stack == stack and each.spent.kind == "matmul"
-        ]
-        assert set(own) == phases

@@ -32,45 +32,115 @@ function slicesOf(lane) {
   return found.sort((a, b) => a[0] - b[0]);
 }
 
+// What the dimension of a scanned stack is called.
+const STACKED = new Set(["layers", "layer", "blocks", "stage", "stages"]);
+
+/** Return the layers of a target as its arrays name them: a function from `h_#/up` to its [`h_#`, 24].
+ *
+ * It returns null for other arrays, and undefined for what is no array.
+ */
+function stacksOf(of) {
+  const known = new Map();
+  const numbers = new Map();
+  for (const row of of.rows) {
+    const over = row.dims.find(([name, , size]) => STACKED.has(name) && size);
+    for (const path of row.paths.map((at) => DATA.paths[at])) {
+      const number = /\d+/.exec(path);
+      const name = number ? `${path.slice(0, number.index)}#` : "";
+      const layers = numbers.get(name) ?? new Map();
+      numbers.set(name, layers.set(number?.[0], (layers.get(number?.[0]) ?? 0) + 1));
+      const [before] = over ? path.split(over[0]) : [""];
+      const stacked = over && [before === path ? path.split(/[/.]/)[0] : before + over[0], over[2]];
+      known.set(path.replace(/\d+/g, "#"), { name, stacked });
+    }
+  }
+  return (array) => {
+    if (!known.has(array)) return undefined;
+    const { name, stacked } = known.get(array);
+    const layers = [...numbers.get(name).values()];
+    if (name && layers.length > 1 && Math.max(...layers) > 1) return [name, layers.length];
+    return stacked ?? null;
+  };
+}
+
+/** Return the layer of each slice of what computes: [stack, layer], or null outside of all layers.
+ *
+ * The layer is null for what runs in each of them, and its name is that of the first. What reads no
+ * array of a layer is in that of the slice before it.
+ */
+function layersOfSlices(slices, { labels, words }, of) {
+  const stackOf = stacksOf(of);
+  const counts = new Map();
+  for (const [, , label] of slices) counts.set(label, (counts.get(label) ?? 0) + 1);
+  const seen = new Map();
+  const least = new Map();
+  let now = null;
+  return slices.map(([, , label]) => {
+    const [array, phase, runs] = labels[label].slice(3).map((word) => words[word]);
+    const times = Number(runs.slice(1));
+    const stack = stackOf(array);
+    if (stack === null) now = null;
+    else if (stack) {
+      const [name, size] = stack;
+      const order = Math.floor(((seen.get(label) ?? 0) * size) / counts.get(label));
+      seen.set(label, (seen.get(label) ?? 0) + 1);
+      const isEach = counts.get(label) % size !== 0;
+      now = [stack, isEach ? null : phase === "forward" ? order : size - 1 - order];
+      if (isEach) least.set(name, Math.min(least.get(name) ?? times, times));
+    } else if (now && least.has(now[0][0])) now = times >= least.get(now[0][0]) ? [now[0], null] : null;
+    return now;
+  });
+}
+
 /** Return the slices of what computes, each in the row of its layer: [start, width, label, row]; row 0 is outside.
  *
  * What runs in each layer of a stack is drawn once for each: forward from the first layer on, then back.
  */
-function layeredSlices(slices, { stacks, layers, labels, words }) {
-  const firsts = stacks.map((_, at) => stacks.slice(0, at).reduce((sum, [, count]) => sum + count, 1));
+function layeredSlices(slices, layers, firsts, { labels, words }) {
   const rest = [];
   const blocks = [];
   slices.forEach((slice, at) => {
-    const [stack, layer] = [layers[at] % (stacks.length + 1), Math.floor(layers[at] / (stacks.length + 1))];
-    if (!stack) rest.push([...slice, 0]);
-    if (blocks.at(-1)?.stack === stack) blocks.at(-1).slices.push([slice, layer]);
-    else blocks.push({ stack, slices: [[slice, layer]] });
+    if (!layers[at]) {
+      rest.push([...slice, 0]);
+      blocks.push(null);
+      return;
+    }
+    const [[name, size], layer] = layers[at];
+    if (blocks.at(-1)?.name === name) blocks.at(-1).slices.push([slice, layer]);
+    else blocks.push({ name, size, slices: [[slice, layer]] });
   });
-  const found = blocks.filter(({ stack }) => stack).flatMap((block) => {
-    const count = stacks[block.stack - 1][1];
+  const found = blocks.filter(Boolean).flatMap((block) => {
     const isForward = words[labels[block.slices[0][0][2]][4]] === "forward";
     let x = block.slices[0][0][0];
-    return range(count).flatMap((at) => {
-      const layer = isForward ? at : count - 1 - at;
-      return block.slices.filter(([, own]) => !own || own === layer + 1).map(([[, width, label], own]) => {
+    return range(block.size).flatMap((at) => {
+      const layer = isForward ? at : block.size - 1 - at;
+      return block.slices.filter(([, own]) => own === null || own === layer).map(([[, width, label], own]) => {
         const start = x;
-        x += own ? width : width / count;
-        return [start, x - start, label, firsts[block.stack - 1] + layer];
+        x += own === null ? width / block.size : width;
+        return [start, x - start, label, firsts.get(block.name) + layer];
       });
     });
   });
   return [...rest, ...found].sort((a, b) => a[0] - b[0]);
 }
 
-/** Return a picture with a row for each layer, in the colours that the row of what computes has. */
-function layerPicture(lane, data) {
-  const rows = 1 + data.stacks.reduce((sum, [, count]) => sum + count, 0);
+/** Return a picture with a row for each layer, in the colours that the row of what computes has; null without any. */
+function layerPicture(lane, data, of) {
+  const layers = layersOfSlices(slicesOf(lane), data, of);
+  const stacks = new Map(layers.filter(Boolean).map(([stack]) => stack));
+  if (!stacks.size) return null;
+  const firsts = new Map();
+  let rows = 1;
+  for (const [name, size] of stacks) {
+    firsts.set(name, rows);
+    rows += size;
+  }
   const high = Math.max(Math.min(Math.floor(420 / rows), 12), 2);
   const kinds = new Map();
   for (const path of lane.querySelectorAll("path[data-labels]")) {
     for (const label of path.dataset.labels.split(" ")) kinds.set(Number(label), path.getAttribute("class"));
   }
-  const slices = layeredSlices(slicesOf(lane), data);
+  const slices = layeredSlices(slicesOf(lane), layers, firsts, data);
   const paths = new Map();
   for (const [start, width, label, row] of slices) {
     const line = paths.get(kinds.get(label)) ?? [];
@@ -80,14 +150,13 @@ function layerPicture(lane, data) {
   const drawn = [...paths].map(([kind, line]) => svg("path", { class: kind, d: line.join(""), "stroke-width": high }));
   const size = { viewBox: `0 0 ${STEP} ${rows * high}`, preserveAspectRatio: "none", width: "100%", height: rows * high };
   const picture = svg("svg", { class: "lane layers", "data-row": "layers", ...size }, ...drawn);
-  Object.assign(picture, { slices, rows, rowHeight: high });
-  return picture;
+  return Object.assign(picture, { slices, rows, stacks, rowHeight: high });
 }
 
 /** Return `decoder/layers_3` of a row of layers. */
-function layerName(data, row) {
+function layerName(stacks, row) {
   let first = 1;
-  for (const [name, count] of data.stacks) {
+  for (const [name, count] of stacks) {
     if (row >= first && row < first + count) return name.includes("#") ? name.replace("#", row - first) : `${name} ${row - first}`;
     first += count;
   }
@@ -124,11 +193,13 @@ class TimeLine {
 
   /** Draw the layers below the row of what computes. */
   startLayers() {
-    if (!this.data.stacks.length) return;
     const lane = this.box.querySelector("svg.lane");
-    const said = this.data.stacks.map(([name, count]) => `${count} of ${name}`).join(", ");
+    const picture = layerPicture(lane, this.data, target());
+    if (!picture) return;
+    this.stacks = picture.stacks;
+    const said = [...picture.stacks].map(([name, count]) => `${count} of ${name}`).join(", ");
     const how = " a row for each, the first row is outside of them; what runs in all layers is spread over them evenly. Enter or a double click shows one layer.";
-    lane.after(el("p", { class: "lane-name" }, el("b", {}, "layers"), ` ${said};${how}`), layerPicture(lane, this.data));
+    lane.after(el("p", { class: "lane-name" }, el("b", {}, "layers"), ` ${said};${how}`), picture);
   }
 
   /** Let a row be pointed at, and walked through by keys. */
@@ -266,7 +337,7 @@ class TimeLine {
 
   sliceText([, width, label, row]) {
     const [what, at, rule, array, phase, runs] = this.data.labels[label].map((word) => this.data.words[word]);
-    if (row !== undefined) return `${layerName(this.data, row)}: ${[what, `~ ${secondsText((width / STEP) * this.data.end)}`, phase, known(at, "line"), array, known(rule, "rule")].filter(Boolean).join(" · ")}`;
+    if (row !== undefined) return `${layerName(this.stacks, row)}: ${[what, `~ ${secondsText((width / STEP) * this.data.end)}`, phase, known(at, "line"), array, known(rule, "rule")].filter(Boolean).join(" · ")}`;
     return [what, `~ ${secondsText((width / STEP) * this.data.end)}`, `${phase} ${runs}`, known(at, "line"), array, known(rule, "rule")].filter(Boolean).join(" · ");
   }
 
