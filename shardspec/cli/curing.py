@@ -42,14 +42,11 @@ CURE = (
         metavar="FILE",
         help="Write all changes as a diff for `git apply`; `-` for stdout.",
     ),
-    options.option(
+    options.seconds_option(
         "--within",
-        "within_s",
-        type=click.FloatRange(min=1, max=86400),
-        default=300.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long all of it may take: the search, tracing again, compilers, other meshes.",
+        300.0,
+        "How long all of it may take: the search, tracing again, compilers, other meshes.",
+        least=1,
     ),
     options.flag("--no-compile", "Show the model's figures; no compiler is asked."),
 )

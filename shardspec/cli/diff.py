@@ -13,7 +13,7 @@ import click
 
 from shardspec import pipeline
 from shardspec.analysis.layout_diff import Mark, Reasons, TargetDiff, diff_layouts, reasons_of
-from shardspec.analysis.layouts import Layout, TargetLayout, held_by, layout_of
+from shardspec.analysis.layouts import Layout, held_by, layout_of
 from shardspec.cli import completion, options
 from shardspec.cli.request import NO_ARRAYS, Request, find_spec, matching, unknown_path
 from shardspec.cli.steps import BASIS, STEP, comparison, is_run, step_costs
@@ -125,7 +125,9 @@ def _need_arrays(
     limits: Sequence[Limit], before: Side, after: Side, request: Request, *, has_step: bool
 ) -> None:
     """Say that a side lists no arrays; fail where a limit needs them: a step has its own memory."""
-    sides = [each.name for each in (before, after) if not any(map(_arrays, each.layout.targets))]
+    sides = [
+        side.name for side in (before, after) if not any(t.arrays for t in side.layout.targets)
+    ]
     if not sides:
         return
     empty = f"{' and '.join(dict.fromkeys(sides))} {'list' if len(sides) > 1 else 'lists'} none"
@@ -135,10 +137,6 @@ def _need_arrays(
         fail(f"--fail-on {limit.text} compares arrays, and {empty}", NO_ARRAYS)
     if not has_step:
         request.remark(f"no arrays are compared: {empty}; {NO_ARRAYS}")
-
-
-def _arrays(target: TargetLayout) -> bool:
-    return bool(target.arrays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,11 +209,10 @@ def _print_runs(
         echo(run_diff_text(before, after, rows).rstrip("\n"))
     else:
         show(run_diff_lines(before, after, rows))
-    slower = [each for each in limits if each.kind == "time"]
-    failed = [each for each in slower if not each.allows(before.seconds, after.seconds)]
     for each in limits:
         if each.kind != "time":
             fail(f"--fail-on {each.text} is of no captured run", "as in `--fail-on time+5%`")
+    failed = [each for each in limits if not each.allows(before.seconds, after.seconds)]
     for each in failed:
         request.remark(f"exit {FINDINGS} for {each.text}")
     return FINDINGS if failed else FINE
@@ -424,19 +421,12 @@ def _failed(
     limits: Sequence[Limit], diffs: Sequence[TargetDiff], costs: Sequence[CostDiff]
 ) -> Iterator[str]:
     """Yield what moved beyond each limit that something did move beyond."""
-    tripped = (_tripped(limit, diffs, costs) for limit in limits)
-    yield from (said for said in tripped if said is not None)
-
-
-def _tripped(
-    limit: Limit, diffs: Sequence[TargetDiff], costs: Sequence[CostDiff] = ()
-) -> str | None:
-    """Return what moved beyond the limit, and on which targets; None where nothing did."""
-    over = [(diff.name, said) for diff in diffs if (said := _over(limit, diff)) is not None]
-    over += [(cost.target, said) for cost in costs if (said := _step_over(limit, cost)) is not None]
-    if not over:
-        return None
-    return f"{limit.text}: {'; '.join(f'{name}: {said}' for name, said in over)}"
+    for limit in limits:
+        over = [(diff.name, _over(limit, diff)) for diff in diffs]
+        over += [(cost.target, _step_over(limit, cost)) for cost in costs]
+        told = "; ".join(f"{name}: {said}" for name, said in over if said is not None)
+        if told:
+            yield f"{limit.text}: {told}"
 
 
 def _step_over(limit: Limit, cost: CostDiff) -> str | None:

@@ -52,7 +52,9 @@ def command(request: Request, *, order: Order | None, compare: bool) -> None:
         paint = wants_color("never" if is_file and request.color == "auto" else request.color)
         request.show(mesh_lines(chosen, placement, color=paint), is_painted=True)
     else:
-        request.write(_data(chosen, placement, request.form))
+        is_json = request.form == "json"
+        text = f"{mesh_json(chosen, placement)}\n" if is_json else mesh_svg(chosen, placement)
+        request.write(text)
 
 
 def _placed(request: Request, order: Order | None) -> tuple[Target, Placement]:
@@ -75,10 +77,3 @@ def _unsaid(fault: Diagnostic, said: Sequence[Diagnostic]) -> tuple[Diagnostic, 
     places = {(other.code, other.primary.span) for other in said if other.primary}
     known = fault.primary is not None and (fault.code, fault.primary.span) in places
     return () if known else (fault,)
-
-
-def _data(target: Target, placement: Placement, form: str) -> str:
-    if form == "json":
-        return mesh_json(target, placement) + "\n"
-
-    return mesh_svg(target, placement)

@@ -202,6 +202,12 @@ def flag(name: str, help: str) -> click.Option:
     return click.Option([name], is_flag=True, help=help)
 
 
+def seconds_option(name: str, default: float, help: str, least: float = 0) -> click.Option:
+    """Return an option that is a number of seconds, `wait_s` of `--wait`."""
+    how = {"type": click.FloatRange(min=least, max=86400), "metavar": "SECONDS"}
+    return option(name, f"{name[2:]}_s", default=default, show_default=True, help=help, **how)
+
+
 def top(help: str) -> click.Option:
     """Return `--top`, how many rows are shown."""
     how: dict[str, Any] = {"default": 10, "show_default": True, "metavar": "N", "help": help}

@@ -91,7 +91,8 @@ def command(
     kept by a build. A step is the one that `--step` names, that of a saved cost (`--cost FILE`), or
     the one that the spec states by `step:`.
     """
-    _require_jinja()
+    if importlib.util.find_spec("jinja2") is None:
+        fail("`shardspec report` needs jinja2", "pip install 'shardspec[report]'")
     path = _path(request, is_opened=open)
     if sides is not None and request.named:
         fail("--diff names both specs itself", f"take {request.named[0]} out")
@@ -142,20 +143,9 @@ def _page(
     found += tuple(each for each in pipeline.step_findings(traced) if each not in found)
     searched = None if search is None else _searched(search, request)
     text = page_text(
-        spec,
-        shown,
-        found,
-        title=title,
-        changes=changes,
-        search=searched,
-        is_watched=is_watched,
+        spec, shown, found, title=title, changes=changes, search=searched, is_watched=is_watched
     )
     return text, found
-
-
-def _require_jinja() -> None:
-    if importlib.util.find_spec("jinja2") is None:
-        fail("`shardspec report` needs jinja2", "pip install 'shardspec[report]'")
 
 
 def _path(request: Request, *, is_opened: bool) -> str:

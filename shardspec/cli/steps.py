@@ -191,15 +191,7 @@ BASIS = (
         help="Whose figures of a step: those of the target's compiler, which needs no chips, the"
         " model's, or with `auto` the compiler's of --step where it answers in time.",
     ),
-    options.option(
-        "--wait",
-        "wait_s",
-        type=click.FloatRange(min=0, max=86400),
-        default=30.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long `--basis auto` waits for the compiler.",
-    ),
+    options.seconds_option("--wait", 30.0, "How long `--basis auto` waits for the compiler."),
 )
 
 
@@ -365,15 +357,7 @@ PROOF = (
         callback=_tolerance,
         help="By what share of all compiled bytes the prediction may differ.",
     ),
-    options.option(
-        "--timeout",
-        "timeout_s",
-        type=click.FloatRange(min=0.1, max=86400),
-        default=600.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="For each compile.",
-    ),
+    options.seconds_option("--timeout", 600.0, "For each compile.", least=0.1),
     options.flag("--no-cache", "Compile, also what was compiled of the same before; keep nothing."),
 )
 

@@ -98,7 +98,7 @@ def _sum(rows: Iterable[ComparedRow]) -> ComparedRow:
 
 def _cells(row: ComparedRow, seconds: float) -> tuple[str, ...]:
     predicted = "unknown" if row.predicted is None else f"~ {seconds_text(row.predicted)}"
-    off = "" if row.predicted is None else _signed(row.off)
+    off = "" if row.predicted is None else signed_text(row.off)
     hidden = row.collectives - row.measured
     told = ""
     if row.collectives and hidden > _LITTLE * row.collectives:
@@ -107,7 +107,8 @@ def _cells(row: ComparedRow, seconds: float) -> tuple[str, ...]:
     return row.name, predicted, seconds_text(row.measured), share, off, told
 
 
-def _signed(seconds: float) -> str:
+def signed_text(seconds: float) -> str:
+    """Return `+1.20 s`: how much longer something takes."""
     return f"{'-' if seconds < 0 else '+'}{seconds_text(abs(seconds))}"
 
 
@@ -148,7 +149,7 @@ def run_diff_lines(
         cells = [(words, "before", "after", "")]
         for row in found:
             times = seconds_text(row.before), seconds_text(row.after)
-            cells.append((row.name, *times, _signed(row.after - row.before)))
+            cells.append((row.name, *times, signed_text(row.after - row.before)))
         if found:
             yield ""
             yield from columns(cells, right=(1, 2, 3), paths=0, indent=0, is_prose=True)

@@ -14,16 +14,16 @@ from shardspec.analysis.accuracy import Interval
 from shardspec.analysis.cost_diff import Change, CostDiff
 from shardspec.analysis.step_memory import MARKS, StepMemory, room_lines
 from shardspec.analysis.step_time import StepTime
-from shardspec.analysis.traffic import Asker, By, TrafficRow, group, of_arrays
+from shardspec.analysis.traffic import By, TrafficRow, group, of_arrays
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.lines import columns, fitted
-from shardspec.diagnostics.words import binary_bytes, counted, element_count, grouped, percent
+from shardspec.diagnostics.words import binary_bytes, counted, grouped, percent
 from shardspec.diagnostics.words import flops_text as flops_text
 from shardspec.diagnostics.words import seconds_text as seconds_text
 from shardspec.ir.step import Collective, StepTensor, Unknown
 from shardspec.pipeline import step_findings
 from shardspec.records import Data, data_of, picked
-from shardspec.report.cost_json import room_said, uncounted
+from shardspec.report.cost_json import rates_said, room_said, uncounted
 from shardspec.report.table import target_title
 
 #: How wide it is where no terminal says.
@@ -176,7 +176,8 @@ def _tensors(group: Sequence[StepTensor], mark: str) -> Cells:
 
 
 def _time(cost: figures.Cost) -> Iterator[str]:
-    rates = "   ".join(_rates(cost))
+    least = f"{AT_LEAST} " if cost.uncounted("flops") else ""
+    rates = "   ".join(rates_said(cost, f"{least}{'=' if cost.compiler is None else 'x'}"))
     time = cost.time
     if time is None:
         made = cost.calibration
@@ -226,19 +227,6 @@ def _parts(time: StepTime) -> Iterator[str]:
         yield f"stages wait {time.mark} {seconds_text(time.waits_seconds)}"
 
 
-def _rates(cost: figures.Cost) -> list[str]:
-    """Return MFU and tokens where they are known, and always the FLOPs of the step."""
-    mark = "=" if cost.compiler is None else "x"
-    found = [] if cost.flops is None else [f"{mark} {flops_text(cost.flops)}"]
-    if cost.uncounted("flops"):
-        found = [f"{AT_LEAST} {each}" for each in found]
-    if cost.mfu is not None:
-        found.append(f"MFU ~ {percent(cost.mfu, 1)}")
-    if cost.tokens_per_s is not None:
-        found.append(f"~ {element_count(round(cost.tokens_per_s))} tokens/s")
-    return found
-
-
 # what is sent
 
 #: What a row is headed by, where that is no operation.
@@ -265,10 +253,8 @@ def _sends(cost: figures.Cost, by: By, top: int, arrays: Collection[str] | None)
     yield f"sends   {size} per device and step, in {times}{order}"
     rows = group(chosen, by)
     lines = (_cells(row, by, total) for row in rows[:top])
-    if by == "op":
-        yield from columns(lines, right=(2, 3), paths=4, is_prose=True)
-    else:
-        yield from columns(lines, right=(1, 2, 3), paths=0, is_prose=True)
+    right, paths = ((2, 3), 4) if by == "op" else ((1, 2, 3), 0)
+    yield from columns(lines, right=right, paths=paths, is_prose=True)
     rest = rows[top:]
     if rest:
         left = binary_bytes(sum(row.wire_bytes for row in rest))
@@ -334,16 +320,13 @@ def _because(row: TrafficRow) -> str:
 
 def _propagated(row: TrafficRow) -> str:
     is_little = row.propagated_bytes < _LITTLE * row.wire_bytes
-    if is_little or not row.propagated_bytes or not all(map(_is_named, row.askers)):
+    askers = (asker for each in row.askers for asker in each)
+    is_named = all("chosen by XLA" not in asker.text for asker in askers)
+    if is_little or not row.propagated_bytes or not is_named:
         return ""
     is_part = row.propagated_bytes != row.wire_bytes
     part = f"{binary_bytes(row.propagated_bytes)} of it " if is_part else ""
     return f", {part}propagated"
-
-
-def _is_named(askers: Sequence[Asker]) -> bool:
-    """Say whether somebody asked, so that it is worth a word if it came by way of operations."""
-    return all("chosen by XLA" not in each.text for each in askers)
 
 
 def _forced(sent: Collective) -> str:

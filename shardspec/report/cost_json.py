@@ -24,7 +24,14 @@ from shardspec.analysis.step_time import StepTime
 from shardspec.analysis.traffic import OTHERS, By, group, of_arrays
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
 from shardspec.diagnostics.codes import BAD_COST
-from shardspec.diagnostics.words import grouped, natural, percent, template
+from shardspec.diagnostics.words import (
+    element_count,
+    flops_text,
+    grouped,
+    natural,
+    percent,
+    template,
+)
 from shardspec.ir.step import Cause, CauseKind, Collective, Figure, Place, Unknown
 from shardspec.records import OMITTED, Of, RecordError, data_of, made_of, record_of
 from shardspec.report.findings_forms import relative
@@ -459,6 +466,16 @@ def room_said(memory: StepMemory | Memory) -> str:
     if memory.fits is None:
         return f"{room}, whether it fits is unknown"
     return f"{room}, {'may fit' if memory.total.basis == 'floor' else 'fits'}"
+
+
+def rates_said(cost: Cost | CostRecord, mark: str) -> list[str]:
+    """Return the FLOPs of a step behind a mark, and MFU and tokens, each where it is known."""
+    found = [] if cost.flops is None else [f"{mark} {flops_text(cost.flops)}"]
+    if cost.mfu is not None:
+        found.append(f"MFU ~ {percent(cost.mfu, 1)}")
+    if cost.tokens_per_s is not None:
+        found.append(f"~ {element_count(round(cost.tokens_per_s))} tokens/s")
+    return found
 
 
 def _time(time: StepTime, cost: Cost) -> Time:

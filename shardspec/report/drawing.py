@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from shardspec.diagnostics.words import binary_bytes, counted, did_you_mean
 from shardspec.ir.plan import ActivationSharding, DimSharding, Sharding, ShardingPlan
 from shardspec.ir.spec import Mesh
-from shardspec.report.html import escaped, joined, tag
+from shardspec.report.html import Html, escaped, joined, tag
 from shardspec.report.html import table as html_table
 from shardspec.report.table import rows
 from shardspec.resolve.resolver import activation_for
@@ -370,7 +370,9 @@ _HEADINGS = ("array", "type", "spec", "shard", "per device")
 
 def _grid_html(found: Grid) -> Iterator[str]:
     yield f"<p><code>{escaped(found.title)}</code>"
-    yield from (f"<br><small>{escaped(_in_words(line))}</small>" for line in key_lines(found))
+    for line in key_lines(found):  # a page has other borders than a text
+        said = line.replace("`||` and `=`:", "double line:").replace("`|` and `-`:", "thick line:")
+        yield f"<br><small>{escaped(said)}</small>"
     yield "</p>"
     for table in found.tables[:TABLES_DRAWN]:
         if found.outer:
@@ -380,33 +382,27 @@ def _grid_html(found: Grid) -> Iterator[str]:
         yield f"<p><small>{len(found.tables) - TABLES_DRAWN} more tables</small></p>"
 
 
-def _in_words(line: str) -> str:
-    """Return a line of the key with the borders that a page has, in place of those of text."""
-    return line.replace("`||` and `=`:", "double line:").replace("`|` and `-`:", "thick line:")
-
-
 def _table_html(found: Grid, table: Table) -> Iterator[str]:
     cells = [row[:COLUMNS_DRAWN] for row in table.cells[:ROWS_DRAWN]]
     right = (*found.gaps(cells), SAME)
     below = (*found.gaps(tuple(zip(*cells, strict=True))), SAME)
-    yield f'<table style="{_TABLE_STYLE}">'
     heads = (_head(found.across, column, found) for column in range(len(cells[0])))
-    yield f"<tr><th></th>{''.join(heads)}</tr>"
+    rows = [tag("tr", tag("th"), *heads)]
     for number, row in enumerate(cells):
-        tds = "".join(
-            f'<td style="{_border(across, below[number])}">{escaped(devices_text(devices))}</td>'
+        tds = (
+            tag("td", devices_text(devices), style=_border(across, below[number]))
             for devices, across in zip(row, right, strict=True)
         )
-        yield f"<tr>{_head(found.down, number, found)}{tds}</tr>"
-    yield "</table>"
+        rows.append(tag("tr", _head(found.down, number, found), *tds))
+    yield tag("table", *rows, style=_TABLE_STYLE)
     left = (len(table.cells) - len(cells), len(table.cells[0]) - len(cells[0]))
     if any(left):
         yield f"<p><small>{left[0]} more rows, {left[1]} more columns</small></p>"
 
 
-def _head(side: Side, part: int, found: Grid) -> str:
+def _head(side: Side, part: int, found: Grid) -> Html:
     texts = (side.place_text(part, found.mesh), side.range_text(part))
-    return f"<th>{'<br>'.join(escaped(text) for text in texts if text)}</th>"
+    return tag("th", Html("<br>".join(escaped(text) for text in texts if text)))
 
 
 def _border(right: int, below: int) -> str:

@@ -291,7 +291,9 @@ def _indivisible(attempt: Attempt, dim: DimSharding, sharding: Sharding, plan: S
     product = " x ".join(str(plan.mesh.sizes[axis]) for axis in attempt.mesh_axes)
     by = f"{product} = {attempt.ways}" if len(attempt.mesh_axes) > 1 else product
     is_elsewhere = sharding.dims.is_of_any and dim is not sharding.dims.not_split_by_any
-    reported = not is_elsewhere and _is_reported(attempt, dim)
+    # `check` reports the first refusal alone, and only where no rule takes the dimension
+    is_first = dim.taken is None and dim.first_of(Outcome.INDIVISIBLE) is attempt
+    reported = not is_elsewhere and is_first
     if dim.size is not None and dim.size % attempt.ways == 0:
         cut, _, code = _cut_text(dim, attempt.ways, plan).partition("  ")
         told = f"  {code}" if reported else ""
@@ -318,11 +320,6 @@ def _grain(dim: DimSharding, plan: ShardingPlan) -> str:
     if axis is None or axis.parts is None or axis.grain == "unit":
         return f"unit {dim.unit}"
     return f"group {dim.unit} ({axis.parts.group_text})"
-
-
-def _is_reported(attempt: Attempt, dim: DimSharding) -> bool:
-    """Say whether `check` reports this refusal: the first, where no rule takes the dimension."""
-    return dim.taken is None and dim.first_of(Outcome.INDIVISIBLE) is attempt
 
 
 def _place(span: Span | None) -> str:

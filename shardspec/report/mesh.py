@@ -213,25 +213,30 @@ def _draw_plane(
         ]
         for x in range(shape[0])
     ]
-    width = max(len(cell) for row in rows for cell, _ in row)
-    for number, row in enumerate(rows[:_ROWS_DRAWN]):
-        cells = " ".join(_painted(cell.ljust(width), group, color) for cell, group in row)
-        yield f"    x={number:<3}{cells}".rstrip()
-    if len(rows) > _ROWS_DRAWN:
-        yield f"    ({len(rows) - _ROWS_DRAWN} more rows along x)"
+    yield from _rows(rows, "x=", " rows along x", color=color)
 
 
 def _draw_nodes(
     placement: Placement, placed: dict[tuple[int, ...], explanations.Seat], *, color: bool
 ) -> Iterator[str]:
     outer, inner = placement.machine
-    width = max(len(str(seat)) for seat in placed.values())
-    for node in range(min(outer.extent, _ROWS_DRAWN)):
-        row = [placed[(node, index)] for index in range(inner.extent)]
-        cells = " ".join(_painted(str(seat).ljust(width), seat.group, color) for seat in row)
-        yield f"    {outer.name} {node:<3}{cells}".rstrip()
-    if outer.extent > _ROWS_DRAWN:
-        yield f"    ({outer.extent - _ROWS_DRAWN} more)"
+    rows = [
+        [(str(placed[node, at]), placed[node, at].group) for at in range(inner.extent)]
+        for node in range(outer.extent)
+    ]
+    yield from _rows(rows, f"{outer.name} ", "", color=color)
+
+
+def _rows(
+    rows: Sequence[Sequence[tuple[str, int]]], label: str, more: str, *, color: bool
+) -> Iterator[str]:
+    """Yield rows of cells with their groups, and how many are left out."""
+    width = max(len(cell) for row in rows for cell, _ in row)
+    for number, row in enumerate(rows[:_ROWS_DRAWN]):
+        cells = " ".join(_painted(cell.ljust(width), group, color) for cell, group in row)
+        yield f"    {label}{number:<3}{cells}".rstrip()
+    if len(rows) > _ROWS_DRAWN:
+        yield f"    ({len(rows) - _ROWS_DRAWN} more{more})"
 
 
 def chip_cell(devices: Sequence[explanations.Seat]) -> tuple[str, int]:

@@ -97,10 +97,6 @@ class Shown:
     note: str = ""
     drawn: Cost | None = field(default=None, repr=False)
 
-    def drawn_over(self, axes: Sequence[str]) -> DrawnStep | None:
-        """Return its step to draw, with mesh axes in the order of their colours."""
-        return None if self.drawn is None else drawn_step(self.drawn, axes)
-
 
 def page_text(
     spec: Spec,
@@ -151,7 +147,7 @@ def page_text(
 def _of_targets(targets: Sequence[Shown], findings: Sequence[Diagnostic]) -> dict[str, object]:
     """Return what a page says of its targets, piece by piece."""
     axes = tuple(dict.fromkeys(name for each in targets for name in each.plan.mesh.names))
-    drawn = [each.drawn_over(axes) for each in targets]
+    drawn = [e.drawn if e.drawn is None else drawn_step(e.drawn, axes) for e in targets]
     steps = [_step(*each, axes, findings) for each in zip(targets, drawn, strict=True)]
     return {
         "count": _count(targets),
@@ -267,16 +263,11 @@ def _step(
     notes += cost.step.notes
     if shown.drawn is None:
         notes.append("no time line: a saved cost holds no operations; `--step` draws them")
-    return joined(
-        (
-            *(tag("p", note, class_="quiet") for note in notes),
-            page_pieces.time_piece(cost, axes),
-            *([] if drawn is None else [step_pictures(drawn), graph_piece(drawn, found)]),
-            *([] if cost.measured is None else [page_pieces.measured_piece(cost.measured, axes)]),
-            tag("h3", "What is sent"),
-            page_pieces.sent_piece(cost),
-        )
-    )
+    pieces = [tag("p", note, class_="quiet") for note in notes]
+    pieces.append(time_piece(cost, axes))
+    pieces += [] if drawn is None else [step_pictures(drawn), graph_piece(drawn, found)]
+    pieces += [] if cost.measured is None else [page_pieces.measured_piece(cost.measured, axes)]
+    return joined((*pieces, tag("h3", "What is sent"), sent_piece(cost)))
 
 
 Data = dict[str, Any]
@@ -296,7 +287,8 @@ def page_data(shown: Sequence[Shown], steps: Sequence[DrawnStep | None] = ()) ->
     targets = [{**_target(each.plan, pool), "sent": _sent(each.cost)} for each in shown]
     for target, step in zip(targets, steps, strict=False):
         target["step"] = step and step_data(step)
-    return {"targets": targets, "paths": pool.paths, "reasons": pool.reasons}
+    reasons = [dict(zip(("facts", "dims"), told, strict=True)) for told in pool.reasons]
+    return {"targets": targets, "paths": list(pool.paths), "reasons": reasons}
 
 
 def embedded(data: Data) -> str:
@@ -321,27 +313,17 @@ class _Pool:
     """Paths and reasons of all targets, each once."""
 
     def __init__(self) -> None:
-        self.paths: list[str] = []
-        self.reasons: list[Data] = []
-        self._paths: dict[str, int] = {}
-        self._reasons: dict[object, int] = {}
+        self.paths: dict[str, int] = {}
+        self.reasons: dict[tuple[tuple[tuple[str, ...], ...], ...], int] = {}
 
     def path(self, path: str) -> int:
         """Return the number of a path."""
-        if path not in self._paths:
-            self._paths[path] = len(self.paths)
-            self.paths.append(path)
-        return self._paths[path]
+        return self.paths.setdefault(path, len(self.paths))
 
     def reason(self, sharding: Sharding, plan: ShardingPlan) -> int:
         """Return the number of the explanation of an array or an activation."""
-        told = [list(fact) for fact in facts(sharding, plan)]
-        dims = [list(row) for row in dim_rows(sharding, plan)]
-        key = json.dumps([told, dims])
-        if key not in self._reasons:
-            self._reasons[key] = len(self.reasons)
-            self.reasons.append({"facts": told, "dims": dims})
-        return self._reasons[key]
+        told = tuple(map(tuple, facts(sharding, plan))), tuple(map(tuple, dim_rows(sharding, plan)))
+        return self.reasons.setdefault(told, len(self.reasons))
 
 
 def _target(plan: ShardingPlan, pool: _Pool) -> Data:
@@ -362,13 +344,10 @@ def _row(row: Row, plan: ShardingPlan, pool: _Pool) -> Data:
         "name": row.name,
         "paths": [pool.path(each.param.path) for each in row.shardings],
         "type": str(first.param),
-        "spec": layout_text(first),
         "shard": str(list(first.shard_shape)),
         "rules": rules_text(first, plan),
         "bytes": row.per_device_bytes,
-        "answer": str(first.partition_spec),
-        **_layout(first),
-        "why": pool.reason(first, plan),
+        **_layout(first, plan, pool),
         **_kind(first),
     }
 
@@ -389,20 +368,18 @@ def _activation(sharding: ActivationSharding, plan: ShardingPlan, pool: _Pool) -
     return {
         "name": sharding.activation.name,
         "type": " ".join(names),
-        "spec": layout_text(sharding),
-        "answer": str(sharding.partition_spec),
-        **_layout(sharding),
-        "why": pool.reason(sharding, plan),
+        **_layout(sharding, plan, pool),
     }
 
 
-def _layout(sharding: Sharding) -> Data:
-    """Return for each dimension its name, size, shard size, and mesh axes."""
+def _layout(sharding: Sharding, plan: ShardingPlan, pool: _Pool) -> Data:
+    """Return how something is sharded and why; of each dimension name, sizes and mesh axes."""
+    dims = sharding.dims
     return {
-        "dims": [
-            [dim.logical_axis or "_", dim.size, dim.shard_size, list(dim.mesh_axes)]
-            for dim in sharding.dims
-        ]
+        "spec": layout_text(sharding),
+        "answer": str(sharding.partition_spec),
+        "dims": [[d.logical_axis or "_", d.size, d.shard_size, list(d.mesh_axes)] for d in dims],
+        "why": pool.reason(sharding, plan),
     }
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from shardspec.analysis.comparison import IDLE
-from shardspec.analysis.step_memory import Amount
 from shardspec.analysis.step_time import AxisTime
 from shardspec.diagnostics import words
 from shardspec.report import cost_json
@@ -96,11 +95,11 @@ def _memory_row(name: str, memory: cost_json.Memory) -> Iterator[Html]:
     yield tag("p", tag("b", name), " ", title, class_="bar-title")
     whole = max(memory.total.bytes, limit or 0)
     yield bar(
-        ((f"part-{kind}", _part(kind, part), part.bytes) for kind, part in parts), whole, limit
+        ((f"part-{kind}", f"{kind} {part}", part.bytes) for kind, part in parts), whole, limit
     )
     host = memory.host
     more = [] if host is None else [f"{host} in host memory, for each device"]
-    yield tag("p", " · ".join([_part(*each) for each in parts] + more), class_="quiet")
+    yield tag("p", " · ".join([f"{kind} {part}" for kind, part in parts] + more), class_="quiet")
 
 
 def memory_text(memory: cost_json.Memory) -> Html:
@@ -114,10 +113,6 @@ def with_misfit(text: str) -> Html:
     """Return a text in which DOES NOT FIT looks like what it says."""
     before, said, after = text.partition("DOES NOT FIT")
     return joined((before, *([tag("b", said, class_="misfit")] if said else []), after))
-
-
-def _part(name: str, part: Amount) -> str:
-    return f"{name} {part}"
 
 
 def swatch(kind: str) -> Html:
@@ -167,12 +162,7 @@ def time_piece(cost: cost_json.CostRecord, axes: Sequence[str] = ()) -> Html:
 
 def _rates(cost: cost_json.CostRecord) -> str:
     least, mark = cost.at_least("flops"), "=" if cost.compiled_by is None else cost.mark
-    said = [] if cost.flops is None else [f"{least}{mark} {words.flops_text(cost.flops)}"]
-    if cost.mfu is not None:
-        said.append(f"MFU ~ {words.percent(cost.mfu, 1)}")
-    if cost.tokens_per_s is not None:
-        said.append(f"~ {words.element_count(round(cost.tokens_per_s))} tokens/s")
-    return "".join(f" · {each}" for each in said)
+    return "".join(f" · {each}" for each in cost_json.rates_said(cost, f"{least}{mark}"))
 
 
 # predicted compared with measured
@@ -188,10 +178,12 @@ def measured_piece(run: cost_json.MeasuredRun, axes: Sequence[str]) -> Html:
     names = dict.fromkeys((*sides[1], *sides[0]))
     took = {name: [sum(e.shown_s for e in side.get(name, ())) for side in sides] for name in names}
     whole = max((time for pair in took.values() for time in pair), default=0.0)
+    sends = [each for each in (*run.operations, *run.predicted) if each.kind == "collective"]
+    over = set(map(_row_of, sends))
     rows = []
     for name, (predicted, measured) in sorted(took.items(), key=lambda row: -max(row[1])):
-        is_axis = any(_row_of(each) == name for each in _sends(run))
-        kinds = [f"fill-{axis_number(axis, axes)}" for axis in name.split("+")] if is_axis else []
+        mesh_axes = name.split("+") if name in over else ()
+        kinds = [f"fill-{axis_number(axis, axes)}" for axis in mesh_axes]
         kinds = kinds or ["part-compute"]
         said = "unknown" if run.predicted_s is None else f"~ {words.seconds_text(predicted)}"
         text = f" predicted {said}, measured {words.seconds_text(measured)}"
@@ -210,10 +202,6 @@ def measured_piece(run: cost_json.MeasuredRun, axes: Sequence[str]) -> Html:
     notes = (tag("p", note, class_="quiet") for note in run.notes)
     head = tag("h3", "Predicted compared with measured"), tag("p", said, class_="quiet")
     return joined((*head, tag("ul", *rows, class_="bars pairs"), *notes))
-
-
-def _sends(run: cost_json.MeasuredRun) -> Iterator[cost_json.SpentRow]:
-    return (each for each in (*run.operations, *run.predicted) if each.kind == "collective")
 
 
 def _row_of(each: cost_json.SpentRow) -> str:

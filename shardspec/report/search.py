@@ -18,12 +18,12 @@ from shardspec.diagnostics.lines import columns, fitted
 from shardspec.ir.spec import Params
 from shardspec.lints.checks import size_one_axis, unknown_mesh_axis
 from shardspec.lints.context import Context
+from shardspec.report.comparison import signed_text
 from shardspec.report.cost import seconds_text
 from shardspec.report.cost_json import lines_of
 from shardspec.report.search_json import search_data, sent_data
 from shardspec.search import ranking as rankings
 from shardspec.search.ranking import UNKNOWN_ROWS as UNKNOWN_ROWS
-from shardspec.search.roles import RoleSet
 from shardspec.search.searching import Found
 from shardspec.search.variants import Candidate
 
@@ -242,18 +242,15 @@ def _codes(passed: Mapping[str, int]) -> str:
 def _seen(found: Found, shown: int) -> str:
     """Return how many candidates were looked at, and what became of the rest."""
     ranking = found.ranking
-    parts = [words.counted(ranking.seen, "candidate")]
-    if ranking.too_large:
-        do = "does" if ranking.too_large == 1 else "do"
-        parts.append(f"{ranking.too_large:,} {do} not fit")
-    if ranking.refused:
-        parts.append(f"{ranking.refused:,} have too few sequences on a device")
-    if ranking.misplaced:
-        parts.append(f"{ranking.misplaced:,} cannot lie on their machine")
-    if ranking.unlinked:
-        parts.append(f"of the links of {ranking.unlinked:,} no speed is known")
-    if ranking.untimed:
-        parts.append(f"the catalogue has no speeds of {words.listed(ranking.untimed)}")
+    large = ranking.too_large
+    counts = (
+        (large, f"{large:,} {'does' if large == 1 else 'do'} not fit"),
+        (ranking.refused, f"{ranking.refused:,} have too few sequences on a device"),
+        (ranking.misplaced, f"{ranking.misplaced:,} cannot lie on their machine"),
+        (ranking.unlinked, f"of the links of {ranking.unlinked:,} no speed is known"),
+        (ranking.untimed, f"the catalogue has no speeds of {words.listed(ranking.untimed)}"),
+    )
+    parts = [words.counted(ranking.seen, "candidate"), *(said for count, said in counts if count)]
     parts.append(f"{shown} of {words.counted(len(found.rows), 'row')} shown")
     if found.is_stopped:
         parts.append("stopped before the end")
@@ -353,15 +350,11 @@ def phrase(today: rankings.SearchRow, row: rankings.SearchRow) -> str:
         return f"unknown: {words.listed(names)}"
     least = _LITTLE * max(today.seconds, row.seconds)
     moved = [each for each in rankings.parts_changed(today, row) if abs(each.more) >= least]
-    parts = [f"{_signed(each.more)} {each.name}" for each in moved[:3]]
+    parts = [f"{signed_text(each.more)} {each.name}" for each in moved[:3]]
     more = row.memory.bytes - today.memory.bytes
     if abs(more) >= 0.01 * max(today.memory.bytes, row.memory.bytes):
         parts.append(f"{'+' if more > 0 else '-'}{words.binary_bytes(abs(more))}")
     return ", ".join(parts) or "the same"
-
-
-def _signed(seconds: float) -> str:
-    return f"{'+' if seconds > 0 else '-'}{seconds_text(abs(seconds))}"
 
 
 def _beside_today(found: Found, best: rankings.SearchRow) -> Iterator[str]:
@@ -409,18 +402,13 @@ def _no_better(found: Found) -> Iterator[str]:
     ranking, mesh = found.ranking, found.question.target.mesh
     own = ranking.kinds.get(None)
     sizes = 0 if own is None else len(own.sizes)
-    axes = words.listed(mesh.names, limit=6)
+    axes, seen = words.listed(mesh.names, limit=6), words.counted(ranking.seen, "candidate")
     if sizes < 2 and len(ranking.kinds) < 2:
-        yield f"no other sizes of {axes} were searched: {_seen_of(ranking.seen)} of today's mesh"
+        yield f"no other sizes of {axes} were searched: {seen} of today's mesh"
     else:
-        yield (
-            f"today's mesh is the best of {_seen_of(ranking.seen)}: {words.counted(sizes, 'mesh')}"
-            f" of {axes}" + (f", and {_sets(ranking.kinds)}" if len(ranking.kinds) > 1 else "")
-        )
-
-
-def _seen_of(count: int) -> str:
-    return words.counted(count, "candidate")
+        sets = words.counted(sum(kind is not None for kind in ranking.kinds), "set")
+        more = f", and {sets} of roles" if len(ranking.kinds) > 1 else ""
+        yield f"today's mesh is the best of {seen}: {words.counted(sizes, 'mesh')} of {axes}{more}"
 
 
 def _rules(best: rankings.SearchRow) -> Iterator[str]:
@@ -444,10 +432,6 @@ def _kinds(found: Found) -> Iterator[str]:
     yield f"    searched: {', '.join(counted[:_MOST_KINDS])}" + (
         f", and {words.counted(more, 'other set')} of roles" if more > 0 else ""
     )
-
-
-def _sets(kinds: Mapping[RoleSet | None, rankings.Searched]) -> str:
-    return f"{words.counted(sum(kind is not None for kind in kinds), 'set')} of roles"
 
 
 def _sent(each: rankings.Sent) -> tuple[str, ...]:
