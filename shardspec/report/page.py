@@ -125,7 +125,7 @@ def page_text(
     names = (*_SCRIPTS, "watch") if is_watched else _SCRIPTS
     scripts = [_read(f"{name}.js") for name in names]
     script = "\n".join(("(() => {", '"use strict";', *scripts, "})();"))
-    stamp_script = _read("stamp.js") if is_watched else ""
+    probe = _read("stamp.js") if is_watched else ""
     style = _read("page.css")
     pieces = {
         "title": printable(title or shown_name(spec.source.name)),
@@ -139,8 +139,8 @@ def page_text(
     hashes = {"script_hash": _hash(script), "style_hash": _hash(style)}
     sections = [(id, name) for id, name in _SECTIONS.items() if pieces.get(id, True)]
     code = {"script": Html(script), "style": Html(style), "sections": sections}
-    stamp = {"stamp": _hash(repr(pieces)), "stamp_hash": _hash(stamp_script)} if is_watched else {}
-    told = {"stamp": None, **stamp, "stamp_script": Html(stamp_script)}
+    stamp = {"stamp": _hash(repr(pieces)) if is_watched else None, "stamp_hash": _hash(probe)}
+    told = {**stamp, "stamp_script": Html(probe)}
     return template.render(**pieces, **hashes, **code, **told) + "\n"
 
 

@@ -223,6 +223,15 @@ def test_a_saved_search_is_drawn(folder: Path) -> None:
     assert "shardspec search SPEC -o FILE" in refused.stderr
 
 
+def test_a_title_has_no_folders(folder: Path) -> None:
+    old, new = (str(folder / name) for name in ("old.yaml", "spec.yaml"))
+    Path(old).write_text(SPEC.replace("mlp -> tensor", "mlp -> none"), encoding="utf-8")
+    assert run("--diff", old, new, "-o", "report.html").exit_code == 0
+    text = Path("report.html").read_text(encoding="utf-8")
+    assert "<h1>old.yaml -&gt; spec.yaml</h1>" in text
+    assert "<title>old.yaml -&gt; spec.yaml</title>" in text
+
+
 # watching
 
 
