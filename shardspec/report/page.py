@@ -122,8 +122,7 @@ def page_text(
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     template = environment.from_string(_read("page.html.jinja"))
-    names = (*_SCRIPTS, "watch") if is_watched else _SCRIPTS
-    scripts = [_read(f"{name}.js") for name in names]
+    scripts = [_read(f"{name}.js") for name in (*_SCRIPTS, *["watch"] * is_watched)]
     script = "\n".join(("(() => {", '"use strict";', *scripts, "})();"))
     probe = _read("stamp.js") if is_watched else ""
     style = _read("page.css")

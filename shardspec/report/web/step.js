@@ -311,8 +311,9 @@ class TimeLine {
 
   /** Show those rows of the layers alone that something runs in; return where they are. */
   rowsOf(lane, seen) {
-    const rows = seen.map(([, , , row]) => row);
-    const [least, most] = seen.length ? [Math.min(...rows), Math.max(...rows)] : [0, lane.rows - 1];
+    const rows = seen.map(([, , , row]) => row).filter(Boolean);
+    const [first, most] = rows.length ? [Math.min(...rows), Math.max(...rows)] : [0, lane.rows - 1];
+    const least = first === 1 ? 0 : first;
     const high = (most - least + 1) * lane.rowHeight;
     lane.setAttribute("height", Math.min(lane.rows * lane.rowHeight, 18 * (most - least + 1)));
     return [least * lane.rowHeight, high];
