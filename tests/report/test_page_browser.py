@@ -190,6 +190,12 @@ def test_every_column_sorts_both_ways(browser: Browser, file: Path) -> None:
                 shown.append(cells)
             assert sorted(shown[0]) == sorted(shown[1])
             assert shown[0] != shown[1]
+        head = page.locator("#activation-table th").first
+        for direction in ("ascending", "descending"):
+            head.locator("button").click()
+            assert head.get_attribute("aria-sort") == direction
+            names = page.locator("#activation-rows th").all_inner_texts()
+            assert names == sorted(names, reverse=direction == "descending")
         table = page.locator("#step table:has(thead)").first
         table.evaluate("each => each.closest('details')?.setAttribute('open', '')")
         heads = table.locator("thead th")
