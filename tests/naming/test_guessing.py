@@ -356,6 +356,18 @@ FAMILIES: dict[str, dict[str, tuple[tuple[int, ...], str]]] = {
         "text_model.model.layers.0.ffn.fc2.weight": ((2048, 8192), "embed mlp"),
         "text_model.model.layers.0.ffn.ffn_layernorm.weight": ((8192,), "norm"),
     },
+    "short names, as people write them": {
+        "tok/embedding": ((50304, 2048), "vocab embed"),
+        "blocks/0/n1/scale": ((2048,), "norm"),
+        "blocks/0/n2/scale": ((2048,), "norm"),
+        "blocks/0/attn/wq/kernel": ((2048, 2048), "embed joined_kv"),
+        "blocks/0/attn/wk/kernel": ((2048, 512), "embed joined_kv_heads"),
+        "blocks/0/attn/wo/kernel": ((2048, 2048), "joined_kv embed"),
+        "blocks/0/w1/kernel": ((2048, 5632), "embed mlp"),
+        "blocks/0/w2/kernel": ((5632, 2048), "mlp embed"),
+        "norm/scale": ((2048,), "norm"),
+        "head/kernel": ((2048, 50304), "embed vocab"),
+    },
     "Haiku": {
         "transformer/embed/embeddings": ((1000, 64), "vocab embed"),
         "transformer/layer_0/attn/query/w": ((64, 64), "embed joined_kv"),
