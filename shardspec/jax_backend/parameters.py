@@ -64,14 +64,18 @@ def arrays_of(call: Call, resolver: Resolver) -> StepArrays:
         trees.append(tuple(param for param in every if param not in own))
     named = sorted((t for t in trees if any(p.path for p in t)), key=_bytes, reverse=True)
     held = [tree for tree, each in zip(trees, found, strict=True) if each.held]
-    params = _together([t for t in named if t in held or _is_trained(t, states)] or named[:1])
+    # a tree that has the arrays of another one holds moments of these
+    by_hand = [t for t in named if _is_trained(t, [p for o in trees if o is not t for p in o])][:1]
+    trained = [t for t in named if t in held or _is_trained(t, states)]
+    params = _together(trained or by_hand or named[:1])
     if not params:
         message = "the step is given no tree of parameters"
         help = "name the arrays themselves: `--arrays MODULE:FUNCTION`"
         raise ShardspecError((Diagnostic(codes.BAD_STEP, message, help=help),))
     known = {param.path: param.shape for param in params}
     caches = [each for each in caches if each.rank and known.get(each.path) != each.shape]
-    if back is None or not caches:
+    # moments say that code trains which cannot be traced yet
+    if back is None or not caches or (by_hand and not back):
         return StepArrays(params)
     by_path = {each.path: each for each in reversed(caches) if each.path not in known}
     caches = [each for path, each in reversed(by_path.items()) if path]

@@ -141,3 +141,17 @@ def test_a_cache_may_have_the_path_of_a_parameter(held: Any, is_serving: bool) -
     given = ({**WEIGHTS, "k": WEIGHT}, {"k": held}, TOKENS)
     found = arrays_of(Call(reads, given, {}), resolver)
     assert (found.is_serving, found.caches) == (is_serving, ())
+
+
+def by_hand(weights: Any, moments: Any, cache: Any, tokens: Any) -> Any:
+    """Train with moments of one's own, in code that wants a rule for `mlp` to be traced."""
+    return fails(weights, cache, tokens), moments
+
+
+def test_arrays_like_the_parameters_say_that_code_without_a_trace_trains() -> None:
+    moments = {"mu": WEIGHTS, "nu": WEIGHTS}
+    given = (WEIGHTS, moments, {"k": HELD}, TOKENS)
+    resolver = shardspec.Resolver(shardspec.loads(SPEC), devices="abstract")
+    found = arrays_of(Call(by_hand, given, {}), resolver)
+    assert not found.is_serving
+    assert {each.path for each in found.params} == {"wi", "wo"}

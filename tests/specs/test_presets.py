@@ -265,6 +265,7 @@ OUR_CASES = [
     (SERVING, "pages=8 page_size=16 kv_heads=8 kv=16", "P('data', None, 'tensor', None)"),
     (SERVING, "embed=8 mlp=16", "P(None, 'tensor')"),
     (SERVING, "joined_kv=16 embed=8", "P('tensor', None)"),
+    (SERVING, "expert=8 embed=8 mlp=16", "P(None, None, 'tensor')"),
     # Weights by embed; by what they have, where they have none; small things whole.
     (FSDP, "embed=8 mlp=16", "P('fsdp', None)"),
     (FSDP, "mlp=16 embed=8", "P(None, 'fsdp')"),
