@@ -43,7 +43,8 @@ class StepArrays(NamedTuple):
 def arrays_of(call: Call, resolver: Resolver) -> StepArrays:
     """Return the parameters that a step gets: those that it trains, else the largest tree.
 
-    A step may train several models, each with its state. Optimizer state, caches, and what is an
+    A step may train several models, each with its state, and a part of one: what is frozen of that
+    has arrays in the same modules. Optimizer state, caches, and what is an
     array by itself are none. A step serves if it gets caches, has no optimizer state and computes
     no gradients. A cache is called so, or the step returns it with new values.
 
@@ -67,7 +68,9 @@ def arrays_of(call: Call, resolver: Resolver) -> StepArrays:
     # a tree that has the arrays of another one holds moments of these
     by_hand = [t for t in named if _is_trained(t, [p for o in trees if o is not t for p in o])][:1]
     trained = [t for t in named if t in held or _is_trained(t, states)]
-    params = _together(trained or by_hand or named[:1])
+    trained = trained or by_hand or named[:1]
+    inside = {module for tree in trained for module in _modules(tree)}
+    params = _together([*trained, *(t for t in named if not inside.isdisjoint(_modules(t)))])
     if not params:
         message = "the step is given no tree of parameters"
         help = "name the arrays themselves: `--arrays MODULE:FUNCTION`"
@@ -82,6 +85,11 @@ def arrays_of(call: Call, resolver: Resolver) -> StepArrays:
     others = (p for tree in trees if tree is not named[0] for p in tree if p.dtype != _KEY)
     rows = frozenset(param.shape[0] for param in others if param.rank)
     return StepArrays(params, True, tuple(caches), rows)
+
+
+def _modules(params: Params) -> set[str]:
+    """Return the modules that arrays are in; none of what is at the top."""
+    return {each.path.rpartition("/")[0] for each in params} - {""}
 
 
 def _together(trees: Sequence[Params]) -> Params:
