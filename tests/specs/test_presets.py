@@ -78,6 +78,7 @@ DERIVED: dict[str, list[tuple[str, str, str, str, str]]] = {
         ("l/kernel", "64, 128", "l/lora/lora_b", "4, 128", "P(None, 'b')"),
         ("l/kernel", "6, 64, 128", "l/lora/lora_b", "6, 4, 128", "P(None, None, 'b')"),
         ("l/base_module/kernel", "64, 128", "l/lora_a", "64, 4", "P('a', None)"),
+        ("l/kernel", "64, 128", "l/lora_a", "64, 4", "P('a', None)"),
     ],
     "derive/qwix": [
         ("l/kernel/array/qvalue", "64, 128", "l/kernel/array/scale", "1, 128", "P(None, 'b')"),
