@@ -156,3 +156,12 @@ def test_the_compiled_step_is_cheaper_as_well(
         assert target["proved"]
         held.append(target["memory"]["compiled_bytes"])
     assert held[1] < held[0]
+
+
+def test_a_step_that_only_answers_needs_a_smaller_batch() -> None:
+    spec = HEAD.replace("65536", "1048576").replace("[4096, 1024]", "[4096, 262144]")
+    spec = spec.replace("features, wide -> none", "features -> none").replace("mlp ->", "wide ->")
+    code = "def step(params, x):\n    return jnp.max(jnp.sin(x @ params['gate']), axis=1)"
+    help = _one(_example(code, spec), "SHD510").help or ""
+    assert "use a smaller batch: at most " in help
+    assert "microbatches" not in help
