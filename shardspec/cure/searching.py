@@ -30,8 +30,8 @@ Priced = list[PricedTrial]
 MOST = 100
 #: How many trials go on to the next round, what they are tried with, and lines of an answer.
 _BEAM, _PARTNERS, _DEEPEST = 3, 12, 4
-#: Trials after which it is asked whether to go on, those of which one may do as much as all lines at
-#: once, and the share that a line earns which leads: all others are tried beside it.
+#: Trials after which it is asked whether to go on, those of which one may do as much as all lines
+#: at once, and the share that a line earns which leads: all others are tried beside it.
 _CHUNK, _START, _LEADS = 24, 8, 0.3
 #: Two answers are as good as each other where one takes at most so much more.
 _AS_GOOD = 0.02
@@ -221,7 +221,7 @@ class _Search:
         """Return what lines take alone, the best first, and whether one of the likeliest leads.
 
         Args:
-          together: what all lines at once take. Where one does as much, there is no need to look on.
+          together: what all lines at once take; where one does as much, the rest is not tried.
           are_there: whether the values have these layouts already, so that none is tried.
         """
         if are_there:

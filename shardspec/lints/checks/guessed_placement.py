@@ -67,8 +67,8 @@ def _finding(cost: Cost, step: Step, found: Sequence[StepArgument], size: int) -
     tree, _, inside = largest.path.partition("/")
     entry = pattern_of(path.partition("/")[2] for path in alike)
     way = (
-        f'write `"optional:{entry}": {names}` in `params:`, with a name for each dimension to shard,'
-        f" and make `{tree}` with `resolver.shardings({tree})`"
+        f'write `"optional:{entry}": {names}` in `params:`, with a name for each dimension to'
+        f" shard, and make `{tree}` with `resolver.shardings({tree})`"
         if inside
         else f'give it `sharding=resolver.sharding("{names}", {array.shape})`, with a name for each'
         " dimension to shard"
