@@ -356,6 +356,17 @@ FAMILIES: dict[str, dict[str, tuple[tuple[int, ...], str]]] = {
         "text_model.model.layers.0.ffn.fc2.weight": ((2048, 8192), "embed mlp"),
         "text_model.model.layers.0.ffn.ffn_layernorm.weight": ((8192,), "norm"),
     },
+    "BERT by hand": {
+        "word_embeddings/embedding": ((30592, 1024), "vocab embed"),
+        "type_embeddings/embedding": ((2, 1024), "segments embed"),
+        "layer_0/attention/query/kernel": ((1024, 16, 64), "embed heads kv"),
+        "layer_0/attention/out/kernel": ((16, 64, 1024), "heads kv embed"),
+        "layer_0/intermediate/kernel": ((1024, 4096), "embed mlp"),
+        "layer_0/intermediate/bias": ((4096,), "mlp"),
+        "layer_0/output/kernel": ((4096, 1024), "mlp embed"),
+        "layer_0/output_norm/scale": ((1024,), "norm"),
+        "nsp/kernel": ((1024, 2), "embed classes"),
+    },
     "short names, as people write them": {
         "tok/embedding": ((50304, 2048), "vocab embed"),
         "blocks/0/n1/scale": ((2048,), "norm"),
