@@ -81,15 +81,12 @@ def words_of_code(request: Request, step_name: str | None, over: str | None) -> 
         if each.name in unused and context.get_parameter_source(each.name) in _STATED:
             option = each.opts[0]
             if words is None:
-                streams.fail(f"{option} is of a search over code, by `--step`", "leave it out")
+                streams.fail(f"{option} is for a search over code", "add `--step MODULE:FUNCTION`")
             if each.name in _OF_MESHES:
                 streams.fail(
-                    f"{option} is of a search over meshes", "add them: `--over constraints,mesh`"
+                    f"{option} is for a search over meshes", "add them: `--over constraints,mesh`"
                 )
-            streams.fail(
-                f"{option} is of a search over meshes, which needs `step:` in the spec",
-                "leave it out",
-            )
+            streams.fail(f"{option} is for a search by the `step:` of a spec", "leave it out")
     return words
 
 
@@ -106,7 +103,7 @@ def _words(request: Request, step_name: str | None, over: str | None) -> Words |
     stated = [word for word in others if word.partition("=")[0] not in _OF_SPEC]
     if stated:
         help = "leave it out, or write one" if not lines else "search one after the other"
-        streams.fail(f"--over {', '.join(stated)} is of a `step:` in the spec", help)
+        streams.fail(f"--over {', '.join(stated)} needs a `step:` in the spec", help)
     return Words(lines, ",".join(others), _NAMES in words) if words else ALL_LINES
 
 
@@ -210,7 +207,10 @@ def _give(
     if write or diff:
         _write_spec(of_spec, report, request, is_shown=not write)
     if patch is not None:
-        _write(text, patch, tries)
+        nothing = "there is nothing to add"
+        if report.late:
+            nothing = "no line was found in time (--within)"
+        _write(text, patch, tries, "the spec has it all" if write and of_spec else nothing)
     elif any(each.file != source.name for each in answer):
         command = tries.command("search", "--patch", "lines.diff")
         request.remark(f"the code is not changed: `{command}` writes its lines as a diff")
@@ -462,16 +462,20 @@ def _alike(tried: list[telling.Tried], lowered: list[Again]) -> list[telling.Tri
 def _print(report: telling.Report, diff: str, request: Request, *, is_data: bool) -> None:
     lines = telling.report_lines(report)
     request.give(lambda is_kept: telling.report_text(report, diff), lines, WIDTH, err=is_data)
-    why = report.best.why if report.best is not None else ""
-    if why:
-        request.remark(f"not compiled: {why}")
+    best = report.best
+    if best is not None and best.why:
+        request.remark(best.why if best.is_late else f"not compiled: {best.why}")
 
 
-def _write(diff: str, patch: str, tries: _Tries) -> None:
-    """Write a diff, and show the commands that apply it and prove the step."""
+def _write(diff: str, patch: str, tries: _Tries, nothing: str) -> None:
+    """Write a diff, and show the commands that apply it and prove the step.
+
+    Args:
+      nothing: why there is no diff, where there is none.
+    """
     request = tries.request
     if not diff:
-        request.undone(f"{patch} is not written: there is nothing to add")
+        request.undone(f"{patch} is not written: {nothing}")
         return
     streams.write_file(patch, diff)
     proof = tries.command("verify" if tries.is_compiled else "cost")

@@ -466,6 +466,8 @@ def _changed(diff: TargetDiff) -> str:
         return ", ".join(found)
     if diff.before.mesh != diff.after.mesh:
         return f"the mesh was {diff.before.mesh.heading}"
+    if marks[Mark.SAME]:
+        return f"{counted(marks[Mark.SAME], 'array')} placed the same by another rule"
     return "another machine or order of devices"
 
 

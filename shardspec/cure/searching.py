@@ -30,9 +30,9 @@ Priced = list[PricedTrial]
 MOST = 100
 #: How many trials go on to the next round, what they are tried with, and lines of an answer.
 _BEAM, _PARTNERS, _DEEPEST = 3, 12, 4
-#: Trials after which it is asked whether to go on, and the share that a line earns which leads: all
-#: others are tried beside it.
-_CHUNK, _LEADS = 24, 0.3
+#: Trials after which it is asked whether to go on, those of which one may do as much as all lines
+#: at once, and the share that a line earns which leads: all others are tried beside it.
+_CHUNK, _START, _LEADS = 24, 8, 0.3
 #: Two answers are as good as each other where one takes at most so much more.
 _AS_GOOD = 0.02
 #: Moves that are tried, and rounds in which more natural names are put in.
@@ -93,7 +93,7 @@ def searched(sites: Sequence[Site], price: Price, most: int = MOST) -> Found | N
     search = _Search(price, base)
     first = [*_apart(sorted(every, key=lambda line: -line.site.weight))][:most]
     are_there = together is not None and together.key == base.key
-    singles, is_led = search.alone(first, are_there=are_there)
+    singles, is_led = search.alone(first, together, are_there=are_there)
     search.note((), base)
     search.note(every, together)
     best = singles[0][1] if singles and not are_there else None
@@ -215,16 +215,25 @@ class _Search:
         found = [(trial, self._found[trial]) for trial in asked if trial in self._found]
         return sorted(found, key=lambda pair: pair[1].rank)
 
-    def alone(self, lines: Sequence[Line], *, are_there: bool) -> tuple[Priced, bool]:
+    def alone(
+        self, lines: Sequence[Line], together: Figures | None, *, are_there: bool
+    ) -> tuple[Priced, bool]:
         """Return what lines take alone, the best first, and whether one of the likeliest leads.
 
         Args:
+          together: what all lines at once take; where one does as much, the rest is not tried.
           are_there: whether the values have these layouts already, so that none is tried.
         """
         if are_there:
             return [((line,), self.base) for line in lines], False
-        singles = self.priced((line,) for line in lines[:_CHUNK])
-        is_led = bool(singles) and singles[0][1].is_better(self.base, _LEADS)
+        singles: Priced = []
+        is_led = False
+        for start, end in ((0, _START), (_START, _CHUNK)):
+            singles += self.priced((line,) for line in lines[start:end])
+            singles.sort(key=lambda pair: pair[1].rank)
+            is_led = bool(singles) and singles[0][1].is_better(self.base, _LEADS)
+            if is_led and together is not None and _are_alike(singles[0][1], together):
+                break
         left = lines[_CHUNK:]
         if is_led:
             lead = singles[0][0][0]

@@ -574,3 +574,16 @@ def _runs(names: Iterable[str]) -> list[list[str]]:
         else:
             runs.append([name])
     return runs
+
+
+def pattern_of(paths: Iterable[str]) -> str:
+    """Return a pattern of some paths, whose numbers stand for layers.
+
+    >>> pattern_of(["layers/0/k", "layers/1/k"]), pattern_of(["0", "1"])
+    ('layers/*/k', '{0,1}')
+    """
+    found = dict.fromkeys(
+        "/".join("*" if part.isdigit() and "/" in path else part for part in path.split("/"))
+        for path in paths
+    )
+    return next(iter(found)) if len(found) == 1 else "{" + ",".join(found) + "}"

@@ -43,7 +43,8 @@ class StepArrays(NamedTuple):
 def arrays_of(call: Call, resolver: Resolver) -> StepArrays:
     """Return the parameters that a step gets: those that it trains, else the largest tree.
 
-    A step may train several models, each with its state. Optimizer state, caches, and what is an
+    A step may train several models, each with its state, and a part of one: what is frozen of that
+    has arrays in the same modules. Optimizer state, caches, and what is an
     array by itself are none. A step serves if it gets caches, has no optimizer state and computes
     no gradients. A cache is called so, or the step returns it with new values.
 
@@ -64,20 +65,31 @@ def arrays_of(call: Call, resolver: Resolver) -> StepArrays:
         trees.append(tuple(param for param in every if param not in own))
     named = sorted((t for t in trees if any(p.path for p in t)), key=_bytes, reverse=True)
     held = [tree for tree, each in zip(trees, found, strict=True) if each.held]
-    params = _together([t for t in named if t in held or _is_trained(t, states)] or named[:1])
+    # a tree that has the arrays of another one holds moments of these
+    by_hand = [t for t in named if _is_trained(t, [p for o in trees if o is not t for p in o])][:1]
+    trained = [t for t in named if t in held or _is_trained(t, states)]
+    trained = trained or by_hand or named[:1]
+    inside = {module for tree in trained for module in _modules(tree)}
+    params = _together([*trained, *(t for t in named if not inside.isdisjoint(_modules(t)))])
     if not params:
         message = "the step is given no tree of parameters"
         help = "name the arrays themselves: `--arrays MODULE:FUNCTION`"
         raise ShardspecError((Diagnostic(codes.BAD_STEP, message, help=help),))
     known = {param.path: param.shape for param in params}
     caches = [each for each in caches if each.rank and known.get(each.path) != each.shape]
-    if back is None or not caches:
+    # moments say that code trains which cannot be traced yet
+    if back is None or not caches or (by_hand and not back):
         return StepArrays(params)
     by_path = {each.path: each for each in reversed(caches) if each.path not in known}
     caches = [each for path, each in reversed(by_path.items()) if path]
     others = (p for tree in trees if tree is not named[0] for p in tree if p.dtype != _KEY)
     rows = frozenset(param.shape[0] for param in others if param.rank)
     return StepArrays(params, True, tuple(caches), rows)
+
+
+def _modules(params: Params) -> set[str]:
+    """Return the modules that arrays are in; none of what is at the top."""
+    return {each.path.rpartition("/")[0] for each in params} - {""}
 
 
 def _together(trees: Sequence[Params]) -> Params:

@@ -287,6 +287,15 @@ def test_a_diff_names_its_sides_and_the_gate(folder: Path) -> None:
     assert data["failed"] == [plain.stderr.strip().removeprefix("exit 1 for ")]
 
 
+def test_a_diff_of_reasons_alone_says_so(folder: Path) -> None:
+    change(folder, "embed -> data", "embed -> none")
+    (folder / "more.yaml").write_text(SPEC.replace("./base.yaml", "./tried.yaml"))
+    (folder / "tried.yaml").write_text(BASE.replace("embed -> data", "embed -> model"))
+    plain = run("diff", "spec.yaml", "more.yaml")
+    assert " placed the same by another rule" in plain.stderr
+    assert "another machine" not in plain.stderr
+
+
 def test_a_gate_that_holds_is_no_exit(folder: Path) -> None:
     (folder / "other.yaml").write_text(f"{SPEC}rules: [embed -> none]\n")
     result = run("diff", "spec.yaml", "other.yaml", "--fail-on", "memory+999%")

@@ -511,7 +511,7 @@ def test_a_line_of_other_peoples_code_is_an_entry_of_the_spec(
         assert 'at: "theirs/their_model.py:layer line ' in (mine / "spec.yaml").read_text()
         assert (mine / "train.py").read_text() == CALLS
         assert (theirs / "their_model.py").read_text() == THEIRS
-        assert "lines.diff is not written: there is nothing to add" in result.stderr
+        assert "lines.diff is not written: the spec has it all" in result.stderr
         for name in ("train", "their_model"):
             sys.modules.pop(name, None)
         cost = json.loads(run("cost", "--step", "train:step", "--format", "json").stdout)
@@ -538,10 +538,10 @@ def test_the_order_of_chips_is_written_where_that_is_asked_for(folder: Path) -> 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--over", "remat=full"), "--over remat=full is of a `step:` in the spec"),
-        (("--over", "mesh,constraints,gather"), "--over gather is of a `step:` in the spec"),
-        (("--keep", "fsdp=8"), "--keep is of a search over meshes"),
-        (("--over", "mesh", "--confirm", "2"), "--confirm is of a search over meshes, which needs"),
+        (("--over", "remat=full"), "--over remat=full needs a `step:` in the spec"),
+        (("--over", "mesh,constraints,gather"), "--over gather needs a `step:` in the spec"),
+        (("--keep", "fsdp=8"), "--keep is for a search over meshes"),
+        (("--over", "mesh", "--confirm", "2"), "--confirm is for a search by the"),
         (("--over", "mesh", "--keep", "tensor=8"), "--keep tensor: no mesh axis"),
         (("--over", "arguments,mesh", "--hardware", "tpu v9"), "machine `tpu v9`"),
     ],
@@ -626,10 +626,10 @@ def test_init_says_why_a_step_gives_no_spec(folder: Path, options: list[str], me
 @pytest.mark.parametrize("option", ["--pareto", "--keep=fsdp=8", "--confirm=1", "--by=memory"])
 def test_options_of_a_search_over_meshes_are_refused(folder: Path, option: str) -> None:
     done = search(option, code=2)
-    assert f"{option.partition('=')[0]} is of a search over meshes" in done.output
+    assert f"{option.partition('=')[0]} is for a search " in done.output
 
 
 @pytest.mark.parametrize("option", ["--patch=lines.diff", "--within=3", "--no-compile"])
 def test_options_of_a_search_over_code_are_refused_without(folder: Path, option: str) -> None:
     done = run("search", option, code=2)
-    assert f"{option.partition('=')[0]} is of a search over code" in done.output
+    assert f"{option.partition('=')[0]} is for a search over code" in done.output

@@ -155,6 +155,15 @@ def test_beside_a_line_that_earns_much_others_are_tried_and_no_longer_alone() ->
     assert frozenset((line(40),)) not in world.asked
 
 
+def test_where_a_likely_line_does_as_much_as_all_at_once_fewer_are_tried_alone() -> None:
+    """Each trial of an unrolled model takes seconds."""
+    sites = tuple(site(at, weight=100.0 - at) for at in range(40))
+    world = World([([line(3)], 0.1)])
+    assert best(world, sites) == {line(3)}
+    alone = {at for trial in world.asked if len(trial) == 1 for at, layouts in trial}
+    assert alone == {*range(8)}
+
+
 def test_what_has_the_lines_of_an_answer_and_is_worse_is_not_taken_apart() -> None:
     sites = tuple(site(number, weight=number) for number in range(1, 41))
     worse = [([line(40), line(at)], 1.1 + at / 100) for at in range(1, 17)]

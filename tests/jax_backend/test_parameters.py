@@ -141,3 +141,31 @@ def test_a_cache_may_have_the_path_of_a_parameter(held: Any, is_serving: bool) -
     given = ({**WEIGHTS, "k": WEIGHT}, {"k": held}, TOKENS)
     found = arrays_of(Call(reads, given, {}), resolver)
     assert (found.is_serving, found.caches) == (is_serving, ())
+
+
+def by_hand(weights: Any, moments: Any, cache: Any, tokens: Any) -> Any:
+    """Train with moments of one's own, in code that wants a rule for `mlp` to be traced."""
+    return fails(weights, cache, tokens), moments
+
+
+def test_arrays_like_the_parameters_say_that_code_without_a_trace_trains() -> None:
+    moments = {"mu": WEIGHTS, "nu": WEIGHTS}
+    given = (WEIGHTS, moments, {"k": HELD}, TOKENS)
+    resolver = shardspec.Resolver(shardspec.loads(SPEC), devices="abstract")
+    found = arrays_of(Call(by_hand, given, {}), resolver)
+    assert not found.is_serving
+    assert {each.path for each in found.params} == {"wi", "wo"}
+
+
+def test_what_is_frozen_of_a_model_is_a_parameter_too() -> None:
+    """LoRA: adapters are trained, and their state says so; the weights beside them are not."""
+    modules = ("layers/q", "layers/o")
+    frozen = {"layers": {name[-1]: {"kernel": WEIGHT} for name in modules}, "embed": WEIGHT}
+    adapters = {"layers": {name[-1]: {"a": HELD, "b": HELD} for name in modules}}
+    images = {"pixels": jnp.ones((256, 256, 3)), "crops": {"left": jnp.ones((256, 256, 3))}}
+    given = (frozen, adapters, optax.adam(1e-3).init(adapters), images)
+    resolver = shardspec.Resolver(shardspec.loads(SPEC), devices="abstract")
+    found = arrays_of(Call(two_models, given, {}), resolver)
+    weights = {"embed", "layers/q/kernel", "layers/o/kernel"}
+    lora = {f"{name}/{part}" for name in modules for part in "ab"}
+    assert {each.path for each in found.params} == weights | lora

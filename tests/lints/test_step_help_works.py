@@ -26,6 +26,7 @@ arrays: {gate: "bf16[4096, 1024]"}
 activations: {x: batch features}
 lints: {SHD2: allow, SHD4: allow}
 """
+WHERE = r"at model\.py:(\d+) \(.*?\): shard its dimension of"
 GATE = "def step(params, x):\n    return x @ params['gate']"
 
 
@@ -66,7 +67,7 @@ def test_a_size_that_divides_as_help_says_is_sharded_and_faster() -> None:
 def test_work_that_is_split_as_help_says_is_done_once_and_faster() -> None:
     before = _example(GATE)
     help = _one(before, "SHD507").help or ""
-    said = re.search(r"at model\.py:(\d+): shard its dimension of .*1024.* over `(\w+)`", help)
+    said = re.search(rf"{WHERE} .*1024.* over `(\w+)`", help)
     assert said, help
     after = _example(_constrained(GATE, int(said[1]), said[2]))
     assert "SHD507" not in [each.code.id for each in findings(after)]
@@ -85,9 +86,9 @@ def test_a_result_that_is_summed_over_next_is_split_with_what_reads_it() -> None
     )
     before = _example(code, spec)
     help = _one(before, "SHD507").help or ""
-    said = re.search(r"at model\.py:(\d+): shard its dimension of .*12288.* over `(\w+)`", help)
+    said = re.search(rf"{WHERE} .*12288.* over `(\w+)`", help)
     assert said, help
-    assert "the product at model.py:3 sums over it; `shardspec search SPEC --step" in help
+    assert "the product at model.py:3 (ab,bc->ac) sums over it; `shardspec search SPEC" in help
     after = _example(_constrained(code, int(said[1]), said[2]), spec)
     assert "SHD507" not in [each.code.id for each in findings(after)]
     assert _seconds(cost(after)) < _seconds(cost(before))
@@ -156,3 +157,12 @@ def test_the_compiled_step_is_cheaper_as_well(
         assert target["proved"]
         held.append(target["memory"]["compiled_bytes"])
     assert held[1] < held[0]
+
+
+def test_a_step_that_only_answers_needs_a_smaller_batch() -> None:
+    spec = HEAD.replace("65536", "1048576").replace("[4096, 1024]", "[4096, 262144]")
+    spec = spec.replace("features, wide -> none", "features -> none").replace("mlp ->", "wide ->")
+    code = "def step(params, x):\n    return jnp.max(jnp.sin(x @ params['gate']), axis=1)"
+    help = _one(_example(code, spec), "SHD510").help or ""
+    assert "use a smaller batch: at most " in help
+    assert "microbatches" not in help

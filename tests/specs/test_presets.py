@@ -78,6 +78,7 @@ DERIVED: dict[str, list[tuple[str, str, str, str, str]]] = {
         ("l/kernel", "64, 128", "l/lora/lora_b", "4, 128", "P(None, 'b')"),
         ("l/kernel", "6, 64, 128", "l/lora/lora_b", "6, 4, 128", "P(None, None, 'b')"),
         ("l/base_module/kernel", "64, 128", "l/lora_a", "64, 4", "P('a', None)"),
+        ("l/kernel", "64, 128", "l/lora_a", "64, 4", "P('a', None)"),
     ],
     "derive/qwix": [
         ("l/kernel/array/qvalue", "64, 128", "l/kernel/array/scale", "1, 128", "P(None, 'b')"),
@@ -265,6 +266,7 @@ OUR_CASES = [
     (SERVING, "pages=8 page_size=16 kv_heads=8 kv=16", "P('data', None, 'tensor', None)"),
     (SERVING, "embed=8 mlp=16", "P(None, 'tensor')"),
     (SERVING, "joined_kv=16 embed=8", "P('tensor', None)"),
+    (SERVING, "expert=8 embed=8 mlp=16", "P(None, None, 'tensor')"),
     # Weights by embed; by what they have, where they have none; small things whole.
     (FSDP, "embed=8 mlp=16", "P('fsdp', None)"),
     (FSDP, "mlp=16 embed=8", "P(None, 'fsdp')"),

@@ -9,6 +9,7 @@ from itertools import compress
 
 from shardspec.cure.figures import Figures
 from shardspec.cure.lines import IsRows, Point, Site
+from shardspec.diagnostics.words import pattern_of
 from shardspec.ir.spec import Shape
 from shardspec.jax_backend.cure.layouts import Namer
 from shardspec.jax_backend.step.trace import Given
@@ -98,19 +99,6 @@ def unplaced(arguments: Sequence[Given | None]) -> Iterator[Site]:
     for (_, shape), own in groups.items():
         points = tuple(Point(number) for number, _ in own)
         yield Site(shape, "", None, pattern_of([path for _, path in own]), points)
-
-
-def pattern_of(paths: Iterable[str]) -> str:
-    """Return a pattern of some paths, whose numbers stand for layers.
-
-    >>> pattern_of(["layers/0/k", "layers/1/k"]), pattern_of(["0", "1"])
-    ('layers/*/k', '{0,1}')
-    """
-    found = dict.fromkeys(
-        "/".join("*" if part.isdigit() and "/" in path else part for part in path.split("/"))
-        for path in paths
-    )
-    return next(iter(found)) if len(found) == 1 else "{" + ",".join(found) + "}"
 
 
 def _weight_shapes(arguments: Sequence[Given | None]) -> Iterable[Shape]:

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -82,7 +83,6 @@ class Pricing:
         """Note the step, and a folder to work in."""
         self.base, self.folder = base, folder
         self._known: dict[bytes, Priced | str] = {}
-        self._module = prepared(base.module)
         self._shorter = [replace(each, module=prepared(each.module)) for each in base.shorter]
         #: What the whole step holds beyond what shorter ones tell.
         self._beyond = 0.0
@@ -92,6 +92,11 @@ class Pricing:
                 self._shorter = []
             else:
                 self._beyond = base.now.memory - found.memory
+
+    @cached_property
+    def _module(self) -> bytes:
+        """Return the whole step, ready for lines; where shorter ones do, it is not needed."""
+        return prepared(self.base.module)
 
     def _is_whole(self, found: Figures) -> bool:
         """Say whether shorter steps tell what the whole one takes.

@@ -47,7 +47,9 @@ from shardspec.ir.step import Step, StepArgument
 
 def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield one finding for the donated arguments of a step whose memory no result can take."""
-    lost = sorted(step.unreused, key=lambda each: -each.bytes)
+    # where the sharding of an argument is a guess (SHD518), so is its layout
+    unreused = (each for each in step.unreused if not each.argument.is_guess)
+    lost = sorted(unreused, key=lambda each: -each.bytes)
     size = sum(each.bytes for each in lost)
     if not is_large(size, cost.memory.total.bytes):
         return
@@ -71,7 +73,6 @@ def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
 def _wanted(argument: StepArgument) -> str:
     """Return the sharding of a result: of a tree that the spec places, those of all in it."""
     tree, _, inside = argument.path.partition("/")
-    is_ours = not (argument.is_placed or argument.is_guess)
-    if inside and is_ours and argument.role in ("cache", "batch"):
+    if inside and not argument.is_placed and argument.role in ("cache", "batch"):
         return f"`resolver.shardings({tree})` for the new `{tree}`"
     return f"{argument.array.split} for `{argument.path}`"

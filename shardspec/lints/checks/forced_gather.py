@@ -119,7 +119,7 @@ def _read_by(each: Collective, step: Step) -> str:
     ops = [op for op in step.ops if op.at in each.reshard.works]
     if not ops:
         return "what reads it does all of it on every device"
-    return f"read by {steps.product_name(ops[0])}, {ops[0].place}, in full on every device"
+    return f"read by the {steps.product(ops[0])}, in full on every device"
 
 
 def _dim(each: Collective, axis: str) -> int:

@@ -38,7 +38,7 @@ from collections.abc import Iterator, Sequence
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.coverage import is_large
 from shardspec.diagnostics import Diagnostic, codes, point
-from shardspec.diagnostics.words import binary_bytes, counted, grouped
+from shardspec.diagnostics.words import binary_bytes, counted, grouped, pattern_of
 from shardspec.ir.step import Step, StepArgument, StepArray
 
 
@@ -63,27 +63,40 @@ def _finding(cost: Cost, step: Step, found: Sequence[StepArgument], size: int) -
     which = "first dimension" if at == 0 else f"dimension {at}"
     how = f"its {which} is taken for the batch" if is_batch else "it is what XLA would choose"
     names = " ".join(_names(cost, step, array))
+    alike = (each.path for each in found if each.array.shape == array.shape)
+    tree, _, inside = largest.path.partition("/")
+    entry = pattern_of(path.partition("/")[2] for path in alike)
+    way = (
+        f'write `"optional:{entry}": {names}` in `params:`, with a name for each dimension to'
+        f" shard, and make `{tree}` with `resolver.shardings({tree})`"
+        if inside
+        else f'give it `sharding=resolver.sharding("{names}", {array.shape})`, with a name for each'
+        " dimension to shard"
+    )
     return point(
         codes.GUESSED_PLACEMENT,
         f"nothing says how {who} is sharded, {binary_bytes(size)} per device by a guess:"
         f" {array.split} for {array}, as {how}",
         cost.target.span,
-        help=f'give it `sharding=resolver.sharding("{names}", {array.shape})`, and names for all'
-        " dimensions that are to be sharded",
+        help=way,
     )
 
 
 def _names(cost: Cost, step: Step, array: StepArray) -> Iterator[str]:
-    """Yield `batch` for the dimension of the batch's size; for others, what has their mesh axes."""
+    """Yield `batch` for the dimension of its size; for others, what has their mesh axes or size."""
     batch = _batch_dim(step, array)
-    by_axes = {rule.mesh_axes: rule.logical_axis for rule in cost.plan.spec.axis_rules[::-1]}
+    spec = cost.plan.spec
+    by_axes = {rule.mesh_axes: rule.logical_axis for rule in spec.axis_rules[::-1]}
     for at, axes in enumerate(array.split.dims):
+        alike = [each.name for each in spec.logical_axes if each.size == array.shape[at]]
         other = by_axes.get(axes, "_") if axes and not array.split.dims[0] else "_"
-        yield "batch" if at == batch else other
+        by_size = alike[0] if batch is None and len(alike) == 1 else "_"
+        yield "batch" if at == batch else by_size if other == "_" else other
 
 
 def _batch_dim(step: Step, array: StepArray) -> int | None:
-    """Return the first dimension that is as long as the batch; None where there is none."""
+    """Return the dimension that is as long as the batch; None where there is none, or not one."""
     given = (each for each in step.arguments if each.role == "batch" and not each.is_guess)
     sizes = {each.array.shape[0] for each in given if each.array.shape}
-    return next((at for at, size in enumerate(array.shape) if size in sizes), None)
+    fitting = [at for at, size in enumerate(array.shape) if size in sizes]
+    return fitting[0] if len(fitting) == 1 or fitting[:1] == [0] else None

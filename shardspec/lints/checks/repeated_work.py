@@ -127,7 +127,7 @@ def _help(cost: Cost, step: Step, repeated: Mapping[str, int], ops: Sequence[Ste
     if undivided is not None:
         return f"{undivided}; if repeating it is intended, {allow}"
     if not any(_fitting(op, ways) for op in heaviest):
-        what = f"the result of {steps.product_name(heaviest[0])}"
+        what = f"the result of the {steps.product(heaviest[0])}"
         has_none = f"{what} has no dimension that {listed(repeated)} divide"
         return f"{has_none}; if that is intended, {allow}"
     for op in heaviest[:_TRIED]:
@@ -137,11 +137,11 @@ def _help(cost: Cost, step: Step, repeated: Mapping[str, int], ops: Sequence[Ste
             continue
         if readers and _pays(cost, step, repeated, _at(ops, op, *readers), _summed(op, readers[0])):
             summed = _summing(op, readers[0], fitting)
-            return f"{_split(op, repeated, summed)}; the product {_where(readers[0])} sums over it"
+            return f"{_split(op, repeated, summed)}; the {steps.product(readers[0])} sums over it"
         here = [each for each in ops if (each.place, each.phase) == (op.place, op.phase)]
         if fitting and op is heaviest[0] and _pays(cost, step, repeated, here, _gathered(here)):
             return _split(op, repeated, fitting)
-    what = f"the result of {steps.product_name(heaviest[0])}"
+    what = f"the result of the {steps.product(heaviest[0])}"
     return (
         f"shard {what} and its readers over {listed(repeated)}: the result alone would be gathered"
         f" again, which sends more than it saves; or if repeating it is intended, {allow}"
@@ -171,12 +171,9 @@ def _fitting(op: StepOp, ways: int) -> set[int]:
 
 def _split(op: StepOp, repeated: Mapping[str, int], fitting: Collection[int]) -> str:
     sizes = " or ".join(map(str, sorted(fitting, reverse=True)[:2]))
-    what = f"the result of {steps.product_name(op)} {_where(op)}"
+    what = f"the result of the {steps.product(op)}"
+    what += "" if _is_own(op.place) else " in your code"
     return f"constrain {what}: shard its dimension of {sizes} over {listed(repeated)}"
-
-
-def _where(op: StepOp) -> str:
-    return f"at {op.place}" if _is_own(op.place) else "in your code"
 
 
 def _readers(op: StepOp, fitting: Collection[int], ops: Iterable[StepOp]) -> Iterator[StepOp]:

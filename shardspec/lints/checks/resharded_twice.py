@@ -80,6 +80,8 @@ def _detours(step: Step) -> Iterator[_Detour]:
         onward = by_tick.get(reshard.readers[0]) if is_read_once else None
         if onward is not None:
             last = onward[0].after
+            if len(last.dims) != len(reshard.before.dims):  # a reshape is in between
+                continue
         elif not reshard.readers and not reshard.is_result:
             last = reshard.before
         elif {axis for each in parts for axis in each.mesh_axes} & set(reshard.split_again):

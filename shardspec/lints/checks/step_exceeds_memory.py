@@ -92,8 +92,11 @@ def _help(cost: Cost) -> str:
         return alike
     if room <= 0:
         return "shard the arguments of the step over more mesh axes, or use more devices"
+    step = cost.step
+    trains = step is None or any(op.phase == "backward" for op in step.ops)
     less = (
-        f"use more microbatches: at most {percent(room, made)} of the batch fits by this estimate;"
+        f"use {'more microbatches' if trains else 'a smaller batch'}: at most"
+        f" {percent(room, made)} of the batch fits by this estimate;"
         " or use more mesh axes in the rules of activations"
     )
     return f"{less}; or keep less for the backward pass (`jax.checkpoint`)" if kept else less

@@ -167,7 +167,8 @@ def sent_lines(collectives: Iterable[steps.Collective]) -> tuple[str, ...]:
     """
     rows = group(collectives)
     lines = [
-        f"{binary_bytes(row.wire_bytes)}  x{times(row.count)}  {row.carries[0]}, {row.places[0]}"
+        f"{binary_bytes(row.wire_bytes)}  x{times(row.count)}"
+        f"  {placed(str(row.carries[0]), row.places[0])}"
         for row in rows[:_SHOWN]
     ]
     rest = rows[_SHOWN:]
@@ -204,27 +205,35 @@ def _taken(array: steps.StepArray, mesh: Mesh) -> dict[str, int]:
     return taken
 
 
-def product_name(op: steps.StepOp) -> str:
-    """Return what a product is called: `attention product BTNH,BSNH->BNTS`, `product bte,ef->btf`.
+def placed(what: str, place: object) -> str:
+    """Return what is computed or sent at a line: `weight wi, model.py:71`; an einsum, as a product.
 
     Attention multiplies for each example and each head: both operands and the result have these.
+
+    >>> placed("bte,ef->btf", "model.py:71"), placed("bthd,bshd->bhts", "model.py:53")[:33]
+    ('product at model.py:71 (bte,ef->btf)', 'attention product at model.py:53 ')
     """
-    inputs, arrow, result = op.einsum.partition("->")
+    inputs, arrow, result = what.partition("->")
     if not arrow:
-        return op.kind
+        return f"{what}, {place}"
     shared = set(result).intersection(*map(set, inputs.split(",")))
-    return f"{'attention ' if len(shared) > 1 else ''}product {op.einsum}"
+    return f"{'attention ' if len(shared) > 1 else ''}product at {place} ({what})"
+
+
+def product(op: steps.StepOp) -> str:
+    """Return what a product is called, with its line."""
+    return placed(op.einsum or op.kind, op.place)
 
 
 def op_lines(ops: Iterable[steps.StepOp], whole: float) -> tuple[str, ...]:
-    """Return the lines of code that compute most: "4 %  x32  product bte,ef->btf, model.py:71".
+    """Return the lines that compute most: "4 %  x32  product at model.py:71 (bte,ef->btf)".
 
     Args:
       whole: the FLOPs of the step.
     """
     sums: dict[str, tuple[float, float]] = {}
     for op in ops:
-        key = f"{product_name(op)}, {op.place}"
+        key = product(op)
         flops, count = sums.get(key, (0.0, 0.0))
         sums[key] = (flops + op.flops * op.count, count + op.count)
     order = sorted(sums.items(), key=lambda item: -item[1][0])
