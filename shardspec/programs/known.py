@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from shardspec.diagnostics.words import by_key
+from shardspec.diagnostics.words import by_key, grouped
 from shardspec.ir import step as steps
 from shardspec.ir.spec import Mesh, PartitionSpec
 
@@ -53,6 +53,7 @@ class Known:
         named = (pair for pair in pairs if pair[1].carries.name)
         self._of_array = by_key(((axis, each.kind, each.carries), each) for axis, each in named)
         self._taken: Counter[int] = Counter()
+        self._best: dict[Hashable, list[steps.Collective]] = {}
 
     def explained(self, sent: steps.Collective) -> steps.Collective:
         """Return a collective with a cause for each mesh axis, and the reshard it belongs to."""
@@ -131,14 +132,20 @@ class Known:
         to the same array. Of several alike, as with the gradients of one line, each is taken in
         turn.
         """
-        found = (
-            self._at.get((axis, sent.place.own))
-            or self._of_size.get((axis, sent.place.file, sent.wire_bytes))
-            or self._of_array.get((axis, sent.kind, sent.carries))
-        )
-        if not found:
-            return None
-        return max(found, key=lambda each: (*_likeness(each, sent), -self._taken[id(each)]))
+        # sends of layers that are alike have the same answers, which are found once
+        place = sent.place
+        at = axis, place.own, place.shown, place.file, sent.phase
+        key = (*at, sent.wire_bytes, sent.kind, sent.carries, sent.axes, sent.array.shape)
+        if key not in self._best:
+            found = (
+                self._at.get((axis, sent.place.own))
+                or self._of_size.get((axis, sent.place.file, sent.wire_bytes))
+                or self._of_array.get((axis, sent.kind, sent.carries))
+                or ()
+            )
+            alike = grouped(found, lambda each: _likeness(each, sent))
+            self._best[key] = alike[max(alike)] if alike else []
+        return min(self._best[key], key=lambda each: self._taken[id(each)], default=None)
 
 
 def _are_same(one: steps.Collective, other: steps.Collective) -> bool:
