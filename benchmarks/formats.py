@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from shardspec import assets, pipeline
-from shardspec.analysis.layout_diff import diff_layouts
-from shardspec.analysis.layouts import Layout, layout_of
+from shardspec.analysis.layout_diff import Layout, diff_layouts, layout_of
 from shardspec.arrays.reading import FrugalFile
 from shardspec.diagnostics import SourceFile
 from shardspec.foreign import maxtext as maxtext_rules

@@ -1,6 +1,8 @@
 """What `import shardspec` offers: the one list of public names, which `__init__` reads."""
 
 from shardspec.analysis.accuracy import Interval as Interval
+from shardspec.analysis.comparison import Asker as Asker
+from shardspec.analysis.comparison import TrafficRow as TrafficRow
 from shardspec.analysis.memory import Figure as Figure
 from shardspec.analysis.memory import Held as Held
 from shardspec.analysis.memory import Memory as Memory
@@ -9,8 +11,6 @@ from shardspec.analysis.step_memory import StepMemory as StepMemory
 from shardspec.analysis.step_time import AxisTime as AxisTime
 from shardspec.analysis.step_time import Scale as Scale
 from shardspec.analysis.step_time import StepTime as StepTime
-from shardspec.analysis.traffic import Asker as Asker
-from shardspec.analysis.traffic import TrafficRow as TrafficRow
 from shardspec.diagnostics import Diagnostic as Diagnostic
 from shardspec.diagnostics import Label as Label
 from shardspec.diagnostics import Severity as Severity

@@ -19,10 +19,11 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import NamedTuple, cast
 
+from shardspec.analysis import step_values
 from shardspec.analysis.cost import Cost, Loaded, Uneven, cost_of
 from shardspec.analysis.step_arguments import arguments, notes, parameters_of, unknown
 from shardspec.analysis.step_flow import flow_of
-from shardspec.analysis.step_layout import StepLayout, place_of, stacked_array
+from shardspec.analysis.step_layout import Record, StepLayout, place_of, stacked_array
 from shardspec.analysis.step_partition import (
     Laid,
     Move,
@@ -34,9 +35,7 @@ from shardspec.analysis.step_partition import (
     slices_lanes,
     summed,
 )
-from shardspec.analysis.step_record import Record
-from shardspec.analysis.step_stages import is_whole
-from shardspec.analysis.step_values import Flow, Index, Loop, Op, Read, Value, View, Weight
+from shardspec.analysis.step_values import Flow, Loop, Op, Read, Value, View, Weight, is_whole
 from shardspec.diagnostics import Span
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.program import Balance
@@ -639,7 +638,7 @@ def _merged(found: Sequence[tuple[Weight, _Sum]]) -> Iterator[tuple[Weight, _Sum
 
 
 def _view(weight: Weight) -> View:
-    return tuple((Index(f"{at}", size),) for at, size in enumerate(weight.shape))
+    return tuple((step_values.Index(f"{at}", size),) for at, size in enumerate(weight.shape))
 
 
 # When the values of a step are made and read, and so how long they are alive.

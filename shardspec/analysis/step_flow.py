@@ -18,22 +18,34 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import cast
 
-from shardspec.analysis import step_stages
-from shardspec.analysis.step_attention import aliased, flat, headed, roles
-from shardspec.analysis.step_routing import Slots, combined, dispatched, known_as, slots_of
-from shardspec.analysis.step_sizes import LostError, Sizes, agreed, sizes_of
-from shardspec.analysis.step_stages import MICROBATCH, is_whole, passed
+from shardspec.analysis import step_values
 from shardspec.analysis.step_values import (
     APART,
+    MICROBATCH,
     Flow,
     Index,
     Loop,
+    LostError,
     Op,
     OpName,
     Read,
+    Sizes,
+    Slots,
     Value,
     Weight,
+    agreed,
+    aliased,
+    combined,
+    dispatched,
+    flat,
+    headed,
+    is_whole,
+    known_as,
     mark_trained,
+    passed,
+    roles,
+    sizes_of,
+    slots_of,
 )
 from shardspec.diagnostics import Diagnostic, Span, codes, point, quote
 from shardspec.diagnostics.words import counted, did_you_mean, grouped, listed, numbers_in, template
@@ -113,7 +125,7 @@ class _Build:
         step, length = self.step, self.sizes.get("length", 1)
         if step.tokens is not None:
             self.sizes["batch"] = max(1, step.tokens // max(1, length))
-        self.microbatches, batch = step_stages.counted(step, self.sizes)
+        self.microbatches, batch = step_values.counted(step, self.sizes)
         if batch is not None:
             self.sizes["batch"] = batch
         if step.is_buffered:
@@ -126,7 +138,7 @@ class _Build:
     def end(self) -> None:
         """Report a step that trains nothing, or a pipeline that lacks something."""
         is_whole = bool(self.ops) and not self.faults
-        found = step_stages.lacking(self.step, self.ops) if is_whole else None
+        found = step_values.lacking(self.step, self.ops) if is_whole else None
         if found is not None:
             self.fault(found[0], self.step.span, found[1])
         made = {op.result.name for op in self.ops}
@@ -322,7 +334,7 @@ class _Build:
 
     def _here(self, value: Value, line: Line) -> Value:
         """Return a value as the line has it: of a pipeline a microbatch in a loop, else all."""
-        home = step_stages.home_of(value)
+        home = step_values.home_of(value)
         is_given = home is None and not is_whole(value)
         if not self.step.is_buffered or is_given or home is self.loop:
             return value

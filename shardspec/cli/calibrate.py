@@ -196,9 +196,9 @@ def _as_in_catalogue(machine: Hardware) -> Hardware:
 
     chip, before = catalogue_entry(hardware_names()[machine.chip.name]).chip, machine.chip.measured
     if before is not None and before.is_stated:
-        from shardspec.ir.calibrated import calibrated
+        from shardspec.language.calibration import calibrated_chip
 
-        chip = calibrated(chip, before.described)
+        chip = calibrated_chip(chip, before.described)
     return replace(machine, chip=chip)
 
 

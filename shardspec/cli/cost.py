@@ -10,10 +10,9 @@ from itertools import chain
 import click
 
 from shardspec import pipeline
-from shardspec.analysis.comparison import Comparison
+from shardspec.analysis.comparison import BY, By, Comparison, names_in
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.spec_step import stated_cost
-from shardspec.analysis.traffic import BY, By, names_in
 from shardspec.cli import options, steps
 from shardspec.cli.request import Request, has_errors, matching, select, unknown_path
 from shardspec.cli.streams import FINDINGS, FINE, echo, fail, rows_of_terminal, show, width_of

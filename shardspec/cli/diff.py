@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal, cast
 import click
 
 from shardspec import pipeline
-from shardspec.analysis.layout_diff import Mark, Reasons, TargetDiff, diff_layouts, reasons_of
-from shardspec.analysis.layouts import Layout, held_by, layout_of
+from shardspec.analysis import layout_diff
+from shardspec.analysis.layout_diff import Layout, Mark, TargetDiff, held_by, layout_of, reasons_of
 from shardspec.cli import completion, options
 from shardspec.cli.request import NO_ARRAYS, Request, find_spec, matching, unknown_path
 from shardspec.cli.steps import BASIS, STEP, comparison, is_run, step_costs
@@ -25,8 +25,8 @@ from shardspec.ir.spec import Spec
 from shardspec.lock.diff_forms import diff_lines, diff_text, markdown_lines, unchanged
 
 if TYPE_CHECKING:
+    from shardspec.analysis.comparison import CostDiff
     from shardspec.analysis.cost import Cost
-    from shardspec.analysis.cost_diff import CostDiff
 
 _GIT = "git:"
 _GROWTH = re.compile(
@@ -97,7 +97,7 @@ def command(
     before, after = _sides(old, new, between, request)
     plans = (before.plans, after.plans)
     _need_arrays(parsed, before, after, request, has_step=step_name is not None)
-    diffs = diff_layouts(before.layout, after.layout, before.reasons, after.reasons)
+    diffs = layout_diff.diff_layouts(before.layout, after.layout, before.reasons, after.reasons)
     if between:
         (here,), (there,) = plans
         diffs = tuple(replace(diff, held_by=held_by(here, there)) for diff in diffs)
@@ -151,7 +151,7 @@ class Side:
 
     name: str
     layout: Layout = field(repr=False)
-    reasons: Reasons | None = field(default=None, repr=False)
+    reasons: layout_diff.Reasons | None = field(default=None, repr=False)
     plans: tuple[ShardingPlan, ...] = field(default=(), repr=False)
     errors: tuple[Diagnostic, ...] = ()
 
@@ -175,7 +175,7 @@ def cost_diffs(
     costs_of: Callable[[Sequence[ShardingPlan]], Sequence[Cost]],
 ) -> Iterator[CostDiff]:
     """Yield what a step costs on both sides of each target that both have; fail for a lock."""
-    from shardspec.analysis.cost_diff import CostDiff
+    from shardspec.analysis.comparison import CostDiff
 
     by_name = [{plan.name: plan for plan in plans} for plans in sides]
     if not all(by_name):

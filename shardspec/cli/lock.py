@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from shardspec.analysis.layouts import Layout, ProofLayout, ProvedBytes, layout_of, made_from
+from shardspec.analysis.layout_diff import Layout, ProofLayout, ProvedBytes, layout_of, made_from
 from shardspec.cli import options, streams
 from shardspec.cli.request import NO_ARRAYS, Request, for_each, has_errors, plans_and_findings
 from shardspec.cli.steps import PROOF, STEP, Pending, each_proof, print_proof, step_and_folder

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from shardspec import pipeline
+from shardspec.analysis.comparison import CostDiff
 from shardspec.analysis.cost import Cost, cost_of
-from shardspec.analysis.cost_diff import CostDiff
 from shardspec.analysis.layout_diff import TargetDiff, diff_layouts
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli import completion, options, streams

@@ -21,8 +21,9 @@ from enum import StrEnum
 from typing import Literal, NamedTuple
 
 from shardspec.diagnostics import Span
-from shardspec.ir.collectives import CollectiveKind as CollectiveKind
-from shardspec.ir.collectives import ring_bytes as ring_bytes
+from shardspec.ir.operations import CollectiveKind as CollectiveKind
+from shardspec.ir.operations import OpKind as OpKind
+from shardspec.ir.operations import ring_bytes as ring_bytes
 from shardspec.ir.plan import Attempt
 from shardspec.ir.program import Schedule
 from shardspec.ir.spec import AxisRule, Mesh, PartitionSpec, Shape, array_bytes
@@ -34,7 +35,6 @@ Source = Literal["spec", "code", "compiler"]
 StageTag = Literal["", "layers", "first", "last", "ends"]
 #: `remat` is work of the forward pass that is done again in the backward pass.
 Phase = Literal["forward", "backward", "remat", "update"]
-OpKind = Literal["einsum", "convolution", "gather", "scatter", "sort", "kernel"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shardspec import pipeline
-from shardspec.analysis.layout_diff import diff_layouts
-from shardspec.analysis.layouts import Layout, inputs, target_layout, text_digest
+from shardspec.analysis.layout_diff import Layout, diff_layouts, inputs, target_layout, text_digest
 from shardspec.diagnostics import Diagnostic, ShardspecError, SourceFile, codes
 from shardspec.diagnostics.render import render_all
 from shardspec.ir.plan import Dims, ParamSharding, ShardingPlan

@@ -21,11 +21,11 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from shardspec.analysis.step_time import matmul_seconds
-from shardspec.ir.calibrated import calibrated
 from shardspec.ir.calibration import Calibration, Curve, MatmulTable, Spread
 from shardspec.ir.spec import Chip, Target
 from shardspec.ir.step import CollectiveKind
 from shardspec.jax_backend.xla.estimating import Grid, Tell, dtypes_of
+from shardspec.language.calibration import calibrated_chip
 
 #: Seconds that the rounds of one run are to take together, and rounds at most.
 _LEAST_S = 0.02
@@ -115,7 +115,7 @@ def measured(
             for dtype in plan.dtypes
         }
         found = replace(found, flops_per_s=tuple(peaks.items()))
-    found = replace(found, matmuls=tuple(_tables(calibrated(chip, found), plan, runs)))
+    found = replace(found, matmuls=tuple(_tables(calibrated_chip(chip, found), plan, runs)))
     return replace(found, curves=tuple(_curves(bench, plan, tell)))
 
 

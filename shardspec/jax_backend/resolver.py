@@ -20,8 +20,8 @@ from typing import Any, Protocol, Self, TypeVar, cast
 import jax
 
 from shardspec import pipeline
-from shardspec.analysis.layout_diff import Restore, TargetDiff, diff_layouts, reasons_of, restore
-from shardspec.analysis.layouts import layout_of
+from shardspec.analysis import layout_diff
+from shardspec.analysis.layout_diff import Restore, TargetDiff, layout_of, reasons_of, restore
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes, point
 from shardspec.diagnostics.levels import LevelTable, level_table
 from shardspec.ir.plan import ShardingPlan
@@ -807,7 +807,7 @@ def moved_between(before: ShardingPlan, here: Any, after: ShardingPlan, there: A
       here: the mesh of `before`, over devices; `there` is that of `after`.
     """
     old, new = (layout_of(plan.spec, [plan]) for plan in (before, after))
-    (diff,) = diff_layouts(old, new, reasons_of([before]), reasons_of([after]))
+    (diff,) = layout_diff.diff_layouts(old, new, reasons_of([before]), reasons_of([after]))
     places = {device: at for at, device in enumerate(here.devices.flat)}
     held_by = tuple(places.get(device) for device in there.devices.flat)
     diff = replace(diff, held_by=held_by)

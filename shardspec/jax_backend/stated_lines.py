@@ -15,8 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from shardspec.analysis.step_attention import is_position
-from shardspec.analysis.step_values import Flow, Index, Op, Read, Value, Weight
+from shardspec.analysis.step_values import Flow, Index, Op, Read, Value, Weight, is_position
 from shardspec.diagnostics import ShardspecError, Span, codes, point
 from shardspec.ir.spec import DTYPE_ALIASES
 

@@ -17,7 +17,6 @@ from typing import Any
 
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, codes, point
 from shardspec.diagnostics.words import counted, grouped, listed
-from shardspec.ir.calibrated import calibrated as calibrated_chip
 from shardspec.ir.calibration import Calibration, Curve, MatmulTable, Sizes, Spread
 from shardspec.ir.spec import DTYPE_BITS, Chip
 from shardspec.ir.step import CollectiveKind
@@ -25,6 +24,29 @@ from shardspec.language.meshes import TargetDecl
 from shardspec.language.yaml_text.printer import print_scalar
 from shardspec.language.yaml_text.reader import read_yaml_value
 from shardspec.versions import CALIBRATION
+
+
+def calibrated_chip(chip: Chip, found: Calibration) -> Chip:
+    """Return a chip with what was found of it in place of the catalogue's.
+
+    Figures that were neither stated nor measured stay: a peak of the catalogue, the links.
+    """
+    stated = dict[str, Any](found.figures)
+    if found.title:
+        stated |= {"title": found.title, "device_kinds": (found.device_kind,)}
+    if found.figures and not found.matmuls and chip.estimates is not None:
+        found = replace(found, matmuls=chip.estimates().matmuls)
+    chip = replace(chip, measured=found, **stated)
+    devices, hbm = chip.devices_per_chip, found.hbm_bytes_per_s
+    peaks = [per_s for _, per_s in found.flops_per_s]
+    shares = [share for table in found.matmuls for share in table.shares]
+    return replace(
+        chip,
+        bf16_flops_per_s=max(peaks) * devices if peaks else chip.bf16_flops_per_s,
+        hbm_bytes_per_s=chip.hbm_bytes_per_s if hbm is None else hbm.median * devices,
+        matmul_efficiency=chip.matmul_efficiency or max(shares, default=None),
+    )
+
 
 #: The key that says what a file is, with its version.
 HEAD = "shardspec-calibration"

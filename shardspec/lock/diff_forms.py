@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardspec.analysis.layout_diff import ArrayMove, DimMove, Mark, Reason, TargetDiff, restore
-from shardspec.analysis.layouts import ActivationLayout, ArrayLayout, TargetLayout
+from shardspec.analysis import layout_diff
+from shardspec.analysis.layout_diff import ArrayMove, DimMove, Mark, TargetDiff, TargetLayout
 from shardspec.diagnostics import words
 from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import binary_bytes, counted, grouped, natural, percent
@@ -156,7 +156,7 @@ def _row_lines(rows: Sequence[MoveRow]) -> Iterator[str]:
     yield from columns(cells, indent=6, paths=0)
 
 
-def array_text(array: ArrayLayout | None, mark: Mark) -> str:
+def array_text(array: layout_diff.ArrayLayout | None, mark: Mark) -> str:
     """Return one side of a move: the answer, and type where that is what changed."""
     if array is None:
         return ""
@@ -215,7 +215,7 @@ def restore_text(diff: TargetDiff) -> str:
     """Return what restoring a checkpoint of the old layout into the new one moves."""
     assert diff.before is not None
     assert diff.after is not None
-    found = restore(diff.before, diff.after, diff.held_by)
+    found = layout_diff.restore(diff.before, diff.after, diff.held_by)
     left_out = len(diff.after.arrays) - found.compared
     if not found.compared:
         return "nothing to compare: no array has the same path, shape and dtype on both sides"
@@ -255,12 +255,14 @@ def dim_text(dim: DimMove) -> str:
     return f"{moved}, by {reason_text(dim.why_after)}; was {reason_text(dim.why_before)}"
 
 
-def reason_text(reason: Reason) -> str:
+def reason_text(reason: layout_diff.Reason) -> str:
     """Return `spec.yaml:31 (mlp -> data)`."""
     return f"{reason.place} ({reason.text})" if reason.place else reason.text
 
 
-def activation_change(before: ActivationLayout | None, after: ActivationLayout | None) -> str:
+def activation_change(
+    before: layout_diff.ActivationLayout | None, after: layout_diff.ActivationLayout | None
+) -> str:
     """Return how a named activation has changed."""
     present = after or before
     assert present is not None
@@ -268,7 +270,7 @@ def activation_change(before: ActivationLayout | None, after: ActivationLayout |
     return f"{present.name}: {' -> '.join(sides)}"
 
 
-def _activation_side(side: ActivationLayout) -> str:
+def _activation_side(side: layout_diff.ActivationLayout) -> str:
     names = " ".join(name or "_" for name in side.logical_axes)
     memory = f" in {side.memory}" if side.memory else ""
     return f"[{names}] {override_text(side.partition.dims, side.partition.sums)}{memory}"
@@ -397,7 +399,7 @@ def _side(target: TargetLayout) -> Data:
 def _restore(diff: TargetDiff) -> Data | None:
     if diff.before is None or diff.after is None:
         return None
-    found = restore(diff.before, diff.after, diff.held_by)
+    found = layout_diff.restore(diff.before, diff.after, diff.held_by)
     sizes = picked(found, "total_bytes most_bytes exact=is_exact compared")
     return {"arrays": len(found.arrays), **sizes}
 
@@ -412,7 +414,7 @@ def _move(move: ArrayMove) -> Data:
     }
 
 
-def _array(array: ArrayLayout) -> Data:
+def _array(array: layout_diff.ArrayLayout) -> Data:
     more = beside_data(array.partition.sums, array.memory)
     return {**picked(array, "shape dtype"), "spec": entries_data(array.partition), **more}
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
-from shardspec.analysis import layouts
+from shardspec.analysis import layout_diff
 from shardspec.diagnostics import Diagnostic, SourceFile, codes, point
 from shardspec.diagnostics.words import MOST_PATHS, collapsed, expanded, listed, natural, template
 from shardspec.ir import spec as ir
@@ -38,12 +38,12 @@ PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _PLAIN_PATH = re.compile(r"[^\s\"{}*?\\,#=]+")
 
 
-def lock_text(layout: layouts.Layout) -> str:
+def lock_text(layout: layout_diff.Layout) -> str:
     """Return the lock of a layout. Equal layouts have equal texts."""
     return "\n".join(_lines(layout)) + "\n"
 
 
-def _lines(layout: layouts.Layout) -> Iterator[str]:
+def _lines(layout: layout_diff.Layout) -> Iterator[str]:
     yield HEADING
     yield f"lock {LOCK}, language {layout.language}"
     yield from (f"input {quoted_path(each.name)} = {each.digest}" for each in layout.inputs)
@@ -53,7 +53,7 @@ def _lines(layout: layouts.Layout) -> Iterator[str]:
         yield from _target_lines(target)
 
 
-def _target_lines(target: layouts.TargetLayout) -> Iterator[str]:
+def _target_lines(target: layout_diff.TargetLayout) -> Iterator[str]:
     yield f"target {name_text(target.name)}{f' on {target.hardware}' if target.hardware else ''}"
     yield from (_axis_line(placed) for placed in target.axes)
     if target.devices:
@@ -66,7 +66,7 @@ def _target_lines(target: layouts.TargetLayout) -> Iterator[str]:
     yield from (f"{path} : {rest}" for path, rest in _groups(target.arrays))
 
 
-def _proof_lines(proof: layouts.ProofLayout) -> Iterator[str]:
+def _proof_lines(proof: layout_diff.ProofLayout) -> Iterator[str]:
     yield f"proof {proof.step} = {proof.made_from}"
     yield f"proof by {', '.join(map(' '.join, proof.made_by))}"
     yield from (f"proof flags {name} = {json.dumps(value)}" for name, value in proof.flags)
@@ -79,7 +79,7 @@ def _proof_lines(proof: layouts.ProofLayout) -> Iterator[str]:
     yield f"proof holds = {held}, predicted {proof.held.predicted}{room}"
 
 
-def _axis_line(placed: layouts.AxisLayout) -> str:
+def _axis_line(placed: layout_diff.AxisLayout) -> str:
     axis = placed.axis
     network = " @ dcn" if axis.network == "dcn" else ""
     kind = "" if axis.axis_type == "auto" else f" {axis.axis_type}"
@@ -87,7 +87,7 @@ def _axis_line(placed: layouts.AxisLayout) -> str:
     return f"mesh {name_text(axis.name)} = {axis.size}{network}{kind}{runs}"
 
 
-def _answer_text(lying: layouts.ActivationLayout | layouts.ArrayLayout) -> str:
+def _answer_text(lying: layout_diff.ActivationLayout | layout_diff.ArrayLayout) -> str:
     """Return an answer as an override spells it: `(none, (replica, data))`."""
     kinds = zip(ir.Sums._fields, lying.partition.sums, strict=True)
     sums = "".join(f" {kind} {_entry(axes)}" for kind, axes in kinds if axes)
@@ -95,7 +95,7 @@ def _answer_text(lying: layouts.ActivationLayout | layouts.ArrayLayout) -> str:
     return f"({', '.join(map(_entry, lying.partition.dims))}){sums}{memory}"
 
 
-def _groups(arrays: Sequence[layouts.ArrayLayout]) -> Iterator[tuple[str, str]]:
+def _groups(arrays: Sequence[layout_diff.ArrayLayout]) -> Iterator[tuple[str, str]]:
     """Yield the paths of each group and what they have in common, in natural order."""
     found: dict[tuple[str, str], list[str]] = {}
     texts: dict[tuple[object, ...], str] = {}
@@ -202,7 +202,7 @@ class _LineError(Exception):
     """A line that no lock has; leaves the reader as a diagnostic."""
 
 
-def read_lock(source: SourceFile) -> layouts.Layout | Diagnostic:
+def read_lock(source: SourceFile) -> layout_diff.Layout | Diagnostic:
     """Return the layout in the text of a lock, or what is wrong with the text.
 
     Invariants:
@@ -214,7 +214,7 @@ def read_lock(source: SourceFile) -> layouts.Layout | Diagnostic:
     return found
 
 
-def _read_lock(source: SourceFile) -> layouts.Layout | Diagnostic:
+def _read_lock(source: SourceFile) -> layout_diff.Layout | Diagnostic:
     stripped = ((text.rstrip(), span) for text, span in source.lines())
     lines = [line for line in stripped if line[0] and not line[0].startswith("#")]
     first, span = lines[0] if lines else ("", source.whole)
@@ -248,15 +248,15 @@ class _Reader:
 
     def __init__(self, language: int) -> None:
         self.language = language
-        self.inputs: list[layouts.Input] = []
+        self.inputs: list[layout_diff.Input] = []
         self.digest = ""
-        self.targets: list[layouts.TargetLayout] = []
-        self.axes: list[layouts.AxisLayout] = []
-        self.arrays: list[layouts.ArrayLayout] = []
-        self.activations: list[layouts.ActivationLayout] = []
-        self.proof: layouts.ProofLayout | None = None
-        self.code: list[layouts.Input] = []
-        self.sent: list[layouts.ProvedBytes] = []
+        self.targets: list[layout_diff.TargetLayout] = []
+        self.axes: list[layout_diff.AxisLayout] = []
+        self.arrays: list[layout_diff.ArrayLayout] = []
+        self.activations: list[layout_diff.ActivationLayout] = []
+        self.proof: layout_diff.ProofLayout | None = None
+        self.code: list[layout_diff.Input] = []
+        self.sent: list[layout_diff.ProvedBytes] = []
         self.known: set[tuple[str, str]] = set()
         self.known_here: set[tuple[str, str]] = set()
         self.path_count = 0
@@ -276,7 +276,7 @@ class _Reader:
         elif found := _INPUT.fullmatch(text):
             name = _unquoted(found["name"])
             _refuse_again(self.known, "input", name)
-            self.inputs.append(layouts.Input(name, found["digest"]))
+            self.inputs.append(layout_diff.Input(name, found["digest"]))
         elif found := _ARRAYS.fullmatch(text):
             _refuse_again(self.known, "line", "arrays")
             self.digest = found["digest"]
@@ -288,16 +288,18 @@ class _Reader:
         found = {"input": self.inputs, "arrays": self.digest, "target": self.targets}
         return next((_FORMS[each] for each, lines in found.items() if not lines), "")
 
-    def layout(self) -> layouts.Layout:
+    def layout(self) -> layout_diff.Layout:
         """Return all that was read."""
         self._close()
-        return layouts.Layout(self.language, tuple(self.inputs), self.digest, tuple(self.targets))
+        return layout_diff.Layout(
+            self.language, tuple(self.inputs), self.digest, tuple(self.targets)
+        )
 
     def _target(self, found: re.Match[str]) -> None:
         name = _named(found["name"])
         _refuse_again(self.known, "target", name)
         self._close()
-        self.targets.append(layouts.TargetLayout(name, found["hardware"] or "", (), "", "", ()))
+        self.targets.append(layout_diff.TargetLayout(name, found["hardware"] or "", (), "", "", ()))
 
     def _part(self, text: str) -> None:
         """Add a line about the target that is being read, other than an array."""
@@ -323,14 +325,14 @@ class _Reader:
         _check_size(math.prod(size for size in sizes if size))
         answer = self._partition(found, len(names))
         memory = cast(ir.MemoryKind | None, found["memory"])
-        self.activations.append(layouts.ActivationLayout(name, names, sizes, answer, memory))
+        self.activations.append(layout_diff.ActivationLayout(name, names, sizes, answer, memory))
 
     def _proof(self, text: str) -> None:
         """Add a line of the proof of a step on this target; the first names the step."""
         if found := _PROOF.fullmatch(text):
             _refuse_again(self.known_here, "line", "proof")
-            none = layouts.ProvedBytes((), 0, None)
-            self.proof = layouts.ProofLayout(found["step"], found["digest"], (), (), (), none)
+            none = layout_diff.ProvedBytes((), 0, None)
+            self.proof = layout_diff.ProofLayout(found["step"], found["digest"], (), (), (), none)
         elif self.proof is None:
             raise _LineError("a proof begins with its step, `proof train:step = sha256:...`")
         elif found := _PROOF_BY.fullmatch(text):
@@ -344,15 +346,15 @@ class _Reader:
                 raise _LineError(_form(text)) from None
             self.proof = replace(self.proof, flags=flags)
         elif found := _PROOF_CODE.fullmatch(text):
-            self.code.append(layouts.Input(_unquoted(found["name"]), found["digest"]))
+            self.code.append(layout_diff.Input(_unquoted(found["name"]), found["digest"]))
         elif found := _PROOF_SENDS.fullmatch(text):
             axes = tuple(map(_named, _NAMES.findall(found["axes"])))
             sizes = int(found["ours"]), int(found["bytes"])
-            self.sent.append(layouts.ProvedBytes(axes, *sizes))
+            self.sent.append(layout_diff.ProvedBytes(axes, *sizes))
         elif found := _PROOF_HOLDS.fullmatch(text):
             size, room = found["bytes"], found["room"]
             compiled = None if size == "unknown" else int(size)
-            held = layouts.ProvedBytes((), int(found["ours"]), compiled)
+            held = layout_diff.ProvedBytes((), int(found["ours"]), compiled)
             self.proof = replace(self.proof, held=held, room=None if room is None else int(room))
         else:
             raise _LineError(_form(text))
@@ -366,7 +368,7 @@ class _Reader:
             raise _LineError("the mesh of a target stands above its arrays")
         kind = cast(ir.AxisType, found["type"] or "auto")
         axis = ir.MeshAxis(name, size, "dcn" if found["dcn"] else "ici", axis_type=kind)
-        self.axes.append(layouts.AxisLayout(axis, found["runs"] or ""))
+        self.axes.append(layout_diff.AxisLayout(axis, found["runs"] or ""))
         _check_size(math.prod(placed.axis.size for placed in self.axes))
 
     def _array(self, found: re.Match[str]) -> None:
@@ -382,7 +384,7 @@ class _Reader:
         paths = self._paths(found["path"])
         dtype = _unquoted(found["dtype"])
         self.arrays += [
-            layouts.ArrayLayout(path, shape, dtype, names, answer, memory) for path in paths
+            layout_diff.ArrayLayout(path, shape, dtype, names, answer, memory) for path in paths
         ]
 
     def _paths(self, text: str) -> list[str]:
@@ -497,7 +499,7 @@ class LockFile:
     """
 
     path: str
-    layout: layouts.Layout = field(repr=False)
+    layout: layout_diff.Layout = field(repr=False)
     stale: Diagnostic | None = None
 
 
@@ -540,10 +542,10 @@ def lock_remark(plan: ShardingPlan, path: str | None) -> str | None:
     )
 
 
-def _staleness(spec: ir.Spec, layout: layouts.Layout, path: str) -> Diagnostic | None:
+def _staleness(spec: ir.Spec, layout: layout_diff.Layout, path: str) -> Diagnostic | None:
     """Return which inputs are others than when the lock was made."""
     then = {each.name: each.digest for each in layout.inputs}
-    now = {each.name: each.digest for each in layouts.inputs(spec)}
+    now = {each.name: each.digest for each in layout_diff.inputs(spec)}
     changed = [name for name, digest in now.items() if then.get(name, digest) != digest]
     said = [
         *([f"{listed(changed)} changed"] if changed else []),
@@ -571,7 +573,7 @@ Installed = Callable[[str], str | None]
 _INSTALLED = frozenset(("site-packages", "dist-packages"))
 
 
-def code_inputs(folder: str, lock_folder: str) -> tuple[layouts.Input, ...]:
+def code_inputs(folder: str, lock_folder: str) -> tuple[layout_diff.Input, ...]:
     """Return the Python files below a folder that this process has imported, with their digests.
 
     Args:
@@ -585,7 +587,7 @@ def code_inputs(folder: str, lock_folder: str) -> tuple[layouts.Input, ...]:
             name = os.path.relpath(file, lock_folder or os.curdir).replace(os.sep, "/")
             digest = _digest(file)
             if digest is not None:
-                found[name] = layouts.Input(name, digest)
+                found[name] = layout_diff.Input(name, digest)
     return tuple(found[name] for name in sorted(found))
 
 
@@ -602,23 +604,25 @@ def _is_of(file: str, folder: str) -> bool:
 def _digest(file: str) -> str | None:
     """Return the digest of a text, None where it cannot be read."""
     source = read_source(Path(file))
-    return None if isinstance(source, Diagnostic) else layouts.text_digest(source.text)
+    return None if isinstance(source, Diagnostic) else layout_diff.text_digest(source.text)
 
 
-def with_proofs(layout: layouts.Layout, proofs: dict[str, layouts.ProofLayout]) -> layouts.Layout:
+def with_proofs(
+    layout: layout_diff.Layout, proofs: dict[str, layout_diff.ProofLayout]
+) -> layout_diff.Layout:
     """Return a layout that holds these proofs, by target, and no others."""
     targets = (replace(each, proof=proofs.get(each.name)) for each in layout.targets)
     return replace(layout, targets=tuple(targets))
 
 
-def proofs_of(layout: layouts.Layout) -> dict[str, layouts.ProofLayout]:
+def proofs_of(layout: layout_diff.Layout) -> dict[str, layout_diff.ProofLayout]:
     """Return the proofs that a layout holds, by target."""
     return {each.name: each.proof for each in layout.targets if each.proof is not None}
 
 
 def changes(
-    proof: layouts.ProofLayout,
-    layout: layouts.Layout,
+    proof: layout_diff.ProofLayout,
+    layout: layout_diff.Layout,
     lock_folder: str,
     installed: Installed,
     flags: Mapping[str, str],
@@ -630,7 +634,7 @@ def changes(
     Args:
       flags: that compilers would have here, by the variable that they are in.
     """
-    if proof.made_from != layouts.made_from(layout):
+    if proof.made_from != layout_diff.made_from(layout):
         yield "the spec or its arrays changed"
     today = {each.name: _digest(os.path.join(lock_folder, each.name)) for each in proof.code}
     gone = [each.name for each in proof.code if today[each.name] is None]

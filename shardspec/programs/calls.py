@@ -15,8 +15,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 from shardspec.diagnostics.words import by_key
-from shardspec.ir.collectives import IN_HLO
-from shardspec.ir.operations import op_info
+from shardspec.ir.operations import IN_HLO, op_info
 from shardspec.programs.hlo import Computation, Instruction, Program, number
 
 #: Operations whose computations run; those of the others say how to combine two numbers.

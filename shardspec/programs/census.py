@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import re
 
-from shardspec.ir.collectives import IN_HLO
-from shardspec.ir.operations import op_info
+from shardspec.ir.operations import IN_HLO, op_info
 from shardspec.ir.step import Figure
 from shardspec.programs.hlo import Instruction
 

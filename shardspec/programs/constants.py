@@ -16,11 +16,11 @@ from itertools import product
 from shardspec.analysis.cost import cost_of
 from shardspec.analysis.step_time import matmul_seconds, matmul_sizes
 from shardspec.diagnostics.words import by_key, counted, grouped
-from shardspec.ir.calibrated import calibrated
 from shardspec.ir.calibration import Calibration, Curve, MatmulTable, Spread
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Chip
 from shardspec.ir.step import CollectiveKind
+from shardspec.language.calibration import calibrated_chip
 from shardspec.programs.captures import Capture
 from shardspec.programs.measured import Joined
 from shardspec.programs.moved import Traffic
@@ -94,7 +94,7 @@ def _with_matmuls(made: Calibration, joined: Joined, steps: Steps, chip: Chip) -
         made = replace(made, hbm_bytes_per_s=_memory(joined, steps))
         if made.hbm_bytes_per_s is None:
             return made
-    own = calibrated(chip, made)
+    own = calibrated_chip(chip, made)
     tables = (_table(dtype, held, own) for dtype, held in runs.items())
     return replace(made, matmuls=tuple(tables))
 

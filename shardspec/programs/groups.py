@@ -26,7 +26,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from shardspec.ir.collectives import IN_MEGASCALE, CollectiveKind
+from shardspec.ir.operations import IN_MEGASCALE, CollectiveKind
 from shardspec.ir.spec import Mesh
 from shardspec.programs.hlo import Instruction, number
 

@@ -17,19 +17,22 @@ from pathlib import PurePath
 
 from shardspec.analysis.comparison import (
     IDLE,
+    OTHERS,
     PRODUCTS,
+    Asker,
     Comparison,
     Spent,
     SpentKind,
+    array_of,
     array_read,
+    askers,
     predicted_of,
     rules_of,
 )
 from shardspec.analysis.cost import Cost
-from shardspec.analysis.traffic import OTHERS, Asker, array_of, askers
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import binary_bytes, by_key, counted, percent
-from shardspec.ir.collectives import IN_HLO
+from shardspec.ir.operations import IN_HLO
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.spec import Mesh
 from shardspec.ir.step import CauseKind, Collective, Phase, Place, Step, StepOp

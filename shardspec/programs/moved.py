@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shardspec.ir.collectives import IN_HLO
-from shardspec.ir.operations import op_info
+from shardspec.ir.operations import IN_HLO, op_info
 from shardspec.programs.calls import Calls
 from shardspec.programs.census import base, target_of
 from shardspec.programs.hlo import Computation, HloArray, Instruction

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shardspec.ir.collectives import MOVES, CollectiveKind
-from shardspec.ir.operations import op_info
+from shardspec.ir.operations import MOVES, CollectiveKind, op_info
 from shardspec.programs.calls import Calls, Ref, Site, through
 from shardspec.programs.census import base
 from shardspec.programs.hlo import Instruction, number

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 
 from shardspec.analysis.memory import limit
 from shardspec.diagnostics import Diagnostic
-from shardspec.ir.collectives import IN_HLO
+from shardspec.ir.operations import IN_HLO
 from shardspec.ir.spec import Chip, PartitionSpec, Shape, Target
 from shardspec.ir.step import MadePart, Phase, Place, StepArgument, StepArray, StepTensor, Unknown
 from shardspec.programs.calls import Ref, calls_of, is_made_for, named_by, through

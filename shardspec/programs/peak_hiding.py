@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardspec.ir.collectives import CollectiveKind
+from shardspec.ir.operations import CollectiveKind
 from shardspec.programs.groups import together
 from shardspec.programs.peak_graph import every_node
 from shardspec.programs.peak_kernels import is_product

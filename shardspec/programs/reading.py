@@ -19,7 +19,7 @@ from typing import NamedTuple
 from shardspec.diagnostics import Diagnostic, codes
 from shardspec.diagnostics.words import grouped
 from shardspec.ir import step as ir
-from shardspec.ir.collectives import IN_HLO, SUMS, CollectiveKind, ring_bytes
+from shardspec.ir.operations import IN_HLO, SUMS, CollectiveKind, ring_bytes
 from shardspec.ir.spec import Mesh, PartitionSpec
 from shardspec.ir.step import Collective, Place, Step
 from shardspec.programs.calls import Calls, Ref, called_by, calls_of, named_by

@@ -11,10 +11,9 @@ from dataclasses import dataclass, fields
 
 from shardspec.analysis import cost as figures
 from shardspec.analysis.accuracy import Interval
-from shardspec.analysis.cost_diff import Change, CostDiff
+from shardspec.analysis.comparison import Asker, By, Change, CostDiff, TrafficRow, group, of_arrays
 from shardspec.analysis.step_memory import MARKS, StepMemory, room_lines
 from shardspec.analysis.step_time import StepTime
-from shardspec.analysis.traffic import By, TrafficRow, group, of_arrays
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.lines import columns, fitted
 from shardspec.diagnostics.words import binary_bytes, counted, grouped, percent

@@ -14,14 +14,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
+from shardspec.analysis import comparison
 from shardspec.analysis.accuracy import SURE, Interval
-from shardspec.analysis.comparison import NAMED, Comparison, RunRow, SpentBy
+from shardspec.analysis.comparison import NAMED, OTHERS, By, Comparison, RunRow, SpentBy, group
 from shardspec.analysis.cost import Cost
-from shardspec.analysis.layouts import inputs
+from shardspec.analysis.layout_diff import inputs
 from shardspec.analysis.memory import room_text
 from shardspec.analysis.step_memory import MARKS, Amount, StepMemory
 from shardspec.analysis.step_time import StepTime
-from shardspec.analysis.traffic import OTHERS, By, group, of_arrays
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, point
 from shardspec.diagnostics.codes import BAD_COST
 from shardspec.diagnostics.words import (
@@ -424,7 +424,7 @@ def cost_record(
     cost: Cost, arrays: Collection[str] | None = None, date: str | None = None, by: By = "op"
 ) -> CostRecord:
     """Return a cost as the record that `cost_text` writes."""
-    sent = () if cost.step is None else of_arrays(cost.step.collectives, arrays)
+    sent = () if cost.step is None else comparison.of_arrays(cost.step.collectives, arrays)
     rows = (Group(by, row.name, row.wire_bytes, whole(row.count)) for row in group(sent, by))
     return made_of(
         CostRecord,

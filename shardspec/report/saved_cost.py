@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from shardspec.analysis.layouts import inputs
+from shardspec.analysis.layout_diff import inputs
 from shardspec.diagnostics import Diagnostic, codes, point, words
 from shardspec.diagnostics.lines import columns
 from shardspec.ir.plan import ShardingPlan

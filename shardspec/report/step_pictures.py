@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from shardspec.analysis.comparison import Spent, timed_of
+from shardspec.analysis.comparison import Spent, array_of, timed_of
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.step_memory import Life, made_of
 from shardspec.analysis.step_time import peak, per_device
-from shardspec.analysis.traffic import array_of
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import (
     binary_bytes,

@@ -16,14 +16,13 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
 from shardspec.analysis import spec_step
+from shardspec.analysis.comparison import Change, changes, group
 from shardspec.analysis.cost import Cost
-from shardspec.analysis.cost_diff import Change, changes
 from shardspec.analysis.step_flow import flow_of
 from shardspec.analysis.step_layout import StepLayout
 from shardspec.analysis.step_memory import Amount, StepMemory, step_memory
 from shardspec.analysis.step_time import Scale, StepTime, Work, scaled, step_time, step_work
 from shardspec.analysis.step_values import Flow
-from shardspec.analysis.traffic import group
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import by_key, grouped
 from shardspec.ir.calibration import Calibration

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardspec.ir.collectives import CollectiveKind
+from shardspec.ir.operations import CollectiveKind
 from shardspec.ir.spec import Hardware
 from shardspec.topology.assignment import is_ring
 from shardspec.topology.explanation import network_per_device

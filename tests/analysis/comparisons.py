@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from shardspec.analysis.comparison import Comparison, Spent
-from shardspec.analysis.traffic import Asker
+from shardspec.analysis.comparison import Asker, Comparison, Spent
 from shardspec.ir.step import Place
 
 PLACES = [Place(), Place("model.py", 3), Place("model.py", 7)]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 
 from shardspec import pipeline
+from shardspec.analysis.comparison import CostDiff
 from shardspec.analysis.cost import Cost, cost_of
-from shardspec.analysis.cost_diff import CostDiff
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.step import Step
 from shardspec.report.cost import cost_diff_data, cost_diff_lines

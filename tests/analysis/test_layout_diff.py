@@ -10,14 +10,17 @@ from hypothesis import strategies as st
 
 from shardspec import pipeline
 from shardspec.analysis.layout_diff import (
+    ArrayLayout,
+    AxisLayout,
     Mark,
     Reason,
     TargetDiff,
+    TargetLayout,
     diff_layouts,
+    layout_of,
     reasons_of,
     restore,
 )
-from shardspec.analysis.layouts import ArrayLayout, AxisLayout, TargetLayout, layout_of
 from shardspec.ir.spec import MeshAxis, PartitionSpec, array_bytes
 from shardspec.lock.diff_forms import causes, move_rows
 

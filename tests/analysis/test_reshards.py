@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.analysis.reshards import goes_straight, is_reachable, stop_between, straight_bytes
 from shardspec.ir.spec import Mesh, MeshAxis, PartitionSpec
+from shardspec.lints.evidence.steps import goes_straight, is_reachable, stop_between, straight_bytes
 
 DATA = Path(__file__).parents[1] / "data" / "reshards.json"
 FOUND: Any = json.loads(DATA.read_text(encoding="utf-8"))

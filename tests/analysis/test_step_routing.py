@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.analysis.step_routing import Slots, slots_of
+from shardspec.analysis.step_values import Slots, slots_of
 from shardspec.ir.program import Experts
 from tests.analysis.test_spec_step import step_of
 

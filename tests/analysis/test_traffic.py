@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.analysis.traffic import BY, By, array_of, asker, group
+from shardspec.analysis.comparison import BY, By, array_of, asker, group
 from shardspec.diagnostics import SourceFile, Span
 from shardspec.ir.plan import Attempt, Kind, Outcome
 from shardspec.ir.spec import AxisRule, PartitionSpec

@@ -7,17 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shardspec.ir import collectives
-from shardspec.ir.collectives import (
-    IN_HLO,
-    IN_MEGASCALE,
-    IN_SHARDY,
-    IN_STABLEHLO,
-    MOVES,
-    SUMS,
-    CollectiveKind,
-    ring_bytes,
-)
+from shardspec.ir import operations
+from shardspec.ir.operations import IN_HLO, IN_SHARDY, MOVES, SUMS, CollectiveKind, ring_bytes
 
 EVERY = set(CollectiveKind)
 
@@ -26,9 +17,9 @@ EVERY = set(CollectiveKind)
     ("names", "one"),
     [
         (IN_HLO, "all-to-all"),
-        (IN_STABLEHLO, "stablehlo.all_to_all"),
+        (operations.IN_STABLEHLO, "stablehlo.all_to_all"),
         (IN_SHARDY, "sdy.all_to_all"),
-        (IN_MEGASCALE, "ALL_TO_ALL"),
+        (operations.IN_MEGASCALE, "ALL_TO_ALL"),
     ],
 )
 def test_every_language_names_every_kind(names: dict[str, CollectiveKind], one: str) -> None:
@@ -55,7 +46,7 @@ def test_a_sum_is_a_scatter_and_a_gather() -> None:
 
 # a new kind is treated as none of the others
 
-PACKAGE = Path(collectives.__file__).parents[1]
+PACKAGE = Path(operations.__file__).parents[1]
 _EMPTY = {"None", "False", "()", "[]", "{}", "''", "0", "0.0", "1"}
 
 

@@ -10,8 +10,7 @@ import pytest
 from jax import Array, lax
 from jaxlib.mlir.dialects import stablehlo
 
-from shardspec.ir.collectives import IN_STABLEHLO
-from shardspec.ir.operations import _TABLE, op_info
+from shardspec.ir.operations import _TABLE, IN_STABLEHLO, op_info
 
 #: What JAX does not write: shapes that change, calls that are inlined, ends of asynchronous pairs,
 #: and a sum on one device alone, which jaxlib 0.12 knows. A program that has them is `unknown`.

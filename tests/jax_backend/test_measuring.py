@@ -11,13 +11,12 @@ import pytest
 
 from shardspec import Resolver, loads
 from shardspec.analysis.step_time import efficiency, matmul_seconds
-from shardspec.ir.calibrated import calibrated
 from shardspec.ir.calibration import Calibration, Spread
 from shardspec.ir.step import CollectiveKind
 from shardspec.jax_backend import measuring
 from shardspec.jax_backend.measuring import Plan, measured, multiplied, plan_for
 from shardspec.jax_backend.xla.estimating import Grid
-from shardspec.language.calibration import calibration_text
+from shardspec.language.calibration import calibrated_chip, calibration_text
 from shardspec.language.catalogue import catalogue_entry
 
 SPEC = "shardspec: 1\nhardware: 8 cpu\nmesh: {data: 4, one: 1, model: 2}\nrules: [batch -> data]\n"
@@ -60,7 +59,7 @@ def test_every_collective_over_every_axis(made: Calibration) -> None:
 def test_shares_stand_on_what_was_measured(made: Calibration) -> None:
     (table,) = made.matmuls
     assert (table.m, table.k, table.n) == ((8, 64), (64,), (64,))
-    chip = calibrated(CPU, made)
+    chip = calibrated_chip(CPU, made)
     assert made.hbm_bytes_per_s is not None
     assert chip.hbm_bytes_per_s == made.hbm_bytes_per_s.median
     assert chip.bf16_flops_per_s == dict(made.flops_per_s)["f32"]

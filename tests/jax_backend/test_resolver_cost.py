@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 import shardspec
-from shardspec.analysis.traffic import BY
+from shardspec.analysis.comparison import BY
 from tests.models.small_steps import PROGRAMS, resolver
 
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from shardspec import assets
 from shardspec.diagnostics import SourceFile
-from shardspec.ir.calibrated import calibrated
 from shardspec.ir.calibration import Calibration, Curve, MatmulTable, Spread
 from shardspec.ir.spec import DTYPE_BITS, Chip, Spec
+from shardspec.language import calibration
 from shardspec.language.calibration import CalibrationError, calibration_of, calibration_text
 from shardspec.language.catalogue import catalogue_data, catalogue_entry
 from shardspec.language.formatting import formatted
@@ -273,7 +273,7 @@ def test_a_file_may_state_a_chip_that_is_like_one_of_the_catalogue(folder: Path)
 def test_estimates_of_the_compiler_stay_where_only_figures_are_stated() -> None:
     chip = catalogue_entry("tpu_v5e").chip
     stated = Calibration("v5e", "TPU v5 lite", "2026-11-28", "us", figures=(("hbm_bytes", 2**33),))
-    found = calibrated(chip, stated)
+    found = calibration.calibrated_chip(chip, stated)
     assert found.hbm_bytes == 2**33
     assert found.calibration is not None
     assert chip.calibration is not None

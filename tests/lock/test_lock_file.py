@@ -11,19 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec import pipeline
-from shardspec.analysis.layouts import (
-    ActivationLayout,
-    ArrayLayout,
-    AxisLayout,
-    Input,
-    Layout,
-    ProofLayout,
-    ProvedBytes,
-    TargetLayout,
-    arrays_digest,
-    layout_of,
-    text_digest,
-)
+from shardspec.analysis import layout_diff
+from shardspec.analysis.layout_diff import Input, Layout, ProvedBytes, layout_of, text_digest
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.diagnostics.words import collapsed, expanded, natural
 from shardspec.ir.spec import MeshAxis, PartitionSpec, Sums
@@ -64,7 +53,7 @@ axes = st.lists(names, min_size=1, max_size=3, unique=True).map(tuple)
 
 
 @st.composite
-def array_layouts(draw: st.DrawFn, mesh_axes: tuple[str, ...]) -> ArrayLayout:
+def array_layouts(draw: st.DrawFn, mesh_axes: tuple[str, ...]) -> layout_diff.ArrayLayout:
     shape = tuple(draw(st.lists(st.integers(0, 1 << 20), max_size=3)))
     logical = tuple(draw(st.none() | names) for _ in shape)
     free = list(mesh_axes)
@@ -75,13 +64,13 @@ def array_layouts(draw: st.DrawFn, mesh_axes: tuple[str, ...]) -> ArrayLayout:
     kinds = [tuple(free.pop() for _ in range(draw(st.integers(0, len(free))))) for _ in range(2)]
     memory = draw(st.sampled_from((None, None, "pinned_host", "unpinned_host")))
     partition = PartitionSpec(dims, Sums(*kinds))
-    return ArrayLayout(draw(paths), shape, dtype, logical, partition, memory)
+    return layout_diff.ArrayLayout(draw(paths), shape, dtype, logical, partition, memory)
 
 
 sizes = st.integers(0, 10**15)
 versions = st.sampled_from([("jax", "0.10.2"), ("libtpu", "0.0.52"), ("jax-cuda12-plugin", "1")])
 proofs = st.builds(
-    ProofLayout,
+    layout_diff.ProofLayout,
     st.sampled_from(["train:step", "a.b_1:c.d"]),
     st.just(text_digest("p")),
     st.lists(versions, min_size=1, max_size=2).map(tuple),
@@ -93,10 +82,10 @@ proofs = st.builds(
 
 
 @st.composite
-def target_layouts(draw: st.DrawFn) -> TargetLayout:
+def target_layouts(draw: st.DrawFn) -> layout_diff.TargetLayout:
     mesh_axes = draw(axes)
     placed = tuple(
-        AxisLayout(
+        layout_diff.AxisLayout(
             MeshAxis(
                 name,
                 draw(st.integers(1, 64)),
@@ -108,9 +97,11 @@ def target_layouts(draw: st.DrawFn) -> TargetLayout:
         for name in mesh_axes
     )
     arrays = draw(st.lists(array_layouts(mesh_axes), max_size=6, unique_by=lambda a: a.path))
-    activation = ActivationLayout("residual", ("batch", None), (8, None), PartitionSpec(((), ())))
+    activation = layout_diff.ActivationLayout(
+        "residual", ("batch", None), (8, None), PartitionSpec(((), ()))
+    )
     has_hardware = draw(st.booleans())
-    return TargetLayout(
+    return layout_diff.TargetLayout(
         draw(names),
         "tpu v4 2x2x2" if has_hardware else "",
         placed,
@@ -195,7 +186,7 @@ def test_digest_of_arrays_sees_every_part() -> None:
         replace(array, dtype="f32"),
         replace(array, logical_axes=("embed", None)),
     ]
-    assert len({arrays_digest([each]) for each in (array, *others)}) == 5
+    assert len({layout_diff.arrays_digest([each]) for each in (array, *others)}) == 5
 
 
 def _spec():  # type: ignore[no-untyped-def]

@@ -10,15 +10,8 @@ from types import ModuleType
 import pytest
 
 from shardspec import loads, pipeline
-from shardspec.analysis.layouts import (
-    Input,
-    Layout,
-    ProofLayout,
-    ProvedBytes,
-    layout_of,
-    made_from,
-    text_digest,
-)
+from shardspec.analysis import layout_diff
+from shardspec.analysis.layout_diff import Input, Layout, ProofLayout, made_from, text_digest
 from shardspec.lock.lock_file import changes, code_inputs, is_provable, proofs_of, with_proofs
 
 SPEC = """\
@@ -35,11 +28,11 @@ INSTALLED = {"jax": "0.10.2", "libtpu": "0.0.52"}
 
 def layout(text: str = SPEC) -> Layout:
     spec = loads(text).ir
-    return layout_of(spec, pipeline.compile_plans(spec))
+    return layout_diff.layout_of(spec, pipeline.compile_plans(spec))
 
 
 def proof(*code: Input) -> ProofLayout:
-    held = ProvedBytes((), 1, 2)
+    held = layout_diff.ProvedBytes((), 1, 2)
     return ProofLayout("a:b", made_from(layout()), tuple(INSTALLED.items()), code, (), held)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shardspec import pipeline
 from shardspec.analysis.step_time import FITTED, StepTime, efficiency, links_of
-from shardspec.ir.collectives import CollectiveKind
+from shardspec.ir.operations import CollectiveKind
 from shardspec.ir.plan import ShardingPlan
 from shardspec.language.catalogue import catalogue_entry
 from shardspec.programs.op_names import KERNEL

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec import assets
+from shardspec.analysis.comparison import By
 from shardspec.analysis.cost import cost_of
-from shardspec.analysis.traffic import By
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.records import Field, data_of, fields_of, is_record
 from shardspec.report.cost_json import CostRecord, cost_text, read_cost

@@ -9,9 +9,9 @@ import pytest
 import shardspec
 from shardspec import pipeline
 from shardspec.analysis import accuracy
+from shardspec.analysis.comparison import BY, By
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.step_time import AxisTime, StepTime
-from shardspec.analysis.traffic import BY, By
 from shardspec.diagnostics.lines import fitted
 from shardspec.ir.spec import PartitionSpec
 from shardspec.ir.step import (

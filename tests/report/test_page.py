@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from shardspec import pipeline
+from shardspec.analysis.comparison import By, group
 from shardspec.analysis.cost import cost_of
 from shardspec.analysis.spec_step import stated_step
-from shardspec.analysis.traffic import By, group
 from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.plan import ShardingPlan
 from shardspec.report.cost import cost_lines

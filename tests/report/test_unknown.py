@@ -9,8 +9,8 @@ from typing import Any, get_args
 import pytest
 
 from shardspec.analysis import cost as analysis
+from shardspec.analysis.comparison import CostDiff
 from shardspec.analysis.cost import cost_of
-from shardspec.analysis.cost_diff import CostDiff
 from shardspec.analysis.spec_step import Stated, stated_step
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.ir.step import Figure, Place, Step, Unknown

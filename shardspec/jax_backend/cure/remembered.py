@@ -17,7 +17,7 @@ from jax.interpreters import mlir
 from jaxlib.mlir import ir
 from jaxlib.mlir.passmanager import PassManager
 
-from shardspec.analysis.layouts import inputs
+from shardspec.analysis.layout_diff import inputs
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.step import Cure
 from shardspec.jax_backend.step.passes import bytecode_of

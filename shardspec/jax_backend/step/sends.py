@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardspec.ir.collectives import IN_SHARDY, IN_STABLEHLO, MOVES, CollectiveKind, ring_bytes
+from shardspec.ir.operations import IN_SHARDY, IN_STABLEHLO, MOVES, CollectiveKind, ring_bytes
 from shardspec.ir.step import Reshard, Tear
 from shardspec.jax_backend.step.graph import Axis, Graph, Node, Value
 

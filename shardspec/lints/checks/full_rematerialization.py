@@ -42,12 +42,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shardspec.analysis.cost import Cost
-from shardspec.analysis.reshards import goes_straight, stop_between
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.spec import array_bytes
 from shardspec.ir.step import Collective, Reshard, Step
 from shardspec.lints.evidence import steps
+from shardspec.lints.evidence.steps import goes_straight, stop_between
 
 
 class _Gathered(NamedTuple):

@@ -19,8 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from shardspec.analysis.layout_diff import ArrayMove, Mark, TargetDiff
-from shardspec.analysis.layouts import ArrayLayout, TargetLayout
+from shardspec.analysis.layout_diff import ArrayLayout, ArrayMove, Mark, TargetDiff, TargetLayout
 from shardspec.diagnostics import Diagnostic, codes
 from shardspec.diagnostics.words import counted
 from shardspec.language.catalogue import with_count

@@ -38,8 +38,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from shardspec.analysis.comparison import TrafficRow, group
 from shardspec.analysis.cost import Cost
-from shardspec.analysis.traffic import TrafficRow, group
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.ir.step import Collective, Step
 from shardspec.lints.evidence.rules import Crossing, crossing_axes

@@ -37,11 +37,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shardspec.analysis.cost import Cost
-from shardspec.analysis.reshards import goes_straight, straight_bytes
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.ir.spec import PartitionSpec
 from shardspec.ir.step import Collective, Reshard, Step
 from shardspec.lints.evidence import steps
+from shardspec.lints.evidence.steps import goes_straight, straight_bytes
 
 
 class _Detour(NamedTuple):

@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardspec.analysis.step_stages import counted, sequences
+from shardspec.analysis.step_values import counted, sequences
 from shardspec.diagnostics import Diagnostic, Span, codes, labels_at, quote
 from shardspec.diagnostics.words import by_key, named
 from shardspec.ir.plan import ShardingPlan

@@ -13,7 +13,7 @@ from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from shardspec.ir.collectives import IN_HLO
+from shardspec.ir.operations import IN_HLO
 from shardspec.ir.spec import Target
 from shardspec.programs.calls import calls_of
 from shardspec.programs.groups import Members, Slices, members_of, together

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
-from shardspec.analysis import compiled_sends
-from shardspec.ir.collectives import MOVES, CollectiveKind
+from shardspec.analysis import step_partition
+from shardspec.ir.operations import MOVES, CollectiveKind
 from shardspec.ir.spec import array_bytes
 from shardspec.programs.hlo import Instruction, number
 from shardspec.programs.rewrites.edit import (
@@ -138,8 +138,8 @@ def _joined(edit: Edit, each: Instruction) -> Hashable:
     it could pass the operand around a ring.
     """
     members = edit.members(each)
-    longest = compiled_sends.longest_row(edit.target.hardware)
-    if members is not None and compiled_sends.has_ring(
+    longest = step_partition.longest_row(edit.target.hardware)
+    if members is not None and step_partition.has_ring(
         len(members.axes(edit.target.mesh)), members.ways, longest
     ):
         return edit.together(each)

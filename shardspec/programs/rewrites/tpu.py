@@ -1,6 +1,6 @@
 """What libtpu alone does to collectives: turns of a ring, whole sums, slices apart.
 
-The rules are those of `analysis.compiled_sends`, which says how each was found.
+The rules are those of `analysis.step_partition`, which says how each was found.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from shardspec.analysis import compiled_sends
-from shardspec.ir.collectives import IN_HLO, MOVES, CollectiveKind, ring_bytes
+from shardspec.analysis import step_partition
+from shardspec.ir.operations import IN_HLO, MOVES, CollectiveKind, ring_bytes
 from shardspec.ir.spec import Shape, array_bytes
 from shardspec.programs.calls import Ref, is_made_for
 from shardspec.programs.hlo import HloArray, Instruction
@@ -47,22 +47,22 @@ def products_in_turns(edit: Edit, differs: Differs) -> None:
     Args:
       differs: the mesh axes along which each value differs from device to device.
     """
-    longest = compiled_sends.longest_row(edit.target.hardware)
+    longest = step_partition.longest_row(edit.target.hardware)
     for each in [*edit]:
         if each.operation not in (SCATTER, GATHER) or not is_alone(each):
             continue
         members = edit.members(each)
         axes = () if members is None else members.axes(edit.target.mesh)
-        if members is None or not compiled_sends.has_ring(len(axes), members.ways, longest):
+        if members is None or not step_partition.has_ring(len(axes), members.ways, longest):
             continue
         if each.operation == SCATTER:
             product, whole = _summed(edit, each, differs), edit.source(each).arrays[0]
         else:
-            is_small = members.ways == compiled_sends.SMALL_RING
+            is_small = members.ways == step_partition.SMALL_RING
             product = None if is_small else _product(edit, each, {*axes}, differs)
             whole = each.arrays[0]
         if product is not None and _is_long(edit, product, whole.bytes):
-            edit.sends(each, compiled_sends.windowed_bytes(whole.bytes, members.ways))
+            edit.sends(each, step_partition.windowed_bytes(whole.bytes, members.ways))
 
 
 def one_hots_compared(edit: Edit) -> None:
@@ -181,7 +181,7 @@ def sums_of_lanes_whole(edit: Edit) -> None:
             is_last = cut == len(shape) - 1
             size = edit.source(each).arrays[0].bytes
             is_turned = bool(each.attribute(SENDS))
-            is_whole = is_last and compiled_sends.is_sliced_whole(shape, each.arrays[0].dtype)
+            is_whole = is_last and step_partition.is_sliced_whole(shape, each.arrays[0].dtype)
             if is_whole and not is_turned:
                 edit.sends(each, ring_bytes(CollectiveKind.ALL_REDUCE, size, edit.ways(each)))
 
@@ -216,7 +216,7 @@ def whole_machine_summed(edit: Edit) -> None:
         if kind is None or not is_alone(each):
             continue
         size = kind.payload(edit.source(each).arrays[0].bytes, each.arrays[0].bytes)
-        if compiled_sends.is_summed_whole(kind, edit.ways(each), size, edit.target.hardware):
+        if step_partition.is_summed_whole(kind, edit.ways(each), size, edit.target.hardware):
             edit.sends(each, ring_bytes(CollectiveKind.ALL_REDUCE, size, edit.ways(each)))
 
 
@@ -228,7 +228,7 @@ def legs_apart(edit: Edit) -> None:
             continue
         given, axes = edit.source(each).arrays[0], edit.axes(each)
         payload = kind.payload(given.bytes, each.arrays[0].bytes)
-        legs = compiled_sends.across_slices(kind, axes, payload, edit.target)
+        legs = step_partition.across_slices(kind, axes, payload, edit.target)
         if len(legs) > 1:
             edit.put(form(each.name, each.type, each.operands[0]))
             edit.behind(each.name, _legs(edit, each, given, legs))
@@ -238,7 +238,7 @@ _SENDS = re.compile(rf", {SENDS}=\d+")
 
 
 def _legs(
-    edit: Edit, each: Instruction, given: HloArray, legs: list[compiled_sends.Leg]
+    edit: Edit, each: Instruction, given: HloArray, legs: list[step_partition.Leg]
 ) -> list[Instruction]:
     """Return a collective as several, one behind the other."""
     made: list[Instruction] = []
