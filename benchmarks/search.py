@@ -13,8 +13,7 @@ import time
 from pathlib import Path
 
 from shardspec import pipeline
-from shardspec.search.ranking import Wanted
-from shardspec.search.searching import Choice, Question, asked, search
+from shardspec.search.ranking import Choice, Question, Wanted, asked, search
 
 EXAMPLES = Path(__file__).parent.parent / "specs" / "examples"
 #: Twelve layers of eight arrays, and what is around them: 98 arrays.

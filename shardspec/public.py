@@ -18,7 +18,7 @@ from shardspec.versions import renamed
 
 if TYPE_CHECKING:
     from shardspec.report.search import Search
-    from shardspec.search.searching import Question
+    from shardspec.search.ranking import Question
 
 
 def load(path: str | os.PathLike[str], *, levels: Mapping[str, str] | None = None) -> Spec:
@@ -162,8 +162,7 @@ class Spec:
             is predicted where a step was measured.
         """
         from shardspec.report.search import checked
-        from shardspec.search.ranking import Wanted
-        from shardspec.search.searching import Choice, Question, asked, search
+        from shardspec.search.ranking import Choice, Question, Wanted, asked, search
 
         found = pipeline.sound_target(pipeline.find_target(self.ir, target))
         params = self._params(arrays)
@@ -188,7 +187,7 @@ class Spec:
     def _held_to(self, question: Question, measured: Mapping[str, float]) -> Question:
         if len(measured) != 1:
             raise ValueError("`measured` is one step: its seconds, or {target: seconds}")
-        from shardspec.search.searching import held_to
+        from shardspec.search.ranking import held_to
 
         ((name, seconds),) = measured.items()
         target = pipeline.sound_target(pipeline.find_target(self.ir, name))

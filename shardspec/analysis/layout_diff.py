@@ -29,8 +29,7 @@ from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.ir import spec as ir
 from shardspec.ir.plan import Dims, DimSharding, Kind, Outcome, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Mesh, array_bytes
-from shardspec.topology.explanation import explain_axes
-from shardspec.topology.placement import Placement, place
+from shardspec.topology.placement import Placement, explain_axes, place
 from shardspec.versions import LANGUAGE
 
 

@@ -24,8 +24,7 @@ from shardspec.ir import step as steps
 from shardspec.ir.calibration import Calibration, MatmulTable
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Chip, Target, array_bytes
-from shardspec.topology.explanation import slices_of
-from shardspec.topology.placement import Placement, placed
+from shardspec.topology.placement import Placement, placed, slices_of
 from shardspec.topology.walk import Leg, legs, walk_seconds
 
 #: What a collective carries: what lets it run beside computation differs.

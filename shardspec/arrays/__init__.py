@@ -6,7 +6,6 @@ reads weights, and none runs what a file holds.
 
 from __future__ import annotations
 
-from shardspec.arrays.listing import read_manifest
-from shardspec.arrays.reader import names_path, read_arrays, read_named
+from shardspec.arrays.listing import names_path, read_arrays, read_manifest, read_named
 
 __all__ = ["names_path", "read_arrays", "read_manifest", "read_named"]

@@ -148,7 +148,7 @@ def _from_run(request: Request, run: str, tell: Tell) -> Calibration:
     """Return what a captured run says of the machine of the target that is meant."""
     from shardspec.cli.steps import RUNS, program_of_run
     from shardspec.programs.captures import capture_of
-    from shardspec.programs.constants import calibration_of_run
+    from shardspec.programs.measured import calibration_of_run
 
     plan, _ = request.plan()
     machine = _as_in_catalogue(_hardware(plan.target, plan.spec))

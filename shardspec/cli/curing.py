@@ -22,7 +22,7 @@ from shardspec.cure.searching import MOST, Deadline, Trial, deadline
 from shardspec.fixing import Changed
 from shardspec.ir.spec import Spec, Target
 from shardspec.report.search import WIDTH
-from shardspec.search.searching import Choice, Question, asked
+from shardspec.search.ranking import Choice, Question, asked
 from shardspec.search.variants import Refusal
 
 if TYPE_CHECKING:
@@ -420,7 +420,7 @@ class _Tries:
 
     def remark_findings(self, report: telling.Report) -> None:
         """Name the findings of the step with the best lines, which no line mends."""
-        from shardspec.lints.registry import step_codes
+        from shardspec.lints.follow_on import step_codes
 
         cost = self._today(report).tried.cost
         if cost is None:

@@ -171,7 +171,7 @@ def _running(
     names: tuple[str, ...], options: Options, request: Request
 ) -> tuple[tuple[SourceFile, ...], Options, Imported | None, tuple[Diagnostic, ...]]:
     """Return what is made of the layout of a running tree; exit where its code has faults."""
-    from shardspec.arrays.reader import is_entry_point
+    from shardspec.arrays.listing import is_entry_point
 
     name = names[0]
     if len(names) > 1 or not is_entry_point(name):

@@ -16,12 +16,11 @@ from shardspec.cli.streams import FAILED, fail
 from shardspec.diagnostics.diagnostic import printable
 from shardspec.ir.spec import Hardware, Mesh, Params, Target
 from shardspec.public import loads
-from shardspec.search.searching import Choice
+from shardspec.search.ranking import Choice
 
 if TYPE_CHECKING:
     from shardspec.drafting.draft import Asked
-    from shardspec.jax_backend.entry_point import Call
-    from shardspec.jax_backend.parameters import StepArrays
+    from shardspec.jax_backend.entry_point import Call, StepArrays
     from shardspec.jax_backend.resolver import Resolver
 
 #: Lines of arrays that a spec may hold itself; more stand in a manifest beside it.
@@ -125,7 +124,7 @@ def _of_step(
         fail("--step needs a file for the spec", "name it: `-o spec.yaml`")
 
     def work(resolver: Resolver, call: Call, tell: Tell) -> StepArrays:
-        from shardspec.jax_backend.parameters import arrays_of
+        from shardspec.jax_backend.entry_point import arrays_of
 
         tell("tracing")
         return arrays_of(call, resolver)
@@ -168,7 +167,7 @@ def _manifest(source: str, params: Params, output: str) -> tuple[str | None, str
 
     What is no file stands in the spec itself, or in a list beside it where that would be long.
     """
-    from shardspec.arrays.reader import is_entry_point
+    from shardspec.arrays.listing import is_entry_point
 
     folder = os.path.dirname(output) if output != "-" else ""
     is_file = source != "-" and not is_entry_point(source) and os.path.exists(source)

@@ -404,7 +404,7 @@ class Request:
           policy: on optimizer state, which a function may give beside the parameters.
           target: has the devices that a function gets where it asks for some.
         """
-        from shardspec.arrays.reader import is_entry_point
+        from shardspec.arrays.listing import is_entry_point
 
         if is_entry_point(name):
             from shardspec.jax_backend.entry_point import call_entry_point

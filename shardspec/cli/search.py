@@ -21,8 +21,7 @@ from shardspec.diagnostics.words import binary_bytes, percent
 from shardspec.fixing import Changed
 from shardspec.report import search as tables
 from shardspec.report.cost import seconds_text
-from shardspec.search.ranking import By, Wanted
-from shardspec.search.searching import MOST, Choice, Found, Question, asked, search
+from shardspec.search.ranking import MOST, By, Choice, Found, Question, Wanted, asked, search
 
 _NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,6})?"
 _PRICE = re.compile(rf"(?P<chip>[\w.-]+)=(?P<price>{_NUMBER})")

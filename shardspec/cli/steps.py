@@ -122,7 +122,7 @@ def _worked(
 
 def step_and_folder(name: str) -> tuple[str, str]:
     """Return the name of what makes the step, and the folder where its module is looked for."""
-    from shardspec.arrays.reader import is_entry_point
+    from shardspec.arrays.listing import is_entry_point
 
     folder = os.getcwd()
     where = f"--step `{name}`"
@@ -642,9 +642,8 @@ def is_run(name: str) -> bool:
 
 def seconds_of(measured: Measured) -> float:
     """Return how long a step took: as stated, or in a captured run."""
-    from shardspec.programs.captures import capture_of
+    from shardspec.programs.captures import COMPUTES, capture_of, steps_of
     from shardspec.programs.measured import module_of
-    from shardspec.programs.runs import COMPUTES, steps_of
 
     if not measured.run:
         return measured.seconds

@@ -34,8 +34,8 @@ from shardspec.jax_backend.batch import LocalChunkInfo as LocalChunkInfo
 from shardspec.jax_backend.batch import MeshAxes, names_of
 from shardspec.jax_backend.batch import get_data_layout as get_data_layout
 from shardspec.language.loader import T5X_PRESETS, preset_rules
+from shardspec.topology.assignment import TilingFault, t5x_default_submesh, tile_slice
 from shardspec.topology.machine import digit_offsets
-from shardspec.topology.submesh import TilingFault, t5x_default_submesh, tile_slice
 
 LogicalAxisRules = list[tuple[str, str | tuple[str, ...] | None]]
 

@@ -19,8 +19,7 @@ from functools import partial
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.foreign import formats, hf
 from shardspec.foreign.formats import Options, bad, lost
-from shardspec.foreign.hf_models import names_any
-from shardspec.foreign.hf_plans import PlanEntry, TpPlan
+from shardspec.foreign.hf_models import PlanEntry, TpPlan, names_any
 from shardspec.foreign.python_text import Module, Places, parse_python
 from shardspec.foreign.values import Node
 

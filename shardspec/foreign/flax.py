@@ -14,11 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile, parted
-from shardspec.foreign import formats, named_values
+from shardspec.foreign import formats, python_text
 from shardspec.foreign.formats import Dims, ForeignRule, NoAnswer, Options, ambiguous, bad, lost
-from shardspec.foreign.named_values import by_name, likely, no_list, several, ticked
 from shardspec.foreign.proof import proof, rules_for
-from shardspec.foreign.python_text import Binding, as_mapping, read_python
+from shardspec.foreign.python_text import Binding, by_name, likely, no_list, several, ticked
 from shardspec.foreign.values import Node
 from shardspec.ir.spec import AxisRule, Mesh, Params, PartitionSpec
 from shardspec.language.reading import Comments
@@ -92,7 +91,7 @@ def find_list(
     In Python, lists at the top of the module come first; without any, those in functions and
     classes are looked at, and the entries of mappings, such as a `ConfigDict`.
     """
-    values = named_values.read_named_values(source)
+    values = python_text.read_named_values(source)
     if isinstance(values, tuple):
         return values
     root, listed = values.root, values.bindings
@@ -101,7 +100,7 @@ def find_list(
     if root is not None:
         return _choose(listed, name, source, [each for each in listed if _is_rules(each.value)])
     opened = [each._replace(value=_as_list(each.value)) for each in _with_entries(listed)]
-    top = read_python(source)
+    top = python_text.read_python(source)
     own = set() if isinstance(top, Diagnostic) else {each.name for each in top}
     at_top = [each for each in opened if each.name in own and _is_rules(each.value)]
     if at_top or name is not None:
@@ -117,7 +116,7 @@ def _with_entries(bindings: Iterable[Binding], depth: int = 0) -> Iterator[Bindi
     """Yield bindings, and the entries of mappings among them, by dotted names."""
     for each in bindings:
         yield each
-        value = as_mapping(each.value)
+        value = python_text.as_mapping(each.value)
         if value.kind == "mapping" and depth < _DEEPEST_ENTRIES:
             for key, item in (pair for pair in value.pairs if pair[0].kind == "text"):
                 inner = Binding(f"{each.name}.{key.text}", item, key.span, each.under)

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile, parted
-from shardspec.foreign import formats, named_values
+from shardspec.foreign import formats, python_text
 from shardspec.foreign.formats import Answer, ForeignRule, MeshPart, Options, bad, lost
 from shardspec.foreign.values import Node, mapping_of
 from shardspec.ir.spec import Mesh, Param, Params
@@ -309,7 +309,7 @@ def _only_computed(found: LevanterMapping) -> list[Diagnostic]:
 
 
 def _find(source: SourceFile, options: Options) -> LevanterMapping | tuple[Diagnostic, ...]:
-    values = named_values.read_named_values(source)
+    values = python_text.read_named_values(source)
     if isinstance(values, tuple):
         return values
     root = values.root
@@ -322,7 +322,7 @@ def _find(source: SourceFile, options: Options) -> LevanterMapping | tuple[Diagn
     return _choose(values, source, options)
 
 
-def _classes_as_used(values: named_values.NamedValues) -> Iterator[tuple[str, Node]]:
+def _classes_as_used(values: python_text.NamedValues) -> Iterator[tuple[str, Node]]:
     """Yield classes of rules, with what the only call of one gives in place of its defaults."""
     for name, fields in values.rules:
         last = name.rpartition(".")[2]
@@ -335,13 +335,13 @@ def _classes_as_used(values: named_values.NamedValues) -> Iterator[tuple[str, No
 
 
 def _choose(
-    values: named_values.NamedValues, source: SourceFile, options: Options
+    values: python_text.NamedValues, source: SourceFile, options: Options
 ) -> LevanterMapping | tuple[Diagnostic, ...]:
     classes = tuple(_classes_as_used(values))
     named, name = (*classes, *values.named), options.name
     fitting = [(key, value) for key, value in named if _is_mapping(value)]
     if name is not None:
-        meant = named_values.by_name(named, name, source, _FORM)
+        meant = python_text.by_name(named, name, source, _FORM)
         if isinstance(meant, Diagnostic):
             return (meant,)
         fitting = [(name, meant)]
@@ -350,15 +350,15 @@ def _choose(
         fitting = usual
     is_class = bool(fitting) and any(fitting[0][1] is node for _, node in classes)
     if name is None and not usual and not is_class:
-        found = named_values.likely(fitting, [axis for axis, _ in options.mesh])
+        found = python_text.likely(fitting, [axis for axis, _ in options.mesh])
         if isinstance(found, Diagnostic):
             return (found,)
         fitting = list(found)
     if not fitting:
-        return (named_values.no_list(source, "axis mapping", _FORM),)
+        return (python_text.no_list(source, "axis mapping", _FORM),)
     if len(fitting) > 1:
         keys = [key for key, _ in fitting]
-        return (named_values.several(source, keys, "mappings", fitting[1][1].span),)
+        return (python_text.several(source, keys, "mappings", fitting[1][1].span),)
     plain = _plain(fitting[0][1])
     is_class = any(fitting[0][1] is node for _, node in classes)
     return replace(plain, tool=_CLASS) if is_class else plain

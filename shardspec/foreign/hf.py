@@ -25,10 +25,9 @@ from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile, codes
 from shardspec.diagnostics.words import by_key, grouped, natural, template
-from shardspec.foreign import formats, hf_plans
+from shardspec.foreign import formats, hf_models
 from shardspec.foreign.formats import Answer, NoAnswer, Options, Request, came_from, lost, place
-from shardspec.foreign.hf_models import chosen_plans
-from shardspec.foreign.hf_plans import PACKED, PlanEntry, TpPlans, generic, key_regex, partition
+from shardspec.foreign.hf_models import PACKED, PlanEntry, TpPlans, generic, key_regex, partition
 from shardspec.foreign.path_entries import PathSections, document, patterns_of
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.spec import Mesh, Param, Params, PartitionSpec
@@ -42,7 +41,7 @@ _HEAD = re.compile(r"(?:.+\.)?lm_head(?:\.\w+)?")
 class TpReading(NamedTuple):
     """The plans of a model, and the mesh axis they split over."""
 
-    plans: tuple[hf_plans.TpPlan, ...]
+    plans: tuple[hf_models.TpPlan, ...]
     axis: str
 
     @property
@@ -53,16 +52,16 @@ class TpReading(NamedTuple):
 
 def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
     """Return the spec that says what the plans of a model do."""
-    plans, faults = chosen_plans(sources, options)
+    plans, faults = hf_models.chosen_plans(sources, options)
     if any(fault.is_error for fault in faults):
         return None, faults
-    plans = tuple(hf_plans.with_embedding(plan) for plan in plans)
+    plans = tuple(hf_models.with_embedding(plan) for plan in plans)
     doc = "A tensor-parallel plan of Hugging Face transformers"
     return imported(plans, faults, options, TOOL, doc)
 
 
 def imported(
-    plans: tuple[hf_plans.TpPlan, ...],
+    plans: tuple[hf_models.TpPlan, ...],
     faults: tuple[Diagnostic, ...],
     options: Options,
     tool: str,
@@ -74,7 +73,7 @@ def imported(
       faults: what is found in their files already.
     """
     if options.params is not None:
-        plans, wrong = hf_plans.located(plans, [param.path for param in options.params])
+        plans, wrong = hf_models.located(plans, [param.path for param in options.params])
         if wrong:
             return None, wrong
     reading = TpReading(plans, _axis(options))
@@ -101,7 +100,7 @@ def _axis(options: Options) -> str:
 def answer(reading: TpReading, params: Params, mesh: Mesh) -> tuple[Answer, ...]:
     """Return how transformers splits each parameter."""
     paths = tuple(param.path for param in params)
-    plans = TpPlans(hf_plans.located(reading.plans, paths)[0], paths)
+    plans = TpPlans(hf_models.located(reading.plans, paths)[0], paths)
     return tuple(_answer(plans, reading.axis, param, mesh) for param in params)
 
 
@@ -133,7 +132,7 @@ def _usual_leaves(key: str, entry: PlanEntry, keys: Collection[str]) -> tuple[tu
     """Return the parameters that an entry is about, with their ranks, where no arrays tell."""
     if key.rpartition(".")[0] in keys:
         return (("", 3),)
-    if entry.style in hf_plans.FIRST or entry.style == "embedding_colwise":
+    if entry.style in hf_models.FIRST or entry.style == "embedding_colwise":
         return (("weight", 2),)
     return (("weight", 2), ("bias", 1))
 
@@ -196,7 +195,9 @@ def _because(entry: PlanEntry) -> str:
     where = f"{entry.style} in {place(entry.span)}"
     if entry.style in PACKED:
         return f"{where}: no PartitionSpec gives each device a part of both packed halves"
-    return where + ("" if hf_plans.is_known(entry.style) else ", which is no style of transformers")
+    return where + (
+        "" if hf_models.is_known(entry.style) else ", which is no style of transformers"
+    )
 
 
 def _unmatched(
@@ -255,7 +256,7 @@ def _not_carried(reading: TpReading, params: Params | None, tool: str) -> list[D
             message = f"`{entry.key}` is a module without parameters of its own: nothing is split"
             help = f"{entry.style} is for one `Linear`; name the modules inside it"
             faults.append(lost(message, entry.span, help=help))
-        elif not hf_plans.is_known(entry.style):
+        elif not hf_models.is_known(entry.style):
             message = f"`{entry.style}` is no style of {tool}"
             faults.append(lost(message, entry.span, help=f"`{entry.key}` is replicated here"))
         if _has_number(entry.key):
@@ -384,7 +385,7 @@ def _style(shardings: Sequence[ParamSharding], axis: str) -> str | None:
     """Return the style of a module, "" for one that is whole, None for what has no word."""
     name = _parts(shardings[0])[0].rpartition(".")[2]
     if not any(axis in each.mesh_axes for each in shardings):
-        return _WHOLE if name == hf_plans.EMBEDDING else ""
+        return _WHOLE if name == hf_models.EMBEDDING else ""
     styles = ("embedding_rowwise", "embedding_colwise") if "embed" in name else _LINEAR
     for style in styles:
         there = (partition(style, _parts(each)[1], each.param.rank, axis) for each in shardings)

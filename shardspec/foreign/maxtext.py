@@ -43,7 +43,7 @@ from shardspec.foreign.proof import proof, rules_for, spelt_out
 from shardspec.ir.spec import Activation, AxisRule, MemoryRule, Mesh, Params
 from shardspec.language.files import leads_out, read_source
 from shardspec.language.reading import Comments, Data, Route
-from shardspec.language.yaml_text.scalars import load_as_pyyaml
+from shardspec.language.yaml_text.printer import load_as_pyyaml
 from shardspec.resolve.state import OPT_STATE
 
 TOOL = "MaxText"

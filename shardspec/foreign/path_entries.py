@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, SourceFile, Span, parted, words
 from shardspec.diagnostics.words import counted
-from shardspec.foreign import formats, named_values
+from shardspec.foreign import formats, python_text
 from shardspec.foreign.formats import Dims, NotRead, bad, came_from, lost
 from shardspec.foreign.values import Node
 from shardspec.ir.spec import Mesh, Param, PartitionSpec, Pattern, override_text
@@ -197,7 +197,7 @@ def find_entries(
       what: what is looked for, for messages: "list of regexes and PartitionSpecs".
       axes: of the mesh; a mapping that names none of them is not guessed at.
     """
-    values = named_values.read_named_values(source)
+    values = python_text.read_named_values(source)
     if isinstance(values, tuple):
         return values
     if name is None and values.root is not None and _holds_entries(values.root):
@@ -205,14 +205,14 @@ def find_entries(
     found = {key: _partition_of(value) for key, value in values.named}
     fitting = [key for key, each in found.items() if _holds_entries(each.node)]
     if name is not None:
-        help = f"here are {named_values.ticked(fitting)}" if fitting else None
-        meant = named_values.by_name(found.items(), name, source, help)
+        help = f"here are {python_text.ticked(fitting)}" if fitting else None
+        meant = python_text.by_name(found.items(), name, source, help)
         return (meant,) if isinstance(meant, Diagnostic) else meant
     usual = [key for key in fitting if key.rpartition(".")[2] in _USUAL]
     fitting = usual if len(usual) == 1 else fitting
     if fitting and all(found[key].node.kind == "mapping" for key in fitting):
         nodes = [(key, found[key].node) for key in fitting]
-        kept = named_values.likely(nodes, axes if values.root is None else ())
+        kept = python_text.likely(nodes, axes if values.root is None else ())
         if isinstance(kept, Diagnostic):
             return (kept,)
         fitting = [key for key, _ in kept]
@@ -220,13 +220,13 @@ def find_entries(
         return found[fitting[0]]
     if fitting:
         what = "values that may be meant"
-        return (named_values.several(source, fitting, what, found[fitting[1]].node.span),)
+        return (python_text.several(source, fitting, what, found[fitting[1]].node.span),)
     hidden = [key for key in found if key.rpartition(".")[2] in _USUAL]
     if hidden:
         node = found[hidden[-1]].node
         message = f"`{hidden[-1]}` cannot be read: {node.text or node.described()}"
         return (bad(message, node.span, help=_FORM),)
-    return (named_values.no_list(source, what, _FORM),)
+    return (python_text.no_list(source, what, _FORM),)
 
 
 def _partition_of(node: Node) -> Found:

@@ -45,8 +45,8 @@ from shardspec.language.loader import T5X_PRESETS, preset_rules
 from shardspec.language.patterns.glob import glob_regex
 from shardspec.language.reading import Comments, Data, Route
 from shardspec.resolve.match import PathMatcher, path_matcher
+from shardspec.topology.assignment import TilingFault, best_submesh, t5x_default_submesh, tiling_on
 from shardspec.topology.machine import slice_extents
-from shardspec.topology.submesh import TilingFault, best_submesh, t5x_default_submesh, tiling_on
 
 TOOL = "T5X"
 _PARTITIONER = "PjitPartitioner"

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes
 from shardspec.language.reading import Data, Route, SourceMap
+from shardspec.language.yaml_text.printer import ScalarFault, read_plain
 from shardspec.language.yaml_text.reader import Composer, read_yaml_value
-from shardspec.language.yaml_text.scalars import ScalarFault, read_plain
 
 Kind = Literal[
     "text", "number", "boolean", "nothing", "list", "mapping", "call", "name", "unreadable"

@@ -1,14 +1,21 @@
-"""The lines of the user's code that the equations of a jaxpr come from."""
+"""The equations of a jaxpr: the user's lines they come from, and constraints that do nothing.
+
+Without rules, Flax returns the value as it is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax.extend.core
 from jax._src import source_info_util
 
-from shardspec.programs.op_names import Callers, Frame, Stack, stack_of
+from shardspec.diagnostics.words import counted
+from shardspec.programs.op_names import Callers, Frame, Stack, is_library, shown, stack_of
 
 
 def stack_at(equation: Any) -> Stack:
@@ -46,3 +53,69 @@ def equations_of(program: Any) -> Iterator[Any]:
 def is_transposed(equation: Any) -> bool:
     """Say whether an equation computes gradients."""
     return "transpose(" in str(equation.source_info.name_stack)
+
+
+#: The module of Flax whose constraints ask for rules, and what they ask.
+_MODULE, _ASKED = "flax.linen.spmd", "get_logical_axis_rules"
+_CONSTRAINS = "with_logical_constraint"
+#: Lines that a note names.
+_MOST_PLACES = 3
+
+#: A line of the user's code: file and number.
+Caller = tuple[str, int]
+
+
+@contextlib.contextmanager
+def idle_constraints(found: list[Caller]) -> Iterator[None]:
+    """Add the lines of this thread that call a constraint of Flax without rules in context.
+
+    Weights that Flax takes out of their boxes are left out: the spec shards these.
+    """
+    module, own = sys.modules.get(_MODULE), threading.get_ident()
+    rules_of = getattr(module, _ASKED, None)
+    if rules_of is None:
+        yield
+        return
+
+    def asked() -> Any:
+        rules = rules_of()
+        if not rules and threading.get_ident() == own:
+            caller = _caller(sys._getframe(1))
+            if caller is not None and caller not in found:
+                found.append(caller)
+        return rules
+
+    setattr(module, _ASKED, asked)
+    try:
+        yield
+    finally:
+        setattr(module, _ASKED, rules_of)
+
+
+def _caller(frame: Any) -> Caller | None:
+    """Return the line that calls a constraint; None where it names no axes, or for a weight."""
+    is_meant = frame.f_code.co_name == _CONSTRAINS
+    if not is_meant or frame.f_locals.get("logical_axis_resources") is None:
+        return None
+    frame = frame.f_back
+    if frame is None or frame.f_globals.get("__name__") == _MODULE:
+        return None
+    while frame.f_back is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def summary(found: Sequence[Caller]) -> str:
+    """Return what constraints do nothing, and why, as a sentence without their places."""
+    verb = "does" if len(found) == 1 else "do"
+    who = f"{counted(len(found), 'constraint')} of Flax"
+    return f"{who} {verb} nothing: no `nn.logical_axis_rules` are in context"
+
+
+def notes_of(found: Sequence[Caller]) -> Iterator[str]:
+    """Yield the same with their places; nothing where there are none."""
+    if not found:
+        return
+    places = ", ".join(f"{shown(file)}:{line}" for file, line in found[:_MOST_PLACES])
+    more = f" and {len(found) - _MOST_PLACES} more" if len(found) > _MOST_PLACES else ""
+    yield f"{summary(found)} ({places}{more})"

@@ -45,7 +45,7 @@ from shardspec.lints.checks import checkpoint_differs, lock_differs, sharding_di
 from shardspec.lints.checks.processes_differ import FAILED, View, finding
 from shardspec.lints.checks.sharding_differs import Cause, Differing
 from shardspec.lock.lock_file import LockFile, LockWarning, find_lock
-from shardspec.resolve.padding import Pairs, dims_of
+from shardspec.resolve.resolver import Pairs, dims_of
 from shardspec.versions import LANGUAGE
 
 

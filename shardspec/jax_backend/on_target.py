@@ -27,7 +27,7 @@ import jax
 from jax._src import config
 
 from shardspec.ir.spec import Spec, Target
-from shardspec.jax_backend.idle_constraints import Caller
+from shardspec.jax_backend.equations import Caller
 from shardspec.jax_backend.mesh import device_mesh, has_target_devices
 from shardspec.jax_backend.target_devices import Question, TargetMachine, instead, machine_for
 from shardspec.jax_backend.versions import AXES_CONTEXT, DEVICE_CONTEXT

@@ -22,7 +22,7 @@ from shardspec.ir.program import Line, Product, Term, TermDim
 from shardspec.ir.spec import AxisRule, Hardware, Override
 from shardspec.language.catalogue import find_hardware, machine_fault
 from shardspec.language.grammar import expressions, step_lines, syntax
-from shardspec.language.grammar.refusals import NO_LETS
+from shardspec.language.grammar.expressions import NO_LETS
 from shardspec.language.grammar.syntax import Name, NamesExpr, SizeExpr, SizeTerm, SyntaxFault
 from shardspec.language.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRule
 from shardspec.language.meshes import TargetDecl

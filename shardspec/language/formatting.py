@@ -9,7 +9,7 @@ from shardspec.diagnostics import Diagnostic, SourceFile, codes, point
 from shardspec.language.loader import File, read
 from shardspec.language.phases import lowered
 from shardspec.language.reading import is_dsl
-from shardspec.language.yaml_text.scalars import find_foreign_characters
+from shardspec.language.yaml_text.printer import find_foreign_characters
 
 
 def formatted(

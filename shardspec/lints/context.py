@@ -65,7 +65,7 @@ class Context:
     @cached_property
     def padded_axes(self) -> frozenset[str]:
         """Return the logical axes that `policy: {indivisible: pad}` pads, or would."""
-        from shardspec.resolve.padding import padded, padding  # asked for by few findings
+        from shardspec.resolve.resolver import padded, padding  # asked for by few findings
 
         arrays = next((plan.arrays for plan in self.all_plans), ())
         made, _ = padded(padding(self.spec), tuple(each.param for each in arrays))

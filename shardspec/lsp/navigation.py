@@ -23,8 +23,7 @@ from shardspec.language.reading import Reading, Route, inner_route
 from shardspec.lsp import types
 from shardspec.lsp.findings import UnparseableError, workspace_edit
 from shardspec.lsp.names import Use
-from shardspec.lsp.project import Unread, in_words
-from shardspec.lsp.python_calls import Called, Calls, is_named
+from shardspec.lsp.python_calls import Called, Calls, Unread, in_words, is_named
 from shardspec.lsp.snapshot import Lines, Snapshot
 from shardspec.lsp.types import TYPES, TYPES_IN_ORDER, Kind, RefusedError
 from shardspec.resolve.match import PathMatcher

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shardspec.ir.spec import Spec
     from shardspec.lsp.names import Use
     from shardspec.lsp.navigation import Family
-    from shardspec.lsp.project import Project
+    from shardspec.lsp.python_calls import Project
     from shardspec.lsp.snapshot import Opened, Snapshot
 
 T = TypeVar("T")
@@ -122,7 +122,7 @@ class SpecServer(Server):
     @functools.cached_property
     def project(self) -> Project:
         """Return the files of the folders that the editor has open."""
-        from shardspec.lsp.project import Project
+        from shardspec.lsp.python_calls import Project
 
         return Project(self.folders)
 

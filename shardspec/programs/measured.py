@@ -3,16 +3,24 @@
 An operation of a capture has the name of an instruction. The program that the capture carries, or
 else the one that the target's compiler makes of the step, says what that is and at which line of
 the code; the trace of the step says why. What the program does not have stays a row by its name.
+
+How fast a machine is, by a run that was captured on it: a calibration, as measuring gives one.
+
+A product counts by the median of its runs, a collective by the device that came to it last, which
+waited for nobody. A run has the sizes that its step has: a table of products is filled in between
+with the nearest of them, and what stands behind each figure is how many operations were measured.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import statistics
 import string
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import PurePath
 
 from shardspec.analysis.comparison import (
@@ -29,19 +37,22 @@ from shardspec.analysis.comparison import (
     predicted_of,
     rules_of,
 )
-from shardspec.analysis.cost import Cost
+from shardspec.analysis.cost import Cost, cost_of
+from shardspec.analysis.step_time import matmul_seconds, matmul_sizes
 from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.words import binary_bytes, by_key, counted, percent
+from shardspec.diagnostics.words import binary_bytes, by_key, counted, grouped, percent
+from shardspec.ir.calibration import Calibration, Curve, MatmulTable, Spread
 from shardspec.ir.operations import IN_HLO
-from shardspec.ir.plan import ParamSharding
-from shardspec.ir.spec import Mesh
-from shardspec.ir.step import CauseKind, Collective, Phase, Place, Step, StepOp
-from shardspec.programs import runs
+from shardspec.ir.plan import ParamSharding, ShardingPlan
+from shardspec.ir.spec import Chip, Mesh
+from shardspec.ir.step import CauseKind, Collective, CollectiveKind, Phase, Place, Step, StepOp
+from shardspec.language.calibration import calibrated_chip
+from shardspec.programs import captures
 from shardspec.programs.calls import Ref, called_by
-from shardspec.programs.captures import Capture, Told
-from shardspec.programs.census import target_of
+from shardspec.programs.captures import Capture, Steps, Told, steps_of
 from shardspec.programs.hlo import Instruction, Program, number, program_of
 from shardspec.programs.known import Known
+from shardspec.programs.moved import Traffic, target_of
 from shardspec.programs.op_names import einsum_in, is_library, phase_of, place_of, shown
 from shardspec.programs.proof import with_causes
 from shardspec.programs.reading import Parts, ReadProgram, read
@@ -116,7 +127,7 @@ def files_of(step: Step | None) -> tuple[str, ...]:
 
 def module_of(capture: Capture) -> str:
     """Return the module of a capture that is the step: the one whose operations take longest."""
-    return next(iter(runs.modules_of(capture)), "")
+    return next(iter(captures.modules_of(capture)), "")
 
 
 def programs_of(capture: Capture, module: str) -> dict[str, bytes]:
@@ -168,7 +179,7 @@ def compared(
       is_own: whether the capture carries the program.
     """
     joined = Joined(cost, capture, module, program)
-    steps = runs.steps_of(capture, module, joined.rank, joined.name)
+    steps = captures.steps_of(capture, module, joined.rank, joined.name)
     rows = [row for op, took in steps.ops.items() for row in joined.rows(op, took)]
     if steps.idle:
         idle = (steps.idle, steps.idle, 1.0)
@@ -299,20 +310,20 @@ class Joined:
         products = [each for each in found if each is not None and each.kind in PRODUCTS]
         return max(products, key=lambda each: each.flops, default=None)
 
-    def rank(self, op: str) -> runs.Rank:
+    def rank(self, op: str) -> captures.Rank:
         """Return what an instant counts for while the operation runs."""
         at = self.instruction(op)
         if at is None:
             kind = _kind_of_name(op)
-            return runs.MOVES if kind == "collective" else runs.COMPUTES
+            return captures.MOVES if kind == "collective" else captures.COMPUTES
         if at[1].operation in _CALLERS and not self.sends(op):
-            return runs.CALLS
+            return captures.CALLS
         moves = at[1].operation in _COPIES or bool(self.sends(op))
-        return runs.MOVES if moves and self.product(op) is None else runs.COMPUTES
+        return captures.MOVES if moves and self.product(op) is None else captures.COMPUTES
 
     # rows
 
-    def rows(self, op: str, took: runs.Took) -> Iterator[Spent]:
+    def rows(self, op: str, took: captures.Took) -> Iterator[Spent]:
         """Yield what an operation takes; arrays that are sent together share it by their bytes."""
         at = self.instruction(op)
         if at is None or self.program is None:
@@ -327,12 +338,12 @@ class Joined:
             for each in sends:
                 share = each.payload_bytes / whole
                 yield self._sent(
-                    each, runs.Took(took.seconds * share, took.shown * share, took.runs)
+                    each, captures.Took(took.seconds * share, took.shown * share, took.runs)
                 )
         else:
             yield Spent("other", what, place, phase, (), "", (), *took)
 
-    def _sent(self, each: Collective, took: runs.Took) -> Spent:
+    def _sent(self, each: Collective, took: captures.Took) -> Spent:
         told = self.causes.get(id(each), each)
         rules = tuple(one for one in askers(told) if one != _UNKNOWN)
         is_whole = len(rules) == len(askers(told))
@@ -348,7 +359,7 @@ class Joined:
         )
 
     def _product(
-        self, flops: float, what: str, place: Place, phase: Phase, took: runs.Took
+        self, flops: float, what: str, place: Place, phase: Phase, took: captures.Took
     ) -> Spent:
         """Return the row of a product, with what the trace knows of the likest at its line."""
         at_line = [op for op in self.ops.get(place.own, []) if op.kind in PRODUCTS]
@@ -365,7 +376,7 @@ class Joined:
         what = what if like is None else like.einsum or what
         return Spent("matmul", what, place, phase, (), array, rules, *took)
 
-    def _by_name(self, op: str, took: runs.Took) -> Spent:
+    def _by_name(self, op: str, took: captures.Took) -> Spent:
         """Return the row of what no program has, with the line that the capture states."""
         told = self.capture.told.get((self.module, op), Told())
         source = _SOURCE.match(told.source)
@@ -396,14 +407,14 @@ def _kind_of_name(op: str) -> SpentKind:
 
 
 def _notes(
-    joined: Joined, steps: runs.Steps, rows: Iterable[Spent], *, is_own: bool
+    joined: Joined, steps: captures.Steps, rows: Iterable[Spent], *, is_own: bool
 ) -> Iterator[str]:
     """Yield what is missing in a capture, and where it does not agree with the prediction."""
     mesh, program = joined.cost.target.mesh, joined.program
     if len(steps.devices) < mesh.device_count:
         of = f"{len(steps.devices):,} of {counted(mesh.device_count, 'device')}"
         yield f"the capture has {of}; where it ran on several hosts, give the folder with all files"
-    yield from runs.told_of_others(runs.modules_of(joined.capture), joined.module)
+    yield from captures.told_of_others(captures.modules_of(joined.capture), joined.module)
     if program is None:
         yield "the capture carries no program, and no compiler made one: lines are what it states"
         return
@@ -447,3 +458,156 @@ def _other_step(joined: Joined, program: ReadProgram) -> Iterator[str]:
     said = sum(each.wire_bytes for each in step.collectives)
     if abs(sent - said) > 2 * _MUCH * max(sent, said):
         yield f"the captured program sends {binary_bytes(sent)}, predicted are {binary_bytes(said)}"
+
+
+#: Sizes of a table along one side, those that take longest.
+_MOST_SIZES = 8
+#: A copy smaller than this says how long it takes to begin, and not how fast memory is.
+_LEAST_BYTES = 1 << 16
+#: A share is more than nothing.
+_LEAST_SHARE = 1e-3
+_Sizes = tuple[int, int, int]
+
+
+def calibration_of_run(
+    capture: Capture, module: str, program: ReadProgram, plan: ShardingPlan, date: str
+) -> Calibration:
+    """Return what a run says of the machine of a plan's target.
+
+    Raises:
+      ValueError: it is of another kind of device, or has nothing that a calibration holds.
+    """
+    hardware = plan.target.hardware
+    assert hardware is not None, "whoever asks knows the machine"
+    ran = {each.rpartition("/")[2].partition(":")[0].lower() for each in _devices(capture)}
+    if ran != {hardware.chip.platform}:
+        kinds = " and ".join(sorted(each.upper() for each in ran))
+        raise ValueError(f"it is of a {kinds}, and target `{plan.target.name}` of {hardware}")
+    joined = Joined(cost_of(plan), capture, module, program)
+    steps = steps_of(capture, module, joined.rank, joined.name)
+    ran_on = f"{counted(len(steps.devices), 'device')}, {counted(steps.count, 'step')}"
+    found = Calibration(
+        hardware.chip.name,
+        hardware.chip.device_kinds[0],
+        date,
+        f"a run of {module} on {ran_on}",
+        machine=hardware.machine,
+        mesh=str(plan.mesh),
+        curves=tuple(_curves(joined, steps)),
+        exposed=_exposed(joined, steps),
+    )
+    found = _with_matmuls(found, joined, steps, hardware.chip)
+    if not (found.curves or found.matmuls):
+        raise ValueError("it has no product and no collective whose sizes the program states")
+    return found
+
+
+def _devices(capture: Capture) -> set[str]:
+    return {each.device for each in capture.events}
+
+
+# products
+
+
+def _with_matmuls(made: Calibration, joined: Joined, steps: Steps, chip: Chip) -> Calibration:
+    runs: dict[str, dict[_Sizes, list[float]]] = {}
+    for op, times in steps.once.items():
+        found = joined.product(op)
+        sizes = None if found is None else matmul_sizes(replace(found, kind="einsum"))
+        if found is not None and sizes is not None:
+            m, k, n = (max(1, round(each)) for each in sizes)
+            runs.setdefault(found.dtype, {}).setdefault((m, k, n), []).extend(times)
+    if chip.bf16_flops_per_s is None:
+        peaks = {
+            dtype: max(2 * math.prod(at) / statistics.median(took) for at, took in held.items())
+            for dtype, held in runs.items()
+        }
+        made = replace(made, flops_per_s=tuple(peaks.items()))
+    if chip.hbm_bytes_per_s is None:
+        made = replace(made, hbm_bytes_per_s=_memory(joined, steps))
+        if made.hbm_bytes_per_s is None:
+            return made
+    own = calibrated_chip(chip, made)
+    tables = (_table(dtype, held, own) for dtype, held in runs.items())
+    return replace(made, matmuls=tuple(tables))
+
+
+def _memory(joined: Joined, steps: Steps) -> Spread | None:
+    """Return how fast operations that multiply and send nothing read and write."""
+    assert joined.program is not None, "a calibration is of a program"
+    calls = joined.program.calls
+    traffic, speeds = Traffic(calls, is_tpu=False), []
+    for op, times in steps.once.items():
+        at = joined.instruction(op)
+        body = None if at is None else calls.program.computations.get(at[0].computation)
+        if at is None or body is None or joined.sends(op) or joined.product(op) is not None:
+            continue
+        moved, took = traffic.of(body, at[1]), statistics.median(times)
+        if moved >= _LEAST_BYTES and took > 0:
+            speeds.append(moved / took)
+    return _spread(speeds) if speeds else None
+
+
+def _table(dtype: str, runs: dict[_Sizes, list[float]], chip: Chip) -> MatmulTable:
+    """Return a table over the sizes that take longest; between them it has the nearest."""
+    shares = {
+        at: min(1.0, matmul_seconds(chip, dtype, *at) / statistics.median(took))
+        for at, took in runs.items()
+    }
+    sides = tuple(_sides(runs, side) for side in range(3))
+
+    def nearest(at: tuple[int, ...]) -> float:
+        return shares[min(shares, key=lambda each: (_apart(each, at), each))]
+
+    filled = (max(_LEAST_SHARE, float(f"{nearest(at):.3g}")) for at in product(*sides))
+    count = sum(map(len, runs.values()))
+    spreads = ((max(took) - min(took)) / statistics.median(took) for took in runs.values())
+    spread = statistics.median(spreads)
+    m, k, n = sides
+    return MatmulTable(dtype, m, k, n, tuple(filled), spread, count)
+
+
+def _sides(runs: dict[_Sizes, list[float]], side: int) -> tuple[int, ...]:
+    """Return the sizes along one side of a table."""
+    times = grouped(runs, lambda at: at[side])
+    took = {size: sum(sum(runs[at]) for at in held) for size, held in times.items()}
+    return tuple(sorted(sorted(took, key=lambda size: -took[size])[:_MOST_SIZES]))
+
+
+def _apart(one: Sequence[int], other: Sequence[int]) -> float:
+    return sum(math.log(a / b) ** 2 for a, b in zip(one, other, strict=True))
+
+
+# collectives
+
+
+def _curves(joined: Joined, steps: Steps) -> Iterator[Curve]:
+    """Yield how long each kind of collective takes over its mesh axes, by what it carries."""
+    found: list[tuple[tuple[CollectiveKind, tuple[str, ...], int], float]] = []
+    for op, times in steps.once.items():
+        sends = joined.sends(op)
+        ways = {(each.kind, each.axes) for each in sends}
+        if len(ways) == 1 and joined.product(op) is None:
+            size = sum(each.payload_bytes for each in sends)
+            found += (((sends[0].kind, sends[0].axes, size), took) for took in times if took > 0)
+    kinds = grouped(by_key(found).items(), lambda item: item[0][:2])
+    for (kind, axes), held in kinds.items():
+        rows = sorted((size, _spread(times)) for (_, _, size), times in held if size)
+        if rows:
+            yield Curve(kind, axes, tuple(row[0] for row in rows), tuple(row[1] for row in rows))
+
+
+def _exposed(joined: Joined, steps: Steps) -> Spread | None:
+    """Return which share of the collectives shows in the time of a step."""
+    sent = [(op, took) for op, took in steps.ops.items() if joined.sends(op) and took.seconds]
+    whole = sum(took.seconds for _, took in sent)
+    if not whole:
+        return None
+    shares = [max(_LEAST_SHARE, took.shown / took.seconds) for _, took in sent]
+    mean = max(_LEAST_SHARE, sum(took.shown for _, took in sent) / whole)
+    count = sum(len(steps.once.get(op, ())) for op, _ in sent)
+    return Spread(min(max(mean, min(shares)), max(shares)), min(shares), max(shares), count)
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    return Spread(statistics.median(values), min(values), max(values), len(values))

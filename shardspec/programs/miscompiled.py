@@ -17,8 +17,7 @@ from typing import NamedTuple
 from shardspec.ir.spec import Mesh
 from shardspec.ir.step import Place
 from shardspec.programs.calls import Ref
-from shardspec.programs.groups import members_of, slices_of
-from shardspec.programs.hlo import Computation, Instruction, Program
+from shardspec.programs.hlo import Computation, Instruction, Program, members_of, slices_of
 from shardspec.programs.reading import ReadProgram
 from shardspec.records import record_of
 

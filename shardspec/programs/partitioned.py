@@ -24,10 +24,19 @@ from shardspec.diagnostics import Diagnostic
 from shardspec.ir.operations import IN_HLO
 from shardspec.ir.spec import Chip, PartitionSpec, Shape, Target
 from shardspec.ir.step import MadePart, Phase, Place, StepArgument, StepArray, StepTensor, Unknown
+from shardspec.programs import rewrites
 from shardspec.programs.calls import Ref, calls_of, is_made_for, named_by, through
-from shardspec.programs.census import base, target_of, uncounted
-from shardspec.programs.groups import Slices, members_of
-from shardspec.programs.hlo import Computation, Instruction, Program, number, program_of
+from shardspec.programs.edit import PASSES, Edit, inlined, is_sound
+from shardspec.programs.hlo import (
+    Computation,
+    Instruction,
+    Program,
+    Slices,
+    members_of,
+    number,
+    program_of,
+)
+from shardspec.programs.moved import base, target_of, uncounted
 from shardspec.programs.op_names import phase_of
 from shardspec.programs.peak import FAST_BYTES, Device, Held, Peak, peak_of
 from shardspec.programs.peak_again import rates_of
@@ -37,8 +46,6 @@ from shardspec.programs.peak_scores import PLAIN, SOFTMAX
 from shardspec.programs.peak_units import GATHERS_FIRST
 from shardspec.programs.products import kind_of
 from shardspec.programs.reading import ReadProgram, read
-from shardspec.programs.rewrites import moves, sums, tpu
-from shardspec.programs.rewrites.edit import PASSES, Edit, inlined, is_sound
 
 #: What XLA:GPU looks through between a sum and its slice.
 _RESHAPES = frozenset(("bitcast", "copy", "reshape"))
@@ -69,24 +76,24 @@ def rewritten(program: Program, target: Target, arguments: Sequence[StepArgument
         edit, site = edits[name], calls.sites.get(name)
         is_loop = site is not None and site.caller.attribute("body") == name
         around = (edits[site.ref.computation], site.caller) if site and is_loop else None
-        sums.sums_folded(edit)
+        rewrites.sums_folded(edit)
         if is_gpu:
-            sums.sums_split(edit)
-            sums.sums_once(edit)
+            rewrites.sums_split(edit)
+            rewrites.sums_once(edit)
         if around is not None:
-            sums.sums_after_loop(edit, *around, are_narrow=is_gpu)
+            rewrites.sums_after_loop(edit, *around, are_narrow=is_gpu)
         if is_tpu:
-            tpu.one_hots_compared(edit)
-            moves.gathers_joined(edit)
+            rewrites.one_hots_compared(edit)
+            rewrites.gathers_joined(edit)
         if not is_gpu:
-            sums.sums_once(edit)
+            rewrites.sums_once(edit)
         if around is not None:
-            moves.moves_hoisted(edit, *around)
-        moves.moves_narrowed(edit, is_tpu=is_tpu)
+            rewrites.moves_hoisted(edit, *around)
+        rewrites.moves_narrowed(edit, is_tpu=is_tpu)
         if is_tpu:
             _as_libtpu(edit, differs)
         else:
-            sums.sums_scattered(edit, _RESHAPES if is_gpu else PASSES)
+            rewrites.sums_scattered(edit, _RESHAPES if is_gpu else PASSES)
     bodies = {name: edit.done() for name, edit in edits.items()}
     return replace(program, computations=bodies, entry=bodies[program.entry.name])
 
@@ -170,12 +177,12 @@ _NEAR = 6
 
 
 def _as_libtpu(edit: Edit, differs: dict[Ref, frozenset[str]]) -> None:
-    moves.gathers_once(edit)
-    sums.sums_scattered(edit, PASSES)
-    tpu.products_in_turns(edit, differs)
-    tpu.sums_of_lanes_whole(edit)
-    tpu.whole_machine_summed(edit)
-    tpu.legs_apart(edit)
+    rewrites.gathers_once(edit)
+    rewrites.sums_scattered(edit, PASSES)
+    rewrites.products_in_turns(edit, differs)
+    rewrites.sums_of_lanes_whole(edit)
+    rewrites.whole_machine_summed(edit)
+    rewrites.legs_apart(edit)
 
 
 def _differing(
@@ -223,9 +230,9 @@ def _as_held(program: Program, target: Target) -> Program:
     for name, body in program.computations.items():
         edit = Edit(body, target, program.partitions)
         if target.is_tpu:
-            tpu.one_hots_compared(edit)
-        sums.sums_once(edit)
-        sums.sums_scattered(edit, PASSES if target.is_tpu else _RESHAPES, are_cut=True)
+            rewrites.one_hots_compared(edit)
+        rewrites.sums_once(edit)
+        rewrites.sums_scattered(edit, PASSES if target.is_tpu else _RESHAPES, are_cut=True)
         bodies[name] = edit.done()
     return replace(program, computations=bodies, entry=bodies[program.entry.name])
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardspec.ir.operations import CollectiveKind
-from shardspec.programs.groups import together
+from shardspec.programs.hlo import together
 from shardspec.programs.peak_graph import every_node
 from shardspec.programs.peak_kernels import is_product
 from shardspec.programs.peak_units import Unit, needs_of

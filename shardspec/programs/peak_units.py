@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass
 
-from shardspec.programs.groups import together
+from shardspec.programs.hlo import together
 from shardspec.programs.peak_graph import Node, Value
 from shardspec.programs.peak_kernels import is_elementwise
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from shardspec.ir.operations import op_info
 from shardspec.ir.spec import Shape
 from shardspec.ir.step import OpKind
-from shardspec.programs.census import target_of
 from shardspec.programs.hlo import Instruction, number
+from shardspec.programs.moved import target_of
 
 #: How the targets of custom calls begin that are kernels; the others are marks, or move memory.
 _KERNELS = ("tpu_custom_call", "__cu", "__onednn", "__triton", "triton", "mosaic", "__gpu$")

@@ -20,7 +20,7 @@ from shardspec.diagnostics.words import binary_bytes, counted, grouped, percent,
 from shardspec.ir import step as steps
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.step import Collective, Place
-from shardspec.programs.estimates import Estimate, by_line, step_cycles
+from shardspec.programs.calls import Estimate, by_line, step_cycles
 from shardspec.programs.known import Known
 from shardspec.programs.memory import NO_ROOM, CompiledMemory
 from shardspec.programs.miscompiled import Miscompiled

@@ -14,10 +14,10 @@ from shardspec.diagnostics.words import three_figures
 from shardspec.ir.spec import Target, shape_text
 from shardspec.records import Data, picked
 from shardspec.report.table import target_title, typed
-from shardspec.topology import explanation as explanations
+from shardspec.topology import placement as explanations
+from shardspec.topology.assignment import SubmeshChoice, choose_submesh
 from shardspec.topology.machine import Coordinate, host_shape
 from shardspec.topology.placement import Placement, place
-from shardspec.topology.submesh import SubmeshChoice, choose_submesh
 from shardspec.versions import MESH_JSON
 
 AXIS_HEADINGS = (

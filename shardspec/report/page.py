@@ -47,10 +47,8 @@ from shardspec.report.step_pictures import (
     step_pictures,
 )
 from shardspec.report.table import Row, layout_text, rows, rules_text, summary, target_title
-from shardspec.search.ranking import SearchRow
-from shardspec.search.searching import Found
-from shardspec.topology.explanation import explain_axes
-from shardspec.topology.placement import placed
+from shardspec.search.ranking import Found, SearchRow
+from shardspec.topology.placement import explain_axes, placed
 from shardspec.versions import PACKAGE
 
 _FOLDER = Path(__file__).parent / "web"

@@ -16,8 +16,7 @@ from shardspec.report import cost_json
 from shardspec.report.html import Html, joined, table, tag
 from shardspec.report.mesh import AXIS_HEADINGS, axis_cells, machine_lines, note_lines
 from shardspec.report.saved_cost import bytes_of, carried_by, operation
-from shardspec.topology.explanation import explain_axes
-from shardspec.topology.placement import Placement
+from shardspec.topology.placement import Placement, explain_axes
 
 _WIDTH = 1000
 _AXES = ("#56a0d8", "#e8a33d", "#3fae8b", "#cf8bb4", "#d8c83a", "#8f93d1")

@@ -24,7 +24,7 @@ from shardspec.report.cost_json import lines_of
 from shardspec.report.search_json import search_data, sent_data
 from shardspec.search import ranking as rankings
 from shardspec.search.ranking import UNKNOWN_ROWS as UNKNOWN_ROWS
-from shardspec.search.searching import Found
+from shardspec.search.ranking import Found
 from shardspec.search.variants import Candidate
 
 #: How wide it is where no terminal says.

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from shardspec.records import Data, data_of, picked
 from shardspec.report.cost_json import uncounted
-from shardspec.search.ranking import SearchRow, Sent, is_tie
-from shardspec.search.searching import Found
+from shardspec.search.ranking import Found, SearchRow, Sent, is_tie
 from shardspec.search.variants import size_text
 from shardspec.versions import PACKAGE, SEARCH_JSON
 

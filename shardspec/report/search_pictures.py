@@ -19,8 +19,7 @@ from shardspec.report.cost_json import Uncounted, Whole, read_saved
 from shardspec.report.html import Html, Scale, chart, joined, straight, table, tag
 from shardspec.report.page_pieces import with_misfit
 from shardspec.report.search_json import search_data
-from shardspec.search.ranking import UNKNOWN_ROWS, Point, SearchRow, unbeaten
-from shardspec.search.searching import Found
+from shardspec.search.ranking import UNKNOWN_ROWS, Found, Point, SearchRow, unbeaten
 from shardspec.versions import SEARCH_JSON
 
 #: Rows that are drawn, and that the table shows beside the front, at most.

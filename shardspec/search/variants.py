@@ -23,10 +23,10 @@ from shardspec.language.catalogue import find_hardware, machine_fault
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.step_lines import parse_schedule
 from shardspec.language.grammar.syntax import SyntaxFault
-from shardspec.resolve.padding import padded, padding
+from shardspec.resolve.resolver import padded, padding
 from shardspec.search.roles import ROLES, RoleSet, role_sets
+from shardspec.topology.assignment import tilings
 from shardspec.topology.placement import Order
-from shardspec.topology.submesh import tilings
 
 #: What may be chosen, and its values where none are named.
 WORDS: dict[str, str] = {

@@ -144,7 +144,7 @@ def _tile_faults(
     """Yield what keeps submeshes from tiling one slice, beside the digits that are stated."""
     if not tiled:
         return
-    from shardspec.topology.submesh import tile_fault
+    from shardspec.topology.assignment import tile_fault
 
     is_alone = len(tiled) == 1 and not digits
     found = [tile_fault(axis, hardware, is_alone=is_alone) for axis in tiled]

@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shardspec.ir.operations import CollectiveKind
 from shardspec.ir.spec import Hardware
+from shardspec.topology import placement as placements
 from shardspec.topology.assignment import is_ring
-from shardspec.topology.explanation import network_per_device
 from shardspec.topology.machine import (
     Coordinate,
     Digit,
@@ -168,7 +168,7 @@ def _joined(placement: Placement, ways: int, link: Link) -> Leg | None:
     speed = {
         "chip": chip.pair_bytes_per_s or math.inf,
         "nvlink": chip.speed_between(ways),
-        "dcn": network_per_device(placement.hardware),
+        "dcn": placements.network_per_device(placement.hardware),
     }[link]
     if speed is None:
         return None

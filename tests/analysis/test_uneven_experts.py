@@ -24,8 +24,7 @@ from shardspec.ir.spec import Spec
 from shardspec.language.formatting import formatted
 from shardspec.language.grammar.step_lines import parse_experts
 from shardspec.language.grammar.syntax import SyntaxFault
-from shardspec.search.ranking import Evaluator, Wanted
-from shardspec.search.searching import Choice, Question, asked, search
+from shardspec.search.ranking import Choice, Evaluator, Question, Wanted, asked, search
 
 #: A layer of eight experts, two of them on each device; what is sent to them is in the way.
 TEXT = """\

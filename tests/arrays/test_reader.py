@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shardspec.arrays import read_arrays
-from shardspec.arrays.reader import is_entry_point
+from shardspec.arrays.listing import is_entry_point
 from shardspec.arrays.reading import kind_of
 from tests.arrays import samples
 from tests.arrays.samples import entry, header, write

@@ -14,8 +14,8 @@ jax = pytest.importorskip("jax")
 pytest.importorskip("flax")
 
 from shardspec.compat import t5x  # noqa: E402
+from shardspec.topology.assignment import Tiling, tile_slice  # noqa: E402
 from shardspec.topology.machine import digit_offsets  # noqa: E402
-from shardspec.topology.submesh import Tiling, tile_slice  # noqa: E402
 from tests.differential.test_t5x_vectors import (  # noqa: E402
     StandInDevice,
     StandInTpu,

@@ -14,7 +14,7 @@ from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.foreign import hf
 from shardspec.foreign.formats import NoAnswer, NotRead, Options
-from shardspec.foreign.hf_plans import generic, partition
+from shardspec.foreign.hf_models import generic, partition
 from shardspec.ir.spec import Mesh, MeshAxis, Param
 from tests.foreign.proofs import spec_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardspec.diagnostics import Diagnostic, SourceFile
-from shardspec.foreign.named_values import NamedValues, by_name, read_named_values
+from shardspec.foreign.python_text import NamedValues, by_name, read_named_values
 
 LISTS = 'RULES = [("embed", "data")]\nclass Config:\n    rules = None\n'
 

@@ -22,7 +22,7 @@ from shardspec.ir.spec import Mesh, MeshAxis
 from shardspec.jax_backend.xla.compiling import texts_of
 from shardspec.jax_backend.xla.verifying import lowered
 from shardspec.language.calibration import calibration_of
-from shardspec.programs.captures import Capture, capture_of
+from shardspec.programs.captures import Capture, capture_of, steps_of
 from shardspec.programs.measured import (
     compared,
     module_of,
@@ -30,7 +30,6 @@ from shardspec.programs.measured import (
     program_in,
     programs_of,
 )
-from shardspec.programs.runs import steps_of
 from tests.models.captured_steps import LAYERS, SPEC, STEPS, capture_all
 
 #: What is to have its line and its rule, of the time that is measured.

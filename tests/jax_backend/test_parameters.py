@@ -12,8 +12,7 @@ import pytest
 from flax.training.train_state import TrainState
 
 import shardspec
-from shardspec.jax_backend.entry_point import Call
-from shardspec.jax_backend.parameters import arrays_of
+from shardspec.jax_backend.entry_point import Call, arrays_of
 
 SPEC = """\
 shardspec: 1

@@ -17,7 +17,7 @@ from shardspec.diagnostics import SourceFile
 from shardspec.language import loader
 from shardspec.language.formatting import formatted
 from shardspec.language.reading import is_dsl
-from shardspec.language.yaml_text.scalars import load_as_pyyaml
+from shardspec.language.yaml_text.printer import load_as_pyyaml
 from shardspec.lsp import findings, types
 from shardspec.lsp.navigation import Family, renamed
 from shardspec.lsp.snapshot import Snapshot

@@ -14,8 +14,7 @@ import pytest
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.language.files import SPEC_NAMES
 from shardspec.lsp.findings import diagnostics
-from shardspec.lsp.project import Project
-from shardspec.lsp.python_calls import Calls, calls, is_named
+from shardspec.lsp.python_calls import Calls, Project, calls, is_named
 from shardspec.lsp.server import MOST_TOPS
 from shardspec.lsp.snapshot import Opened, Snapshot
 from shardspec.lsp.types import Kind
@@ -411,7 +410,7 @@ def test_a_project_of_more_entries_than_are_looked_at_is_unread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, is_listed: bool
 ) -> None:
     """Folders and files count alike: here two folders with a file each, and a file."""
-    monkeypatch.setattr("shardspec.lsp.project.MOST_ENTRIES", most)
+    monkeypatch.setattr("shardspec.lsp.python_calls.MOST_ENTRIES", most)
     for name in ("a/spec.yaml", "b/notes.txt", "c.yaml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(BASE)
@@ -436,14 +435,14 @@ def test_a_project_of_more_bytes_than_are_read_says_which_files_are_not(
 ) -> None:
     for name in ("a.yaml", "b.yaml", "c.yaml"):
         (tmp_path / name).write_text(BASE)
-    monkeypatch.setattr("shardspec.lsp.project.MOST_BYTES", 3 * len(BASE) - less)
+    monkeypatch.setattr("shardspec.lsp.python_calls.MOST_BYTES", 3 * len(BASE) - less)
     project = Project([str(tmp_path)])
     project.read({})
     assert len(project.specs) == 3 - less
     assert len(project.unread) == less
     assert all("the files of the project are larger" in each.reason for each in project.unread)
-    monkeypatch.setattr("shardspec.lsp.project.MOST_BYTES", 4 * len(BASE))
-    monkeypatch.setattr("shardspec.lsp.project._LARGEST", len(BASE) - less)
+    monkeypatch.setattr("shardspec.lsp.python_calls.MOST_BYTES", 4 * len(BASE))
+    monkeypatch.setattr("shardspec.lsp.python_calls._LARGEST", len(BASE) - less)
     other = Project([str(tmp_path)])
     other.read({})
     assert len(other.specs) == (0 if less else 3)

@@ -25,7 +25,7 @@ from tests.probe.running import is_noticed, workers
 #: `jax_backend`, which cost minutes for each mutant.
 AREAS = {
     "cost": ("analysis",),
-    "verify": ("programs", "programs/rewrites", "jax_backend/numbers"),
+    "verify": ("programs", "jax_backend/numbers"),
     "search": ("search", "cure"),
     "init": ("drafting",),
     "lsp": ("lsp",),

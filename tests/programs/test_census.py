@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardspec.ir.step import Step
-from shardspec.programs.census import base, uncounted
 from shardspec.programs.hlo import Instruction, program_of
+from shardspec.programs.moved import base, uncounted
 from shardspec.programs.proof import (
     Proof,
     closing_lines,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardspec.ir.spec import Mesh, MeshAxis
-from shardspec.programs.estimates import Estimate, by_line, step_cycles
+from shardspec.programs.calls import Estimate, by_line, step_cycles
 from shardspec.programs.reading import ReadProgram, read_program
 
 MESH = Mesh((MeshAxis("all", 2),))

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.ir.spec import Mesh, MeshAxis
-from shardspec.programs.groups import Slices, crossing_of, members_of, slices_of, turned
-from shardspec.programs.hlo import Instruction
+from shardspec.programs.hlo import Instruction, Slices, crossing_of, members_of, slices_of, turned
 
 MESH = Mesh((MeshAxis("data", 2), MeshAxis("fsdp", 4), MeshAxis("tensor", 2)))
 ALL = Slices(tuple(range(16)), (0,))

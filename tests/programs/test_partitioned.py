@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import shardspec
 from shardspec.ir.spec import Target
 from shardspec.programs.calls import Ref
+from shardspec.programs.edit import inlined
 from shardspec.programs.hlo import Program, program_of
 from shardspec.programs.partitioned import held_values, rewritten
 from shardspec.programs.reading import ReadProgram, read
-from shardspec.programs.rewrites.edit import inlined
 
 SUM, HALF = 24_576, 12_288
 FSDP = "replica_groups={{0,2,4,6},{1,3,5,7}}"

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardspec.programs.captures import Capture, Event
-from shardspec.programs.runs import CALLS, COMPUTES, MOVES, Steps, steps_of
+from shardspec.programs.captures import CALLS, COMPUTES, MOVES, Capture, Event, Steps, steps_of
 
 S = 10**12
 

@@ -13,9 +13,9 @@ from shardspec.analysis.step_time import FITTED, StepTime, efficiency, links_of
 from shardspec.ir.operations import CollectiveKind
 from shardspec.ir.plan import ShardingPlan
 from shardspec.language.catalogue import catalogue_entry
+from shardspec.programs.costs import OTHERS, STREAMED, schedule_time
 from shardspec.programs.op_names import KERNEL
 from shardspec.programs.reading import ReadProgram, read_program
-from shardspec.programs.schedule import OTHERS, STREAMED, schedule_time
 
 DATA = Path(__file__).parents[1] / "data" / "programs"
 V5E = catalogue_entry("tpu_v5e").chip

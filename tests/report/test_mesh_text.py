@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from shardspec.ir.spec import MeshAxis, Target
 from shardspec.report.mesh import _COLOURS, compare_lines, drawing, mesh_lines, verdict_lines
-from shardspec.topology.explanation import explain_axes
-from shardspec.topology.placement import Placement, place
+from shardspec.topology.placement import Placement, explain_axes, place
 from tests.topology.machines import hardware, sized, target
 
 

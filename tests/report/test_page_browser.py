@@ -21,7 +21,7 @@ from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.plan import Sharding, ShardingPlan
 from shardspec.report.drawing import COLUMNS_DRAWN, ROWS_DRAWN, TABLES_DRAWN, devices_text, grid
 from shardspec.report.page import page_text
-from shardspec.topology.explanation import seats
+from shardspec.topology.placement import seats
 from tests.report.browser import opened, started
 from tests.report.test_page import HOSTILE, NASTY, page_of, placed, plans_of, shown
 from tests.test_wheel import ROOT

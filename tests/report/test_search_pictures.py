@@ -23,8 +23,7 @@ from shardspec.report.search_pictures import (
     saved_search,
     search_picture,
 )
-from shardspec.search.ranking import pareto, unbeaten
-from shardspec.search.searching import search
+from shardspec.search.ranking import pareto, search, unbeaten
 from tests.report.test_page import NASTY
 from tests.search.specs import question, spec_of
 

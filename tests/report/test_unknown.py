@@ -22,7 +22,7 @@ from shardspec.report.page import Shown, cost_pieces, page_text
 from shardspec.report.saved_cost import SavedCost, axis_lines
 from shardspec.report.search import Search, checked, search_lines, search_text
 from shardspec.search import ranking
-from shardspec.search.searching import search
+from shardspec.search.ranking import search
 from tests.search.specs import question, spec_of
 
 SPEC = spec_of()

@@ -13,8 +13,7 @@ from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import LogicalAxis, Mesh, MeshAxis, Param, Params, Policy, Spec, Target
 from shardspec.language.formatting import formatted
 from shardspec.pipeline import check, compile_plans, findings, load_text, plans_of_phases
-from shardspec.resolve.padding import padded, pads
-from shardspec.resolve.resolver import resolve
+from shardspec.resolve.resolver import padded, pads, resolve
 from tests.strategies import families, specs
 
 arrays = families()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from shardspec import pipeline
 from shardspec.ir.spec import Spec
-from shardspec.search.ranking import Wanted
-from shardspec.search.searching import Question
+from shardspec.search.ranking import Question, Wanted
 from shardspec.search.variants import Freedom, Variant
 
 #: Two layers of an MLP; names, an activation and a comment that an edit must keep.

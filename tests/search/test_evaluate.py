@@ -14,8 +14,7 @@ from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.spec_step import stated_step
 from shardspec.ir.spec import Mesh, MeshAxis, Spec, Target
 from shardspec.ir.step import wire_bytes
-from shardspec.search.ranking import Evaluator, Ranking, Wanted
-from shardspec.search.searching import Choice, Question, asked
+from shardspec.search.ranking import Choice, Evaluator, Question, Ranking, Wanted, asked
 from shardspec.search.variants import Candidate, size_text
 
 EXAMPLES = "specs/examples"

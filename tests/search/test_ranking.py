@@ -14,14 +14,15 @@ from shardspec import pipeline
 from shardspec.report.search import _seen, checked, phrase
 from shardspec.search.ranking import (
     Evaluator,
+    Found,
     Ranking,
     Share,
     Wanted,
     is_tie,
     pareto,
     parts_changed,
+    search,
 )
-from shardspec.search.searching import Found, search
 from shardspec.search.variants import Candidate, Freedom, Refusal, parse_over, variants
 from tests.search.specs import TEXT, question, spec_of
 from tests.search.test_evaluate import assert_same, whole_cost

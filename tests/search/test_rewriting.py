@@ -11,8 +11,8 @@ from shardspec import pipeline
 from shardspec.diagnostics import SourceFile
 from shardspec.ir.spec import Spec
 from shardspec.language.formatting import formatted
+from shardspec.search.ranking import search
 from shardspec.search.rewriting import differs, rewritten
-from shardspec.search.searching import search
 from shardspec.search.variants import Candidate, Refusal, variants
 from tests.search.specs import TEXT, question
 

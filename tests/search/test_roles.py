@@ -17,9 +17,8 @@ from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli.main import cli
 from shardspec.ir.spec import Spec
 from shardspec.language.reading import Data
-from shardspec.search.ranking import Wanted
+from shardspec.search.ranking import Choice, Found, Question, Wanted, asked, search
 from shardspec.search.roles import ROLES, role_sets
-from shardspec.search.searching import Choice, Found, Question, asked, search
 from shardspec.search.variants import Refusal
 from tests.search.specs import TEXT, spec_of
 

@@ -149,7 +149,7 @@ def test_a_mesh_lies_or_is_refused(sizes: list[str], rest: bool) -> None:
     ],
 )
 def test_who_gets_which_devices(mesh: str, runs: tuple[str, ...]) -> None:
-    from shardspec.topology.explanation import explain_axes
+    from shardspec.topology.placement import explain_axes
 
     spec, errors = load(mesh, "tpu v4 4x4x8")
     assert errors == []

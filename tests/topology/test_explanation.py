@@ -11,19 +11,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from shardspec.ir.spec import MeshAxis, Target
-from shardspec.topology.explanation import (
-    Run,
-    Seat,
-    core_note,
-    dcn_facts,
-    drawn_axis,
-    explain_axes,
-    network_per_device,
-    ring_fact,
-    seats,
-)
+from shardspec.topology import placement as placements
 from shardspec.topology.machine import Machine
-from shardspec.topology.placement import Placement, place
+from shardspec.topology.placement import Placement, dcn_facts, explain_axes, place, ring_fact
 from tests.topology.machines import hardware, sized, target, targets, tiled_targets
 
 Place = tuple[int, ...]
@@ -37,7 +27,7 @@ def _placed(wanted: Target, order: str = "t5x") -> Placement:
 
 def _groups(placement: Placement, name: str) -> list[list[Place]]:
     found: dict[int, list[tuple[int, Place]]] = {}
-    for spot, seat in seats(placement, name).items():
+    for spot, seat in placements.seats(placement, name).items():
         found.setdefault(seat.group, []).append((seat.position, spot))
     return [[spot for _, spot in sorted(group)] for group in found.values()]
 
@@ -124,7 +114,7 @@ def test_runs_multiply_to_the_axis(wanted: Target) -> None:
 def test_a_whole_wrapped_axis_is_a_ring_at_twice_the_link() -> None:
     placement = _placed(sized(hardware("tpu_v5p", (4, 4, 8)), data=16, model=8))
     model = explain_axes(placement)[1]
-    assert model.runs == (Run("z", 8, 1, 8, "ring"),)
+    assert model.runs == (placements.Run("z", 8, 1, 8, "ring"),)
     assert model.hops == (1,) * 8
     assert model.wrapped
     assert model.bytes_per_s == 2 * 9e10
@@ -144,13 +134,15 @@ def test_slices_are_as_fast_as_their_network() -> None:
     data = explain_axes(_placed(sized(machine, data=2, model=64)))[0]
     assert data.slices == 2
     assert data.bottleneck == "dcn"
-    assert data.bytes_per_s == network_per_device(machine) == 2.5e10 / 4
+    assert data.bytes_per_s == placements.network_per_device(machine) == 2.5e10 / 4
 
 
 def test_a_slice_of_half_a_host_has_half_its_network() -> None:
     whole, part = hardware("tpu_v5e", (4, 4), 2), hardware("tpu_v5e", (1, 1), 2)
-    assert network_per_device(whole) == network_per_device(part) == 1.25e10 / 4
-    assert network_per_device(hardware("tpu_v2", (4, 4), 2)) is None
+    assert (
+        placements.network_per_device(whole) == placements.network_per_device(part) == 1.25e10 / 4
+    )
+    assert placements.network_per_device(hardware("tpu_v2", (4, 4), 2)) is None
 
 
 def test_nvlink_joins_every_pair() -> None:
@@ -174,10 +166,10 @@ def test_groups_are_the_rows_of_the_mesh() -> None:
 
 
 def test_what_core_means_depends_on_the_chip() -> None:
-    assert "megacore" in core_note(hardware("tpu_v4", (4, 4, 4)))
-    assert "one core" in core_note(hardware("tpu_v5e", (4, 4)))
-    assert "up to 2" in core_note(hardware("tpu_v3", (4, 4)))
-    assert "chiplets" in core_note(hardware("tpu_v7x", (4, 4, 4)))
+    assert "megacore" in placements.core_note(hardware("tpu_v4", (4, 4, 4)))
+    assert "one core" in placements.core_note(hardware("tpu_v5e", (4, 4)))
+    assert "up to 2" in placements.core_note(hardware("tpu_v3", (4, 4)))
+    assert "chiplets" in placements.core_note(hardware("tpu_v7x", (4, 4, 4)))
 
 
 def test_an_axis_that_crosses_slices_unasked() -> None:
@@ -248,14 +240,14 @@ def test_what_is_advised_is_faster_and_leaves_nothing_to_advise(wanted: Target) 
 
 
 def test_letters_go_on_after_z() -> None:
-    assert [Seat(number, 0).letters for number in (0, 25, 26, 701, 702)] == [
+    assert [placements.Seat(number, 0).letters for number in (0, 25, 26, 701, 702)] == [
         "A",
         "Z",
         "AA",
         "ZZ",
         "AAA",
     ]
-    assert str(Seat(1, 12)) == "B12"
+    assert str(placements.Seat(1, 12)) == "B12"
 
 
 def test_the_last_axis_inside_a_slice_is_drawn() -> None:
@@ -263,11 +255,21 @@ def test_the_last_axis_inside_a_slice_is_drawn() -> None:
     wanted = target(machine, MeshAxis("data", 16), MeshAxis("model", 1), MeshAxis("r", 2, "dcn"))
     placement = place(wanted)
     assert isinstance(placement, Placement)
-    assert drawn_axis(placement) == "data"
+    assert placements.drawn_axis(placement) == "data"
 
 
 def test_a_group_differs_only_in_its_axis() -> None:
     placement = place(sized(hardware("cpu", (8,)), data=4, model=2))
     assert isinstance(placement, Placement)
-    assert [str(seat) for seat in seats(placement).values()][:4] == ["A0", "A1", "B0", "B1"]
-    assert [str(seat) for seat in seats(placement, "data").values()][:4] == ["A0", "B0", "A1", "B1"]
+    assert [str(seat) for seat in placements.seats(placement).values()][:4] == [
+        "A0",
+        "A1",
+        "B0",
+        "B1",
+    ]
+    assert [str(seat) for seat in placements.seats(placement, "data").values()][:4] == [
+        "A0",
+        "B0",
+        "A1",
+        "B1",
+    ]

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from shardspec.ir.spec import Hardware, MeshAxis, Target
 from shardspec.topology.assignment import is_ring
 from shardspec.topology.by_hand import device_coordinates
-from shardspec.topology.explanation import dcn_facts, explain_axes
 from shardspec.topology.machine import groups, in_digits, stretches
-from shardspec.topology.placement import Order, Placement, place
+from shardspec.topology.placement import Order, Placement, dcn_facts, explain_axes, place
 from shardspec.topology.walk import legs
 from tests.topology.machines import hardware, sized, targets
 

@@ -10,18 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shardspec.ir.spec import divisors
+from shardspec.topology import assignment
+from shardspec.topology.assignment import Tiling, choose_submesh, score_tile, tile_slice
 from shardspec.topology.machine import digit_offsets, slice_extents, slice_host
-from shardspec.topology.submesh import (
-    Tiling,
-    TilingFault,
-    axis_order,
-    best_submesh,
-    choose_submesh,
-    host_factors,
-    score_tile,
-    t5x_default_submesh,
-    tile_slice,
-)
 from tests.topology.machines import SLICES, covers_once, hardware
 
 
@@ -54,7 +45,7 @@ def test_auto_is_valid_and_never_worse_than_t5x(file: str, shape: tuple[int, ...
 def test_rings_first_then_compact(
     file: str, shape: tuple[int, ...], size: int, tile: tuple[int, ...]
 ) -> None:
-    assert best_submesh(hardware(file, shape), size) == tile
+    assert assignment.best_submesh(hardware(file, shape), size) == tile
 
 
 def test_where_t5x_has_no_valid_default_ours_works() -> None:
@@ -75,7 +66,7 @@ def test_a_turned_tile_may_gain_links() -> None:
 
 
 def test_no_tile_is_larger_than_a_slice() -> None:
-    assert best_submesh(hardware("tpu_v5e", (2, 4)), 16) is None
+    assert assignment.best_submesh(hardware("tpu_v5e", (2, 4)), 16) is None
 
 
 _EXTENTS = st.tuples(*(st.sampled_from((1, 2, 4, 6, 8)),) * 3, st.sampled_from((1, 2)))
@@ -162,7 +153,7 @@ def test_equal_axes_swap(
 def test_rows_and_planes_turn_the_axes(
     extents: tuple[int, ...], tile: tuple[int, ...], order: tuple[int, ...], path: str | None
 ) -> None:
-    assert axis_order(extents, tile) == (order, path)
+    assert assignment.axis_order(extents, tile) == (order, path)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +169,7 @@ def test_faults_say_which_dimension(
     extents: tuple[int, ...], tile: tuple[int, ...], host: tuple[int, ...], reason: str, said: str
 ) -> None:
     fault = tile_slice(extents, tile, host)
-    assert isinstance(fault, TilingFault)
+    assert isinstance(fault, assignment.TilingFault)
     assert fault.reason == reason
     assert said in fault.message
     assert fault.help
@@ -187,7 +178,7 @@ def test_faults_say_which_dimension(
 @given(st.integers(1, 6), st.integers(1, 6), st.sampled_from((1, 2, 3, 4)))
 def test_host_factors_multiply_to_the_axis(tiles: int, tile: int, host: int) -> None:
     extent = tiles * tile * host
-    factors = host_factors(extent, tile, host)
+    factors = assignment.host_factors(extent, tile, host)
     if factors is None:
         assert tile % host != 0
         assert host % tile != 0
@@ -213,4 +204,4 @@ def test_host_factors_multiply_to_the_axis(tiles: int, tile: int, host: int) -> 
 def test_the_table(
     kind: str, bounds: tuple[int, ...], size: int, tile: tuple[int, ...] | None
 ) -> None:
-    assert t5x_default_submesh(kind, bounds, size) == tile
+    assert assignment.t5x_default_submesh(kind, bounds, size) == tile

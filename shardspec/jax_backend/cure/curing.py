@@ -33,9 +33,9 @@ from shardspec.jax_backend.cure.worker import Base
 from shardspec.jax_backend.entry_point import Call
 from shardspec.jax_backend.equations import names_in
 from shardspec.jax_backend.resolver import Resolver
+from shardspec.jax_backend.step.graph import free_shapes
 from shardspec.jax_backend.step.passes import bytecode_of
 from shardspec.jax_backend.step.reading import traced_step
-from shardspec.jax_backend.step.returned import free_shapes
 from shardspec.jax_backend.step.trace import Layouts
 from shardspec.jax_backend.xla.compiling import MORE_TIME, Compile, Compiling
 from shardspec.jax_backend.xla.verifying import Lowered, cost_by

@@ -21,7 +21,7 @@ from shardspec.jax_backend.cure.again import Asked, traced_again, tracing
 from shardspec.jax_backend.cure.curing import Again, refusal
 from shardspec.jax_backend.xla.compiling import most_at_once
 from shardspec.jax_backend.xla.verifying import Lowered
-from shardspec.search.searching import Question
+from shardspec.search.ranking import Question
 from shardspec.search.variants import Candidate
 
 #: Arguments of the function of a step that no spec states.

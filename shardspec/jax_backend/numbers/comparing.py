@@ -25,9 +25,9 @@ from shardspec.ir.step import Place
 from shardspec.jax_backend.arguments import require_call
 from shardspec.jax_backend.batch import names_of
 from shardspec.jax_backend.numbers import runs
+from shardspec.jax_backend.numbers import small as smalls
 from shardspec.jax_backend.numbers.runs import Watched, first_difference
-from shardspec.jax_backend.numbers.sizes import TIGHT, Relations, SmallSizes
-from shardspec.jax_backend.numbers.small import Trial, small_spec, values_of
+from shardspec.jax_backend.numbers.small import TIGHT, Relations, SmallSizes, Trial, values_of
 from shardspec.jax_backend.step.trace import Program, Resolving, program_of
 from shardspec.jax_backend.sums.rules import same_elements
 from shardspec.jax_backend.trees import shape_of
@@ -594,7 +594,7 @@ class StepFunction:
         Raises:
           ShardspecError: it cannot be traced so.
         """
-        spec, target = small_spec(self.spec, self.target, sizes, mesh)
+        spec, target = smalls.small_spec(self.spec, self.target, sizes, mesh)
         devices = jax.devices()[: target.mesh.device_count]
         other = self.on(spec, target.name, devices)
         with _in_context(other.mesh):

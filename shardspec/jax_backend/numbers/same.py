@@ -14,7 +14,7 @@ from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend.entry_point import Call, find_entry, with_call
 from shardspec.jax_backend.numbers import comparing
 from shardspec.jax_backend.numbers import small as small_steps
-from shardspec.jax_backend.numbers.sizes import TIGHT, SmallSizes, products_among, small_sizes
+from shardspec.jax_backend.numbers.small import TIGHT, SmallSizes, products_among, small_sizes
 from shardspec.jax_backend.on_target import on_target
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.step.trace import Program, program_of

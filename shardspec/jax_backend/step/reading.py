@@ -24,21 +24,23 @@ from shardspec.ir import step as steps
 from shardspec.ir.spec import Shape, Target
 from shardspec.jax_backend.step import blame as blames
 from shardspec.jax_backend.step import passes
+from shardspec.jax_backend.step.blame import flops_of, ops_of, set_phases
 from shardspec.jax_backend.step.graph import (
     Body,
     Graph,
     Node,
     Value,
     count_rounds,
+    free_shapes,
     graph_of,
     nodes_of,
+    returned,
+    unreused,
 )
-from shardspec.jax_backend.step.ops import flops_of, ops_of, set_phases
-from shardspec.jax_backend.step.returned import free_shapes, returned, unreused
 from shardspec.jax_backend.step.sends import Send, reshard_of, sends_of
 from shardspec.jax_backend.step.trace import Given, Layouts, Resolving, Traced, traced
 from shardspec.jax_backend.xla.cache import Compiled
-from shardspec.jax_backend.xla.partitioning import Partitioning
+from shardspec.jax_backend.xla.compiling import Partitioning
 from shardspec.programs.known import Known, as_read, as_shared, with_flops
 from shardspec.programs.partitioned import expanded_first, read_partitioned
 

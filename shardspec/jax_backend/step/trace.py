@@ -26,20 +26,12 @@ from shardspec.ir.spec import AxisRule, HostMemory, Spec, Target, host_memory
 from shardspec.ir.step import Place, Role, WrongSum
 from shardspec.jax_backend.arguments import argument_names, require_call
 from shardspec.jax_backend.constrain import ActivationResolver
-from shardspec.jax_backend.idle_constraints import idle_constraints, notes_of
+from shardspec.jax_backend.equations import idle_constraints, notes_of
 from shardspec.jax_backend.mesh import has_target_devices, is_abstract
 from shardspec.jax_backend.on_target import asked_at_import, mesh_in_context, on_target
 from shardspec.jax_backend.shardings import TreePlacer
-from shardspec.jax_backend.step.graph import Split, functions_of
-from shardspec.jax_backend.step.returned import (
-    Fed,
-    Result,
-    fed_of,
-    passed_on,
-    refusing_lost_updates,
-    sharding_of,
-    split_of,
-)
+from shardspec.jax_backend.step import graph
+from shardspec.jax_backend.step.graph import Fed, Result, mesh_axes_of, passed_on, sharding_of
 from shardspec.jax_backend.sums.walk import wrong_sums
 from shardspec.jax_backend.train_state import contents_of
 from shardspec.jax_backend.trees import box_test, is_box, leaves_of, path_of, shape_of
@@ -173,7 +165,7 @@ class Layouts:
         return self._of_axes(" ".join(name or "_" for name in entry.logical_axes), shape)
 
     def constrained(
-        self, names: str, shape: tuple[int, ...], split: Split
+        self, names: str, shape: tuple[int, ...], split: graph.Split
     ) -> tuple[DimSharding, ...]:
         """Return the dimensions of a constrained array with their rules.
 
@@ -273,7 +265,7 @@ def traced(
         tuple(_results(lowered, told if is_wrapped else {})),
         _defined_at(function),
         notes,
-        tuple(fed_of(lowered, paths, numbers, is_wrapped)),
+        tuple(graph.fed_of(lowered, paths, numbers, is_wrapped)),
         *(sums, (program, tuple(values))),
     )
 
@@ -543,7 +535,7 @@ def _results(lowered: Any, told: Mapping[str, Given]) -> Iterator[Result]:
         argument = told.get(jax.tree_util.keystr(keys))
         path = path_of(keys) if argument is None else argument.path
         free = tuple(info.shape) if sharding_of(info) is None else None
-        yield Result(path, split_of(info), free)
+        yield Result(path, mesh_axes_of(info), free)
 
 
 def placed(
@@ -604,7 +596,7 @@ def _arranged(
     if not hasattr(function, "trace"):
         donated = _donated(function, len(args))
         structs, function = _closed_over(structs, function, len(args), list(kwargs))
-        function = jax.jit(refusing_lost_updates(function), donate_argnums=donated)
+        function = jax.jit(graph.refusing_lost_updates(function), donate_argnums=donated)
     named = dict(zip(kwargs, structs[len(args) :], strict=True))
     return function, structs[: len(args)], named, given
 
@@ -854,7 +846,7 @@ def _batch_dims(layouts: Layouts, value: Any) -> tuple[DimSharding, ...]:
     if not shape:
         return ()
     if sharding_of(value) is not None:
-        return layouts.of_mesh_axes(split_of(value))
+        return layouts.of_mesh_axes(mesh_axes_of(value))
     if not any(rule.logical_axis == _BATCH for rule in layouts.spec.axis_rules):
         return ()
     return layouts.dims(" ".join((_BATCH, *("_" for _ in shape[1:]))), shape)
@@ -899,7 +891,7 @@ def _in_module(lowered: Any, module: Any, told: int) -> Iterator[int | None]:
     Constants that the function closes over come first.
     """
     kept = _kept(lowered, told)
-    count = len(functions_of(module)["main"].regions[0].blocks[0].arguments)
+    count = len(graph.functions_of(module)["main"].regions[0].blocks[0].arguments)
     yield from (None for _ in range(count - len(kept)))
     yield from kept
 

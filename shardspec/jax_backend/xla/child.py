@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from shardspec.orphans import end_with
-from shardspec.programs.estimates import cycles_in
+from shardspec.programs.calls import cycles_in
 
 #: How often it is looked whether the module is there.
 _POLL_S = 0.02

@@ -17,13 +17,13 @@ from typing import NamedTuple
 from shardspec.language import sections
 
 #: Statements that hold entries in braces and nothing before them.
-SECTIONS = (
+SECTION_WORDS = (
     *(each.name for each in sections.SECTIONS.values() if each.form == "pairs"),
     *("rules", "activations", "activation", "step"),
 )
 
 #: Statements in which `{` always opens a block.
-BLOCKS = frozenset(SECTIONS) - {"scan", "activation"} | {"target", "mesh", "phase"}
+BLOCKS = frozenset(SECTION_WORDS) - {"scan", "activation"} | {"target", "mesh", "phase"}
 
 #: The block that holds statements.
 PHASE = "phase"
@@ -62,7 +62,7 @@ _KINDS = ("", *_LEXEME.groupindex)
 _LINE, _COMMENT, _NEWLINE, _SPACE = map(_KINDS.index, ("line", "comment", "newline", "space"))
 #: A line that begins a statement, whatever is still open above it.
 _BEGINS = re.compile(
-    rf"(?:{'|'.join(SECTIONS)})[^\S\n]*\{{|target[^\S\n]+\S[^\n]*\{{|mesh[^\S\n]+on\b"
+    rf"(?:{'|'.join(SECTION_WORDS)})[^\S\n]*\{{|target[^\S\n]+\S[^\n]*\{{|mesh[^\S\n]+on\b"
     rf"|phase[^\S\n]+\S[^\n]*\{{"
     rf"|(?:{'|'.join(sorted(KEYWORDS - BLOCKS - {'devices'}))})[^\S\n]+[\w\"./*]"
 )
@@ -295,7 +295,7 @@ class _Cutter:
         if word in BLOCKS:
             return not _COUNTS.match(self.text, self.lexemes[self.at].start)
         if word in KEYWORDS:
-            return word in SECTIONS and self.at == head + 1
+            return word in SECTION_WORDS and self.at == head + 1
         at, end = self.lexemes[self.at].start, self.lexemes[self.at].end
         is_apart = self.text[at - 1 : at].isspace() and not self.text[end : end + 1].strip()
         return self.at > head and is_apart

@@ -3,6 +3,8 @@
 The file is laid out first (`layout`), then each statement is parsed alone with the grammar
 `document`, whose expressions are those of the YAML strings; they stay text here, as they do
 there. Every fault of the file is reported at once, and what is whole is kept.
+
+`early_fault` and `statement_fault` say what is wrong with a statement that cannot be read.
 """
 
 from __future__ import annotations
@@ -15,18 +17,174 @@ from typing import Any
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes, point
 from shardspec.diagnostics.budget import spend
+from shardspec.diagnostics.words import nearest
 from shardspec.language import reading
-from shardspec.language.dsl_text import faults, layout
-from shardspec.language.dsl_text.faults import ENTRY_STARTS, entry_of
-from shardspec.language.dsl_text.layout import SECTIONS, Comment, Statement
+from shardspec.language.dsl_text import layout
+from shardspec.language.dsl_text.layout import BLOCKS, KEYWORDS, SECTION_WORDS, Comment, Statement
+from shardspec.language.grammar import expressions
+from shardspec.language.grammar.expressions import before_size
+from shardspec.language.grammar.parse_faults import either, expected, fault_table
 from shardspec.language.grammar.parser import Node, Token, parser
-from shardspec.language.grammar.refusals import before_size
 from shardspec.language.grammar.syntax import SyntaxFault, bad_escape, unquoted
 from shardspec.language.reading import OPTIONAL, Data, Reading, Route, number_or_text
-from shardspec.language.sections import BY_WORD, section_of
+from shardspec.language.sections import BY_WORD, SECTIONS, section_of
 from shardspec.language.validate import fields_at, is_number_at
 from shardspec.language.yaml_text.comments import Gathered, comment_text
-from shardspec.language.yaml_text.scalars import find_foreign_characters
+from shardspec.language.yaml_text.printer import find_foreign_characters
+
+#: What begins a size of an axis behind its first, and what ends one.
+_UNIT = re.compile(r"\sunit\b")
+_SIZE_END = re.compile(r"\s(?:unit|min_shard)\b")
+#: The start symbols of entries whose forms differ, and no more.
+ENTRY_STARTS = {
+    **{f"{each.name}_entry": "pair_entry" for each in SECTIONS.values() if each.rules},
+    "arrays_entry": "array_entry",
+    "step_entry": "step_setting",
+}
+
+_BARE_REGEX = re.compile(
+    r"(?:(?:override|scan|replicate|activation)\s+)?(?:optional\s+)?re:(?=[^\s\"])"
+)
+_BARE_REASON = re.compile(r'\sbecause\s*(?P<reason>(?:(?<=\s)[^"\s][^"]*)?)$')
+_MESH_COLON = re.compile(r"(?P<axis>[A-Za-z_][\w.-]*)\s*+:\s*+(?P<size>\S(?:.*\S)?)\s*+")
+_LOOK_BACK = 80
+
+
+def statement_fault(start: str, text: str) -> SyntaxFault:
+    """Return what is wrong with a statement or entry, with offsets into its text.
+
+    Args:
+      start: the start symbol that refused it.
+    """
+    bare = _BARE_REGEX.match(text)
+    if bare:
+        help = 'a regex stands in quotes: `re".*/kernel"`'
+        return SyntaxFault('expected `"` after `re`', bare.end() - 1, bare.end(), help)
+    plain = _BARE_REASON.search(text) if start in {"override", "replicate"} else None
+    if plain:
+        help = 'a reason stands in quotes: `because "tiny"`'
+        message = "expected text in double quotes after `because`"
+        return SyntaxFault(message, plain.start("reason"), plain.end("reason"), help)
+    return _size_fault(start, text) or _layout_fault(start, text)
+
+
+def early_fault(start: str, text: str) -> SyntaxFault | None:
+    """Return the fault of an open quote, or of an entry as in YAML: behind `-`, with commas."""
+    if '"' in text and (unclosed := _unclosed_text(text)):
+        return unclosed
+    before, fault = "", object()
+    if start == "rules_entry" and text.startswith("- "):
+        help = f"entries of a block stand without `-`: `{text[2:].strip()[:_LOOK_BACK]}`"
+        fault = expressions.parse_axis_rule(text)
+    elif start == "mesh_entry" and "," in text:
+        help = "sizes are separated by `;` or lines: `{ data = rest; model = 8 }`"
+        before = text[: text.find("=", text.rfind('"') + 1) + 1]
+        fault = expressions.parse_mesh_size(text[len(before) :])
+    if not isinstance(fault, SyntaxFault):
+        return None
+    return SyntaxFault(fault.message, len(before) + fault.start, len(before) + fault.end, help)
+
+
+def unknown_statement(word: str, text: str, statement: Statement) -> SyntaxFault:
+    """Return the fault of a statement that begins with a word that begins none."""
+    shown = word if len(word) <= 40 else f"{word[:40]}..."
+    known = known_word(word)
+    end = statement.start + min(len(word), 40)
+    if known and word.removesuffix(":") in {known, *layout.OTHER_WORDS} and word.endswith(":"):
+        help = _without_colon(known)
+    elif known:
+        help = f"did you mean `{known}`?"
+    elif word.startswith("//"):
+        help = "a comment begins with `#`"
+    elif "->" in text[statement.start : statement.end]:
+        help = "axis rules stand in a block: `rules { embed -> model }`"
+    else:
+        help = f"a statement begins with {either(tuple(f'`{word}`' for word in sorted(KEYWORDS)))}"
+    return SyntaxFault(f"`{shown}` begins no statement", statement.start, end, help)
+
+
+def _without_colon(keyword: str) -> str:
+    """Return how a statement looks that was begun as a key of a YAML file."""
+    if keyword in BLOCKS:
+        return f"a block stands in braces: `{keyword} {{`"
+    return f"no `:` after the word: `{fault_table().forms.get(keyword, keyword)}`"
+
+
+def known_word(word: str) -> str:
+    """Return the keyword that `word` was meant to be, or nothing."""
+    plain = re.match(r"[\w-]+", word[:40])
+    name = plain.group() if plain else word[:40]
+    return layout.OTHER_WORDS.get(name.lower()) or "".join(nearest(name, KEYWORDS))
+
+
+def no_block(keyword: str) -> SyntaxFault:
+    """Return the fault of a block without braces."""
+    form = fault_table().forms.get(keyword, f"{keyword} {{ ... }}")
+    if keyword in BLOCKS and keyword not in fault_table().forms:
+        form = f"{keyword} {{ {_form(entry_of(keyword))} }}"
+    message = f"expected `{{` after `{keyword}`"
+    return SyntaxFault(message, 0, len(keyword), f"such as `{form}`")
+
+
+_SIDE_BY_SIDE = "move it out: phases stand side by side, and each is merged over the spec alone"
+#: The fault of a phase that stands in another.
+PHASE_IN_PHASE = SyntaxFault("a phase stands in a phase", 0, len("phase"), _SIDE_BY_SIDE)
+
+
+def entry_of(keyword: str) -> str:
+    """Return the start symbol of the entries of a block."""
+    starts = {"activations": "activation_entry", "target": "mesh_entry", "caches": "arrays_entry"}
+    return starts.get(keyword, f"{keyword}_entry")
+
+
+def _form(start: str) -> str:
+    """Return how a statement or an entry looks; one by pattern, that nothing shows, as others."""
+    forms = fault_table().forms
+    return forms.get(start, forms["params_entry"])
+
+
+def _unclosed_text(text: str) -> SyntaxFault | None:
+    """Return the fault of a quote without its partner."""
+    for match in re.finditer(r'"((?:[^"\\\n]|\\.)*)("?)', text):
+        if not match[2]:
+            help = 'close it with `"`; a quote within the text is written `\\"`'
+            return SyntaxFault("this text is not closed", match.start(), match.end(), help)
+    return None
+
+
+def _size_fault(start: str, text: str) -> SyntaxFault | None:
+    """Return the fault that the parser of sizes finds in a statement."""
+    if start not in ("axis", "let"):
+        return None
+    plain = text.partition('"')[0]
+    equals = plain.find("=") + 1
+    unit = _UNIT.search(plain, equals) if start == "axis" else None
+    for at in filter(None, (equals, unit and unit.end())):
+        stop = _SIZE_END.search(plain, at) if start == "axis" else None
+        fault = expressions.parse_size(plain[at : stop.start() if stop else len(plain)])
+        if isinstance(fault, SyntaxFault):
+            return fault._replace(start=at + fault.start, end=at + fault.end)
+    return None
+
+
+def _layout_fault(start: str, text: str) -> SyntaxFault:
+    """Return the fault of what stands around expressions."""
+    machine = parser("document")
+    stop = machine.stop(text, ENTRY_STARTS.get(start, start))
+    expects = expected(machine, stop.accepted)
+    found = re.compile(r"[-=]>|[\w.-]+|\S").match(text, stop.at)
+    word = found.group() if found else ""
+    before = re.findall(r"[-=]>|[\w./-]+|\S", text[max(0, stop.at - _LOOK_BACK) : stop.at])
+    after = f" after `{before[-1]}`" if before else ""
+    words = tuple(word.strip("`") for word in expects if word.startswith("`"))
+    near = nearest(word, words) if word else ()
+    help = f"did you mean `{near[0]}`?" if near else f"such as `{_form(start)}`"
+    sized = _MESH_COLON.fullmatch(text) if start == "mesh_entry" else None
+    if sized and not isinstance(expressions.parse_mesh_size(sized["size"]), SyntaxFault):
+        help = f"write `{sized['axis']} = {sized['size']}`"
+    message = f"expected {either(expects)}{after}"
+    return SyntaxFault(message, stop.at, stop.at + len(word), help)
+
 
 #: A line of a mesh that states a field of its target, and is no axis of that name.
 _STATED = re.compile(r"(?!(?:hardware|mesh)\s)([a-z_]+)[^\S\n]+(?![\s=])")
@@ -261,21 +419,21 @@ class _Build:
         if keyword not in layout.KEYWORDS:
             word = self.text[statement.start : statement.end].split(None, 1)[0]
             if len(self.diagnostics) < _MOST:
-                self.report(faults.unknown_statement(word, self.text, statement))
-            meant = faults.known_word(word)
-            if meant in SECTIONS and statement.entries is not None:
+                self.report(unknown_statement(word, self.text, statement))
+            meant = known_word(word)
+            if meant in SECTION_WORDS and statement.entries is not None:
                 self._section(section_of(meant), statement)
             return
         if keyword == layout.PHASE and self.is_phase:
-            self.report(faults.PHASE_IN_PHASE, statement.start)
+            self.report(PHASE_IN_PHASE, statement.start)
             return
         if statement.entries is None and keyword not in _STATEMENTS:
-            self.report(faults.no_block(keyword), statement.start)
+            self.report(no_block(keyword), statement.start)
             return
         if statement.entries is not None and not statement.is_closed:
             fault = SyntaxFault("this block is not closed", 0, 1, "close it with `}`")
             self.report(fault, statement.opening)
-        is_section = statement.entries is not None and keyword in SECTIONS
+        is_section = statement.entries is not None and keyword in SECTION_WORDS
         tree = self._parse("section" if is_section else _STARTS.get(keyword, keyword), statement)
         if tree is not None and is_section:
             self._section(section_of(keyword), statement)
@@ -293,14 +451,14 @@ class _Build:
             message = f"a statement of {len(text):,} characters is too long"
             self.refuse(statement, message, f"at most {_LONGEST:,} characters")
             return None
-        wrong = faults.early_fault(start, text) or (before_size(text) if start == "axis" else None)
+        wrong = early_fault(start, text) or (before_size(text) if start == "axis" else None)
         if wrong is not None:
             self.report(wrong, statement.start)
             return None
         tree = parser("document").parse(text, ENTRY_STARTS.get(start, start))
         if tree is None:
             if len(self.diagnostics) < _MOST:
-                self.report(faults.statement_fault(start, text), statement.start)
+                self.report(statement_fault(start, text), statement.start)
             return None
         for token in tree.all_tokens if "\\" in text else ():
             escape = bad_escape(token) if token.type in {"STRING", "ESCAPED_REGEX"} else None
@@ -493,7 +651,7 @@ class _Build:
         setting = _SETTING.match(self.text, entry.start, entry.end)
         if setting is not None and setting[1] in fields_at(("step",)):
             return False
-        unclosed = faults.early_fault("step_line", self.text[entry.start : entry.end])
+        unclosed = early_fault("step_line", self.text[entry.start : entry.end])
         if unclosed is not None:
             self.report(unclosed, entry.start)
             return True

@@ -21,7 +21,7 @@ from shardspec.diagnostics.budget import spend
 from shardspec.diagnostics.diagnostic import Edit, Fix
 from shardspec.diagnostics.words import did_you_mean
 from shardspec.language.reading import Data, Reading, Route, SourceMap, section_at
-from shardspec.language.yaml_text.scalars import SPECIAL_STARTS, ScalarFault, read_plain
+from shardspec.language.yaml_text.printer import SPECIAL_STARTS, ScalarFault, read_plain
 
 #: Characters of a text that is read on behind a syntax error.
 _MOST_MENDED = 2**18
@@ -99,7 +99,7 @@ def _compose(composer: Composer) -> bool:
             if not composer.take(event):
                 return False
     except (UnicodeEncodeError, yaml.reader.ReaderError):
-        from shardspec.language.yaml_text.scalars import find_foreign_characters
+        from shardspec.language.yaml_text.printer import find_foreign_characters
 
         unread = point(codes.SYNTAX, "the text cannot be read as YAML", composer.source.whole)
         composer.faults.extend(find_foreign_characters(composer.source) or [unread])

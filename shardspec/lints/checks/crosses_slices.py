@@ -33,7 +33,7 @@ from shardspec.lints.context import Context
 from shardspec.lints.evidence.rules import placed
 
 if TYPE_CHECKING:
-    from shardspec.topology.explanation import DcnFact
+    from shardspec.topology.placement import DcnFact
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -42,7 +42,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
         hardware = plan.target.hardware
         if hardware is None or hardware.slice_count == 1:
             continue
-        from shardspec.topology.explanation import dcn_facts
+        from shardspec.topology.placement import dcn_facts
 
         placement = placed(plan.target)
         for fact in dcn_facts(placement) if placement is not None else ():

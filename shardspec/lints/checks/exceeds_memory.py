@@ -146,7 +146,10 @@ def _what_ifs(plan: ShardingPlan) -> Iterator[tuple[str, Memory]]:
         for optimizer in ("zero1", "zero2"):
             if state.optimizer < optimizer:
                 policy = replace(state, optimizer=optimizer)
-                yield quote.setting("state", ("optimizer", optimizer)), memory(plan, state=policy)
+                yield (
+                    quote.setting("state", ("optimizer", optimizer)),
+                    memory(plan, state=policy),
+                )
     for axis in plan.mesh.axes:
         if axis.size > 1:
             what = f"splitting every array over `{axis.name}` as well"

@@ -40,7 +40,7 @@ from shardspec.lints.context import Context
 from shardspec.lints.evidence import rules
 
 if TYPE_CHECKING:
-    from shardspec.topology.explanation import AxisExplanation
+    from shardspec.topology.placement import AxisExplanation
 
 Speeds = dict[str, "AxisExplanation"]
 
@@ -98,7 +98,7 @@ def _speeds(target: Target) -> Speeds:
     placement = rules.placed(target)
     if placement is None:
         return {}
-    from shardspec.topology.explanation import explain_axes
+    from shardspec.topology.placement import explain_axes
 
     return {axis.name: axis for axis in explain_axes(placement)}
 

@@ -58,7 +58,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
 
 
 def _findings(plan: ShardingPlan) -> Iterator[Diagnostic]:
-    from shardspec.search.searching import Choice, Question, asked, search
+    from shardspec.search.ranking import Choice, Question, asked, search
 
     params = tuple(each.param for each in plan.arrays)
     question = asked(plan.spec, params, plan.target, Choice("mesh", most=_MOST))

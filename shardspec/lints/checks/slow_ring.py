@@ -32,7 +32,7 @@ from shardspec.lints.context import Context
 from shardspec.lints.evidence.rules import placed
 
 if TYPE_CHECKING:
-    from shardspec.topology.explanation import AxisExplanation, RingFact
+    from shardspec.topology.placement import AxisExplanation, RingFact
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -41,7 +41,7 @@ def check(context: Context) -> Iterator[Diagnostic]:
         target = plan.target
         if all(axis.submesh is None for axis in target.mesh.axes):
             continue
-        from shardspec.topology.explanation import ring_fact
+        from shardspec.topology.placement import ring_fact
 
         placement = placed(target)
         fact = ring_fact(target, placement) if placement is not None else None

@@ -24,8 +24,7 @@ from shardspec.resolve.assign import RuleTable, rule_table
 from shardspec.resolve.resolver import array_resolver
 
 if TYPE_CHECKING:
-    from shardspec.topology.explanation import AxisExplanation
-    from shardspec.topology.placement import Placement
+    from shardspec.topology.placement import AxisExplanation, Placement
 
 #: Places of other rules that are pointed at.
 _SHOWN = 3
@@ -387,7 +386,7 @@ def crossing_axes(target: Target) -> Iterator[Crossing]:
     placement = placed(target)
     if placement is None:
         return
-    from shardspec.topology.explanation import dcn_facts, explain_axes
+    from shardspec.topology.placement import dcn_facts, explain_axes
 
     unasked = {fact.axis.name for fact in dcn_facts(placement)}
     explained = {axis.name: axis for axis in explain_axes(placement)}

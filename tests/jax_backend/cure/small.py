@@ -24,9 +24,9 @@ from shardspec.jax_backend.cure.sites import sites_of
 from shardspec.jax_backend.cure.weighing import with_mapped
 from shardspec.jax_backend.cure.worker import Base
 from shardspec.jax_backend.resolver import Resolver
+from shardspec.jax_backend.step.graph import free_shapes
 from shardspec.jax_backend.step.passes import bytecode_of
 from shardspec.jax_backend.step.reading import traced_step
-from shardspec.jax_backend.step.returned import free_shapes
 from shardspec.jax_backend.step.trace import Layouts, Traced, traced
 
 SPEC = """\

@@ -13,8 +13,8 @@ from shardspec.ir.spec import shape_text
 from shardspec.jax_backend.cure import meshes as module
 from shardspec.jax_backend.cure.again import Asked
 from shardspec.jax_backend.cure.curing import Again
+from shardspec.search.ranking import Choice, Question, asked
 from shardspec.search.rewriting import rewritten
-from shardspec.search.searching import Choice, Question, asked
 from shardspec.search.variants import Refusal
 
 SPEC = """\

@@ -9,16 +9,9 @@ import jax.numpy as jnp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardspec.jax_backend.numbers import small as smalls
 from shardspec.jax_backend.numbers.comparing import facts_of
-from shardspec.jax_backend.numbers.sizes import (
-    ROOMY,
-    TIGHT,
-    Relations,
-    Scale,
-    products_among,
-    small_sizes,
-    smaller,
-)
+from shardspec.jax_backend.numbers.small import ROOMY, TIGHT, Relations, Scale, small_sizes, smaller
 
 SIZES = st.integers(1, 200_000)
 
@@ -101,7 +94,7 @@ def test_a_size_is_the_product_of_two_that_are_there_the_nearest_to_each_other(
         for whole, found in pairs.items()
         if any(pair[1] in sizes for pair in found)
     }
-    assert dict(products_among(sizes)) == wanted
+    assert dict(smalls.products_among(sizes)) == wanted
 
 
 @given(st.integers(1, 40), st.integers(1, 9))

@@ -14,7 +14,7 @@ import pytest
 import shardspec
 from shardspec.ir.step import Step
 from shardspec.jax_backend.step.reading import step_of
-from shardspec.programs.rewrites import moves, sums, tpu
+from shardspec.programs import rewrites
 from tests.models import small_steps
 from tests.models.steps import CASES
 
@@ -88,15 +88,15 @@ def test_every_program_has_its_figures() -> None:
 
 #: A pass, its module, a program in which it matters, and how far off that is without it, at least.
 PASSES = [
-    (sums, "sums_once", "small", "two_weights", 0.2),
-    (sums, "sums_after_loop", "small", "accumulated", 0.8),
-    (sums, "sums_after_loop", "small-h100", "accumulated_twice", 0.8),
-    (sums, "sums_scattered", "small", "sharded_moments", 0.9),
-    (moves, "moves_narrowed", "small", "shard_mapped", 0.2),
-    (moves, "gathers_once", "small", "two_weights", 0.2),
-    (tpu, "products_in_turns", "small", "kept_activations", 0.07),
-    (tpu, "sums_of_lanes_whole", "large", "t5-xxl-v5e", 0.05),
-    (tpu, "whole_machine_summed", "large", "llama-4-layers-fsdp-v5p", 0.45),
+    (rewrites, "sums_once", "small", "two_weights", 0.2),
+    (rewrites, "sums_after_loop", "small", "accumulated", 0.8),
+    (rewrites, "sums_after_loop", "small-h100", "accumulated_twice", 0.8),
+    (rewrites, "sums_scattered", "small", "sharded_moments", 0.9),
+    (rewrites, "moves_narrowed", "small", "shard_mapped", 0.2),
+    (rewrites, "gathers_once", "small", "two_weights", 0.2),
+    (rewrites, "products_in_turns", "small", "kept_activations", 0.07),
+    (rewrites, "sums_of_lanes_whole", "large", "t5-xxl-v5e", 0.05),
+    (rewrites, "whole_machine_summed", "large", "llama-4-layers-fsdp-v5p", 0.45),
 ]
 
 

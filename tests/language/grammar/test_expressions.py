@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from shardspec import assets
 from shardspec.ir.spec import Factors, Side
 from shardspec.language.grammar import expressions, print_expressions
-from shardspec.language.grammar.expressions import Bound, parse_bound, print_bound
-from shardspec.language.grammar.refusals import NO_LETS
+from shardspec.language.grammar.expressions import NO_LETS, Bound, parse_bound, print_bound
 from shardspec.language.grammar.syntax import (
     AnyChar,
     ArrayDim,

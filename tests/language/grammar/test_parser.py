@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.lark import from_lark
 
-from shardspec.language.grammar import refusals
+from shardspec.language.grammar import expressions
 from shardspec.language.grammar.parser import Node, Token, parser
 from tests.grammar_tables import STARTS, build_parser
 
@@ -109,7 +109,7 @@ NEARLY: dict[str, st.SearchStrategy[str]] = {
         sizes
         | numbers
         | names
-        | st.sampled_from((*refusals.NO_LETS, "submesh 4x2", "submesh 0x1")),
+        | st.sampled_from((*expressions.NO_LETS, "submesh 4x2", "submesh 0x1")),
         st.sampled_from(("", "", " @ dcn", " @ ici", "@dcn", " explicit")),
     ),
     "hardware": st.builds(

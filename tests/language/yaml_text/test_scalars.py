@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import codes
-from shardspec.language.yaml_text.scalars import ScalarFault, read_plain
+from shardspec.language.yaml_text.printer import ScalarFault, read_plain
 
 # fmt: off
 TRAPS = [

@@ -16,8 +16,17 @@ from itertools import pairwise
 from shardspec.ir.operations import IN_HLO
 from shardspec.ir.spec import Target
 from shardspec.programs.calls import calls_of
-from shardspec.programs.groups import Members, Slices, members_of, together
-from shardspec.programs.hlo import Computation, HloArray, Instruction, Program, number
+from shardspec.programs.hlo import (
+    Computation,
+    HloArray,
+    Instruction,
+    Members,
+    Program,
+    Slices,
+    members_of,
+    number,
+    together,
+)
 from shardspec.programs.reading import SENDS
 
 #: Operations that show one value in another form.

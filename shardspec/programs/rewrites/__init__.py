@@ -1,1 +1,0 @@
-"""What compilers do to a program once XLA has partitioned it: passes from program to program."""
