@@ -19,22 +19,12 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import NamedTuple, cast
 
-from shardspec.analysis import step_values
+from shardspec.analysis import step_partition, step_values
 from shardspec.analysis.cost import Cost, Loaded, Uneven, cost_of
 from shardspec.analysis.step_arguments import arguments, notes, parameters_of, unknown
 from shardspec.analysis.step_flow import flow_of
 from shardspec.analysis.step_layout import Record, StepLayout, place_of, stacked_array
-from shardspec.analysis.step_partition import (
-    Laid,
-    Move,
-    Partition,
-    Seat,
-    laid,
-    partition,
-    shared,
-    slices_lanes,
-    summed,
-)
+from shardspec.analysis.step_partition import Laid, Move, Partition, Seat, laid, partition, summed
 from shardspec.analysis.step_values import Flow, Loop, Op, Read, Value, View, Weight, is_whole
 from shardspec.diagnostics import Span
 from shardspec.ir.plan import ParamSharding, ShardingPlan
@@ -432,7 +422,7 @@ class _Assembly:
         for at, read in enumerate(op.reads):
             self.lives.need(read.source, op, self.record.at)
             result = self.layout.lies(read.source, read.view, "gradient")
-            part = shared(along, operands, result, self.plan.mesh)
+            part = step_partition.shared(along, operands, result, self.plan.mesh)
             if at == 0:
                 self.record.moves(op, reads, part, "backward")
                 self.record.op(op, reads, read.source, read.view, part, flops, "backward")
@@ -508,7 +498,9 @@ class _Assembly:
                 bits = DTYPE_BITS.get(dtype, 32)
                 move = move._replace(payload_bytes=move.payload_bytes * bits // own.bits)
             is_cut = is_turned and move.kind is _SCATTER
-            is_whole = is_cut and slices_lanes(move, own, weight.shape, dtype, self.plan.target)
+            is_whole = is_cut and step_partition.slices_lanes(
+                move, own, weight.shape, dtype, self.plan.target
+            )
             self.record.send(
                 *(move, runs, weight, "backward", place, "gradient"),
                 is_turned=is_cut and len(moves) == 1,  # else it is one sum, sliced after

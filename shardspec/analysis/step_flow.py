@@ -19,34 +19,7 @@ from dataclasses import replace
 from typing import cast
 
 from shardspec.analysis import step_values
-from shardspec.analysis.step_values import (
-    APART,
-    MICROBATCH,
-    Flow,
-    Index,
-    Loop,
-    LostError,
-    Op,
-    OpName,
-    Read,
-    Sizes,
-    Slots,
-    Value,
-    Weight,
-    agreed,
-    aliased,
-    combined,
-    dispatched,
-    flat,
-    headed,
-    is_whole,
-    known_as,
-    mark_trained,
-    passed,
-    roles,
-    sizes_of,
-    slots_of,
-)
+from shardspec.analysis.step_values import Loop, LostError, Op, Read, Value, Weight, is_whole
 from shardspec.diagnostics import Diagnostic, Span, codes, point, quote
 from shardspec.diagnostics.words import counted, did_you_mean, grouped, listed, numbers_in, template
 from shardspec.ir.plan import ParamSharding, stacked_names
@@ -58,7 +31,7 @@ from shardspec.resolve.match import path_matcher
 _EXPERTS = re.compile(r"(?<!shared)(?<!shared_)experts?[./](?!router\b)|experts?_[0-9]")
 
 
-def flow_of(spec: Spec, arrays: Sequence[ParamSharding], load: float = 1.0) -> Flow:
+def flow_of(spec: Spec, arrays: Sequence[ParamSharding], load: float = 1.0) -> step_values.Flow:
     """Return the program of a spec over arrays, whose names count and not how they are split.
 
     Args:
@@ -72,10 +45,10 @@ def flow_of(spec: Spec, arrays: Sequence[ParamSharding], load: float = 1.0) -> F
     if step.program and not build.faults and not (build.used and build.ops):
         message = f"no line of {quote.section('step:')} reads an array that there is"
         build.fault(message, step.span, _NO_ARRAYS)
-    mark_trained(build.ops)
+    step_values.mark_trained(build.ops)
     build.end()
     tokens = build.tokens()
-    return Flow(
+    return step_values.Flow(
         step,
         tuple(build.ops),
         tuple(build.inputs),
@@ -106,7 +79,7 @@ class _Build:
         self.activations = {each.name: self._of_one(each.logical_axes) for each in named}
         self.stacked = stacked_names(spec)
         stated = {axis.name: axis.size for axis in spec.logical_axes if axis.size is not None}
-        self.sizes = sizes_of(self.arrays) | stated
+        self.sizes = step_values.sizes_of(self.arrays) | stated
         self.values: dict[str, Value] = {}
         self.inputs: list[Value] = []
         self.ops: list[Op] = []
@@ -115,8 +88,8 @@ class _Build:
         self.used: set[str] = set()
         self.taken: dict[str, str] = {}
         self.loop: Loop | None = None
-        self.dims = Sizes(self.axes, self.sizes)
-        self.slots: dict[str, Slots] = {}
+        self.dims = step_values.Sizes(self.axes, self.sizes)
+        self.slots: dict[str, step_values.Slots] = {}
         self.load = 1.0
         self._batch()
 
@@ -129,11 +102,15 @@ class _Build:
         if batch is not None:
             self.sizes["batch"] = batch
         if step.is_buffered:
-            self.sizes[MICROBATCH] = self.microbatches
+            self.sizes[step_values.MICROBATCH] = self.microbatches
 
     def _of_one(self, names: LogicalAxes) -> LogicalAxes:
         """Return the names of an activation of one microbatch, unless all are in a buffer."""
-        return names if self.step.is_buffered else tuple(n for n in names if n != MICROBATCH)
+        return (
+            names
+            if self.step.is_buffered
+            else tuple(n for n in names if n != step_values.MICROBATCH)
+        )
 
     def end(self) -> None:
         """Report a step that trains nothing, or a pipeline that lacks something."""
@@ -339,7 +316,7 @@ class _Build:
         if not self.step.is_buffered or is_given or home is self.loop:
             return value
         for loop in filter(None, (home, self.loop)):  # out of the one, and into the other
-            self._add(passed(value, loop, self.microbatches, line))
+            self._add(step_values.passed(value, loop, self.microbatches, line))
             value = self.values[value.name]
         return value
 
@@ -394,8 +371,8 @@ class _Build:
           names: by which rules place it.
           known: by which lines know its dimensions.
         """
-        if self.step.is_buffered and self.loop is None and MICROBATCH not in known:
-            names, known = (MICROBATCH, *names), (MICROBATCH, *known)
+        if self.step.is_buffered and self.loop is None and step_values.MICROBATCH not in known:
+            names, known = (step_values.MICROBATCH, *names), (step_values.MICROBATCH, *known)
         spans = {dim.alias or dim.name: dim.span for dim in term.dims or ()}
         shape = tuple(self.dims.size(name, term, spans.get(name)) for name in known)
         view = tuple(
@@ -414,7 +391,7 @@ class _Build:
             self._split(line, reads)
             return
         results = [self._result(term, line, reads) for term in line.results]
-        kind = cast(OpName, line.call or ("view" if len(reads) == 1 else "einsum"))
+        kind = cast(step_values.OpName, line.call or ("view" if len(reads) == 1 else "einsum"))
         copies = self._copies(weight, reads)
         for result in results:
             flops = self._flops(line, kind, reads, result) * copies // len(results)
@@ -427,16 +404,18 @@ class _Build:
         experts = {slots.expert for slots in self.slots.values()}
         values = (read for read in reads if isinstance(read.source, Value))
         sizes = [each.size for read in values for each in read.indices if each.name in experts]
-        if sizes and APART.search(weight.first.path):
+        if sizes and step_values.APART.search(weight.first.path):
             return max(1, weight.copies // sizes[0])
         return weight.copies
 
-    def _flops(self, line: Line, kind: OpName, reads: Sequence[Read], result: Value) -> int:
+    def _flops(
+        self, line: Line, kind: step_values.OpName, reads: Sequence[Read], result: Value
+    ) -> int:
         if line.flops:
             return max(0, self.dims.sum(line.flops, line))
         if kind != "einsum":
             return 0
-        indices = agreed(line, reads, result)
+        indices = step_values.agreed(line, reads, result)
         return 2 * math.prod(indices.values())
 
     def _result(self, term: Term, line: Line, reads: Sequence[Read]) -> Value:
@@ -588,20 +567,24 @@ class _Build:
                 raise self.fault(message, scores.span, help)
             if result.dims is None and placed == tuple(dim.name for dim in slots.tokens):
                 line = replace(line, results=(replace(result, dims=slots.tokens),))
-            return combined(line, given, slots)
+            return step_values.combined(line, given, slots)
         alike = {dim.name: dim for dim in given}
         dims = result.dims or tuple(alike.get(name) or TermDim(name) for name in placed)
-        found = slots_of(*(tuple(map(known_as, each)) for each in (given, routing, dims)))
+        found = step_values.slots_of(
+            *(tuple(map(step_values.known_as, each)) for each in (given, routing, dims))
+        )
         if isinstance(found, str):
             help = "as in `-> arrived[expert batch slot embed]`: what is new are experts and slots"
             raise self.fault(f"`{result.text}` {found}", result.span, help)
-        self._count_slots(found, scores, tuple(map(known_as, routing)), line)
+        self._count_slots(found, scores, tuple(map(step_values.known_as, routing)), line)
         is_dropless = self.step.experts is not None and self.step.experts.is_dropless
         found = found._replace(is_dropless=is_dropless, tokens=given)
         self.slots[scores.text] = found
-        return dispatched(line, routing, dims, found)
+        return step_values.dispatched(line, routing, dims, found)
 
-    def _count_slots(self, slots: Slots, scores: Term, routing: LogicalAxes, line: Line) -> None:
+    def _count_slots(
+        self, slots: step_values.Slots, scores: Term, routing: LogicalAxes, line: Line
+    ) -> None:
         """Set the size of the slots of an expert, where `experts:` says it."""
         experts, name = self.step.experts, slots.slot
         stated = self.sizes.get(name)
@@ -628,17 +611,19 @@ class _Build:
     def _attend(self, line: Line, reads: tuple[Read, ...]) -> None:
         """Add attention: one kernel, or the products that make scores and use them."""
         units = {axis.name: axis.unit for axis in self.spec.logical_axes}
-        query, key, *rest = (Read(read.source, headed(read.view, units)) for read in reads)
+        query, key, *rest = (
+            Read(read.source, step_values.headed(read.view, units)) for read in reads
+        )
         if any(isinstance(read.source, Weight) for read in reads[:2]):
             raise self.fault("`flash` reads values, and no arrays", line.operands[0].span)
-        known = roles(query, key)
+        known = step_values.roles(query, key)
         if known is None:
             help = f"name them: `{line.operands[1].text}[length as kv_length]`"
             message = "which dimension of the keys is their positions is not plain"
             raise self.fault(message, line.operands[1].span, help)
         positions, aliases = known
         is_shared = positions in aliases.values()
-        keys = [Read(each.source, aliased(each.view, aliases)) for each in (key, *rest)]
+        keys = [Read(each.source, step_values.aliased(each.view, aliases)) for each in (key, *rest)]
         span = query.indices
         size = next(
             index.size for read in keys for index in read.indices if index.name == positions
@@ -648,7 +633,7 @@ class _Build:
         flops = 2 * math.prod(index.size for index in span) * size
         term = line.results[0]
         result = self._attended(term, line, reads)
-        view = flat(result, span) if rest else query.view
+        view = step_values.flat(result, span) if rest else query.view
         weighted = 2 * math.prod(result.shape) * size
         if self.step.attention == "flash":
             # a cache may be split by its length: each device answers from its own part
@@ -658,7 +643,7 @@ class _Build:
             kernel = self.dims.sum(line.flops, line) if line.flops else flops + weighted
             self._add(Op("flash", line, self.loop, made, result, view, max(0, kernel), whole))
             return
-        dims = (*((i,) for i in span if i.name != summed), (Index(positions, size),))
+        dims = (*((i,) for i in span if i.name != summed), (step_values.Index(positions, size),))
         names = (*(dim[0].name for dim in dims[:-1]), None if is_shared else positions)
         shape = tuple(dim[0].size for dim in dims)
         scores = Value(f"{term.text} scores", names, shape, self.step.dtype, dims)
@@ -718,7 +703,7 @@ def _title(read: Read) -> str:
 def _unstacked(arrays: list[ParamSharding]) -> tuple[Weight, Loop | None]:
     """Return arrays that differ in numbers as one, and the loop over the first of the numbers."""
     kept = tuple(range(arrays[0].param.rank))
-    paths = [APART.sub("", each.path) for each in arrays]
+    paths = [step_values.APART.sub("", each.path) for each in arrays]
     rounds = len({numbers_in(path)[0] for path in paths if numbers_in(path)})
     if len(arrays) == 1 or rounds < 2 or len(arrays) % rounds:
         return Weight(tuple(arrays), kept, len(arrays)), None

@@ -19,16 +19,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
+from shardspec.analysis import accuracy
 from shardspec.analysis import memory as memories
-from shardspec.analysis.accuracy import (
-    EVEN,
-    SURE,
-    Interval,
-    Mode,
-    fits_probability,
-    interval,
-    middle,
-)
+from shardspec.analysis.accuracy import EVEN, SURE, Interval, Mode, fits_probability, interval
 from shardspec.analysis.memory import Figure, Held, limit, memory
 from shardspec.diagnostics.words import binary_bytes, by_key
 from shardspec.ir.plan import ShardingPlan
@@ -310,7 +303,7 @@ def _likely_stated(held: StepMemory, step: Step, platform: str) -> StepMemory:
     parts = ["temporaries", "activations"] if keeps_all else ["temporaries"]
     made = sum(part.bytes for name, part in held.parts.items() if name in parts)
     within, known = interval(made, platform, mode, "made"), held.total.bytes - made
-    often = middle(platform, mode, "made")
+    often = accuracy.middle(platform, mode, "made")
     if within is None or often is None or not made:
         return held
     room = None if held.hbm_bytes is None else max(0, held.hbm_bytes - known)

@@ -23,17 +23,9 @@ from typing import Any
 
 from shardspec.arrays import reading
 from shardspec.arrays.reading import LISTING, MOST_ARRAYS, Kind, Outcome, foreign, refused, unsafe
-from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, codes, point
+from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, codes, point, words
 from shardspec.diagnostics.diagnostic import printable_json
-from shardspec.diagnostics.words import (
-    by_key,
-    collapsed,
-    counted,
-    listed,
-    natural,
-    near_or_known,
-    template,
-)
+from shardspec.diagnostics.words import by_key, collapsed, counted, listed, natural, template
 from shardspec.ir.spec import Arrays, Param, Params, dtype_name
 from shardspec.language import files
 from shardspec.language.files import Boundary, veiled
@@ -230,7 +222,7 @@ def _unknown_keys(
             f"unknown key `{key}`{inside}",
             source_map.key((*route, key)).span,
             "means nothing here",
-            help=near_or_known(key, known),
+            help=words.near_or_known(key, known),
         )
         for key in data
         if key not in known

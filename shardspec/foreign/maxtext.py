@@ -27,16 +27,7 @@ from typing import Any
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, codes, parted
 from shardspec.diagnostics.words import by_key, counted
 from shardspec.foreign import formats, maxtext_config
-from shardspec.foreign.formats import (
-    ForeignRule,
-    Options,
-    Request,
-    RuleLine,
-    bad,
-    linen_axes,
-    lost,
-    place,
-)
+from shardspec.foreign.formats import ForeignRule, Options, Request, bad, linen_axes, lost, place
 from shardspec.foreign.maxtext_config import MaxTextConfig, MaxTextMesh, Rules
 from shardspec.foreign.maxtext_step import maxtext_step
 from shardspec.foreign.proof import proof, rules_for, spelt_out
@@ -211,7 +202,9 @@ def _answers(rules: Sequence[ForeignRule], axes: tuple[str, ...] | None) -> list
     return [(rule.name, _known(rule, axes)) for rule in rules]
 
 
-def _lines(rules: Sequence[ForeignRule], axes: tuple[str, ...] | None) -> Iterator[RuleLine]:
+def _lines(
+    rules: Sequence[ForeignRule], axes: tuple[str, ...] | None
+) -> Iterator[formats.RuleLine]:
     """Yield the rules; a tuple with all of its parts behind it is one, `(a, b)?`."""
     at = 0
     while at < len(rules):
@@ -228,7 +221,7 @@ def _lines(rules: Sequence[ForeignRule], axes: tuple[str, ...] | None) -> Iterat
             at += 1
 
 
-def _line(rule: ForeignRule, axes: tuple[str, ...] | None) -> RuleLine:
+def _line(rule: ForeignRule, axes: tuple[str, ...] | None) -> formats.RuleLine:
     """Return a rule without mesh axes that are not there."""
     known = _known(rule, axes)
     gone = [axis for axis in rule.mesh_axes if axis not in known]

@@ -15,18 +15,9 @@ from itertools import pairwise
 
 from shardspec.ir.operations import IN_HLO
 from shardspec.ir.spec import Target
+from shardspec.programs import hlo
 from shardspec.programs.calls import calls_of
-from shardspec.programs.hlo import (
-    Computation,
-    HloArray,
-    Instruction,
-    Members,
-    Program,
-    Slices,
-    members_of,
-    number,
-    together,
-)
+from shardspec.programs.hlo import Computation, Instruction, Program, Slices, number, together
 from shardspec.programs.reading import SENDS
 
 #: Operations that show one value in another form.
@@ -99,9 +90,9 @@ class Edit:
 
     # devices
 
-    def members(self, each: Instruction) -> Members | None:
+    def members(self, each: Instruction) -> hlo.Members | None:
         """Return who takes part in a collective; None where that cannot be read."""
-        return members_of(each, self._slices)
+        return hlo.members_of(each, self._slices)
 
     def together(self, each: Instruction) -> Hashable:
         """Return what collectives over the same devices have in common."""
@@ -197,7 +188,7 @@ def typed(dtype: str, shape: Sequence[int]) -> str:
     return f"{dtype}[{','.join(map(str, shape))}]"
 
 
-def elements(array: HloArray) -> int:
+def elements(array: hlo.HloArray) -> int:
     """Return how many elements an array has."""
     return math.prod(array.shape)
 

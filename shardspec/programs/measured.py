@@ -23,20 +23,8 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import PurePath
 
-from shardspec.analysis.comparison import (
-    IDLE,
-    OTHERS,
-    PRODUCTS,
-    Asker,
-    Comparison,
-    Spent,
-    SpentKind,
-    array_of,
-    array_read,
-    askers,
-    predicted_of,
-    rules_of,
-)
+from shardspec.analysis import comparison
+from shardspec.analysis.comparison import IDLE, OTHERS, PRODUCTS, Asker, Comparison, Spent, askers
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.step_time import matmul_seconds, matmul_sizes
 from shardspec.diagnostics import Diagnostic
@@ -184,7 +172,7 @@ def compared(
     if steps.idle:
         idle = (steps.idle, steps.idle, 1.0)
         rows.append(Spent("idle", IDLE, Place(), "forward", (), "", (), *idle))
-    predicted = predicted_of(cost)
+    predicted = comparison.predicted_of(cost)
     return Comparison(
         capture.name,
         module,
@@ -353,7 +341,7 @@ class Joined:
             told.place,
             told.phase,
             told.axes,
-            array_of(told),
+            comparison.array_of(told),
             rules if is_whole else (),
             *took,
         )
@@ -368,10 +356,10 @@ class Joined:
             return op.place.shown != place.shown, op.phase != phase, abs(op.flops - flops)
 
         like = min(at_line, key=unlike, default=None)
-        rules = () if like is None else rules_of(like, self.arrays)
+        rules = () if like is None else comparison.rules_of(like, self.arrays)
         likely = at_line if like is None else [like, *at_line]
         step = self.cost.step
-        arrays = (array_read(op, step) for op in likely if step is not None)
+        arrays = (comparison.array_read(op, step) for op in likely if step is not None)
         array = next((name for name in arrays if name), "")
         what = what if like is None else like.einsum or what
         return Spent("matmul", what, place, phase, (), array, rules, *took)
@@ -398,7 +386,7 @@ class Joined:
         yield from sorted(found, key=lambda row: -row.seconds)
 
 
-def _kind_of_name(op: str) -> SpentKind:
+def _kind_of_name(op: str) -> comparison.SpentKind:
     """Return what an operation is by its name alone."""
     stem = op.rstrip(string.digits).removesuffix(".").removesuffix("_").replace("_", "-")
     if stem.startswith((*IN_HLO, *_AS_IN_JAX)):

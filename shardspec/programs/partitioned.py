@@ -24,18 +24,10 @@ from shardspec.diagnostics import Diagnostic
 from shardspec.ir.operations import IN_HLO
 from shardspec.ir.spec import Chip, PartitionSpec, Shape, Target
 from shardspec.ir.step import MadePart, Phase, Place, StepArgument, StepArray, StepTensor, Unknown
-from shardspec.programs import rewrites
+from shardspec.programs import hlo, rewrites
 from shardspec.programs.calls import Ref, calls_of, is_made_for, named_by, through
 from shardspec.programs.edit import PASSES, Edit, inlined, is_sound
-from shardspec.programs.hlo import (
-    Computation,
-    Instruction,
-    Program,
-    Slices,
-    members_of,
-    number,
-    program_of,
-)
+from shardspec.programs.hlo import Computation, Instruction, Program, Slices, number, program_of
 from shardspec.programs.moved import base, target_of, uncounted
 from shardspec.programs.op_names import phase_of
 from shardspec.programs.peak import FAST_BYTES, Device, Held, Peak, peak_of
@@ -192,7 +184,7 @@ def _differing(
     every, slices = frozenset(target.mesh.sizes), Slices(tuple(range(program.partitions)), (0,))
 
     def over(each: Instruction) -> frozenset[str]:
-        members = members_of(each, slices)
+        members = hlo.members_of(each, slices)
         return every if members is None else frozenset(members.axes(target.mesh))
 
     given = [frozenset(each.array.split.mesh_axes) for each in arguments]

@@ -29,20 +29,9 @@ from shardspec.ir.operations import IN_HLO, MOVES, SUMS, CollectiveKind, op_info
 from shardspec.ir.spec import Mesh, PartitionSpec
 from shardspec.ir.step import Collective, Place, Step
 from shardspec.programs import calls as program_calls
+from shardspec.programs import hlo
 from shardspec.programs.calls import Calls, Ref, Site, called_by, calls_of, named_by, through
-from shardspec.programs.hlo import (
-    Computation,
-    HloArray,
-    Instruction,
-    Members,
-    Program,
-    Slices,
-    crossing_of,
-    members_of,
-    number,
-    program_of,
-    slices_of,
-)
+from shardspec.programs.hlo import Computation, HloArray, Instruction, Members, Program, number
 from shardspec.programs.memory import HeldValue
 from shardspec.programs.moved import ALL, base, is_local, uncounted
 from shardspec.programs.op_names import einsum_in, phase_of, split_name
@@ -368,7 +357,7 @@ def read_program(
     Invariants:
       total: any text gives a step or a diagnostic.
     """
-    return read(program_of(text), mesh, arguments)
+    return read(hlo.program_of(text), mesh, arguments)
 
 
 def read(
@@ -380,7 +369,7 @@ def read(
         return _bad("the text names no `ENTRY` computation", _OF_XLA)
     if calls is None:
         return _bad("computations of the program call each other in a circle", _OF_XLA)
-    slices = slices_of(mesh, program.partitions)
+    slices = hlo.slices_of(mesh, program.partitions)
     if slices is None:
         return _bad(
             f"the program is for {program.partitions} devices, the mesh has {mesh.device_count}",
@@ -428,7 +417,7 @@ class _Reader:
     program: Program
     calls: Calls
     mesh: Mesh
-    slices: Slices
+    slices: hlo.Slices
     given: tuple[ir.StepArgument | None, ...]
     collectives: list[tuple[Ref, Collective]] = field(default_factory=list)
     ops: list[tuple[Ref, ir.StepOp]] = field(default_factory=list)
@@ -485,11 +474,11 @@ class _Reader:
 
     def _read(self, ref: Ref, each: Instruction) -> None:
         operation = each.operation.removesuffix("-start")
-        crossing = crossing_of(each, self.slices) if operation == "send" else None
+        crossing = hlo.crossing_of(each, self.slices) if operation == "send" else None
         self.was_backward = self.was_backward or phase_of(each.op_name) == "backward"
         if operation in IN_HLO:
             if _CONTINUES not in each.attributes or STARTS in each.attributes:
-                members = members_of(each, self.slices)
+                members = hlo.members_of(each, self.slices)
                 rows = self._rows(ref, each, IN_HLO[operation], members)
                 self.collectives += ((ref, row) for row in rows)
         elif crossing is not None:

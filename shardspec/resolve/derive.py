@@ -24,17 +24,9 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+from shardspec.ir import plan
 from shardspec.ir import spec as ir
-from shardspec.ir.plan import (
-    Attempt,
-    Derivation,
-    Dims,
-    DimSharding,
-    Kind,
-    Origin,
-    Outcome,
-    ParamSharding,
-)
+from shardspec.ir.plan import Derivation, Dims, DimSharding, Kind, Origin, Outcome, ParamSharding
 from shardspec.ir.spec import DerivedDims, DeriveRule, Param, ParentDim, derived_text
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.patterns.glob import braces_of, template_of
@@ -247,7 +239,9 @@ def _placed(
     if not axes or (size == 1 and not is_same):
         return DimSharding(size, name, (), *grain)
     outcome = Outcome.TAKEN if is_same or _is_uncut(size, of_parent) else Outcome.INDIVISIBLE
-    taken = Attempt(Kind.PARENT, dim.place or 0, axes, axes, outcome, ways, None, None, rule.span)
+    taken = plan.Attempt(
+        Kind.PARENT, dim.place or 0, axes, axes, outcome, ways, None, None, rule.span
+    )
     return DimSharding(size, name, (taken,), *grain)
 
 

@@ -31,17 +31,9 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from shardspec.diagnostics.budget import spend
+from shardspec.ir import plan
 from shardspec.ir import spec as ir
-from shardspec.ir.plan import (
-    ActivationSharding,
-    Dims,
-    Entry,
-    Origin,
-    ParamSharding,
-    ShardingPlan,
-    stacked_names,
-    uneven_axes,
-)
+from shardspec.ir.plan import ActivationSharding, Dims, Entry, Origin, ParamSharding, ShardingPlan
 from shardspec.ir.spec import LogicalAxis, Param, Params, Spec, Target, axis_of
 from shardspec.resolve import assign
 from shardspec.resolve.assign import assign_axes
@@ -391,7 +383,7 @@ def _table(spec: ir.Spec, target: ir.Target) -> assign.RuleTable:
         axes=spec.logical_axes,
         policy=spec.policy,
         any_rules=spec.any_rules,
-        uneven=uneven_axes(spec),
+        uneven=plan.uneven_axes(spec),
     )
 
 
@@ -481,7 +473,7 @@ class _Axes:
     def of(cls, spec: Spec) -> _Axes:
         """Return the axes of a spec, none of them padded yet."""
         specs = (spec, *spec.phases)
-        kept = frozenset[str]().union(*map(stacked_names, specs))
+        kept = frozenset[str]().union(*map(plan.stacked_names, specs))
         kept = kept.union(*(axis.fixes for each in specs for axis in each.logical_axes))
         ways_out = (rule for each in specs for rule in each.axis_rules)
         kept |= {rule.logical_axis for rule in ways_out if rule.is_none or rule.in_part}

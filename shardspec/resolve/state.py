@@ -28,16 +28,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from shardspec.diagnostics.words import counted
-from shardspec.ir.plan import (
-    Attempt,
-    Dims,
-    DimSharding,
-    Entry,
-    Kind,
-    Outcome,
-    ParamSharding,
-    ShardingPlan,
-)
+from shardspec.ir import plan as plans
+from shardspec.ir.plan import Attempt, Dims, DimSharding, Entry, Kind, Outcome, ParamSharding
 from shardspec.ir.spec import DeriveRule, MemoryRule, Mesh, Override, Param, PathRule, Shape, Spec
 from shardspec.resolve.derive import derived, laid_out, wanted_paths
 from shardspec.resolve.match import PathMatcher
@@ -267,7 +259,7 @@ def _own_text(sharding: ParamSharding) -> str:
     return f"its own names, {' '.join(name or '_' for name in sharding.logical_axes)}"
 
 
-def of_state(plan: ShardingPlan) -> list[StateSharding]:
+def of_state(plan: plans.ShardingPlan) -> list[StateSharding]:
     """Return the arrays of a plan that optimizer state, or a tree with it, is made of."""
     return [each for each in plan.arrays if isinstance(each, StateSharding)]
 

@@ -33,18 +33,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shardspec.ir.operations import CollectiveKind
 from shardspec.ir.spec import Hardware
+from shardspec.topology import machine as machines
 from shardspec.topology import placement as placements
 from shardspec.topology.assignment import is_ring
-from shardspec.topology.machine import (
-    Coordinate,
-    Digit,
-    Link,
-    Machine,
-    PhysicalAxis,
-    joined_digits,
-    links_between,
-    machine_of,
-)
+from shardspec.topology.machine import Coordinate, Digit, Link, Machine, PhysicalAxis, joined_digits
 from shardspec.topology.placement import AxisPlacement, Order, Placement, route_of
 
 if TYPE_CHECKING:
@@ -198,7 +190,7 @@ def _walked(placed: AxisPlacement) -> _Walked:
 @lru_cache(maxsize=1 << 12)
 def _torus(hardware: Hardware, placed: _Placed) -> Leg | None:
     """Return the leg over the torus; the devices of one chip share its links."""
-    machine, chip = machine_of(hardware), hardware.chip
+    machine, chip = machines.machine_of(hardware), hardware.chip
     own = [digit for each in placed for digit in each.digits if digit.size > 1]
     digits = [digit for digit in own if machine[digit.axis].link == "ici"]
     if chip.link_bytes_per_s is None:
@@ -248,7 +240,7 @@ def _most_shared(machine: Machine, placed: _Placed) -> tuple[int, int]:
         here = tuple(max(0, -by) for by in step)
         there = tuple(map(int.__add__, here, step))
         for way, start, end in ((one_way, here, there), (other_way, there, here)):
-            for place, dim, sign in links_between(start, end, axes):
+            for place, dim, sign in machines.links_between(start, end, axes):
                 load = _from(starts, here, place, extents)
                 way[dim, sign] = way.get((dim, sign), 0) + load
     both_ways = {

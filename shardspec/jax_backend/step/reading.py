@@ -23,20 +23,10 @@ from shardspec.diagnostics.words import by_key, counted
 from shardspec.ir import step as steps
 from shardspec.ir.spec import Shape, Target
 from shardspec.jax_backend.step import blame as blames
+from shardspec.jax_backend.step import graph as graphs
 from shardspec.jax_backend.step import passes
 from shardspec.jax_backend.step.blame import flops_of, ops_of, set_phases
-from shardspec.jax_backend.step.graph import (
-    Body,
-    Graph,
-    Node,
-    Value,
-    count_rounds,
-    free_shapes,
-    graph_of,
-    nodes_of,
-    returned,
-    unreused,
-)
+from shardspec.jax_backend.step.graph import Body, Graph, Node, Value, free_shapes, nodes_of
 from shardspec.jax_backend.step.sends import Send, reshard_of, sends_of
 from shardspec.jax_backend.step.trace import Given, Layouts, Resolving, Traced, traced
 from shardspec.jax_backend.xla.cache import Compiled
@@ -223,8 +213,8 @@ def _propagated(resolver: Resolving, found: Traced) -> tuple[steps.Step, blames.
         found.place,
         tuple(dict.fromkeys(notes)),
         tuple(transfers(given, found.place)),
-        tuple(returned(graph, found.fed, given)),
-        tuple(unreused(graph, found.fed, given, free_shapes(found.results)))
+        tuple(graphs.returned(graph, found.fed, given)),
+        tuple(graphs.unreused(graph, found.fed, given, free_shapes(found.results)))
         if target.is_tpu
         else (),
         found.wrong_sums,
@@ -244,12 +234,12 @@ def _graph(found: Traced, sizes: dict[str, int]) -> tuple[Graph, dict[str, blame
     for name in passes.propagated(module):
         if name == passes.NAMED_AFTER:
             constraints = blames.constraints_of(module, sizes)
-    return graph_of(module, sizes), constraints
+    return graphs.graph_of(module, sizes), constraints
 
 
 def _unbounded(graph: Graph) -> Iterator[str]:
     """Count how often loops go round; yield those that do not say it."""
-    for loop in count_rounds(graph):
+    for loop in graphs.count_rounds(graph):
         place = loop.where.place
         yield f"the loop at {place} does not say how often it goes round: counted once"
 

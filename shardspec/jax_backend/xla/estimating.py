@@ -19,16 +19,8 @@ from shardspec.analysis.step_time import matmul_seconds, result_dtype
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.ir.calibration import Calibration, MatmulTable, Sizes
 from shardspec.ir.spec import Chip, Hardware
-from shardspec.jax_backend.xla.compiling import (
-    Compiling,
-    End,
-    child_in,
-    compiler_of,
-    described,
-    installed,
-    no_answer,
-    no_room,
-)
+from shardspec.jax_backend.xla import compiling
+from shardspec.jax_backend.xla.compiling import End, child_in, installed, no_answer, no_room
 
 #: Called with what is being done.
 Tell = Callable[[str], None]
@@ -88,7 +80,7 @@ def estimated(
         message = f"the compiler for {chip.title} does not say how long operations take"
         help = "libtpu does, for TPUs; on other devices measure: `shardspec calibrate`"
         raise ShardspecError((Diagnostic(codes.NOT_COMPILED, message, help=help),))
-    compiler = compiler_of(hardware)
+    compiler = compiling.compiler_of(hardware)
     try:
         with tempfile.TemporaryDirectory(prefix="shardspec-compile-") as name:
             tables = tuple(_tables(Path(name), hardware, compiler, grids, tell))
@@ -131,7 +123,12 @@ def _cycles(
         (_STABLEHLO[dtype], _STABLEHLO[result_dtype(dtype)], *sizes) for dtype, *sizes in asked
     ]
     order = [[0] * (2 + len("xyz"))]  # any order of the devices: the first alone compiles
-    job = {**described(hardware), "hardware": hardware.machine, "order": order, "matmuls": words}
+    job = {
+        **compiling.described(hardware),
+        "hardware": hardware.machine,
+        "order": order,
+        "matmuls": words,
+    }
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
     (folder / "dump").mkdir()
     with child_in(folder) as child:
@@ -153,7 +150,7 @@ def _cycles(
     if len(found) != len(asked):
         _, *sizes = asked[len(found)]
         what = "a matmul of {} x {} x {}".format(*sizes)
-        fault = no_answer(folder, end, compiler, str(hardware), Compiling(_MOST_S), what)
+        fault = no_answer(folder, end, compiler, str(hardware), compiling.Compiling(_MOST_S), what)
         raise ShardspecError((fault,))
     if "-" in found:
         message = f"{compiler} does not say how long operations take on {hardware.chip.title}"

@@ -18,15 +18,7 @@ from typing import NamedTuple
 
 from shardspec.language.grammar import syntax
 from shardspec.language.grammar.expressions import parse_glob
-from shardspec.language.grammar.syntax import (
-    Braces,
-    DoubleStar,
-    GlobText,
-    IntRange,
-    Part,
-    Star,
-    SyntaxFault,
-)
+from shardspec.language.grammar.syntax import Braces, DoubleStar, GlobText, Part, SyntaxFault
 from shardspec.language.patterns.regex import KEPT, MAX_LENGTH, Regex, compile_regex, has_re2
 
 Parts = tuple[Part, ...]
@@ -60,7 +52,7 @@ def expand(text: str) -> tuple[str, ...] | SyntaxFault:
     if isinstance(parts, SyntaxFault):
         return parts
     for part in all_parts(parts):
-        if isinstance(part, Star | DoubleStar | syntax.AnyChar):
+        if isinstance(part, syntax.Star | DoubleStar | syntax.AnyChar):
             wildcard = text[part.start : part.end]
             message = f"an array needs a path, not a pattern: `{wildcard}` matches many"
             help = "spell the paths out, with `{a,b}` and `{0..23}` where they repeat"
@@ -203,7 +195,7 @@ def _source(atom: Part | str, before: bool, after: bool) -> str | DoubleStar:
     match atom:
         case str():
             return re.escape(atom)
-        case Star():
+        case syntax.Star():
             return "[^/]*"
         case syntax.AnyChar():
             return "[^/]"
@@ -381,7 +373,7 @@ def template_of(pattern: str, wanted: str) -> Template | SyntaxFault:
             at = held.index(text)
             held[at] = ""
             found.append(at)
-        elif isinstance(piece, Braces | IntRange):
+        elif isinstance(piece, Braces | syntax.IntRange):
             found.append(tuple(paths_of((piece,))))
         else:
             message = f"the pattern has fewer `{text}` than this"
@@ -427,7 +419,7 @@ def _fault(parts: Parts, pieces: Parts, pattern: str, wanted: str) -> SyntaxFaul
 
 def _count(part: syntax.Part) -> int:
     """Return how many texts a part stands for."""
-    if isinstance(part, IntRange):
+    if isinstance(part, syntax.IntRange):
         return part.count
     if not isinstance(part, Braces):
         return 1
@@ -490,7 +482,7 @@ def _ways(piece: _Piece, path: str, start: int) -> Iterator[tuple[int, str]]:
         ends = range(start, end + 1)
         ends = ends if isinstance(piece, syntax.Star) else ends[1:2]
         yield from ((each, path[start:each]) for each in ends)
-    elif isinstance(piece, IntRange):
+    elif isinstance(piece, syntax.IntRange):
         ends = range(start + 1, min(start + MOST_DIGITS, len(path)) + 1)
         yield from ((end, path[start:end]) for end in ends if _is_in(piece, path[start:end]))
     else:
@@ -498,7 +490,7 @@ def _ways(piece: _Piece, path: str, start: int) -> Iterator[tuple[int, str]]:
         yield from ((start + len(text), text) for text in texts if path.startswith(text, start))
 
 
-def _is_in(numbers: IntRange, text: str) -> bool:
+def _is_in(numbers: syntax.IntRange, text: str) -> bool:
     """Say whether a text is one of the numbers as they are written."""
     if not (text.isascii() and text.isdecimal()):
         return False
