@@ -68,7 +68,7 @@ def time_large_slices() -> None:
     """Print how long the largest slices take: our stage alone, and with JAX devices."""
     import jax  # loaded here, so that no timing holds the import
 
-    from shardspec.jax_backend.mesh import device_mesh
+    from shardspec.jax_backend.target_devices import device_mesh
 
     assert jax.__version__
     print("chips   devices  mesh                     place    with devices")

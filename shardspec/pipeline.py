@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from shardspec import arrays
 from shardspec.arrays import read_arrays, read_manifest
 from shardspec.diagnostics import Code, Diagnostic, ShardspecError, codes, point, quote, sort_key
-from shardspec.diagnostics.levels import NOTHING_ASKED, Levels, LevelTable
+from shardspec.diagnostics.codes import NOTHING_ASKED, Levels, LevelTable
 from shardspec.diagnostics.words import did_you_mean, listed, near_or_known
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Params, Spec, Target, family

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
-from shardspec.diagnostics.levels import level_table
+from shardspec.diagnostics.codes import level_table
 from shardspec.diagnostics.words import counted
 from shardspec.ir import spec as ir_spec
 from shardspec.ir.spec import Param, Params
@@ -230,8 +230,8 @@ class Spec:
             and all(isinstance(a, Param) for a in arrays)
         ):
             return tuple(arrays)
-        from shardspec.jax_backend.arguments import refuse_no_arrays
         from shardspec.jax_backend.train_state import arrays_alone
+        from shardspec.jax_backend.trees import refuse_no_arrays
 
         refuse_no_arrays(arrays, "arrays")
         return arrays_alone(arrays, self.ir.state)

@@ -33,13 +33,11 @@ IMPORT_CEILING = 0.085
 FOR_ONE_SIBLING = {
     "compat.flax": "a drop-in for a library, which another one is written with",
     "jax_backend.stated_lines": "what one line computes; `stated` runs them in loops and trains",
-    "analysis.step_arguments": "what a step is given, apart from what it does",
     "analysis.step_partition": "one operation on a mesh, apart from whole steps",
     "jax_backend.step.blame": "why something is sent, apart from what is sent",
     "jax_backend.numbers.runs": "a run of a step, apart from which are compared",
     "jax_backend.numbers.rerun": "a program as it is run again, apart from which runs there are",
     "jax_backend.xla.simplified": "what XLA simplifies before it partitions, apart from processes",
-    "programs.moved": "what an instruction reads and writes of the memory",
     "programs.peak_kernels": "which values are in memory, apart from when",
     "programs.peak_orders": "orders of dimensions in memory, apart from lives and buffers",
     "programs.peak_layouts": "which arrays XLA:GPU writes out in another order",
@@ -66,7 +64,7 @@ FOR_ONE_SIBLING = {
     "jax_backend.cure.weighing": "which values are worth a try, apart from where they are",
     "jax_backend.live": "what is asked of arrays that are there, apart from plans",
     "jax_backend.xla.child": "a process of its own, apart from those that start it",
-    "jax_backend.sums.rules": "what one operation does, apart from whole programs",
+    "jax_backend.step.sum_rules": "what one operation does, apart from whole programs",
     "language.document_to_layer": "one document, apart from the phases in it",
     "language.settings": "what-ifs, apart from the files",
     "language.yaml_text.faults": "what to say of a faulty text, apart from reading sound ones",
@@ -75,7 +73,6 @@ FOR_ONE_SIBLING = {
     "lsp.hover": "what editors ask for",
     "lsp.server": "which texts are open, apart from what is asked about them",
     "programs.peak": "orders and lives, apart from what values are to a step",
-    "programs.products": "a part of the text of programs",
     "report.state_text": "plans of state, apart from those of parameters",
     "report.step_pictures": "drawings of a step, apart from the page around them",
 }
@@ -314,7 +311,7 @@ WRITES_ITS_OWN = {
     "jax_backend/xla/cache.py": "compiled programs, in the folder for caches",
     "jax_backend/xla/child.py": "what it makes, in a folder for one compile",
     "jax_backend/xla/compiling.py": "what the child is asked, in that folder",
-    "jax_backend/xla/estimating.py": "what the child is asked, in that folder",
+    "jax_backend/measuring.py": "what the child is asked, in that folder",
 }
 WRITERS = {"write_text", "write_bytes", "mkstemp", "replace_file", "write_device"}
 

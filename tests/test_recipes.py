@@ -139,7 +139,7 @@ assert field_page("precision") == ("precision: How exact products are.",)
 assert words_at(("precision", "a")) == ("high", "low")
 
 from shardspec.language.yaml_text.reader import read_yaml
-from shardspec.lsp.names import uses
+from shardspec.lsp.types import uses
 
 reading, _ = read_yaml(SourceFile("spec.yaml", yaml))
 assert [use.name for use in uses(reading) if use.kind == "pattern"] == [

@@ -24,7 +24,7 @@ UNPICKLERS = {"pickle", "_pickle", "cPickle", "marshal", "shelve", "joblib", "di
 RUNNERS = {"eval", "exec", "compile", "__import__", "execfile", "loads_pickle", "unsafe_load"}
 #: The modules that may start a process or import by a name that is not their own.
 STARTERS = {
-    *("language/files.py", "language/patterns/regex.py"),
+    *("language/files.py", "language/regex.py"),
     "jax_backend/xla/compiling.py",  # `verify --step`, which a person asks for
     *("jax_backend/cure/again.py", "jax_backend/cure/trials.py"),  # `search --step`, likewise
 }
@@ -127,7 +127,7 @@ def test_who_may_start_a_process() -> None:
 
 def test_the_child_for_regexes_imports_nothing_of_this_folder() -> None:
     """It is our own Python with a program of ours, isolated; patterns and paths are its input."""
-    source = (PACKAGE / "language/patterns/regex.py").read_text(encoding="utf-8")
+    source = (PACKAGE / "language/regex.py").read_text(encoding="utf-8")
     assert '[sys.executable, "-I", "-S", "-c", _CHILD]' in source
 
 

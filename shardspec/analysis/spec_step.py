@@ -19,11 +19,10 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import NamedTuple, cast
 
-from shardspec.analysis import step_partition, step_values
+from shardspec.analysis import step_layout, step_partition, step_values
 from shardspec.analysis.cost import Cost, Loaded, Uneven, cost_of
-from shardspec.analysis.step_arguments import arguments, notes, parameters_of, unknown
 from shardspec.analysis.step_flow import flow_of
-from shardspec.analysis.step_layout import Record, StepLayout, place_of, stacked_array
+from shardspec.analysis.step_layout import Record, StepLayout, arguments, notes, place_of, unknown
 from shardspec.analysis.step_partition import Laid, Move, Partition, Seat, laid, partition, summed
 from shardspec.analysis.step_values import Flow, Loop, Op, Read, Value, View, Weight, is_whole
 from shardspec.diagnostics import Span
@@ -190,7 +189,7 @@ class _Assembly:
     def __post_init__(self) -> None:
         self.plan, self.flow = self.layout.plan, self.layout.flow
         self.record, self.lives = Record(self.layout), Lives(self.layout)
-        self.arrays = parameters_of(self.plan)
+        self.arrays = step_layout.parameters_of(self.plan)
 
     def step(self) -> Step:
         """Return the whole step."""
@@ -733,7 +732,7 @@ class Lives:
                 counts = [(turns, life.born)] if value.loop is None else []
                 counts.append((self.layout.rounds(loop) // turns, life.again or last))
         for count, born in counts:
-            kept = array if loop is None else stacked_array(array, count)
+            kept = array if loop is None else step_layout.stacked_array(array, count)
             for _ in range(branches(value)):
                 yield StepTensor(kept, kept.bytes, born, last, place, "forward")
 

@@ -177,7 +177,7 @@ def _repeated(pairs: list[tuple[str, Any]], source: SourceFile) -> Diagnostic:
 def _params(
     data: dict[str, Any], route: Route, source_map: SourceMap, diagnostics: list[Diagnostic]
 ) -> Iterator[Param]:
-    from shardspec.language.patterns.glob import expand
+    from shardspec.language.glob import expand
 
     count = 0
     for path, entry in data.items():

@@ -135,13 +135,13 @@ def _estimated(
     machine: Hardware, dtypes: tuple[str, ...], is_quick: bool, tell: Tell
 ) -> Calibration:
     """Return the compiler's estimates."""
-    from shardspec.jax_backend.xla import estimating
+    from shardspec.jax_backend import measuring
 
-    _require_dtypes(machine.chip, dtypes, estimating.dtypes_of(machine.chip))
-    grids = dict.fromkeys(dtypes or estimating.dtypes_of(machine.chip), estimating.COARSE)
+    _require_dtypes(machine.chip, dtypes, measuring.dtypes_of(machine.chip))
+    grids = dict.fromkeys(dtypes or measuring.dtypes_of(machine.chip), measuring.COARSE)
     if "bf16" in grids and not is_quick:
-        grids["bf16"] = estimating.FINE
-    return estimating.estimated(machine, grids, tell)
+        grids["bf16"] = measuring.FINE
+    return measuring.estimated(machine, grids, tell)
 
 
 def _from_run(request: Request, run: str, tell: Tell) -> Calibration:

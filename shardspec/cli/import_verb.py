@@ -114,7 +114,7 @@ def command(
     The format `layout` takes PACKAGE.MODULE:FUNCTION in place of files, and imports and calls it:
     this runs its code. It gives a tree of arrays with shardings, or a model of Flax.
     """
-    from shardspec.language.patterns.regex import forget_unanswered
+    from shardspec.language.regex import forget_unanswered
 
     forget_unanswered()
     entry = format_named(tool)
@@ -199,8 +199,8 @@ def _layout(name: str, options: Options, request: Request) -> Layout:
         with progress(is_quiet=request.is_quiet) as tell, contextlib.ExitStack() as stack:
             tell("loading jax")
             from shardspec.jax_backend.layout import read_layout
-            from shardspec.jax_backend.mesh import device_mesh
             from shardspec.jax_backend.on_target import on_target, start_on_cpu
+            from shardspec.jax_backend.target_devices import device_mesh
 
             start_on_cpu()
             mesh = None

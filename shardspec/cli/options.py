@@ -307,7 +307,7 @@ def _finding_names(values: Iterable[str]) -> tuple[str, ...]:
 
 def _names_findings(value: str) -> bool:
     """Say whether a value is of findings, known or not, and not of arrays."""
-    from shardspec.diagnostics.levels import known
+    from shardspec.diagnostics.codes import known
 
     names = _finding_names([value])
     return any(known(name) or re.fullmatch(r"SHD\d*", name) for name in names)
@@ -318,7 +318,7 @@ def _findings(
 ) -> tuple[str, ...]:
     names = _finding_names(values)
     for name in names:
-        from shardspec.diagnostics.levels import MEND_IT, fault_named, known
+        from shardspec.diagnostics.codes import MEND_IT, fault_named, known
 
         if not known(name):
             from shardspec.diagnostics import codes

@@ -18,7 +18,7 @@ from shardspec import pipeline
 from shardspec.cli import streams
 from shardspec.cli.streams import FAILED, FINDINGS, Failure, echo, fail, show, write_file
 from shardspec.diagnostics import Diagnostic, ShardspecError, SourceFile
-from shardspec.diagnostics.levels import NOTHING_ASKED, Levels, LevelTable
+from shardspec.diagnostics.codes import NOTHING_ASKED, Levels, LevelTable
 from shardspec.diagnostics.words import counted
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import Hardware, Params, Spec, StatePolicy, Target
@@ -641,8 +641,8 @@ def matching(subject: str, paths: Iterable[str]) -> frozenset[str]:
     if subject in paths or not set(subject) & set("*{?"):
         return frozenset({subject} & set(paths))
     from shardspec.ir.spec import Pattern
+    from shardspec.language.glob import compile_glob
     from shardspec.language.grammar.syntax import SyntaxFault
-    from shardspec.language.patterns.glob import compile_glob
     from shardspec.resolve.match import PathMatcher
 
     compiled = compile_glob(subject)

@@ -7,7 +7,7 @@ context `axis_rules`, ...) is handed on from Flax itself.
 
 `logical_to_mesh_axes`, `logical_to_mesh` and `logical_to_mesh_sharding` have the signatures,
 results and errors of `flax.linen.spmd` (0.12), and the answer comes from the resolver that
-specs go through, `resolve.assign`. Linen resolves without a mesh, so every mesh axis that a
+specs go through, `resolve.match`. Linen resolves without a mesh, so every mesh axis that a
 rule names is taken to exist, and sizes are not known. What Linen allows beyond our language is
 translated, not special: dimensions that are no names (None, `UNCONSTRAINED`, a tuple of mesh axes)
 keep their value, and the mesh axes among them are taken before the first rule is tried.
@@ -36,7 +36,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, Policy
 from shardspec.jax_backend.constrain import constrained, context
 from shardspec.jax_backend.shardings import collector_at_rest
-from shardspec.resolve.assign import assign_axes, rule_table
+from shardspec.resolve.match import assign_axes, rule_table
 
 
 def required(module: str, *, extra: str, for_what: str) -> Any:

@@ -23,7 +23,7 @@ from shardspec.foreign.flax import axes_literal, tuple_literal
 from shardspec.foreign.path_entries import PathEntry, Taken, left_out
 from shardspec.foreign.regex import Group, all_taken, check_call, groups, line_end, matching, raw
 from shardspec.ir.spec import Mesh, Param, Params, PartitionSpec
-from shardspec.language.patterns.regex import regex_literal
+from shardspec.language.regex import regex_literal
 
 TOOL = "Keras"
 _CHOOSE = "say which Keras: --match fullmatch (since February 2026) or --match search (before)"

@@ -29,8 +29,8 @@ from shardspec.foreign.formats import Dims, NotRead, bad, came_from, lost
 from shardspec.foreign.values import Node
 from shardspec.ir.spec import Mesh, Param, PartitionSpec, Pattern, override_text
 from shardspec.language.grammar.syntax import SyntaxFault
-from shardspec.language.patterns.regex import MAX_LENGTH, compile_regex
 from shardspec.language.reading import Comments, Data, Route
+from shardspec.language.regex import MAX_LENGTH, compile_regex
 from shardspec.resolve.match import PathMatcher
 
 Match = Literal["search", "fullmatch"]

@@ -30,7 +30,7 @@ from shardspec.foreign.formats import Answer, Options, Request, Written, bad
 from shardspec.foreign.path_entries import Match, PathEntry, Taken, Winners
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Mesh, Param, Params, PartitionSpec
-from shardspec.language.patterns.glob import range_regex
+from shardspec.language.glob import range_regex
 
 TOOL = "the list"
 _CHOOSE = "say how the tool reads them: --match search (scalax, EasyLM, EasyDeL) or fullmatch"

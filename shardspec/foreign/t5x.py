@@ -40,9 +40,9 @@ from shardspec.foreign.regex import path_regex
 from shardspec.foreign.values import Node
 from shardspec.ir import spec as ir
 from shardspec.ir.spec import AxisRule, LogicalAxes, Mesh, Pattern, Target, shape_text
+from shardspec.language.glob import glob_regex
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.language.loader import T5X_PRESETS, preset_rules
-from shardspec.language.patterns.glob import glob_regex
 from shardspec.language.reading import Comments, Data, Route
 from shardspec.resolve.match import PathMatcher, path_matcher
 from shardspec.topology.assignment import TilingFault, best_submesh, t5x_default_submesh, tiling_on

@@ -17,7 +17,7 @@ from operator import sub
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from shardspec.diagnostics import Severity, SourceFile, Span
-from shardspec.diagnostics.levels import NOTHING_ASKED, Levels, LevelTable
+from shardspec.diagnostics.codes import NOTHING_ASKED, Levels, LevelTable
 from shardspec.diagnostics.words import counted
 from shardspec.ir.code_place import CodePlace
 

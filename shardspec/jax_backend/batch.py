@@ -25,11 +25,11 @@ import jax
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.words import listed
 from shardspec.ir.spec import LogicalAxes, Param
-from shardspec.jax_backend import arguments
+from shardspec.jax_backend import trees
 from shardspec.jax_backend.constrain import ActivationResolver, axes_of
 from shardspec.jax_backend.live import summed
-from shardspec.jax_backend.mesh import need_devices
 from shardspec.jax_backend.shardings import TreePlacer
+from shardspec.jax_backend.target_devices import need_devices
 from shardspec.jax_backend.trees import SCALARS, dtype_of, path_of, shape_of
 
 MeshAxes = None | str | tuple[str, ...]
@@ -302,10 +302,10 @@ class Batch:
 
     def __post_init__(self) -> None:
         """Raise TypeError for names that are no string, and no tree of strings."""
-        leaves = arguments.refuse_no_tree(self.names)
+        leaves = trees.refuse_no_tree(self.names)
         wrong = [leaf for leaf in leaves if not isinstance(leaf, str)]
         if wrong or not leaves:
-            found = arguments.kind_of(wrong[0] if wrong else self.names)
+            found = trees.kind_of(wrong[0] if wrong else self.names)
             raise TypeError(
                 f'a batch has names such as "batch length", or a tree of such strings: not {found}'
             )
@@ -330,7 +330,7 @@ class Batch:
                 is_leaf=_is_shape,
             )
 
-        arguments.refuse_no_tree(shape)
+        trees.refuse_no_tree(shape)
         structure: Any
         flat, structure = jax.tree_util.tree_flatten(self.names)
         nodes = self._like_names(structure, shape)
@@ -353,12 +353,10 @@ class Batch:
         """
         if not isinstance(self.names, str):
             raise TypeError("rows are those of one array: make a batch of its names alone")
-        whole = arguments.sizes_given(global_shape)
+        whole = trees.sizes_given(global_shape)
         mesh = self.placer.mesh
         need_devices(mesh, "batch.local_rows()")
-        return runs_of(
-            self._sharding(self.names, whole), whole, arguments.process_given(process, mesh)
-        )
+        return runs_of(self._sharding(self.names, whole), whole, trees.process_given(process, mesh))
 
     def local_slice(
         self, global_shape: Sequence[int], *, process: int | None = None
@@ -396,8 +394,8 @@ class Batch:
         dim = _batch_dim(axes)
         mesh = self.placer.mesh
         need_devices(mesh, "batch.layout()")
-        process = arguments.process_given(process, mesh)
-        global_batch = arguments.count_given(global_batch, "global_batch")
+        process = trees.process_given(process, mesh)
+        global_batch = trees.count_given(global_batch, "global_batch")
         if dim is None:
             return get_data_layout(mesh, global_batch, data_axis=None, process_index=process)
         stated = {axis.name: axis.size for axis in self.activations.arrays.spec.logical_axes}
@@ -430,15 +428,15 @@ class Batch:
         if global_batch is not None and global_shape is not None:
             raise TypeError("put() takes either global_batch or global_shape, and not both")
         need_devices(self.placer.mesh, "batch.put()")
-        arguments.refuse_no_tree(local)
+        trees.refuse_no_tree(local)
         local = jax.tree_util.tree_map(_as_itself, local)
-        arguments.refuse_unmovable(local, "put")
-        global_batch = arguments.count_given(global_batch, "global_batch")
-        global_shape = None if global_shape is None else arguments.sizes_given(global_shape)
+        trees.refuse_unmovable(local, "put")
+        global_batch = trees.count_given(global_batch, "global_batch")
+        global_shape = None if global_shape is None else trees.sizes_given(global_shape)
         parts = list(self._parts(local))
         places = [self._place(part, global_batch, global_shape) for part in parts]
         if not any(places):
-            raise TypeError(f"put() takes arrays, and there is none in {arguments.kind_of(local)}")
+            raise TypeError(f"put() takes arrays, and there is none in {trees.kind_of(local)}")
         _refuse_unlike(parts, places)
         arrays = [
             part.array if place is None else _made(part, place)
@@ -465,7 +463,7 @@ class Batch:
         """
         try:
             nodes: list[Any] = structure.flatten_up_to(tree)
-        except arguments.UNUSABLE as error:  # RuntimeError: a deleted array, which it cannot show
+        except trees.UNUSABLE as error:  # RuntimeError: a deleted array, which it cannot show
             first = str(error).partition("\n")[0].partition(", got ")[0].rstrip(".;:")
             message = f"the batch is not a tree like its names: {first}"
             help = f"the names are {_shown(self.names)}, and this is {_shown(tree)}"
@@ -508,7 +506,7 @@ class Batch:
 def _as_itself(leaf: Any) -> Any:
     """Return an array of partial sums as itself, where this process has all of them."""
     is_here = isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer)
-    if not is_here or leaf.is_deleted() or not arguments.unreduced_axes(leaf.sharding):
+    if not is_here or leaf.is_deleted() or not trees.unreduced_axes(leaf.sharding):
         return leaf
     return summed(leaf) if leaf.is_fully_addressable else leaf
 
@@ -522,8 +520,8 @@ def _made(part: _Part, place: _Place) -> Any:
     make: Any = jax.make_array_from_process_local_data
     try:
         return make(place.sharding, part.array, place.shape)
-    except arguments.UNUSABLE as error:
-        arguments.refuse_unusable(part.array, part.path, error, "put")
+    except trees.UNUSABLE as error:
+        trees.refuse_unusable(part.array, part.path, error, "put")
         raise
 
 
@@ -531,7 +529,7 @@ def _shown(tree: Any) -> str:
     """Return a tree for a message: its keys if it is a dict, else what it is."""
     if isinstance(tree, Mapping):
         return f"a dict of {listed(list(map(str, tree)))}" if tree else "an empty dict"
-    return arguments.kind_of(tree)
+    return trees.kind_of(tree)
 
 
 def _is_shape(node: Any) -> bool:

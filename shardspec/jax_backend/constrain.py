@@ -36,9 +36,9 @@ from shardspec.diagnostics import Diagnostic, ShardspecError, codes, quote
 from shardspec.diagnostics.words import counted, did_you_mean, listed, near_or_known
 from shardspec.ir.plan import ActivationSharding, Dims, Origin, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Activation, LogicalAxes, MemoryKind, Mesh, Param, Sums, jax_entries
-from shardspec.jax_backend import arguments
-from shardspec.jax_backend.mesh import is_abstract, need_devices
+from shardspec.jax_backend import trees
 from shardspec.jax_backend.shardings import Bare, TreePlacer, raise_errors, refuse_sums
+from shardspec.jax_backend.target_devices import is_abstract, need_devices
 from shardspec.jax_backend.trees import SCALARS, dtype_of, path_of, uncountable
 from shardspec.jax_backend.versions import DEVICE_CONTEXT
 from shardspec.language.reading import is_dsl
@@ -133,7 +133,7 @@ def constrained(x: jax.Array, sharding: jax.sharding.NamedSharding, mesh: Any = 
     if mesh is None:
         mesh = surroundings(x, sharding.mesh)
     kinds: tuple[Any, ...] = mesh.axis_types
-    refuse_sums(arguments.mesh_axes_of_sums(sharding), mesh)
+    refuse_sums(trees.mesh_axes_of_sums(sharding), mesh)
     if is_abstract(sharding.mesh) and not _is_traced(x):
         need_devices(sharding.mesh, "constrain() outside of jit")
     if kinds.count(jax.sharding.AxisType.Auto) == len(kinds):
@@ -314,7 +314,7 @@ class ActivationResolver:
         Raises:
           ShardspecError: it has another number of dimensions, or its mesh axes do not divide them.
         """
-        axes, given = entry.logical_axes, arguments.sizes_given(shape)
+        axes, given = entry.logical_axes, trees.sizes_given(shape)
         label = _Label(entry.name, "f32" if array is None else dtype_of(array))
         if len(given) != len(axes):
             self._raise(_wrong_rank(axes, given, label))
@@ -329,7 +329,7 @@ class ActivationResolver:
         """Raise TypeError for what cannot be the name of an activation."""
         if not isinstance(activation, str):
             raise TypeError(
-                f"an activation is named by a string, not by {arguments.kind_of(activation)}"
+                f"an activation is named by a string, not by {trees.kind_of(activation)}"
             )
 
     def text(self, activation: str) -> str:
@@ -354,8 +354,8 @@ class ActivationResolver:
           name: what a message calls the array.
           array: what a message reads the dtype from.
         """
-        asked = arguments.names_given(names)
-        key = (asked, None if shape is None else arguments.sizes_given(shape), manual)
+        asked = trees.names_given(names)
+        key = (asked, None if shape is None else trees.sizes_given(shape), manual)
         found = self._known.get(key)
         if found is None:
             axes = axes_of(asked)
@@ -467,7 +467,7 @@ def axes_of(names: Names) -> LogicalAxes:
     >>> axes_of("batch length _")
     ('batch', 'length', None)
     """
-    given = arguments.names_given(names)
+    given = trees.names_given(names)
     entries = given.replace(",", " ").split() if isinstance(given, str) else given
     return tuple(None if entry == "_" else entry for entry in entries)
 
@@ -527,7 +527,7 @@ class Constrainer:
         if (names is None) == (activation is None):
             raise TypeError("constrain() takes either names or activation=, and not both")
         if not (name is None or isinstance(name, str)):
-            raise TypeError(f"`name` is a string, not {arguments.kind_of(name)}")
+            raise TypeError(f"`name` is a string, not {trees.kind_of(name)}")
         if activation is not None:
             self.activations.refuse_unnamed(activation)
         if isinstance(x, str):
@@ -543,7 +543,7 @@ class Constrainer:
 
         mesh = self._surroundings(x, name)
         manual = manual_axes(mesh, self.mesh)
-        given: Any = names if type(names) is str or names is None else arguments.names_given(names)
+        given: Any = names if type(names) is str or names is None else trees.names_given(names)
         key = (given, activation, shape, manual)
         found = self._known.get(key)
         if found is None:
@@ -554,8 +554,8 @@ class Constrainer:
         try:
             with named_scope(constraint_scope(activation or _spelt(given))):
                 return moved(constrained(x, sharding, mesh), memory)
-        except arguments.UNUSABLE as error:
-            arguments.refuse_unusable(x, name or activation or "", error, "constrain")
+        except trees.UNUSABLE as error:
+            trees.refuse_unusable(x, name or activation or "", error, "constrain")
             raise
 
     def _surroundings(self, x: Any, name: str | None) -> Any:
@@ -564,8 +564,8 @@ class Constrainer:
             return around
         try:
             return _typed(x, self.mesh)
-        except arguments.UNUSABLE as error:  # JAX knows no type for it
-            arguments.refuse_unusable(x, name or "", error, "constrain")
+        except trees.UNUSABLE as error:  # JAX knows no type for it
+            trees.refuse_unusable(x, name or "", error, "constrain")
             raise
 
     def _sharding(
@@ -591,7 +591,7 @@ class Constrainer:
         Args:
           activation: whose names they are.
         """
-        arguments.refuse_no_tree(tree)
+        trees.refuse_no_tree(tree)
 
         def is_array(leaf: Any) -> bool:
             return type(getattr(leaf, "shape", None)) is tuple
@@ -709,7 +709,7 @@ def constrained_mapped(
         raise TypeError("constrain() takes mapped= with names")
     shape = getattr(tree, "shape", None)
     if type(shape) is not tuple:
-        raise TypeError(f"constrain() takes mapped= for one array, not {arguments.kind_of(tree)}")
+        raise TypeError(f"constrain() takes mapped= for one array, not {trees.kind_of(tree)}")
     own, outer = axes_of(names), axes_of(mapped)
     _dims(tree, own, outer, name, constrainer)  # faults come at once
     return _wait(tree, names=own, mapped=outer, name=name, constrainer=constrainer)

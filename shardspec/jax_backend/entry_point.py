@@ -23,14 +23,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 from shardspec.diagnostics import Code, Diagnostic, Label, ShardspecError, Span, codes
 from shardspec.diagnostics.words import near_or_known
 from shardspec.ir.spec import Param, Params, StatePolicy, Target
-from shardspec.jax_backend.arguments import argument_names
 from shardspec.jax_backend.equations import equations_of, is_transposed, summary
 from shardspec.jax_backend.on_target import Here, on_target, start_on_cpu, tracing_for
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.step.trace import CACHES, program_of
 from shardspec.jax_backend.target_devices import NO_VALUE
 from shardspec.jax_backend.train_state import contents_of
-from shardspec.jax_backend.trees import params_of
+from shardspec.jax_backend.trees import argument_names, params_of
 from shardspec.language.files import read_source
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from shardspec.foreign.formats import Dims, ForeignRule, NotRead
 from shardspec.foreign.layout import Family, LaidOut, Layout, Sizes
 from shardspec.ir.spec import Param, tree_path
 from shardspec.jax_backend import trees as pytrees
-from shardspec.jax_backend.arguments import refuse_no_tree
 from shardspec.jax_backend.entry_point import find_entry, run_entry
-from shardspec.jax_backend.mesh import has_target_devices
+from shardspec.jax_backend.target_devices import has_target_devices
+from shardspec.jax_backend.trees import refuse_no_tree
 
 _RETURN = (
     "return arrays or shapes that have a `sharding`, a Flax model with sharding names,"

@@ -38,7 +38,7 @@ from shardspec.diagnostics import Diagnostic, ShardspecError, SourceFile, codes
 from shardspec.diagnostics.render import render_all
 from shardspec.ir.plan import Dims, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Param, PartitionSpec, Spec, Sums, Target, array_bytes, jax_entries
-from shardspec.jax_backend import arguments
+from shardspec.jax_backend import trees
 from shardspec.jax_backend.shardings import Bare, named_sharding, refuse_unknown_memory
 from shardspec.jax_backend.trees import SCALARS, component, dtype_of, leaves_of, shape_of
 from shardspec.lints.checks import checkpoint_differs, lock_differs, sharding_differs
@@ -97,7 +97,7 @@ def in_memory(sharding: Any, kind: str | None) -> Any:
     if kind is None:
         return sharding
     if not isinstance(kind, str):
-        raise TypeError(f"a memory is named by a string, not by {arguments.kind_of(kind)}")
+        raise TypeError(f"a memory is named by a string, not by {trees.kind_of(kind)}")
     refuse_unknown_memory(next(iter(sharding.device_set)), kind)
     return sharding.with_memory_kind(kind)
 
@@ -112,12 +112,12 @@ def moved_to(arrays: list[Any], shardings: list[Any]) -> list[Any]:
     try:
         moved: list[Any] = jax.device_put(arrays, list(map(_bare, shardings)))
         moved = [_in_parts(array, to) for array, to in zip(moved, shardings, strict=True)]
-    except arguments.UNUSABLE:
+    except trees.UNUSABLE:
         for array, sharding in zip(arrays, shardings, strict=True):
             try:
                 jax.device_put(array, _bare(sharding))
-            except arguments.UNUSABLE as error:
-                arguments.refuse_unusable(array, "", error, "put")
+            except trees.UNUSABLE as error:
+                trees.refuse_unusable(array, "", error, "put")
         raise
     return moved
 
@@ -125,7 +125,7 @@ def moved_to(arrays: list[Any], shardings: list[Any]) -> list[Any]:
 def _bare(sharding: Any) -> Any:
     """Return a sharding without sums, which `jax.device_put` knows nothing of."""
     spec = getattr(sharding, "spec", None)
-    if not arguments.mesh_axes_of_sums(sharding):
+    if not trees.mesh_axes_of_sums(sharding):
         return sharding
     plain: Any = jax.sharding.PartitionSpec
     return sharding.update(spec=plain(*jax_entries(spec)))
@@ -134,12 +134,12 @@ def _bare(sharding: Any) -> Any:
 def summed(array: Any) -> Any:
     """Return an array as itself, where it was partial sums."""
     sharding = getattr(array, "sharding", None)
-    return _laid_out(array, _bare(sharding)) if arguments.unreduced_axes(sharding) else array
+    return _laid_out(array, _bare(sharding)) if trees.unreduced_axes(sharding) else array
 
 
 def _in_parts(array: Any, sharding: Any) -> Any:
     """Return an array as the partial sums, or with the gradients, that a sharding asks for."""
-    if not arguments.mesh_axes_of_sums(sharding):
+    if not trees.mesh_axes_of_sums(sharding):
         return array
     own = sharding.with_memory_kind(_own_memory(sharding))
     made = _laid_out(jax.device_put(array, _bare(own)), own)
@@ -183,7 +183,7 @@ def _differing(
 
 def _cause_of_sums(found: Any, planned: ParamSharding) -> Cause | None:
     """Return what is wrong with the sums of an array, None where nothing is."""
-    if set(arguments.unreduced_axes(found)) != set(planned.sums.unreduced):
+    if set(trees.unreduced_axes(found)) != set(planned.sums.unreduced):
         return Cause.NOT_PARTS if planned.sums.unreduced else Cause.UNREDUCED
     reduced = getattr(getattr(found, "spec", None), "reduced", None) or ()
     return None if set(reduced) == set(planned.sums.reduced) else Cause.REDUCED
@@ -376,7 +376,7 @@ def difference(path: str | os.PathLike[str], wanted: Any) -> Diagnostic | None:
       ShardspecError: there is no checkpoint at `path`.
       ModuleNotFoundError: Orbax is not installed.
     """
-    path = arguments.path_given(path)
+    path = trees.path_given(path)
     saved = _arrays(_metadata(path))
     asked = _arrays(wanted)
     for route in saved.keys() & asked.keys():

@@ -27,8 +27,8 @@ import jax
 from jax._src import config
 
 from shardspec.ir.spec import Spec, Target
+from shardspec.jax_backend import target_devices
 from shardspec.jax_backend.equations import Caller
-from shardspec.jax_backend.mesh import device_mesh, has_target_devices
 from shardspec.jax_backend.target_devices import Question, TargetMachine, instead, machine_for
 from shardspec.jax_backend.versions import AXES_CONTEXT, DEVICE_CONTEXT
 from shardspec.programs.op_names import is_library
@@ -343,8 +343,12 @@ def mesh_in_context(mesh: Any, order: Order) -> Iterator[bool]:
     if found is None or not around.empty or _legacy_mesh() is not None:
         yield False
         return
-    is_whole = has_target_devices(mesh)
-    whole = mesh if is_whole else device_mesh(found.target, found.machine.devices(), order=order)
+    is_whole = target_devices.has_target_devices(mesh)
+    whole = (
+        mesh
+        if is_whole
+        else target_devices.device_mesh(found.target, found.machine.devices(), order=order)
+    )
     with contextlib.ExitStack() as stack:
         if hasattr(whole, "__enter__"):
             with warnings.catch_warnings():

@@ -23,15 +23,15 @@ from shardspec import pipeline
 from shardspec.analysis import layout_diff
 from shardspec.analysis.layout_diff import Restore, TargetDiff, layout_of, reasons_of, restore
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes, point
-from shardspec.diagnostics.levels import LevelTable, level_table
+from shardspec.diagnostics.codes import LevelTable, level_table
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
-from shardspec.jax_backend import arguments, code_places, constrain, live, train_state
+from shardspec.jax_backend import code_places, constrain, live, train_state, trees
 from shardspec.jax_backend.batch import Batch
-from shardspec.jax_backend.mesh import Devices, match_target, mesh_for, need_devices
 from shardspec.jax_backend.on_target import tracing_for
 from shardspec.jax_backend.shardings import Walk, plan_faults, plan_of, raise_errors, tree_placer
 from shardspec.jax_backend.state import Accumulation, StatePlacer
+from shardspec.jax_backend.target_devices import Devices, match_target, mesh_for, need_devices
 from shardspec.jax_backend.trees import SCALARS, Place, is_initializing, shape_of, unboxed
 from shardspec.programs.numbers import Numbers
 from shardspec.programs.proof import Proof
@@ -100,7 +100,7 @@ class Resolver:
           ShardspecError: the spec is wrong, no target fits the devices, or another process
             plans by another spec.
         """
-        arguments.devices_given(devices)
+        trees.devices_given(devices)
         traced = tracing_for() if devices is None else None
         if isinstance(devices, str) or traced is not None:
             agree_within_s = None
@@ -217,7 +217,7 @@ class Resolver:
           ShardspecError: a parameter is at fault, or an array's shape leaves open which dimensions
             of its parameter it has, and nothing settles it.
         """
-        arguments.refuse_no_arrays(state, "state")
+        trees.refuse_no_arrays(state, "state")
         params = train_state.params_alone(params)
         return self._state.shardings(state, params, _params_at(state), boxed=boxed)
 
@@ -227,7 +227,7 @@ class Resolver:
         `print(plan)` has a line for each, `plan.explain(path)` says more, and `plan.diagnostics`
         is what is wrong. The arguments are those of `state_shardings`.
         """
-        arguments.refuse_no_arrays(state, "state")
+        trees.refuse_no_arrays(state, "state")
         return self._state.plan(state, train_state.params_alone(params), _params_at(state))
 
     def grad_shardings(self, params: Any) -> Any:
@@ -386,8 +386,8 @@ class Resolver:
             abstract, deleted, or traced, as everything is inside of `jax.jit`.
         """
         need_devices(self.mesh, "put()")
-        arguments.refuse_no_arrays(tree, "tree")
-        arguments.refuse_unmovable(tree, "put", sums=True)
+        trees.refuse_no_arrays(tree, "tree")
+        trees.refuse_unmovable(tree, "put", sums=True)
         shardings = self.shardings(tree) if like is None else self._shardings_like(tree, like)
         treedef: Any
         leaves, treedef = jax.tree_util.tree_flatten(tree)
@@ -418,7 +418,7 @@ class Resolver:
           ShardspecError: an array lies otherwise than planned, or `to` is at fault with it.
         """
         if not isinstance(to, Resolver):
-            raise TypeError(f"`to` is a `Resolver`, not {arguments.kind_of(to)}")
+            raise TypeError(f"`to` is a `Resolver`, not {trees.kind_of(to)}")
         kinds = () if memory_kind is None else (memory_kind,)
         self.verify_placement(tree, strict=True, memory_kinds=kinds)
         moved = moved_between(self.plan(tree), self.mesh, to.plan(tree), to.mesh)
@@ -559,9 +559,9 @@ class Resolver:
           ShardspecError: under `strict`; or a leaf is abstract or traced, and lies nowhere.
         """
         need_devices(self.mesh, "verify_placement()")
-        arguments.refuse_no_arrays(tree, "tree")
+        trees.refuse_no_arrays(tree, "tree")
         if state is not None:
-            arguments.refuse_no_arrays(state, "state")
+            trees.refuse_no_arrays(state, "state")
             if train_state.is_state_of(tree, state):
                 tree, state = state, tree
         if like is None:
@@ -570,7 +570,7 @@ class Resolver:
             of_params = plan if held is None else plan_of(self._arrays, held.params)
         else:
             plan, of_params = self._plans_like(tree, like)
-        allowed = arguments.kinds_given(memory_kinds)
+        allowed = trees.kinds_given(memory_kinds)
         lying = live.LivePlan(plan, self.mesh, allowed)
         found = plan_faults(self._arrays, of_params) + lying.findings(tree)
         found += self._lock_findings(of_params)
@@ -599,7 +599,7 @@ class Resolver:
     def _plans_like(self, tree: Any, like: Any) -> tuple[Plan, Plan]:
         """Return the plan of a tree, and that of its parameters, by the names of another."""
         if not isinstance(like, ShardingPlan):
-            arguments.refuse_no_arrays(like, "like")
+            trees.refuse_no_arrays(like, "like")
         named = like if isinstance(like, ShardingPlan) else self.plan(like)
         return train_state.plan_like(tree, named, train_state.contents_of(tree).held, self._state)
 
@@ -614,7 +614,7 @@ class Resolver:
         return list(map(self._placer.placed, plan.arrays))
 
     def _held(self, tree: Any) -> train_state.Held | None:
-        arguments.refuse_no_arrays(tree, "tree")
+        trees.refuse_no_arrays(tree, "tree")
         found = train_state.contents_of(tree)
         train_state.refuse_lone_state(found.states, self._arrays.spec.state)
         return found.held
@@ -720,7 +720,7 @@ def _lowered(spec: str | os.PathLike[str] | Spec | Loaded, asked: LevelTable) ->
 
 def _of_phase(spec: Spec, name: str | None) -> Spec:
     if not (name is None or isinstance(name, str)):
-        raise TypeError(f"a phase is named by a string, not by {arguments.kind_of(name)}")
+        raise TypeError(f"a phase is named by a string, not by {trees.kind_of(name)}")
     found = pipeline.find_phase(spec, name)
     if isinstance(found, Diagnostic):
         raise ShardspecError([found])
@@ -747,7 +747,7 @@ def _chosen(spec: Spec, name: str, devices: Devices) -> Target:
     given: Any = name
     if not isinstance(given, str):
         help = ": devices go by name, `devices=`" if isinstance(given, Sequence) else ""
-        raise TypeError(f"a target is named by a string, not by {arguments.kind_of(given)}{help}")
+        raise TypeError(f"a target is named by a string, not by {trees.kind_of(given)}{help}")
     found: Target | Diagnostic
     if name == "auto" and isinstance(devices, str) and len(spec.targets) > 1:
         names = ", ".join(target.name for target in spec.targets)

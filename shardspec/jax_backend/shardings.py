@@ -40,9 +40,8 @@ from shardspec.diagnostics.words import listed
 from shardspec.ir import spec as ir
 from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan
 from shardspec.jax_backend import trees
-from shardspec.jax_backend.arguments import opened, refuse_no_tree
-from shardspec.jax_backend.mesh import is_abstract
-from shardspec.jax_backend.trees import COUNT, STATE_NAMES, may_be_state, optax_fields, params_of
+from shardspec.jax_backend.target_devices import is_abstract
+from shardspec.jax_backend.trees import COUNT, STATE_NAMES, opened, optax_fields, params_of
 from shardspec.report.plan import Plan
 from shardspec.resolve.resolver import ArrayResolver
 
@@ -339,7 +338,7 @@ class Walk:
             self.template = str
             self._result = self._begun(tree)
         if self._has_odd_keys:
-            refuse_no_tree(tree)
+            trees.refuse_no_tree(tree)
         fields = [set(map(str, each.below)) for each in self._counting]
         is_spread = any(state <= found for found in fields for state in optax_fields())
         self.is_params = self._has_arrays and not self._has_state and not is_spread
@@ -415,7 +414,7 @@ class Walk:
     def _met(self, node: Any) -> Callable[[Any, Places], Any]:
         """Return what places nodes of a type that was not met before."""
         kind = type(node)
-        self._has_state = self._has_state or may_be_state(kind)
+        self._has_state = self._has_state or trees.may_be_state(kind)
         self._ways[kind] = way = self._way(node)
         return way
 

@@ -30,7 +30,7 @@ from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import PARAMS, Sums
 from shardspec.jax_backend import shardings as placements
 from shardspec.jax_backend import trees
-from shardspec.jax_backend.arguments import opened
+from shardspec.jax_backend.trees import opened
 from shardspec.language.reading import is_dsl
 from shardspec.lints.checks import ambiguous_state, state_not_split, unrelated_state
 from shardspec.report.plan import Plan

@@ -25,9 +25,8 @@ from shardspec.diagnostics.words import counted, did_you_mean, grouped
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import PARAMS, Param, Params, StatePolicy, rooted
 from shardspec.jax_backend import trees
-from shardspec.jax_backend.arguments import opened, refuse_no_arrays
 from shardspec.jax_backend.state import StatePlacer
-from shardspec.jax_backend.trees import STATE_NAMES, is_state, names_state
+from shardspec.jax_backend.trees import STATE_NAMES, is_state, names_state, opened, refuse_no_arrays
 from shardspec.report.plan import Plan
 
 #: What the parameters are called where the optimizer state is called thus.

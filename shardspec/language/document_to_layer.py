@@ -21,12 +21,12 @@ from shardspec.ir.code_place import REGEX, CodePlace
 from shardspec.ir.program import Line, Product, Term, TermDim
 from shardspec.ir.spec import AxisRule, Hardware, Override
 from shardspec.language.catalogue import find_hardware, machine_fault
+from shardspec.language.glob import braces_of, glob_literal, template_of
 from shardspec.language.grammar import expressions, step_lines, syntax
 from shardspec.language.grammar.expressions import NO_LETS
 from shardspec.language.grammar.syntax import Name, NamesExpr, SizeExpr, SizeTerm, SyntaxFault
 from shardspec.language.layer import ArrayDecl, AxisDecl, Layer, Place, PlacedRule
 from shardspec.language.meshes import TargetDecl
-from shardspec.language.patterns.glob import braces_of, glob_literal, template_of
 from shardspec.language.reading import Route, SourceMap, is_dsl, marks_of
 from shardspec.language.sections import RULES, SECTIONS
 from shardspec.language.validate import PATTERN, Choice, Validated, Walk, axes_of, mesh_axes
@@ -251,7 +251,7 @@ class _Sections(Walk):
         """Yield the severities that the document sets, for findings that exist."""
         if not self.document.lints:
             return
-        from shardspec.diagnostics.levels import WORDS, fault_found, known
+        from shardspec.diagnostics.codes import WORDS, fault_found, known
 
         for name, level in self.document.lints.items():
             span = self.source_map.key(("lints", name)).span

@@ -653,7 +653,7 @@ def _arrays(
     Args:
       sizes: of the axes that state one, None where it does not work out.
     """
-    from shardspec.language.patterns.glob import expand
+    from shardspec.language.glob import expand
 
     params: list[Param] = []
     sized = frozenset(name for name, size in sizes.items() if size is not None)

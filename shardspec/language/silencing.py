@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, codes, point
-from shardspec.diagnostics.levels import NOTHING_ASKED, WORDS, LevelTable, fault_found, known
+from shardspec.diagnostics.codes import NOTHING_ASKED, WORDS, LevelTable, fault_found, known
 from shardspec.diagnostics.words import did_you_mean, grouped
 from shardspec.language.files import leads_out, read_source, veiled
 from shardspec.language.reading import is_dsl

@@ -495,8 +495,8 @@ class Walk:
         self, excerpt: Excerpt, *, is_regex: bool, is_optional: bool = False
     ) -> Pattern | None:
         """Return the pattern, once it is known that it compiles."""
-        from shardspec.language.patterns.glob import compile_glob
-        from shardspec.language.patterns.regex import compile_regex
+        from shardspec.language.glob import compile_glob
+        from shardspec.language.regex import compile_regex
 
         compiled = compile_regex(excerpt.text) if is_regex else compile_glob(excerpt.text)
         if isinstance(compiled, SyntaxFault):

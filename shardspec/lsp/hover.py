@@ -16,10 +16,9 @@ from shardspec.ir.spec import DTYPE_BITS, dtype_name
 from shardspec.language.loader import bundled_doc
 from shardspec.language.reading import inner_route
 from shardspec.lsp import types
-from shardspec.lsp.names import Use
 from shardspec.lsp.navigation import Family, use_at
 from shardspec.lsp.snapshot import Snapshot
-from shardspec.lsp.types import Kind
+from shardspec.lsp.types import Kind, Use
 from shardspec.report import explain_line, pages
 from shardspec.report.table import rows, target_title
 from shardspec.resolve.match import PathMatcher

@@ -22,10 +22,9 @@ from shardspec.language.grammar.syntax import HardwareExpr, NamesExpr
 from shardspec.language.reading import Reading, Route, inner_route
 from shardspec.lsp import types
 from shardspec.lsp.findings import UnparseableError, workspace_edit
-from shardspec.lsp.names import Use
 from shardspec.lsp.python_calls import Called, Calls, Unread, in_words, is_named
 from shardspec.lsp.snapshot import Lines, Snapshot
-from shardspec.lsp.types import TYPES, TYPES_IN_ORDER, Kind, RefusedError
+from shardspec.lsp.types import TYPES, TYPES_IN_ORDER, Kind, RefusedError, Use
 from shardspec.resolve.match import PathMatcher
 
 #: Places shown of the arrays that a pattern stands for.

@@ -22,10 +22,10 @@ from shardspec.lsp.wire import REFUSED, AnswerError, ModifiedError, Params, Serv
 
 if TYPE_CHECKING:
     from shardspec.ir.spec import Spec
-    from shardspec.lsp.names import Use
     from shardspec.lsp.navigation import Family
     from shardspec.lsp.python_calls import Project
     from shardspec.lsp.snapshot import Opened, Snapshot
+    from shardspec.lsp.types import Use
 
 T = TypeVar("T")
 

@@ -25,7 +25,7 @@ from shardspec.language import loader
 from shardspec.language.files import Boundary, boundary_of, leads_out, real_path
 from shardspec.language.reading import Reading, is_dsl
 from shardspec.lsp import types
-from shardspec.lsp.names import Use, uses
+from shardspec.lsp.types import Use, uses
 from shardspec.lsp.wire import uri_of
 from shardspec.report.cost_json import cost_record
 from shardspec.report.saved_cost import SavedCost

@@ -38,9 +38,8 @@ from shardspec.ir.step import CollectiveKind, Role, Step, StepArray, StepOp, Ste
 from shardspec.programs.calls import Ref, Site, called_by, rounds_of
 from shardspec.programs.hlo import Computation, Instruction, arrays_of
 from shardspec.programs.memory import NO_ROOM, CompiledMemory
-from shardspec.programs.moved import Traffic, target_of
 from shardspec.programs.op_names import KERNEL, split_name
-from shardspec.programs.products import kind_of
+from shardspec.programs.operations import Traffic, kind_of, target_of
 from shardspec.programs.proof import with_causes
 from shardspec.programs.reading import STARTS, Parts, ReadProgram
 

@@ -40,8 +40,8 @@ from shardspec.programs.calls import Ref, called_by
 from shardspec.programs.captures import Capture, Steps, Told, steps_of
 from shardspec.programs.hlo import Instruction, Program, number, program_of
 from shardspec.programs.known import Known
-from shardspec.programs.moved import Traffic, target_of
 from shardspec.programs.op_names import einsum_in, is_library, phase_of, place_of, shown
+from shardspec.programs.operations import Traffic, target_of
 from shardspec.programs.proof import with_causes
 from shardspec.programs.reading import Parts, ReadProgram, read
 

@@ -28,15 +28,14 @@ from shardspec.programs import hlo, rewrites
 from shardspec.programs.calls import Ref, calls_of, is_made_for, named_by, through
 from shardspec.programs.edit import PASSES, Edit, inlined, is_sound
 from shardspec.programs.hlo import Computation, Instruction, Program, Slices, number, program_of
-from shardspec.programs.moved import base, target_of, uncounted
 from shardspec.programs.op_names import phase_of
+from shardspec.programs.operations import base, kind_of, target_of, uncounted
 from shardspec.programs.peak import FAST_BYTES, Device, Held, Peak, peak_of
 from shardspec.programs.peak_again import rates_of
 from shardspec.programs.peak_gates import GATES
 from shardspec.programs.peak_hiding import Speeds
 from shardspec.programs.peak_scores import PLAIN, SOFTMAX
 from shardspec.programs.peak_units import GATHERS_FIRST
-from shardspec.programs.products import kind_of
 from shardspec.programs.reading import ReadProgram, read
 
 #: What XLA:GPU looks through between a sum and its slice.

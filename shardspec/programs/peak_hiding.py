@@ -20,10 +20,10 @@ from dataclasses import dataclass
 
 from shardspec.ir.operations import CollectiveKind
 from shardspec.programs.hlo import together
+from shardspec.programs.operations import flops_of
 from shardspec.programs.peak_graph import every_node
 from shardspec.programs.peak_kernels import is_product
 from shardspec.programs.peak_units import Unit, needs_of
-from shardspec.programs.products import flops_of
 
 SENDS = frozenset(map(str, CollectiveKind))
 #: What a collective takes at least, and a kernel: that of XLA's own tables for NCCL, and a launch.

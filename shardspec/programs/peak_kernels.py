@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from shardspec.programs.hlo import number
-from shardspec.programs.moved import base
+from shardspec.programs.operations import base
 from shardspec.programs.peak_again import Rates, kept_of
 from shardspec.programs.peak_gates import Gates, is_gate, is_one_chain
 from shardspec.programs.peak_graph import BARRIER, LOOP, UPDATE, Body, Node, Value

@@ -33,9 +33,16 @@ from shardspec.programs import hlo
 from shardspec.programs.calls import Calls, Ref, Site, called_by, calls_of, named_by, through
 from shardspec.programs.hlo import Computation, HloArray, Instruction, Members, Program, number
 from shardspec.programs.memory import HeldValue
-from shardspec.programs.moved import ALL, base, is_local, uncounted
 from shardspec.programs.op_names import einsum_in, phase_of, split_name
-from shardspec.programs.products import einsum_of, flops_of, kind_of
+from shardspec.programs.operations import (
+    ALL,
+    base,
+    einsum_of,
+    flops_of,
+    is_local,
+    kind_of,
+    uncounted,
+)
 
 _INSIDE = frozenset(("fusion", "call", "async-start", "while", "conditional"))
 #: How many operations a value is followed through, and how many that read it.

@@ -18,7 +18,7 @@ from shardspec.programs import edit as edits
 from shardspec.programs.calls import Ref, is_made_for
 from shardspec.programs.edit import FAR, GATHER, PASSES, SCATTER, SUM, Edit, form, is_alone, typed
 from shardspec.programs.hlo import HloArray, Instruction, number
-from shardspec.programs.products import flops_of
+from shardspec.programs.operations import flops_of
 from shardspec.programs.reading import SENDS
 
 _ADDS = frozenset(("add", "subtract"))

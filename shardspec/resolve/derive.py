@@ -28,9 +28,9 @@ from shardspec.ir import plan
 from shardspec.ir import spec as ir
 from shardspec.ir.plan import Derivation, Dims, DimSharding, Kind, Origin, Outcome, ParamSharding
 from shardspec.ir.spec import DerivedDims, DeriveRule, Param, ParentDim, derived_text
+from shardspec.language.glob import braces_of, template_of
 from shardspec.language.grammar.syntax import SyntaxFault
-from shardspec.language.patterns.glob import braces_of, template_of
-from shardspec.resolve.assign import RuleTable, assign_beside
+from shardspec.resolve.match import RuleTable, assign_beside
 
 #: Arrays that derive one from the other, at most: more go in a circle.
 DEEPEST = 8

@@ -35,9 +35,8 @@ from shardspec.ir import plan
 from shardspec.ir import spec as ir
 from shardspec.ir.plan import ActivationSharding, Dims, Entry, Origin, ParamSharding, ShardingPlan
 from shardspec.ir.spec import LogicalAxis, Param, Params, Spec, Target, axis_of
-from shardspec.resolve import assign
-from shardspec.resolve.assign import assign_axes
-from shardspec.resolve.match import PathMatcher, path_matcher
+from shardspec.resolve import match
+from shardspec.resolve.match import PathMatcher, assign_axes, path_matcher
 
 Named = TypeVar("Named", ir.Activation, ActivationSharding)
 
@@ -211,7 +210,7 @@ class ArrayResolver:
     spec: ir.Spec
     target: ir.Target
     names: NameSource = field(repr=False)
-    table: assign.RuleTable = field(repr=False)
+    table: match.RuleTable = field(repr=False)
     arrays: Mapping[str, ir.Param] = field(default_factory=dict, compare=False, repr=False)
     _known: dict[object, Dims] = field(default_factory=dict, compare=False, repr=False)
     _alike: dict[object, ParamSharding] = field(default_factory=dict, compare=False, repr=False)
@@ -282,7 +281,7 @@ class ArrayResolver:
         key = ("whole", param.shape, logical_axes)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = assign.kept_whole(param.shape, logical_axes, self.table)
+            found = self._known[key] = match.kept_whole(param.shape, logical_axes, self.table)
         return found
 
     def _any(self, shape: tuple[int, ...]) -> Dims:
@@ -290,7 +289,7 @@ class ArrayResolver:
         key = ("any", shape)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = assign.assign_any(shape, self.table)
+            found = self._known[key] = match.assign_any(shape, self.table)
         return found
 
     def dims(self, shape: tuple[int | None, ...], logical_axes: ir.LogicalAxes) -> Dims:
@@ -298,7 +297,7 @@ class ArrayResolver:
         key = (shape, logical_axes)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = assign.assign_axes(shape, logical_axes, self.table)
+            found = self._known[key] = match.assign_axes(shape, logical_axes, self.table)
         return found
 
     def activation(self, activation: ir.Activation) -> ActivationSharding:
@@ -317,7 +316,7 @@ class ArrayResolver:
         dims = self._known.get(key)
         if dims is None:
             position = self.spec.activations.index(activation)
-            dims = self._known[key] = assign.assign_stated(shape, activation, position, self.table)
+            dims = self._known[key] = match.assign_stated(shape, activation, position, self.table)
         return ActivationSharding(activation, dims, self._sums(activation))
 
     def _sums(self, entry: ir.Override | ir.Activation) -> ir.Sums:
@@ -345,7 +344,7 @@ class ArrayResolver:
         found = self._known.get(key)
         if found is None:
             position = self.spec.overrides.index(override)
-            found = assign.assign_stated(param.shape, override, position, self.table)
+            found = match.assign_stated(param.shape, override, position, self.table)
             self._known[key] = found
         sums = self._sums(override)
         return ParamSharding(param, found, Origin.OVERRIDE, override, sums=sums, placed=placed)
@@ -375,8 +374,8 @@ def array_resolver(spec: ir.Spec, target: ir.Target) -> ArrayResolver:
     return ArrayResolver(spec, target, name_source(spec), _table(spec, target), listed)
 
 
-def _table(spec: ir.Spec, target: ir.Target) -> assign.RuleTable:
-    return assign.rule_table(
+def _table(spec: ir.Spec, target: ir.Target) -> match.RuleTable:
+    return match.rule_table(
         spec.axis_rules,
         target.mesh,
         known_mesh_axes=spec.mesh_axis_names,

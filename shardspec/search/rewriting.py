@@ -21,8 +21,7 @@ from shardspec.ir.spec import Mesh, MeshAxis, Spec, Target, family
 from shardspec.language.formatting import with_line_ends_of
 from shardspec.language.loader import SPEC_SUFFIXES, File, read
 from shardspec.language.reading import is_dsl
-from shardspec.search.roles import RoleSet
-from shardspec.search.variants import Candidate, Refusal, size_text
+from shardspec.search.variants import Candidate, Refusal, RoleSet, size_text
 
 #: Where a spec says what a search may choose: word -> section, key.
 _PLACES = {

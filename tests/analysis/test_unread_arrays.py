@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardspec import pipeline
-from shardspec.analysis.step_arguments import unread
 from shardspec.analysis.step_flow import flow_of
+from shardspec.analysis.step_layout import unread
 from shardspec.cli.main import cli
 from shardspec.diagnostics.words import template
 from shardspec.ir.plan import ParamSharding

@@ -15,8 +15,7 @@ from shardspec.cli.main import cli
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.ir.calibration import Calibration, Curve, MatmulTable, Spread
 from shardspec.ir.spec import Hardware, Target
-from shardspec.jax_backend.measuring import Plan
-from shardspec.jax_backend.xla.estimating import Grid
+from shardspec.jax_backend.measuring import Grid, Plan
 from shardspec.language.calibration import calibration_of, calibration_text
 from shardspec.language.catalogue import catalogue_entry
 
@@ -47,7 +46,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, di
         chip = hardware.chip.name
         return Calibration(chip, kind, "2026-11-22", "libtpu 1, its cycles", (), tuple(tables))
 
-    monkeypatch.setattr("shardspec.jax_backend.xla.estimating.estimated", estimated)
+    monkeypatch.setattr("shardspec.jax_backend.measuring.estimated", estimated)
     return found
 
 
@@ -126,7 +125,7 @@ def test_without_a_compiler_nothing_is_written(
     def refuse(*_: Any) -> Calibration:
         raise ShardspecError((Diagnostic(codes.NOT_COMPILED, "libtpu is not installed"),))
 
-    monkeypatch.setattr("shardspec.jax_backend.xla.estimating.estimated", refuse)
+    monkeypatch.setattr("shardspec.jax_backend.measuring.estimated", refuse)
     result = run("--compiler", "--hardware", "v5e")
     assert result.exit_code == 2
     assert "error[SHD906]: libtpu is not installed" in result.stderr

@@ -94,7 +94,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "idle_step.py").write_text(STEP)
     answer(monkeypatch, COMPILED)
     made = Calibration("v5e", "TPU v5 lite", "2026-11-22", "libtpu 1")
-    monkeypatch.setattr("shardspec.jax_backend.xla.estimating.estimated", lambda *_: made)
+    monkeypatch.setattr("shardspec.jax_backend.measuring.estimated", lambda *_: made)
     return tmp_path
 
 

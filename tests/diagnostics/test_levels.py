@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import Code, Diagnostic, Severity, codes
-from shardspec.diagnostics.levels import Levels, LevelTable, known
+from shardspec.diagnostics.codes import Levels, LevelTable, known
 
 ALLOW, WARNING, ERROR = Severity.ALLOW, Severity.WARNING, Severity.ERROR
 TASTE = Code("SHD999", "a matter of taste", WARNING, "taste", is_pedantic=True)

@@ -18,7 +18,7 @@ from shardspec.ir.plan import divides
 from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, Policy
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.shardings import partition_entries
-from shardspec.resolve.assign import assign_axes, rule_table
+from shardspec.resolve.match import assign_axes, rule_table
 from tests.jax_backend.specs import make_spec
 
 FREE = P.UNCONSTRAINED

@@ -16,7 +16,7 @@ from shardspec.compat.flax import UNASSIGNED, _logical_to_mesh_axes, logical_to_
 from shardspec.compat.t5x import standard_logical_axis_rules
 from shardspec.ir.spec import Mesh, MeshAxis, Policy
 from shardspec.jax_backend.shardings import partition_entries
-from shardspec.resolve.assign import assign_axes, rule_table
+from shardspec.resolve.match import assign_axes, rule_table
 from tests.jax_backend.specs import axis_rules
 
 _DATA = Path(__file__).parent.parent / "data" / "flax_resolution.json"

@@ -26,7 +26,7 @@ os.environ.update(
 
 from shardspec.diagnostics import ShardspecError
 from shardspec.ir.spec import Hardware, MeshAxis, shape_text
-from shardspec.jax_backend.mesh import device_mesh, devices_by_coordinate, match_target
+from shardspec.jax_backend.target_devices import device_mesh, devices_by_coordinate, match_target
 from shardspec.language.catalogue import catalogue_entry
 from shardspec.topology.by_hand import device_coordinates
 from shardspec.topology.machine import host_shape, machine_of

@@ -17,7 +17,7 @@ from shardspec import pipeline
 from shardspec.foreign.formats import Request
 from shardspec.foreign.python_plan import write
 from shardspec.ir.plan import ShardingPlan
-from shardspec.jax_backend.mesh import devices_by_coordinate
+from shardspec.jax_backend.target_devices import devices_by_coordinate
 from shardspec.topology.placement import Placement, place
 
 SPEC = """\

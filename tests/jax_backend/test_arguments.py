@@ -20,7 +20,7 @@ import shardspec
 from shardspec import Resolver, load, loads
 from shardspec.diagnostics import ShardspecError
 from shardspec.ir.spec import jax_entries
-from shardspec.jax_backend.arguments import refuse_unmovable, unreduced_axes
+from shardspec.jax_backend.trees import refuse_unmovable, unreduced_axes
 
 TEXT = """
 shardspec: 1

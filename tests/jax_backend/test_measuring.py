@@ -14,8 +14,7 @@ from shardspec.analysis.step_time import efficiency, matmul_seconds
 from shardspec.ir.calibration import Calibration, Spread
 from shardspec.ir.step import CollectiveKind
 from shardspec.jax_backend import measuring
-from shardspec.jax_backend.measuring import Plan, measured, multiplied, plan_for
-from shardspec.jax_backend.xla.estimating import Grid
+from shardspec.jax_backend.measuring import Grid, Plan, measured, multiplied, plan_for
 from shardspec.language.calibration import calibrated_chip, calibration_text
 from shardspec.language.catalogue import catalogue_entry
 

@@ -15,7 +15,7 @@ jax = pytest.importorskip("jax")
 import shardspec  # noqa: E402
 from shardspec.diagnostics import ShardspecError  # noqa: E402
 from shardspec.ir.spec import Hardware, Mesh, MeshAxis, Stretch, Target  # noqa: E402
-from shardspec.jax_backend.mesh import device_mesh, hardware_of, match_target  # noqa: E402
+from shardspec.jax_backend.target_devices import device_mesh, hardware_of, match_target  # noqa: E402
 from shardspec.topology.placement import Order  # noqa: E402
 from tests.differential.test_t5x_vectors import StandInDevice, tpu_devices  # noqa: E402
 from tests.topology.machines import hardware, sized, target  # noqa: E402

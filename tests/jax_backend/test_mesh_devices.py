@@ -8,13 +8,8 @@ import pytest
 pytest.importorskip("jax")
 
 from shardspec import pipeline
-from shardspec.jax_backend.mesh import (
-    describe_devices,
-    device_extents,
-    devices_by_coordinate,
-    match_target,
-    slices_of,
-)
+from shardspec.jax_backend import target_devices
+from shardspec.jax_backend.target_devices import device_extents, devices_by_coordinate, match_target
 from tests.differential.test_t5x_vectors import StandInTpu, tpu_devices
 from tests.topology.machines import hardware
 
@@ -39,8 +34,8 @@ def test_slices_are_numbered_in_order_of_their_index() -> None:
     found = devices_by_coordinate(devices, hardware("tpu_v5e", (2, 2), slices=2))
     assert found is not None
     assert {place[0]: device.slice_index for place, device in found.items()} == {0: 1, 1: 3}
-    assert [len(members) for members in slices_of(devices)] == [4, 4]
-    assert describe_devices(devices) == (
+    assert [len(members) for members in target_devices.slices_of(devices)] == [4, 4]
+    assert target_devices.describe_devices(devices) == (
         "8 devices of kind 'TPU v5 lite' in 2 slices in a topology of 2x2x1 chips"
     )
 

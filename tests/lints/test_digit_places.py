@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shardspec.language.patterns.regex import python_regex
+from shardspec.language.regex import python_regex
 from shardspec.lints.evidence.entries import least_widened, single_digits, widened
 from tests import strategies
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from shardspec.ir.spec import Pattern
-from shardspec.language.patterns.regex import compile_regex
+from shardspec.language.regex import compile_regex
 from shardspec.lints.evidence.entries import looks, readings, spellings, working
 from tests.lints.findings_of import findings_of
 

@@ -11,10 +11,9 @@ import pytest
 from shardspec import pipeline
 from shardspec.ir.spec import Spec
 from shardspec.lsp import navigation, types
-from shardspec.lsp.names import Use
 from shardspec.lsp.navigation import Family, references
 from shardspec.lsp.snapshot import Snapshot
-from shardspec.lsp.types import Kind
+from shardspec.lsp.types import Kind, Use
 from tests.lsp.texts import BOTH, SPEC, marked, snapshot_of
 
 both = pytest.mark.parametrize(("name", "text"), BOTH)

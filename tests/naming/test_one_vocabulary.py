@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from shardspec import pipeline
-from shardspec.analysis.step_arguments import unread
 from shardspec.analysis.step_flow import flow_of
+from shardspec.analysis.step_layout import unread
 from shardspec.naming.roles import roles
 
 #: A decoder: for each array its role, what stands before its name, its dimensions and its shape.

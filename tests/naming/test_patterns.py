@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.ir.spec import Pattern
-from shardspec.language.patterns.glob import expand
+from shardspec.language.glob import expand
 from shardspec.naming.patterns import exact, patterns_for
 from shardspec.resolve.match import PathMatcher
 from tests.naming.odd_arrays import paths

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shardspec.ir.step import Step
 from shardspec.programs.hlo import Instruction, program_of
-from shardspec.programs.moved import base, uncounted
+from shardspec.programs.operations import base, uncounted
 from shardspec.programs.proof import (
     Proof,
     closing_lines,

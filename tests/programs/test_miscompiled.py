@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardspec
 from shardspec.ir.spec import Mesh, MeshAxis
-from shardspec.programs.miscompiled import Miscompiled, known_faults, miscompiled
+from shardspec.programs.proof import Miscompiled, known_faults, miscompiled
 from shardspec.programs.reading import ReadProgram, read_program
 
 MESH = Mesh((MeshAxis("dp", 2), MeshAxis("tp", 4)))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.programs.hlo import Instruction
-from shardspec.programs.products import einsum_of, flops_of, kind_of
+from shardspec.programs.operations import einsum_of, flops_of, kind_of
 from tests.programs.contractions import Contraction, contractions
 
 Shape = tuple[int, ...]

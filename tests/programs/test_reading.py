@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.spec import Mesh, MeshAxis
 from shardspec.ir.step import Collective, Role, Step, StepArgument, StepArray
-from shardspec.programs.moved import ALL
+from shardspec.programs.operations import ALL
 from shardspec.programs.reading import read_program
 
 DATA = Path(__file__).parents[1] / "data"

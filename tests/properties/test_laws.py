@@ -25,7 +25,7 @@ from shardspec.ir.spec import (
     Spec,
     Target,
 )
-from shardspec.resolve.assign import assign_axes, rule_table
+from shardspec.resolve.match import assign_axes, rule_table
 from shardspec.resolve.resolver import resolve
 from shardspec.resolve.state import derive, extra_axes
 from tests.strategies import (

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from shardspec import pipeline
 from shardspec.cli.explain import command
-from shardspec.diagnostics.levels import known
+from shardspec.diagnostics.codes import known
 from shardspec.ir.plan import ShardingPlan
 from shardspec.report.explain import why_not
 from shardspec.report.explain_line import explain_line, explain_logical_axis, explain_mesh_axis

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardspec.ir.spec import Pattern
+from shardspec.language.glob import compile_glob
 from shardspec.language.grammar.syntax import SyntaxFault
-from shardspec.language.patterns.glob import compile_glob
-from shardspec.language.patterns.regex import compile_regex, python_regex
+from shardspec.language.regex import compile_regex, python_regex
 from shardspec.resolve.match import PathMatcher, path_matcher
 from tests.strategies import odd_paths, regexes
 
@@ -96,8 +96,8 @@ def test_regexes_together_agree_with_re_at_length(texts, asked):
 
 
 def test_without_re2_everything_still_matches(monkeypatch):
-    monkeypatch.setattr("shardspec.language.patterns.regex.has_re2", lambda: False)
-    monkeypatch.setattr("shardspec.language.patterns.glob.has_re2", lambda: False)
+    monkeypatch.setattr("shardspec.language.regex.has_re2", lambda: False)
+    monkeypatch.setattr("shardspec.language.glob.has_re2", lambda: False)
     monkeypatch.setitem(sys.modules, "re2", None)
     compile_regex.cache_clear()
     compile_glob.cache_clear()
@@ -112,10 +112,10 @@ def test_without_re2_everything_still_matches(monkeypatch):
 @pytest.mark.parametrize("broken", ["re2_set", "memory"])
 def test_a_set_that_re2_refuses_is_matched_one_by_one(monkeypatch, broken):
     if broken == "re2_set":
-        monkeypatch.setattr("shardspec.language.patterns.regex.re2_set", lambda sources: None)
+        monkeypatch.setattr("shardspec.language.regex.re2_set", lambda sources: None)
     else:
-        monkeypatch.setattr("shardspec.language.patterns.regex.Re2Set.indices", lambda *_: None)
-        monkeypatch.setattr("shardspec.language.patterns.regex.Re2Set.first", lambda *_: None)
+        monkeypatch.setattr("shardspec.language.regex.Re2Set.indices", lambda *_: None)
+        monkeypatch.setattr("shardspec.language.regex.Re2Set.first", lambda *_: None)
     matcher = PathMatcher((Pattern("a/*"), Pattern("a|é", "regex"), Pattern("**")))
     assert matcher.all_matches("a/b") == (0, 2)
     assert matcher.all_matches("é") == (1, 2)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shardspec.diagnostics import SourceFile
 from shardspec.ir.plan import DimSharding
 from shardspec.ir.spec import AxisRule, LogicalAxis, Mesh, MeshAxis, Spec, StatePolicy, Target
-from shardspec.resolve.assign import assign_axes, rule_table
+from shardspec.resolve.match import assign_axes, rule_table
 from shardspec.resolve.state import extra_axes, split_further, state_axes
 from tests import strategies as our
 

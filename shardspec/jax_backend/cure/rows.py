@@ -19,8 +19,8 @@ from shardspec.cure.lines import IsRows
 from shardspec.cure.patching import Extent
 from shardspec.ir.spec import Shape
 from shardspec.jax_backend.equations import stack_at
+from shardspec.jax_backend.step.sum_rules import slots_of
 from shardspec.jax_backend.step.trace import Traced
-from shardspec.jax_backend.sums.rules import slots_of
 from shardspec.jax_backend.versions import scan_counts
 
 #: For each dimension of a value where it comes from; None where that is not known.

@@ -22,15 +22,14 @@ from jax.sharding import NamedSharding, PartitionSpec
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.ir.spec import Spec, Target, jax_entries
 from shardspec.ir.step import Place
-from shardspec.jax_backend.arguments import require_call
 from shardspec.jax_backend.batch import names_of
 from shardspec.jax_backend.numbers import runs
 from shardspec.jax_backend.numbers import small as smalls
 from shardspec.jax_backend.numbers.runs import Watched, first_difference
 from shardspec.jax_backend.numbers.small import TIGHT, Relations, SmallSizes, Trial, values_of
+from shardspec.jax_backend.step.sum_rules import same_elements
 from shardspec.jax_backend.step.trace import Program, Resolving, program_of
-from shardspec.jax_backend.sums.rules import same_elements
-from shardspec.jax_backend.trees import shape_of
+from shardspec.jax_backend.trees import require_call, shape_of
 from shardspec.jax_backend.versions import made_manual
 from shardspec.programs.numbers import FirstDifference, Numbers, OutputDifference
 

@@ -16,9 +16,9 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardspec.diagnostics.words import grouped
-from shardspec.jax_backend.mesh import mesh_for
 from shardspec.jax_backend.numbers.rerun import FORMS_OF_PARTS, MOVES, End, Mark, Rerun
 from shardspec.jax_backend.numbers.small import Trial
+from shardspec.jax_backend.target_devices import mesh_for
 from shardspec.programs.numbers import FirstDifference, OutputDifference
 
 #: How often a step is called, each call with the state that the one before returned.

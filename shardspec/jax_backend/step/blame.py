@@ -33,7 +33,7 @@ from shardspec.jax_backend.step.graph import Graph, Node, Result, Split, Value, 
 from shardspec.jax_backend.step.sends import Send
 from shardspec.jax_backend.step.trace import Given, Layouts
 from shardspec.programs.op_names import constraint_names, einsum_in, phase_of
-from shardspec.programs.products import Window, einsum, taps
+from shardspec.programs.operations import Window, einsum, taps
 
 #: Custom calls that are marks in the program, and compute nothing.
 _MARKS = ("Sharding", "SPMD", "LayoutConstraint", "annotate", "MoveTo", "xla.sdy", "Unreduced")

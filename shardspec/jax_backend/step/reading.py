@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shardspec.analysis.step_arguments import transfers
+from shardspec.analysis.step_layout import transfers
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import by_key, counted
 from shardspec.ir import step as steps

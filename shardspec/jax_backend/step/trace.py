@@ -24,17 +24,17 @@ from shardspec.diagnostics import ShardspecError
 from shardspec.ir.plan import Attempt, DimSharding, Kind, Origin, Outcome, ParamSharding
 from shardspec.ir.spec import AxisRule, HostMemory, Spec, Target, host_memory
 from shardspec.ir.step import Place, Role, WrongSum
-from shardspec.jax_backend.arguments import argument_names, require_call
+from shardspec.jax_backend import trees as pytrees
 from shardspec.jax_backend.constrain import ActivationResolver
 from shardspec.jax_backend.equations import idle_constraints, notes_of
-from shardspec.jax_backend.mesh import has_target_devices, is_abstract
 from shardspec.jax_backend.on_target import asked_at_import, mesh_in_context, on_target
 from shardspec.jax_backend.shardings import TreePlacer
 from shardspec.jax_backend.step import graph
 from shardspec.jax_backend.step.graph import Fed, Result, mesh_axes_of, passed_on, sharding_of
-from shardspec.jax_backend.sums.walk import wrong_sums
+from shardspec.jax_backend.step.sums import wrong_sums
+from shardspec.jax_backend.target_devices import has_target_devices, is_abstract
 from shardspec.jax_backend.train_state import contents_of
-from shardspec.jax_backend.trees import box_test, is_box, leaves_of, path_of, shape_of
+from shardspec.jax_backend.trees import box_test, is_box, leaves_of, path_of, require_call, shape_of
 from shardspec.programs.op_names import is_library, shown
 from shardspec.report.plan import Plan
 from shardspec.resolve.resolver import ArrayResolver
@@ -588,7 +588,7 @@ def _arranged(
 ) -> tuple[Any, list[Any], dict[str, Any], list[Given]]:
     kwargs = dict(sorted(kwargs.items()))  # as JAX flattens them
     trees = _as_stated(function, [*args, *kwargs.values()], len(args))
-    names = argument_names(function, len(args), list(kwargs))
+    names = pytrees.argument_names(function, len(args), list(kwargs))
     plans = _plans(resolver, trees, names)
     seen: dict[int, Any] = {}
     structs = [_placed(tree, plan, seen) for tree, plan in zip(trees, plans, strict=True)]

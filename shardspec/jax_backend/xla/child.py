@@ -207,7 +207,7 @@ def _devices(job: dict[str, Any]) -> list[Any]:
     from jax.experimental import topologies
 
     import shardspec
-    from shardspec.jax_backend.mesh import describe_devices, devices_by_coordinate
+    from shardspec.jax_backend.target_devices import describe_devices, devices_by_coordinate
 
     name, platform, described = job["topology"], job["platform"], job["described"]
     found = topologies.get_topology_desc(name, platform=platform, **described).devices

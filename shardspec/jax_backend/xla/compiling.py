@@ -43,7 +43,7 @@ from shardspec.diagnostics.diagnostic import printable
 from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.spec import Hardware, Target, shape_text
 from shardspec.jax_backend.xla import cache
-from shardspec.jax_backend.xla.cache import Compiled, Flags, flags_here
+from shardspec.jax_backend.xla.cache import Compiled, flags_here
 from shardspec.jax_backend.xla.child import partitioned_text
 from shardspec.jax_backend.xla.simplified import simplified
 from shardspec.programs.memory import NO_ROOM, memory_of_assignment, memory_of_stats

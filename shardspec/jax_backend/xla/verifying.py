@@ -12,17 +12,16 @@ from shardspec import pipeline
 from shardspec.analysis.cost import Compiler, Cost, cost_of
 from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.ir.step import Place, Step, StepArgument, wire_bytes
-from shardspec.jax_backend.mesh import need_devices
 from shardspec.jax_backend.step.passes import bytecode_of
 from shardspec.jax_backend.step.reading import traced_step
 from shardspec.jax_backend.step.trace import Resolving, lowered_here
+from shardspec.jax_backend.target_devices import need_devices
 from shardspec.jax_backend.xla import compiling
 from shardspec.jax_backend.xla.cache import Compiled, flags_here
 from shardspec.jax_backend.xla.compiling import Compile, Compiling, Tell
 from shardspec.programs.costs import compiled_cost
 from shardspec.programs.memory import HeldValue, memory_of_stats
-from shardspec.programs.miscompiled import miscompiled
-from shardspec.programs.proof import Proof, WhatIf, with_causes
+from shardspec.programs.proof import Proof, WhatIf, miscompiled, with_causes
 from shardspec.programs.reading import ReadProgram, read_program
 from shardspec.topology.placement import Order
 

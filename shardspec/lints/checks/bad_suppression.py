@@ -27,7 +27,7 @@ import re
 from collections.abc import Iterator
 
 from shardspec.diagnostics import Diagnostic, Edit, Fix, SourceFile, Span, codes, point
-from shardspec.diagnostics.levels import fault_found, known
+from shardspec.diagnostics.codes import fault_found, known
 from shardspec.diagnostics.words import did_you_mean, respelt
 from shardspec.language.silencing import marked
 

@@ -47,7 +47,7 @@ from shardspec.ir.spec import AxisRule, LogicalAxes, Mesh, PartitionSpec, Target
 from shardspec.language.removal import is_first_alternative
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.rules import answers_under, linen_table, rules_of_nnx, rules_text
-from shardspec.resolve.assign import assign_axes
+from shardspec.resolve.match import assign_axes
 
 
 class NnxReading(NamedTuple):

@@ -30,7 +30,7 @@ from collections.abc import Iterable, Iterator
 
 from shardspec.diagnostics import Diagnostic, Span, codes, point
 from shardspec.ir.spec import Pattern
-from shardspec.language.patterns.regex import ran_out, unanswered
+from shardspec.language.regex import ran_out, unanswered
 from shardspec.lints.context import Context
 
 

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.ir.spec import Pattern
 from shardspec.language.grammar.syntax import SyntaxFault
-from shardspec.language.patterns.regex import compile_regex, fallback_reason, ran_out
+from shardspec.language.regex import compile_regex, fallback_reason, ran_out
 from shardspec.lints.context import Context
 
 

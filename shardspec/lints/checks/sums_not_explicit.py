@@ -29,7 +29,7 @@ from shardspec.diagnostics import Diagnostic, codes, labels_at, quote
 from shardspec.diagnostics.words import listed
 from shardspec.ir.spec import Target
 from shardspec.lints.context import Context
-from shardspec.resolve.assign import Stating
+from shardspec.resolve.match import Stating
 
 
 def check(context: Context) -> Iterator[Diagnostic]:

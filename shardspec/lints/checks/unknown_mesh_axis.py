@@ -31,7 +31,7 @@ from shardspec.ir.spec import Spec
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import Affected, subjects, with_cost
 from shardspec.lints.evidence.entries import first_word
-from shardspec.resolve.assign import Stating
+from shardspec.resolve.match import Stating
 
 #: Places that are shown; more are counted.
 _SHOWN = 4

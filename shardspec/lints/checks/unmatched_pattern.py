@@ -37,7 +37,7 @@ from typing import NamedTuple
 from shardspec.diagnostics import Diagnostic, Fix, Severity, codes, labels_at, point, quote
 from shardspec.diagnostics.words import by_key, counted, grouped, is_slip, listed, nearest, template
 from shardspec.ir.spec import Pattern, Spec
-from shardspec.language.patterns.regex import ran_out
+from shardspec.language.regex import ran_out
 from shardspec.language.silencing import suppressed
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import with_cost

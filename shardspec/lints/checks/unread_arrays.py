@@ -63,7 +63,7 @@ def in_figures(spec: Spec, arrays: Sequence[ParamSharding]) -> Iterator[Diagnost
 
 
 def _found(spec: Spec, flow: Flow, arrays: Sequence[ParamSharding]) -> Iterator[Diagnostic]:
-    from shardspec.analysis.step_arguments import unread
+    from shardspec.analysis.step_layout import unread
 
     left = unread(spec, flow, arrays)
     if not flow.ops or flow.faults or not left.is_much:

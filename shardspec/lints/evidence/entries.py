@@ -15,8 +15,8 @@ from typing import NamedTuple
 from shardspec.diagnostics import Edit, Fix, Span, quote, words
 from shardspec.ir.spec import LogicalAxes, Override, Param, Pattern, Spec, axis_of
 from shardspec.language.grammar.syntax import SyntaxFault
-from shardspec.language.patterns.regex import compile_regex
 from shardspec.language.reading import is_dsl, looks_like_dsl
+from shardspec.language.regex import compile_regex
 from shardspec.lints.context import Context
 from shardspec.resolve.match import PathMatcher, path_matcher
 from shardspec.resolve.state import MOMENTS, moment_name

@@ -20,7 +20,7 @@ from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, PartitionSpec, Spec, Tar
 from shardspec.language.removal import without_alternative
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import Affected, Subject, subjects
-from shardspec.resolve.assign import RuleTable, rule_table
+from shardspec.resolve.match import RuleTable, rule_table
 from shardspec.resolve.resolver import array_resolver
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from shardspec import ShardspecError
 from shardspec.foreign.formats import machine_named
 from shardspec.ir.calibration import Calibration
 from shardspec.ir.spec import Hardware
-from shardspec.jax_backend.xla import compiling, estimating
-from shardspec.jax_backend.xla.estimating import COARSE, FINE, Grid, dtypes_of, estimated
+from shardspec.jax_backend import measuring
+from shardspec.jax_backend.measuring import COARSE, FINE, Grid, dtypes_of, estimated
+from shardspec.jax_backend.xla import compiling
 from shardspec.language.catalogue import catalogue_entry
 
 SMALL = {"bf16": Grid((8, 512), (64,), (64, 512))}
@@ -41,7 +42,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return what a script in the compiler's place says; nothing may be left of it."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(compiling, "installed", lambda package: "1")
-    monkeypatch.setattr(estimating, "_POLL_S", 0.02)
+    monkeypatch.setattr(measuring, "_POLL_S", 0.02)
 
     def of(script: str) -> Calibration:
         monkeypatch.setattr(compiling, "_CHILD", ("-c", BEGIN + script))
@@ -90,7 +91,7 @@ def test_silence_is_told(made: Any) -> None:
 
 
 def test_a_matmul_without_end_is_told(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimating, "_MOST_S", 0.5)
+    monkeypatch.setattr(measuring, "_MOST_S", 0.5)
     assert "after 0.5 s" in refused(made, "import time; time.sleep(60)")[0]
 
 

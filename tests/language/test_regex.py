@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from shardspec.language import regex as backtracking
 from shardspec.language.grammar.syntax import SyntaxFault
-from shardspec.language.patterns import regex as backtracking
-from shardspec.language.patterns.regex import Regex, compile_regex, re2_set, regex_literal
+from shardspec.language.regex import Regex, compile_regex, re2_set, regex_literal
 from tests.strategies import odd_paths, regexes
 
 
@@ -170,7 +170,7 @@ def test_no_warning_leaks():
 
 
 def test_without_re2_everything_runs_under_re(monkeypatch):
-    monkeypatch.setattr("shardspec.language.patterns.regex.has_re2", lambda: False)
+    monkeypatch.setattr("shardspec.language.regex.has_re2", lambda: False)
     compile_regex.cache_clear()
     try:
         compiled = compile_regex("a+/(b|c)")
@@ -182,7 +182,7 @@ def test_without_re2_everything_runs_under_re(monkeypatch):
 
 
 def test_a_set_that_fails_says_so(monkeypatch):
-    monkeypatch.setattr("shardspec.language.patterns.regex.MEMORY_BYTES", 3000)
+    monkeypatch.setattr("shardspec.language.regex.MEMORY_BYTES", 3000)
     tight = re2_set(["(a|b)*a(a|b){8}"])
     assert tight is None or tight.indices("ab" * 50) is None
 

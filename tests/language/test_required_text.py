@@ -3,7 +3,7 @@
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shardspec.language.patterns.regex import Regex, compile_regex, python_regex
+from shardspec.language.regex import Regex, compile_regex, python_regex
 from shardspec.resolve.match import RequiredText
 from tests.strategies import regexes
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from shardspec.language.glob import MOST_CHARACTERS, Template, compile_glob, template_of
 from shardspec.language.grammar.syntax import SyntaxFault
-from shardspec.language.patterns.glob import MOST_CHARACTERS, Template, compile_glob, template_of
-from shardspec.language.patterns.regex import Regex
+from shardspec.language.regex import Regex
 
 
 def made(pattern: str, wanted: str) -> Template:

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from shardspec.language.grammar.syntax import SyntaxFault
-from shardspec.language.patterns.glob import (
+from shardspec.language.glob import (
     compile_glob,
     expand,
     glob_literal,
     glob_regex,
     range_regex,
 )
-from shardspec.language.patterns.regex import Regex
+from shardspec.language.grammar.syntax import SyntaxFault
+from shardspec.language.regex import Regex
 
 
 def matches(glob: str, path: str) -> bool:

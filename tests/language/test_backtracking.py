@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from shardspec import pipeline
 from shardspec.cli.main import cli
 from shardspec.ir.spec import Pattern
-from shardspec.language.patterns import regex as backtracking
-from shardspec.language.patterns.regex import backtracking_matches, compile_regex, ran_out
+from shardspec.language import regex as backtracking
+from shardspec.language.regex import backtracking_matches, compile_regex, ran_out
 from shardspec.resolve.match import PathMatcher
 
 CATASTROPHES = (r"(?!x)(a|a)*b", r"(a+)+\1b", r"(?=a)(a?){40}a{40}c", r"((?:a|a)*)*(?<!a)c")
@@ -98,7 +98,7 @@ def test_a_process_that_was_forked_asks_one_of_its_own() -> None:
         pytest.skip("no fork here")
     code = (
         "import os\n"
-        "from shardspec.language.patterns.regex import backtracking_matches as m\n"
+        "from shardspec.language.regex import backtracking_matches as m\n"
         "assert m(r'(a)\\1', 'aa')\n"
         "child = os.fork()\n"
         "right = all(m(r'(.+)/\\1', f'{n}/{n}') for n in range(50))\n"

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from jax import lax
 from jax.sharding import AxisType, PartitionSpec
 
-from shardspec.jax_backend.sums.rules import Kind, State
-from shardspec.jax_backend.sums.walk import Results, Walk
+from shardspec.jax_backend.step.sum_rules import Kind, State
+from shardspec.jax_backend.step.sums import Results, Walk
 from shardspec.programs.op_names import Callers
 
 SIZE = 8

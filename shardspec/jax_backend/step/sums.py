@@ -19,7 +19,7 @@ from jax.extend.core import Literal
 
 from shardspec.ir.step import Place, WrongSum
 from shardspec.jax_backend.equations import callers_of, is_transposed, stack_at
-from shardspec.jax_backend.sums import rules
+from shardspec.jax_backend.step import sum_rules as rules
 from shardspec.jax_backend.versions import made_manual, scan_counts
 from shardspec.programs.op_names import Callers, place_of
 

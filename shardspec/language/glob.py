@@ -19,7 +19,7 @@ from typing import NamedTuple
 from shardspec.language.grammar import syntax
 from shardspec.language.grammar.expressions import parse_glob
 from shardspec.language.grammar.syntax import Braces, DoubleStar, GlobText, Part, SyntaxFault
-from shardspec.language.patterns.regex import KEPT, MAX_LENGTH, Regex, compile_regex, has_re2
+from shardspec.language.regex import KEPT, MAX_LENGTH, Regex, compile_regex, has_re2
 
 Parts = tuple[Part, ...]
 

@@ -13,7 +13,7 @@ from jax import lax
 from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
 from shardspec.ir.step import WrongSum
-from shardspec.jax_backend.sums.walk import wrong_sums
+from shardspec.jax_backend.step.sums import wrong_sums
 
 P = PartitionSpec
 SIZE = 8

@@ -1,1 +1,0 @@
-"""Sums over the devices of a mesh axis, proved from the program that JAX traces."""

@@ -1,1 +1,0 @@
-"""Globs and regexes over paths, in linear time."""
