@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from shardspec.diagnostics import Severity, SourceFile, Span
 from shardspec.diagnostics.codes import NOTHING_ASKED, Levels, LevelTable
 from shardspec.diagnostics.words import counted
-from shardspec.ir.code_place import CodePlace
+from shardspec.ir.program import CodePlace
 
 if TYPE_CHECKING:
     import jax

@@ -27,7 +27,7 @@ from jax.interpreters import ad, batching, mlir
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.words import by_key, counted, did_you_mean, listed
-from shardspec.ir.code_place import CodePlace
+from shardspec.ir.program import CodePlace
 from shardspec.ir.spec import Activation, Pattern, Shape
 from shardspec.programs.op_names import is_library
 from shardspec.resolve.match import path_matcher

@@ -37,10 +37,10 @@ from shardspec.diagnostics.words import counted, did_you_mean, listed, near_or_k
 from shardspec.ir.plan import ActivationSharding, Dims, Origin, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Activation, LogicalAxes, MemoryKind, Mesh, Param, Sums, jax_entries
 from shardspec.jax_backend import trees
+from shardspec.jax_backend.equations import DEVICE_CONTEXT
 from shardspec.jax_backend.shardings import Bare, TreePlacer, raise_errors, refuse_sums
 from shardspec.jax_backend.target_devices import is_abstract, need_devices
 from shardspec.jax_backend.trees import SCALARS, dtype_of, path_of, uncountable
-from shardspec.jax_backend.versions import DEVICE_CONTEXT
 from shardspec.language.reading import is_dsl
 from shardspec.lints.context import Context
 from shardspec.programs.op_names import constraint_scope

@@ -1,6 +1,7 @@
-"""The equations of a jaxpr: the user's lines they come from, and constraints that do nothing.
+"""The equations of a jaxpr, read in one way for all versions of JAX.
 
-Without rules, Flax returns the value as it is.
+Here are the user's lines they come from, and constraints that do nothing: without rules, Flax
+returns the value as it is.
 """
 
 from __future__ import annotations
@@ -8,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax.extend.core
-from jax._src import source_info_util
+from jax._src import config, mesh, source_info_util
 
 from shardspec.diagnostics.words import counted
 from shardspec.programs.op_names import Callers, Frame, Stack, is_library, shown, stack_of
@@ -119,3 +120,34 @@ def notes_of(found: Sequence[Caller]) -> Iterator[str]:
     places = ", ".join(f"{shown(file)}:{line}" for file, line in found[:_MOST_PLACES])
     more = f" and {len(found) - _MOST_PLACES} more" if len(found) > _MOST_PLACES else ""
     yield f"{summary(found)} ({places}{more})"
+
+
+#: The settings that have the mesh of the context, with devices and without.
+_OWNER: Any = mesh if hasattr(mesh, "device_context") else config
+DEVICE_CONTEXT: Any = getattr(_OWNER, "device_context", None)
+AXES_CONTEXT: Any = getattr(_OWNER, "abstract_mesh_context_manager", None)
+
+
+def scan_counts(equation: Any) -> tuple[int, int]:
+    """Return how many values of a scan are the same in each turn, and how many it carries.
+
+    What it takes a part of for each turn, or stacks, has one dimension more outside of its body.
+    """
+    body = equation.params["jaxpr"]
+    carried = _of_one_rank(equation.outvars, body.out_avals)
+    return _of_one_rank(equation.invars, body.in_avals) - carried, carried
+
+
+def made_manual(equation: Any) -> frozenset[str]:
+    """Return the mesh axes that a `shard_map` makes manual, without those that are so around it.
+
+    The first versions of jax 0.10 list both.
+    """
+    params = equation.params
+    if "newly_manual_axes" in params:
+        return frozenset(params["newly_manual_axes"])
+    return frozenset(params["manual_axes"]) - frozenset(params["mesh"].manual_axes)
+
+
+def _of_one_rank(outside: Iterable[Any], inside: Iterable[Any]) -> int:
+    return sum(len(v.aval.shape) == len(a.shape) for v, a in zip(outside, inside, strict=True))

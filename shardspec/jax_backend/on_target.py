@@ -28,9 +28,8 @@ from jax._src import config
 
 from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend import target_devices
-from shardspec.jax_backend.equations import Caller
+from shardspec.jax_backend.equations import AXES_CONTEXT, DEVICE_CONTEXT, Caller
 from shardspec.jax_backend.target_devices import Question, TargetMachine, instead, machine_for
-from shardspec.jax_backend.versions import AXES_CONTEXT, DEVICE_CONTEXT
 from shardspec.programs.op_names import is_library
 from shardspec.python_syntax import parsed
 from shardspec.topology.placement import Order

@@ -39,7 +39,7 @@ from jax._src import core, dtypes, mesh
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.words import counted, grouped
 from shardspec.ir.spec import Chip, Hardware, MeshAxis, Target, shape_text
-from shardspec.jax_backend.versions import AXES_CONTEXT, DEVICE_CONTEXT
+from shardspec.jax_backend.equations import AXES_CONTEXT, DEVICE_CONTEXT
 from shardspec.language.catalogue import chips_of_kind
 from shardspec.programs.op_names import is_library, shown
 from shardspec.topology.machine import Coordinate, PhysicalAxis, machine_of

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from shardspec.diagnostics import Code, Diagnostic, Excerpt, Label, Span, codes, point, quote
 from shardspec.diagnostics.words import did_you_mean, listed, respelt
 from shardspec.ir import spec as ir
-from shardspec.ir.code_place import REGEX, CodePlace
-from shardspec.ir.program import Line, Product, Term, TermDim
+from shardspec.ir.program import REGEX, CodePlace, Line, Product, Term, TermDim
 from shardspec.ir.spec import AxisRule, Hardware, Override
 from shardspec.language.catalogue import find_hardware, machine_fault
 from shardspec.language.glob import braces_of, glob_literal, template_of

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import shardspec
 from shardspec.diagnostics import ShardspecError
-from shardspec.ir.code_place import CodePlace
+from shardspec.ir.program import CodePlace
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.language.document_to_layer import parse_code_place
 from shardspec.language.grammar.syntax import SyntaxFault

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 from shardspec import jax_backend
-from shardspec.jax_backend.versions import made_manual
+from shardspec.jax_backend.equations import made_manual
 
 
 def nested() -> list[Any]:
@@ -44,4 +44,4 @@ def test_what_some_versions_lack_is_read_in_one_place() -> None:
     lacking = re.compile(r"""["'](num_consts|num_carry|newly_manual_axes)["']""")
     files = Path(jax_backend.__file__).parent.rglob("*.py")
     found = {each.name for each in files if lacking.search(each.read_text(encoding="utf-8"))}
-    assert found == {"versions.py"}
+    assert found == {"equations.py"}

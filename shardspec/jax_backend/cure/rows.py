@@ -18,10 +18,9 @@ import jax.extend.core
 from shardspec.cure.lines import IsRows
 from shardspec.cure.patching import Extent
 from shardspec.ir.spec import Shape
-from shardspec.jax_backend.equations import stack_at
+from shardspec.jax_backend.equations import scan_counts, stack_at
 from shardspec.jax_backend.step.sum_rules import slots_of
 from shardspec.jax_backend.step.trace import Traced
-from shardspec.jax_backend.versions import scan_counts
 
 #: For each dimension of a value where it comes from; None where that is not known.
 Dims = tuple[int | None, ...]

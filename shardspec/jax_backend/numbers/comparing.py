@@ -23,6 +23,7 @@ from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.ir.spec import Spec, Target, jax_entries
 from shardspec.ir.step import Place
 from shardspec.jax_backend.batch import names_of
+from shardspec.jax_backend.equations import made_manual
 from shardspec.jax_backend.numbers import runs
 from shardspec.jax_backend.numbers import small as smalls
 from shardspec.jax_backend.numbers.runs import Watched, first_difference
@@ -30,7 +31,6 @@ from shardspec.jax_backend.numbers.small import TIGHT, Relations, SmallSizes, Tr
 from shardspec.jax_backend.step.sum_rules import same_elements
 from shardspec.jax_backend.step.trace import Program, Resolving, program_of
 from shardspec.jax_backend.trees import require_call, shape_of
-from shardspec.jax_backend.versions import made_manual
 from shardspec.programs.numbers import FirstDifference, Numbers, OutputDifference
 
 #: A size and what it is made of.

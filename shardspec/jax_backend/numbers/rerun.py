@@ -25,8 +25,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from shardspec.ir.spec import jax_entries
 from shardspec.ir.step import Place
 from shardspec.jax_backend.batch import names_of
-from shardspec.jax_backend.equations import callers_of, stack_at
-from shardspec.jax_backend.versions import made_manual, scan_counts
+from shardspec.jax_backend.equations import callers_of, made_manual, scan_counts, stack_at
 from shardspec.programs.op_names import Callers
 
 #: What wraps a value of an inner program: a first dimension of iterations, in the order in which

@@ -18,9 +18,9 @@ import jax.extend.core
 from jax.extend.core import Literal
 
 from shardspec.ir.step import Place, WrongSum
-from shardspec.jax_backend.equations import callers_of, is_transposed, stack_at
+from shardspec.jax_backend import equations
+from shardspec.jax_backend.equations import callers_of, is_transposed, scan_counts, stack_at
 from shardspec.jax_backend.step import sum_rules as rules
-from shardspec.jax_backend.versions import made_manual, scan_counts
 from shardspec.programs.op_names import Callers, place_of
 
 #: The parameter of a primitive that is a program it calls.
@@ -70,7 +70,7 @@ def wrong_sums(program: Any, paths: Sequence[str] = ()) -> tuple[WrongSum, ...]:
     found = (
         each
         for equation, results in mapped
-        for axis in sorted(made_manual(equation))
+        for axis in sorted(equations.made_manual(equation))
         if equation.params["mesh"].shape[axis] > 1
         for each in Walk(equation, axis, results, callers).wrong()
     )
