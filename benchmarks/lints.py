@@ -24,7 +24,7 @@ from typing import Any
 
 from shardspec import pipeline
 from shardspec.lints.context import Context
-from shardspec.lints.follow_on import checks, codes
+from shardspec.lints.registry import checks, codes
 
 KINDS = 100
 AXES = 49

@@ -243,7 +243,7 @@ def findings(
 def step_findings(costs: Sequence[Cost]) -> tuple[Diagnostic, ...]:
     """Return what the checks that read a step have to say, and what a stated one leaves out."""
     from shardspec.lints.context import Context
-    from shardspec.lints.follow_on import run_on_steps
+    from shardspec.lints.registry import run_on_steps
 
     plans = tuple(cost.plan for cost in costs)
     spec = plans[0].spec if plans else None
@@ -378,7 +378,7 @@ def checked(
     """
     from shardspec.lints.checks.bad_suppression import bad
     from shardspec.lints.checks.unused_suppression import unused
-    from shardspec.lints.follow_on import step_codes
+    from shardspec.lints.registry import step_codes
 
     faults = tuple(faults)
     found = (*faults, *_found(spec, plans, costs, phases))
@@ -402,7 +402,7 @@ def _found(
 ) -> Iterator[Diagnostic]:
     """Yield what the checks find in a spec, and in those of its phases that are looked at."""
     from shardspec.lints.context import Context
-    from shardspec.lints.follow_on import run
+    from shardspec.lints.registry import run
 
     spec = _as_padded(spec, plans)
     if not phases and all(plan.spec.phase == spec.phase for plan in plans):

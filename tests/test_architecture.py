@@ -33,7 +33,6 @@ IMPORT_CEILING = 0.085
 FOR_ONE_SIBLING = {
     "compat.flax": "a drop-in for a library, which another one is written with",
     "jax_backend.stated_lines": "what one line computes; `stated` runs them in loops and trains",
-    "analysis.step_partition": "one operation on a mesh, apart from whole steps",
     "jax_backend.step.blame": "why something is sent, apart from what is sent",
     "jax_backend.numbers.runs": "a run of a step, apart from which are compared",
     "jax_backend.numbers.rerun": "a program as it is run again, apart from which runs there are",
@@ -43,6 +42,8 @@ FOR_ONE_SIBLING = {
     "programs.peak_layouts": "which arrays XLA:GPU writes out in another order",
     "programs.peak_results": "which memory results take, apart from when they are made",
     "programs.peak_units": "orders of kernels, apart from what is alive in them",
+    "programs.rewrites": "rules of compilers, apart from their order",
+    "jax_backend.step.sums": "sums of a whole program, apart from what one operation does",
     "lsp.answers": "what answers questions, loaded behind the messages",
     "jax_backend.code_places": "values of other code, apart from what a resolver is asked for",
     "lints.checks.unnamed_array": "a finding, whose small arrays are another one",
@@ -55,7 +56,6 @@ FOR_ONE_SIBLING = {
     "drafting.machines": "which machines and rules, apart from the text",
     "foreign.gin": "a language, as YAML is",
     "foreign.hf": "a format, which another one shares styles with",
-    "foreign.hf_models": "what classes of transformers say, apart from plans",
     "foreign.maxtext_config": "MaxText's files, apart from what their rules mean",
     "foreign.maxtext_step": "what MaxText's models compute, apart from its rules",
     "jax_backend.cure.inserting": "lines put into a module, apart from what prices them",
@@ -64,7 +64,6 @@ FOR_ONE_SIBLING = {
     "jax_backend.cure.weighing": "which values are worth a try, apart from where they are",
     "jax_backend.live": "what is asked of arrays that are there, apart from plans",
     "jax_backend.xla.child": "a process of its own, apart from those that start it",
-    "jax_backend.step.sum_rules": "what one operation does, apart from whole programs",
     "language.document_to_layer": "one document, apart from the phases in it",
     "language.settings": "what-ifs, apart from the files",
     "language.yaml_text.faults": "what to say of a faulty text, apart from reading sound ones",
@@ -422,7 +421,7 @@ finally:
 
 def test_a_page_is_read_without_the_checks() -> None:
     loaded = modules_of("explain", "SHD301")
-    assert {name for name in loaded if "lints." in name} == {"shardspec.lints.follow_on"}
+    assert {name for name in loaded if "lints." in name} == {"shardspec.lints.registry"}
 
 
 def test_lark_makes_the_tables_and_no_verb_loads_it(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from shardspec.cli.main import VERBS, cli
 from shardspec.diagnostics import Code, Diagnostic, SourceFile
 from shardspec.diagnostics.codes import ALL
 from shardspec.ir.spec import LintLevel, Spec
-from shardspec.lints.follow_on import checks as plan_checks
-from shardspec.lints.follow_on import page, step_checks, step_codes
+from shardspec.lints.registry import checks as plan_checks
+from shardspec.lints.registry import page, step_checks, step_codes
 
 ROOT = Path(__file__).parent.parent
 LINTS = ROOT / "shardspec" / "lints"

@@ -46,7 +46,7 @@ BOUNDED = {
     ("language.catalogue", "("): "80 characters of what should be a machine",
     ("language.catalogue", "[a-z]"): "80 characters of what should be a machine",
     ("lints.evidence.entries", "\\\\.|"): "a sound regex, whose sets are closed",
-    ("lints.follow_on", "^## (Bad"): "pages of our own",
+    ("lints.registry", "^## (Bad"): "pages of our own",
     ("lsp.completion", "(?<=[\\s"): "500 characters before the cursor",
     ("lsp.completion", "((?:\\.\\.?/)"): "500 characters before the cursor",
 }

@@ -111,7 +111,7 @@ USES_SECTION = """
 from shardspec.diagnostics import SourceFile
 from shardspec.language.formatting import formatted
 from shardspec.language.loader import load_text
-from shardspec.language.document import schema
+from shardspec.language.schema import schema
 from shardspec.language.validate import words_at
 from shardspec.report.pages import field_page
 
@@ -153,7 +153,7 @@ USES_KEY = """
 from shardspec.diagnostics import SourceFile
 from shardspec.language.formatting import formatted
 from shardspec.language.loader import load_text
-from shardspec.language.document import schema
+from shardspec.language.schema import schema
 from shardspec.language.validate import words_at
 
 yaml = "mesh: {a: 2}\\nrules: [x -> a]\\nstep:\\n  overlap: all\\n  program:\\n  - a, wi -> b\\n"

@@ -420,7 +420,7 @@ class _Tries:
 
     def remark_findings(self, report: telling.Report) -> None:
         """Name the findings of the step with the best lines, which no line mends."""
-        from shardspec.lints.follow_on import step_codes
+        from shardspec.lints.registry import step_codes
 
         cost = self._today(report).tried.cost
         if cost is None:

@@ -138,13 +138,9 @@ def _cycles(
     words = [
         (_STABLEHLO[dtype], _STABLEHLO[result_dtype(dtype)], *sizes) for dtype, *sizes in asked
     ]
-    order = [[0] * (2 + len("xyz"))]  # any order of the devices: the first alone compiles
-    job = {
-        **compiling.described(hardware),
-        "hardware": hardware.machine,
-        "order": order,
-        "matmuls": words,
-    }
+    job = {**compiling.described(hardware), "hardware": hardware.machine}
+    # Any order of the devices: the first alone compiles.
+    job |= {"order": [[0] * (2 + len("xyz"))], "matmuls": words}
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
     (folder / "dump").mkdir()
     with child_in(folder) as child:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from shardspec.diagnostics import Code
 from shardspec.diagnostics.codes import ALL
-from shardspec.lints.follow_on import codes, page, step_codes
+from shardspec.lints.registry import codes, page, step_codes
 from shardspec.report.pages import level_text
 
 #: The fourth letter of a code -> what such findings are about.

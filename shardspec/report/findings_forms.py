@@ -172,7 +172,7 @@ def sarif(diagnostics: Sequence[Diagnostic], scope: Mapping[str, int] | None = N
 
 
 def _rule(code: Code) -> Json:
-    from shardspec.lints.follow_on import page
+    from shardspec.lints.registry import page
 
     text = page(code)
     summary = f"{code.summary[0].upper()}{code.summary[1:]}."

@@ -39,7 +39,7 @@ def find_code(text: str) -> Code | None:
 
 def finding_page(code: Code) -> str:
     """Return the page with its heading."""
-    from shardspec.lints.follow_on import page
+    from shardspec.lints.registry import page
 
     return f"{code.id}  {code.name}  ({level_text(code)})\n\n{page(code)}"
 

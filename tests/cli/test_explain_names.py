@@ -13,7 +13,7 @@ from shardspec import assets
 from shardspec.cli.main import cli
 from shardspec.diagnostics.codes import ALL
 from shardspec.language import catalogue, document
-from shardspec.lints.follow_on import page
+from shardspec.lints.registry import page
 from shardspec.report import pages
 
 ROOT = Path(__file__).parent.parent.parent

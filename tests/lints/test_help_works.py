@@ -48,7 +48,7 @@ def specs() -> Iterator[Any]:
 
 
 def _page(code: Any) -> str:
-    from shardspec.lints.follow_on import page
+    from shardspec.lints.registry import page
 
     return page(code)
 

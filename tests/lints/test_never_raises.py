@@ -21,7 +21,7 @@ from shardspec.ir.spec import (
 )
 from shardspec.language.catalogue import catalogue_entry
 from shardspec.lints.context import Context
-from shardspec.lints.follow_on import checks, codes
+from shardspec.lints.registry import checks, codes
 from shardspec.resolve.resolver import resolve
 from tests import strategies
 from tests.analysis.test_memory import states

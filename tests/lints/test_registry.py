@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from shardspec import pipeline
-from shardspec.lints.follow_on import checks, codes
+from shardspec.lints.registry import checks, codes
 from tests.lints.findings_of import findings_of
 
 SPEC = "mesh: {tensor: 16}\nrules: [a -> tensor]\narrays: {x: 'f32[a=8]'}\n"

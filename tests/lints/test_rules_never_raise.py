@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shardspec.ir.spec import Override, PathRule, Pattern, Spec
 from shardspec.lints.context import Context
-from shardspec.lints.follow_on import checks, codes
+from shardspec.lints.registry import checks, codes
 from shardspec.resolve.resolver import resolve
 from tests import strategies
 from tests.lints.test_never_raises import SOURCE, SPAN, contexts

@@ -16,7 +16,7 @@ from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.render import render
 from shardspec.ir.spec import Param
 from shardspec.ir.step import Step
-from shardspec.lints.follow_on import run_on_steps
+from shardspec.lints.registry import run_on_steps
 from tests import strategies
 from tests.lints.step_examples import findings
 from tests.models.steps import CASES
@@ -247,7 +247,7 @@ def test_findings_are_whole_on_every_step(step: Step) -> None:
     (plan,) = pipeline.compile_plans(spec)
     context: Any = pipeline.step_findings([cost_of(plan, step)])
     assert context == pipeline.step_findings([cost_of(plan, step)])
-    known = {code.id for code in shardspec.lints.follow_on.step_codes()}
+    known = {code.id for code in shardspec.lints.registry.step_codes()}
     for found in context:
         assert found.code.id in known
         assert found.help

@@ -32,7 +32,7 @@ from shardspec.diagnostics import Diagnostic, Severity, Span
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import Spec
 from shardspec.lints.context import Context
-from shardspec.lints.follow_on import run
+from shardspec.lints.registry import run
 from shardspec.topology.placement import Placement, place
 from tests.mutations.subjects import Subject, load
 from tests.mutations.text import Mistake, apply

@@ -20,7 +20,7 @@ from shardspec.ir.spec import AxisRule, Spec, target_text
 from shardspec.language.loader import File, load_file, read
 from shardspec.language.reading import Reading
 from shardspec.lints.context import Context
-from shardspec.lints.follow_on import run
+from shardspec.lints.registry import run
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "specs" / "examples"

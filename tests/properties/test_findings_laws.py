@@ -18,7 +18,7 @@ from shardspec.diagnostics import Diagnostic, Severity, sort_key
 from shardspec.diagnostics.render import render, render_concise
 from shardspec.ir.spec import Activation, Override, Param, PathRule, Pattern, ScanRule, Spec
 from shardspec.lints.context import Context
-from shardspec.lints.follow_on import checks, run
+from shardspec.lints.registry import checks, run
 from shardspec.report.findings_forms import findings_text
 from tests.mutations.census import draws, mistakes
 from tests.mutations.mutators.registry import MUTATORS

@@ -17,7 +17,7 @@ from shardspec.analysis.spec_step import stated_cost
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Param, Spec
 from shardspec.lints.context import Context
-from shardspec.lints.follow_on import run
+from shardspec.lints.registry import run
 from shardspec.report.explain import explain
 from shardspec.report.explain_line import explain_line
 from shardspec.report.plan import Plan
