@@ -16,8 +16,8 @@ import yaml
 from shardspec import assets, pipeline
 from shardspec.cli.main import VERBS, cli
 from shardspec.diagnostics import Code, Diagnostic, SourceFile
-from shardspec.diagnostics.codes import ALL
-from shardspec.ir.spec import LintLevel, Spec
+from shardspec.diagnostics.codes import ALL, LintLevel
+from shardspec.ir.spec import Spec
 from shardspec.lints.registry import checks as plan_checks
 from shardspec.lints.registry import page, step_checks, step_codes
 

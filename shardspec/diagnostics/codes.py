@@ -12,7 +12,7 @@ counts for SHD301. Of two that are equally exact, the later one counts, and `ign
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -433,6 +433,15 @@ class Levels(NamedTuple):
                 yield diagnostic
             elif severity is not Severity.ALLOW:
                 yield diagnostic.with_level(severity)
+
+
+@dataclass(frozen=True, slots=True)
+class LintLevel:
+    """A finding's severity as the spec sets it, by code id or name, or the start of an id."""
+
+    finding: str
+    severity: Severity
+    span: Span | None = field(default=None, compare=False, repr=False)
 
 
 #: The words for severities, in `lints:`, in pyproject.toml and in `levels=`.

@@ -16,16 +16,15 @@ from dataclasses import dataclass, field, replace
 from operator import sub
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from shardspec.diagnostics import Severity, SourceFile, Span
-from shardspec.diagnostics.codes import NOTHING_ASKED, Levels, LevelTable
+from shardspec.diagnostics import SourceFile, Span
+from shardspec.diagnostics.codes import NOTHING_ASKED, Levels, LevelTable, LintLevel
 from shardspec.diagnostics.words import counted
-from shardspec.ir.program import CodePlace
+from shardspec.ir.program import CodePlace, StepSpec
 
 if TYPE_CHECKING:
     import jax
 
     from shardspec.ir.calibration import Calibration
-    from shardspec.ir.program import StepSpec
 
 
 #: The one component that is dropped, at the root only.
@@ -1102,15 +1101,6 @@ def family(name: str) -> str:
     """
     start, bracket, rest = name.rpartition("[")
     return start if bracket and rest.endswith("]") and rest[:-1].isdecimal() else name
-
-
-@dataclass(frozen=True, slots=True)
-class LintLevel:
-    """A finding's severity as the spec sets it, by code id or name, or the start of an id."""
-
-    finding: str
-    severity: Severity
-    span: Span | None = field(default=None, compare=False, repr=False)
 
 
 class NamedNumber(NamedTuple):

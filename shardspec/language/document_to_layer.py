@@ -246,7 +246,7 @@ class _Sections(Walk):
             if pattern is not None and answer is not None:
                 yield Override(pattern, span=span, **answer)
 
-    def lint_levels(self) -> Iterator[ir.LintLevel]:
+    def lint_levels(self) -> Iterator[codes.LintLevel]:
         """Yield the severities that the document sets, for findings that exist."""
         if not self.document.lints:
             return
@@ -265,7 +265,7 @@ class _Sections(Walk):
             elif level != "error" and (fault := fault_found(name, span)):
                 self.report(fault)
             else:
-                yield ir.LintLevel(name, WORDS[level], span)
+                yield codes.LintLevel(name, WORDS[level], span)
 
     def arrays(self) -> Iterator[ArrayDecl]:
         """Yield the inline arrays, not yet expanded: their sizes need every layer's axes."""

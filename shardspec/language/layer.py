@@ -109,7 +109,7 @@ class Layer(NamedTuple):
     coverage: ir.CoverageGate | None = None
     step: tuple[tuple[str, Any], ...] = ()
     replicate: tuple[ir.Replicate, ...] = ()
-    lint_levels: tuple[ir.LintLevel, ...] = ()
+    lint_levels: tuple[codes.LintLevel, ...] = ()
     arrays: tuple[ArrayDecl, ...] = ()
     params: Params = ()
     inherited_axes: tuple[str, ...] = ()

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardspec.diagnostics import Severity, SourceFile
+from shardspec.diagnostics.codes import LintLevel
 from shardspec.ir.spec import (
     Activation,
     AxisRule,
-    LintLevel,
     LogicalAxis,
     MemoryKind,
     MemoryRule,

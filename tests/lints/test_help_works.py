@@ -18,8 +18,8 @@ import yaml
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, codes
+from shardspec.diagnostics.codes import LintLevel
 from shardspec.diagnostics.diagnostic import apply
-from shardspec.ir.spec import LintLevel
 from tests.test_cases import CASES, files_of
 from tests.test_docs import NOT_A_SPEC, example
 

@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.diagnostics import Severity, SourceFile, codes
-from shardspec.ir.spec import AxisRule, LintLevel, Mesh, MeshAxis, PathRule, Pattern, Spec, Target
+from shardspec.diagnostics.codes import LintLevel
+from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, PathRule, Pattern, Spec, Target
 from shardspec.jax_backend.resolver import Resolver
 
 AXES = ("embed", "mlp", "heads", "vocab", "kv")
