@@ -276,7 +276,7 @@ def _step(program: Program, body: Computation, at: int | None) -> int | None:
 
 _CYCLES = re.compile(r'"estimated_cycles":"(\d{1,15})"')
 #: What only calls others, which have estimates of their own.
-_CALLS = frozenset(("while", "conditional", "call", "async-start"))
+_WITHOUT_CYCLES = frozenset(("while", "conditional", "call", "async-start"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +312,7 @@ def estimates_of(
     for body, times in calls.unfused():
         for each in body.instructions.values():
             cycles = _CYCLES.search(each.attributes)
-            if cycles and each.operation not in _CALLS:
+            if cycles and each.operation not in _WITHOUT_CYCLES:
                 yield Estimate(
                     *told(Ref(body.name, each.name), each), number(cycles.group(1)), times
                 )
