@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 
 from shardspec.analysis import cost as figures
 from shardspec.analysis.accuracy import Interval
-from shardspec.analysis.comparison import Asker, By, Change, CostDiff, TrafficRow, group, of_arrays
+from shardspec.analysis.comparison import By, Change, CostDiff, TrafficRow, group, of_arrays
 from shardspec.analysis.step_memory import MARKS, StepMemory, room_lines
 from shardspec.analysis.step_time import StepTime
 from shardspec.diagnostics import Diagnostic

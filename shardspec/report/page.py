@@ -26,7 +26,7 @@ from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.diagnostic import printable
 from shardspec.diagnostics.render import render
 from shardspec.diagnostics.words import binary_bytes, counted, grouped, seconds_text, tallied
-from shardspec.ir.collectives import CollectiveKind
+from shardspec.ir.operations import CollectiveKind
 from shardspec.ir.plan import ActivationSharding, ParamSharding, Sharding, ShardingPlan
 from shardspec.ir.spec import Spec, Target
 from shardspec.report import page_pieces

@@ -11,7 +11,7 @@ import pytest
 
 from shardspec import pipeline
 from shardspec.diagnostics.words import binary_bytes
-from shardspec.ir.collectives import CollectiveKind
+from shardspec.ir.operations import CollectiveKind
 from shardspec.ir.plan import ShardingPlan
 from shardspec.report.page import machine_data
 from shardspec.topology.machine import Coordinate, links_between
