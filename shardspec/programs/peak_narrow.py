@@ -4,10 +4,13 @@ Where everything that reads a gathered, permuted or exchanged array converts it 
 XLA converts first. On a TPU it also does so for what a loop reads slice by slice and does not
 change: a stack of f32 weights is converted once, outside of the loop, and the narrow stack lives
 until the last loop that reads it.
+
+What a loop sends alike in each round is sent once, ahead of it, and lives as long as the loop.
 """
 
 from __future__ import annotations
 
+from shardspec.ir.operations import CollectiveKind
 from shardspec.ir.spec import array_bytes
 from shardspec.programs.hlo import Instruction
 from shardspec.programs.peak_graph import (
@@ -22,11 +25,13 @@ from shardspec.programs.peak_graph import (
 )
 
 _MOVES = frozenset(("all-gather", "all-to-all", "collective-permute"))
+_AHEAD = frozenset(str(kind) for kind in CollectiveKind if not kind.traits.grows)
 _FLOATS = frozenset(("f32", "bf16", "f16", "f64"))
 
 
 def narrow(main: Body, *, is_tpu: bool) -> None:
     """Convert before a move, and stacks before the loops that slice them."""
+    _send_ahead(main)
     stacks: dict[tuple[Value, str], Value] = {}
     order = {node: at for at, node in enumerate(every_node(main))}
     for node in reversed(order):
@@ -56,6 +61,21 @@ def narrow(main: Body, *, is_tpu: bool) -> None:
     else:
         _fill(main)
     noted_anew(main)
+
+
+def _send_ahead(main: Body) -> None:
+    """Send before a loop what it reads from outside and sends: `rewrites.moves_hoisted`."""
+    for node in [*every_node(main)]:
+        if node.operation not in _AHEAD or not node.body.is_loop or not node.operands:
+            continue
+        source = max(node.operands, key=lambda each: each.body.depth)
+        if source.body.depth < node.body.depth:
+            loop = outermost(node, source)
+            node.body.nodes.remove(node)
+            loop.body.nodes.insert(loop.body.nodes.index(loop), node)
+            node.body = loop.body
+            for each in node.results:
+                each.body = loop.body
 
 
 def _update_selected(node: Node) -> None:

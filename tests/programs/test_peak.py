@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shardspec.language.catalogue import catalogue_entry
 from shardspec.programs.hlo import Program, program_of
-from shardspec.programs.peak import Device, Peak, peak_of
+from shardspec.programs.peak import Device, Held, Peak, peak_of
 from shardspec.programs.peak_again import Rates, rates_of
 from shardspec.programs.peak_gates import GATES
 from shardspec.programs.peak_hiding import Speeds
@@ -650,6 +650,28 @@ AROUND = f"""
     %y = {STACK} get-tuple-element(%loop), index=3
     ROOT %t = ({BIG}, {STACK}) tuple(%c, %y)
 """
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize(("of", "is_ahead"), [("%w", True), ("%y", False)])
+def test_what_a_loop_exchanges_alike_in_each_round_lives_as_long_as_it(
+    platform: Platform, of: str, is_ahead: bool
+) -> None:
+    groups = "replica_groups={{0,1,2,3},{4,5,6,7}}, dimensions={0}"
+    inner = f"""
+        %again = {STACK} all-to-all({of}), channel_id=1, {groups}
+        %part = {BIG} slice(%again), slice={{[1:2], [0:512], [0:512]}}
+        %m = {BIG} dot(%c, %part), {DOT}
+        %n = {BIG} dot(%m, %wr), {DOT}
+    """
+    found = peak(looped(inner), platform)
+    (sent,) = (each for each in found.values if _makes(each, "again"))
+    (product,) = (each for each in found.values if _makes(each, "m"))
+    assert (sent.dies > product.dies) == is_ahead
+
+
+def _makes(each: Held, name: str) -> bool:
+    return each.instruction is not None and each.instruction.name == name
 
 
 def test_loop_keeps_its_carry_and_fills_its_stack_in_place() -> None:
