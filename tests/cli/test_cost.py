@@ -283,7 +283,7 @@ def test_what_children_print_is_no_answer(folder: Path) -> None:
 def test_a_fault_of_ours_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     from shardspec.jax_backend.step import reading
 
-    monkeypatch.setattr(reading, "graph_of", None)
+    monkeypatch.setattr(reading.graphs, "graph_of", None)
     result = run("spec.yaml", "--target", "pod", "--step", "own_step:step")
     assert result.exit_code == 2
     assert "the step of `own_step:step` cannot be read" in result.stderr

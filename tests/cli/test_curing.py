@@ -81,8 +81,8 @@ def test_a_line_inside_of_vmap_names_what_it_maps(folder: Path) -> None:
     ("arguments", "told"),
     [
         (("--over", "constraints"), "--over constraints needs code to trace"),
-        (("--over", "constraints,remat=full", "--step", "lm:step"), "--over remat=full is of a"),
-        (("--over", "remat,stages", "--step", "lm:step"), "--over stages is of a `step:`"),
+        (("--over", "constraints,remat=full", "--step", "lm:step"), "--over remat=full needs a"),
+        (("--over", "remat,stages", "--step", "lm:step"), "--over stages needs a `step:`"),
     ],
 )
 def test_constraints_are_searched_in_code_alone(arguments: tuple[str, ...], told: str) -> None:

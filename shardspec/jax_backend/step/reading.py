@@ -30,7 +30,7 @@ from shardspec.jax_backend.step.graph import Body, Graph, Node, Value, free_shap
 from shardspec.jax_backend.step.sends import Send, reshard_of, sends_of
 from shardspec.jax_backend.step.trace import Given, Layouts, Resolving, Traced, traced
 from shardspec.jax_backend.xla.cache import Compiled
-from shardspec.jax_backend.xla.compiling import Partitioning
+from shardspec.jax_backend.xla.partitioning import Partitioning
 from shardspec.programs.known import Known, as_read, as_shared, with_flops
 from shardspec.programs.partitioned import expanded_first, read_partitioned
 

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from shardspec.diagnostics import Diagnostic
-from shardspec.jax_backend.xla import compiling
+from shardspec.jax_backend.xla import compiling, partitioning
 from shardspec.jax_backend.xla.cache import Compiled
 from shardspec.jax_backend.xla.child import partitioned_text
-from shardspec.jax_backend.xla.compiling import BRIEFLY, Compiling, Partitioning
+from shardspec.jax_backend.xla.compiling import Compiling
+from shardspec.jax_backend.xla.partitioning import BRIEFLY, Partitioning
 
 PROGRAM = "HloModule m\n\n%add (a: f32[]) -> f32[] {\n}\n\nENTRY %m () -> f32[] {\n}\n\n"
 #: What a script begins with that stands in place of the child.
@@ -38,7 +39,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     folder = tmp_path / "partitions"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    monkeypatch.setattr(compiling, "_MADE", {})
+    monkeypatch.setattr(partitioning, "_MADE", {})
     importlib.import_module("jax")  # which sets variables
     before = environment()
     yield folder
@@ -136,7 +137,7 @@ def test_no_module_is_partitioned_twice(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_few_programs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "_MOST_MADE", 2)
+    monkeypatch.setattr(partitioning, "_MOST_MADE", 2)
     by(monkeypatch, "dump(PROGRAM)")
     for name in (b"a", b"b", b"c"):
         program(partitioned(name, 4))
@@ -168,7 +169,7 @@ def by(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
 
 
 def made(
-    monkeypatch: pytest.MonkeyPatch, script: str, how: Compiling = compiling.BRIEFLY
+    monkeypatch: pytest.MonkeyPatch, script: str, how: Compiling = partitioning.BRIEFLY
 ) -> Compiled | Diagnostic:
     by(monkeypatch, script)
     return partitioned(b"module", 4, how)
