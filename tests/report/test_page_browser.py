@@ -680,6 +680,17 @@ def test_the_graph_is_walked_through_by_keys(browser: Browser, file: Path) -> No
         assert graph.locator(".chosen").count() == 0
 
 
+def test_an_array_that_was_left_does_not_come_back(browser: Browser, file: Path) -> None:
+    """Another target may be chosen before the browser tells that the dialog was closed."""
+    script = """() => { document.querySelector("#rows th > button").click();
+      document.getElementById("sheet-close").click();
+      const choice = document.getElementById("target");
+      choice.value = "1"; choice.dispatchEvent(new Event("change", { bubbles: true }));
+      return document.getElementById("sheet").open; }"""
+    with opened(browser, file) as page:
+        assert page.evaluate(script) is False
+
+
 # a stranger's spec
 
 

@@ -217,9 +217,14 @@ function sameIn(of, subject, laid) {
 
 function startSheet() {
   const sheet = document.getElementById("sheet");
-  document.getElementById("sheet-close").addEventListener("click", () => sheet.close());
+  // the place changes at once: `close` is told later, and the next click may come before it
+  const leave = () => {
+    goTo({ array: "", activation: "" });
+    sheet.close();
+  };
+  document.getElementById("sheet-close").addEventListener("click", leave);
   sheet.addEventListener("click", (event) => {
-    if (event.target === sheet) sheet.close();
+    if (event.target === sheet) leave();
   });
   sheet.addEventListener("close", () => sheet.open || goTo({ array: "", activation: "" }));
   onPlace((now, before) => {
