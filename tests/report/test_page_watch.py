@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,10 +43,16 @@ def texts() -> tuple[str, str]:
 
 
 def until(page: Page, script: str, tries: int = 200) -> None:
-    """Wait from here: the policy of the page refuses what polls inside of it."""
+    """Wait from here: the policy of the page refuses what polls inside of it.
+
+    A page that is loaded again while it is asked does not answer.
+    """
+    from playwright.sync_api import Error
+
     for _ in range(tries):
-        if page.evaluate(script):
-            return
+        with suppress(Error):
+            if page.evaluate(script):
+                return
         page.wait_for_timeout(50)
     raise AssertionError(f"it never came to be: {script}")
 
