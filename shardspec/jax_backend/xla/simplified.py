@@ -75,7 +75,7 @@ def simplify(module: Any, *, for_tpu: bool = False) -> None:
     if for_tpu:
         for each in found.get(_TRANSPOSE, ()):
             _turn_product(each)
-        _compute_once(module.operation)
+        _compute_once(module)
 
 
 def _turn_product(transpose: Any) -> None:
@@ -99,31 +99,28 @@ def _turn_product(transpose: Any) -> None:
 
 
 #: Operations that are not what they were when they come again, or that XLA takes for such.
-_APART = ("stablehlo.rng", "stablehlo.custom_call", "stablehlo.optimization_barrier", "func.")
+_APART = ("stablehlo.rng", "stablehlo.custom_call", "stablehlo.optimization_barrier")
 _SHARED = ("stablehlo.", "chlo.", "sdy.sharding_constraint")
 
 
-def _compute_once(op: Any) -> None:
-    """Let everything in each block of an operation read the first of what is computed alike."""
-    for region in op.regions:
-        for block in region:
-            seen: dict[tuple[object, ...], Any] = {}
-            for each in list(block.operations):
-                inner = each.operation
-                if len(inner.regions):
-                    _compute_once(inner)
-                elif inner.name.startswith(_SHARED) and not inner.name.startswith(_APART):
-                    first = seen.setdefault(_as_computed(inner), inner)
-                    if first is not inner:
-                        for old, new in zip(inner.results, first.results, strict=True):
-                            old.replace_all_uses_with(new)
-                        inner.erase()
+def _compute_once(module: Any) -> None:
+    """Let everything in a block read the first of what is computed alike in it."""
+    seen: dict[tuple[object, ...], Any] = {}
+    for each in passes.operations(module.operation):
+        if len(each.regions) or not each.name.startswith(_SHARED) or each.name.startswith(_APART):
+            continue
+        first = seen.setdefault(_as_computed(each), each)
+        if first is not each:
+            for old, new in zip(each.results, first.results, strict=True):
+                old.replace_all_uses_with(new)
+            each.erase()
 
 
 def _as_computed(op: Any) -> tuple[object, ...]:
-    """Return what two operations share that compute the same."""
+    """Return what two operations share that compute the same at the same time."""
     stated = tuple((each, op.attributes[each]) for each in op.attributes)
-    return op.name, tuple(op.operands), stated, tuple(each.type for each in op.results)
+    kinds = tuple(each.type for each in op.results)
+    return op.block, op.name, tuple(op.operands), stated, kinds
 
 
 def _name(value: Any) -> str:
