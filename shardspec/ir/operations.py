@@ -145,6 +145,8 @@ class Traits(NamedTuple):
 #: Those that sum, and those that give the elements that they are given.
 SUMS = tuple(kind for kind in CollectiveKind if kind.traits.sums)
 MOVES = tuple(kind for kind in CollectiveKind if not kind.traits.sums)
+#: Those that do not grow what they are given: XLA takes no other out of a loop.
+SENT_AHEAD = tuple(kind for kind in CollectiveKind if not kind.traits.grows)
 
 IN_HLO = {
     **{str(kind): kind for kind in CollectiveKind},

@@ -10,7 +10,7 @@ What a loop sends alike in each round is sent once, ahead of it, and lives as lo
 
 from __future__ import annotations
 
-from shardspec.ir.operations import CollectiveKind
+from shardspec.ir.operations import SENT_AHEAD
 from shardspec.ir.spec import array_bytes
 from shardspec.programs.hlo import Instruction
 from shardspec.programs.peak_graph import (
@@ -25,7 +25,7 @@ from shardspec.programs.peak_graph import (
 )
 
 _MOVES = frozenset(("all-gather", "all-to-all", "collective-permute"))
-_AHEAD = frozenset(str(kind) for kind in CollectiveKind if not kind.traits.grows)
+_AHEAD = frozenset(map(str, SENT_AHEAD))
 _FLOATS = frozenset(("f32", "bf16", "f16", "f64"))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shardspec.analysis import step_partition
-from shardspec.ir.operations import IN_HLO, MOVES, CollectiveKind, ring_bytes
+from shardspec.ir.operations import IN_HLO, MOVES, SENT_AHEAD, CollectiveKind, ring_bytes
 from shardspec.ir.spec import Shape, array_bytes
 from shardspec.programs import edit as edits
 from shardspec.programs.calls import Ref, is_made_for
@@ -492,8 +492,7 @@ def _legs(
 
 
 _MOVES = frozenset(map(str, MOVES))
-#: What does not grow what it is given: XLA takes no other out of a loop.
-_HOISTED = frozenset(str(kind) for kind in CollectiveKind if not kind.traits.grows)
+_HOISTED = frozenset(map(str, SENT_AHEAD))
 #: What may be another value in every round, whatever it reads.
 _NEW = frozenset(
     (
