@@ -272,7 +272,7 @@ def share_notes(target: specs.Target) -> Iterator[str]:
 
 def is_tiled(target: specs.Target) -> bool:
     """Say whether arrays lie in tiles on a target's devices."""
-    return target.hardware is not None and target.hardware.chip.platform == "tpu"
+    return target.is_tpu
 
 
 LANES = 128

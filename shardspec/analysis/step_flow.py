@@ -625,9 +625,7 @@ class _Build:
         is_shared = positions in aliases.values()
         keys = [Read(each.source, step_values.aliased(each.view, aliases)) for each in (key, *rest)]
         span = query.indices
-        size = next(
-            index.size for read in keys for index in read.indices if index.name == positions
-        )
+        size = next(i.size for read in keys for i in read.indices if i.name == positions)
         shared = {other.name for other in keys[0].indices} - {span[0].name, positions}
         summed = next((i.name for i in reversed(span) if i.name in shared), "")
         flops = 2 * math.prod(index.size for index in span) * size

@@ -454,7 +454,7 @@ def sent_bytes(move: Move, target: Target, *, is_turned: bool, is_whole: bool = 
       is_whole: whether a TPU that does not sums it whole, and slices the sum.
     """
     ways, hardware = target.mesh.ways(move.mesh_axes), target.hardware
-    if hardware is not None and hardware.chip.platform == "tpu":
+    if target.is_tpu:
         if is_summed_whole(move.kind, ways, move.payload_bytes, hardware):
             return ring_bytes(CollectiveKind.ALL_REDUCE, move.payload_bytes, ways)
         is_small = move.kind is CollectiveKind.ALL_GATHER and ways == SMALL_RING

@@ -34,6 +34,11 @@ class SourceFile:
     is_outside: bool = field(default=False, repr=False)
 
     @property
+    def is_preset(self) -> bool:
+        """Say whether it is a preset, which comes with shardspec."""
+        return self.name.startswith("preset:")
+
+    @property
     def whole(self) -> Span:
         """Return the span of the first line: for findings about the file itself."""
         end = self.text.find("\n")

@@ -558,8 +558,8 @@ def origin(span: Span | None) -> str:
     """Return a trailing comment for a line of Python or YAML: `  # spec.yaml:12`."""
     if span is None:
         return ""
-    name = span.source.name
-    text = f"{name}:{span.line}" if name.startswith("preset:") else place(span)
+    source = span.source
+    text = f"{source.name}:{span.line}" if source.is_preset else place(span)
     return f"  # {text}" if text.isprintable() and text.isascii() else ""
 
 

@@ -87,7 +87,7 @@ def write(request: Request) -> formats.Written:
     body = (*_head(request, hardware), *order, "", *_layouts(request))
     text = formats.python_module(request, title, [f"For {request.target_title}."], body)
     is_apart = any(sharding.memory_kind for sharding in request.plan.arrays)
-    is_tpu = hardware is not None and hardware.chip.platform == "tpu"
+    is_tpu = request.plan.target.is_tpu
     ordered = _BARE if hardware is None else _BY_COORDINATE if is_tpu else _BY_ID
     text += f"\n{ordered}{_WITH_MEMORY if is_apart else _REST}"
     held = (*formats.BY_PATH, formats.ACTIVATIONS, formats.AXIS_TYPES, formats.MEMORY)
@@ -119,7 +119,7 @@ def _order(request: Request) -> list[str] | Diagnostic:
     if isinstance(placement, Diagnostic):
         return placement
     coordinates = placement.coordinates()
-    if target.hardware.chip.platform == "tpu":
+    if target.is_tpu:
         places = [str(coordinate).replace(" ", "") for coordinate in coordinates]
     else:
         extents = [axis.extent for axis in machine_of(target.hardware)]

@@ -120,7 +120,7 @@ class Attempt:
     @property
     def is_of_preset(self) -> bool:
         """Say whether a preset has the rule, which is a strategy with a name."""
-        return self.span is not None and self.span.source.name.startswith("preset:")
+        return self.span is not None and self.span.source.is_preset
 
     def __str__(self) -> str:
         """Return the rule; the mesh axes, where no rule asks for them."""

@@ -190,8 +190,7 @@ def _unplaced(target: Target) -> Target:
     What is worked out once is worked out of this target, so it can go by nothing that is left out.
     Which axis crosses the network changes what is sent on TPUs alone (`across_slices`).
     """
-    hardware = target.hardware
-    is_tpu = hardware is not None and hardware.chip.platform == "tpu"
+    is_tpu = target.is_tpu
     axes = (
         MeshAxis(each.name, each.size, each.network if is_tpu else "ici", axis_type=each.axis_type)
         for each in target.mesh.axes

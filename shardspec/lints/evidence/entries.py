@@ -135,8 +135,9 @@ def lone_axes(context: Context) -> tuple[LoneAxis, ...]:
     in_base = _with_parts(context.axes_in_use.union(context.axes, context.spec.axes_of_code))
     places: dict[str, dict[Span | None, None]] = {}
     for rule in context.spec.axis_rules:
-        axis, is_own = rule.logical_axis, context.is_own(rule.span)
-        if axis not in (known if is_own else in_base) and not _is_of_preset(rule.span):
+        axis, span = rule.logical_axis, rule.span
+        is_of_preset = span is not None and span.source.is_preset
+        if axis not in (known if context.is_own(span) else in_base) and not is_of_preset:
             places.setdefault(axis, {}).setdefault(_left_side(rule.span, axis))
     placed = context.axes_in_rules
     missed = words.index_of((context.axes_in_use | context.axes.keys()) - placed if places else ())
@@ -152,10 +153,6 @@ def lone_axes(context: Context) -> tuple[LoneAxis, ...]:
 def _with_parts(names: frozenset[str]) -> frozenset[str]:
     """Return names with the axes whose parts they are."""
     return names | {axis_of(name) for name in names}
-
-
-def _is_of_preset(span: Span | None) -> bool:
-    return span is not None and span.source.name.startswith("preset:")
 
 
 def respelling(context: Context, lone: LoneAxis) -> Fix | None:
