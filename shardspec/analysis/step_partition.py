@@ -35,10 +35,13 @@ from shardspec.ir.step import CollectiveKind, ring_bytes
 _WINDOWED_WAYS = range(8, 33)
 SMALL_RING = 4
 #: From how many devices on, and up to how many bytes on two dimensions, libtpu gathers over all
-#: devices by summing; chips that scatter all the same. Source: compiles of one product and of one
-#: decoder with libtpu 0.0.52 for v4 4x4x4, v5e 8x8, 8x16 and 16x16, v5p 4x4x4, 4x4x8, 4x8x8 and
-#: 8x8x8, v6e 8x8 and v7x 4x4x4, with 8 to 112 MiB gathered.
+#: devices of a slice by summing; from how many on it sums whole what each keeps a slice of; chips
+#: that scatter all the same. Source: compiles of one product and of one decoder with libtpu 0.0.52
+#: for v4 4x4x4, v5e 8x8, 8x16 and 16x16, v5p 4x4x4, 4x4x8, 4x8x8 and 8x8x8, v6e 8x8 and v7x 4x4x4,
+#: with 8 to 112 MiB gathered; and of single sums of 1 to 32 MiB for v5e 2x2, 2x4, 4x4, 4x8 and 8x8,
+#: v5p 2x2x1, 2x2x2 and 2x2x4, v6e 2x4 and 4x4, and two slices of v5e 2x4 and 4x4 and v5p 2x2x2.
 _LEAST_WHOLE = 64
+_LEAST_SUMMED = 8
 _SMALL_GATHER = 2**24
 _SCATTER = ("v7x",)
 
@@ -127,7 +130,7 @@ def is_sliced_whole(shard: Shape, dtype: str) -> bool:
 
 
 def is_summed_whole(
-    kind: CollectiveKind, ways: int, payload_bytes: int, hardware: Hardware | None
+    kind: CollectiveKind, axes: tuple[str, ...], payload_bytes: int, target: Target
 ) -> bool:
     """Say whether a collective over all devices of a slice is moved as an all-reduce.
 
@@ -135,16 +138,19 @@ def is_summed_whole(
     sliced where it is whole. So it is on three dimensions; on two only with small gathers, and with
     sums on a square. The chips with cores for collectives scatter.
     """
-    if hardware is None or hardware.slice_count > 1 or hardware.device_count < _LEAST_WHOLE:
+    hardware, ways = target.hardware, target.mesh.ways(axes)
+    if hardware is None or ways != hardware.device_count // hardware.slice_count:
         return False
-    if ways < hardware.device_count:
+    if any(axis.network == "dcn" for axis in target.mesh.axes if axis.name in axes):
         return False
     is_deep, is_square = len(hardware.topology) > 2, len(set(hardware.topology)) == 1
     match kind:
         case CollectiveKind.ALL_GATHER:
-            return is_deep or payload_bytes <= _SMALL_GATHER
+            is_large = ways >= _LEAST_WHOLE and hardware.slice_count == 1
+            return is_large and (is_deep or payload_bytes <= _SMALL_GATHER)
         case CollectiveKind.REDUCE_SCATTER:
-            return hardware.chip.name not in _SCATTER and (is_deep or is_square)
+            is_large = ways >= _LEAST_SUMMED and hardware.chip.name not in _SCATTER
+            return is_large and (is_deep or is_square)
         case (
             CollectiveKind.ALL_REDUCE
             | CollectiveKind.ALL_TO_ALL
@@ -455,12 +461,10 @@ def sent_bytes(move: Move, target: Target, *, is_turned: bool, is_whole: bool = 
     """
     ways, hardware = target.mesh.ways(move.mesh_axes), target.hardware
     if target.is_tpu:
-        if is_summed_whole(move.kind, ways, move.payload_bytes, hardware):
-            return ring_bytes(CollectiveKind.ALL_REDUCE, move.payload_bytes, ways)
         is_small = move.kind is CollectiveKind.ALL_GATHER and ways == SMALL_RING
         axes, longest = len(move.mesh_axes), longest_row(hardware)
         if is_turned and not is_small and has_ring(axes, ways, longest):
             return windowed_bytes(move.payload_bytes, ways)
-        if is_whole:
+        if is_whole or is_summed_whole(move.kind, move.mesh_axes, move.payload_bytes, target):
             return ring_bytes(CollectiveKind.ALL_REDUCE, move.payload_bytes, ways)
     return ring_bytes(move.kind, move.payload_bytes, ways)

@@ -6,18 +6,12 @@ of which each device keeps a slice is scattered, a total of a loop is summed beh
 and scheduling change counts and times and no bytes, and are left to the compiler.
 
 What a partitioned program holds, as the values of a step.
-
-Along which mesh axes the values of a partitioned program differ from device to device.
-
-A parameter differs along the axes that split it. What is computed of values differs along all of
-theirs; a gather or a sum over devices makes its axes alike. So a product whose result does not
-differ along an axis is one that all devices along it compute alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from shardspec.analysis.memory import limit
 from shardspec.diagnostics import Diagnostic
@@ -25,9 +19,10 @@ from shardspec.ir.operations import IN_HLO
 from shardspec.ir.spec import Chip, PartitionSpec, Shape, Target
 from shardspec.ir.step import MadePart, Phase, Place, StepArgument, StepArray, StepTensor, Unknown
 from shardspec.programs import hlo, rewrites
+from shardspec.programs.alike import Differs, alike, differing, of_shards
 from shardspec.programs.calls import Ref, calls_of, is_made_for, named_by, through
 from shardspec.programs.edit import PASSES, Edit, inlined, is_sound
-from shardspec.programs.hlo import Computation, Instruction, Program, Slices, number, program_of
+from shardspec.programs.hlo import Computation, Instruction, Program, Slices, program_of
 from shardspec.programs.op_names import phase_of
 from shardspec.programs.operations import base, kind_of, target_of, uncounted
 from shardspec.programs.peak import FAST_BYTES, Device, Held, Peak, peak_of
@@ -167,27 +162,31 @@ _WHOLE = frozenset(("all-gather", "all-to-all"))
 _NEAR = 6
 
 
-def _as_libtpu(edit: Edit, differs: dict[Ref, frozenset[str]]) -> None:
+def _as_libtpu(edit: Edit, differs: dict[Ref, Differs]) -> None:
     rewrites.gathers_once(edit)
     rewrites.sums_scattered(edit, PASSES)
+    _sums_whole(edit, differs)
+    rewrites.legs_apart(edit)
+
+
+def _sums_whole(edit: Edit, differs: dict[Ref, Differs]) -> None:
+    """Sum whole what libtpu does not scatter."""
     rewrites.products_in_turns(edit, differs)
     rewrites.sums_of_lanes_whole(edit)
     rewrites.whole_machine_summed(edit)
-    rewrites.legs_apart(edit)
 
 
 def _differing(
     program: Program, target: Target, arguments: Sequence[StepArgument]
-) -> dict[Ref, frozenset[str]]:
-    """Return along which mesh axes values differ from device to device."""
-    every, slices = frozenset(target.mesh.sizes), Slices(tuple(range(program.partitions)), (0,))
-
-    def over(each: Instruction) -> frozenset[str]:
-        members = hlo.members_of(each, slices)
-        return every if members is None else frozenset(members.axes(target.mesh))
-
-    given = [frozenset(each.array.split.mesh_axes) for each in arguments]
-    return varying(program, given, over, every)
+) -> dict[Ref, Differs]:
+    """Return how values differ from device to device; nothing where a mesh is another one."""
+    if program.partitions != target.mesh.device_count:
+        return {}
+    sizes, slices = target.mesh.sizes, Slices(tuple(range(program.partitions)), (0,))
+    given = [of_shards(each.array.split.mesh_axes, sizes) for each in arguments]
+    found = alike(program, given, lambda each: hlo.members_of(each, slices), program.partitions)
+    how = {each: differing(each, sizes) for value in found.values() for each in value}
+    return {ref: how[value[0]] for ref, value in found.items() if len(value) == 1}
 
 
 #: Smaller values are left out.
@@ -204,26 +203,30 @@ def held_values(
       arguments: of the step, in the order of the program's parameters.
       free: as `read_partitioned` has it.
     """
-    program = _as_held(program, target)
+    program = _as_held(program, target, arguments)
     donated = [number for number, each in enumerate(arguments) if each.is_donated]
     peak = peak_of(program, _device(target), donated, free)
     return tuple(_tensors(peak, program, arguments))
 
 
-def _as_held(program: Program, target: Target) -> Program:
+def _as_held(program: Program, target: Target, arguments: Sequence[StepArgument]) -> Program:
     """Return a program with the rewrites that change what is in memory.
 
     What it adds up over devices it sums once, and a TPU moves indices instead of what they select.
     """
     if not is_sound(program) or program.entry is None:
         return program
-    bodies = {}
+    bodies, passed = {}, PASSES if target.is_tpu else _RESHAPES
+    differs = _differing(program, target, arguments) if target.is_tpu else {}
     for name, body in program.computations.items():
         edit = Edit(body, target, program.partitions)
         if target.is_tpu:
             rewrites.one_hots_compared(edit)
         rewrites.sums_once(edit)
-        rewrites.sums_scattered(edit, PASSES if target.is_tpu else _RESHAPES, are_cut=True)
+        rewrites.sums_scattered(edit, passed)
+        if target.is_tpu:
+            _sums_whole(edit, differs)
+        rewrites.scatters_cut(edit, passed)
         bodies[name] = edit.done()
     return replace(program, computations=bodies, entry=bodies[program.entry.name])
 
@@ -315,87 +318,3 @@ def _phases(makers: Sequence[Instruction | None]) -> list[Phase]:
 
 def _place(maker: Instruction | None, program: Program) -> Place:
     return Place() if maker is None else program.place(maker)
-
-
-#: Mesh axes; of a tuple, those of each element.
-Axes = frozenset[str]
-Value = tuple[Axes, ...]
-#: How often a loop is gone round until its values are those of every round.
-_MOST_ROUNDS = 6
-_DEEPEST = 40
-
-
-def varying(
-    program: Program,
-    given: Sequence[Axes],
-    axes_of: Callable[[Instruction], Axes],
-    everywhere: Axes,
-) -> dict[Ref, Axes]:
-    """Return for each instruction the mesh axes along which its value differs.
-
-    Args:
-      given: for each parameter of the program.
-      axes_of: those that a collective goes over.
-      everywhere: all axes: along those a number of the device differs.
-    """
-    walk = _Walk(program, axes_of, everywhere)
-    if program.entry is not None:
-        walk.run(program.entry, {at: (axes,) for at, axes in enumerate(given)}, 0)
-    return {ref: frozenset().union(*value) for ref, value in walk.found.items()}
-
-
-@dataclass(slots=True)
-class _Walk:
-    program: Program
-    axes_of: Callable[[Instruction], Axes]
-    everywhere: Axes
-    found: dict[Ref, Value] = field(default_factory=dict)
-
-    def run(self, body: Computation, given: dict[int, Value], depth: int) -> Value:
-        """Work out a computation; return what it gives."""
-        last: Value = (frozenset(),)
-        for each in body.instructions.values():
-            value = self._value(body, each, given, depth)
-            self.found[Ref(body.name, each.name)] = value
-            if each.is_root:
-                last = value
-        return last
-
-    def _value(
-        self, body: Computation, each: Instruction, given: dict[int, Value], depth: int
-    ) -> Value:
-        read = [self.found.get(Ref(body.name, name), (frozenset(),)) for name in each.operands]
-        if each.operation == "parameter":
-            return given.get(number(each.stated), (self.everywhere,))
-        if each.operation == "partition-id":
-            return (self.everywhere,)
-        if each.operation == "tuple":
-            return tuple(_all(value) for value in read)
-        if each.operation == "get-tuple-element":
-            at = number(each.attribute("index"))
-            return (read[0][at],) if read and at < len(read[0]) else (_all(*read),)
-        if each.operation == "while" and depth < _DEEPEST:
-            return self._loop(each, read[0] if read else (), depth)
-        if each.operation == "opt-barrier" and len(read) == 1:
-            return read[0]
-        kind = IN_HLO.get(each.operation)
-        if kind is None:
-            return (_all(*read),)
-        over = self.axes_of(each)
-        is_alike = kind.traits.grows or kind.traits.turns > 1
-        return (_all(*read) - over if is_alike else _all(*read) | over,)
-
-    def _loop(self, each: Instruction, value: Value, depth: int) -> Value:
-        body = self.program.computations.get(each.attribute("body"))
-        for _ in range(_MOST_ROUNDS if body is not None else 0):
-            assert body is not None
-            made = self.run(body, {0: value}, depth + 1)
-            joined = tuple(a | b for a, b in zip(value, made, strict=False))
-            if len(joined) < len(value) or joined == value:
-                break
-            value = joined
-        return value
-
-
-def _all(*values: Value) -> Axes:
-    return frozenset().union(*(axes for value in values for axes in value))

@@ -15,6 +15,7 @@ from shardspec.analysis import step_partition
 from shardspec.ir.operations import IN_HLO, MOVES, SENT_AHEAD, CollectiveKind, ring_bytes
 from shardspec.ir.spec import Shape, array_bytes
 from shardspec.programs import edit as edits
+from shardspec.programs.alike import Differs
 from shardspec.programs.calls import Ref, is_made_for
 from shardspec.programs.edit import FAR, GATHER, PASSES, SCATTER, SUM, Edit, form, is_alone, typed
 from shardspec.programs.hlo import HloArray, Instruction, number
@@ -185,7 +186,7 @@ def _total(edit: Edit, sum: Instruction) -> int | None:
     return at if is_given and root.operands.count(user.name) == 1 and back == (user.name,) else None
 
 
-def sums_scattered(edit: Edit, passed: Container[str], *, are_cut: bool = False) -> None:
+def sums_scattered(edit: Edit, passed: Container[str]) -> None:
     """Make an all-reduce of which each device keeps its own slice a reduce-scatter.
 
     XLA does where one slice alone reads the sum, cuts one dimension into as many parts as there are
@@ -193,17 +194,26 @@ def sums_scattered(edit: Edit, passed: Container[str], *, are_cut: bool = False)
 
     Args:
       passed: operations that may stand between the sum and its slice.
-      are_cut: whether the slice becomes the reduce-scatter, so that no device has the whole sum.
     """
     for each in [*edit]:
         if each.operation == SUM and len(each.operands) == 1:
             slice = only_slice(edit, each, passed)
             if slice is None or not 1 < _parts(edit, slice) == edit.ways(each):
                 continue
-            made = replace(each, operation=SCATTER)
-            if are_cut:
-                made = replace(made, name=slice.name, type=slice.type, is_root=slice.is_root)
-            edit.put(made)
+            edit.put(replace(each, operation=SCATTER))
+
+
+def scatters_cut(edit: Edit, passed: Container[str]) -> None:
+    """Let each device have its slice of a reduce-scatter alone, and of a sum the whole."""
+    for each in [*edit]:
+        slice = only_slice(edit, each, passed) if each.operation == SCATTER else None
+        if slice is None:
+            continue
+        whole = ring_bytes(CollectiveKind.ALL_REDUCE, each.arrays[0].bytes, edit.ways(each))
+        if number(each.attribute(SENDS)) == whole:
+            edit.put(replace(each, operation=SUM))
+        else:
+            edit.put(replace(each, name=slice.name, type=slice.type, is_root=slice.is_root))
 
 
 def only_slice(edit: Edit, sum: Instruction, passed: Container[str] = PASSES) -> Instruction | None:
@@ -261,14 +271,14 @@ def _constant(edit: Edit, name: str) -> str:
 
 
 #: The share of a ring's time that a product has to take. Source: compiles with libtpu 0.0.52, which
-#: computes in turns products of 0.06 and more, and whole those of 0.01 and less.
-_LEAST_HIDDEN = 0.03
-#: Along which mesh axes values differ.
-Differs = Mapping[Ref, frozenset[str]]
+#: computes in turns products of 0.06 and more, and whole those of 0.058 and less.
+_LEAST_HIDDEN = 0.059
+#: How values differ from device to device.
+Differing = Mapping[Ref, Differs]
 
 
-def products_in_turns(edit: Edit, differs: Differs) -> None:
-    """Pass operands and sums of products around a ring: `compiled_sends.windowed_bytes`.
+def products_in_turns(edit: Edit, differs: Differing) -> None:
+    """Pass operands and sums of products around a ring: `step_partition.windowed_bytes`.
 
     XLA's partitioner does so only where all devices have different parts of the product: it sets
     aside an axis that splits one dimension of the operands and the result alike, and what is left
@@ -276,7 +286,7 @@ def products_in_turns(edit: Edit, differs: Differs) -> None:
     and `expert`, or on a mesh with an idle axis, is gathered at once.
 
     Args:
-      differs: the mesh axes along which each value differs from device to device.
+      differs: how each value differs from device to device.
     """
     longest = step_partition.longest_row(edit.target.hardware)
     for each in [*edit]:
@@ -346,7 +356,7 @@ def _is_constant(edit: Edit, name: str) -> bool:
     return edit.shown(name, _SAME).operation == "constant"
 
 
-def _summed(edit: Edit, scatter: Instruction, differs: Differs) -> Instruction | None:
+def _summed(edit: Edit, scatter: Instruction, differs: Differing) -> Instruction | None:
     """Return the product whose partial sum is scattered because it is partitioned so.
 
     What each device keeps is not summed over other mesh axes then.
@@ -358,16 +368,16 @@ def _summed(edit: Edit, scatter: Instruction, differs: Differs) -> Instruction |
     return None if is_summed_on or not _is_everywhere(edit, product, differs) else product
 
 
-def _is_everywhere(edit: Edit, each: Instruction, differs: Differs) -> bool:
+def _is_everywhere(edit: Edit, each: Instruction, differs: Differing) -> bool:
     """Say whether all devices of the mesh have different values."""
-    every = {name for name, size in edit.target.mesh.sizes.items() if size > 1}
     while Ref(edit.name, each.name) not in differs and each.operands:
         each = edit.source(each)
-    return every <= differs.get(Ref(edit.name, each.name), every)
+    found = differs.get(Ref(edit.name, each.name))
+    return found is None or found.is_everywhere
 
 
 def _product(
-    edit: Edit, gather: Instruction, axes: set[str], differs: Differs
+    edit: Edit, gather: Instruction, axes: set[str], differs: Differing
 ) -> Instruction | None:
     """Return the product that a gather is made for, where it makes no partial sum."""
     readers = _readers(edit, gather)
@@ -375,7 +385,8 @@ def _product(
         return None
     product = readers[0]
     is_own = is_made_for(product, gather, edit.source(gather), edit.readers(gather.name))
-    is_split = axes <= differs.get(Ref(edit.name, product.name), frozenset(axes))
+    found = differs.get(Ref(edit.name, product.name))
+    is_split = found is None or axes <= found.axes
     is_sum = any(user.operation in (SUM, SCATTER) for user in edit.readers(product.name))
     is_apart = _is_everywhere(edit, edit.source(gather), differs)
     return product if is_own and is_split and is_apart and not is_sum else None
@@ -404,7 +415,7 @@ def _is_long(edit: Edit, product: Instruction, moved_bytes: int) -> bool:
 
 
 def sums_of_lanes_whole(edit: Edit) -> None:
-    """Sum whole what is scattered along lanes: `compiled_sends.is_sliced_whole`."""
+    """Sum whole what is scattered along lanes: `step_partition.is_sliced_whole`."""
     for each in [*edit]:
         slice = only_slice(edit, each) if each.operation == SCATTER and is_alone(each) else None
         if slice is not None:
@@ -441,18 +452,18 @@ _STACKS = "dynamic-update-slice"
 
 
 def whole_machine_summed(edit: Edit) -> None:
-    """Sum what goes over all devices of a slice: `compiled_sends.is_summed_whole`."""
+    """Sum what goes over all devices of a slice: `step_partition.is_summed_whole`."""
     for each in [*edit]:
         kind = IN_HLO.get(each.operation)
-        if kind is None or not is_alone(each):
+        if kind is None or not is_alone(each) or each.attribute(SENDS):
             continue
         size = kind.payload(edit.source(each).arrays[0].bytes, each.arrays[0].bytes)
-        if step_partition.is_summed_whole(kind, edit.ways(each), size, edit.target.hardware):
+        if step_partition.is_summed_whole(kind, edit.axes(each), size, edit.target):
             edit.sends(each, ring_bytes(CollectiveKind.ALL_REDUCE, size, edit.ways(each)))
 
 
 def legs_apart(edit: Edit) -> None:
-    """Send within slices and between them apart: `compiled_sends.across_slices`."""
+    """Send within slices and between them apart: `step_partition.across_slices`."""
     for each in [*edit]:
         kind = IN_HLO.get(each.operation)
         if kind is None or not is_alone(each):

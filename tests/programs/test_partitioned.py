@@ -341,6 +341,52 @@ def test_a_whole_machine_gathers_by_summing() -> None:
     assert left(program(body, devices=64), to) == {"fsdp": 2 * 1024 * 64 * 4 * 63 // 64}
 
 
+#: Machines and meshes, and whether libtpu 0.0.52 sums whole what it would scatter over `fsdp`.
+MACHINES = (
+    ("v5e 2x2", "fsdp: 4", False),
+    ("v5e 2x4", "fsdp: 8", False),
+    ("v5e 4x4", "fsdp: 16", True),
+    ("v5e 4x4", "fsdp: 8, tensor: 2", False),
+    ("v5e 4x8", "fsdp: 32", False),
+    ("v6e 4x4", "fsdp: 16", True),
+    ("v5p 2x2x2", "fsdp: 8", True),
+    ("v5p 2x2x2", "fsdp: 4, tensor: 2", False),
+    ("2 * v5e 2x4", "replica: 2 @ dcn, fsdp: 8", False),
+    ("2 * v5e 4x4", "replica: 2 @ dcn, fsdp: 16", True),
+    ("2 * v5p 2x2x2", "replica: 2 @ dcn, fsdp: 8", True),
+)
+
+
+@pytest.mark.parametrize(("hardware", "mesh", "is_whole"), MACHINES)
+def test_a_slice_on_a_square_or_in_three_dimensions_sums_whole(
+    hardware: str, mesh: str, is_whole: bool
+) -> None:
+    to = target(hardware, mesh)
+    sizes = to.mesh.sizes
+    ways, below = sizes["fsdp"], sizes.get("tensor", 1)
+    devices = range(to.mesh.device_count)
+    groups: dict[int, list[int]] = {}
+    for at in devices:
+        groups.setdefault(at - at // below % ways * below, []).append(at)
+    listed = ",".join(f"{{{','.join(map(str, each))}}}" for each in groups.values())
+    starts = ",".join(str(at // below % ways * (65536 // ways)) for at in devices)
+    body = f"""\
+  %id = u32[] partition-id()
+  %table = s32[{len(devices)}]{{0}} constant({{{starts}}})
+  %cut = s32[1]{{0}} dynamic-slice(%table, %id), dynamic_slice_sizes={{1}}
+  %at = s32[] reshape(%cut)
+  %zero = s32[] constant(0)
+  %x = f32[65536,1024] parameter(0)
+"""
+    body += reduced("s", "x", f"replica_groups={{{listed}}}", "f32[65536,1024]")
+    body += f"  ROOT %r = f32[{65536 // ways},1024] dynamic-slice(%s, %at, %zero)\n"
+    found = program(body, devices=len(devices))
+    sent = 65536 * 1024 * 4 * (ways - 1) // ways
+    assert left(found, to) == {"fsdp": sent * (1 + is_whole)}
+    held = sum(each.bytes for each in held_values(found, to, (), {}))
+    assert held == 65536 * 1024 * 4 // ways + is_whole * 65536 * 1024 * 4
+
+
 def test_part_of_a_machine_gathers() -> None:
     groups = "replica_groups=[2,32]<=[32,2]T(1,0)"
     body = "  %x = f32[16,64] parameter(0)\n"

@@ -38,13 +38,16 @@ def simplified(module: bytes, *, for_tpu: bool = False) -> bytes:
       keeps what it makes as that is sharded, and not as its stack of zeros is.
     - the transpose of a product of matrices, as a gradient of a weight is, becomes the product the
       other way round, on a TPU: of operands that compete for a mesh axis, the first one decides.
+    - a product of a transposed matrix reads the matrix itself, on a TPU: what is multiplied with
+      its transpose is then gathered once.
     - what is computed twice is computed once, on a TPU: stacks of zeros that are alike are one
       array with one sharding, although loops fill them with different values.
     - `erf` and `top_k`, which only the CPU's partitioner sees, become an operation by element and
       the first elements of a sorted array.
 
     Source: dumps of the passes of libtpu 0.0.52 and of XLA:GPU in jaxlib 0.10.2 (`algsimp`,
-    `convert-mover`, and `cse` on a TPU), which run ahead of `spmd-partitioning`.
+    `convert-mover`, and on a TPU `cse` and `transpose-folding`), which run ahead of
+    `spmd-partitioning`.
 
     Args:
       for_tpu: whether the module is for a TPU.
@@ -75,6 +78,9 @@ def simplify(module: Any, *, for_tpu: bool = False) -> None:
     if for_tpu:
         for each in found.get(_TRANSPOSE, ()):
             _turn_product(each)
+        for each in passes.operations(module.operation):
+            if each.name == _DOT:
+                _read_untransposed(each)
         _compute_once(module)
 
 
@@ -96,6 +102,27 @@ def _turn_product(transpose: Any) -> None:
     result.replace_all_uses_with(made)
     transpose.erase()
     dot.erase()
+
+
+def _read_untransposed(dot: Any) -> None:
+    """Let a product read the matrices whose transposes it is given, one or a batch of them."""
+    numbers = stablehlo.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"])
+    sides = [
+        ([*numbers.lhs_batching_dimensions], [*numbers.lhs_contracting_dimensions]),
+        ([*numbers.rhs_batching_dimensions], [*numbers.rhs_contracting_dimensions]),
+    ]
+    for at, (batch, summed) in enumerate(sides):
+        value = dot.operands[at]
+        if (
+            _name(value) == _TRANSPOSE
+            and len(summed) == 1 == len(value.type.shape) - len(batch) - 1
+        ):
+            order = list(value.owner.attributes["permutation"])
+            sides[at] = [order[dim] for dim in batch], [order[dim] for dim in summed]
+            dot.operands[at] = value.owner.operands[0]
+    (left, lefts), (right, rights) = sides
+    made = stablehlo.DotDimensionNumbers.get(left, right, lefts, rights)
+    dot.attributes["dot_dimension_numbers"] = made
 
 
 #: Operations that are not what they were when they come again, or that XLA takes for such.

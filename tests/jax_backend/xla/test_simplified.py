@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from jax.interpreters import mlir
 from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
 
 from shardspec.jax_backend.step.passes import bytecode_of
 from shardspec.jax_backend.xla.simplified import simplified
@@ -201,3 +203,86 @@ def test_random_numbers_and_barriers_are_not_alike() -> None:
       return %out : tensor<8xf32>"""
     text = f"func.func @main(%x: tensor<8xf32>) -> tensor<8xf32> {{\n{body}\n}}"
     assert left(text, for_tpu=True).count("stablehlo.optimization_barrier") == 2
+
+
+#: How a batch of matrices is given: its dimensions are b(atch), k (summed) and its own, m or n.
+ORDERS = ("bmk", "bkm", "kbm", "mkb", "mk", "km")
+
+
+def product(value: Any, given: dict[str, Any]) -> Any:
+    """Return what a product computes, by its dimension numbers alone."""
+    if isinstance(value.owner, ir.Block):
+        return given[value.get_name()]
+    numbers = stablehlo.DotDimensionNumbers(value.owner.attributes["dot_dimension_numbers"])
+    arrays = [product(each, given) for each in value.owner.operands]
+    left, right = ["?"] * arrays[0].ndim, ["?"] * arrays[1].ndim
+    for at, pairs in enumerate(
+        (
+            (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions),
+            (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions),
+        )
+    ):
+        for one, other in zip(*pairs, strict=True):
+            left[one] = right[other] = "bk"[at]
+    left[left.index("?")], right[right.index("?")] = "m", "n"
+    out = ("b" if "b" in left else "") + "mn"
+    return np.einsum(f"{''.join(left)},{''.join(right)}->{out}", *arrays)
+
+
+@pytest.mark.parametrize("one", ORDERS)
+@pytest.mark.parametrize("other", [each.replace("m", "n") for each in ORDERS])
+def test_a_product_of_transposes_is_one_of_what_they_transpose(one: str, other: str) -> None:
+    if len(one) != len(other):
+        return
+    sizes = {"b": 2, "k": 3, "m": 4, "n": 5}
+    batch = "b" if "b" in one else ""
+    plain = [f"{batch}mk", f"{batch}kn"]
+
+    def kind(dims: str) -> str:
+        return f"tensor<{'x'.join(str(sizes[each]) for each in dims)}xf32>"
+
+    lines, arguments = [], []
+    for name, dims, wanted in zip("xy", (one, other), plain, strict=True):
+        order = [dims.index(each) for each in wanted]
+        arguments.append(f"%{name}: {kind(dims)}")
+        lines.append(
+            f"%{name}t = stablehlo.transpose %{name}, dims = {order}"
+            f" : ({kind(dims)}) -> {kind(wanted)}"
+        )
+    batched = "batching_dims = [0] x [0], " if batch else ""
+    summed = f"contracting_dims = [{1 + len(batch)}] x [{len(batch)}]"
+    result = kind(f"{batch}mn")
+    pair = f"({kind(plain[0])}, {kind(plain[1])}) -> {result}"
+    lines.append(f"%r = stablehlo.dot_general %xt, %yt, {batched}{summed} : {pair}")
+    body = "\n".join(lines)
+    text = (
+        f"func.func @main({', '.join(arguments)}) -> {result} {{\n{body}\nreturn %r : {result}\n}}"
+    )
+    chance = np.random.default_rng(0)
+    arrays = [chance.normal(size=[sizes[each] for each in dims]) for dims in (one, other)]
+    with mlir.make_ir_context():
+        module = bytecode_of(ir.Module.parse(text))
+    with mlir.make_ir_context():
+        found: Any = ir.Module.parse(simplified(module, for_tpu=True))
+        block = list(found.body.operations)[-1].regions[0].blocks[0]
+        last = list(block.operations)[-1].operands[0]
+        given = {
+            each.get_name(): array for each, array in zip(block.arguments, arrays, strict=True)
+        }
+        assert all(isinstance(each.owner, ir.Block) for each in last.owner.operands)
+        wanted = np.einsum(f"{one},{other}->{batch}mn", *arrays)
+        np.testing.assert_allclose(product(last, given), wanted)
+
+
+def test_a_product_over_two_dimensions_reads_the_transpose() -> None:
+    found = left(
+        """
+      func.func @main(%x: tensor<4x2x3xf32>, %y: tensor<2x3x5xf32>) -> tensor<4x5xf32> {
+        %t = stablehlo.transpose %y, dims = [1, 0, 2] : (tensor<2x3x5xf32>) -> tensor<3x2x5xf32>
+        %r = stablehlo.dot_general %x, %t, contracting_dims = [2, 1] x [0, 1]
+          : (tensor<4x2x3xf32>, tensor<3x2x5xf32>) -> tensor<4x5xf32>
+        return %r : tensor<4x5xf32>
+      }""",
+        for_tpu=True,
+    )
+    assert "stablehlo.transpose" in found
