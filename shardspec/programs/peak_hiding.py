@@ -1,4 +1,4 @@
-"""The order in which a GPU of Hopper or later runs kernels: collectives behind what hides them.
+"""The order in which kernels run where collectives are hidden: GPUs from Hopper on, and TPU v5e.
 
 XLA's latency hiding scheduler goes over the kernels of a body from the last to the first. A
 collective is two of them, its end and its start, and only one is on its way at a time. The end is
@@ -8,7 +8,8 @@ time, and products of gradients come late, behind the sums that they hide.
 
 Of what is ready the scheduler takes, in this order: the end of a collective; what waits for
 nothing; what is behind most collectives; the kernel that takes about as long as is left to hide;
-what reads a collective; what makes most others ready; what was last in the order before.
+what reads a collective; what makes most others ready; what was last in the order before. On v5e
+gathers and permutes are hidden alone, and what the step only returns may be what hides them.
 Source: xla/service/latency_hiding_scheduler.cc, `ReadySetLt`, and
 xla/service/gpu/model/sol_latency_estimator.cc for what each takes.
 """
@@ -25,9 +26,7 @@ from shardspec.programs.peak_graph import every_node
 from shardspec.programs.peak_kernels import is_product
 from shardspec.programs.peak_units import Unit, needs_of
 
-SENDS = frozenset(map(str, CollectiveKind))
-#: What a collective takes at least, and a kernel: that of XLA's own tables for NCCL, and a launch.
-_SEND_S, _KERNEL_S = 20e-6, 2e-6
+EVERY = frozenset(map(str, CollectiveKind))
 #: The share of the peak that products reach in XLA's own tables.
 _REACHED = 0.6
 
@@ -41,7 +40,10 @@ class Speeds:
       memory: bytes to and from the memory of the device.
       link: bytes to another device of the node.
       network: bytes to a device of another node.
-      node: devices of a node.
+      node: devices of a node, or of a slice of TPUs.
+      hides: the collectives during which a device computes.
+      send_s: what a collective takes at least, in seconds.
+      kernel_s: what a kernel takes at least.
     """
 
     flops: float
@@ -49,6 +51,9 @@ class Speeds:
     link: float
     network: float
     node: int
+    hides: frozenset[str] = EVERY
+    send_s: float = 20e-6
+    kernel_s: float = 2e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +70,15 @@ class Hidden:
 
 
 def hidden(units: Sequence[Unit], speeds: Speeds, devices: int) -> Hidden:
-    """Return the order in which a GPU runs the units of a body, given one in which they can run."""
+    """Return the order in which a device runs the units of a body, given one in which they can run."""
     return _Scheduler(units, speeds, devices).run()
 
 
-def sends(unit: Unit) -> bool:
-    """Say whether a unit is a collective, or runs one inside."""
-    if unit.node.operation in SENDS:
+def sends(unit: Unit, hides: frozenset[str]) -> bool:
+    """Say whether a unit is a collective of some kinds, or runs one inside."""
+    if unit.node.operation in hides:
         return True
-    return any(each.operation in SENDS for body in unit.node.bodies for each in every_node(body))
+    return any(each.operation in hides for body in unit.node.bodies for each in every_node(body))
 
 
 class _Scheduler:
@@ -86,8 +91,8 @@ class _Scheduler:
         for found in self.needs:
             for other in found:
                 self.readers[other] += 1
-        self.is_send = [unit.node.operation in SENDS for unit in units]
-        self.has_sends = [sends(unit) for unit in units]
+        self.is_send = [unit.node.operation in speeds.hides for unit in units]
+        self.has_sends = [sends(unit, speeds.hides) for unit in units]
         self.depth = self._depths()
         self.reads_send = [any(self.is_send[other] for other in found) for found in self.needs]
         self.cost = [self._seconds(unit) for unit in units]
@@ -176,14 +181,14 @@ class _Scheduler:
 
     def _seconds(self, unit: Unit) -> float:
         """Return what a kernel takes."""
-        moved = sum(each.bytes for values in (unit.reads, unit.made) for each in values)
         node = unit.node
+        moved = sum(each.bytes for values in (unit.reads, unit.made) for each in values)
         flops = 0
         if is_product(node):
             shapes = [each.shape for each in node.operands]
             flops = flops_of(node.instruction, shapes, node.results[0].shape)
         most = max(moved / self.speeds.memory, flops / (self.speeds.flops * _REACHED))
-        return _KERNEL_S + most
+        return self.speeds.kernel_s + most
 
     def _wire_seconds(self, unit: Unit) -> float:
         """Return what a collective takes."""
@@ -194,4 +199,5 @@ class _Scheduler:
         is_inside = isinstance(groups, frozenset) and all(
             len({device // node for device in group}) == 1 for group in groups
         )
-        return _SEND_S + size / (self.speeds.link if is_inside else self.speeds.network)
+        speed = self.speeds.link if is_inside else self.speeds.network
+        return self.speeds.send_s + size / speed

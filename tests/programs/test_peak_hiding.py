@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import given
@@ -61,6 +62,28 @@ def test_product_runs_while_the_sum_of_another_is_on_its_way() -> None:
     assert starts == {"s": 1, "t": 3}
 
 
+def test_a_device_that_hides_gathers_alone_waits_for_sums() -> None:
+    """It places what the step only returns where a gather is on its way, and not before a sum."""
+    lines = f"""
+        %p = {BIG} parameter(0)
+        %w = f32[64,512]{{1,0}} parameter(1)
+        %a = {BIG} dot(%p, %p), {DOT}
+        %s = {BIG} all-reduce(%a), {SUM}
+        %g = {BIG} all-gather(%w), {GATHER}
+        %c = {BIG} dot(%s, %g), {DOT}
+        %d = {BIG} dot(%p, %c), {DOT}
+        %aside = {BIG} dot(%a, %a), {DOT}
+        ROOT %r = ({BIG}, {BIG}) tuple(%d, %aside)
+    """
+    units = units_of(lines)
+    name = [unit.node.instruction.name for unit in units]
+    found = hidden(units, replace(SPEEDS, hides=frozenset(("all-gather",))), 8)
+    order = [name[at] for at in found.order]
+    assert {name[at] for at in found.starts} == {"g"}
+    assert order.index("aside") < order.index("g") < order.index("c")
+    assert found.starts[name.index("g")] <= order.index("aside")
+
+
 def test_one_collective_is_on_its_way_at_a_time() -> None:
     order, starts = ordered(f"""
         %v = f32[64,512]{{1,0}} parameter(0)
@@ -106,7 +129,7 @@ def test_any_order_that_hides_runs(choices: list[tuple[int, int, int]]) -> None:
         assert all(place[makers[value]] < begins or at not in found.starts for value in unit.reads)
         assert all(place[makers[value]] < place[at] for value in unit.reads)
     _is_one_at_a_time(found, place)
-    assert set(found.starts) == {at for at, unit in enumerate(units) if sends(unit)}
+    assert set(found.starts) == {at for at, unit in enumerate(units) if sends(unit, SPEEDS.hides)}
 
 
 def _is_one_at_a_time(found: Hidden, place: dict[int, int]) -> None:
