@@ -51,8 +51,8 @@ from shardspec.programs.peak_units import (
 
 #: The fast memory of a TPU device in which values may be instead: VMEM without what kernels keep of
 #: it, on v4 CMEM. On v5p each of the two cores of a device has its own.
-#: Source: what libtpu 0.0.52 reports for 40 programs, up to all of it on v4 and v5e, and values of up
-#: to two thirds of it. Of v7x, the 64 MiB of jax/_src/pallas/mosaic/tpu_info.py without a quarter.
+#: Source: what libtpu 0.0.52 reports for 40 programs: up to all of it on v4 and v5e, with values of
+#: up to two thirds of it. Of v7x, jax/_src/pallas/mosaic/tpu_info.py, without a quarter.
 FAST_BYTES = {"v4": 128 << 20, "v5e": 112 << 20, "v6e": 96 << 20, "v7x": 48 << 20}
 #: Operations that can write their result where an operand is, beside elementwise ones.
 _OVERWRITES = frozenset(("all-reduce", "scatter", UPDATE))

@@ -70,7 +70,7 @@ class Hidden:
 
 
 def hidden(units: Sequence[Unit], speeds: Speeds, devices: int) -> Hidden:
-    """Return the order in which a device runs the units of a body, given one in which they can run."""
+    """Return the order in which a device runs a body, given one in which its units can run."""
     return _Scheduler(units, speeds, devices).run()
 
 

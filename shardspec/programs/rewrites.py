@@ -8,7 +8,7 @@ slices apart: `analysis.step_partition` has those rules, and says how each was f
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Hashable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shardspec.analysis import step_partition
@@ -607,24 +607,9 @@ def gathers_once(edit: Edit) -> None:
         if each.operation == GATHER and is_alone(each):
             array = each.arrays[0]
             source = edit.shown(each.operands[0], _ALIKE).name
-            key = (source, _joined(edit, each), array.dtype, *sorted(array.shape))
+            key = (source, edit.together(each), array.dtype, *sorted(array.shape))
             if first.setdefault(key, each.name) != each.name:
                 edit.put(form(each.name, each.type, first[key]))
-
-
-def _joined(edit: Edit, each: Instruction) -> Hashable:
-    """Return what has to be alike of the devices that equal gathers join.
-
-    XLA orders them by the dimension that it splits a product by first. libtpu does not mind where
-    it could pass the operand around a ring.
-    """
-    members = edit.members(each)
-    longest = step_partition.longest_row(edit.target.hardware)
-    if members is not None and step_partition.has_ring(
-        len(members.axes(edit.target.mesh)), members.ways, longest
-    ):
-        return edit.together(each)
-    return edits.devices_of(each)
 
 
 def moves_hoisted(edit: Edit, outer: Edit, loop: Instruction) -> None:

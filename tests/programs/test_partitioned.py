@@ -274,6 +274,12 @@ def test_one_value_is_gathered_once_on_tpus() -> None:
     assert left(found, GPU) == {"fsdp": 2 * HALF}
 
 
+def test_gathers_over_devices_that_are_printed_in_two_ways_are_one() -> None:
+    again = gathered("h", "x", over="replica_groups=[2,4]<=[4,2]T(1,0)")
+    body = SHARD + gathered("g", "x") + again
+    assert left(program(body + "  ROOT %r = f32[64,64] multiply(%g, %h)\n"), TPU) == {"fsdp": HALF}
+
+
 def test_two_values_are_gathered_each() -> None:
     body = SHARD + gathered("g", "x") + gathered("h", "y")
     assert left(program(body + "  ROOT %r = f32[64,64] multiply(%g, %h)\n"), TPU) == {
