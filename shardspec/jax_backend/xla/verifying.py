@@ -82,7 +82,6 @@ def verify_step(
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None = None,
     *,
-    cost: Cost | None = None,
     tolerance: float = 0.1,
     is_here: bool = False,
     how: Compiling = ANY_WAY,
@@ -91,7 +90,6 @@ def verify_step(
     """Return what was predicted of a step, and what the compiler of the target made of it.
 
     Args:
-      cost: what was predicted; None for what the trace says.
       tolerance: the share of all compiled bytes by which the prediction may differ.
       is_here: compile for the devices of the resolver, whole and in this process.
       how: otherwise.
@@ -104,14 +102,14 @@ def verify_step(
         need_devices(resolver.mesh, "a compile for the devices that are here")
         tell("tracing")
         step, _ = lowered(resolver, function, args, kwargs)
-        cost = cost or _cost_of(resolver, step)
+        cost = _cost_of(resolver, step)
         tell("compiling")
         made = _compiled_here(resolver, function, args, dict(kwargs or {}))
         return _proof(made, cost, tolerance, step.arguments, has_estimates=how.is_whole)
     alone, order = replace(how, flags=""), resolver._arrays.spec.policy.order
     with compiling.Compile(resolver.target, alone, order) as compile:
         tell("tracing")
-        asked = given(compile, resolver, function, args, kwargs, cost=cost)
+        asked = given(compile, resolver, function, args, kwargs)
         return asked.proof(how, tolerance, tell)
 
 
@@ -122,7 +120,6 @@ def given(
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None = None,
     *,
-    cost: Cost | None = None,
     notes: tuple[str, ...] = (),
 ) -> Asked:
     """Trace a step for a compile that has begun; see `verify_step`.
@@ -133,7 +130,7 @@ def given(
     step, module = lowered(resolver, function, args, kwargs)
     compile.give(module)
     order = resolver._arrays.spec.policy.order
-    cost = cost or _cost_of(resolver, step)
+    cost = _cost_of(resolver, step)
     return Asked(compile, module, cost, step.arguments, order, notes)
 
 
