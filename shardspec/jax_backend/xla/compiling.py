@@ -165,9 +165,9 @@ class Compile(Process):
         packages = ("jax", "jaxlib", *_PACKAGES[hardware.chip.platform][0])
         found = [_distribution(each) for each in packages]
         if how.libtpu:
-            found[-1] = _in(how.libtpu)
-            self._compiler = f"libtpu {found[-1].version}"
-            self._library = {_LIBRARY: str(found[-1].locate_file(_LIBTPU))}
+            other = _in(how.libtpu)
+            found[-1], self._compiler = other, f"libtpu {other.version}"
+            self._library = {_LIBRARY: str(other.locate_file(_LIBTPU))}
         self._flags = self._variable(how.flags)
         around = cache.surroundings((*TPU_ENVIRONMENT, *_GIVEN), found)
         self._around = {**self._job, "around": around, "flags": how.flags.split()}
