@@ -429,6 +429,7 @@ class Pending:
         plan, how, tolerance = self._plan, Compiling(**self._asked), self._tolerance
         alone, order = replace(how, flags=""), plan.spec.policy.order
         compile = None if self._is_here else stack.enter_context(Compile(plan.target, alone, order))
+        cost = stated_cost(evenly(plan)) if self._name is None else None
 
         def traced(resolver: Resolver, call: Call, tell: Tell) -> Callable[[Tell], Proof]:
             from shardspec.jax_backend.stated import unlike
@@ -436,12 +437,18 @@ class Pending:
 
             if compile is None:
                 found = verify_step(
-                    resolver, *call, tolerance=tolerance, is_here=True, how=how, tell=tell
+                    resolver,
+                    *call,
+                    cost=cost,
+                    tolerance=tolerance,
+                    is_here=True,
+                    how=how,
+                    tell=tell,
                 )
                 return lambda tell: found
             tell("tracing")
             notes = unlike(plan) if self._name is None else ()
-            asked = given(compile, resolver, *call, notes=notes)
+            asked = given(compile, resolver, *call, cost=cost, notes=notes)
             return lambda tell: asked.proof(how, tolerance, tell)
 
         spec, target = plan.spec, plan.target.name
