@@ -107,6 +107,7 @@ class Cost:
       schedule: what the order of instructions takes that the compiler chose.
       added: what that added to the step, the most bytes first.
       predicted: the model's cost of the same step, beside a compiler's.
+      other: the same step by another version of the compiler.
       why_modelled: why the figures are a model's, where a compiler was asked.
       uneven: what a step takes whose experts are uneven, where a spec says how. Then the time is
         what is expected, and the memory that of the 99th percentile, which has to fit.
@@ -121,6 +122,7 @@ class Cost:
     schedule: StepTime | None = field(default=None, repr=False)
     added: tuple[Added, ...] = field(default=(), repr=False)
     predicted: Cost | None = field(default=None, repr=False, compare=False)
+    other: Cost | None = field(default=None, repr=False, compare=False)
     why_modelled: str = field(default="", compare=False)
     uneven: Uneven | None = None
 
@@ -128,6 +130,11 @@ class Cost:
     def basis(self) -> Basis:
         """Return how well it is known what the step computes and sends."""
         return "modelled" if self.compiler is None else "compiled"
+
+    @property
+    def sent_bytes(self) -> int:
+        """Return what one device sends in a step."""
+        return sum(each.wire_bytes for each in ([] if self.step is None else self.step.collectives))
 
     @property
     def sends_interval(self) -> Interval | None:

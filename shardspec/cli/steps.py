@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
@@ -251,12 +251,13 @@ class _Pending:
         self.tokens = tokens
         self.why: str | None = None
         self.compile: Compile | None = None
+        self.other: Compile | None = None
 
     def __enter__(self) -> _Pending:
         """Start the compiler, if one is asked."""
         if self.request.basis == "model":
             return self
-        from shardspec.jax_backend.xla.compiling import Compile, Compiling
+        from shardspec.jax_backend.xla.compiling import Compile, Compiling, other_libtpu
 
         is_patient = self.request.basis == "compiler"
         how = Compiling() if is_patient else Compiling(self.request.wait_s)
@@ -265,13 +266,28 @@ class _Pending:
             self.compile = Compile(self.plan.target, how, order).__enter__()
         except ShardspecError as error:
             self._give_up(error)
+        if self.compile is not None and (folder := other_libtpu(self.plan.target)):
+            how = replace(how, libtpu=folder)
+            with self._without_other():
+                self.other = Compile(self.plan.target, how, order).__enter__()
         return self
 
+    @contextlib.contextmanager
+    def _without_other(self) -> Iterator[None]:
+        """Go on where the other version of the compiler has no answer, and say why."""
+        try:
+            yield
+        except ShardspecError as error:
+            self.request.remark(error.diagnostics[0].message)
+            if self.other is not None:
+                self.other.__exit__()
+                self.other = None
+
     def __exit__(self, *error: object) -> None:
-        """End the compiler, if it is at work."""
-        if self.compile is not None:
-            self.compile.__exit__()
-            self.compile = None
+        """End the compilers, if they are at work."""
+        for each in filter(None, (self.compile, self.other)):
+            each.__exit__()
+        self.compile = self.other = None
 
     @property
     def is_settled(self) -> bool:
@@ -298,6 +314,9 @@ class _Pending:
             self.cost = cost_of(self.plan, step, tokens=self.tokens)
         if self.compile is not None:
             self._try(lambda compile: compile.give(module))
+        if self.other is not None:
+            with self._without_other():
+                self.other.give(module)
 
     def settle(self) -> Cost:
         """Return the cost by the highest authority that answers, once it is there."""
@@ -310,7 +329,12 @@ class _Pending:
 
         with progress(is_quiet=self.request.is_quiet) as tell:
             made = compile.result(lambda stage: tell(f"{self.plan.target.name}: {stage}"))
-            self.cost = cost_by(self.cost, made, self.arguments)
+            found = cost_by(self.cost, made, self.arguments)
+            if self.other is not None:
+                with self._without_other():
+                    other = cost_by(self.cost, self.other.result(), self.arguments)
+                    found = replace(found, other=other)
+            self.cost = found
         self.__exit__()
 
     def _try(self, work: Callable[[Compile], None]) -> None:
@@ -378,8 +402,7 @@ class Pending:
         """Take what is proved.
 
         Args:
-          name: as `--step` gave it; None for the step that the spec states, whose prediction
-            needs no trace.
+          name: as `--step` gave it; None for the step that the spec states.
           plan: on the target.
           asked: how it is compiled, as `Compiling` takes it.
           is_here: compile for the devices that are here, at once.

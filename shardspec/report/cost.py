@@ -84,10 +84,9 @@ class Cost(figures.Cost):
     def __repr__(self) -> str:
         """Return `Cost(target pod, = 1.25 GiB, ~ 3.00 GiB sent per device and step)`."""
         total = str(self.memory.total)
-        sent = sum(each.wire_bytes for each in self.collectives)
         least = f"{AT_LEAST} " if self.uncounted("sends") else ""
-        sent_text = f"{least}{MARKS[self.basis]} {binary_bytes(sent)} sent by a device a step"
-        step = "no step" if self.step is None else sent_text
+        sent = f"{least}{MARKS[self.basis]} {binary_bytes(self.sent_bytes)}"
+        step = "no step" if self.step is None else f"{sent} sent by a device a step"
         return f"Cost(target {self.target.name}, {total}, {step})"
 
 
@@ -131,8 +130,23 @@ def _basis(cost: figures.Cost) -> Iterator[str]:
     """Yield who gave the figures, where a compiler did, or was asked."""
     if cost.compiler is not None:
         yield f"basis   x {cost.compiler}"
+        if cost.other is not None:
+            yield f"        {_other(cost, cost.other)}"
     elif cost.why_modelled:
         yield f"basis   ~ modelled: {cost.why_modelled}"
+
+
+def _other(cost: figures.Cost, other: figures.Cost) -> str:
+    """Return what another version of the compiler makes of a step: figures are as uncertain."""
+    pairs = (
+        ("memory", cost.memory.total.bytes, other.memory.total.bytes),
+        ("sent", cost.sent_bytes, other.sent_bytes),
+    )
+    told = (
+        f"{name} x {binary_bytes(there)} ({(there - here) / here if here else 0.0:+.1%})"
+        for name, here, there in pairs
+    )
+    return f"by {other.compiler.name if other.compiler else ''}: {', '.join(told)}"
 
 
 # memory

@@ -303,6 +303,14 @@ class CompiledBy(NamedTuple):
     flags: dict[str, str]
 
 
+class OtherCompiler(NamedTuple):
+    """What another version of the compiler makes of the same step."""
+
+    name: Annotated[str, Of("compiler.name")]
+    memory: Annotated[int, Of("memory.total.bytes")]
+    sends: Annotated[int, Of("sent_bytes")]
+
+
 class AddedRow(NamedTuple):
     """Something that the compiler added, as `Added` has it."""
 
@@ -353,6 +361,7 @@ class CostRecord:
     source: Annotated[str | None, Of("step.source")]
     basis: Literal["modelled", "compiled"] = "modelled"
     compiled_by: Annotated[CompiledBy | None, Of("compiler"), OMITTED] = None
+    other_version: Annotated[OtherCompiler | None, Of("other"), OMITTED] = None
     why_modelled: Annotated[str, OMITTED] = ""
     step: About | None
     memory: Memory

@@ -119,7 +119,7 @@ def test_intervals_hold_for_rows_that_they_were_not_learned_from() -> None:
             low, *_, high = learned(known[key]).ratios
             inside += [low <= float(f"{ratio:.3g}") <= high for ratio in found]
     share = sum(inside) / len(inside)
-    assert share >= 0.88, f"{share:.3f} of {len(inside)} figures are within"
+    assert share >= 0.9, f"{share:.3f} of {len(inside)} figures are within"
 
 
 def test_few_steps_that_a_compiler_refuses_are_said_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:

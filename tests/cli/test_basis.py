@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 from click.testing import CliRunner, Result
 
+from shardspec import load, pipeline
 from shardspec.cli import cost as cost_verb
 from shardspec.cli.main import cli
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
@@ -42,12 +44,15 @@ class Fake:
     answer: Compiled | Diagnostic = ANSWER
     asked: list[tuple[str, float]] = []
     open: int = 0
+    libtpu: str = ""
 
     def __init__(self, target: Any, how: Compiling, order: str) -> None:
-        self.target = target
+        self.target, self.libtpu = target, how.libtpu
         Fake.asked.append((target.name, how.timeout_s))
 
     def __enter__(self) -> Self:
+        if self.libtpu == "none":
+            raise ShardspecError((no_program(None, "there is no libtpu in `none`"),))
         if isinstance(Fake.answer, Diagnostic) and Fake.answer.help != MORE_TIME:
             raise ShardspecError((Fake.answer,))
         Fake.open += 1
@@ -59,9 +64,12 @@ class Fake:
     def give(self, module: bytes) -> None:
         assert module[:4] == b"ML\xefR", "bytecode of MLIR"
 
-    def result(self, tell: Any) -> Compiled:
+    def result(self, tell: Any = None) -> Compiled:
         if isinstance(Fake.answer, Diagnostic):
             raise ShardspecError((Fake.answer,))
+        if self.libtpu:
+            less = replace(MEMORY, temporary_bytes=60 << 20)
+            return replace(Fake.answer, compiler="libtpu 0", memory=less)
         return Fake.answer
 
 
@@ -116,6 +124,38 @@ def test_json_says_the_basis_and_the_compiler() -> None:
     data = json.loads(model.stdout)
     assert data["basis"] == "modelled"
     assert not {"compiled_by", "why_modelled", "added"} & set(data)
+
+
+def test_another_libtpu_is_shown_beside_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(compiling.OTHER_LIBTPU, "older")
+    text = words(run("cost", "spec.yaml", "-t", "pod"))
+    assert "by libtpu 0: memory x 72.0 MiB (-5.3%), sent x 8.00 MiB (+0.0%)" in text
+    assert "memory x 76.0 MiB of 15.8 GiB" in text
+    data = json.loads(run("cost", "spec.yaml", "-t", "pod", "--format", "json").stdout)
+    assert data["other_version"] == {"name": "libtpu 0", "memory": 72 << 20, "sends": 8 << 20}
+
+
+def test_without_another_libtpu_the_first_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(compiling.OTHER_LIBTPU, "none")
+    found = run("cost", "spec.yaml", "-t", "pod", asked=COMMAND[:-1])
+    assert "there is no libtpu in `none`" in found.stderr
+    assert "basis x compiled by libtpu 1" in words(found)
+    assert " by libtpu 0" not in found.stdout
+
+
+def test_a_folder_says_which_libtpu_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = pipeline.find_target(load("spec.yaml").ir, "pod")
+    with pytest.raises(ShardspecError, match="there is no libtpu in"):
+        REAL(target, Compiling(libtpu=str(tmp_path)))
+    about = tmp_path / "libtpu-0.0.1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: libtpu\nVersion: 0.0.1\n")
+    flags: dict[str, str] = {}
+    monkeypatch.setattr(REAL, "_start", lambda self: flags.update(self._flags))
+    with REAL(target, Compiling(libtpu=str(tmp_path))) as compile:
+        assert compile._compiler == "libtpu 0.0.1"
+    assert flags == {"TPU_LIBRARY_PATH": str(tmp_path / "libtpu" / "libtpu.so")}
+    assert compiling.environment(flags)["TPU_LIBRARY_PATH"] == flags["TPU_LIBRARY_PATH"]
 
 
 def test_the_model_asks_no_compiler() -> None:

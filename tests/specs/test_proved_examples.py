@@ -12,7 +12,7 @@ from shardspec.cli.main import cli
 EXAMPLES = Path(__file__).parents[2] / "specs" / "examples"
 #: By example, the targets whose compiled program is as predicted and fits.
 PROVED = {
-    "gemma-2-9b": "node",
+    "gemma-2-9b": "node v5e-16 v6e-8",
     "gpt2": "node v5e-8",
     "llama-3-70b": "sixteen-nodes sixty-four-nodes two-v6e-256 v5p-1024",
     "llama-3-70b-scanned": "many-nodes v5p-1024 v7x-1024",
@@ -22,8 +22,9 @@ PROVED = {
     "llama-3-8b-lora": "node slices[2] slices[4] slices[8] v5p-32",
     "mixtral-8x7b": "v5p-256",
     "phi-4": "node pod v5p-32",
+    "t5-1.0-11b": "eight-nodes v3-512",
     "t5-1.1-xxl": "four-nodes two-v5p-256 v4-512",
-    "tiny-moe": "node",
+    "tiny-moe": "node v5e-8",
     "tiny-t5": "node v5e-8",
     "vit-b-16": "node v5e-8",
 }

@@ -11,7 +11,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -26,6 +26,7 @@ from shardspec.jax_backend.batch import names_of
 from shardspec.jax_backend.equations import made_manual
 from shardspec.jax_backend.numbers import runs
 from shardspec.jax_backend.numbers import small as smalls
+from shardspec.jax_backend.numbers.rerun import KERNEL
 from shardspec.jax_backend.numbers.runs import Watched, first_difference
 from shardspec.jax_backend.numbers.small import TIGHT, Relations, SmallSizes, Trial, values_of
 from shardspec.jax_backend.step.sum_rules import same_elements
@@ -105,8 +106,25 @@ def _elements(jaxpr: Any) -> int:
     for eqn in jaxpr.eqns:
         inner = [*core.jaxprs_in_params(eqn.params)]
         own = sum(math.prod(getattr(var.aval, "shape", ())) for var in eqn.outvars)
-        count += _times(eqn) * sum(map(_elements, inner)) if inner else own
+        count += _times(eqn) * sum(map(_elements, inner)) if inner else own * _terms(eqn)
     return count
+
+
+#: Products that are added up in the time that one element of another operation takes.
+_PRODUCTS = 64
+
+
+def _terms(eqn: Any) -> int:
+    """Return how many elements one of a result counts for: those of long sums take longer."""
+    name, params = eqn.primitive.name, eqn.params
+    products = 1
+    if name == "conv_general_dilated":
+        shape = eqn.invars[1].aval.shape
+        products = math.prod(shape) // max(1, shape[params["dimension_numbers"].rhs_spec[0]])
+    elif name == "dot_general":
+        (dims, _), _ = params["dimension_numbers"]
+        products = math.prod(eqn.invars[0].aval.shape[dim] for dim in dims)
+    return 1 + products // _PRODUCTS
 
 
 def _times(eqn: Any) -> int:
@@ -292,14 +310,16 @@ def compared(
     ]
     single = {axis for axes in single_slices(one.program.jaxpr) for axis in axes}
     untried = {axis: ONE_SLICE for axis in used if axis in single}
-    comparison.compare([axis for axis in used if axis not in untried], facts)
+    axes = [axis for axis in used if axis not in untried]
+    comparison.compare(axes, facts)
     untried |= comparison.untried
+    comparison = _wider(comparison, axes, facts)
     return Numbers(
         code.name,
         code.target.name,
         len(one.program.results),
-        asked.width,
-        asked.seeds,
+        comparison.asked.width,
+        comparison.asked.seeds,
         tuple(
             tuple((n, size) for n, size in each.items() if size > 1) for each in comparison.meshes
         ),
@@ -313,6 +333,21 @@ def compared(
         tuple(comparison.device_random),
         time.monotonic() - started,
     )
+
+
+#: What computes in floats of a width that is its own, and shows nothing in wider ones.
+_OWN_WIDTHS = frozenset((KERNEL, "ffi_call", "pure_callback", "io_callback"))
+
+
+def _wider(comparison: _Comparison, axes: Sequence[str], facts: Facts) -> _Comparison:
+    """Return a comparison in float64 where that shows what float32 hides, or else the same one."""
+    names = {eqn.primitive.name for eqn in equations(comparison.one.program.jaxpr.jaxpr)}
+    if not comparison.is_same or names & _OWN_WIDTHS:
+        return comparison
+    asked = replace(comparison.asked, width=runs.WIDE.name, seeds=1)
+    again = _Comparison(comparison.code, comparison.sizes, comparison.one, asked, comparison.tell)
+    again.compare(axes, facts)
+    return again if again.found else comparison
 
 
 def need_devices() -> None:
@@ -389,6 +424,11 @@ class _Comparison:
             for at, path in enumerate(paths)
             if ours and not any(runs.is_comparable(each[at].value) for each in ours)
         )
+
+    @property
+    def is_same(self) -> bool:
+        """Say whether the step was compared in floats that hide small differences, and is equal."""
+        return bool(self.meshes) and not self.found and self.width != runs.WIDE
 
     def compare(self, axes: Sequence[str], facts: Facts) -> None:
         """Compare on meshes that have each of these axes once above 1."""
@@ -468,7 +508,9 @@ class _Comparison:
     ) -> dict[tuple[str, int], OutputDifference]:
         expected = self._expect(seed)
         found = runner(_shaped(expected.values, trial))
-        told = runs.differences(self.one.program.results, expected.one, found, [expected.noisy])
+        told = runs.differences(
+            self.one.program, expected.values, expected.one, found, expected.noisy
+        )
         return {(each.path, each.call): each for each in told}
 
     def _refuse_other_model(self, trial: Trial) -> None:

@@ -54,6 +54,11 @@ _FORMS = frozenset(
 MOVES = frozenset(("all_gather", "all_to_all", "ppermute", "psum_scatter", "reduce_scatter"))
 #: Forms that are watched after all where they order what devices have exchanged.
 FORMS_OF_PARTS = frozenset(("reshape", "transpose"))
+KERNEL = "pallas_call"
+#: What all iterations of a loop have made: an iteration may differ, and the end be right again.
+LOOP = "scan"
+#: What computes at the widths that it states: code for that width, and the bits of numbers.
+_OWN_WIDTHS = frozenset((KERNEL, "bitcast_convert_type"))
 _DROPPED = frozenset(("debug_callback", "debug_print"))
 
 
@@ -165,7 +170,8 @@ class Rerun:
 
         def read(atom: Any) -> _Known:
             if isinstance(atom, core.Literal):
-                return _Known(self._widened(atom.val))
+                aval: Any = atom.aval
+                return _Known(self._widened(np.asarray(atom.val, aval.dtype)))
             return known[atom]
 
         for var, const in zip(jaxpr.constvars, consts, strict=True):
@@ -287,20 +293,22 @@ class Rerun:
                 return values
             target = spec if scope.axes else NamedSharding(self.mesh, spec)
             return [jax.lax.with_sharding_constraint(values[0], target)]
-        if name == "pallas_call":
-            return self._kernel(eqn, values)
+        if name in _OWN_WIDTHS:
+            return self._as_stated(eqn, values)
         changed = {key: self._param(value) for key, value in params.items()}
         found: Any = eqn.primitive.get_bind_params(changed)
         functions, bound = found if isinstance(found, tuple) else ((), found)
         made = eqn.primitive.bind(*functions, *values, **bound)
         return list(made) if eqn.primitive.multiple_results else [made]
 
-    def _kernel(self, eqn: Any, values: list[Any]) -> list[Any]:
-        """Return what a kernel computes, interpreted, at the widths that its program states."""
+    def _as_stated(self, eqn: Any, values: list[Any]) -> list[Any]:
+        """Return what an equation computes at the widths that it states; a kernel, interpreted."""
         pairs = zip(eqn.invars, values, strict=True)
         own = [jnp.asarray(value).astype(var.aval.dtype) for var, value in pairs]
-        made = eqn.primitive.bind(*own, **(eqn.params | {"interpret": True}))
-        return [self._widened(each) for each in made]
+        is_kernel = eqn.primitive.name == KERNEL
+        made = eqn.primitive.bind(*own, **eqn.params | ({"interpret": True} if is_kernel else {}))
+        outs = made if eqn.primitive.multiple_results else [made]
+        return [self._widened(each) for each in outs]
 
     def _param(self, value: Any) -> Any:
         if isinstance(value, np.dtype) and jnp.issubdtype(value, jnp.floating):
@@ -369,7 +377,10 @@ class Rerun:
         options = {"length": params["length"], "reverse": params["reverse"]}
         final, (ys, seen) = jax.lax.scan(body, init, xs, **options)
         watched += seen
-        return _renewed(about, (*final, *ys))
+        ended = _renewed(about, (*final, *ys))
+        for each in ended:
+            self._watch(LOOP, eqn, each, scope, watched)
+        return ended
 
     def _like(self, values: Sequence[Any], carry: Sequence[Any]) -> list[Any]:
         """Return values with the dtypes of a carry: weak types may have come apart."""

@@ -5,6 +5,7 @@ What two runs return is compared here as well: beyond rounding, or not.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,11 +17,21 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardspec.diagnostics.words import grouped
-from shardspec.jax_backend.numbers.rerun import FORMS_OF_PARTS, MOVES, End, Mark, Rerun
+from shardspec.jax_backend.numbers.rerun import (
+    FORMS_OF_PARTS,
+    LOOP,
+    MOVES,
+    End,
+    Mark,
+    Rerun,
+)
 from shardspec.jax_backend.numbers.small import Trial
+from shardspec.jax_backend.step.trace import Program
 from shardspec.jax_backend.target_devices import mesh_for
 from shardspec.programs.numbers import FirstDifference, OutputDifference
 
+#: Floats that show what is rounding in others.
+WIDE = np.dtype("float64")
 #: How often a step is called, each call with the state that the one before returned.
 CALLS = 2
 #: A program that runs once is compiled in a hurry.
@@ -55,7 +66,7 @@ class Runner:
         """Return what each call computes, as arrays of this host."""
         found = []
         given = list(values)
-        with jax.set_mesh(self.rerun.mesh):
+        with jax.set_mesh(self.rerun.mesh), self._is_wide():
             for _ in range(CALLS):
                 outs, _ = self._jitted(self._placed(given))
                 found.append([_here(each) for each in outs])
@@ -70,12 +81,17 @@ class Runner:
           call: 0 for the first.
         """
         given = list(values)
-        with jax.set_mesh(self.rerun.mesh):
+        with jax.set_mesh(self.rerun.mesh), self._is_wide():
             for _ in range(call + 1):
                 outs, seen = self._jitted(self._placed(given))
                 for result, argument in self.trial.program.passed_on:
                     given[argument] = outs[result]
         return list(self.rerun.marks), [_here(each).value for each in seen]
+
+    def _is_wide(self) -> contextlib.AbstractContextManager[Any]:
+        """Let JAX compute with numbers of 64 bits; the program is traced without."""
+        is_wide: Any = jax.enable_x64
+        return is_wide(True) if self.width == WIDE else contextlib.nullcontext()
 
     def _placed(self, values: list[Any]) -> list[Any]:
         return [
@@ -124,6 +140,11 @@ def reordered(values: Sequence[Any], seed: int) -> list[Any]:
 _NOISE = 64.0
 #: What is rounding whatever was seen, in units of the least of the type.
 _LEAST = 128.0
+#: What is rounding in float64, as a share of a value or of what a step changes: two right ways to
+#: compute it may differ by what keeps a divisor from being zero.
+_LEAST_WIDE = 1e-6
+#: A value whose rounding in float64 is a larger share of it is itself what rounding left.
+_ALL_ROUNDING = 1e-7
 #: Integers that may differ where rounding decides between two choices, in times of what was seen.
 _FLIPS = 8.0
 
@@ -141,32 +162,52 @@ class Result(NamedTuple):
 
 
 def differences(
-    paths: Sequence[str],
+    program: Program,
+    values: Sequence[Any],
     one: Sequence[Sequence[Result]],
     many: Sequence[Sequence[Result]],
-    noisy: Sequence[Sequence[Sequence[Result]]],
+    noisy: Sequence[Sequence[Result]],
 ) -> Iterator[OutputDifference]:
     """Yield the outputs that differ beyond rounding, call by call.
 
     Args:
+      values: that the first call is given.
       one: of each call on one device, and `many` sharded.
-      noisy: of runs on one device whose inputs are off by rounding.
+      noisy: of a run on one device whose inputs are off by rounding.
     """
+    given = list(values)
     for call, (expected, found) in enumerate(zip(one, many, strict=True)):
-        for at, path in enumerate(paths):
-            others = [each[call][at].value for each in noisy]
-            error = difference(expected[at].value, found[at].value, others)
+        before = {result: given[argument] for result, argument in program.passed_on}
+        for at, path in enumerate(program.results):
+            own = expected[at].value
+            others = [noisy[call][at].value]
+            error = difference(own, found[at].value, others, _change(own, before.get(at)))
             apart = found[at].devices_differ
             if error is not None or apart:
-                off, noise = error or (0.0, 0.0)
-                ratio = ratio_of(expected[at].value, found[at].value) if error else None
-                yield OutputDifference(path, call + 1, off, noise, ratio, apart)
+                off, share = error or (0.0, 0.0)
+                ratio = ratio_of(own, found[at].value) if error else None
+                yield OutputDifference(path, call + 1, off, share, ratio, apart)
+        for result, argument in program.passed_on:
+            given[argument] = expected[result].value
 
 
-def difference(expected: Any, found: Any, others: Sequence[Any]) -> tuple[float, float] | None:
+def _change(value: Any, before: Any) -> float | None:
+    """Return by how much a step changes an array at the most; None of one that is new."""
+    if not np.issubdtype(value.dtype, np.inexact) or np.shape(before) != value.shape:
+        return None
+    return _far(value, np.asarray(before, value.dtype), np.isfinite(value)) or None
+
+
+def difference(
+    expected: Any, found: Any, others: Sequence[Any], change: float | None = None
+) -> tuple[float, float] | None:
     """Return by how much two arrays differ, and the rounding; None where it is no more than that.
 
     Both are shares of the largest value; of integers, of the elements.
+
+    Args:
+      others: what the first is with rounding.
+      change: by how much the step changes the array: what a step adds to a weight is small.
     """
     if expected.size != found.size:
         return 1.0, 0.0
@@ -185,8 +226,13 @@ def difference(expected: Any, found: Any, others: Sequence[Any]) -> tuple[float,
     scale = float(np.abs(expected[finite]).max())
     noise = max((_far(expected, each, finite) for each in others), default=0.0)
     off = _far(expected, found, finite)
-    least = _LEAST * float(np.finfo(expected.dtype).eps) * scale
-    if off <= max(least, _NOISE * noise, float(np.finfo(expected.dtype).tiny)):
+    limits = np.finfo(expected.dtype)
+    least = max(_LEAST * float(limits.eps) * scale, float(limits.tiny))
+    if expected.dtype == WIDE:
+        least = max(least, _LEAST_WIDE * (scale if change is None else change))
+        if noise > _ALL_ROUNDING * scale:
+            return None
+    if off <= max(least, _NOISE * noise):
         return None
     return (off / scale if scale else 1.0), (noise / scale if scale else 0.0)
 
@@ -275,7 +321,11 @@ def first_difference(
         pairs = list(_states(one, many, is_whole=is_whole))
         states = [state for state, _ in pairs]
         found, passed = _back(many, states, [error for _, error in pairs], wrong)
-        named = sorted(each for each in found if many.marks[each].place.is_known)
+        named = sorted(
+            at
+            for at in found
+            if many.marks[at].place.is_known and (is_whole or many.marks[at].primitive != LOOP)
+        )
         told = [(at, _what(many, states, at, axes)) for at in named]
         reasons = [pair for pair in told if pair[1]]
         for at, what in reasons or _exchange(many, states, named, passed, axes) or told:

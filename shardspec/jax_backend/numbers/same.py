@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -9,10 +10,10 @@ from typing import Any
 
 import jax
 
-from shardspec.diagnostics import Diagnostic, ShardspecError, codes
+from shardspec.diagnostics import Diagnostic, Severity, ShardspecError, codes
 from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend.entry_point import Call, find_entry, with_call
-from shardspec.jax_backend.numbers import comparing
+from shardspec.jax_backend.numbers import comparing, room
 from shardspec.jax_backend.numbers import small as small_steps
 from shardspec.jax_backend.numbers.small import TIGHT, SmallSizes, products_among, small_sizes
 from shardspec.jax_backend.on_target import on_target
@@ -34,8 +35,6 @@ def same_numbers(code: StepCode, asked: comparing.Asked, tell: Callable[[str], N
       ShardspecError: the step cannot be traced, or not with small sizes.
     """
     started = time.monotonic()
-    if asked.width == "float64":
-        jax.config.update("jax_enable_x64", True)
     comparing.need_devices()
     tell("tracing the step at its own sizes")
     full = code.full()
@@ -49,47 +48,45 @@ def same_numbers(code: StepCode, asked: comparing.Asked, tell: Callable[[str], N
         numbers = comparing.compared(made, sizes, one, facts, asked, tell, started)
         found = found if found and numbers.untried else numbers
         if numbers.differences:
-            return _with_room(numbers, made, sizes, facts, asked, tell, started)
+            return _with_room(numbers, made, sizes, one, facts, asked, tell, started)
         if not sizes.sizes or all(why == comparing.ONE_SLICE for _, why in numbers.untried):
             return numbers
     assert found is not None, "there are two ways to try"
     return found
 
 
-#: How many times a capacity becomes larger, so that no token is dropped.
-_ROOM = 16
-
-
 def _with_room(
     numbers: Numbers,
     code: StepCode,
     sizes: SmallSizes,
+    one: small_steps.Trial,
     facts: comparing.Facts,
     asked: comparing.Asked,
     tell: Callable[[str], None],
     started: float,
 ) -> Numbers:
-    """Return what differs when no token is dropped, where code states a capacity.
+    """Return what differs when no token is dropped, where experts have a capacity."""
 
-    A device whose capacity is its own drops other tokens than one device, in right steps, too.
-    """
-    if not small_steps.states_capacity(code.name.partition(":")[0]):
-        return numbers
-    tell("running it with room for all tokens")
-    roomy = replace(code, room=_ROOM)
-    try:
-        one = roomy.small(sizes, {})
-    except ShardspecError:
-        return numbers
-    again = comparing.compared(roomy, sizes, one, facts, asked, tell, started)
-    if again.differences or again.untried:
-        return again if again.differences else numbers
-    dropped = (
-        f"each device drops tokens by a capacity of its own ({', '.join(one.rooms)}), and drops"
-        f" others than one device; with {_ROOM} times the capacity all outputs are the same"
-    )
-    axes = dict.fromkeys(axis for axes in numbers.axes for axis in axes)
-    return replace(again, untried=tuple((axis, dropped) for axis in axes))
+    def traced(noted: room.Noted) -> small_steps.Trial | None:
+        with contextlib.suppress(ShardspecError):
+            return replace(code, noted=noted).small(sizes, {})
+        return None
+
+    for larger, roomy in room.with_room(one.program.jaxpr, traced):
+        tell("running it with room for all tokens")
+        made = replace(code, noted=room.Noted(larger))
+        again = comparing.compared(made, sizes, roomy, facts, asked, tell, started)
+        if again.differences:
+            return again
+        if not again.untried:
+            lines = ", ".join(dict.fromkeys(map(room.line_of, larger)))
+            dropped = (
+                f"each device drops tokens by a capacity of its own ({lines}), and drops others"
+                " than one device; with room for all of them all outputs are the same"
+            )
+            axes = dict.fromkeys(axis for axes in numbers.axes for axis in axes)
+            return replace(again, untried=tuple((axis, dropped) for axis in axes))
+    return numbers
 
 
 def _on_one(
@@ -171,7 +168,7 @@ class StepCode:
       shapes: of the arguments at the sizes that the user states, in the order of their leaves.
       inputs: `module:function` that gives values for arguments, called with them.
       in_code: whether sizes that are written in the code become small.
-      room: how many times a capacity that is written in the code becomes larger.
+      noted: the integers that code computes, where they are asked for.
       has_sizes: whether the small spec states sizes of axes.
     """
 
@@ -182,7 +179,7 @@ class StepCode:
     shapes: tuple[tuple[int, ...], ...] = ()
     inputs: str | None = None
     in_code: bool = True
-    room: int = 1
+    noted: room.Noted | None = None
     has_sizes: bool = True
 
     def full(self) -> small_steps.Trial:
@@ -191,8 +188,9 @@ class StepCode:
         Raises:
           ShardspecError: it cannot be traced.
         """
-        with on_target(self.target, self.spec, has_imports=True):
-            resolver = Resolver(self.spec, self.target.name, agree_within_s=None)
+        spec = _with_gaps(self.spec)
+        with on_target(self.target, spec, has_imports=True):
+            resolver = Resolver(spec, self.target.name, agree_within_s=None)
             return small_steps.Trial(
                 self.spec, self.target, self._traced(resolver, lambda call: call)
             )
@@ -210,8 +208,9 @@ class StepCode:
         spec, target = small_steps.small_spec(
             self.spec, self.target, sizes, mesh, has_sizes=self.has_sizes
         )
+        spec = _with_gaps(spec)
         in_code = sizes if self.in_code else SmallSizes()
-        with small_steps.smaller_code(in_code, self.room) as code, on_target(target, spec):
+        with small_steps.smaller_code(in_code, self.noted) as code, on_target(target, spec):
             resolver = Resolver(spec, target.name, agree_within_s=None)
             made: list[Any] = []
 
@@ -221,8 +220,7 @@ class StepCode:
                 return small
 
             program = self._traced(resolver, change)
-        written, rooms = tuple(code.written), tuple(code.rooms)
-        return small_steps.Trial(spec, target, program, written, tuple(made), rooms)
+        return small_steps.Trial(spec, target, program, tuple(code.written), tuple(made))
 
     def _traced(self, resolver: Resolver, change: Callable[[Call], Call]) -> Program:
         def work(call: Call) -> Program:
@@ -253,6 +251,16 @@ class StepCode:
                 key: _smaller_tree(each, self.shapes, sizes) for key, each in call.kwargs.items()
             },
         )
+
+
+#: What makes an array replicated: the same on both sides.
+_GAPS = (codes.UNNAMED_ARRAY, codes.REPEATED_AXIS, codes.INDIVISIBLE)
+
+
+def _with_gaps(spec: Spec) -> Spec:
+    """Return a spec that may leave arrays replicated that it should shard."""
+    levels = tuple(codes.LintLevel(each.id, Severity.ALLOW) for each in _GAPS)
+    return replace(spec, lint_levels=(*spec.lint_levels, *levels))
 
 
 def _smaller_tree(tree: Any, shapes: Any, sizes: SmallSizes) -> Any:

@@ -37,6 +37,7 @@ import numpy as np
 from jax.extend import core
 
 from shardspec.ir.spec import LogicalAxis, Mesh, Spec, Target
+from shardspec.jax_backend.numbers.room import NOTE, Noted, NotingCode
 from shardspec.jax_backend.step.trace import Program
 from shardspec.programs.op_names import is_library, shown
 
@@ -238,7 +239,6 @@ class Trial:
       target: has the mesh.
       written: the sizes in code that became small.
       stated: values for its arguments, where the user gives some; None for others.
-      rooms: the lines of capacities that became larger.
     """
 
     spec: Spec
@@ -246,7 +246,6 @@ class Trial:
     program: Program
     written: tuple[Written, ...] = ()
     stated: tuple[Any, ...] = ()
-    rooms: tuple[str, ...] = ()
 
 
 def small_spec(
@@ -538,8 +537,6 @@ def _scaled(value: Any, scale: float) -> Any:
 
 
 _MOST_MODULES = 1000
-#: What a share or a number of tokens is called beyond which experts drop them.
-_CAPACITY = re.compile(r"capacity", re.IGNORECASE)
 #: What code counts with, and what a number is called that stands in it.
 _RANGE = "range"
 
@@ -570,15 +567,13 @@ class SmallerCode(importlib.abc.MetaPathFinder):
 
     Attributes:
       sizes: the small size for each.
-      room: how many times capacities become larger.
+      noted: the integers that code computes, where they are asked for.
       written: what was replaced, in the order of imports.
-      rooms: the lines of those capacities.
     """
 
     sizes: SmallSizes
-    room: int = 1
+    noted: Noted | None = None
     written: list[Written] = field(default_factory=list)
-    rooms: list[str] = field(default_factory=list)
 
     def find_spec(
         self, name: str, path: Any = None, target: ModuleType | None = None
@@ -601,15 +596,19 @@ class _Loader(importlib.machinery.SourceFileLoader):
         super().__init__(name, file)
         self._finder = finder
 
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module, whose integers are noted where that is asked for."""
+        if self._finder.noted is not None:
+            vars(module)[NOTE] = self._finder.noted
+        super().exec_module(module)
+
     def get_code(self, fullname: str) -> CodeType:
         """Return the code with its numbers replaced."""
         tree = ast.parse(Path(self.path).read_bytes(), self.path)
-        if self._finder.room > 1:
-            for each in _capacities(tree):
-                _enlarge(each, self._finder.room)
-                self._finder.rooms.append(f"{shown(self.path)}:{each.lineno}")
         smaller = _Smaller(self.path, self._finder.sizes)
         made: Any = smaller.visit(tree)
+        if self._finder.noted is not None:
+            made = NotingCode(shown(self.path)).visit(made)
         code = self.source_to_code(made, self.path)
         self._finder.written += smaller.written
         return code
@@ -638,30 +637,6 @@ class _Smaller(ast.NodeTransformer):
             return node
         self.written.append(Written(self.file, node.lineno, name, size, small))
         return ast.copy_location(ast.Constant(small), node)
-
-
-def states_capacity(module: str) -> bool:
-    """Say whether a module, or one of the user's that it is made of, states a capacity."""
-    return any(next(_capacities(tree), None) is not None for tree in _trees(module))
-
-
-def _capacities(tree: ast.AST) -> Iterator[ast.Assign]:
-    """Yield what assigns a capacity that is computed: `capacity = int(FACTOR * tokens / EXPERTS)`.
-
-    A capacity that is a number is a size, as of an array.
-    """
-    for each in ast.walk(tree):
-        if isinstance(each, ast.Assign) and len(each.targets) == 1:
-            name = getattr(each.targets[0], "id", "")
-            is_computed = isinstance(each.value, ast.BinOp | ast.Call | ast.IfExp)
-            if is_computed and _CAPACITY.search(name):
-                yield each
-
-
-def _enlarge(assignment: ast.Assign, times: int) -> None:
-    """Multiply what an assignment assigns."""
-    made = ast.BinOp(assignment.value, ast.Mult(), ast.Constant(times))
-    assignment.value = ast.fix_missing_locations(ast.copy_location(made, assignment.value))
 
 
 def loops_written(module: str) -> Iterator[str]:
@@ -748,18 +723,18 @@ def numbers_written(module: str) -> Iterator[tuple[str, int]]:
 
 
 @contextlib.contextmanager
-def smaller_code(sizes: SmallSizes, room: int = 1) -> Iterator[SmallerCode]:
+def smaller_code(sizes: SmallSizes, noted: Noted | None = None) -> Iterator[SmallerCode]:
     """Import the user's modules anew, with small sizes; afterwards they are as they were.
 
     Args:
-      room: how many times capacities become larger.
+      noted: the integers that code computes, where they are asked for.
     """
     kept = {
         name: module
         for name, module in list(sys.modules.items())
         if name != "__main__" and is_users(getattr(module, "__file__", None) or "")
     }
-    finder = SmallerCode(sizes, room)
+    finder = SmallerCode(sizes, noted)
     for name in kept:
         del sys.modules[name]
     sys.meta_path.insert(0, finder)

@@ -187,7 +187,11 @@ def slots_of(equation: Any) -> list[Slots] | None:
     name = equation.primitive.name
     shapes = [tuple(getattr(each.aval, "shape", ())) for each in equation.invars]
     if name in _IN_PLACE:
-        return [[Slot(at) for at in range(len(shape))] for shape in shapes]
+        out = equation.outvars[0].aval.shape
+        return [
+            [Slot(at) if size == out[at] else None for at, size in enumerate(shape)]
+            for shape in shapes
+        ]
     if name in _REDUCE:
         axes = equation.params["axes"]
         return [_without(shape, axes, _REDUCE[name]) for shape in shapes]
@@ -363,11 +367,22 @@ def _squeezed(params: Any, shapes: Any, _: Any) -> list[Slots]:
     return [_without(shapes[0], params["dimensions"], None)]
 
 
+def _stacked(params: Any, shapes: Any, _: Any) -> list[Slots]:
+    new = params["axis"]
+    return [[Slot(at + (at >= new)) for at in range(len(shape))] for shape in shapes]
+
+
+def _unstacked(params: Any, shapes: Any, _: Any) -> list[Slots]:
+    return [_without(shapes[0], (params["axis"],), None)]
+
+
 _MAPS: dict[str, Callable[[Any, Any, Any], list[Slots]]] = {
     "broadcast_in_dim": _broadcast,
     "reshape": _reshape,
     "transpose": _transposed,
     "squeeze": _squeezed,
+    "stack": _stacked,
+    "unstack": _unstacked,
     "slice": _slice,
     "dynamic_slice": _slice,
     "dynamic_update_slice": _update,
@@ -388,14 +403,15 @@ _NAMES = {
     # shows its first operand in another form
     "views": """broadcast_in_dim conj convert_element_type copy copy_p dynamic_slice gather imag
         name pvary real reduce_precision reshape rev sharding_constraint slice split squeeze
-        stop_gradient transpose""",
+        stop_gradient transpose unstack""",
     # puts elements of several operands beside each other
-    "puts": """concatenate dynamic_update_slice pad scatter scatter-add scatter_add select_n""",
+    "puts": """concatenate dynamic_update_slice pad scatter scatter-add scatter_add select_n
+        stack""",
     # makes of several numbers the same one
     "rounds": "sign floor ceil round",
     # makes elements of different size of equal ones
     "uneven": """iota rng_bit_generator pad concatenate cumsum cumprod cummax cummin cumlogsumexp
-        scatter scatter-add scatter_add dynamic_update_slice sort gather""",
+        scatter scatter-add scatter_add dynamic_update_slice sort gather stack""",
     # depends on its operands alone, and is not in `jax.lax`
     "others": """add_any platform_index ragged_dot random_bits random_fold_in random_gamma
         random_seed random_split random_unwrap random_wrap threefry2x32""",

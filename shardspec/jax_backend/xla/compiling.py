@@ -86,6 +86,7 @@ class Compiling:
       is_cached: take what was compiled of the same before, and keep what is compiled now.
       flags: of the compiler, beside those of the environment.
       most_bytes: of memory that its process may hold; None for three quarters of this machine's.
+      libtpu: the folder of another libtpu than the one that is installed.
     """
 
     timeout_s: float = 600.0
@@ -93,6 +94,7 @@ class Compiling:
     is_cached: bool = True
     flags: str = ""
     most_bytes: int | None = None
+    libtpu: str = ""
 
 
 class Process:
@@ -105,6 +107,7 @@ class Process:
         """Note what the process is asked, and what it may take."""
         self._job, self._how = job, how
         self._flags: dict[str, str] = {}
+        self._library: dict[str, str] = {}
         self._module, self._since = b"", time.monotonic()
         self._stack = contextlib.ExitStack()
 
@@ -159,16 +162,22 @@ class Compile(Process):
         hardware = _hardware(target)
         self._compiler = compiler_of(hardware)
         super().__init__(_job(target, hardware, order), how)
-        self._flags = self._variable(how.flags)
         packages = ("jax", "jaxlib", *_PACKAGES[hardware.chip.platform][0])
-        around = cache.surroundings((*TPU_ENVIRONMENT, *_GIVEN), map(_distribution, packages))
+        found = [_distribution(each) for each in packages]
+        if how.libtpu:
+            other = _in(how.libtpu)
+            found[-1], self._compiler = other, f"libtpu {other.version}"
+            self._library = {_LIBRARY: str(other.locate_file(_LIBTPU))}
+        self._flags = self._variable(how.flags)
+        around = cache.surroundings((*TPU_ENVIRONMENT, *_GIVEN), found)
         self._around = {**self._job, "around": around, "flags": how.flags.split()}
         self._key = ""
         self._found: cache.Compiled | None = None
 
     def _variable(self, flags: str) -> dict[str, str]:
         """Return flags by the variable that the compiler takes them from."""
-        return {_FLAGS_IN[self._job["platform"]]: flags} if flags else {}
+        own = {_FLAGS_IN[self._job["platform"]]: flags} if flags else {}
+        return own | self._library
 
     def give(self, module: bytes) -> None:
         """Hand over the bytecode of StableHLO, lowered for the platform of the target.
@@ -332,6 +341,30 @@ def _distribution(package: str) -> Distribution | None:
     return next(iter(distributions(name=package, path=where)), None)
 
 
+def other_libtpu(target: Target) -> str:
+    """Return the folder of another libtpu that is to compile for a target, too, or nothing."""
+    is_tpu = target.hardware is not None and target.hardware.chip.platform == "tpu"
+    return os.environ.get(OTHER_LIBTPU, "") if is_tpu else ""
+
+
+def _in(folder: str) -> Distribution:
+    """Return the libtpu that a folder holds.
+
+    Raises:
+      ShardspecError: it holds none.
+    """
+    found = next(iter(distributions(name="libtpu", path=[os.path.abspath(folder)])), None)
+    if found is None:
+        message = f"{OTHER_LIBTPU}: there is no libtpu in `{folder}`"
+        help = f"pip install --no-deps --target {folder} libtpu==0.0.51"
+        raise ShardspecError((Diagnostic(codes.NOT_COMPILED, message, help=help),))
+    return found
+
+
+#: Names a folder that holds another libtpu, whose programs are shown beside those of the first.
+OTHER_LIBTPU = "SHARDSPEC_OTHER_LIBTPU"
+#: What tells JAX which libtpu to load, and where a folder has it.
+_LIBRARY, _LIBTPU = "TPU_LIBRARY_PATH", "libtpu/libtpu.so"
 #: By platform, the packages of a compiler, the first of which has its version, and its extra.
 _PACKAGES = {
     "tpu": (("libtpu",), "tpu-aot"),
@@ -460,7 +493,8 @@ def environment(flags: Mapping[str, str] = MappingProxyType({})) -> dict[str, st
     own = {**dict.fromkeys(_FLAGS, ""), **dict(cache.flags_here())}
     more = {name: f"{own[name]} {flags.get(name, '')}".strip() for name in _FLAGS}
     given = {"JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
-    return {**os.environ, **TPU_ENVIRONMENT, **given, **more}
+    others = {name: value for name, value in flags.items() if name not in _FLAGS}
+    return {**os.environ, **TPU_ENVIRONMENT, **given, **more, **others}
 
 
 class End(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,20 @@ def test_integers_may_flip_as_often_as_rounding_flips_them() -> None:
     assert difference(tokens, once, [tokens]) is not None
 
 
+def test_a_small_change_of_a_large_weight_is_a_difference_in_float64() -> None:
+    before, change = VALUES.astype("float64"), 1e-7 * VALUES[::-1]
+    once, twice = before + change, before + 2 * change
+    assert difference(once.astype("float32"), twice.astype("float32"), []) is None
+    assert difference(once, twice, [], change=1e-7) is not None
+    assert difference(once, before + change * (1 + 1e-8), [], change=1e-7) is None
+
+
+def test_what_is_all_rounding_in_float64_is_not_compared() -> None:
+    left = 1e-17 * VALUES.astype("float64")
+    assert difference(left, 1e3 * left, [noisy(left, 1e-3)]) is None
+    assert difference(left, 1e3 * left, [noisy(left, 1e-12)]) is not None
+
+
 def test_what_is_not_finite_must_be_so_in_both() -> None:
     gone = VALUES.copy()
     gone[0, 0] = np.nan
@@ -66,7 +81,8 @@ def test_what_is_not_finite_must_be_so_in_both() -> None:
 
 def test_devices_that_disagree_are_a_difference() -> None:
     same, apart = Result(VALUES), Result(VALUES, devices_differ=True)
-    found = list(differences(["a", "b"], [[same, same]], [[same, apart]], [[[same, same]]]))
+    program: Any = SimpleNamespace(results=["a", "b"], passed_on=())
+    found = list(differences(program, [], [[same, same]], [[same, apart]], [[same, same]]))
     assert [(each.path, each.call, each.devices_differ) for each in found] == [("b", 1, True)]
 
 

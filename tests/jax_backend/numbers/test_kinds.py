@@ -88,6 +88,71 @@ def step(resolver):
 
     return over_parts(resolver, moe, P(), P("part")), (f32(EXPERTS, 8, 8), f32(64, 8))
 """
+#: Sorted tokens take the places that are left in a table; what does not fit goes behind its end.
+PLACES = """
+
+EXPERTS, TOKENS = 4, 128
+
+
+def places_for(tokens):
+    return max(2, -(-tokens // EXPERTS))
+
+
+def step(resolver):
+    def moe(weights, x):
+        expert = jnp.argmax(x[:, :EXPERTS], -1)
+        order = jnp.argsort(expert)
+        counts = jnp.bincount(expert, length=EXPERTS)
+        starts = jnp.cumsum(counts) - counts
+        place = jnp.arange(len(x)) - starts[expert[order]]
+        room = places_for(len(x))
+        table = jnp.zeros((EXPERTS, room, x.shape[1]))
+        table = table.at[expert[order], place].set(x[order], mode="drop")
+        out = jnp.tanh(jnp.einsum("esd,edf->esf", table, weights))
+        back = out.at[expert[order], place].get(mode="fill", fill_value=0.0)
+        return jnp.zeros_like(x).at[order].set(back)
+
+    return over_parts(resolver, moe, P(), P("part")), (f32(EXPERTS, 8, 8), f32(TOKENS, 8))
+"""
+#: Rows of microbatches are other ones on each mesh; their sum is the same.
+MICRO = """
+
+
+def step(resolver):
+    def train(weight, x):
+        def one(total, rows):
+            grad = jax.grad(lambda w: jnp.square(jnp.tanh(rows @ w)).sum())(weight)
+            return total + lax.psum(grad, "part"), None
+
+        total, _ = lax.scan(one, jnp.zeros_like(weight), x.reshape(4, -1, 8))
+        return total  # sum
+
+    return over_parts(resolver, train, P(), P("part"), out=P()), (f32(8, 8), f32(64, 8))
+"""
+#: One step of gradient descent, whose rate is too small to be seen in float32.
+DESCENT = """
+
+
+def step(resolver):
+    def train(weight, x):
+        grad = jax.grad(lambda w: jnp.square(jnp.tanh(x @ w)).mean())(weight)
+        return weight - 1e-5 * lax.pmean(grad, "part")
+
+    train = over_parts(resolver, train, P(), P("part"), out=P())
+    return jax.jit(train, donate_argnums=0), (f32(8, 8), f32(64, 8))
+"""
+#: Random numbers of a narrow type are made from bits of that type.
+NARROW = """
+
+
+def step(resolver):
+    def noisy(key, x):
+        noise = jax.random.normal(key, x.shape, jnp.bfloat16)
+        return x + resolver.constrain(noise, "batch _").astype(jnp.float32)
+
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    return noisy, (key, f32(64, 8))
+"""
 #: A scan over chunks of the part of each device.
 CHUNKS = """
 
@@ -139,7 +204,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     return compared
 
 
-@pytest.mark.parametrize("text", [EXPERTS, RING, CHUNKS, MULTIPLES])
+@pytest.mark.parametrize("text", [EXPERTS, RING, CHUNKS, MULTIPLES, MICRO, DESCENT, NARROW])
 def test_a_right_step_is_the_same(text: str, run) -> None:
     numbers, _ = run(text)
     assert numbers.verdict == "same", str(numbers)
@@ -151,6 +216,7 @@ def test_a_right_step_is_the_same(text: str, run) -> None:
         (EXPERTS, ("got.swapaxes(0, 1).", "got."), "# got"),
         (EXPERTS, ("own, n, *x.shape).swapaxes(0, 1)", "n, own, *x.shape)"), "(out, "),
         (RING, ("(j, (j + 1) % n)", "(j, (j - 1) % n)"), "# send"),
+        (MICRO, ("return total  #", 'return lax.psum(total, "part")  #'), "# sum"),
     ],
 )
 def test_what_is_exchanged_wrong_is_named(text: str, change: tuple, line: str, run) -> None:
@@ -165,6 +231,23 @@ def test_drops_of_each_device_are_not_compared_and_not_called_a_fault(run) -> No
     ((axis, reason),) = numbers.untried
     assert axis == "part"
     assert "drops tokens by a capacity of its own (kinds_step.py:23)" in reason
+
+
+def test_a_capacity_is_known_by_what_the_program_does_with_it(run) -> None:
+    numbers, _ = run(PLACES)
+    assert (numbers.verdict, numbers.differences) == ("untried", ())
+    assert "by a capacity of its own (kinds_step.py:21)" in numbers.untried[0][1]
+
+
+def test_a_fault_in_a_step_with_places_is_found(run) -> None:
+    change = ("order].set(back)", 'order].set(back * (1 + lax.axis_index("part")))')
+    numbers, _ = run(PLACES, change)
+    assert (numbers.verdict, numbers.axes) == ("different", (("part",),))
+
+
+def test_a_fault_that_float32_hides_is_found(run) -> None:
+    numbers, _ = run(DESCENT, ("lax.pmean(", "lax.psum("))
+    assert (numbers.verdict, numbers.width, numbers.axes) == ("different", "float64", (("part",),))
 
 
 def test_a_fault_beside_drops_is_found(run) -> None:

@@ -65,6 +65,32 @@ def test_a_gradient_without_a_sum_has_both_lines() -> None:
     assert wrong.result == "out"
 
 
+def normed(w: Any, x: Any) -> Any:
+    """Return a layer norm: rows by a column, and that by a row, which are broadcast in place."""
+    scale = w[0] * lax.rsqrt(jnp.var(x, -1, keepdims=True) + 1e-6)
+    return (x - x.mean(-1, keepdims=True)) * scale
+
+
+def stacked(w: Any, x: Any) -> Any:
+    both = jnp.stack([x @ w, jnp.tanh(x)])
+    return sum(jnp.unstack(both * both))
+
+
+@pytest.mark.parametrize("layer", [normed, stacked])
+def test_a_gradient_through_layers_without_a_sum(layer: Callable[..., Any]) -> None:
+    def update(w: Any, x: Any) -> Any:
+        return w - 0.1 * jax.grad(lambda w: jnp.mean(jnp.tanh(layer(w, x)) @ w))(w)
+
+    def right(w: Any, x: Any) -> Any:
+        grad = jax.grad(lambda w: jnp.mean(jnp.tanh(layer(w, x)) @ w))(w)
+        return w - 0.1 * lax.pmean(grad, "x")
+
+    (wrong,) = found(update, WHOLE, ROWS)
+    assert (wrong.fault, wrong.part) == ("missing", "sum")
+    assert wrong.second.line == line_of(update, "w - 0.1")
+    assert not found(right, WHOLE, ROWS)
+
+
 def test_a_part_that_is_returned_as_it_is() -> None:
     def local(x: Any) -> Any:
         return jnp.sum(x)

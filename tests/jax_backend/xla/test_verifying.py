@@ -9,7 +9,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -18,7 +20,7 @@ import pytest
 
 from shardspec import Resolver, ShardspecError, loads
 from shardspec.analysis.step_memory import StepMemory
-from shardspec.jax_backend.xla import compiling
+from shardspec.jax_backend.xla import compiling, verifying
 from shardspec.jax_backend.xla.compiling import Compiling
 from shardspec.jax_backend.xla.verifying import verify_step
 from shardspec.programs.proof import Proof
@@ -218,3 +220,33 @@ def test_a_compiler_of_another_version_is_refused(
     text = small_steps.SPEC.replace("hardware: tpu v5e 4x4", "hardware: 2 * h100")
     with pytest.raises(ShardspecError, match=r"plugin` is 0\.0\.1, and jax is"):
         proved("plain", Resolver(loads(text), "pod", devices="abstract"))
+
+
+@dataclass(frozen=True)
+class Noted:
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Found:
+    by: Any
+    difference: float
+    step: Noted = Noted()
+
+
+@pytest.mark.parametrize(
+    ("lines", "function", "by"),
+    [(0.05, 0.0, "lines"), (0.3, 0.05, "function"), (0.3, 0.2, "lines")],
+)
+def test_a_function_is_predicted_where_its_lines_do_not_hold(
+    lines: float, function: float, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    off = {"lines": lines, "function": function}
+    monkeypatch.setattr(verifying, "_proof", lambda made, cost, *rest, **_: Found(cost, off[cost]))
+    compile: Any = SimpleNamespace(result=lambda tell: None)
+    cost: Any = "lines"
+    asked = verifying.Asked(compile, b"", cost, "function", (), "t5x", ("a note",))  # type: ignore[arg-type]
+    found: Any = asked.proof(Compiling(), 0.1, lambda stage: None)
+    assert found.by == by
+    assert found.step.notes[0] == "a note"
+    assert len(found.step.notes) == (2 if by == "function" else 1)

@@ -1,0 +1,224 @@
+"""Capacities of experts: which sizes they are, and a step with room for all tokens.
+
+Devices that have a capacity of their own drop other tokens than one device does, in right steps,
+too. What a capacity is called tells nothing, so it is found by what the program does. It counts or
+sorts tokens, and what it counts is a place: compared with the capacity, or an index of the slots.
+The lines that compute that number are found by running them: the user's modules are imported with
+each integer that they compute noted. Then one of these integers gets larger, and the step is traced
+again.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax.extend import core
+
+#: The function that notes an integer, in the user's modules.
+NOTE = "__shardspec_integer__"
+#: How many times a capacity becomes larger, at the most: so that no token is dropped.
+TIMES = 16
+#: What counts or sorts along a dimension, and by which parameter it names that.
+_RANKS = {"cumsum": "axis", "sort": "dimension", "top_k": "axis"}
+_COMPARES = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
+_BOUNDS = frozenset(("min", "max", "clamp"))
+#: What passes places on.
+_PASSES = frozenset(
+    (
+        *("add", "sub", "mul", "neg", "div", "rem", "floor", "round", "select_n", "min", "max"),
+        *("clamp", "convert_element_type", "broadcast_in_dim", "reshape", "squeeze", "slice"),
+        *("expand_dims", "transpose", "copy", "pvary", "reduce_sum", "reduce_max", "concatenate"),
+        *("gather", "dynamic_slice", "sharding_constraint", "reshard", "rev", "pad", "pcast"),
+        *("stop_gradient", "all_gather", "all_to_all", "psum", "psum_invariant"),
+    )
+)
+#: Expressions that may compute an integer.
+_COMPUTED = ast.BinOp | ast.UnaryOp | ast.Call | ast.IfExp
+#: Lines of each kind that are tried at the most.
+_TRIES = 4
+
+
+class _Known(NamedTuple):
+    """What is known of a value.
+
+    Attributes:
+      extent: how many are counted, or the size of the dimension that it numbers.
+      is_ranked: whether something is counted.
+      number: of a constant that all its elements have.
+    """
+
+    extent: int = 0
+    is_ranked: bool = False
+    number: int | None = None
+
+
+def capacities(closed: Any) -> dict[int, int]:
+    """Return each number that bounds places in a program, with how many are counted."""
+    found: dict[int, int] = {}
+    _walk(closed.jaxpr, [_Known()] * len(closed.jaxpr.invars), found)
+    return found
+
+
+def _walk(jaxpr: Any, given: Sequence[_Known], found: dict[int, int]) -> list[_Known]:
+    known: dict[Any, _Known] = dict(zip(jaxpr.invars, given, strict=True))
+
+    def read(atom: Any) -> _Known:
+        if isinstance(atom, core.Literal):
+            return _Known(number=_number(atom.val))
+        return known.get(atom, _Known())
+
+    for eqn in jaxpr.eqns:
+        args = [read(each) for each in eqn.invars]
+        outs = _inner(eqn, args, found)
+        if outs is None:
+            _bound(eqn, args, found)
+            outs = [_passed(eqn, args)] * len(eqn.outvars)
+        known.update(zip(eqn.outvars, outs, strict=True))
+    return [read(each) for each in jaxpr.outvars]
+
+
+def _inner(eqn: Any, args: Sequence[_Known], found: dict[int, int]) -> list[_Known] | None:
+    """Return what is known of the results of an equation that runs a program; None of others."""
+    name = eqn.primitive.name
+    programs = [] if name == "pallas_call" else list(core.jaxprs_in_params(eqn.params))
+    if not programs:
+        return None
+    outs = [_Known()] * len(eqn.outvars)
+    for each in programs:
+        skipped = eqn.params["cond_nconsts"] if name == "while" else int(name == "cond")
+        own = args[skipped:] if len(each.invars) == len(args) - skipped else None
+        made = _walk(each, own or [_Known()] * len(each.invars), found)
+        outs = made if own is not None and len(made) == len(outs) else outs
+    return outs
+
+
+def _passed(eqn: Any, args: Sequence[_Known]) -> _Known:
+    name, shape = eqn.primitive.name, getattr(eqn.outvars[0].aval, "shape", ())
+    if name in _RANKS:
+        before = eqn.invars[0].aval.shape
+        return _Known(before[eqn.params.get(_RANKS[name], -1)], is_ranked=True)
+    if name == "iota":
+        return _Known(shape[eqn.params["dimension"]])
+    if name not in _PASSES:
+        return _Known()
+    own = args[:1] if name in ("gather", "dynamic_slice") else args
+    is_form = len(args) == 1 and name not in ("neg", "floor", "round")
+    number = args[0].number if is_form else None
+    extent = max((each.extent for each in own), default=0)
+    return _Known(extent, any(each.is_ranked for each in own), number)
+
+
+def _bound(eqn: Any, args: Sequence[_Known], found: dict[int, int]) -> None:
+    """Note the numbers that places are compared with, and the sizes that they index."""
+    name = eqn.primitive.name
+    count = max((each.extent for each in args if each.is_ranked), default=0)
+
+    def note(size: int | None) -> None:
+        if size is not None and size > 0:
+            found[size] = max(found.get(size, 0), count)
+
+    if name in _COMPARES or name in _BOUNDS:
+        if count:
+            for each in args:
+                if not each.is_ranked:
+                    note(each.number if each.number is not None else each.extent)
+                    note(None if each.number is None else each.number + 1)
+    elif (name.startswith("scatter") or name == "gather") and args[1].is_ranked:
+        dims = eqn.params["dimension_numbers"]
+        own = getattr(dims, "scatter_dims_to_operand_dims", None) or dims.start_index_map
+        for dim in own:
+            size = eqn.invars[0].aval.shape[dim]
+            note(size)
+            note(size - 1)
+
+
+def _number(value: Any) -> int | None:
+    made = np.asarray(value)
+    is_whole = made.ndim == 0 and made.dtype.kind in "iuf" and float(made).is_integer()
+    return int(made) if is_whole else None
+
+
+@dataclass
+class Noted:
+    """The integers that code computes.
+
+    Attributes:
+      larger: what some of them are at the least, by their places in the code.
+      seen: the values of each.
+    """
+
+    larger: Mapping[str, int] = field(default_factory=dict)
+    seen: dict[str, set[int]] = field(default_factory=dict)
+
+    def __call__(self, place: str, value: Any) -> Any:
+        """Return a value that code computes: a larger one where that is asked for."""
+        if type(value) is not int:
+            return value
+        self.seen.setdefault(place, set()).add(value)
+        return max(value, self.larger.get(place, value))
+
+
+@dataclass
+class NotingCode(ast.NodeTransformer):
+    """Has each integer noted that the tree of a file computes."""
+
+    file: str
+
+    def visit(self, node: ast.AST) -> Any:
+        """Return the tree with a call around each expression that may be an integer."""
+        if isinstance(node, ast.JoinedStr | ast.Match):
+            return node
+        made: Any = self.generic_visit(node)
+        is_number = isinstance(node, ast.Constant) and type(node.value) is int and node.value > 1
+        if not isinstance(node, ast.expr) or not (is_number or isinstance(node, _COMPUTED)):
+            return made
+        kind = "=" if is_number else ""
+        span = (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
+        place = f"{self.file}:{':'.join(map(str, span))}{kind}"
+        call = ast.Call(ast.Name(NOTE, ast.Load()), [ast.Constant(place), made], [])
+        return ast.fix_missing_locations(ast.copy_location(call, node))
+
+
+def line_of(place: str) -> str:
+    """Return file and line of a noted place.
+
+    >>> line_of("models/moe.py:12:4:12:30")
+    'models/moe.py:12'
+    """
+    return place.rsplit(":", 3)[0]
+
+
+Traced = Callable[[Noted], Any]
+
+
+def with_room(program: Any, traced: Traced) -> Iterator[tuple[Mapping[str, int], Any]]:
+    """Yield a step on one device with larger capacities, and the integers that became so.
+
+    Args:
+      program: of the step on one device.
+      traced: traces it, with integers noted; None where that cannot be.
+    """
+    wanted = capacities(program)
+    noted = Noted()
+    if not wanted or traced(noted) is None:
+        return
+    sizes = {
+        place: min(max(wanted[size] for size in own), TIMES * max(own))
+        for place, values in noted.seen.items()
+        if (own := values & wanted.keys())
+    }
+    sizes = {place: size for place, size in sizes.items() if size > max(noted.seen[place])}
+    computed = {place: size for place, size in sizes.items() if not place.endswith("=")}
+    written = [{place: size} for place, size in sizes.items() if place not in computed]
+    single = [{place: size} for place, size in computed.items()][:_TRIES]
+    together = [computed] if len(computed) > 1 else []
+    for way in (*single, *together, *written[:_TRIES]):
+        trial = traced(Noted(way))
+        if trial is not None and not capacities(trial.program.jaxpr).keys().isdisjoint(
+            way.values()
+        ):
+            yield way, trial
