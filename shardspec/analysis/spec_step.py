@@ -301,7 +301,7 @@ class _Assembly:
         read = [each for each in read if each.maker is not None]
         read += [op.result.base for op in ops if op.result.base is not None]
         given = {each.name: each for each in read if each.loop is not loop}
-        self.record.stage = ""
+        self.record.stage = "between"
         hops = (stages.count * stages.schedule.chunks - 1) / stages.count
         for value in given.values():
             payload, place = self.layout.array(value).bytes, place_of(ops[0].line.span)

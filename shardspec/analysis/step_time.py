@@ -14,9 +14,11 @@ are not modelled. `spread` is the expected error of the prediction.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from shardspec.diagnostics.words import seconds_text
@@ -25,7 +27,7 @@ from shardspec.ir.calibration import Calibration, MatmulTable
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Chip, Target, array_bytes
 from shardspec.topology.placement import Placement, placed, slices_of
-from shardspec.topology.walk import Leg, legs, walk_seconds
+from shardspec.topology.walk import Leg, legs, start_seconds, walk_seconds
 
 #: What a collective carries: what lets it run beside computation differs.
 Carries = Literal["activations", "weights", "gradients"]
@@ -75,12 +77,12 @@ FITTED = Constants(
     passes=5.5,  # 3.3 to 7.7
     shown=0.60,  # 0.3 to 0.9: less of one of these two is more of the other
 )
-#: Of GPUs. Matmuls take the catalogue's share of the peak.
+#: Of GPUs. Matmuls take the catalogue's share of the peak, on the cores that their tiles keep busy.
 #: Source: `kernel` and `passes` on 18 public JAX steps of models of 1B and more (MaxText, Paxml,
-#: T5X, axlearn; mean error 7.2 % in place of 9.1 %); 9 passes are estimated from what Korthikanti
+#: T5X, axlearn; mean error 7.5 %); 9 passes are estimated from what Korthikanti
 #: et al. (arXiv 2205.05198, table 4) measure of norms and dropout on A100. What a product waits for
 #: is hidden by nothing and takes 1.25 times what NVLink alone would: the rows of nanotron's Llama
-#: 1B on 8 H100 over 2, 4 and 8 ways of tensor parallelism then have one error
+#: 1B on 8 H100 over 2, 4 and 8 ways of tensor parallelism then have nearly one error
 #: (`benchmarks/layouts.py`).
 ON_GPU = replace(FITTED, kernel=1.8, passes=9.0, carrying=(("activations", 1.25),))
 
@@ -88,6 +90,22 @@ ON_GPU = replace(FITTED, kernel=1.8, passes=9.0, carrying=(("activations", 1.25)
 def constants_of(chip: Chip) -> Constants:
     """Return the constants of a kind of machine."""
     return ON_GPU if chip.platform == "gpu" else FITTED
+
+
+#: The tiles of a matmul on GPUs, with the share of the peak of each: a larger one reads less.
+#: Source: NVIDIA, Matrix Multiplication Background User's Guide, parts 3 and 4.
+_TILES = (
+    (256, 128, 1.0),
+    (128, 256, 1.0),
+    (128, 128, 0.95),
+    (256, 64, 0.9),
+    (128, 64, 0.8),
+    (64, 64, 0.65),
+)
+#: Into how many parts a sum is cut.
+_PARTS = (1, 2, 4)
+#: What a tile's start and end take, in terms of its sum.
+_TILE_START = 32
 
 
 #: How far a measured step lies from such a model where it has not seen its like.
@@ -204,6 +222,13 @@ class Links:
             return curve.at(payload_bytes)
         stretch = self.legs(axes)
         return None if stretch is None else walk_seconds(kind, payload_bytes, stretch)
+
+    def start_seconds(self, send: Send) -> float:
+        """Return what a collective takes beside its bytes, where a product waits for it."""
+        stretch = self.legs(send.mesh_axes) if send.carries == "activations" else None
+        if stretch is None or (self.measured and self.measured.curve(send.kind, send.mesh_axes)):
+            return 0.0
+        return start_seconds(self.placement, send.kind, stretch)
 
     def notes(self, step: steps.Step) -> Iterator[str]:
         """Yield that a step goes over DCN, whose losses are not modelled, or unmeasured links."""
@@ -408,10 +433,30 @@ def efficiency(chip: Chip, dtype: str, m: float, k: float, n: float) -> float:
     table = _table(chip, dtype)
     if table is None:
         assert chip.matmul_efficiency is not None, "only a chip that has one is timed"
-        return chip.matmul_efficiency
+        return chip.matmul_efficiency * tiled(chip.core_count, m, k, n)
     full = max(m, table.m[0]), max(k, table.k[0]), max(n, table.n[0])
     filled = matmul_seconds(chip, dtype, m, k, n) / matmul_seconds(chip, dtype, *full)
     return table.share(*full) * filled
+
+
+@lru_cache(maxsize=1 << 12)
+def tiled(cores: int | None, m: float, k: float, n: float) -> float:
+    """Return the share of a GPU's cores that a matmul keeps busy; 1 where their number is unknown.
+
+    Each core makes a tile of the result at a time, so the last round of tiles leaves cores idle, a
+    tile at the edge is made whole, and each has a start and an end around its sum. What has fewer
+    tiles than there are cores is cut into smaller ones, or along the sum.
+    """
+    if cores is None:
+        return 1.0
+    found = []
+    for (rows, columns, share), parts in itertools.product(_TILES, _PARTS):
+        tiles = math.ceil(m / rows) * math.ceil(n / columns)
+        inside = m * n / (tiles * rows * columns)
+        rounds = tiles * parts / cores
+        summed = k / (k + parts * _TILE_START)
+        found.append(share * inside * summed * rounds / math.ceil(rounds))
+    return max(found)
 
 
 def _table(chip: Chip, dtype: str) -> MatmulTable | None:
@@ -471,9 +516,10 @@ def op_seconds(
         return constants.kernel * op.flops / peak("bf16", chip), hbm
     cost = constants.narrow if array_bytes((8,), op.dtype) <= 8 else 1.0
     sizes = matmul_sizes(op)
-    if sizes is not None and _table(chip, op.dtype) is not None:
+    if sizes is not None:
         share = efficiency(chip, op.dtype, *sizes)
-        return cost * op.flops / (peak(op.dtype, chip) * share), hbm / share
+        slowed = 1.0 if _table(chip, op.dtype) is None else share
+        return cost * op.flops / (peak(op.dtype, chip) * share), hbm / slowed
     assert chip.matmul_efficiency is not None, "only a chip that has one is timed"
     return cost * op.flops / (peak(op.dtype, chip) * chip.matmul_efficiency), hbm
 
@@ -555,7 +601,7 @@ def _sent(links: Links, sends: Mapping[Send, float]) -> dict[Send, float] | None
         seconds = links.seconds(send.kind, send.mesh_axes, send.payload_bytes)
         if seconds is None:
             return None
-        sent[send] = count * seconds
+        sent[send] = count * (seconds + links.start_seconds(send))
     return sent
 
 

@@ -361,6 +361,11 @@ class Chip:
         return self.link_bytes_per_s * (gpus - 1) / (self.links or 1)
 
     @property
+    def core_count(self) -> int | None:
+        """Return the cores of a GPU, each of which makes one tile of a matmul at a time."""
+        return int(dict(self.compiler).get("core_count", 0)) or None
+
+    @property
     def calibration(self) -> Calibration | None:
         """Return what is known beyond the figures, by measurements or else by a compiler."""
         if self.measured is None and self.estimates is not None:

@@ -31,8 +31,9 @@ from shardspec.ir.spec import AxisRule, Mesh, PartitionSpec, Shape, array_bytes
 #: Where a step was read from: `step:` of a spec, a traced function, or a compiled program.
 Source = Literal["spec", "code", "compiler"]
 #: Which stages of a pipeline something is of, where each is a program of its own: all of them, as
-#: much as they have layers, the first or the last alone, or these two.
-StageTag = Literal["", "layers", "first", "last", "ends"]
+#: much as they have layers, the first or the last alone, these two, or what goes between two of
+#: them.
+StageTag = Literal["", "layers", "first", "last", "ends", "between"]
 #: `remat` is work of the forward pass that is done again in the backward pass.
 Phase = Literal["forward", "backward", "remat", "update"]
 
@@ -559,6 +560,9 @@ class Stages:
         """Return what a stage has of something, by the mean of all stages."""
         if tag == "layers":
             return self.layers_of(stage) * self.count / self.layers
+        if tag == "between":  # the ends have one neighbour
+            is_end = stage in (0, self.count - 1)
+            return self.count / (self.count - 1) / (1 + is_end)
         owners = self._owners(tag)
         return self.count / len(owners) if stage in owners else 0
 

@@ -26,7 +26,7 @@ import itertools
 import math
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -45,6 +45,12 @@ if TYPE_CHECKING:
 #: What one hop takes, however little is sent.
 #: Source: "How to Scale Your Model", part 3: about 1 us a hop on ICI.
 HOP_SECONDS = 1e-6
+
+#: What one step of a ring takes between GPUs, and the start of each collective, beside its bytes.
+#: Source: NVIDIA NCCL 2.12, src/graph/tuning.cc, by which NCCL chooses its algorithms: rings of
+#: LL128, 10 us and 1.9 us a step on NVLink, 4 us on the network.
+START_SECONDS = 10e-6
+STEP_SECONDS: Mapping[Link, float] = {"nvlink": 1.9e-6, "dcn": 4e-6}
 
 #: The fastest first.
 LINKS: tuple[Link, ...] = ("chip", "nvlink", "ici", "dcn")
@@ -148,6 +154,17 @@ def walk_seconds(kind: CollectiveKind, payload_bytes: float, stretch: Sequence[L
         seconds += max(sent, traits.turns * leg.diameter * HOP_SECONDS)
         inside *= leg.ways
     return seconds
+
+
+def start_seconds(placement: Placement, kind: CollectiveKind, stretch: Sequence[Leg]) -> float:
+    """Return what a collective between GPUs takes beside its bytes.
+
+    It counts where a product waits for one. Gradients and weights go many at a time.
+    """
+    if placement.hardware.chip.platform != "gpu":
+        return 0.0
+    steps = sum((leg.ways - 1) * STEP_SECONDS.get(leg.link, 0.0) for leg in stretch)
+    return START_SECONDS + kind.traits.turns * steps
 
 
 def _switch(placement: Placement, digits: Sequence[Digit], link: Link) -> Leg | None:
