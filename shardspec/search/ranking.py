@@ -217,7 +217,7 @@ def _kinds(spec: Spec, flow: Flow) -> Callable[[ParamSharding], Hashable]:
     return kind
 
 
-By = Literal["time", "cost", "memory"]
+By = Literal["time", "latency", "cost", "memory"]
 
 #: How far apart the times of two meshes of one model and machine have to lie, as a share, so that
 #: the order is known. What a model gets wrong of both alike does not count, so it is less than
@@ -292,6 +292,12 @@ class SearchRow:
         return None if price is None or self.unknown else price * self.seconds / 3600
 
     @property
+    def dollars_per_token(self) -> float | None:
+        """Return the same of a token, or of a step that has none."""
+        price = self.dollars_per_step
+        return None if price is None else price / (self.tokens or 1)
+
+    @property
     def parts(self) -> dict[str, float]:
         """Return the seconds of a step by what takes them: compute, and each mesh axis."""
         found = {"compute": self.time.compute_seconds}
@@ -320,6 +326,7 @@ class Wanted(NamedTuple):
     Attributes:
       fits: whether what is certain not to fit is left out.
       per_device_batch: sequences of a microbatch that a device must have at least.
+      latency: seconds that a step may take: of one that serves, those until its tokens are there.
       prices: dollars of a chip hour, by the name of the chip.
       scale: by what all times are multiplied, so that a step that was measured takes what it did.
     """
@@ -329,6 +336,7 @@ class Wanted(NamedTuple):
     per_device_batch: float | None = None
     prices: Mapping[str, float] = {}
     scale: Scale = Scale()
+    latency: float | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -341,7 +349,8 @@ class Ranking:
       misplaced: those that cannot lie on their machine.
       unlinked: those that send over links whose speed is not known.
       too_large: those that do not fit, as far as is known, counted with those that stay.
-      refused: those that a constraint rules out.
+      refused: those with too few sequences on a device.
+      too_slow: those whose step takes longer than it may.
       untimed: machines of which the catalogue has no speeds.
     """
 
@@ -352,6 +361,7 @@ class Ranking:
     unlinked: int = 0
     too_large: int = 0
     refused: int = 0
+    too_slow: int = 0
     untimed: dict[str, None] = field(default_factory=dict)
     kinds: dict[RoleSet | None, Searched] = field(default_factory=dict)
     _evaluators: dict[tuple[tuple[str, str], ...], Evaluator] = field(default_factory=dict)
@@ -392,7 +402,7 @@ class Ranking:
             others = tuple(each for each in variant.changes if each[0] != "roles")
             like = None if others == variant.changes else self._evaluators.get(others)
             if like is None:
-                known = Evaluator(variant.spec, self.params)
+                known = Evaluator(variant.spec, candidate.arrays(self.params))
             else:
                 known = like.under(variant.spec)
             self._evaluators[variant.changes] = known
@@ -404,7 +414,8 @@ class Ranking:
         sizes = tuple(candidate.mesh.sizes.items())
         made = self._paddings.get((changes, sizes))
         if made is None:
-            spec, params = padded(spec, self.params, [candidate.target])
+            own = candidate.arrays(self.params)
+            spec, params = padded(spec, own, [candidate.target])
             key = (*changes, ("", f"{spec.multiples}"))
             made = self._evaluators.setdefault(key, Evaluator(spec, params))
             self._paddings[changes, sizes] = made
@@ -429,6 +440,9 @@ class Ranking:
         least = self.wanted.per_device_batch
         if least is not None and row.share is not None and row.share.sequences < least:
             self.refused += 1
+            return
+        if self.wanted.latency is not None and row.seconds > self.wanted.latency:
+            self.too_slow += 1
             return
         self.too_large += row.fits is False
         if row.fits is False and self.wanted.fits:
@@ -479,12 +493,17 @@ def _by_time(row: SearchRow) -> tuple[object, ...]:
 
 
 def _by_cost(row: SearchRow) -> tuple[object, ...]:
-    price = row.dollars_per_step
+    price = row.dollars_per_token
     return (row.fits is False, math.inf if price is None else price, *_by_time(row)[1:])
+
+
+def _by_latency(row: SearchRow) -> tuple[object, ...]:
+    return (row.fits is False, row.seconds, *_by_time(row)[1:])
 
 
 _KEYS: dict[By, Callable[[SearchRow], tuple[object, ...]]] = {
     "time": _by_time,
+    "latency": _by_latency,
     "cost": _by_cost,
     "memory": lambda row: (row.memory.bytes, row.pace, row.chips, str(row.candidate)),
 }
@@ -803,7 +822,8 @@ class Found:
 
     def plan(self, row: SearchRow) -> ShardingPlan:
         """Return the layout of every array under a row."""
-        return resolve(row.candidate.spec, row.candidate.target, self.question.params)
+        candidate = row.candidate
+        return resolve(candidate.spec, candidate.target, candidate.arrays(self.question.params))
 
     def cost(self, row: SearchRow) -> Cost | None:
         """Return the whole of what a row costs, each array by its name."""

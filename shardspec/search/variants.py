@@ -627,6 +627,13 @@ class Candidate:
         policy = replace(spec.policy, order=self.order)
         return replace(spec, policy=policy, targets=(self.target,), phases=())
 
+    def arrays(self, params: specs.Params) -> specs.Params:
+        """Return the arrays of a model, with caches for as many sequences as there are then."""
+        if "batch" not in dict(self.variant.changes):
+            return params
+        batch = next(a.size for a in self.variant.spec.logical_axes if a.name == "batch")
+        return tuple(_for_batch(param, batch) if param.is_cache else param for param in params)
+
     @property
     def mesh_text(self) -> str:
         """Return `data=2 @ dcn fsdp=16 tensor=submesh 2x2x1x1`, as a mesh is written."""
@@ -644,6 +651,15 @@ class Candidate:
     def _with_choice(self, mesh: str) -> str:
         order = () if self.order == self.variant.spec.policy.order else (f"order={self.order}",)
         return " ".join(filter(None, (mesh, *order, str(self.variant))))
+
+
+def _for_batch(cache: specs.Param, batch: int | None) -> specs.Param:
+    names = cache.logical_axes or (None,) * cache.rank
+    sizes = (
+        batch if name == "batch" and batch else size
+        for name, size in zip(names, cache.shape, strict=True)
+    )
+    return replace(cache, shape=tuple(sizes))
 
 
 def _mesh_text(axes: Iterable[specs.MeshAxis]) -> str:
