@@ -733,8 +733,11 @@ class Lives:
                 counts.append((self.layout.rounds(loop) // turns, life.again or last))
         for count, born in counts:
             kept = array if loop is None else step_layout.stacked_array(array, count)
+            moves = self.layout.flow.passes if self.layout.is_on_host(value) else 0
             for _ in range(branches(value)):
-                yield StepTensor(kept, kept.bytes, born, last, place, "forward")
+                yield StepTensor(kept, kept.bytes, born, last, place, "forward", moves=moves)
+            for at in (born, last) if moves else ():
+                yield StepTensor(array, array.bytes, at, at, place, "forward")
 
     def _is_of_round(self, value: Value, loop: Loop) -> bool:
         """Say whether every round of a loop has its own, and not one that all of them read."""

@@ -108,6 +108,11 @@ _PARTS = (1, 2, 4)
 _TILE_START = 32
 
 
+#: The name of the link to the host beside mesh axes. What an update needs of the host shows whole,
+#: and what the backward pass needs is hidden as weights are: no measurement says how well.
+HOST = "link to the host"
+
+
 #: How far a measured step lies from such a model where it has not seen its like.
 #: Source: four in five of these left-out errors are within 12 %; of 18 on GPUs, which are of four
 #: models alone, within 21 %. Of CPUs, whose devices share all, a guess.
@@ -150,7 +155,7 @@ class StepTime:
     Attributes:
       compute_seconds: of all operations, those that wait for memory included.
       hbm_seconds: of it, operations whose bytes take longer than their FLOPs.
-      axes: the collectives by mesh axes, in the order of the program.
+      axes: the collectives by mesh axes, in the order of the program; last the link to the host.
       waits_seconds: of a stage of a pipeline for the others.
       spread: how far a measured step may lie to either side, as a share.
       mfu: the share of the peak that the model's own FLOPs are, without work that is done again
@@ -299,6 +304,8 @@ class Work(NamedTuple):
       own_seconds: the model's own FLOPs at the peak.
       backward: the share of the backward pass in what is computed.
       sends: how often a collective runs.
+      state_seconds: of what lies in the memory of the host, to the device and back.
+      kept_seconds: of what is kept there until the backward pass.
       notes: which operations could not be counted.
     """
 
@@ -308,6 +315,8 @@ class Work(NamedTuple):
     own_seconds: float
     backward: float
     sends: Mapping[Send, float]
+    state_seconds: Mapping[steps.StageTag, float]
+    kept_seconds: Mapping[steps.StageTag, float]
     notes: tuple[str, ...]
 
 
@@ -336,7 +345,28 @@ def step_work(step: steps.Step, chip: Chip, constants: Constants | None = None) 
         sends[key] = sends.get(key, 0) + each.count
     whole = sum(compute.values())
     share = backward / whole if whole else 0.0
-    return Work(compute, memory, update, own, share, sends, tuple(silent_kernels(step)))
+    hosts = _host_seconds(step, chip)
+    return Work(compute, memory, update, own, share, sends, *hosts, tuple(silent_kernels(step)))
+
+
+_Seconds = Mapping[steps.StageTag, float]
+
+
+def _host_seconds(step: steps.Step, chip: Chip) -> tuple[_Seconds, _Seconds]:
+    """Return what the link to the host takes of what lies there, and of what is kept there.
+
+    It sends and receives at a time: state is read while other state is written.
+    """
+    if chip.host_bytes_per_s is None:
+        return {}, {}
+    speed, kept = per_device(chip.host_bytes_per_s, chip), dict[steps.StageTag, float]()
+    tags = dict.fromkeys(each.stage for each in step.arguments if each.is_on_host)
+    own = {tag: [each for each in step.arguments if each.stage == tag] for tag in tags}
+    for each in step.tensors:
+        if each.moves:
+            moved = 2 * each.bytes * each.moves / speed
+            kept[each.stage] = kept.get(each.stage, 0.0) + moved
+    return {tag: max(steps.host_bytes(given)) / speed for tag, given in own.items()}, kept
 
 
 def _send(each: steps.Collective) -> Send:
@@ -433,10 +463,14 @@ def efficiency(chip: Chip, dtype: str, m: float, k: float, n: float) -> float:
     table = _table(chip, dtype)
     if table is None:
         assert chip.matmul_efficiency is not None, "only a chip that has one is timed"
-        return chip.matmul_efficiency * tiled(chip.core_count, m, k, n)
+        return chip.matmul_efficiency * tiled(_cores(chip), m, k, n)
     full = max(m, table.m[0]), max(k, table.k[0]), max(n, table.n[0])
     filled = matmul_seconds(chip, dtype, m, k, n) / matmul_seconds(chip, dtype, *full)
     return table.share(*full) * filled
+
+
+def _cores(chip: Chip) -> int | None:
+    return next((int(count) for key, count in chip.compiler if key == "core_count"), None)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -639,10 +673,15 @@ def _taken(
     compute, memory = sum_of(work.compute_seconds), sum_of(work.hbm_seconds)
     of_one = stages.held if stages is not None else lambda *_: 1.0
     update = sum(of_one(tag, stage) * each for tag, each in work.update_seconds.items())
+    state, kept = (
+        sum(of_one(tag, stage) * each for tag, each in moved.items())
+        for moved in (work.state_seconds, work.kept_seconds)
+    )
     shown_of = {send: constants.shown_of(send) for send in sent}
     times = {send: share(send.stage) * each * max(1, shown_of[send]) for send, each in sent.items()}
     hidden = {send: max(0.0, 1 - shown_of[send]) * time for send, time in times.items()}
-    most = min(1.0, (compute + update) / (sum(hidden.values()) or 1.0))
+    behind = max(0.0, 1 - constants.shown) * kept
+    most = min(1.0, (compute + update) / (sum(hidden.values()) + behind or 1.0))
     axes: dict[str, tuple[float, float]] = {}
     turns = compute
     for send, seconds in times.items():
@@ -650,6 +689,9 @@ def _taken(
         before = axes.get(name, (0.0, 0.0))
         axes[name] = before[0] + seconds, before[1] + shown
         turns += 0.0 if send.is_once else shown
+    if state or kept:
+        turns += kept - behind * most
+        axes[HOST] = state + kept, state + kept - behind * most
     found = tuple(AxisTime(name, *pair) for name, pair in axes.items())
     return _Taken(compute + update, memory + update, found, turns)
 

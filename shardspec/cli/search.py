@@ -79,8 +79,9 @@ def _latency(ctx: click.Context, param: click.Parameter, text: str | None) -> fl
         default=None,
         metavar="WORDS",
         help="What is chosen, all else staying as the spec has it: roles (other mesh axes, with"
-        " their rules), mesh, order, axes, batch, dtype, state, remat, microbatches, schedule,"
-        " stages, hardware, rules=preset:A|preset:B; with values: `remat=full|dots`. Of a --step"
+        " their rules), mesh, order, axes, batch, dtype, state, remat, microbatches, offload,"
+        " schedule, stages, hardware, rules=preset:A|preset:B; with values: `remat=full|dots`. Of a"
+        " --step"
         " without `step:` in the spec: constraints, arguments, remat (names that a policy saves),"
         " mesh, order, state, hardware, rules, microbatches=2|8."
         "  [default: mesh,order; constraints,arguments]",
@@ -209,16 +210,15 @@ def command(
         own = {"top": top, "write": write, "diff": diff, **cure}
         raise SystemExit(cured(request, step_name or "", words, choice, **own))
     wanted = Wanted(fits, max_chips, per_device_batch, prices, latency=latency)
-    question = _question(request, choice, wanted)
-    question = _held_to(measured, question, request)
+    question = _held_to(measured, _question(request, choice, wanted), request)
     table = tables.checked(_searched(question, request), top, is_front=pareto)
     _print(table, request)
     tried = table.shown[: max(confirm, verify)]
     off = [_is_off(question, step_name, request, verify, each) for each in tried]
     if write or diff:
         _write_best(table, request, is_off=any(off[:1]), is_shown=diff)
-    does_not_fit = table.shown[0].row.fits is False
-    raise SystemExit(FINDINGS if does_not_fit or table.best is None or any(off) else FINE)
+    is_bad = table.best is None or table.best.fits is False or any(off)
+    raise SystemExit(FINDINGS if is_bad else FINE)
 
 
 # what is asked

@@ -306,6 +306,7 @@ class Chip:
       link_bytes_per_s: one link, one way (TPU: ICI; GPU: all NVLink of a chip).
       links: links of one chip.
       network_bytes_per_s: DCN or network bandwidth of one host, one way.
+      host_bytes_per_s: between one chip and the memory of its host, each way.
       int8_ops_per_s: peak, dense, one chip.
       fp8_flops_per_s: peak, dense, one chip.
       fabric: what the links between the GPUs of a node are called.
@@ -336,6 +337,7 @@ class Chip:
     link_bytes_per_s: float | None = None
     links: int | None = None
     network_bytes_per_s: float | None = None
+    host_bytes_per_s: float | None = None
     int8_ops_per_s: float | None = None
     fp8_flops_per_s: float | None = None
     pair_bytes_per_s: float | None = None
@@ -359,11 +361,6 @@ class Chip:
         if self.link_bytes_per_s is None or self.has_switch:
             return self.link_bytes_per_s
         return self.link_bytes_per_s * (gpus - 1) / (self.links or 1)
-
-    @property
-    def core_count(self) -> int | None:
-        """Return the cores of a GPU, each of which makes one tile of a matmul at a time."""
-        return int(dict(self.compiler).get("core_count", 0)) or None
 
     @property
     def calibration(self) -> Calibration | None:

@@ -365,6 +365,13 @@ class Collective:
 MadePart = Literal["gradients", "activations", "temporaries"]
 
 
+def host_bytes(given: Iterable[StepArgument]) -> tuple[int, int]:
+    """Return what a step reads of the memory of the host, and writes back; of one device."""
+    held = [each for each in given if each.is_on_host]
+    read = sum(each.array.bytes * each.count for each in held)
+    return read, sum(each.array.bytes * each.count for each in held if each.is_donated)
+
+
 @dataclass(frozen=True, slots=True)
 class StepTensor:
     """A value of the program, and how long it is alive.
@@ -380,6 +387,7 @@ class StepTensor:
       part: of the memory of a step; empty where its phase and its shape say it.
       why: why it is in memory, and not inside of a kernel: `exponential, read by 3 kernels`.
       stage: the stages that hold it.
+      moves: how often it goes to the memory of the host and back in a step, where it lies there.
     """
 
     array: StepArray
@@ -392,6 +400,7 @@ class StepTensor:
     part: MadePart | Literal[""] = ""
     why: str = ""
     stage: StageTag = ""
+    moves: float = 0.0
 
 
 #: A figure of a step that something uncounted would change.

@@ -35,7 +35,8 @@ from shardspec.ir.spec import Hardware, Mesh, MeshAxis, Params, Spec, Target
 from shardspec.ir.step import Unknown
 from shardspec.resolve.resolver import ArrayResolver, array_resolver, padded, pads, resolve
 from shardspec.search import variants as space
-from shardspec.search.variants import Candidate, Freedom, Over, Refusal, RoleSet, Variant, variants
+from shardspec.search.roles import RoleSet
+from shardspec.search.variants import Candidate, Freedom, Over, Refusal, Variant, variants
 from shardspec.topology.placement import Order, Placement, place
 
 

@@ -479,14 +479,20 @@ def test_the_phrase_of_a_row_has_the_sign_of_what_changes(found: Found) -> None:
 
 
 SERVED = """
-axes: {batch: 64, length: 1, layers: 4, cache_length: 4096, embed: 1024, kv_heads: 8, heads: 8, kv: 128}
+axes:
+  {batch: 64, length: 1, layers: 4, cache_length: 4096, embed: 1024, heads: 8, kv_heads: 8, kv: 128}
 hardware: tpu v5e 2x4
 mesh: {data: 2, tensor: 4}
-rules: [batch -> data, "heads, kv_heads -> tensor", "embed, length, cache_length, layers, kv -> none"]
-params: {query: layers embed heads kv, "{key,value}": layers embed kv_heads kv, out: layers heads kv embed}
+rules:
+  - batch -> data
+  - heads, kv_heads -> tensor
+  - embed, length, cache_length, layers, kv -> none
+params:
+  query: layers embed heads kv
+  "{key,value}": layers embed kv_heads kv
+  out: layers heads kv embed
 arrays:
-  query: bf16[4, 1024, 8, 128]
-  "{key,value}": bf16[4, 1024, 8, 128]
+  "{query,key,value}": bf16[4, 1024, 8, 128]
   out: bf16[4, 8, 128, 1024]
 caches: {"cache/{key,value}": "bf16[layers batch cache_length kv_heads kv]"}
 activations: {residual: batch length embed, query: batch length heads kv}
