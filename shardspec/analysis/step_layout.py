@@ -388,6 +388,11 @@ class Record:
             )
         )
 
+    def flops_in_turns(self, op: Op) -> int:
+        """Return the FLOPs of the last product, where libtpu may compute it in turns of a ring."""
+        is_product = op.kind == "einsum" and op.weight is not None and op.loop is not None
+        return self.ops[-1].flops if is_product and self.ops else 0
+
     def passed_on(self, op: Op, phase: steps.Phase) -> Ticks:
         """Note what makes the result of an operation, or the gradients of what it reads."""
         is_back = phase == "backward"
