@@ -12,7 +12,7 @@ from shardspec.cli.main import cli
 EXAMPLES = Path(__file__).parents[2] / "specs" / "examples"
 #: By example, the targets whose compiled program is as predicted and fits.
 PROVED = {
-    "gemma-2-9b": "node",
+    "gemma-2-9b": "node v5e-16 v6e-8",
     "gpt2": "node v5e-8",
     "llama-3-70b": "sixteen-nodes sixty-four-nodes two-v6e-256 v5p-1024",
     "llama-3-70b-scanned": "many-nodes v5p-1024 v7x-1024",
