@@ -50,6 +50,8 @@ class Constants:
       kernel: the time of attention in a kernel by that of its FLOPs at the peak for bf16.
       passes: how often what an operation makes goes to or from memory, in other operations.
       shown: the time that collectives add to a step, by what the links alone would take.
+      slices: what each doubling of the slices of TPUs adds to a step that sends between them, as a
+        share of it: they wait for the slowest.
       carrying: of those that carry something else, where that differs: what a product waits for
         is hidden less than weights that are known ahead. Over 1 where libraries reach less than
         the speed of the links, and nothing hides it.
@@ -59,6 +61,7 @@ class Constants:
     kernel: float
     passes: float
     shown: float
+    slices: float
     carrying: tuple[tuple[Carries, float], ...] = ()
 
     def shown_of(self, send: Send) -> float:
@@ -76,6 +79,7 @@ FITTED = Constants(
     kernel=2.70,  # 2.4 to 4.7: one model alone has sequences long enough to tell
     passes=5.5,  # 3.3 to 7.7
     shown=0.60,  # 0.3 to 0.9: less of one of these two is more of the other
+    slices=0.015,  # 0.006 to 0.047: the same model on one slice and on 2 to 32 more
 )
 #: Of GPUs. Matmuls take the catalogue's share of the peak, on the cores that their tiles keep busy.
 #: Source: `kernel` and `passes` on 18 public JAX steps of models of 1B and more (MaxText, Paxml,
@@ -84,7 +88,7 @@ FITTED = Constants(
 #: is hidden by nothing and takes 1.25 times what NVLink alone would: the rows of nanotron's Llama
 #: 1B on 8 H100 over 2, 4 and 8 ways of tensor parallelism then have nearly one error
 #: (`benchmarks/layouts.py`).
-ON_GPU = replace(FITTED, kernel=1.8, passes=9.0, carrying=(("activations", 1.25),))
+ON_GPU = replace(FITTED, kernel=1.8, passes=9.0, slices=0.0, carrying=(("activations", 1.25),))
 
 
 def constants_of(chip: Chip) -> Constants:
@@ -111,6 +115,8 @@ _TILE_START = 32
 #: The name of the link to the host beside mesh axes. What an update needs of the host shows whole,
 #: and what the backward pass needs is hidden as weights are: no measurement says how well.
 HOST = "link to the host"
+#: Likewise, of what slices wait for each other.
+SLICES = "waits between slices"
 
 
 #: How far a measured step lies from such a model where it has not seen its like.
@@ -155,7 +161,8 @@ class StepTime:
     Attributes:
       compute_seconds: of all operations, those that wait for memory included.
       hbm_seconds: of it, operations whose bytes take longer than their FLOPs.
-      axes: the collectives by mesh axes, in the order of the program; last the link to the host.
+      axes: the collectives by mesh axes, in the order of the program; last the link to the host,
+        and what slices wait for each other.
       waits_seconds: of a stage of a pipeline for the others.
       spread: how far a measured step may lie to either side, as a share.
       mfu: the share of the peak that the model's own FLOPs are, without work that is done again
@@ -235,15 +242,18 @@ class Links:
             return 0.0
         return start_seconds(self.placement, send.kind, stretch)
 
+    def slices_of(self, step: steps.Step) -> int:
+        """Return how many slices wait for each other in a step."""
+        names = {name for each in step.collectives for name in each.mesh_axes}
+        sent = (axis for axis in self.placement.axes if axis.axis.name in names)
+        return math.prod(slices_of(axis, self.placement) for axis in sent)
+
     def notes(self, step: steps.Step) -> Iterator[str]:
         """Yield that a step goes over DCN, whose losses are not modelled, or unmeasured links."""
         names = {name for each in step.collectives for name in each.mesh_axes}
         for axis in self.placement.axes:
             if axis.axis.name in names and slices_of(axis, self.placement) > 1:
-                yield (
-                    f"`{axis.axis.name}` goes over DCN, at the bandwidth of the hosts: how steps"
-                    " lose over more slices or nodes is not modelled"
-                )
+                yield f"`{axis.axis.name}` goes over DCN, at the bandwidth of the hosts"
         yield from _unmeasured(self.target, step)
 
 
@@ -266,6 +276,8 @@ class Scale(NamedTuple):
 
 def scaled(time: StepTime, scale: float) -> StepTime:
     """Return a step of which each part takes `scale` times as long."""
+    if scale == 1:
+        return time
     axes = (
         AxisTime(each.mesh_axis, each.seconds * scale, each.exposed_seconds * scale)
         for each in time.axes
@@ -410,9 +422,13 @@ def step_time(
         whole = _taken(work, sent, constants).turns_seconds * stages.count
         waits = stages.waits(busiest.turns_seconds, whole, work.backward)
     notes, spread = (*work.notes, *links.notes(step)), SPREAD[hardware.chip.platform]
-    taken = (busiest.compute_seconds, busiest.hbm_seconds, busiest.axes, spread, 0.0, notes)
-    time = StepTime(*taken, waits_seconds=waits)
-    return replace(time, mfu=work.own_seconds / time.step_seconds if time.step_seconds else 0.0)
+    axes = busiest.axes
+    whole = busiest.compute_seconds + sum(each.exposed_seconds for each in axes) + waits
+    late = constants.slices * math.log2(links.slices_of(step)) * whole
+    axes = (*axes, AxisTime(SLICES, late, late)) if late else axes
+    mfu = work.own_seconds / (whole + late) if whole else 0.0
+    taken = (busiest.compute_seconds, busiest.hbm_seconds, axes, spread, mfu, notes)
+    return StepTime(*taken, waits_seconds=waits)
 
 
 def own_seconds(op: steps.StepOp, step: steps.Step, chip: Chip) -> float:

@@ -13,6 +13,7 @@ import math
 import sys
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from operator import sub
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -217,6 +218,7 @@ def dtype_name(name: str) -> str | None:
     return short if short in DTYPE_BITS else None
 
 
+@lru_cache(maxsize=1 << 14)
 def array_bytes(shape: Shape, dtype: str) -> int:
     """Return the bytes of an array, the last byte filled up."""
     return -(-math.prod(shape) * DTYPE_BITS.get(dtype, 32) // 8)

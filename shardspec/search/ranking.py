@@ -86,6 +86,7 @@ class Evaluator:
     _arrays: tuple[ParamSharding, ...] = field(init=False)
     _flows: dict[float, Flow] = field(default_factory=dict)
     _last: tuple[Target | None, _Known | None] = (None, None)
+    _in_order: dict[Order, Spec] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._resolver = array_resolver(self.spec, Target("", Mesh()))
@@ -98,7 +99,7 @@ class Evaluator:
     def under(self, spec: Spec) -> Evaluator:
         """Return one for a spec that differs in its rules alone, which no program goes by."""
         made = copy(self)
-        made.spec, made._last = spec, (None, None)
+        made.spec, made._last, made._in_order = spec, (None, None), {}
         made._resolver = array_resolver(spec, Target("", Mesh()))
         return made
 
@@ -121,14 +122,20 @@ class Evaluator:
         known = self._last[1]
         if known is None:
             return None
-        spec = self.spec
-        if order is not None and order != spec.policy.order:
-            spec = replace(spec, policy=replace(spec.policy, order=order))
-        plan = replace(known.plan, target=target, spec=spec)
+        plan = replace(known.plan, target=target, spec=self._ordered(order))
         made, p99 = _timed(plan, known), known.p99
         if known.spread is None or p99 is None:
             return made
         return spec_step.unevenly(known.spread, made, _timed(plan, p99))
+
+    def _ordered(self, order: Order | None) -> Spec:
+        """Return the spec with an order of chips."""
+        policy = self.spec.policy
+        if order is None or order == policy.order:
+            return self.spec
+        if order not in self._in_order:
+            self._in_order[order] = replace(self.spec, policy=replace(policy, order=order))
+        return self._in_order[order]
 
     def _worked_out(self, target: Target) -> _Known | None:
         resolver = self._resolver.on(target)
@@ -196,7 +203,7 @@ def _unplaced(target: Target) -> Target:
         MeshAxis(each.name, each.size, each.network if is_tpu else "ici", axis_type=each.axis_type)
         for each in target.mesh.axes
     )
-    return replace(target, mesh=replace(target.mesh, axes=tuple(axes)), devices=())
+    return replace(target, mesh=Mesh(tuple(axes), target.mesh.wholes), devices=())
 
 
 def _kinds(spec: Spec, flow: Flow) -> Callable[[ParamSharding], Hashable]:
