@@ -125,6 +125,8 @@ def hides_ring(move: Move, flops: int, target: Target) -> bool:
     if chip is None or not chip.bf16_flops_per_s or not chip.link_bytes_per_s:
         return False
     ways = target.mesh.ways(move.mesh_axes)
+    if not has_ring(len(move.mesh_axes), ways, longest_row(target.hardware)):
+        return False
     ring = ring_bytes(move.kind, move.payload_bytes, ways) / (2 * chip.link_bytes_per_s)
     return flops / chip.bf16_flops_per_s > _LEAST_TURNED * ring
 

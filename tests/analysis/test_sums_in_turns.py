@@ -58,3 +58,4 @@ def test_a_long_product_hides_the_ring_that_adds_up_its_parts(hardware: str) -> 
 def test_a_short_product_a_gpu_and_a_short_row_have_the_plain_ring(mlp: int, hardware: str) -> None:
     step = step_of(TEXT.format(mlp=mlp, hardware=hardware))
     assert sent(step, SCATTER)["forward"] == (3 / 4, 4)
+    assert sent(step, GATHER)["backward"] == (3 / 4, 4)
