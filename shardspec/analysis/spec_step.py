@@ -486,10 +486,11 @@ class _Assembly:
         own = self.layout.lies(value, value.view)
         for move in summed(own, sums.seats, sums.along, self.plan.mesh):
             is_turned = step_partition.hides_ring(move, sums.turned, self.plan.target)
-            sent = (count, value, "backward", place_of(sums.line))
-            self.record.send(move, *sent, is_turned=is_turned)
+            place = place_of(sums.line)
+            self.record.send(move, count, value, "backward", place, is_turned=is_turned)
             if is_turned and sums.is_again:  # for the gradients of weights, gathered once more
-                self.record.send(move._replace(kind=CollectiveKind.ALL_GATHER), *sent)
+                again = move._replace(kind=CollectiveKind.ALL_GATHER)
+                self.record.send(again, count, value, "backward", place)
 
     def _sum_weight(self, weight: Weight, sums: _Sum, count: float) -> None:
         self.record.stage = sums.stage
