@@ -49,6 +49,14 @@ WORDS: dict[str, str] = {
     "offload": "state|activations|both: what lies in the memory of the host",
     "hardware": "the machines of all targets; --hardware names others",
 }
+#: The only values that some may have.
+_KNOWN: Mapping[str, tuple[str, ...]] = {
+    "state": ("same", "zero1", "zero2"),
+    "offload": ("state", "activations", "both"),
+    "indivisible": ("pad",),
+    "gather": ("layer", "microbatch", "step"),
+    "reduce": ("microbatch", "step"),
+}
 #: Variants of one spec, at most.
 MOST_VARIANTS = 512
 _MACHINES = "as in `tpu v5p 4x4x8`, `v5p-256`, `16 * h100`"
@@ -108,6 +116,10 @@ def variants(
     for word, make in _MAKERS.items():
         if word not in over:
             continue
+        known = _KNOWN.get(word, over[word])
+        unknown = next((value for value in over[word] if value not in known), None)
+        if unknown is not None:
+            return Refusal(f"`{word}={unknown}` is not known", f"one of {listed(known)}")
         made = make(spec, over[word])
         if isinstance(made, Refusal):
             return made
@@ -199,16 +211,8 @@ def _state(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
     if spec.state is None:
         help = "say what stands beside parameters: `state: {optimizer: same, dtype: f32}`"
         return Refusal("`state` cannot be chosen: the spec has no `state:`", help)
-    known = ("same", "zero1", "zero2")
-    unknown = next((value for value in values if value not in known), None)
-    if unknown is not None:
-        return Refusal(f"`state={unknown}` is no way to lay out state", f"ways: {listed(known)}")
-    made: _Made = {}
-    for value in values or known:
-        optimizer = cast(Literal["same", "zero1", "zero2"], value)
-        own: specs.StatePolicy = replace(spec.state, optimizer=optimizer)
-        made[value] = replace(spec, state=own)
-    return made
+    ways = cast(Sequence[Literal["same", "zero1", "zero2"]], values or _KNOWN["state"])
+    return {way: replace(spec, state=replace(spec.state, optimizer=way)) for way in ways}
 
 
 #: The state that is offloaded, and what is kept of each layer.
@@ -216,14 +220,10 @@ OFFLOADED, KEPT = "opt_state/**", "residual"
 
 
 def _offload(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
-    known = ("state", "activations", "both")
-    unknown = next((value for value in values if value not in known), None)
-    if unknown is not None:
-        return Refusal(f"`offload={unknown}` is not known", f"one of {listed(known)}")
     kept = next((each for each in spec.activations if each.name == KEPT), None)
     can = {"state": spec.state is not None, "activations": kept is not None}
     can["both"] = all(can.values())
-    chosen = values or [word for word in known if can[word]]
+    chosen = values or [word for word in _KNOWN["offload"] if can[word]]
     missing = next((word for word in chosen if not can[word]), None)
     if missing is not None or not chosen:
         help = f"state them: `state: {{optimizer: same}}`, `activations: {{{KEPT}: ...}}`"
@@ -289,9 +289,6 @@ def _dtype(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
 
 
 def _indivisible(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
-    unknown = next((value for value in values if value != "pad"), None)
-    if unknown is not None:
-        return Refusal(f"`indivisible={unknown}` cannot be chosen", "it is `indivisible=pad`")
     if spec.policy.indivisible == "pad":
         return Refusal("`indivisible` cannot be chosen: the spec pads", "leave it out of --over")
     return {"pad": padded(padding(spec))[0]}
@@ -310,13 +307,8 @@ def _schedule(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
     return found
 
 
-def _one_of(
-    word: str, known: tuple[str, ...], spec: specs.Spec, values: Sequence[str]
-) -> _Made | Refusal:
-    unknown = next((value for value in values if value not in known), None)
-    if unknown is not None:
-        return Refusal(f"`{word}={unknown}` is not known", f"one of {listed(known)}")
-    return {value: _with_step(spec, **{word: value}) for value in values or known}
+def _one_of(word: str, spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
+    return {value: _with_step(spec, **{word: value}) for value in values or _KNOWN[word]}
 
 
 def stage_axes(spec: specs.Spec) -> tuple[str, ...]:
@@ -349,8 +341,8 @@ _MAKERS: dict[str, _Maker] = {
     "dtype": _dtype,
     "microbatches": _microbatches,
     "schedule": _schedule,
-    "gather": partial(_one_of, "gather", ("layer", "microbatch", "step")),
-    "reduce": partial(_one_of, "reduce", ("microbatch", "step")),
+    "gather": partial(_one_of, "gather"),
+    "reduce": partial(_one_of, "reduce"),
 }
 
 
