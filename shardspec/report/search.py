@@ -308,7 +308,7 @@ def _cells(
     tokens = row.tokens_per_s
     memory = f"{row.memory.mark} {words.binary_bytes(row.memory.bytes)}"
     if row.fits is False:
-        memory += ", DOES NOT FIT"
+        memory += ", DOES NOT FIT" + (f" ({row.pipeline})" if row.pipeline else "")
     elif row.unknown and row.fits is None:
         memory += ", unknown whether it fits"
     elif row.fits_probability is not None and row.fits_probability < SURE:

@@ -246,6 +246,7 @@ class SearchRow:
       dollars_per_hour: of the whole machine, where a price is known.
       placements: how many ways to lay these sizes out were looked at.
       unknown: what of the step could not be counted: such a row is never the best.
+      pipeline: whose memory it is: the schedule, and the stage that has least room.
       fits: whether a device has room; `fits_probability` how likely it has, where that is known.
     """
 
@@ -260,6 +261,7 @@ class SearchRow:
     unknown: tuple[Unknown, ...] = ()
     fits: bool | None = None
     fits_probability: float | None = None
+    pipeline: str = ""
 
     @property
     def seconds(self) -> float:
@@ -399,6 +401,7 @@ class Ranking:
             unknown=() if cost.step is None else cost.step.unknown,
             fits=cost.memory.fits,
             fits_probability=cost.memory.fits_probability,
+            pipeline=cost.memory.pipeline,
         )
 
     def _evaluator(self, candidate: Candidate) -> Evaluator:

@@ -29,6 +29,7 @@ from shardspec.search.ranking import (
     search,
 )
 from shardspec.search.variants import Candidate, Freedom, Refusal, parse_over, variants
+from tests.analysis.test_step_stages import TRAIN
 from tests.search.specs import TEXT, question, spec_of
 from tests.search.test_evaluate import assert_same, whole_cost
 
@@ -536,3 +537,17 @@ def test_caches_have_as_many_sequences_as_the_batch() -> None:
     cache = 2 * 4 * 4096 * 2 * 128 * 2 // 2  # of two arrays on a device, for one sequence
     assert size[128] - size[64] == pytest.approx(64 * cache, rel=0.01)
     assert size[64] - size[16] == pytest.approx(48 * cache, rel=0.01)
+
+
+def test_what_does_not_fit_is_said_of_a_schedule() -> None:
+    text = TRAIN.replace("mesh:", "hardware: tpu v5p 2x2x2\nmesh:")
+    text = text.replace("embed: 32, mlp: 64", "embed: 32768, mlp: 131072")
+    text = text.replace("[8, 32, 64]", "[8, 32768, 131072]").replace(
+        "[8, 64, 32]", "[8, 131072, 32768]"
+    )
+    spec = spec_of(text.replace("[32, 128]", "[32768, 128]"))
+    found = asked(spec, spec.params, spec.targets[0], Choice("schedule=1f1b|zero-bubble"))
+    assert isinstance(found, Question)
+    lines = [line for line in str(checked(search(found))).splitlines() if "DOES NOT FIT" in line]
+    assert any("DOES NOT FIT (1f1b, stage" in line for line in lines), lines
+    assert any("DOES NOT FIT (zero-bubble, stage" in line for line in lines), lines
