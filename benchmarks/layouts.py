@@ -56,6 +56,17 @@ class Row(NamedTuple):
     fits: bool | None
     made: float | None
     rule: tuple[int, int, int]
+    batch: int
+
+    @property
+    def pace(self) -> float | None:
+        """Return the measured seconds of a sequence."""
+        return None if self.seconds is None else self.seconds / self.batch
+
+    @property
+    def predicted_pace(self) -> float:
+        """Return the predicted ones."""
+        return self.predicted / self.batch
 
 
 def spec_text(sheet: Mapping[str, Any], row: Mapping[str, Any], model: Mapping[str, Any]) -> str:
@@ -81,8 +92,10 @@ def spec_text(sheet: Mapping[str, Any], row: Mapping[str, Any], model: Mapping[s
     rules += ["length -> tensor" if row.get("sp") else "length -> none", "kv -> none"]
     remat = row["remat"] if row.get("remat") != "scores" else _SELECTIVE
     step: dict[str, Any] = {"extends": "decoder-tied" if model["tied"] else "decoder"}
-    step |= {"microbatches": sheet["batch"] // (dp * micro), "remat": remat}
+    step |= {"microbatches": _batch(sheet, row) // (dp * micro), "remat": remat}
     step |= {"attention": model.get("attention", "flash"), "dtype": row.get("dtype", "bf16")}
+    if "gradients" in row:
+        step["gradients"] = row["gradients"]
     if pp > 1:
         chunks = f"({row['chunks']})" if "chunks" in row else ""
         step["pipeline"] = f"{row['schedule']}{chunks}"
@@ -90,10 +103,11 @@ def spec_text(sheet: Mapping[str, Any], row: Mapping[str, Any], model: Mapping[s
     nodes = sheet["devices"] // per_node
     machine = f"{nodes} * {sheet['hardware']}" if nodes > 1 else f"{per_node} {sheet['hardware']}"
     sizes = {name: model[name] for name in ("length", "vocab", "embed", "mlp", "heads", "layers")}
+    own = f" by {sheet['network']}" if "network" in sheet else ""
     head = {
         "shardspec": 1,
-        "axes": {"batch": sheet["batch"], **sizes, "kv": kv, "kv_heads": kv_heads},
-        "targets": {"measured": {"hardware": f"{machine} memory 0.95", "mesh": mesh}},
+        "axes": {"batch": _batch(sheet, row), **sizes, "kv": kv, "kv_heads": kv_heads},
+        "targets": {"measured": {"hardware": f"{machine} memory 0.95{own}", "mesh": mesh}},
         "rules": rules,
         "policy": {"indivisible": "keep"},
         "state": {"optimizer": row["state"], "moments": 3, "dtype": "f32", "over": "data"},
@@ -112,6 +126,11 @@ def spec_text(sheet: Mapping[str, Any], row: Mapping[str, Any], model: Mapping[s
     return json.dumps(head)
 
 
+def _batch(sheet: Mapping[str, Any], row: Mapping[str, Any]) -> int:
+    """Return the sequences of a step, which some sheets have by their parts."""
+    return int(sheet["batch"] or row["dp"] * row["micro"] * row["parts"])
+
+
 def rows_of(sheet: Mapping[str, Any], models: Mapping[str, Any]) -> list[Row]:
     """Return the rows of a sheet beside their predictions."""
     found = []
@@ -125,13 +144,14 @@ def rows_of(sheet: Mapping[str, Any], models: Mapping[str, Any]) -> list[Row]:
         found.append(
             Row(
                 own,
-                _seconds(sheet, own, model),
+                _seconds(sheet, row, model),
                 cost.time.step_seconds,
                 None if held is None else held * _GIB,
                 cost.memory.total.bytes,
                 cost.memory.fits,
                 None if held is None else _made(cost.memory, held * _GIB),
                 (row["tp"], row["pp"], row["micro"]),
+                _batch(sheet, row),
             )
         )
     return found
@@ -151,7 +171,7 @@ def _seconds(
         return None
     if "step_s" in row:
         return float(row["step_s"])
-    tokens = sheet["batch"] * model["length"]
+    tokens = _batch(sheet, row) * model["length"]
     speed = row.get("tokens_per_s_per_device") or (
         row["sequences_per_s_per_device"] * model["length"]
     )
@@ -160,13 +180,14 @@ def _seconds(
 
 def pairs(rows: list[Row]) -> Iterator[tuple[bool, bool]]:
     """Yield whether a pair is in its order, by the prediction and by the rule of thumb."""
-    ran = [row for row in rows if row.seconds is not None]
+    ran = [row for row in rows if row.pace is not None]
     for one, other in itertools.combinations(ran, 2):
-        assert one.seconds, "it ran"
-        assert other.seconds, "it ran"
-        if abs(one.seconds / other.seconds - 1) > SAME:
-            is_less = one.seconds < other.seconds
-            yield (one.predicted < other.predicted) == is_less, (one.rule < other.rule) == is_less
+        assert one.pace, "it ran"
+        assert other.pace, "it ran"
+        if abs(one.pace / other.pace - 1) > SAME:
+            is_less = one.pace < other.pace
+            ours = one.predicted_pace < other.predicted_pace
+            yield ours == is_less, (one.rule < other.rule) == is_less
 
 
 def main(is_long: bool) -> None:
@@ -177,8 +198,8 @@ def main(is_long: bool) -> None:
         rows = rows_of(sheet, data["models"])
         own = list(pairs(rows))
         ran = [row for row in rows if row.seconds is not None]
-        best = min(ran, key=lambda row: row.seconds or 0)
-        is_first = best in sorted(ran, key=lambda row: row.predicted)[:3]
+        best = min(ran, key=lambda row: row.pace or 0, default=None)
+        is_first = best in sorted(ran, key=lambda row: row.predicted_pace)[:3]
         right, count = right + sum(ours for ours, _ in own), count + len(own)
         ruled, firsts = ruled + sum(rule for _, rule in own), firsts + is_first
         ratios += [row.predicted / row.seconds for row in ran if row.seconds]

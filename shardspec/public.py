@@ -18,7 +18,7 @@ from shardspec.versions import renamed
 
 if TYPE_CHECKING:
     from shardspec.report.search import Search
-    from shardspec.search.ranking import Question
+    from shardspec.search.ranking import By, Question
 
 
 def load(path: str | os.PathLike[str], *, levels: Mapping[str, str] | None = None) -> Spec:
@@ -136,6 +136,8 @@ class Spec:
         fits: bool = False,
         max_chips: int | None = None,
         per_device_batch: float | None = None,
+        latency: float | None = None,
+        by: By = "time",
         measured: float | Mapping[str, float] | None = None,
         top: int = 10,
     ) -> Search:
@@ -152,6 +154,8 @@ class Spec:
           fits: whether what is certain not to fit is left out.
           max_chips: no machine of more.
           per_device_batch: sequences of a microbatch that each device has at least.
+          latency: seconds that a step may take; of one that serves, a token's latency.
+          by: what rows are ranked by, as `--by` of `shardspec search`.
           measured: seconds that a step of the spec as it is took on its target, or on another by
             its name, `{"pod": 2.1}`: all times are scaled by it.
           top: rows that are checked, and shown by `print`.
@@ -174,8 +178,8 @@ class Spec:
             self.ir,
             self.ir.params if params is None else params,
             found,
-            Choice(over, kept, hardware),
-            Wanted(fits, max_chips, per_device_batch, prices or {}),
+            Choice(over, kept, hardware, by=by),
+            Wanted(fits, max_chips, per_device_batch, prices or {}, latency=latency),
         )
         if not isinstance(question, Question):
             raise ValueError(f"{question.message}; {question.help}")

@@ -160,6 +160,8 @@ class _Sum:
       born: the tick of the first part.
       loop: that makes the parts.
       stage: the stages that make them.
+      turned: the FLOPs of the largest product of a part that may be computed in turns of a ring.
+      is_again: whether what it reads was gathered anew for the backward pass.
     """
 
     seats: dict[str, Seat]
@@ -168,6 +170,8 @@ class _Sum:
     line: Span | None
     loop: Loop | None = None
     stage: StageTag = ""
+    turned: int = 0
+    is_again: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -243,8 +247,12 @@ class _Assembly:
         self.record.op(op, op.reads, op.result, op.view, part, op.flops, phase)
         result = self.layout.lies(op.result, op.view)
         split = [axis for axis, name in part.along.items() if name in result.indices]
-        moves = summed(result, part.sums, split, self.plan.mesh)
-        self.record.send_all((*moves, *_of_result(part)), op, op.result, phase, op.copies)
+        turned = self.record.flops_in_turns(op)
+        for move in summed(result, part.sums, split, self.plan.mesh):
+            is_turned = step_partition.hides_ring(move, turned, self.plan.target)
+            runs, place = self.layout.runs(op) * op.copies, place_of(op.line.span)
+            self.record.send(move, runs, op.result, phase, place, is_turned=is_turned)
+        self.record.send_all(_of_result(part), op, op.result, phase, op.copies)
         life = self.lives.live(op.result, self.record.at)
         if phase == "remat":
             life.again = self.record.at
@@ -301,7 +309,7 @@ class _Assembly:
         read = [each for each in read if each.maker is not None]
         read += [op.result.base for op in ops if op.result.base is not None]
         given = {each.name: each for each in read if each.loop is not loop}
-        self.record.stage = ""
+        self.record.stage = "between"
         hops = (stages.count * stages.schedule.chunks - 1) / stages.count
         for value in given.values():
             payload, place = self.layout.array(value).bytes, place_of(ops[0].line.span)
@@ -437,6 +445,8 @@ class _Assembly:
             _, sums = self._pending.setdefault(id(source), (source, self._sum_of({}, set(), op)))
             sums.seats.update(part.sums)
             sums.along |= along
+            sums.turned = max(sums.turned, self.record.flops_in_turns(op))
+            sums.is_again |= op.loop is not None and self.layout.flow.keeps(op.result) is False
             life = self.lives.live(source, self.record.at)
             life.gradient = life.gradient or (self.record.at, self.record.at)
             return
@@ -475,7 +485,12 @@ class _Assembly:
             count = self.layout.mean(sums.stage)
         own = self.layout.lies(value, value.view)
         for move in summed(own, sums.seats, sums.along, self.plan.mesh):
-            self.record.send(move, count, value, "backward", place_of(sums.line))
+            is_turned = step_partition.hides_ring(move, sums.turned, self.plan.target)
+            place = place_of(sums.line)
+            self.record.send(move, count, value, "backward", place, is_turned=is_turned)
+            if is_turned and sums.is_again:  # for the gradients of weights, gathered once more
+                again = move._replace(kind=CollectiveKind.ALL_GATHER)
+                self.record.send(again, count, value, "backward", place)
 
     def _sum_weight(self, weight: Weight, sums: _Sum, count: float) -> None:
         self.record.stage = sums.stage
@@ -733,8 +748,11 @@ class Lives:
                 counts.append((self.layout.rounds(loop) // turns, life.again or last))
         for count, born in counts:
             kept = array if loop is None else step_layout.stacked_array(array, count)
+            moves = self.layout.flow.passes if self.layout.is_on_host(value) else 0
             for _ in range(branches(value)):
-                yield StepTensor(kept, kept.bytes, born, last, place, "forward")
+                yield StepTensor(kept, kept.bytes, born, last, place, "forward", moves=moves)
+            for at in (born, last) if moves else ():
+                yield StepTensor(array, array.bytes, at, at, place, "forward")
 
     def _is_of_round(self, value: Value, loop: Loop) -> bool:
         """Say whether every round of a loop has its own, and not one that all of them read."""

@@ -26,7 +26,7 @@ from shardspec.diagnostics.words import binary_bytes, counted, percent
 from shardspec.ir import step as steps
 from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan, stacked_names
 from shardspec.ir.program import USUAL
-from shardspec.ir.spec import DTYPE_BITS, PartitionSpec, Shape, Spec
+from shardspec.ir.spec import DTYPE_BITS, Hardware, PartitionSpec, Shape, Spec, host_memory
 from shardspec.ir.step import Place, Stages, StageTag, StepArgument, StepArray, Ticks, Unknown
 from shardspec.resolve.resolver import ArrayResolver
 
@@ -81,6 +81,11 @@ class StepLayout:
     def trained_of(self, weight: Weight) -> Iterator[tuple[ParamSharding, int]]:
         """Yield the arrays of a weight that have gradients, and how many each stands for."""
         return (pair for pair in self.arrays_of(weight) if pair[0].is_trained)
+
+    def is_on_host(self, value: Value) -> bool:
+        """Say whether a value is kept in the memory of the host: `activations:` says that."""
+        named = (each for each in self.plan.spec.activations if each.name == value.name)
+        return any(host_memory(each.memory) is not None for each in named)
 
     # stages
 
@@ -382,6 +387,11 @@ class Record:
                 reads=tuple(sorted(sources)),
             )
         )
+
+    def flops_in_turns(self, op: Op) -> int:
+        """Return the FLOPs of the last product, where libtpu may compute it in turns of a ring."""
+        is_product = op.kind == "einsum" and op.weight is not None and op.loop is not None
+        return self.ops[-1].flops if is_product and self.ops else 0
 
     def passed_on(self, op: Op, phase: steps.Phase) -> Ticks:
         """Note what makes the result of an operation, or the gradients of what it reads."""
@@ -727,18 +737,16 @@ def unknown(layout: StepLayout, given: Iterable[StepArgument]) -> Iterator[Unkno
     if left.is_much:
         what = f"the work of {counted(left.count, 'array')}"
         yield Unknown(what, left.told, get_args(steps.Figure), place_of(flow.step.span))
-    yield from transfers(given, place_of(flow.step.span))
+    yield from transfers(given, place_of(flow.step.span), plan.target.hardware)
 
 
-def transfers(given: Iterable[StepArgument], place: Place) -> Iterator[Unknown]:
-    """Yield what a step moves between a device and its host: no link's speed is known."""
+def transfers(
+    given: Iterable[StepArgument], place: Place, hardware: Hardware | None
+) -> Iterator[Unknown]:
+    """Yield what a step moves between a device and its host, where the link's speed is unknown."""
     held = [each for each in given if each.is_on_host]
-    if held:
-        sizes = (
-            sum(each.array.bytes * each.count for each in held if each.is_donated or not is_written)
-            for is_written in (False, True)
-        )
-        read, written = map(binary_bytes, sizes)
+    if held and (hardware is None or hardware.chip.host_bytes_per_s is None):
+        read, written = map(binary_bytes, steps.host_bytes(held))
         reason = (
             f"{read} are read from the host's memory and {written} written back per device, and the"
             " speed of the link to the host is not known"

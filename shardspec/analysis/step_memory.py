@@ -236,6 +236,7 @@ def _held(target: Target, step: Step, stages: Stages | None = None, stage: int =
 
     given = [(each, share(each.stage)) for each in step.arguments]
     host = [round(e.array.bytes * e.count * part) for e, part in given if e.is_on_host]
+    host += _moved(step, stages, stage)
     roles = by_key(
         (e.role, _argument_amount(e, target).times(part)) for e, part in given if not e.is_on_host
     )
@@ -402,7 +403,19 @@ def _sizes(
 ) -> list[tuple[StepTensor, int]]:
     """Return the values that a step makes, each with its bytes on a device of a stage."""
     share = (lambda _: 1) if stages is None else (lambda tag: stages.held(tag, stage))
-    return [(each, round(_tensor_bytes(each, target) * share(each.stage))) for each in step.tensors]
+    return [
+        (each, 0 if each.moves else round(_tensor_bytes(each, target) * share(each.stage)))
+        for each in step.tensors
+    ]
+
+
+def _moved(step: Step, stages: Stages | None, stage: int) -> list[int]:
+    """Return the bytes that are kept in the memory of the host until the backward pass."""
+    kept = [each for each in step.tensors if each.moves]
+    if stages is None:
+        return [each.bytes for each in kept]
+    flying = stages.in_flight(stage)
+    return [round(each.bytes * stages.held(each.stage, stage) * flying) for each in kept]
 
 
 class _Kinds:

@@ -14,9 +14,11 @@ are not modelled. `spread` is the expected error of the prediction.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from shardspec.diagnostics.words import seconds_text
@@ -25,7 +27,7 @@ from shardspec.ir.calibration import Calibration, MatmulTable
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Chip, Target, array_bytes
 from shardspec.topology.placement import Placement, placed, slices_of
-from shardspec.topology.walk import Leg, legs, walk_seconds
+from shardspec.topology.walk import Leg, legs, start_seconds, walk_seconds
 
 #: What a collective carries: what lets it run beside computation differs.
 Carries = Literal["activations", "weights", "gradients"]
@@ -48,6 +50,8 @@ class Constants:
       kernel: the time of attention in a kernel by that of its FLOPs at the peak for bf16.
       passes: how often what an operation makes goes to or from memory, in other operations.
       shown: the time that collectives add to a step, by what the links alone would take.
+      slices: what each doubling of the slices of TPUs adds to a step that sends between them, as a
+        share of it: they wait for the slowest.
       carrying: of those that carry something else, where that differs: what a product waits for
         is hidden less than weights that are known ahead. Over 1 where libraries reach less than
         the speed of the links, and nothing hides it.
@@ -57,6 +61,7 @@ class Constants:
     kernel: float
     passes: float
     shown: float
+    slices: float
     carrying: tuple[tuple[Carries, float], ...] = ()
 
     def shown_of(self, send: Send) -> float:
@@ -74,20 +79,44 @@ FITTED = Constants(
     kernel=2.70,  # 2.4 to 4.7: one model alone has sequences long enough to tell
     passes=5.5,  # 3.3 to 7.7
     shown=0.60,  # 0.3 to 0.9: less of one of these two is more of the other
+    slices=0.015,  # 0.006 to 0.047: the same model on one slice and on 2 to 32 more
 )
-#: Of GPUs. Matmuls take the catalogue's share of the peak.
+#: Of GPUs. Matmuls take the catalogue's share of the peak, on the cores that their tiles keep busy.
 #: Source: `kernel` and `passes` on 18 public JAX steps of models of 1B and more (MaxText, Paxml,
-#: T5X, axlearn; mean error 7.2 % in place of 9.1 %); 9 passes are estimated from what Korthikanti
+#: T5X, axlearn; mean error 7.5 %); 9 passes are estimated from what Korthikanti
 #: et al. (arXiv 2205.05198, table 4) measure of norms and dropout on A100. What a product waits for
 #: is hidden by nothing and takes 1.25 times what NVLink alone would: the rows of nanotron's Llama
-#: 1B on 8 H100 over 2, 4 and 8 ways of tensor parallelism then have one error
+#: 1B on 8 H100 over 2, 4 and 8 ways of tensor parallelism then have nearly one error
 #: (`benchmarks/layouts.py`).
-ON_GPU = replace(FITTED, kernel=1.8, passes=9.0, carrying=(("activations", 1.25),))
+ON_GPU = replace(FITTED, kernel=1.8, passes=9.0, slices=0.0, carrying=(("activations", 1.25),))
 
 
 def constants_of(chip: Chip) -> Constants:
     """Return the constants of a kind of machine."""
     return ON_GPU if chip.platform == "gpu" else FITTED
+
+
+#: The tiles of a matmul on GPUs, with the share of the peak of each: a larger one reads less.
+#: Source: NVIDIA, Matrix Multiplication Background User's Guide, parts 3 and 4.
+_TILES = (
+    (256, 128, 1.0),
+    (128, 256, 1.0),
+    (128, 128, 0.95),
+    (256, 64, 0.9),
+    (128, 64, 0.8),
+    (64, 64, 0.65),
+)
+#: Into how many parts a sum is cut.
+_PARTS = (1, 2, 4)
+#: What a tile's start and end take, in terms of its sum.
+_TILE_START = 32
+
+
+#: The name of the link to the host beside mesh axes. What an update needs of the host shows whole,
+#: and what the backward pass needs is hidden as weights are: no measurement says how well.
+HOST = "link to the host"
+#: Likewise, of what slices wait for each other.
+SLICES = "waits between slices"
 
 
 #: How far a measured step lies from such a model where it has not seen its like.
@@ -132,7 +161,8 @@ class StepTime:
     Attributes:
       compute_seconds: of all operations, those that wait for memory included.
       hbm_seconds: of it, operations whose bytes take longer than their FLOPs.
-      axes: the collectives by mesh axes, in the order of the program.
+      axes: the collectives by mesh axes, in the order of the program; last the link to the host,
+        and what slices wait for each other.
       waits_seconds: of a stage of a pipeline for the others.
       spread: how far a measured step may lie to either side, as a share.
       mfu: the share of the peak that the model's own FLOPs are, without work that is done again
@@ -205,15 +235,25 @@ class Links:
         stretch = self.legs(axes)
         return None if stretch is None else walk_seconds(kind, payload_bytes, stretch)
 
+    def start_seconds(self, send: Send) -> float:
+        """Return what a collective takes beside its bytes, where a product waits for it."""
+        stretch = self.legs(send.mesh_axes) if send.carries == "activations" else None
+        if stretch is None or (self.measured and self.measured.curve(send.kind, send.mesh_axes)):
+            return 0.0
+        return start_seconds(self.placement, send.kind, stretch)
+
+    def slices_of(self, step: steps.Step) -> int:
+        """Return how many slices wait for each other in a step."""
+        names = {name for each in step.collectives for name in each.mesh_axes}
+        sent = (axis for axis in self.placement.axes if axis.axis.name in names)
+        return math.prod(slices_of(axis, self.placement) for axis in sent)
+
     def notes(self, step: steps.Step) -> Iterator[str]:
         """Yield that a step goes over DCN, whose losses are not modelled, or unmeasured links."""
         names = {name for each in step.collectives for name in each.mesh_axes}
         for axis in self.placement.axes:
             if axis.axis.name in names and slices_of(axis, self.placement) > 1:
-                yield (
-                    f"`{axis.axis.name}` goes over DCN, at the bandwidth of the hosts: how steps"
-                    " lose over more slices or nodes is not modelled"
-                )
+                yield f"`{axis.axis.name}` goes over DCN, at the bandwidth of the hosts"
         yield from _unmeasured(self.target, step)
 
 
@@ -236,6 +276,8 @@ class Scale(NamedTuple):
 
 def scaled(time: StepTime, scale: float) -> StepTime:
     """Return a step of which each part takes `scale` times as long."""
+    if scale == 1:
+        return time
     axes = (
         AxisTime(each.mesh_axis, each.seconds * scale, each.exposed_seconds * scale)
         for each in time.axes
@@ -274,6 +316,8 @@ class Work(NamedTuple):
       own_seconds: the model's own FLOPs at the peak.
       backward: the share of the backward pass in what is computed.
       sends: how often a collective runs.
+      state_seconds: of what lies in the memory of the host, to the device and back.
+      kept_seconds: of what is kept there until the backward pass.
       notes: which operations could not be counted.
     """
 
@@ -283,6 +327,8 @@ class Work(NamedTuple):
     own_seconds: float
     backward: float
     sends: Mapping[Send, float]
+    state_seconds: Mapping[steps.StageTag, float]
+    kept_seconds: Mapping[steps.StageTag, float]
     notes: tuple[str, ...]
 
 
@@ -311,7 +357,28 @@ def step_work(step: steps.Step, chip: Chip, constants: Constants | None = None) 
         sends[key] = sends.get(key, 0) + each.count
     whole = sum(compute.values())
     share = backward / whole if whole else 0.0
-    return Work(compute, memory, update, own, share, sends, tuple(silent_kernels(step)))
+    hosts = _host_seconds(step, chip)
+    return Work(compute, memory, update, own, share, sends, *hosts, tuple(silent_kernels(step)))
+
+
+_Seconds = Mapping[steps.StageTag, float]
+
+
+def _host_seconds(step: steps.Step, chip: Chip) -> tuple[_Seconds, _Seconds]:
+    """Return what the link to the host takes of what lies there, and of what is kept there.
+
+    It sends and receives at a time: state is read while other state is written.
+    """
+    if chip.host_bytes_per_s is None:
+        return {}, {}
+    speed, kept = per_device(chip.host_bytes_per_s, chip), dict[steps.StageTag, float]()
+    tags = dict.fromkeys(each.stage for each in step.arguments if each.is_on_host)
+    own = {tag: [each for each in step.arguments if each.stage == tag] for tag in tags}
+    for each in step.tensors:
+        if each.moves:
+            moved = 2 * each.bytes * each.moves / speed
+            kept[each.stage] = kept.get(each.stage, 0.0) + moved
+    return {tag: max(steps.host_bytes(given)) / speed for tag, given in own.items()}, kept
 
 
 def _send(each: steps.Collective) -> Send:
@@ -355,9 +422,13 @@ def step_time(
         whole = _taken(work, sent, constants).turns_seconds * stages.count
         waits = stages.waits(busiest.turns_seconds, whole, work.backward)
     notes, spread = (*work.notes, *links.notes(step)), SPREAD[hardware.chip.platform]
-    taken = (busiest.compute_seconds, busiest.hbm_seconds, busiest.axes, spread, 0.0, notes)
-    time = StepTime(*taken, waits_seconds=waits)
-    return replace(time, mfu=work.own_seconds / time.step_seconds if time.step_seconds else 0.0)
+    axes = busiest.axes
+    whole = busiest.compute_seconds + sum(each.exposed_seconds for each in axes) + waits
+    late = constants.slices * math.log2(links.slices_of(step)) * whole
+    axes = (*axes, AxisTime(SLICES, late, late)) if late else axes
+    mfu = work.own_seconds / (whole + late) if whole else 0.0
+    taken = (busiest.compute_seconds, busiest.hbm_seconds, axes, spread, mfu, notes)
+    return StepTime(*taken, waits_seconds=waits)
 
 
 def own_seconds(op: steps.StepOp, step: steps.Step, chip: Chip) -> float:
@@ -408,10 +479,34 @@ def efficiency(chip: Chip, dtype: str, m: float, k: float, n: float) -> float:
     table = _table(chip, dtype)
     if table is None:
         assert chip.matmul_efficiency is not None, "only a chip that has one is timed"
-        return chip.matmul_efficiency
+        return chip.matmul_efficiency * tiled(_cores(chip), m, k, n)
     full = max(m, table.m[0]), max(k, table.k[0]), max(n, table.n[0])
     filled = matmul_seconds(chip, dtype, m, k, n) / matmul_seconds(chip, dtype, *full)
     return table.share(*full) * filled
+
+
+def _cores(chip: Chip) -> int | None:
+    return next((int(count) for key, count in chip.compiler if key == "core_count"), None)
+
+
+@lru_cache(maxsize=1 << 12)
+def tiled(cores: int | None, m: float, k: float, n: float) -> float:
+    """Return the share of a GPU's cores that a matmul keeps busy; 1 where their number is unknown.
+
+    Each core makes a tile of the result at a time, so the last round of tiles leaves cores idle, a
+    tile at the edge is made whole, and each has a start and an end around its sum. What has fewer
+    tiles than there are cores is cut into smaller ones, or along the sum.
+    """
+    if cores is None:
+        return 1.0
+    found = []
+    for (rows, columns, share), parts in itertools.product(_TILES, _PARTS):
+        tiles = math.ceil(m / rows) * math.ceil(n / columns)
+        inside = m * n / (tiles * rows * columns)
+        rounds = tiles * parts / cores
+        summed = k / (k + parts * _TILE_START)
+        found.append(share * inside * summed * rounds / math.ceil(rounds))
+    return max(found)
 
 
 def _table(chip: Chip, dtype: str) -> MatmulTable | None:
@@ -471,9 +566,10 @@ def op_seconds(
         return constants.kernel * op.flops / peak("bf16", chip), hbm
     cost = constants.narrow if array_bytes((8,), op.dtype) <= 8 else 1.0
     sizes = matmul_sizes(op)
-    if sizes is not None and _table(chip, op.dtype) is not None:
+    if sizes is not None:
         share = efficiency(chip, op.dtype, *sizes)
-        return cost * op.flops / (peak(op.dtype, chip) * share), hbm / share
+        slowed = 1.0 if _table(chip, op.dtype) is None else share
+        return cost * op.flops / (peak(op.dtype, chip) * share), hbm / slowed
     assert chip.matmul_efficiency is not None, "only a chip that has one is timed"
     return cost * op.flops / (peak(op.dtype, chip) * chip.matmul_efficiency), hbm
 
@@ -555,7 +651,7 @@ def _sent(links: Links, sends: Mapping[Send, float]) -> dict[Send, float] | None
         seconds = links.seconds(send.kind, send.mesh_axes, send.payload_bytes)
         if seconds is None:
             return None
-        sent[send] = count * seconds
+        sent[send] = count * (seconds + links.start_seconds(send))
     return sent
 
 
@@ -593,10 +689,15 @@ def _taken(
     compute, memory = sum_of(work.compute_seconds), sum_of(work.hbm_seconds)
     of_one = stages.held if stages is not None else lambda *_: 1.0
     update = sum(of_one(tag, stage) * each for tag, each in work.update_seconds.items())
+    state, kept = (
+        sum(of_one(tag, stage) * each for tag, each in moved.items())
+        for moved in (work.state_seconds, work.kept_seconds)
+    )
     shown_of = {send: constants.shown_of(send) for send in sent}
     times = {send: share(send.stage) * each * max(1, shown_of[send]) for send, each in sent.items()}
     hidden = {send: max(0.0, 1 - shown_of[send]) * time for send, time in times.items()}
-    most = min(1.0, (compute + update) / (sum(hidden.values()) or 1.0))
+    behind = max(0.0, 1 - constants.shown) * kept
+    most = min(1.0, (compute + update) / (sum(hidden.values()) + behind or 1.0))
     axes: dict[str, tuple[float, float]] = {}
     turns = compute
     for send, seconds in times.items():
@@ -604,6 +705,9 @@ def _taken(
         before = axes.get(name, (0.0, 0.0))
         axes[name] = before[0] + seconds, before[1] + shown
         turns += 0.0 if send.is_once else shown
+    if state or kept:
+        turns += kept - behind * most
+        axes[HOST] = state + kept, state + kept - behind * most
     found = tuple(AxisTime(name, *pair) for name, pair in axes.items())
     return _Taken(compute + update, memory + update, found, turns)
 

@@ -116,7 +116,7 @@ _OF_SPEC = ("mesh", "order", "state", "hardware", "rules", "microbatches")
 _OF_MESHES = frozenset(("keep", "machines", "most"))
 _OF_STATED = frozenset(
     (
-        *("prices", "max_chips", "fits", "per_device_batch", "by", "pareto"),
+        *("prices", "max_chips", "fits", "per_device_batch", "latency", "by", "pareto"),
         *("confirm", "verify", "measured"),
     )
 )

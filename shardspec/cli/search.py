@@ -57,6 +57,14 @@ def _prices(
     return prices
 
 
+def _latency(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+    """Return the seconds of `30ms`."""
+    found = None if text is None else steps.seconds_in(text)
+    if text is not None and not found:
+        fail(f"--latency {text} is no time", "as in `--latency 30ms`")
+    return found
+
+
 @options.verb(
     "search",
     *options.ONE_SPEC,
@@ -71,8 +79,9 @@ def _prices(
         default=None,
         metavar="WORDS",
         help="What is chosen, all else staying as the spec has it: roles (other mesh axes, with"
-        " their rules), mesh, order, axes, batch, dtype, state, remat, microbatches, schedule,"
-        " stages, hardware, rules=preset:A|preset:B; with values: `remat=full|dots`. Of a --step"
+        " their rules), mesh, order, axes, batch, dtype, state, remat, microbatches, offload,"
+        " schedule, stages, hardware, rules=preset:A|preset:B; with values: `remat=full|dots`. Of a"
+        " --step"
         " without `step:` in the spec: constraints, arguments, remat (names that a policy saves),"
         " mesh, order, state, hardware, rules, microbatches=2|8."
         "  [default: mesh,order; constraints,arguments]",
@@ -111,11 +120,18 @@ def _prices(
         help="Sequences of a microbatch that each device has at least.",
     ),
     options.option(
+        "--latency",
+        callback=_latency,
+        metavar="TIME",
+        help="The longest that a step may take: `30ms`. Of one that serves, a token's latency.",
+    ),
+    options.option(
         "--by",
-        type=click.Choice(["time", "cost", "memory"]),
+        type=click.Choice(["time", "latency", "cost", "memory"]),
         default="time",
         show_default=True,
-        help="What is best: the fastest step, the cheapest, or that which needs least memory.",
+        help="What is best: the most tokens a second, the shortest step, the cheapest token, or the"
+        " least memory.",
     ),
     options.flag("--pareto", "Show what no other beats in time, memory and chips at once."),
     options.top("Rows shown."),
@@ -160,6 +176,7 @@ def command(
     max_chips: int | None,
     fits: bool,
     per_device_batch: float | None,
+    latency: float | None,
     by: By,
     pareto: bool,
     top: int,
@@ -192,16 +209,16 @@ def command(
     if words is not None:
         own = {"top": top, "write": write, "diff": diff, **cure}
         raise SystemExit(cured(request, step_name or "", words, choice, **own))
-    question = _question(request, choice, Wanted(fits, max_chips, per_device_batch, prices))
-    question = _held_to(measured, question, request)
+    wanted = Wanted(fits, max_chips, per_device_batch, prices, latency=latency)
+    question = _held_to(measured, _question(request, choice, wanted), request)
     table = tables.checked(_searched(question, request), top, is_front=pareto)
     _print(table, request)
     tried = table.shown[: max(confirm, verify)]
     off = [_is_off(question, step_name, request, verify, each) for each in tried]
     if write or diff:
         _write_best(table, request, is_off=any(off[:1]), is_shown=diff)
-    does_not_fit = table.shown[0].row.fits is False
-    raise SystemExit(FINDINGS if does_not_fit or table.best is None or any(off) else FINE)
+    is_bad = table.best is None or table.best.fits is False or any(off)
+    raise SystemExit(FINDINGS if is_bad else FINE)
 
 
 # what is asked
@@ -262,6 +279,8 @@ def _way_out(found: Found) -> str:
         return "--hardware names a machine of the catalogue: `--hardware 'tpu v5p 4x4x4'`"
     if found.ranking.unlinked and not found.rows:
         return "`shardspec calibrate` measures those of the spec's own mesh: keep its sizes"
+    if found.ranking.too_slow and not found.rows:
+        return "allow more, or answer fewer at once: `--over mesh,order,batch`"
     if not found.ranking.seen:
         return "name other sizes with --keep, or another machine with --hardware"
     if found.ranking.refused and not found.rows:
@@ -312,7 +331,8 @@ def _is_off(
     has JSON, it is said on stderr.
     """
     is_data = request.form == "json" or request.output == "-"
-    (plan,) = pipeline.compile_plans(each.row.candidate.spec, question.params)
+    candidate = each.row.candidate
+    (plan,) = pipeline.compile_plans(candidate.spec, candidate.arrays(question.params))
     if each.rank <= verify:
         show(["", f"{each.rank}   {each.row.candidate}   compiled"], err=is_data)
         with steps.Pending(step, plan, request, {}, tolerance=0.1) as pending:

@@ -500,9 +500,7 @@ def print_proof(proof: Proof, *, err: bool = False) -> None:
 # `--measured`: one step that somebody timed, or a run that was captured, to compare with.
 
 
-_TIME = re.compile(
-    r"(?:(?P<target>[^=]+)=)?\s*(?P<number>\d{1,9}(?:\.\d{1,12})?)\s*(?P<unit>us|ms|s|min|)"
-)
+_TIME = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,12})?)\s*(?P<unit>us|ms|s|min|)")
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0}
 #: A step that takes so many times as long as predicted, or so much less, is likely another one.
 _FAR = 3.0
@@ -533,12 +531,17 @@ def _measured(ctx: click.Context, param: click.Parameter, text: str | None) -> M
         return Measured(None, 0.0, text)
     if is_named and os.path.exists(path):
         return Measured(target, 0.0, path)
-    found = _TIME.fullmatch(text.strip())
-    seconds = 0.0 if found is None else float(found["number"]) * _UNITS[found["unit"]]
-    if found is None or not seconds:
+    seconds = seconds_in(path if is_named and target else text)
+    if not seconds:
         help = "as in `--measured 2.1s`, `--measured 350ms`, `--measured pod=2.1s`"
         fail(f"--measured {text} is no time of a step, and no file or folder", help)
-    return Measured(found["target"], seconds)
+    return Measured(target if is_named else None, seconds)
+
+
+def seconds_in(text: str) -> float:
+    """Return the seconds of `2.1s`, `350ms`; 0 of what is no time."""
+    found = _TIME.fullmatch(text.strip())
+    return 0.0 if found is None else float(found["number"]) * _UNITS[found["unit"]]
 
 
 def measured_option(help: str, metavar: str = "[TARGET=]TIME|RUN") -> click.Option:

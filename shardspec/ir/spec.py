@@ -13,6 +13,7 @@ import math
 import sys
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from operator import sub
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -217,6 +218,7 @@ def dtype_name(name: str) -> str | None:
     return short if short in DTYPE_BITS else None
 
 
+@lru_cache(maxsize=1 << 14)
 def array_bytes(shape: Shape, dtype: str) -> int:
     """Return the bytes of an array, the last byte filled up."""
     return -(-math.prod(shape) * DTYPE_BITS.get(dtype, 32) // 8)
@@ -306,6 +308,7 @@ class Chip:
       link_bytes_per_s: one link, one way (TPU: ICI; GPU: all NVLink of a chip).
       links: links of one chip.
       network_bytes_per_s: DCN or network bandwidth of one host, one way.
+      host_bytes_per_s: between one chip and the memory of its host, each way.
       int8_ops_per_s: peak, dense, one chip.
       fp8_flops_per_s: peak, dense, one chip.
       fabric: what the links between the GPUs of a node are called.
@@ -336,6 +339,7 @@ class Chip:
     link_bytes_per_s: float | None = None
     links: int | None = None
     network_bytes_per_s: float | None = None
+    host_bytes_per_s: float | None = None
     int8_ops_per_s: float | None = None
     fp8_flops_per_s: float | None = None
     pair_bytes_per_s: float | None = None

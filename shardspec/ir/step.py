@@ -31,8 +31,9 @@ from shardspec.ir.spec import AxisRule, Mesh, PartitionSpec, Shape, array_bytes
 #: Where a step was read from: `step:` of a spec, a traced function, or a compiled program.
 Source = Literal["spec", "code", "compiler"]
 #: Which stages of a pipeline something is of, where each is a program of its own: all of them, as
-#: much as they have layers, the first or the last alone, or these two.
-StageTag = Literal["", "layers", "first", "last", "ends"]
+#: much as they have layers, the first or the last alone, these two, or what goes between two of
+#: them.
+StageTag = Literal["", "layers", "first", "last", "ends", "between"]
 #: `remat` is work of the forward pass that is done again in the backward pass.
 Phase = Literal["forward", "backward", "remat", "update"]
 
@@ -364,6 +365,13 @@ class Collective:
 MadePart = Literal["gradients", "activations", "temporaries"]
 
 
+def host_bytes(given: Iterable[StepArgument]) -> tuple[int, int]:
+    """Return what a step reads of the memory of the host, and writes back; of one device."""
+    held = [each for each in given if each.is_on_host]
+    read = sum(each.array.bytes * each.count for each in held)
+    return read, sum(each.array.bytes * each.count for each in held if each.is_donated)
+
+
 @dataclass(frozen=True, slots=True)
 class StepTensor:
     """A value of the program, and how long it is alive.
@@ -379,6 +387,7 @@ class StepTensor:
       part: of the memory of a step; empty where its phase and its shape say it.
       why: why it is in memory, and not inside of a kernel: `exponential, read by 3 kernels`.
       stage: the stages that hold it.
+      moves: how often it goes to the memory of the host and back in a step, where it lies there.
     """
 
     array: StepArray
@@ -391,6 +400,7 @@ class StepTensor:
     part: MadePart | Literal[""] = ""
     why: str = ""
     stage: StageTag = ""
+    moves: float = 0.0
 
 
 #: A figure of a step that something uncounted would change.
@@ -559,6 +569,9 @@ class Stages:
         """Return what a stage has of something, by the mean of all stages."""
         if tag == "layers":
             return self.layers_of(stage) * self.count / self.layers
+        if tag == "between":  # the ends have one neighbour
+            is_end = stage in (0, self.count - 1)
+            return self.count / (self.count - 1) / (1 + is_end)
         owners = self._owners(tag)
         return self.count / len(owners) if stage in owners else 0
 

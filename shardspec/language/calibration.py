@@ -65,7 +65,7 @@ _COUNTS = ("hbm_bytes", "usable_hbm_bytes", "links")
 _FIGURES = (
     *_COUNTS,
     *("bf16_flops_per_s", "int8_ops_per_s", "fp8_flops_per_s", "hbm_bytes_per_s"),
-    *("link_bytes_per_s", "network_bytes_per_s", "matmul_efficiency"),
+    *("link_bytes_per_s", "network_bytes_per_s", "host_bytes_per_s", "matmul_efficiency"),
 )
 #: Collectives, and what is measured of each, at most.
 _MOST_CURVES = 256

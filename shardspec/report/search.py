@@ -141,7 +141,7 @@ def checked(found: Found, top: int = TOP, *, is_front: bool = False) -> Search:
 
 def _hidden(candidate: Candidate, params: Params) -> tuple[str, ...]:
     """Return which axes are padded, and what those of size 1 keep others from, a phrase each."""
-    (plan,) = pipeline.compile_plans(candidate.spec, params)
+    (plan,) = pipeline.compile_plans(candidate.spec, candidate.arrays(params))
     pads = (axis for axis in plan.spec.logical_axes if axis.padding)
     padded = tuple(f"pads `{axis.name}` {axis.true_size} -> {axis.size}" for axis in pads)
     return padded + tuple(
@@ -156,7 +156,7 @@ def _findings(candidate: Candidate, params: Params) -> tuple[Diagnostic, ...]:
     Mesh axes that only other targets have are known.
     """
     spec, whole = candidate.spec, candidate.variant.spec
-    told = pipeline.findings(spec, pipeline.compile_plans(spec, params)).shown
+    told = pipeline.findings(spec, pipeline.compile_plans(spec, candidate.arrays(params))).shown
     passed = {codes.SIZE_ONE_AXIS, codes.TARGET_NAME}
     here = replace(whole, targets=(*whole.targets, candidate.target))
     if not any(unknown_mesh_axis.check(Context(here, ()))):
@@ -246,6 +246,7 @@ def _seen(found: Found, shown: int) -> str:
     counts = (
         (large, f"{large:,} {'does' if large == 1 else 'do'} not fit"),
         (ranking.refused, f"{ranking.refused:,} have too few sequences on a device"),
+        (ranking.too_slow, f"{ranking.too_slow:,} take longer than --latency"),
         (ranking.misplaced, f"{ranking.misplaced:,} cannot lie on their machine"),
         (ranking.unlinked, f"of the links of {ranking.unlinked:,} no speed is known"),
         (ranking.untimed, f"the catalogue has no speeds of {words.listed(ranking.untimed)}"),
@@ -307,7 +308,7 @@ def _cells(
     tokens = row.tokens_per_s
     memory = f"{row.memory.mark} {words.binary_bytes(row.memory.bytes)}"
     if row.fits is False:
-        memory += ", DOES NOT FIT"
+        memory += ", DOES NOT FIT" + (f" ({row.pipeline})" if row.pipeline else "")
     elif row.unknown and row.fits is None:
         memory += ", unknown whether it fits"
     elif row.fits_probability is not None and row.fits_probability < SURE:
@@ -333,12 +334,10 @@ def _cells(
 
 def _dollars(row: rankings.SearchRow | None) -> str:
     """Return what a step costs in money, or a million tokens where they are counted."""
-    dollars = None if row is None else row.dollars_per_step
+    dollars = None if row is None else row.dollars_per_token
     if row is None or dollars is None:
         return ""
-    if row.tokens:
-        return f"{dollars / row.tokens * 1e6:.3g} /M tokens"
-    return f"{dollars:.3g} a step"
+    return f"{dollars * 1e6:.3g} /M tokens" if row.tokens else f"{dollars:.3g} a step"
 
 
 def phrase(today: rankings.SearchRow, row: rankings.SearchRow) -> str:
@@ -453,6 +452,10 @@ def nothing_found(found: Found, passed: Mapping[str, int]) -> str:
         return f"none of {words.counted(ranking.seen, 'candidate')} fits in the memory of a device"
     if ruled:
         return f"{ruled} have fewer sequences on a device than --per-device-batch needs"
+    if ranking.too_slow:
+        return (
+            f"each step takes longer than --latency, of {words.counted(ranking.seen, 'candidate')}"
+        )
     if not ranking.seen and found.question.wanted.max_chips is not None:
         return f"no machine has at most {found.question.wanted.max_chips:,} chips (--max-chips)"
     return "no sizes of the mesh, as --keep has them, multiply to the devices of a machine"

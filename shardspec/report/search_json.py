@@ -18,7 +18,9 @@ def search_data(found: Found, best: SearchRow | None) -> Data:
         "schema": SEARCH_JSON,
         "made_by": f"shardspec {PACKAGE}",
         **picked(found.question, "spec=spec.source.name target=target.name"),
-        **picked(found.ranking, "seen too_large too_few_sequences=refused misplaced unlinked"),
+        **picked(
+            found.ranking, "seen too_large too_few_sequences=refused too_slow misplaced unlinked"
+        ),
         "is_complete": not (found.left or found.is_stopped),
         "searched": [
             {"roles": str(kind or "own"), "candidates": each.candidates, "sizes": len(each.sizes)}

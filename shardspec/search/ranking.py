@@ -35,7 +35,8 @@ from shardspec.ir.spec import Hardware, Mesh, MeshAxis, Params, Spec, Target
 from shardspec.ir.step import Unknown
 from shardspec.resolve.resolver import ArrayResolver, array_resolver, padded, pads, resolve
 from shardspec.search import variants as space
-from shardspec.search.variants import Candidate, Freedom, Over, Refusal, RoleSet, Variant, variants
+from shardspec.search.roles import RoleSet
+from shardspec.search.variants import Candidate, Freedom, Over, Refusal, Variant, variants
 from shardspec.topology.placement import Order, Placement, place
 
 
@@ -85,6 +86,7 @@ class Evaluator:
     _arrays: tuple[ParamSharding, ...] = field(init=False)
     _flows: dict[float, Flow] = field(default_factory=dict)
     _last: tuple[Target | None, _Known | None] = (None, None)
+    _in_order: dict[Order, Spec] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._resolver = array_resolver(self.spec, Target("", Mesh()))
@@ -97,7 +99,7 @@ class Evaluator:
     def under(self, spec: Spec) -> Evaluator:
         """Return one for a spec that differs in its rules alone, which no program goes by."""
         made = copy(self)
-        made.spec, made._last = spec, (None, None)
+        made.spec, made._last, made._in_order = spec, (None, None), {}
         made._resolver = array_resolver(spec, Target("", Mesh()))
         return made
 
@@ -120,14 +122,20 @@ class Evaluator:
         known = self._last[1]
         if known is None:
             return None
-        spec = self.spec
-        if order is not None and order != spec.policy.order:
-            spec = replace(spec, policy=replace(spec.policy, order=order))
-        plan = replace(known.plan, target=target, spec=spec)
+        plan = replace(known.plan, target=target, spec=self._ordered(order))
         made, p99 = _timed(plan, known), known.p99
         if known.spread is None or p99 is None:
             return made
         return spec_step.unevenly(known.spread, made, _timed(plan, p99))
+
+    def _ordered(self, order: Order | None) -> Spec:
+        """Return the spec with an order of chips."""
+        policy = self.spec.policy
+        if order is None or order == policy.order:
+            return self.spec
+        if order not in self._in_order:
+            self._in_order[order] = replace(self.spec, policy=replace(policy, order=order))
+        return self._in_order[order]
 
     def _worked_out(self, target: Target) -> _Known | None:
         resolver = self._resolver.on(target)
@@ -195,7 +203,7 @@ def _unplaced(target: Target) -> Target:
         MeshAxis(each.name, each.size, each.network if is_tpu else "ici", axis_type=each.axis_type)
         for each in target.mesh.axes
     )
-    return replace(target, mesh=replace(target.mesh, axes=tuple(axes)), devices=())
+    return replace(target, mesh=Mesh(tuple(axes), target.mesh.wholes), devices=())
 
 
 def _kinds(spec: Spec, flow: Flow) -> Callable[[ParamSharding], Hashable]:
@@ -217,7 +225,7 @@ def _kinds(spec: Spec, flow: Flow) -> Callable[[ParamSharding], Hashable]:
     return kind
 
 
-By = Literal["time", "cost", "memory"]
+By = Literal["time", "latency", "cost", "memory"]
 
 #: How far apart the times of two meshes of one model and machine have to lie, as a share, so that
 #: the order is known. What a model gets wrong of both alike does not count, so it is less than
@@ -238,6 +246,7 @@ class SearchRow:
       dollars_per_hour: of the whole machine, where a price is known.
       placements: how many ways to lay these sizes out were looked at.
       unknown: what of the step could not be counted: such a row is never the best.
+      pipeline: whose memory it is: the schedule, and the stage that has least room.
       fits: whether a device has room; `fits_probability` how likely it has, where that is known.
     """
 
@@ -252,6 +261,7 @@ class SearchRow:
     unknown: tuple[Unknown, ...] = ()
     fits: bool | None = None
     fits_probability: float | None = None
+    pipeline: str = ""
 
     @property
     def seconds(self) -> float:
@@ -292,6 +302,12 @@ class SearchRow:
         return None if price is None or self.unknown else price * self.seconds / 3600
 
     @property
+    def dollars_per_token(self) -> float | None:
+        """Return the same of a token, or of a step that has none."""
+        price = self.dollars_per_step
+        return None if price is None else price / (self.tokens or 1)
+
+    @property
     def parts(self) -> dict[str, float]:
         """Return the seconds of a step by what takes them: compute, and each mesh axis."""
         found = {"compute": self.time.compute_seconds}
@@ -320,6 +336,7 @@ class Wanted(NamedTuple):
     Attributes:
       fits: whether what is certain not to fit is left out.
       per_device_batch: sequences of a microbatch that a device must have at least.
+      latency: seconds that a step may take: of one that serves, those until its tokens are there.
       prices: dollars of a chip hour, by the name of the chip.
       scale: by what all times are multiplied, so that a step that was measured takes what it did.
     """
@@ -329,6 +346,7 @@ class Wanted(NamedTuple):
     per_device_batch: float | None = None
     prices: Mapping[str, float] = {}
     scale: Scale = Scale()
+    latency: float | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -341,7 +359,8 @@ class Ranking:
       misplaced: those that cannot lie on their machine.
       unlinked: those that send over links whose speed is not known.
       too_large: those that do not fit, as far as is known, counted with those that stay.
-      refused: those that a constraint rules out.
+      refused: those with too few sequences on a device.
+      too_slow: those whose step takes longer than it may.
       untimed: machines of which the catalogue has no speeds.
     """
 
@@ -352,6 +371,7 @@ class Ranking:
     unlinked: int = 0
     too_large: int = 0
     refused: int = 0
+    too_slow: int = 0
     untimed: dict[str, None] = field(default_factory=dict)
     kinds: dict[RoleSet | None, Searched] = field(default_factory=dict)
     _evaluators: dict[tuple[tuple[str, str], ...], Evaluator] = field(default_factory=dict)
@@ -381,6 +401,7 @@ class Ranking:
             unknown=() if cost.step is None else cost.step.unknown,
             fits=cost.memory.fits,
             fits_probability=cost.memory.fits_probability,
+            pipeline=cost.memory.pipeline,
         )
 
     def _evaluator(self, candidate: Candidate) -> Evaluator:
@@ -392,7 +413,7 @@ class Ranking:
             others = tuple(each for each in variant.changes if each[0] != "roles")
             like = None if others == variant.changes else self._evaluators.get(others)
             if like is None:
-                known = Evaluator(variant.spec, self.params)
+                known = Evaluator(variant.spec, candidate.arrays(self.params))
             else:
                 known = like.under(variant.spec)
             self._evaluators[variant.changes] = known
@@ -404,7 +425,8 @@ class Ranking:
         sizes = tuple(candidate.mesh.sizes.items())
         made = self._paddings.get((changes, sizes))
         if made is None:
-            spec, params = padded(spec, self.params, [candidate.target])
+            own = candidate.arrays(self.params)
+            spec, params = padded(spec, own, [candidate.target])
             key = (*changes, ("", f"{spec.multiples}"))
             made = self._evaluators.setdefault(key, Evaluator(spec, params))
             self._paddings[changes, sizes] = made
@@ -429,6 +451,9 @@ class Ranking:
         least = self.wanted.per_device_batch
         if least is not None and row.share is not None and row.share.sequences < least:
             self.refused += 1
+            return
+        if self.wanted.latency is not None and row.seconds > self.wanted.latency:
+            self.too_slow += 1
             return
         self.too_large += row.fits is False
         if row.fits is False and self.wanted.fits:
@@ -479,12 +504,17 @@ def _by_time(row: SearchRow) -> tuple[object, ...]:
 
 
 def _by_cost(row: SearchRow) -> tuple[object, ...]:
-    price = row.dollars_per_step
+    price = row.dollars_per_token
     return (row.fits is False, math.inf if price is None else price, *_by_time(row)[1:])
+
+
+def _by_latency(row: SearchRow) -> tuple[object, ...]:
+    return (row.fits is False, row.seconds, *_by_time(row)[1:])
 
 
 _KEYS: dict[By, Callable[[SearchRow], tuple[object, ...]]] = {
     "time": _by_time,
+    "latency": _by_latency,
     "cost": _by_cost,
     "memory": lambda row: (row.memory.bytes, row.pace, row.chips, str(row.candidate)),
 }
@@ -803,7 +833,8 @@ class Found:
 
     def plan(self, row: SearchRow) -> ShardingPlan:
         """Return the layout of every array under a row."""
-        return resolve(row.candidate.spec, row.candidate.target, self.question.params)
+        candidate = row.candidate
+        return resolve(candidate.spec, candidate.target, candidate.arrays(self.question.params))
 
     def cost(self, row: SearchRow) -> Cost | None:
         """Return the whole of what a row costs, each array by its name."""

@@ -21,7 +21,8 @@ from shardspec.ir.spec import Mesh, MeshAxis, Spec, Target, family
 from shardspec.language.formatting import with_line_ends_of
 from shardspec.language.loader import SPEC_SUFFIXES, File, read
 from shardspec.language.reading import is_dsl
-from shardspec.search.variants import Candidate, Refusal, RoleSet, size_text
+from shardspec.search.roles import RoleSet
+from shardspec.search.variants import KEPT, OFFLOADED, Candidate, Refusal, size_text
 
 #: Where a spec says what a search may choose: word -> section, key.
 _PLACES = {
@@ -35,6 +36,9 @@ _PLACES = {
     "state": ("state", "optimizer"),
     "dtype": ("step", "dtype"),
 }
+
+#: What is set in the data of a spec, and printed.
+_PRINTED = frozenset(("roles", "batch", "offload"))
 
 
 def rewritten(spec: Spec, today: Target, found: Candidate) -> str | Refusal:
@@ -59,11 +63,11 @@ def rewritten(spec: Spec, today: Target, found: Candidate) -> str | Refusal:
         return text
     for word, value in changes:
         section, _ = _PLACES.get(word, ("", ""))
-        is_known = section or word in ("roles", "batch")
+        is_known = section or word in _PRINTED
         if not is_known or (section == "step" and spec.step is None):
             return Refusal(f"--write does not write `{word}`", f"say `{word}: {value}` by hand")
     text = text.replace("\r\n", "\n")
-    if not is_same or is_dsl(spec.source) or not {"roles", "batch"}.isdisjoint(dict(changes)):
+    if not is_same or is_dsl(spec.source) or not _PRINTED.isdisjoint(dict(changes)):
         stated = _stated(text, spec, today, found, changes)
         if isinstance(stated, Refusal):
             return stated
@@ -125,6 +129,7 @@ def _applied(spec: Spec, edits: list[Edit]) -> str:
 
 
 _Data = dict[str, Any]
+_HOST = "pinned_host"
 #: Sections of a spec that stand above its rules, and above what it extends.
 _ABOVE_RULES = (
     *("shardspec", "doc", "extends", "manifest", "let", "axes", "hardware", "mesh", "targets"),
@@ -155,13 +160,8 @@ def _stated(
             return Refusal("the mesh stands in another file", f"write `{found}` by hand")
         gone.add(place)
     for word, value in changes:
-        if word == "roles":
-            assert found.variant.roles is not None, "they are what changes"
-            made = _with_roles(made, found.variant.roles)
-            gone.add(("rules",))
-        else:
-            section, key = ("axes", "batch") if word == "batch" else _PLACES[word]
-            made[section] = _set(made.get(section), key, int(value) if value.isdigit() else value)
+        made = _with_change(made, word, value, found)
+        gone |= {("rules",)} if word == "roles" else set()
     comments = {
         route: each
         for route, each in reading.comments.items()
@@ -208,6 +208,30 @@ def _set(section: Any, key: str, value: str | int) -> _Data:
     entries: _Data = dict(section) if isinstance(section, dict) else {}
     known = entries.get(key)
     return entries | {key: {**known, "size": value} if isinstance(known, dict) else value}
+
+
+def _with_change(data: _Data, word: str, value: str, found: Candidate) -> _Data:
+    """Return the data of a spec with what a layout changes, by a word of `--over`."""
+    if word == "roles":
+        assert found.variant.roles is not None, "they are what changes"
+        return _with_roles(data, found.variant.roles)
+    if word == "offload":
+        return _offloaded(data, value, found.variant.spec)
+    section, key = ("axes", "batch") if word == "batch" else _PLACES[word]
+    plain = int(value) if value.isdigit() else value
+    return data | {section: _set(data.get(section), key, plain)}
+
+
+def _offloaded(data: _Data, what: str, spec: Spec) -> _Data:
+    """Return the data of a spec with state or activations in the memory of the host."""
+    if what != "activations":
+        data = data | {"memory": {OFFLOADED: _HOST, **(data.get("memory") or {})}}
+    if what == "state":
+        return data
+    kept = next(each for each in spec.activations if each.name == KEPT)
+    axes = " ".join(name or "_" for name in kept.logical_axes)
+    named = data.get("activations") or {}
+    return data | {"activations": named | {KEPT: {"axes": axes, "memory": _HOST}}}
 
 
 def _with_mesh(data: _Data, today: Target, mesh: Mesh) -> tuple[str, ...] | None:
@@ -318,6 +342,10 @@ def differs(spec: Spec, target: Target, found: Candidate) -> str | None:
         "what happens to sizes": (spec.policy.indivisible, then.policy.indivisible),
         "the state": (spec.state, then.state),
         "the step": (spec.step, then.step),
+        "the memory of the host": (
+            (spec.memory, spec.activations),
+            (then.memory, then.activations),
+        ),
         "the rules": (spec.axis_rules, then.axis_rules),
     }
     return next((what for what, (now, wanted) in sides.items() if now != wanted), None)

@@ -1,16 +1,7 @@
-"""What a search may choose: roles of mesh axes, and settings beside the mesh.
+"""What a search may choose: meshes, and settings beside them.
 
 Each word (`rules=preset:a|preset:b`, `state`, `remat`, `microbatches`) makes specs of a spec, the
 spec as it is first; several make all combinations.
-
-A role of a mesh axis brings the rules of a preset. A search that starts from roles asks first what
-devices should do (copy the model, shard its weights, its heads, its sequences, its experts or its
-layers), and only then how many do it. A set of roles is a mesh with an axis for each and the
-presets that shard over these axes. Nothing of the rules is written here: a preset says them, a mesh
-axis that is not in the set is left out of them, and `data` joins the axes of the batch.
-
-The rules of the spec stay for logical axes that no preset names, as far as the mesh still has the
-axes they ask for.
 """
 
 from __future__ import annotations
@@ -18,248 +9,25 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, Literal, NamedTuple, cast
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.diagnostic import excerpt_of
-from shardspec.diagnostics.words import did_you_mean, grouped, listed, near_or_known
+from shardspec.diagnostics.words import did_you_mean, grouped, listed
 from shardspec.ir import spec as specs
 from shardspec.ir.plan import stacked_names
-from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, Spec
 from shardspec.language import loader
 from shardspec.language.catalogue import find_hardware, machine_fault
 from shardspec.language.grammar import expressions
 from shardspec.language.grammar.step_lines import parse_schedule
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.resolve.resolver import padded, padding
+from shardspec.search.roles import ROLES, RoleSet, role_sets
 from shardspec.topology.assignment import tilings
 from shardspec.topology.placement import Order
-
-
-class Role(NamedTuple):
-    """What devices along one mesh axis do.
-
-    Attributes:
-      preset: whose rules shard over the axis.
-      mesh_axis: as the preset calls it.
-      is_added: whether the preset is added to another: `extends: [fsdp-tensor, context]`.
-    """
-
-    preset: str
-    mesh_axis: str
-    is_added: bool = False
-
-
-#: The roles by name, in the order of their mesh axes: those that talk most come last.
-ROLES: Mapping[str, Role] = {
-    "stage": Role("pipeline", "stage", is_added=True),
-    "data": Role("data-parallel", "data"),
-    "fsdp": Role("fsdp", "fsdp"),
-    "expert": Role("expert", "expert", is_added=True),
-    "context": Role("context", "context", is_added=True),
-    "tensor": Role("fsdp-tensor", "tensor"),
-    "sequence": Role("sequence", "tensor", is_added=True),
-}
-#: Serving gathers no weights and has no backward pass.
-_OF_SERVING = ("data", "expert", "context", "tensor")
-_SERVING = "serving"
-
-
-class RoleSet(NamedTuple):
-    """A mesh by the roles of its axes, with the rules that shard over them.
-
-    Attributes:
-      names: of the roles, in the order of `ROLES`.
-      is_own: whether they are added to the mesh and rules of the spec.
-      extends: the presets that it is made of.
-      rules: what differs from these presets, as a spec writes it.
-      covered: logical axes whose rules are those of the presets.
-      mesh_axes: of its mesh, major to minor.
-      new: those that are larger than 1; the others may have any size.
-    """
-
-    names: tuple[str, ...]
-    is_own: bool
-    extends: tuple[str, ...]
-    rules: tuple[str, ...]
-    covered: frozenset[str]
-    mesh_axes: tuple[str, ...]
-    new: frozenset[str]
-
-    def __str__(self) -> str:
-        """Return `fsdp+tensor`, or `own+context`."""
-        return "+".join(("own", *self.names) if self.is_own else self.names)
-
-    def mesh(self, today: Mesh) -> Mesh:
-        """Return a mesh of these axes, of the sizes of today's where that has them."""
-        own = {axis.name: axis for axis in today.axes}
-        axes = (own.get(name, MeshAxis(name, 1)) for name in self.mesh_axes)
-        return Mesh(tuple(axes), today.wholes if self.is_own else ())
-
-
-def role_sets(
-    spec: Spec, today: Mesh, names: Sequence[str]
-) -> dict[str, tuple[Spec, RoleSet]] | tuple[str, str]:
-    """Return the sets of roles that a model can have, each with the spec under its rules.
-
-    Args:
-      names: of the roles that are searched; empty for all.
-
-    Returns:
-      What is wrong with the names, and the way out, where they cannot be searched.
-    """
-    unknown = next((name for name in names if name not in ROLES), None)
-    if unknown is not None:
-        near = near_or_known(unknown, ROLES, "roles")
-        return f"`roles={unknown}` is no role", near
-    serves = spec.step is not None and spec.step.mode == "serve"
-    model = _names(spec)
-    wanted = names or (_OF_SERVING if serves else tuple(ROLES))
-    fit = [name for name in ROLES if name in wanted and not model.isdisjoint(_alone(ROLES[name]))]
-    missing = [name for name in names if name not in fit]
-    if missing or not fit:
-        axes = sorted(_alone(ROLES[(missing or list(ROLES))[0]]))
-        what = f"no array has an axis that `{missing[0]}` shards" if missing else "no role fits"
-        return f"{what}: the names of the spec are others", f"its preset shards {listed(axes)}"
-    found: dict[str, tuple[Spec, RoleSet]] = {}
-    known = {(frozenset(today.names), spec.placed_rules)}
-    for own, chosen in _chosen(fit, today):
-        made = _own_set(spec, today, chosen) if own else _preset_set(spec, chosen, serves=serves)
-        if made is None:
-            continue
-        key = (frozenset(made[1].mesh_axes), made[0].placed_rules)
-        if key not in known:
-            known.add(key)
-            found[str(made[1])] = made
-    return found
-
-
-def _names(spec: Spec) -> set[str]:
-    """Return the logical axes of a model: of its arrays, and those that it gives sizes."""
-    found = {axis.name for axis in spec.logical_axes}
-    found.update(name for rule in spec.path_rules for name in rule.logical_axes if name)
-    found.update(name for scan in spec.scans for name, _ in scan.axes)
-    found.update(name for each in spec.params for name in each.logical_axes or () if name)
-    return found
-
-
-@cache
-def _preset(names: tuple[str, ...]) -> tuple[AxisRule, ...]:
-    """Return the rules of several presets in the order that a spec which extends them has."""
-    spec, _ = loader.load_text(f"extends: [{', '.join(names)}]\n")
-    assert spec is not None, "presets load"
-    return spec.placed_rules
-
-
-def _alone(role: Role) -> set[str]:
-    """Return the logical axes that a preset shards over the axis of its role and no other."""
-    rules = _preset((role.preset,))
-    return {each.logical_axis for each in rules if each.mesh_axes == (role.mesh_axis,)}
-
-
-def _chosen(fit: Sequence[str], today: Mesh) -> Iterator[tuple[bool, tuple[str, ...]]]:
-    """Yield sets of roles, the small ones first: on the spec's own mesh, and on one of theirs."""
-    for count in range(1, len(fit) + 1):
-        for chosen in itertools.combinations(fit, count):
-            if all(ROLES[name].is_added for name in chosen):
-                yield True, chosen
-            if "sequence" not in chosen or "tensor" in chosen:
-                yield False, chosen
-
-
-def _own_set(spec: Spec, today: Mesh, chosen: tuple[str, ...]) -> tuple[Spec, RoleSet] | None:
-    """Return roles added to the spec's own mesh; None where it lacks what they build on."""
-    own = list(today.names)
-    extends = tuple(ROLES[name].preset for name in chosen)
-    new = [ROLES[name].mesh_axis for name in chosen if name != "sequence"]
-    rules = _preset(extends)
-    asked = {axis for rule in rules for axis in rule.mesh_axes}
-    if not set(own).isdisjoint(new) or not asked <= {*own, *new}:
-        return None
-    last = own.index("tensor") if "tensor" in own else len(own)
-    inner = [axis for axis in new if axis != "stage"]
-    mesh_axes = (*(axis for axis in new if axis == "stage"), *own[:last], *inner, *own[last:])
-    placed = tuple(_merged(spec.placed_rules, _by_axis(rules)))
-    covered = frozenset(rule.logical_axis for rule in rules)
-    made = RoleSet(chosen, True, extends, (), covered, mesh_axes, frozenset(new))
-    return _with_rules(spec, placed, spec.any_rules), made
-
-
-def _preset_set(spec: Spec, chosen: tuple[str, ...], *, serves: bool) -> tuple[Spec, RoleSet]:
-    """Return roles on a mesh of their own, under the rules of their presets."""
-    mesh_axes = tuple(dict.fromkeys(ROLES[name].mesh_axis for name in chosen))
-    base = next((ROLES[name].preset for name in ("tensor", "fsdp") if name in chosen), "")
-    if serves and "fsdp" not in chosen:
-        base = _SERVING
-    added = (ROLES[name].preset for name in chosen if ROLES[name].is_added)
-    extends = (base or ROLES["data"].preset, *added)
-    rules = _by_axis(_preset(extends))
-    own = {axis: each for axis, each in _by_axis(spec.placed_rules).items() if axis not in rules}
-    placed: list[AxisRule] = []
-    texts: list[str] = []
-    for axis, each in (*rules.items(), *own.items()):
-        kept = _on_axes(each, mesh_axes, has_data="data" in chosen and axis in rules)
-        placed += kept
-        if axis in own or kept != each:
-            texts.append(_text(kept))
-    every = tuple(rule for rule in spec.any_rules if set(rule.mesh_axes) <= set(mesh_axes))
-    made = RoleSet(
-        *(chosen, False, extends, tuple(texts), frozenset(rules), mesh_axes, frozenset(mesh_axes))
-    )
-    return _with_rules(spec, tuple(placed), every), made
-
-
-def _by_axis(rules: Iterable[AxisRule]) -> dict[str, list[AxisRule]]:
-    found: dict[str, list[AxisRule]] = {}
-    for rule in rules:
-        found.setdefault(rule.logical_axis, []).append(rule)
-    return found
-
-
-def _merged(
-    parent: Iterable[AxisRule], child: Mapping[str, Sequence[AxisRule]]
-) -> Iterator[AxisRule]:
-    """Yield rules with others in the place of those of the same axes, as `extends` merges them."""
-    settled: set[str] = set()
-    for rule in parent:
-        if rule.logical_axis not in child:
-            yield rule
-        elif rule.logical_axis not in settled:
-            settled.add(rule.logical_axis)
-            yield from child[rule.logical_axis]
-    yield from (rule for axis, rules in child.items() if axis not in settled for rule in rules)
-
-
-def _on_axes(
-    rules: Sequence[AxisRule], mesh_axes: Collection[str], *, has_data: bool
-) -> list[AxisRule]:
-    """Return the rules of one axis on a mesh that lacks some of what they ask for."""
-    found: list[AxisRule] = []
-    for rule in rules:
-        asked = rule.mesh_axes
-        if has_data and rule.logical_axis == "batch" and "data" not in asked:
-            asked = ("data", *asked)
-        kept = tuple(axis for axis in asked if axis in mesh_axes)
-        if (kept or not asked) and kept not in [each.mesh_axes for each in found]:
-            found.append(replace(rule, mesh_axes=kept))
-    return found or [replace(rules[0], mesh_axes=(), in_part=False)]
-
-
-def _text(rules: Sequence[AxisRule]) -> str:
-    """Return the rules of one axis as a line of `rules:`."""
-    first = rules[0]
-    right = " | ".join(rule.right for rule in rules)
-    at = f" @ {first.priority}" if first.priority else ""
-    return f"{first.logical_axis} -> {right}{at}"
-
-
-def _with_rules(spec: Spec, placed: tuple[AxisRule, ...], every: tuple[AxisRule, ...]) -> Spec:
-    ordered = tuple(sorted(placed, key=lambda rule: rule.priority))
-    return replace(spec, axis_rules=ordered, any_rules=every, placed_rules=placed)
-
 
 #: What may be chosen, and its values where none are named.
 WORDS: dict[str, str] = {
@@ -278,7 +46,16 @@ WORDS: dict[str, str] = {
     "reduce": "microbatch|step: when gradients are reduced",
     "schedule": "of a pipeline: 1f1b|interleaved(2)|zero-bubble",
     "stages": "the sizes of the mesh axes that split layers, and of those that split the batch",
+    "offload": "state|activations|both: what lies in the memory of the host",
     "hardware": "the machines of all targets; --hardware names others",
+}
+#: The only values that some may have.
+_KNOWN: Mapping[str, tuple[str, ...]] = {
+    "state": ("same", "zero1", "zero2"),
+    "offload": ("state", "activations", "both"),
+    "indivisible": ("pad",),
+    "gather": ("layer", "microbatch", "step"),
+    "reduce": ("microbatch", "step"),
 }
 #: Variants of one spec, at most.
 MOST_VARIANTS = 512
@@ -339,6 +116,10 @@ def variants(
     for word, make in _MAKERS.items():
         if word not in over:
             continue
+        known = _KNOWN.get(word, over[word])
+        unknown = next((value for value in over[word] if value not in known), None)
+        if unknown is not None:
+            return Refusal(f"`{word}={unknown}` is not known", f"one of {listed(known)}")
         made = make(spec, over[word])
         if isinstance(made, Refusal):
             return made
@@ -389,11 +170,14 @@ def _with_changes(made: specs.Spec, before: specs.Spec, after: specs.Spec) -> sp
     if after is before:
         return made
     made = _with_step(made, **_changed(before.step, after.step, _OF_STEP))
-    return replace(made, **_changed(before, after, ("state", "logical_axes", *_PADDED, *_RULES)))
+    return replace(
+        made, **_changed(before, after, ("state", "logical_axes", *_HOST, *_PADDED, *_RULES))
+    )
 
 
 #: What choices change of a step, and with sizes; what are the rules of a spec.
 _OF_STEP = ("remat", "microbatches", "pipeline", "gather", "reduce", "dtype")
+_HOST = ("memory", "activations")
 _PADDED = ("policy", "params", "multiples")
 _RULES = ("axis_rules", "any_rules", "placed_rules")
 
@@ -427,16 +211,35 @@ def _state(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
     if spec.state is None:
         help = "say what stands beside parameters: `state: {optimizer: same, dtype: f32}`"
         return Refusal("`state` cannot be chosen: the spec has no `state:`", help)
-    known = ("same", "zero1", "zero2")
-    unknown = next((value for value in values if value not in known), None)
-    if unknown is not None:
-        return Refusal(f"`state={unknown}` is no way to lay out state", f"ways: {listed(known)}")
-    made: _Made = {}
-    for value in values or known:
-        optimizer = cast(Literal["same", "zero1", "zero2"], value)
-        own: specs.StatePolicy = replace(spec.state, optimizer=optimizer)
-        made[value] = replace(spec, state=own)
-    return made
+    ways = cast(Sequence[Literal["same", "zero1", "zero2"]], values or _KNOWN["state"])
+    return {way: replace(spec, state=replace(spec.state, optimizer=way)) for way in ways}
+
+
+#: The state that is offloaded, and what is kept of each layer.
+OFFLOADED, KEPT = "opt_state/**", "residual"
+
+
+def _offload(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
+    kept = next((each for each in spec.activations if each.name == KEPT), None)
+    can = {"state": spec.state is not None, "activations": kept is not None}
+    can["both"] = all(can.values())
+    chosen = values or [word for word in _KNOWN["offload"] if can[word]]
+    missing = next((word for word in chosen if not can[word]), None)
+    if missing is not None or not chosen:
+        help = f"state them: `state: {{optimizer: same}}`, `activations: {{{KEPT}: ...}}`"
+        return Refusal(f"`offload={missing or 'state'}`: the spec does not state what it is", help)
+    rule = specs.MemoryRule(specs.Pattern(OFFLOADED), "pinned_host")
+    moved = tuple(
+        replace(each, memory="pinned_host") if each is kept else each for each in spec.activations
+    )
+    return {
+        word: replace(
+            spec,
+            memory=(rule, *spec.memory) if word != "activations" else spec.memory,
+            activations=moved if word != "state" else spec.activations,
+        )
+        for word in chosen
+    }
 
 
 def _remat(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
@@ -486,9 +289,6 @@ def _dtype(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
 
 
 def _indivisible(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
-    unknown = next((value for value in values if value != "pad"), None)
-    if unknown is not None:
-        return Refusal(f"`indivisible={unknown}` cannot be chosen", "it is `indivisible=pad`")
     if spec.policy.indivisible == "pad":
         return Refusal("`indivisible` cannot be chosen: the spec pads", "leave it out of --over")
     return {"pad": padded(padding(spec))[0]}
@@ -507,13 +307,8 @@ def _schedule(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
     return found
 
 
-def _one_of(
-    word: str, known: tuple[str, ...], spec: specs.Spec, values: Sequence[str]
-) -> _Made | Refusal:
-    unknown = next((value for value in values if value not in known), None)
-    if unknown is not None:
-        return Refusal(f"`{word}={unknown}` is not known", f"one of {listed(known)}")
-    return {value: _with_step(spec, **{word: value}) for value in values or known}
+def _one_of(word: str, spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
+    return {value: _with_step(spec, **{word: value}) for value in values or _KNOWN[word]}
 
 
 def stage_axes(spec: specs.Spec) -> tuple[str, ...]:
@@ -540,13 +335,14 @@ _MAKERS: dict[str, _Maker] = {
     "rules": _rules,
     "state": _state,
     "remat": _remat,
+    "offload": _offload,
     "indivisible": _indivisible,
     "batch": _batch,
     "dtype": _dtype,
     "microbatches": _microbatches,
     "schedule": _schedule,
-    "gather": partial(_one_of, "gather", ("layer", "microbatch", "step")),
-    "reduce": partial(_one_of, "reduce", ("microbatch", "step")),
+    "gather": partial(_one_of, "gather"),
+    "reduce": partial(_one_of, "reduce"),
 }
 
 
@@ -627,6 +423,13 @@ class Candidate:
         policy = replace(spec.policy, order=self.order)
         return replace(spec, policy=policy, targets=(self.target,), phases=())
 
+    def arrays(self, params: specs.Params) -> specs.Params:
+        """Return the arrays of a model, with caches for as many sequences as there are then."""
+        if "batch" not in dict(self.variant.changes):
+            return params
+        batch = next(a.size for a in self.variant.spec.logical_axes if a.name == "batch")
+        return tuple(_for_batch(param, batch) if param.is_cache else param for param in params)
+
     @property
     def mesh_text(self) -> str:
         """Return `data=2 @ dcn fsdp=16 tensor=submesh 2x2x1x1`, as a mesh is written."""
@@ -644,6 +447,15 @@ class Candidate:
     def _with_choice(self, mesh: str) -> str:
         order = () if self.order == self.variant.spec.policy.order else (f"order={self.order}",)
         return " ".join(filter(None, (mesh, *order, str(self.variant))))
+
+
+def _for_batch(cache: specs.Param, batch: int | None) -> specs.Param:
+    names = cache.logical_axes or (None,) * cache.rank
+    sizes = (
+        batch if name == "batch" and batch else size
+        for name, size in zip(names, cache.shape, strict=True)
+    )
+    return replace(cache, shape=tuple(sizes))
 
 
 def _mesh_text(axes: Iterable[specs.MeshAxis]) -> str:

@@ -410,8 +410,12 @@ def _core_fault(extents: Sequence[int], tile: Tile) -> TilingFault:
 
 def tiling_on(hardware: Hardware, tile: Tile) -> Tiling | TilingFault:
     """Return the tiling of one slice, hosts kept together where the tile lets them be."""
-    extents = slice_extents(hardware)
-    found = tile_slice(extents, tile, slice_host(hardware))
+    return _tiling_of(tuple(slice_extents(hardware)), tile, tuple(slice_host(hardware)))
+
+
+@lru_cache(maxsize=1 << 12)
+def _tiling_of(extents: tuple[int, ...], tile: Tile, host: tuple[int, ...]) -> Tiling | TilingFault:
+    found = tile_slice(extents, tile, host)
     cuts_hosts = isinstance(found, TilingFault) and found.reason == "host"
     return tile_slice(extents, tile, None) if cuts_hosts else found
 

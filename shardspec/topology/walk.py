@@ -26,11 +26,12 @@ import itertools
 import math
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from shardspec.diagnostics.words import by_key
 from shardspec.ir.operations import CollectiveKind
 from shardspec.ir.spec import Hardware
 from shardspec.topology import machine as machines
@@ -45,6 +46,12 @@ if TYPE_CHECKING:
 #: What one hop takes, however little is sent.
 #: Source: "How to Scale Your Model", part 3: about 1 us a hop on ICI.
 HOP_SECONDS = 1e-6
+
+#: What one step of a ring takes between GPUs, and the start of each collective, beside its bytes.
+#: Source: NVIDIA NCCL 2.12, src/graph/tuning.cc, by which NCCL chooses its algorithms: rings of
+#: LL128, 10 us and 1.9 us a step on NVLink, 4 us on the network.
+START_SECONDS = 10e-6
+STEP_SECONDS: Mapping[Link, float] = {"nvlink": 1.9e-6, "dcn": 4e-6}
 
 #: The fastest first.
 LINKS: tuple[Link, ...] = ("chip", "nvlink", "ici", "dcn")
@@ -84,7 +91,7 @@ def legs(placement: Placement, mesh_axes: Sequence[str]) -> tuple[Leg, ...] | No
         own = [digit for digit in digits if placement.machine[digit.axis].link == link]
         if own:
             if link == "ici":
-                leg = _torus(placement.hardware, tuple(map(_walked, placed)))
+                leg = _torus(placement.hardware, _alike(_walk(placed), placement.machine))
             else:
                 leg = _switch(placement, own, link)
             if leg is None:
@@ -150,6 +157,17 @@ def walk_seconds(kind: CollectiveKind, payload_bytes: float, stretch: Sequence[L
     return seconds
 
 
+def start_seconds(placement: Placement, kind: CollectiveKind, stretch: Sequence[Leg]) -> float:
+    """Return what a collective between GPUs takes beside its bytes.
+
+    It counts where a product waits for one. Gradients and weights go many at a time.
+    """
+    if placement.hardware.chip.platform != "gpu":
+        return 0.0
+    steps = sum((leg.ways - 1) * STEP_SECONDS.get(leg.link, 0.0) for leg in stretch)
+    return START_SECONDS + kind.traits.turns * steps
+
+
 def _switch(placement: Placement, digits: Sequence[Digit], link: Link) -> Leg | None:
     """Return a leg over links that join any two devices alike."""
     return _joined(placement, math.prod(digit.size for digit in digits), link)
@@ -183,8 +201,49 @@ class _Walked(NamedTuple):
 _Placed = tuple[_Walked, ...]
 
 
-def _walked(placed: AxisPlacement) -> _Walked:
-    return _Walked(placed.digits, placed.order, placed.stated or ())
+def _walk(placed: Sequence[AxisPlacement]) -> _Placed:
+    """Return the walk of some mesh axes, in one form for axes that walk alike.
+
+    Row by row, several axes are one of all their digits, and digits that follow on each other are
+    one; a ring along one digit is row by row.
+    """
+    found = [_Walked(_plain(each.digits), each.order, each.stated or ()) for each in placed]
+    if any(each.route or (each.order == "ring" and len(each.digits) > 1) for each in found):
+        return tuple(each for each in found if each.digits or each.route)
+    digits = _plain(tuple(digit for each in found for digit in each.digits))
+    return (_Walked(digits, "t5x"),)
+
+
+@lru_cache(maxsize=1 << 12)
+def _alike(walk: _Placed, machine: Machine) -> _Placed:
+    """Return one walk for all that differ in which of several equal dimensions they take."""
+    if any(each.route for each in walk):
+        return walk
+    kinds = by_key((axis._replace(name="", host=1), at) for at, axis in enumerate(machine))
+    taken = dict.fromkeys(digit.axis for each in walk for digit in each.digits)
+    seats: dict[int, int] = {}
+    for alike in kinds.values():
+        used = [axis for axis in taken if axis in alike]
+        free = (axis for axis in alike if axis not in used)
+        seats |= dict(zip((*used, *free), alike, strict=True))
+    return tuple(
+        each._replace(digits=tuple(digit._replace(axis=seats[digit.axis]) for digit in each.digits))
+        for each in walk
+    )
+
+
+def _plain(digits: Sequence[Digit]) -> tuple[Digit, ...]:
+    """Return digits without those of one value, and those that follow on each other as one."""
+    found: list[Digit] = []
+    for digit in digits:
+        above = found[-1] if found else None
+        if digit.size == 1:
+            continue
+        if above is not None and above.axis == digit.axis and above.stride == digit.span:
+            found[-1] = Digit(digit.axis, above.size * digit.size, digit.stride)
+        else:
+            found.append(digit)
+    return tuple(found)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -332,6 +391,7 @@ def _places(routes: Sequence[Sequence[Coordinate]], torus: Sequence[int]) -> tup
     return tuple(dict.fromkeys(reached))
 
 
+@lru_cache(maxsize=1 << 10)
 def _mean_distance(digit: Digit, axis: PhysicalAxis) -> float:
     """Return the mean hops between any two devices along a digit, itself included."""
     places = [value * digit.stride for value in range(digit.size)]
@@ -339,5 +399,6 @@ def _mean_distance(digit: Digit, axis: PhysicalAxis) -> float:
     return sum(axis.hops(one, other) for one, other in pairs) / digit.size**2
 
 
+@lru_cache(maxsize=1 << 10)
 def _reach(digit: Digit, axis: PhysicalAxis) -> int:
     return max(axis.hops(0, value * digit.stride) for value in range(digit.size))

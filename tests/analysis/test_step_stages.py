@@ -243,3 +243,11 @@ def findings(text: str) -> tuple[Diagnostic, ...]:
     spec, _ = pipeline.load_text(text)
     assert spec is not None
     return pipeline.findings(spec, pipeline.compile_plans(spec)).shown
+
+
+def test_the_ends_of_a_pipeline_have_one_neighbour() -> None:
+    for count in (2, 4):
+        stages = Stages(Schedule("1f1b"), count, 8, 16)
+        shares = [stages.work("between", stage) for stage in range(count)]
+        assert sum(shares) == pytest.approx(count)
+        assert shares[0] == shares[-1] == max(shares) / (1 if count == 2 else 2)

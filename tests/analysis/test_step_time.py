@@ -19,6 +19,7 @@ from shardspec.analysis.step_time import (
     op_seconds,
     peak,
     step_time,
+    tiled,
     update_bytes,
 )
 from shardspec.ir.plan import ShardingPlan
@@ -108,7 +109,8 @@ def test_numbers_of_8_bits_are_scaled_and_rounded() -> None:
     narrow = array(4096, 4096, dtype="f8_e4m3fn")
     op = replace(BIG, operands=(narrow, narrow))
     assert H100.matmul_efficiency is not None
-    ideal = 2 * 4096**3 / (1979e12 * H100.matmul_efficiency)
+    share = H100.matmul_efficiency * tiled(132, 4096, 4096, 4096)
+    ideal = 2 * 4096**3 / (1979e12 * share)
     assert op_seconds(op, H100)[0] == pytest.approx(FITTED.narrow * ideal)
 
 
@@ -127,9 +129,18 @@ def test_what_is_made_goes_to_memory_and_back_a_few_times() -> None:
     assert found.compute_seconds == pytest.approx(none.compute_seconds + beside)
 
 
-def test_without_a_table_there_is_one_share() -> None:
-    assert efficiency(H100, "bf16", 8192, 8192, 8192) == H100.matmul_efficiency
-    assert op_seconds(BIG, H100)[0] == pytest.approx(2 * 4096**3 / (989e12 * 0.79))
+def test_without_a_table_or_the_number_of_cores_there_is_one_share() -> None:
+    unknown = replace(H100, compiler=())
+    assert efficiency(unknown, "bf16", 8192, 8192, 8192) == H100.matmul_efficiency
+    assert op_seconds(BIG, unknown)[0] == pytest.approx(2 * 4096**3 / (989e12 * 0.81))
+
+
+def test_a_gpu_makes_tiles_in_rounds() -> None:
+    """132 cores: 132 tiles of 256x128 are one round, and one tile more is two."""
+    full, more, tail = (tiled(132, 256 * 132, 8192, n) for n in (128, 256, 130))
+    assert full == more > 0.99
+    assert tail < 0.7
+    assert tiled(132, 2048, 4096, 512) < tiled(132, 2048, 4096, 4096)
 
 
 def test_a_thin_shard_costs_what_it_costs() -> None:

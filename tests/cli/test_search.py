@@ -173,6 +173,8 @@ def test_the_front_has_nothing_that_is_beaten() -> None:
         (["--confirm", "1"], "needs code to trace"),
         (["--per-device-batch", "1000000", "--over", "order"], "--per-device-batch needs"),
         (["--max-chips", "2"], "--max-chips"),
+        (["--latency", "1us"], "longer than --latency"),
+        (["--latency", "soon"], "is no time"),
         (["--over", "microbatches=0"], "is no number of them"),
     ],
 )

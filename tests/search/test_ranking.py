@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -13,17 +14,22 @@ import shardspec
 from shardspec import pipeline
 from shardspec.report.search import _seen, checked, phrase
 from shardspec.search.ranking import (
+    By,
+    Choice,
     Evaluator,
     Found,
+    Question,
     Ranking,
     Share,
     Wanted,
+    asked,
     is_tie,
     pareto,
     parts_changed,
     search,
 )
 from shardspec.search.variants import Candidate, Freedom, Refusal, parse_over, variants
+from tests.analysis.test_step_stages import TRAIN
 from tests.search.specs import TEXT, question, spec_of
 from tests.search.test_evaluate import assert_same, whole_cost
 
@@ -471,3 +477,77 @@ def test_the_phrase_of_a_row_has_the_sign_of_what_changes(found: Found) -> None:
         sizes = re.findall(r"([+-])[\d.]+ [KMG]?i?B", said)
         grown = row.memory.bytes - found.today.memory.bytes
         assert all((sign == "+") == (grown > 0) for sign in sizes)
+
+
+SERVED = """
+axes:
+  {batch: 64, length: 1, layers: 4, cache_length: 4096, embed: 1024, heads: 8, kv_heads: 8, kv: 128}
+hardware: tpu v5e 2x4
+mesh: {data: 2, tensor: 4}
+rules:
+  - batch -> data
+  - heads, kv_heads -> tensor
+  - embed, length, cache_length, layers, kv -> none
+params:
+  query: layers embed heads kv
+  "{key,value}": layers embed kv_heads kv
+  out: layers heads kv embed
+arrays:
+  "{query,key,value}": bf16[4, 1024, 8, 128]
+  out: bf16[4, 8, 128, 1024]
+caches: {"cache/{key,value}": "bf16[layers batch cache_length kv_heads kv]"}
+activations: {residual: batch length embed, query: batch length heads kv}
+step: {extends: decode}
+"""
+
+
+def served(by: By, wanted: Wanted | None = None) -> Found:
+    spec = spec_of(SERVED)
+    choice = Choice("batch=16|64|128", by=by)
+    found = asked(spec, spec.params, spec.targets[0], choice, wanted)
+    assert isinstance(found, Question)
+    return search(found)
+
+
+def test_a_step_that_serves_is_ranked_by_latency_tokens_or_dollars_of_a_token() -> None:
+    prices = Wanted(prices={"v5e": 1.2})
+    by_time, by_latency, by_cost = (
+        served(by, prices).rows for by in get_args(By) if by != "memory"
+    )
+    tokens = [row.tokens_per_s or 0 for row in by_time]
+    assert tokens == sorted(tokens, reverse=True)
+    assert [row.seconds for row in by_latency] == sorted(row.seconds for row in by_latency)
+    dollars = [row.dollars_per_token or 0 for row in by_cost]
+    assert dollars == sorted(dollars)
+    assert by_time[0].tokens == 128
+    assert by_latency[0].tokens == 16
+
+
+def test_a_step_may_take_no_longer_than_the_latency() -> None:
+    every = served("time").rows
+    bound = sorted(row.seconds for row in every)[1]
+    found = served("time", Wanted(latency=bound))
+    assert {row.seconds for row in found.rows} == {s.seconds for s in every if s.seconds <= bound}
+    assert found.ranking.too_slow == len(every) - 2
+    assert found.rows[0].tokens == max(row.tokens or 0 for row in found.rows)
+
+
+def test_caches_have_as_many_sequences_as_the_batch() -> None:
+    size = {row.tokens: row.memory.bytes for row in served("time").rows}
+    cache = 2 * 4 * 4096 * 2 * 128 * 2 // 2  # of two arrays on a device, for one sequence
+    assert size[128] - size[64] == pytest.approx(64 * cache, rel=0.01)
+    assert size[64] - size[16] == pytest.approx(48 * cache, rel=0.01)
+
+
+def test_what_does_not_fit_is_said_of_a_schedule() -> None:
+    text = TRAIN.replace("mesh:", "hardware: tpu v5p 2x2x2\nmesh:")
+    text = text.replace("embed: 32, mlp: 64", "embed: 32768, mlp: 131072")
+    text = text.replace("[8, 32, 64]", "[8, 32768, 131072]").replace(
+        "[8, 64, 32]", "[8, 131072, 32768]"
+    )
+    spec = spec_of(text.replace("[32, 128]", "[32768, 128]"))
+    found = asked(spec, spec.params, spec.targets[0], Choice("schedule=1f1b|zero-bubble"))
+    assert isinstance(found, Question)
+    lines = [line for line in str(checked(search(found))).splitlines() if "DOES NOT FIT" in line]
+    assert any("DOES NOT FIT (1f1b, stage" in line for line in lines), lines
+    assert any("DOES NOT FIT (zero-bubble, stage" in line for line in lines), lines

@@ -18,7 +18,8 @@ from shardspec.cli.main import cli
 from shardspec.ir.spec import Spec
 from shardspec.language.reading import Data
 from shardspec.search.ranking import Choice, Found, Question, Wanted, asked, search
-from shardspec.search.variants import ROLES, Refusal, role_sets
+from shardspec.search.roles import ROLES, role_sets
+from shardspec.search.variants import Refusal
 from tests.search.specs import TEXT, spec_of
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from shardspec.ir.step import CollectiveKind, ring_bytes
 from shardspec.topology.assignment import is_ring
 from shardspec.topology.machine import Coordinate, Wire, joined_digits, links_between
 from shardspec.topology.placement import Placement, place
-from shardspec.topology.walk import HOP_SECONDS, Leg, legs, walk_seconds
+from shardspec.topology.walk import HOP_SECONDS, Leg, legs, start_seconds, walk_seconds
 from tests.topology.machines import hardware, sized, target, targets, tiled_targets
 
 ALL_GATHER, ALL_REDUCE = CollectiveKind.ALL_GATHER, CollectiveKind.ALL_REDUCE
@@ -218,3 +218,13 @@ def groups(lies: Placement, name: str, torus: list[int]) -> set[tuple[Coordinate
         group = found.setdefault((*index[:at], *index[at + 1 :]), {})
         group[tuple(chip[each] for each in torus)] = None
     return {tuple(group) for group in found.values()}
+
+
+def test_collectives_between_gpus_have_a_start_and_those_of_tpus_none() -> None:
+    """Eight GPUs of a node: a ring of seven steps, twice for an all-reduce."""
+    gpus, tpus = (
+        sized(hardware(name, shape), a=8) for name, shape in (("h100", (8,)), ("tpu_v5e", (2, 4)))
+    )
+    found = start_seconds(placed(gpus), ALL_REDUCE, stretch(gpus, "a"))
+    assert found == pytest.approx(10e-6 + 14 * 1.9e-6)
+    assert start_seconds(placed(tpus), ALL_REDUCE, stretch(tpus, "a")) == 0

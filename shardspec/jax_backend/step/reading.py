@@ -212,7 +212,7 @@ def _propagated(resolver: Resolving, found: Traced) -> tuple[steps.Step, blames.
         graph.end,
         found.place,
         tuple(dict.fromkeys(notes)),
-        tuple(transfers(given, found.place)),
+        tuple(transfers(given, found.place, target.hardware)),
         tuple(graphs.returned(graph, found.fed, given)),
         tuple(graphs.unreused(graph, found.fed, given, free_shapes(found.results)))
         if target.is_tpu
