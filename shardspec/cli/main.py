@@ -70,7 +70,22 @@ class _Verbs(click.Group):
 
             echo(ctx.get_help(), err=True)
             ctx.exit(FAILED)
-        return super().parse_args(ctx, args)
+        given = tuple(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as failure:
+            self._point_behind(ctx, failure.option_name, given)
+            raise
+
+    def _point_behind(self, ctx: click.Context, option: str, given: tuple[str, ...]) -> None:
+        """Fail with the place of an option of a verb that is given ahead of the verb."""
+        verb = next((each for each in given if each in VERBS), "")
+        command = self.get_command(ctx, verb)
+        if command is not None and any(option in each.opts for each in command.params):
+            from shardspec.cli.streams import fail
+
+            help = f"`{option}` is an option of `{verb}`: `shardspec {verb} {option}`"
+            fail(f"`shardspec` has no option `{option}`", help)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -517,6 +517,21 @@ def test_a_misspelt_verb() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("arguments", "help"),
+    [
+        (("-q", "check", "x"), "`-q` is an option of `check`: `shardspec check -q`"),
+        (("--json", "diff", "x"), "`--json` is an option of `diff`: `shardspec diff --json`"),
+    ],
+)
+def test_an_option_ahead_of_its_verb(arguments: tuple[str, ...], help: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"error: `shardspec` has no option `{arguments[0]}`\n  = help: {help}\n"
+    )
+
+
 def test_errors_are_coloured_as_findings_are(folder: Path) -> None:
     result = run("compile", "--color", "always", "--set", "nonsense")
     assert result.stderr.startswith("\x1b[1;31merror\x1b[0m: ")
