@@ -177,6 +177,12 @@ class Edit:
             self._readers.setdefault(name, {})[each.name] = None
 
 
+def devices_of(each: Instruction) -> str:
+    """Return who takes part in a collective, as it is printed."""
+    found = _DEVICES.search(each.bare)
+    return found.group() if found else ""
+
+
 def typed(dtype: str, shape: Sequence[int]) -> str:
     """Return the type of an array, as it is printed."""
     return f"{dtype}[{','.join(map(str, shape))}]"

@@ -8,7 +8,7 @@ slices apart: `analysis.step_partition` has those rules, and says how each was f
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shardspec.analysis import step_partition
@@ -607,9 +607,28 @@ def gathers_once(edit: Edit) -> None:
         if each.operation == GATHER and is_alone(each):
             array = each.arrays[0]
             source = edit.shown(each.operands[0], _ALIKE).name
-            key = (source, edit.together(each), array.dtype, *sorted(array.shape))
-            if first.setdefault(key, each.name) != each.name:
-                edit.put(form(each.name, each.type, first[key]))
+            key = (source, array.dtype, *sorted(array.shape))
+            found = next((first[one] for one in _joins(edit, each, key) if one in first), each.name)
+            for one in _joins(edit, each, key):
+                first.setdefault(one, found)
+            if found != each.name:
+                edit.put(form(each.name, each.type, found))
+
+
+def _joins(edit: Edit, each: Instruction, key: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
+    """Return what other gathers of the same array have in common with those that libtpu joins.
+
+    XLA orders devices by the dimension that it splits a product by first, and joins what it prints
+    alike. libtpu does not mind their order where it could pass the operand around a ring, and in
+    the backward pass.
+    """
+    yield (*key, edits.devices_of(each))
+    members, longest = edit.members(each), step_partition.longest_row(edit.target.hardware)
+    axes = () if members is None else members.axes(edit.target.mesh)
+    if members is not None and step_partition.has_ring(len(axes), members.ways, longest):
+        yield (*key, edit.together(each))
+    elif "transpose(" in each.op_name:
+        yield (*key, edit.together(each), "backward")
 
 
 def moves_hoisted(edit: Edit, outer: Edit, loop: Instruction) -> None:

@@ -280,6 +280,17 @@ def test_gathers_over_devices_that_are_printed_in_two_ways_are_one() -> None:
     assert left(program(body + "  ROOT %r = f32[64,64] multiply(%g, %h)\n"), TPU) == {"fsdp": HALF}
 
 
+@pytest.mark.parametrize(("name", "times"), [("jvp()", 2), ("transpose(jvp())", 1)])
+def test_the_backward_pass_gathers_once_over_pairs_in_any_order(name: str, times: int) -> None:
+    """Forward, where no ring is passed around, libtpu joins what is printed alike."""
+    body = "  %x = f32[32,64] parameter(0)\n"
+    for each, over in (("g", TENSOR), ("h", "replica_groups=[4,2]<=[8]")):
+        told = f', metadata={{op_name="jit(step)/{name}/dot_general"}}'
+        body += f"  %{each} = f32[64,64] all-gather(%x), {over}, dimensions={{0}}{told}\n"
+    found = program(body + "  ROOT %r = f32[64,64] multiply(%g, %h)\n")
+    assert left(found, TPU) == {"tensor": times * 64 * 64 * 4 // 2}
+
+
 def test_two_values_are_gathered_each() -> None:
     body = SHARD + gathered("g", "x") + gathered("h", "y")
     assert left(program(body + "  ROOT %r = f32[64,64] multiply(%g, %h)\n"), TPU) == {
