@@ -427,12 +427,22 @@ def timed_of(cost: Cost) -> tuple[tuple[int, Spent], ...]:
     links = times.links_of(cost.plan)
     if step is None or time is None or hardware is None or links is None:
         return ()
-    rows = [*_sends(links, step, time), *_ops(cost, step, time)]
+    rows = [*_sends(links, step, time), *_ops(cost, step, time), *_beside(step, time)]
     found = [*_as_predicted(rows, time)]
     if waits := time.waits_seconds:
         idle = Spent("idle", "stages wait", Place(), "forward", (), "", (), waits, waits, 1)
         found.append((step.end + 2, idle))
     return tuple(found)
+
+
+def _beside(step: Step, time: times.StepTime) -> Iterator[tuple[int, Spent]]:
+    """Yield what no operation takes: the link to the host, and what slices wait for each other."""
+    for each in time.axes:
+        if each.mesh_axis in (times.HOST, times.SLICES):
+            took, axes = (each.seconds, each.exposed_seconds), (each.mesh_axis,)
+            name = each.mesh_axis
+            spent = Spent("collective", name, Place(), "update", axes, "", (), *took, 1)
+            yield step.end + 1, spent
 
 
 def _as_predicted(

@@ -485,6 +485,17 @@ def efficiency(chip: Chip, dtype: str, m: float, k: float, n: float) -> float:
     return table.share(*full) * filled
 
 
+def memory_share(chip: Chip, m: float, k: float, n: float) -> float:
+    """Return the share of its memory's speed that a chip reaches, by a product that reads most.
+
+    It was measured with the table of products; without one it is what matmuls reach of the peak.
+    """
+    if _table(chip, "bf16") is not None:
+        return efficiency(chip, "bf16", m, k, n)
+    assert chip.matmul_efficiency is not None, "only a chip that has one is timed"
+    return chip.matmul_efficiency
+
+
 def _cores(chip: Chip) -> int | None:
     return next((int(count) for key, count in chip.compiler if key == "core_count"), None)
 

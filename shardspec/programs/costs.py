@@ -270,7 +270,7 @@ class _Timer:
 
     def __post_init__(self) -> None:
         self.parts = self.program.parts()
-        self.stream = step_time.efficiency(self.chip, "bf16", *STREAMED)
+        self.stream = step_time.memory_share(self.chip, *STREAMED)
         self.traffic = Traffic(self.parts.calls, self.chip.platform == "tpu")
 
     def spent(self) -> _Spent | None:
