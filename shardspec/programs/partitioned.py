@@ -264,7 +264,8 @@ def _tpu_speeds(target: Target) -> Speeds | None:
     network = (chip.network_bytes_per_s or link) / math.prod(chip.host_shape)
     slice = hardware.device_count // hardware.slice_count
     hides = _HIDDEN[chip.name]
-    return Speeds(flops, memory, link * both_ways, network, slice, hides, send_s=1e-6, kernel_s=0.0)
+    speeds = flops, memory, link * both_ways, network
+    return Speeds(*speeds, slice, hides, send_s=1e-6, kernel_s=0.0, at_once=chip.links or 1)
 
 
 #: What the compiler of a TPU sends while it computes; that of other chips only sends permutes.

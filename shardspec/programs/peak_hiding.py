@@ -1,10 +1,11 @@
 """The order in which kernels run where collectives are hidden: GPUs from Hopper on, and TPU v5e.
 
 XLA's latency hiding scheduler goes over the kernels of a body from the last to the first. A
-collective is two of them, its end and its start, and only one is on its way at a time. The end is
-placed as soon as nobody waits for it any more. Then kernels follow that take as long as the
-collective does, and then its start. So a gather starts early and its result is in memory all that
-time, and products of gradients come late, behind the sums that they hide.
+collective is two of them, its end and its start. One is on its way at a time on GPUs, and one for
+each link on v5e. The end is placed as soon as nobody waits for it any more. Then kernels follow
+that take as long as the collective does, and then its start. So a gather starts early and its
+result is in memory all that time, and products of gradients come late, behind the sums that they
+hide.
 
 Of what is ready the scheduler takes, in this order: the end of a collective; what waits for
 nothing; what is behind most collectives; the kernel that takes about as long as is left to hide;
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from shardspec.ir.operations import CollectiveKind
 from shardspec.programs.hlo import together
 from shardspec.programs.operations import flops_of
-from shardspec.programs.peak_graph import every_node
+from shardspec.programs.peak_graph import Node, every_node
 from shardspec.programs.peak_kernels import is_product
 from shardspec.programs.peak_units import Unit, needs_of
 
@@ -44,6 +45,7 @@ class Speeds:
       hides: the collectives during which a device computes.
       send_s: what a collective takes at least, in seconds.
       kernel_s: what a kernel takes at least.
+      at_once: how many collectives are on their way at a time.
     """
 
     flops: float
@@ -54,6 +56,7 @@ class Speeds:
     hides: frozenset[str] = EVERY
     send_s: float = 20e-6
     kernel_s: float = 2e-6
+    at_once: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +102,10 @@ class _Scheduler:
         #: Collectives whose end can be placed, and other kernels.
         self.ends: list[int] = []
         self.ready: list[int] = []
-        #: The collective whose start is not placed yet, and when it may be.
-        self.open: int | None = None
-        self.due = self.now = 0.0
+        #: The collectives whose starts are not placed yet, and when they may be, the first of them
+        #: last.
+        self.flying: list[tuple[float, int]] = []
+        self.now = 0.0
         #: What is placed, from the last to the first, and whether it is a start.
         self.placed: list[tuple[int, bool]] = []
 
@@ -110,8 +114,8 @@ class _Scheduler:
         for at, count in enumerate(self.readers):
             if count == 0:
                 self._wait(at)
-        while self.ends or self.ready or self.open is not None:
-            if self.open is None and self.ends:
+        while self.ends or self.ready or self.flying:
+            if self.ends and len(self.flying) < self.speeds.at_once:
                 self._end(max(self.ends, key=lambda at: (self.depth[at], at)))
             else:
                 self._next()
@@ -134,18 +138,20 @@ class _Scheduler:
 
     def _end(self, at: int) -> None:
         self.ends.remove(at)
-        self.open, self.due = at, self.now + self._wire_seconds(self.units[at])
+        self.flying.append((self.now + self._wire_seconds(self.units[at]), at))
+        self.flying.sort(reverse=True)
         self.placed.append((at, False))
 
     def _next(self) -> None:
-        """Place the best kernel that is ready, or the start of the collective."""
-        free = [at for at in self.ready if self.open is None or not self.has_sends[at]]
+        """Place the best kernel that is ready, or the start of a collective."""
+        free = [at for at in self.ready if not self.flying or not self.has_sends[at]]
         best = max(free, key=self._key, default=None)
-        if self.open is not None and (best is None or self._is_start_first(self.open, best)):
-            at, self.open, self.now = self.open, None, max(self.now, self.due)
+        if self.flying and (best is None or self._is_start_first(self.flying[-1][1], best)):
+            due, at = self.flying.pop()
+            self.now = max(self.now, due)
             self.placed.append((at, True))
         else:
-            assert best is not None, "a kernel is ready, or a collective is open"
+            assert best is not None, "a kernel is ready, or a collective is on its way"
             at = best
             self.ready.remove(at)
             self.now += self.cost[at]
@@ -163,14 +169,14 @@ class _Scheduler:
 
     def _fit(self, at: int) -> float:
         """Return how close what a kernel takes is to what is left to hide."""
-        left = self.due - self.now
-        return -abs(left - self.cost[at]) if self.open is not None and left >= 0 else 0.0
+        left = self.flying[-1][0] - self.now if self.flying else -1.0
+        return -abs(left - self.cost[at]) if left >= 0 else 0.0
 
     def _unlocks(self, at: int) -> int:
         return sum(self.readers[other] == 1 for other in self.needs[at])
 
     def _is_start_first(self, start: int, other: int) -> bool:
-        if self.due > self.now:
+        if self.flying[-1][0] > self.now:
             return False  # the other hides some of it
         if self.ends:
             return True  # another collective waits for this one
@@ -181,12 +187,12 @@ class _Scheduler:
 
     def _seconds(self, unit: Unit) -> float:
         """Return what a kernel takes."""
-        node = unit.node
         moved = sum(each.bytes for values in (unit.reads, unit.made) for each in values)
         flops = 0
-        if is_product(node):
-            shapes = [each.shape for each in node.operands]
-            flops = flops_of(node.instruction, shapes, node.results[0].shape)
+        for node in _joined(unit):
+            if is_product(node):
+                shapes = [each.shape for each in node.operands]
+                flops += flops_of(node.instruction, shapes, node.results[0].shape)
         most = max(moved / self.speeds.memory, flops / (self.speeds.flops * _REACHED))
         return self.speeds.kernel_s + most
 
@@ -201,3 +207,14 @@ class _Scheduler:
         )
         speed = self.speeds.link if is_inside else self.speeds.network
         return self.speeds.send_s + size / speed
+
+
+def _joined(unit: Unit) -> list[Node]:
+    """Return the operations of a kernel: its own, and those of which it computes what it reads."""
+    found = [unit.node]
+    for node in found:
+        for value in node.operands:
+            inner = None if value in unit.reads else value.maker
+            if inner is not None and inner not in found:
+                found.append(inner)
+    return found

@@ -96,6 +96,38 @@ def test_one_collective_is_on_its_way_at_a_time() -> None:
     assert starts[first] <= order.index(first) < starts[second] <= order.index(second)
 
 
+def test_several_collectives_are_on_their_way_where_there_are_links_for_them() -> None:
+    units = units_of(f"""
+        %v = f32[64,512]{{1,0}} parameter(0)
+        %w = f32[64,512]{{1,0}} parameter(1)
+        %g = {BIG} all-gather(%v), {GATHER}
+        %h = {BIG} all-gather(%w), {GATHER}
+        ROOT %c = {BIG} dot(%g, %h), {DOT}
+    """)
+    found = hidden(units, replace(SPEEDS, at_once=2), 8)
+    assert set(found.starts.values()) == {0}
+
+
+def test_a_product_inside_a_kernel_takes_time() -> None:
+    """Of two kernels, that which multiplies hides the gather that takes as long."""
+    first = {}
+    for operation in ("dot", "add"):
+        units = units_of(f"""
+            %p = {BIG} parameter(0)
+            %w = f32[64,512]{{1,0}} parameter(1)
+            %a = {BIG} {operation}(%p, %p), {DOT}
+            %n = {BIG} negate(%a)
+            %m = {BIG} negate(%p)
+            %g = {BIG} all-gather(%w), {GATHER}
+            ROOT %c = {BIG} clamp(%n, %g, %m)
+        """)
+        _, outer, *rest = units
+        joined = Unit(outer.node, frozenset(), outer.made)
+        found = hidden([joined, *rest], replace(SPEEDS, flops=1e11, link=2.3e8), 8)
+        first[operation] = found.order[0]
+    assert first == {"dot": 1, "add": 0}
+
+
 CHOICES = st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(0, 5))
 
 
