@@ -439,10 +439,11 @@ def _beside(step: Step, time: times.StepTime) -> Iterator[tuple[int, Spent]]:
     """Yield what no operation takes: the link to the host, and what slices wait for each other."""
     for each in time.axes:
         if each.mesh_axis in (times.HOST, times.SLICES):
-            took, axes = (each.seconds, each.exposed_seconds), (each.mesh_axis,)
-            name = each.mesh_axis
-            spent = Spent("collective", name, Place(), "update", axes, "", (), *took, 1)
-            yield step.end + 1, spent
+            name, took = each.mesh_axis, (each.seconds, each.exposed_seconds)
+            yield (
+                step.end + 1,
+                Spent("collective", name, Place(), "update", (name,), "", (), *took, 1),
+            )
 
 
 def _as_predicted(

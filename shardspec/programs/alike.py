@@ -98,7 +98,7 @@ class _Walk:
         return last
 
     def _kept(self, alike: Alike) -> Alike:
-        """Return the one tuple that stands for all equal ones, so that joins are looked up."""
+        """Return one tuple for all equal ones: joins are looked up by its identity."""
         return self.known.setdefault(alike, alike)
 
     def _value(

@@ -256,10 +256,10 @@ def _tpu_speeds(target: Target) -> Speeds | None:
     chip = None if hardware is None else hardware.chip
     if hardware is None or chip is None or chip.name not in _HIDDEN:
         return None
-    known = (chip.bf16_flops_per_s, chip.hbm_bytes_per_s, chip.link_bytes_per_s)
-    if None in known:
+    known = _figures(chip)
+    if known is None:
         return None
-    flops, memory, link = (float(each or 0) for each in known)
+    flops, memory, link = known
     both_ways = 2 * len(hardware.topology)
     network = (chip.network_bytes_per_s or link) / math.prod(chip.host_shape)
     slice = hardware.device_count // hardware.slice_count
@@ -276,13 +276,19 @@ _HIDDEN = {"v5e": frozenset(("all-gather", "collective-permute"))}
 def _speeds(chip: Chip) -> Speeds | None:
     """Return how fast a GPU is whose compiler hides collectives behind kernels."""
     capability = dict(chip.compiler).get("cuda_compute_capability", "0")
-    known = (chip.bf16_flops_per_s, chip.hbm_bytes_per_s, chip.link_bytes_per_s)
-    if float(capability) < _HIDES or None in known:
+    known = _figures(chip)
+    if float(capability) < _HIDES or known is None:
         return None
-    flops, memory, link = (float(each or 0) for each in known)
+    flops, memory, link = known
     node = chip.host_shape[0]
     network = (chip.network_bytes_per_s or link) / node
     return Speeds(flops, memory, link, network, node)
+
+
+def _figures(chip: Chip) -> tuple[float, float, float] | None:
+    """Return the speeds of a chip's products, memory and links; None where one is not known."""
+    flops, memory, link = chip.bf16_flops_per_s, chip.hbm_bytes_per_s, chip.link_bytes_per_s
+    return None if flops is None or memory is None or link is None else (flops, memory, link)
 
 
 #: The first compute capability for which XLA hides collectives behind kernels: Hopper's.

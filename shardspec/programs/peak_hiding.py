@@ -211,10 +211,11 @@ class _Scheduler:
 
 def _joined(unit: Unit) -> list[Node]:
     """Return the operations of a kernel: its own, and those of which it computes what it reads."""
-    found = [unit.node]
-    for node in found:
-        for value in node.operands:
+    found, waiting = {unit.node: None}, [unit.node]
+    while waiting:
+        for value in waiting.pop().operands:
             inner = None if value in unit.reads else value.maker
             if inner is not None and inner not in found:
-                found.append(inner)
-    return found
+                found[inner] = None
+                waiting.append(inner)
+    return [*found]

@@ -173,8 +173,16 @@ def joined_digits(digits: Iterable[Digit]) -> tuple[Digit, ...]:
     >>> joined_digits([Digit(0, 2, 2), Digit(0, 2, 1), Digit(1, 2, 4)])
     (Digit(axis=0, size=4, stride=1), Digit(axis=1, size=2, stride=4))
     """
+    return chained(sorted(digits, key=lambda digit: (digit.axis, digit.stride)))
+
+
+def chained(digits: Iterable[Digit]) -> tuple[Digit, ...]:
+    """Return digits, the lowest first, with each that goes on where the last one ends joined to it.
+
+    Digits of one value are left out.
+    """
     joined: list[Digit] = []
-    for digit in sorted(digits, key=lambda digit: (digit.axis, digit.stride)):
+    for digit in digits:
         below = joined[-1] if joined else None
         if digit.size == 1:
             continue

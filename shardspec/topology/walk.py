@@ -233,17 +233,8 @@ def _alike(walk: _Placed, machine: Machine) -> _Placed:
 
 
 def _plain(digits: Sequence[Digit]) -> tuple[Digit, ...]:
-    """Return digits without those of one value, and those that follow on each other as one."""
-    found: list[Digit] = []
-    for digit in digits:
-        above = found[-1] if found else None
-        if digit.size == 1:
-            continue
-        if above is not None and above.axis == digit.axis and above.stride == digit.span:
-            found[-1] = Digit(digit.axis, above.size * digit.size, digit.stride)
-        else:
-            found.append(digit)
-    return tuple(found)
+    """Return digits, the highest first, without those of one value, and neighbours as one."""
+    return machines.chained(reversed(digits))[::-1]
 
 
 @lru_cache(maxsize=1 << 12)

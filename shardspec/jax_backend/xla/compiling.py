@@ -343,8 +343,7 @@ def _distribution(package: str) -> Distribution | None:
 
 def other_libtpu(target: Target) -> str:
     """Return the folder of another libtpu that is to compile for a target, too, or nothing."""
-    is_tpu = target.hardware is not None and target.hardware.chip.platform == "tpu"
-    return os.environ.get(OTHER_LIBTPU, "") if is_tpu else ""
+    return os.environ.get(OTHER_LIBTPU, "") if target.is_tpu else ""
 
 
 def _in(folder: str) -> Distribution:

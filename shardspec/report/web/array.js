@@ -217,7 +217,7 @@ function sameIn(of, subject, laid) {
 
 function startSheet() {
   const sheet = document.getElementById("sheet");
-  // the place changes at once: `close` is told later, and the next click may come before it
+  // the place changes at once: the event `close` comes later, perhaps after the next click
   const leave = () => {
     goTo({ array: "", activation: "" });
     sheet.close();
