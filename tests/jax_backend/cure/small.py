@@ -181,12 +181,15 @@ def traced_of(function: Any, *args: Any) -> Traced:
     return traced(resolver(), function, args, {})
 
 
-def base_and_sites(function: Any, args: tuple[Any, ...]) -> tuple[Base, dict[str, Site]]:
+def base_and_sites(
+    function: Any, args: tuple[Any, ...], text: str = SPEC
+) -> tuple[Base, dict[str, Site]]:
     """Return a step to put lines into, and the values that could be constrained."""
-    traced, step = traced_step(resolver(), function, args, {})
-    namer = Namer(Layouts(resolver()), traced.arguments)
+    own = resolver(text)
+    traced, step = traced_step(own, function, args, {})
+    namer = Namer(Layouts(own), traced.arguments)
     sites = {text_of(site): site for site in with_mapped(sites_of(traced.module), namer)}
-    (plan,) = pipeline.compile_plans(resolver()._arrays.spec, None, [resolver().target])
+    (plan,) = pipeline.compile_plans(own._arrays.spec, None, [own.target])
     now = Figures.of(cost_of(plan, step))
     return Base(
         bytecode_of(traced.module), plan, step.arguments, now, free_shapes(traced.results)

@@ -22,6 +22,7 @@ from shardspec.jax_backend.cure.worker import Base
 from tests.jax_backend.cure.pricing import prices
 from tests.jax_backend.cure.small import (
     P,
+    SPEC,
     X,
     base_and_sites,
     layer,
@@ -33,6 +34,8 @@ from tests.jax_backend.cure.small import (
 
 Model = tuple[Callable[..., Any], tuple[Any, ...]]
 MODELS: dict[str, Callable[[], Model]] = {}
+#: Chips without fast memory, into which a step of three layers fits, and one of eight does not.
+SLOW = SPEC.replace("tpu v5e 2x4", "tpu v5p 2x2x2")
 
 
 def model(build: Callable[[], Model]) -> Callable[[], Model]:
@@ -111,7 +114,7 @@ def called() -> Model:
 @cache
 def found_of(name: str) -> tuple[list[tuple[Line, ...]], Base, list[Figures]]:
     """Return trials, and what they take by the whole step and by the shorter ones in turn."""
-    base, sites = base_and_sites(*MODELS[name]())
+    base, sites = base_and_sites(*MODELS[name](), SLOW)
     layers, shorter = shortened(base.module)
     short = replace(base, layers=layers, shorter=shorter)
     lines = {
@@ -135,7 +138,8 @@ def test_shorter_steps_tell_what_the_whole_one_takes(name: str) -> None:
     ]
     assert not unlike
     for whole, told in pairs:
-        assert told.memory == pytest.approx(whole.memory, rel=0.1)
+        # where most is held moves, as more layers make more of what is kept
+        assert told.memory == pytest.approx(whole.memory, rel=0.2)
         assert told.fits == whole.fits
         assert told.compute == pytest.approx(whole.compute, rel=0.02)
         assert dict(told.sent) == pytest.approx(dict(whole.sent), rel=0.01)
