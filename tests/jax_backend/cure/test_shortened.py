@@ -21,8 +21,8 @@ from shardspec.jax_backend.cure.shortened import KEPT, Run, runs, shortened
 from shardspec.jax_backend.cure.worker import Base
 from tests.jax_backend.cure.pricing import prices
 from tests.jax_backend.cure.small import (
-    P,
     SPEC,
+    P,
     X,
     base_and_sites,
     layer,
