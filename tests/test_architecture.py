@@ -36,6 +36,7 @@ FOR_ONE_SIBLING = {
     "jax_backend.step.blame": "why something is sent, apart from what is sent",
     "jax_backend.numbers.runs": "a run of a step, apart from which are compared",
     "jax_backend.numbers.rerun": "a program as it is run again, apart from which runs there are",
+    "jax_backend.xla.padded": "what libtpu pads by how it is sharded, apart from simplification",
     "jax_backend.xla.simplified": "what XLA simplifies before it partitions, apart from processes",
     "programs.peak_kernels": "which values are in memory, apart from when",
     "programs.peak_orders": "orders of dimensions in memory, apart from lives and buffers",

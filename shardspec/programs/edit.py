@@ -25,6 +25,7 @@ FORMS = frozenset(("bitcast", "copy", "reshape", "transpose"))
 #: Operations that pass a partial sum on as it is, so that it can be summed over devices later.
 PASSES = frozenset((*FORMS, "convert", "negate"))
 SUM, SCATTER, GATHER = "all-reduce", "reduce-scatter", "all-gather"
+PERMUTE = "collective-permute"
 #: How many operations a value is followed through.
 FAR = 64
 
@@ -44,6 +45,8 @@ class Edit:
         """
         self.name, self.target, self.parameters = body.name, target, body.parameters
         self.by_name = dict(body.instructions)
+        #: The collectives that only pass on what they are given: another one does what they did.
+        self.stopped: set[str] = set()
         self._slices = Slices(tuple(range(devices)), (0,))
         self._readers: dict[str, dict[str, None]] = {}
         names = [*self.by_name]
@@ -139,6 +142,7 @@ class Edit:
 
     def stop(self, each: Instruction) -> None:
         """Let a collective only pass on what it is given."""
+        self.stopped.add(each.name)
         self.put(replace(each, operation="copy", attributes=""))
 
     def sends(self, each: Instruction, wire_bytes: int) -> None:

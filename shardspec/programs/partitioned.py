@@ -70,7 +70,6 @@ def rewritten(program: Program, target: Target, arguments: Sequence[StepArgument
         if around is not None:
             rewrites.sums_after_loop(edit, *around, are_narrow=is_gpu)
         if is_tpu:
-            rewrites.one_hots_compared(edit)
             rewrites.gathers_joined(edit)
         if not is_gpu:
             rewrites.sums_once(edit)
@@ -164,7 +163,7 @@ _NEAR = 6
 
 
 def _as_libtpu(edit: Edit, differs: dict[Ref, Differs]) -> None:
-    rewrites.gathers_once(edit)
+    rewrites.moves_once(edit)
     rewrites.sums_scattered(edit, PASSES)
     _sums_whole(edit, differs)
     rewrites.legs_apart(edit)
@@ -213,7 +212,7 @@ def held_values(
 def _as_held(program: Program, target: Target, arguments: Sequence[StepArgument]) -> Program:
     """Return a program with the rewrites that change what is in memory.
 
-    What it adds up over devices it sums once, and a TPU moves indices instead of what they select.
+    What it adds up over devices it sums once.
     """
     if not is_sound(program) or program.entry is None:
         return program
@@ -221,11 +220,10 @@ def _as_held(program: Program, target: Target, arguments: Sequence[StepArgument]
     differs = _differing(program, target, arguments) if target.is_tpu else {}
     for name, body in program.computations.items():
         edit = Edit(body, target, program.partitions)
-        if target.is_tpu:
-            rewrites.one_hots_compared(edit)
         rewrites.sums_once(edit)
         rewrites.sums_scattered(edit, passed)
         if target.is_tpu:
+            rewrites.moves_once(edit)
             _sums_whole(edit, differs)
         rewrites.scatters_cut(edit, passed)
         bodies[name] = edit.done()

@@ -8,7 +8,7 @@ slices apart: `analysis.step_partition` has those rules, and says how each was f
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from shardspec.analysis import step_partition
@@ -17,7 +17,18 @@ from shardspec.ir.spec import Shape, array_bytes
 from shardspec.programs import edit as edits
 from shardspec.programs.alike import Differs
 from shardspec.programs.calls import Ref, is_made_for
-from shardspec.programs.edit import FAR, GATHER, PASSES, SCATTER, SUM, Edit, form, is_alone, typed
+from shardspec.programs.edit import (
+    FAR,
+    GATHER,
+    PASSES,
+    PERMUTE,
+    SCATTER,
+    SUM,
+    Edit,
+    form,
+    is_alone,
+    typed,
+)
 from shardspec.programs.hlo import HloArray, Instruction, number
 from shardspec.programs.operations import flops_of
 from shardspec.programs.reading import SENDS
@@ -306,56 +317,6 @@ def products_in_turns(edit: Edit, differs: Differing) -> None:
             edit.sends(each, step_partition.windowed_bytes(whole.bytes, members.ways))
 
 
-def one_hots_compared(edit: Edit) -> None:
-    """Move what a scatter of single elements into a constant reads, and not its result.
-
-    That is the backward pass of `take_along_axis`. libtpu makes it a comparison of each position
-    with the index before it partitions: what is then resharded is as small as the index, and as the
-    elements where they differ.
-    """
-    for each in [*edit]:
-        scatter = _scattered(edit, each) if each.operation in _MOVED and is_alone(each) else None
-        dims = () if scatter is None else scatter.numbers("inserted_window_dims")
-        if scatter is None or {*each.numbers("dimensions")} & {*dims}:
-            continue
-        _, index, rows = (edit.by_name[name] for name in scatter.operands)
-        if not _is_constant(edit, rows.name):
-            edit.ahead(each.name, _moved(edit, each, f"{each.name}.rows", rows, dims))
-        given, moved = _moved(edit, each, each.name, index, dims)
-        edit.ahead(each.name, (given,))
-        edit.put(moved)
-
-
-def _moved(
-    edit: Edit, each: Instruction, name: str, of: Instruction, dims: Sequence[int]
-) -> tuple[Instruction, Instruction]:
-    """Return a collective of another array, without some dimensions, and its operand."""
-    own, sent = (
-        typed(of.arrays[0].dtype, [1 if at in dims else size for at, size in enumerate(shape)])
-        for shape in (edit.source(each).arrays[0].shape, each.arrays[0].shape)
-    )
-    given = form(f"{name}.given", own, each.operands[0], "convert")
-    return given, replace(each, name=name, operands=(given.name,), type=sent)
-
-
-_MOVED = frozenset(map(str, MOVES))
-#: Through these a comparison stays one.
-_SAME = frozenset((*PASSES, "broadcast", "dynamic-slice", "slice"))
-
-
-def _scattered(edit: Edit, each: Instruction) -> Instruction | None:
-    """Return the scatter of single elements into a constant that a collective moves a part of."""
-    found = edit.shown(each.operands[0], _SAME)
-    is_single = found.operation == "scatter" and "update_window_dims={}" in found.bare
-    is_new = is_single and len(found.operands) == 3
-    return found if is_new and _is_constant(edit, found.operands[0]) else None
-
-
-def _is_constant(edit: Edit, name: str) -> bool:
-    """Say whether a value repeats or shows a constant."""
-    return edit.shown(name, _SAME).operation == "constant"
-
-
 def _summed(edit: Edit, scatter: Instruction, differs: Differing) -> Instruction | None:
     """Return the product whose partial sum is scattered because it is partitioned so.
 
@@ -364,7 +325,10 @@ def _summed(edit: Edit, scatter: Instruction, differs: Differing) -> Instruction
     product, slice = edit.source(scatter), only_slice(edit, scatter)
     if slice is None or product.operation != "dot" or slice.op_name != product.op_name:
         return None
-    is_summed_on = any(user.operation in (SUM, SCATTER) for user in _readers(edit, slice))
+    is_summed_on = any(
+        user.operation in (SUM, SCATTER) or user.name in edit.stopped
+        for user in _readers(edit, slice)
+    )
     return None if is_summed_on or not _is_everywhere(edit, product, differs) else product
 
 
@@ -393,12 +357,13 @@ def _product(
 
 
 def _readers(edit: Edit, each: Instruction) -> list[Instruction]:
-    """Return what reads a value in whatever form."""
+    """Return what reads a value in whatever form; what a collective was that is stopped does."""
     found: list[Instruction] = []
     waiting = [each]
     while waiting:
         for user in edit.readers(waiting.pop().name):
-            (waiting if user.operation in PASSES else found).append(user)
+            is_passed = user.operation in PASSES and user.name not in edit.stopped
+            (waiting if is_passed else found).append(user)
     return found
 
 
@@ -457,8 +422,12 @@ def whole_machine_summed(edit: Edit) -> None:
         kind = IN_HLO.get(each.operation)
         if kind is None or not is_alone(each) or each.attribute(SENDS):
             continue
-        size = kind.payload(edit.source(each).arrays[0].bytes, each.arrays[0].bytes)
-        if step_partition.is_summed_whole(kind, edit.axes(each), size, edit.target):
+        size, axes = (
+            kind.payload(edit.source(each).arrays[0].bytes, each.arrays[0].bytes),
+            edit.axes(each),
+        )
+        is_all = edit.ways(each) == edit.target.mesh.ways(axes)
+        if is_all and step_partition.is_summed_whole(kind, axes, size, edit.target):
             edit.sends(each, ring_bytes(CollectiveKind.ALL_REDUCE, size, edit.ways(each)))
 
 
@@ -600,11 +569,14 @@ def gathers_joined(edit: Edit) -> None:
             edit.put(one)
 
 
-def gathers_once(edit: Edit) -> None:
-    """Gather once what is gathered alike and read with its dimensions in another order."""
+def moves_once(edit: Edit) -> None:
+    """Move once what is gathered alike and read with its dimensions in another order.
+
+    So it is with what is permuted alike, in whatever order the pairs are printed.
+    """
     first: dict[tuple[object, ...], str] = {}
     for each in [*edit]:
-        if each.operation == GATHER and is_alone(each):
+        if each.operation in (GATHER, PERMUTE) and is_alone(each):
             array = each.arrays[0]
             source = edit.shown(each.operands[0], _ALIKE).name
             key = (source, array.dtype, *sorted(array.shape))
@@ -622,6 +594,10 @@ def _joins(edit: Edit, each: Instruction, key: tuple[object, ...]) -> Iterator[t
     alike. libtpu does not mind their order where it could pass the operand around a ring, and in
     the backward pass.
     """
+    if each.operation == PERMUTE:
+        members = edit.members(each)
+        yield (*key, *(each.name if members is None else sorted(members.groups)), PERMUTE)
+        return
     yield (*key, edits.devices_of(each))
     members, longest = edit.members(each), step_partition.longest_row(edit.target.hardware)
     axes = () if members is None else members.axes(edit.target.mesh)

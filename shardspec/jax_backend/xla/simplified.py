@@ -6,6 +6,7 @@ what is sent, the module is simplified here.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from jax.interpreters import mlir
@@ -13,6 +14,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from shardspec.jax_backend.step import passes
+from shardspec.jax_backend.xla.padded import pad_concatenated
 
 _SCATTER, _ADD, _RETURN = "stablehlo.scatter", "stablehlo.add", "stablehlo.return"
 _CONSTANT, _BROADCAST = "stablehlo.constant", "stablehlo.broadcast_in_dim"
@@ -36,18 +38,21 @@ def simplified(module: bytes, *, for_tpu: bool = False) -> bytes:
       lookup of each row in itself is then found to be one.
     - a slice that is all of an array, and an update of all of one, are dropped: a scan of one round
       keeps what it makes as that is sharded, and not as its stack of zeros is.
-    - the transpose of a product of matrices, as a gradient of a weight is, becomes the product the
+    - the transpose of a product, as a gradient of a weight is, becomes the product the
       other way round, on a TPU: of operands that compete for a mesh axis, the first one decides.
     - a product of a transposed matrix reads the matrix itself, on a TPU: what is multiplied with
       its transpose is then gathered once.
     - what is computed twice is computed once, on a TPU: stacks of zeros that are alike are one
       array with one sharding, although loops fill them with different values.
+    - a scatter of one element into each row of zeros, as the gradient of `take_along_axis` is,
+      becomes a comparison of each position with the index, on a TPU: it is sharded as what it is
+      added to, and not as the index.
     - `erf` and `top_k`, which only the CPU's partitioner sees, become an operation by element and
       the first elements of a sorted array.
 
     Source: dumps of the passes of libtpu 0.0.52 and of XLA:GPU in jaxlib 0.10.2 (`algsimp`,
-    `convert-mover`, and on a TPU `cse` and `transpose-folding`), which run ahead of
-    `spmd-partitioning`.
+    `convert-mover`, and on a TPU `cse`, `sparse-gradient-rewrite` and `transpose-folding`), which
+    run ahead of `spmd-partitioning`. On a TPU, `padded` comes last.
 
     Args:
       for_tpu: whether the module is for a TPU.
@@ -70,6 +75,8 @@ def simplify(module: Any, *, for_tpu: bool = False) -> None:
             passes.become(each, _RESHAPE, [each.operands[0]])
         else:
             found.setdefault(each.name, []).append(each)
+    if for_tpu:
+        found[_SCATTER] = [each for each in found.get(_SCATTER, ()) if not _compare(each)]
     for name, change in _CHANGES:
         for each in found.get(name, ()):
             change(each)
@@ -82,16 +89,21 @@ def simplify(module: Any, *, for_tpu: bool = False) -> None:
             if each.name == _DOT:
                 _read_untransposed(each)
         _compute_once(module)
+        pad_concatenated(module)
 
 
 def _turn_product(transpose: Any) -> None:
-    """Multiply the other way round where the product of two matrices is transposed."""
+    """Multiply the other way round where a product is transposed so, and has no batch."""
     value, result = transpose.operands[0], transpose.results[0]
-    if _name(value) != _DOT or len(result.type.shape) != 2 or len(list(value.uses)) != 1:
+    if _name(value) != _DOT or len(list(value.uses)) != 1:
         return
     dot = value.owner
     numbers = stablehlo.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"])
-    if len(numbers.lhs_batching_dimensions) or list(transpose.attributes["permutation"]) != [1, 0]:
+    dims = range(len(result.type.shape))
+    left = len(dot.operands[0].type.shape) - len(numbers.lhs_contracting_dimensions)
+    turned_dims = [*dims[left:], *dims[:left]]
+    order = list(transpose.attributes["permutation"])
+    if len(numbers.lhs_batching_dimensions) or order != turned_dims:
         return
     sums = numbers.rhs_contracting_dimensions, numbers.lhs_contracting_dimensions
     turned = stablehlo.DotDimensionNumbers.get([], [], *sums)
@@ -168,6 +180,38 @@ def _start_with_sum(scatter: Any) -> None:
     scatter.operands[0] = other
     add.results[0].replace_all_uses_with(scatter.results[0])
     add.erase()
+
+
+def _compare(scatter: Any) -> bool:
+    """Compare each position with the index, where each row of zeros is given one element."""
+    if len(scatter.operands) != 3 or not _is_zero(scatter.operands[0]):
+        return False
+    zeros, index, given = scatter.operands
+    numbers = stablehlo.ScatterDimensionNumbers(scatter.attributes["scatter_dimension_numbers"])
+    rows, dims = [*numbers.input_batching_dims], [*numbers.inserted_window_dims]
+    of_index = [*numbers.scatter_indices_batching_dims]
+    in_order = rows == sorted(rows) and of_index == sorted(of_index)
+    shape = zeros.type.shape
+    sizes = [shape[dim] for dim in rows]
+    is_one = len(dims) == 1 == len(shape) - len(rows)
+    if not is_one or not in_order or math.prod(given.type.shape) != math.prod(sizes):
+        return False
+    with ir.InsertionPoint(scatter), scatter.location:
+        at, value = (
+            stablehlo.broadcast_in_dim(
+                ir.RankedTensorType.get(shape, each.type.element_type),
+                stablehlo.reshape(ir.RankedTensorType.get(sizes, each.type.element_type), each),
+                rows,
+            )
+            for each in (index, given)
+        )
+        own = stablehlo.iota(at.type, dims[0])
+        equal = stablehlo.ComparisonDirectionAttr.get("EQ")
+        is_there = stablehlo.compare(own, at, comparison_direction=equal)
+        made = stablehlo.select(is_there, value, zeros)
+    scatter.results[0].replace_all_uses_with(made)
+    scatter.erase()
+    return True
 
 
 def _adds(scatter: Any) -> bool:
