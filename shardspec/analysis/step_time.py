@@ -29,6 +29,8 @@ from shardspec.ir.spec import Chip, Target, array_bytes
 from shardspec.topology.placement import Placement, placed, slices_of
 from shardspec.topology.walk import Leg, legs, start_seconds, walk_seconds
 
+#: Bytes that a share of them is taken of.
+_MANY = 1 << 20
 #: What a collective carries: what lets it run beside computation differs.
 Carries = Literal["activations", "weights", "gradients"]
 _CARRIES: dict[steps.CarriedKind, Carries] = {
@@ -228,12 +230,24 @@ class Links:
     def seconds(
         self, kind: steps.CollectiveKind, axes: tuple[str, ...], payload_bytes: int
     ) -> float | None:
-        """Return how long a collective takes, measured or by the links; None where neither is."""
+        """Return how long a collective takes; None where nothing was measured and no link is known.
+
+        What was not measured goes by the links; without them it takes as long as the nearest that
+        was measured and sends as many bytes.
+        """
         curve = self.measured.curve(kind, axes) if self.measured else None
         if curve is not None:
             return curve.at(payload_bytes)
         stretch = self.legs(axes)
-        return None if stretch is None else walk_seconds(kind, payload_bytes, stretch)
+        if stretch is not None:
+            return walk_seconds(kind, payload_bytes, stretch)
+        curve = self.measured.nearest(kind, axes) if self.measured else None
+        if curve is None:
+            return None
+        ways = self.target.mesh.ways
+        likest = steps.CollectiveKind(curve.kind), _MANY, max(2, ways(curve.mesh_axes))
+        sent = steps.ring_bytes(kind, payload_bytes, ways(axes))
+        return curve.at(sent * _MANY / steps.ring_bytes(*likest))
 
     def start_seconds(self, send: Send) -> float:
         """Return what a collective takes beside its bytes, where a product waits for it."""
@@ -255,6 +269,18 @@ class Links:
             if axis.axis.name in names and slices_of(axis, self.placement) > 1:
                 yield f"`{axis.axis.name}` goes over DCN, at the bandwidth of the hosts"
         yield from _unmeasured(self.target, step)
+        kinds = dict.fromkeys((each.kind, each.mesh_axes) for each in step.collectives)
+        if missing := [
+            f"{kind} over {'+'.join(axes)}" for kind, axes in kinds if self._lacks(kind, axes)
+        ]:
+            yield (
+                f"the calibration has no {', '.join(missing)}: each takes as long as the likest"
+                " collective that was measured and sends as many bytes"
+            )
+
+    def _lacks(self, kind: str, axes: tuple[str, ...]) -> bool:
+        is_measured = self.measured is not None and self.measured.curve(kind, axes) is not None
+        return self.measured is not None and not is_measured and self.legs(axes) is None
 
 
 def links_of(plan: ShardingPlan) -> Links | None:

@@ -19,6 +19,8 @@ NARROW = 40
 
 _LEAST_PATH = 24
 _FURTHER = 4
+#: What begins a line and is no longer, with the gap behind it, keeps its text beside it.
+_LABEL = 10
 
 #: A word with what is before it; what stands in backticks is one word.
 _UNBROKEN = r"(?<!\s)\s*+(?:`[^`]*`|\S)+(?: %)?"
@@ -224,6 +226,8 @@ def folded(line: str, width: int) -> Iterator[str]:
 
     >>> list(folded("names   embed heads kv mlp vocab   " + "from " * 9, 40))
     ['names   embed heads kv mlp vocab', '    from from from from from from from', '    from from']
+    >>> list(folded("note  one device of two is missing in this capture", 40))
+    ['note  one device of two is missing in', '      this capture']
     """
     if size_of(line) <= width:
         yield line
@@ -234,7 +238,12 @@ def folded(line: str, width: int) -> Iterator[str]:
         if size_of(done + gap + text) <= width:
             done += gap + text
             continue
-        if done and (size_of(below + text) <= width or size_of(done + gap) > width // 2):
+        is_label = len(done + gap) <= _LABEL and "  " not in done.strip()
+        if (
+            done
+            and not is_label
+            and (size_of(below + text) <= width or size_of(done + gap) > width // 2)
+        ):
             yield done
             done, gap = "", below
         start = size_of(done + gap)

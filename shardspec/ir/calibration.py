@@ -195,5 +195,14 @@ class Calibration:
 
     def curve(self, kind: str, mesh_axes: tuple[str, ...]) -> Curve | None:
         """Return how long a collective over mesh axes takes; None where it was not measured."""
-        found = (each for each in self.curves if each.kind == kind)
-        return next((each for each in found if set(each.mesh_axes) == set(mesh_axes)), None)
+        found = self.nearest(kind, mesh_axes)
+        is_it = found is not None and found.kind == kind and set(found.mesh_axes) == set(mesh_axes)
+        return found if is_it else None
+
+    def nearest(self, kind: str, mesh_axes: tuple[str, ...]) -> Curve | None:
+        """Return the curve of the likest collective: first by its mesh axes, then by its kind."""
+
+        def unlike(each: Curve) -> tuple[int, bool]:
+            return len(set(each.mesh_axes) ^ set(mesh_axes)), each.kind != kind
+
+        return min(self.curves, key=unlike, default=None)

@@ -50,8 +50,10 @@ class Known:
         self._of_size = by_key(
             ((axis, each.place.file, each.wire_bytes), each) for axis, each in pairs
         )
-        named = (pair for pair in pairs if pair[1].carries.name)
+        named = [pair for pair in pairs if pair[1].carries.name]
         self._of_array = by_key(((axis, each.kind, each.carries), each) for axis, each in named)
+        moves = (each for _, each in named if not each.kind.traits.sums)
+        self._moves = by_key(((each.place.own, each.carries), each) for each in moves)
         self._taken: Counter[int] = Counter()
         self._best: dict[Hashable, list[steps.Collective]] = {}
 
@@ -63,11 +65,9 @@ class Known:
         if like is not None and sent.carries.kind in ("einsum", "unknown"):
             sent = replace(sent, carries=like.carries)
         causes = [self._cause(sent, axis) for axis in sent.mesh_axes]
-        known = next((each for each in causes if each.kind is not steps.CauseKind.UNKNOWN), None)
+        known = next((each for each in causes if not _is_unknown(each)), None)
         because = tuple(
-            replace(known, mesh_axis=axis)
-            if known and each.kind is steps.CauseKind.UNKNOWN
-            else each
+            replace(known, mesh_axis=axis) if known and _is_unknown(each) else each
             for axis, each in zip(sent.mesh_axes, causes, strict=True)
         )
         sent = replace(sent, because=because)
@@ -119,11 +119,22 @@ class Known:
         like = self._like(sent, axis)
         known = () if like is None else like.because
         cause = next((each for each in known if each.mesh_axis == axis), None)
-        if cause is None or cause.kind is steps.CauseKind.UNKNOWN:
+        if _is_unknown(cause):
             cause = self.of_array(sent.carries, axis) or cause
-        if cause is None or cause.kind is steps.CauseKind.UNKNOWN:
+        if _is_unknown(cause):
             cause = self.at_line(sent.place, axis) or cause
+        if _is_unknown(cause):
+            cause = self._moved(sent, axis) or cause
         return cause or steps.Cause(axis, steps.CauseKind.UNKNOWN)
+
+    def _moved(self, sent: steps.Collective, axis: str) -> steps.Cause | None:
+        """Return why an array is gathered that does not lie along an axis.
+
+        XLA may move its shards first, to devices that have copies, and gather them there.
+        """
+        moves = () if sent.kind.traits.sums else self._moves.get((sent.place.own, sent.carries), ())
+        causes = (cause for each in moves for cause in each.because if not _is_unknown(cause))
+        return next((replace(cause, mesh_axis=axis) for cause in causes), None)
 
     def _like(self, sent: steps.Collective, axis: str) -> steps.Collective | None:
         """Return the collective at the same line that is most like another.
@@ -146,6 +157,10 @@ class Known:
             alike = grouped(found, lambda each: _likeness(each, sent))
             self._best[key] = alike[max(alike)] if alike else []
         return min(self._best[key], key=lambda each: self._taken[id(each)], default=None)
+
+
+def _is_unknown(cause: steps.Cause | None) -> bool:
+    return cause is None or cause.kind is steps.CauseKind.UNKNOWN
 
 
 def _are_same(one: steps.Collective, other: steps.Collective) -> bool:

@@ -609,15 +609,22 @@ def with_causes(compiled: steps.Step, cost: Cost) -> steps.Step:
     """Return a compiled step whose collectives have what the prediction knows of them.
 
     Where nothing was predicted at the line of one, the plan says why a weight or a gradient lies
-    along an axis.
+    along an axis, or what computes at the line why it is split.
     """
     arrays = {each.param.path: each for each in cost.plan.arrays}
+    step = cost.step or steps.Step("spec", compiled.mesh)
+    split = {
+        (op.place.own, cause.mesh_axis): cause for op in reversed(step.ops) for cause in op.because
+    }
 
     def of_array(carried: steps.Carried, axis: str) -> steps.Cause | None:
         array = arrays.get(carried.name) if carried.kind in ("weight", "gradient") else None
         return None if array is None else _of_array(array, axis)
 
-    known = Known(cost.step or steps.Step("spec", compiled.mesh), of_array)
+    def at_line(place: steps.Place, axis: str) -> steps.Cause | None:
+        return split.get((place.own, axis)) if place.is_known else None
+
+    known = Known(step, of_array, at_line)
     return replace(compiled, collectives=tuple(map(known.explained, compiled.collectives)))
 
 

@@ -5,7 +5,7 @@ The tables are by mesh axis, line and rule; every second of the step is in one r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from shardspec.analysis.comparison import (
     NAMED,
@@ -17,6 +17,7 @@ from shardspec.analysis.comparison import (
 )
 from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import counted, percent, seconds_text
+from shardspec.ir.step import Carried
 
 #: Tables, by what their rows are.
 _TABLES: tuple[tuple[SpentBy, str], ...] = (
@@ -41,9 +42,9 @@ def comparison_lines(found: Comparison, *, top: int) -> Iterator[str]:
     yield f"step      {_step(found)}"
     yield from _exposed(found)
     told = ((found.explained(kind), words) for kind, words in NAMED)
-    shares = (f"{percent(x, 1)} of the time of {words}" for x, words in told if x is not None)
+    shares = (f"{percent(x, 1)} of {words}" for x, words in told if x is not None)
     if named := " and ".join(shares):
-        yield f"named     {named} has its line and its rule"
+        yield f"named     line and rule are known of {named}, by time"
     for by, words in _TABLES:
         yield from _table(found.rows(by), words, found.seconds, top)
     yield from _wrong(found)
@@ -53,12 +54,14 @@ def comparison_lines(found: Comparison, *, top: int) -> Iterator[str]:
 
 def _step(found: Comparison) -> str:
     ends = f"{seconds_text(found.low)} to {seconds_text(found.high)}"
-    predicted = "not predicted: the catalogue has no speeds of this target"
+    predicted = (
+        "not predicted: no speeds are known of this target; `calibrate --from` measures them"
+    )
     if found.predicted_seconds:
         off = _off(found.predicted_seconds, found.seconds)
         predicted = f"~ {seconds_text(found.predicted_seconds)} predicted, {off}"
-    period = f"; one starts every {seconds_text(found.period)}" if found.period else ""
-    return f"{seconds_text(found.seconds)} ({ends}), {predicted}{period}"
+    period = f", one starts every {seconds_text(found.period)}" if found.period else ""
+    return f"{seconds_text(found.seconds)} ({ends}){period}; {predicted}"
 
 
 def _exposed(found: Comparison) -> Iterator[str]:
@@ -77,23 +80,22 @@ def _exposed(found: Comparison) -> Iterator[str]:
 
 def _table(rows: tuple[ComparedRow, ...], words: str, seconds: float, top: int) -> Iterator[str]:
     cells: list[tuple[str, ...]] = [(words, "predicted", "measured", "of the step", "off", "")]
-    cells += (_cells(row, seconds) for row in rows[:top])
-    if rows[top:]:
-        rest = _sum(rows[top:])
-        cells.append(_cells(rest, seconds))
+    cells += (_cells(row, seconds) for row in (*rows[:top], *_rest(rows[top:])))
+    if all(row.predicted is None for row in rows):
+        cells = [(row[0], *row[2:4], row[5]) for row in cells]
     yield ""
-    yield from columns(cells, right=(1, 2, 3, 4), paths=0, indent=0, is_prose=True)
+    yield from columns(cells, right=range(1, len(cells[0]) - 1), paths=0, indent=0, is_prose=True)
 
 
-def _sum(rows: Iterable[ComparedRow]) -> ComparedRow:
-    held = tuple(rows)
-    is_timed = held[0].predicted is not None
-    return ComparedRow(
-        f"{counted(len(held), 'row')} more",
-        sum(row.predicted or 0.0 for row in held) if is_timed else None,
-        sum(row.measured for row in held),
-        sum(row.collectives for row in held),
-    )
+def _rest(rows: Sequence[ComparedRow]) -> Iterator[ComparedRow]:
+    """Yield the sum of the rows that are not shown, if there are any."""
+    if rows:
+        yield ComparedRow(
+            f"{counted(len(rows), 'row')} more",
+            None if rows[0].predicted is None else sum(row.predicted or 0.0 for row in rows),
+            sum(row.measured for row in rows),
+            sum(row.collectives for row in rows),
+        )
 
 
 def _cells(row: ComparedRow, seconds: float) -> tuple[str, ...]:
@@ -130,11 +132,11 @@ def _unpredicted(rows: tuple[Spent, ...], seconds: float) -> Iterator[str]:
     for number, each in enumerate(rows[:_MOST]):
         if not number:
             yield ""
-        axes = "+".join(each.mesh_axes)
+        what = [f"{each.what} over {'+'.join(each.mesh_axes)}", str(each.place)]
+        what += [each.array] if each.array != str(Carried()) else []
+        took = f"{seconds_text(each.seconds)} ({percent(each.shown, seconds)} of the step)"
         rules = " + ".join(map(str, each.askers)) or "rule unknown"
-        share = percent(each.shown, seconds)
-        what = f"{each.what} over {axes}, {each.place}, {each.array}"
-        yield f"not predicted: {what}, {seconds_text(each.seconds)} ({share} of the step), {rules}"
+        yield f"not predicted: {', '.join((*what, took, rules))}"
 
 
 def run_diff_lines(

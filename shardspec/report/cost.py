@@ -196,7 +196,9 @@ def _time(cost: figures.Cost) -> Iterator[str]:
         made = cost.calibration
         why = "the catalogue has no speeds of this target"
         if made is not None:
-            why = f"the calibration has no collectives of this mesh, but of {made.mesh}"
+            why = "the calibration has no collectives"
+            if made.mesh != str(cost.target.mesh):
+                why += f" of this mesh, but of {made.mesh}"
         yield f"time    not known: {why}   {rates}"
         return
     step = f"~ {seconds_text(time.step_seconds)} +- {percent(time.spread, 1)}"

@@ -242,6 +242,34 @@ def test_what_was_measured_is_what_cost_predicts_by(here: Any, tmp_path: Path) -
     assert run("spec.yaml").exit_code == 0, "again, over the file that is there"
 
 
+def test_what_was_not_measured_goes_by_the_nearest(
+    here: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A captured run has only the collectives of its own program."""
+    few = tuple(
+        each for each in FOUND.curves if each.kind == "all-gather" or "data" in each.mesh_axes
+    )
+    found = replace(FOUND, curves=few)
+    monkeypatch.setattr("shardspec.jax_backend.measuring.measured", lambda *_: found)
+    assert run("spec.yaml").exit_code == 0
+    told = cost()
+    assert "not known" not in told.stdout
+    assert "the calibration has no all-reduce over model" in " ".join(told.stdout.split())
+    # an all-reduce is a reduce-scatter and an all-gather: it takes as long as twice the bytes
+    took = json.loads(cost("--format", "json").stdout)["time"]["axes"]["model"]["s"]
+    (gather,) = (each for each in few if (each.kind, each.mesh_axes) == ("all-gather", ("model",)))
+    assert took == pytest.approx(gather.at(2048 * 256 * 4))
+
+
+def test_a_calibration_without_collectives_says_so(
+    here: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = replace(FOUND, curves=())
+    monkeypatch.setattr("shardspec.jax_backend.measuring.measured", lambda *_: found)
+    assert run("spec.yaml").exit_code == 0
+    assert "not known: the calibration has no collectives  " in cost().stdout
+
+
 def test_another_mesh_has_no_collectives(here: Any) -> None:
     run("spec.yaml")
     told = cost("--set", "mesh.data=2", "--set", "mesh.model=4").stdout

@@ -131,8 +131,8 @@ def test_the_report_names_what_is_measured() -> None:
     asked = "cost", "spec.yaml", "-q", of("scanned"), "--measured=scanned"
     result = run(*asked)
     assert re.search(r"measured  scanned: jit_step\(\d+\), 2 steps on 8 devices", result.stdout)
-    assert "not predicted: the catalogue has no speeds of this target" in result.stdout
-    assert "100 % of the time of collectives and 100 % of the time of products" in result.stdout
+    assert "not predicted: no speeds are known of this target" in result.stdout
+    assert "are known of 100 % of collectives and 100 % of products, by time" in result.stdout
     assert "mlp -> model spec.yaml:6" in result.stdout.partition("by rule")[2]
 
 

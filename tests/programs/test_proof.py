@@ -18,6 +18,7 @@ from shardspec.ir.step import (
     Place,
     Step,
     StepArray,
+    StepOp,
     Unknown,
 )
 from shardspec.programs.memory import CompiledMemory, HeldValue
@@ -176,6 +177,28 @@ def test_causes_come_from_the_prediction_at_the_same_line() -> None:
     assert of_size.because[0].array in ("w4", "w7")
     assert (of_plan.because[0].array, of_plan.because[0].dim) == ("mlp/wi", 1)
     assert str(of_plan.because[0].rule) == "mlp -> tensor"
+
+
+def test_a_weight_gathered_over_another_axis_has_the_cause_of_its_gather() -> None:
+    """XLA may move the shards to an axis with replicas, and gather them there."""
+    weight = Carried("weight", "mlp/wi")
+    predicted = step(sent(("fsdp",), 10, 7, weight), sent(("fsdp",), 10, 7))
+    (found,) = with_causes(
+        step(replace(sent(("expert",), 10, 7, weight), because=())), cost_of(PLAN, predicted)
+    ).collectives
+    assert [(each.mesh_axis, each.array) for each in found.because] == [("expert", "w7")]
+
+
+def test_what_a_compiler_adds_has_the_cause_of_the_operation_at_its_line() -> None:
+    cause = Cause("fsdp", CauseKind.PROPAGATED, "w9", 0)
+    sort = StepOp(
+        "sort", "", (ARRAY,), ARRAY, 0, 1, Place("model.py", 9), "forward", because=(cause,)
+    )
+    predicted = replace(step(), ops=(sort,))
+    (found,) = with_causes(
+        step(replace(sent(("fsdp",), 10, 9), because=())), cost_of(PLAN, predicted)
+    ).collectives
+    assert found.because == (cause,)
 
 
 def test_what_nobody_knows_is_said_to_be_unknown() -> None:
