@@ -222,6 +222,13 @@ def has_capture(name: str) -> bool:
         return False
 
 
+def planes_beside(name: str) -> list[str]:
+    """Return the `.xplane.pb` files in the folder of a trace in JSON, which has no programs."""
+    path = Path(name)
+    is_json = path.is_file() and not name.endswith(_PLANE)
+    return sorted(each.name for each in path.parent.glob(f"*{_PLANE}")) if is_json else []
+
+
 def _files_of(folder: Path, notes: list[str]) -> list[Path]:
     """Return a file for each host, of the newest run in a folder."""
     found: dict[str, dict[Path, list[Path]]] = {}
@@ -328,6 +335,8 @@ class _Made:
         """Return what was collected."""
         if not self.events:
             raise CaptureError(f"{name} has no operation of a device, or of a CPU that runs XLA")
+        if not any(each.module for each in self.events):
+            raise CaptureError(f"{name} has no operation of an XLA program: it is no run of JAX")
         if self.left:
             self.notes.append(f"{self.left:,} operations beyond {MOST_EVENTS:,} are left out")
         if self.unread:

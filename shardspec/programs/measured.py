@@ -404,7 +404,7 @@ def _notes(
         yield f"the capture has {of}; where it ran on several hosts, give the folder with all files"
     yield from captures.told_of_others(captures.modules_of(joined.capture), joined.module)
     if program is None:
-        yield "the capture carries no program, and no compiler made one: lines are what it states"
+        yield _without_program(joined.capture)
         return
     unknown = (op for op in steps.ops if op and joined.instruction(op) is None)
     lost = sum(steps.ops[op].shown for op in unknown)
@@ -423,6 +423,16 @@ def _notes(
             f"{len(missing)} of {counted(len(sending), 'collective')} of the program"
             f" {'is' if len(missing) == 1 else 'are'} not in the capture, first {missing[0].name}"
         )
+
+
+def _without_program(capture: Capture) -> str:
+    """Return what is missing in a trace in JSON, and which file beside it has it."""
+    told = (
+        "the run has no compiled program, and no compiler made one: mesh axes, lines and rules of"
+        " most operations are unknown"
+    )
+    beside = captures.planes_beside(capture.name)
+    return f"{told}; `{beside[0]}` beside it has the program" if beside else told
 
 
 def _other_step(joined: Joined, program: ReadProgram) -> Iterator[str]:

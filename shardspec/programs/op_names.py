@@ -31,6 +31,7 @@ _LIBRARIES = frozenset(
     (
         *("jax", "jaxlib", "flax", "optax", "equinox", "haiku", "orbax", "chex", "shardspec"),
         *("click", "numpy", "einops", "jaxtyping", "beartype", "penzai", "qwix", "distrax"),
+        *("transformer_engine", "tokamax", "jax_triton"),
     )
 )
 _PACKAGES = re.compile(r"(?:site|dist)-packages[/\\]([^/\\]+)")

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, takewhile
+from itertools import chain, islice, takewhile
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, codes
@@ -652,8 +652,9 @@ class _Reader:
     def told(self, ref: Ref, each: Instruction) -> tuple[str, Place, ir.Phase]:
         """Return what an instruction does in the user's words, its place and its phase."""
         place = self._place(ref)
-        last = split_name(next(self._outward(ref), each).op_name)[-1]
-        return einsum_in(place) or last or each.operation, place, self._phase(ref)
+        own = chain(islice(self._outward(ref), 1), self._inward(ref))
+        last = next((name for one in own if (name := split_name(one.op_name)[-1])), each.operation)
+        return einsum_in(place) or last, place, self._phase(ref)
 
     def maker(self, ref: Ref) -> Maker | None:
         """Return who makes a value; None where that is not known."""
@@ -671,8 +672,9 @@ class _Reader:
         return self._place(ref), self._phase(ref)
 
     def _place(self, ref: Ref) -> Place:
-        """Return the user's line: of an instruction, of what it is in, or of its neighbours."""
-        for each in chain(self._outward(ref), self._makers(ref), self._readers(ref)):
+        """Return the user's line: of an instruction, of what is around or in it, or beside it."""
+        own = chain(self._outward(ref), self._inward(ref))
+        for each in chain(own, self._makers(ref), self._readers(ref)):
             place = self.program.place(each)
             if place.is_known:
                 return place
@@ -689,6 +691,13 @@ class _Reader:
             if site is None or site.caller.operation == "while":
                 return
             ref, found = site.ref, site.caller
+
+    def _inward(self, ref: Ref) -> Iterator[Instruction]:
+        """Yield what a fusion is made of, its result first."""
+        found = self.calls.instruction(ref)
+        for name in found.called if found is not None and found.operation == "fusion" else ():
+            body = self.program.computations.get(name)
+            yield from reversed(body.instructions.values() if body is not None else ())
 
     def _makers(self, ref: Ref) -> Iterator[Instruction]:
         """Yield what makes the first operand, and so on back."""

@@ -131,7 +131,7 @@ def test_the_report_names_what_is_measured() -> None:
     asked = "cost", "spec.yaml", "-q", of("scanned"), "--measured=scanned"
     result = run(*asked)
     assert re.search(r"measured  scanned: jit_step\(\d+\), 2 steps on 8 devices", result.stdout)
-    assert "not predicted: no speeds are known of this target" in result.stdout
+    assert "not predicted: no speeds are known" in result.stdout
     assert "are known of 100 % of collectives and 100 % of products, by time" in result.stdout
     assert "mlp -> model spec.yaml:6" in result.stdout.partition("by rule")[2]
 
@@ -152,7 +152,9 @@ def test_without_a_compiler_there_are_names_alone() -> None:
     (file,) = Path("mapped").rglob("perfetto_trace.json.gz")
     result = run("cost", "spec.yaml", "-q", of("mapped"), f"--measured={file}")
     assert "unknown axes" in result.stdout
-    assert "the capture carries no program, and no compiler made one" in result.stdout
+    told = " ".join(result.stdout.split())
+    assert "the run has no compiled program, and no compiler made one: mesh axes, lines" in told
+    assert ".xplane.pb` beside it has the program" in told
 
 
 def test_what_is_no_run_is_refused() -> None:

@@ -33,6 +33,7 @@ def test_the_place_is_the_first_frame_outside_of_libraries() -> None:
     [
         (FLAX, True),
         (os.path.join("lib", "site-packages", "maxtext", "layers.py"), False),
+        ("/opt/venv/lib/python3.12/site-packages/transformer_engine/jax/attention.py", True),
         (os.__file__, True),
         ("<string>", True),
         (HERE, False),

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.spec import Mesh, MeshAxis
 from shardspec.ir.step import Collective, Role, Step, StepArgument, StepArray
+from shardspec.programs.calls import Ref
 from shardspec.programs.operations import ALL
-from shardspec.programs.reading import read_program
+from shardspec.programs.reading import ReadProgram, read_program
 
 DATA = Path(__file__).parents[1] / "data"
 FINAL: Any = json.loads((DATA / "final_programs.json").read_text(encoding="utf-8"))["small"]
@@ -296,3 +297,43 @@ def test_deep_and_wide_programs_are_read() -> None:
     last += " all-reduce(%p), replica_groups=[1,16]<=[16]\n}\n"
     step = read(f"HloModule m, num_partitions=16\n{deep}{last}{entry}{calls}}}\n")
     assert [each.count for each in step.collectives] == [2000]
+
+
+def test_a_fusion_without_a_name_is_at_the_line_of_what_it_is_made_of() -> None:
+    """XLA:GPU fuses a product by elements with conversions, which have no name."""
+    text = """\
+HloModule m, num_partitions=16
+
+FileNames
+1 "/workspace/train.py"
+
+FunctionNames
+1 "step"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=24 end_line=24 column=8 end_column=22}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+
+%fused_convert (a: bf16[8], b: bf16[8]) -> bf16[8] {
+  %b = bf16[8] parameter(1)
+  %a = bf16[8] parameter(0)
+  %mul.1 = bf16[8] multiply(%a, %b), metadata={op_name="jit(multiply)/mul" stack_frame_id=1}
+  %convert.1 = f32[8] convert(%mul.1)
+  ROOT %convert.2 = bf16[8] convert(%convert.1)
+}
+
+ENTRY %main (x: bf16[8], y: bf16[8]) -> bf16[8] {
+  %y = bf16[8] parameter(1), metadata={op_name="y"}
+  %x = bf16[8] parameter(0), metadata={op_name="x"}
+  ROOT %loop_convert_fusion = bf16[8] fusion(%y, %x), kind=kLoop, calls=%fused_convert
+}
+"""
+    program = read_program(text, MESH)
+    assert isinstance(program, ReadProgram)
+    at = Ref("main", "loop_convert_fusion")
+    fusion = program.calls.instruction(at)
+    assert fusion is not None
+    what, place, _ = program.told(at, fusion)
+    assert (what, place.line) == ("mul", 24)
