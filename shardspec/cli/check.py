@@ -100,7 +100,7 @@ def command(
 
     if watch:
         if step_name is not None or "-" in request.named:
-            streams.fail("--watch reads specs again, and no code or stdin", "leave the other out")
+            streams.fail(*streams.NOT_AGAIN)
         streams.watched(run, request.named, request.remark)
     run()
 

@@ -25,6 +25,7 @@ from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import binary_bytes, counted
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Params, Spec
+from shardspec.language.files import is_revision
 from shardspec.lock import diff_forms as forms
 from shardspec.report.cost import cost_diff_lines
 from shardspec.report.html import Html, joined, table, tag
@@ -96,8 +97,11 @@ def command(
     path = _path(request, is_opened=open)
     if sides is not None and request.named:
         fail("--diff names both specs itself", f"take {request.named[0]} out")
-    if watch and (step_name is not None or measured or path == "-" or "-" in request.named):
-        fail("--watch reads specs again, and no code or stdin", "leave the other out, and name -o")
+    if watch and path == "-":
+        fail("--watch writes a file again and again", "name it: `-o page.html`")
+    named = (*request.named, *(each for each in sides or () if not is_revision(each)))
+    if watch and (step_name is not None or measured or "-" in named):
+        fail(*streams.NOT_AGAIN)
 
     def write() -> NoReturn:
         nonlocal open
@@ -110,7 +114,7 @@ def command(
         raise SystemExit(FINDINGS if has_errors(found) else FINE)
 
     if watch:
-        streams.watched(write, request.named, request.remark)
+        streams.watched(write, named, request.remark)
     write()
 
 
@@ -349,7 +353,7 @@ def _details(diff: TargetDiff, cost: CostDiff | None) -> Html:
     if diff.before is not None and diff.after is not None:
         inner.append(_bars(diff.before.per_device_bytes, diff.after.per_device_bytes))
         if diff.machine_changed:
-            inner.append(tag("pre", forms.machine_change(diff.before, diff.after)))
+            inner.append(tag("pre", forms.machine_change(diff.before, diff.after), tabindex="0"))
     inner += [piece for cause in forms.causes(diff) for piece in _cause(cause)]
     for before, after in diff.activations:
         inner.append(tag("p", f"activation {forms.activation_change(before, after)}"))
@@ -372,7 +376,7 @@ def _cause(cause: forms.Cause) -> Iterator[Html]:
     texts = "; ".join(forms.cause_texts(cause))
     mark = tag("span", str(cause.mark), class_="mark", title=forms.MEANING[cause.mark])
     count = counted(len(cause.moves), "array")
-    yield tag("h4", mark, f" {count}, {forms.MEANING[cause.mark]}")
+    yield tag("h3", mark, f" {count}, {forms.MEANING[cause.mark]}")
     if texts != forms.MEANING[cause.mark]:
         yield tag("p", tag("code", texts))
     rows = forms.move_rows(cause)

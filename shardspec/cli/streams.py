@@ -572,6 +572,8 @@ def _harmless(text: str) -> str:
 # spec with its presets, manifests and checkpoints is few files.
 
 
+#: Why `--watch` is refused, and the way out.
+NOT_AGAIN = "--watch reads specs again, and no code or stdin", "leave the other out"
 _POLL_SECONDS = 0.3
 _CLEAR = "\x1b[2J\x1b[H"
 
@@ -579,7 +581,9 @@ _CLEAR = "\x1b[2J\x1b[H"
 def watched(
     work: Callable[[], NoReturn], named: Iterable[str], remark: Callable[[str], None]
 ) -> NoReturn:
-    """Do some work now, and after each change of a file that it read; only Ctrl-C ends it.
+    """Do some work now, and after each change of a file that it read; Ctrl-C ends it.
+
+    It also ends where there is no file to look at.
 
     Args:
       named: files that are looked at even if they could not be read.
@@ -600,6 +604,8 @@ def watched(
             show_failure(failure)
         sys.stdout.flush()
         files = {*paths_read(), *map(os.path.abspath, named)}
+        if not files:
+            raise SystemExit(FAILED)
         remark(f"watching {counted(len(files), 'file')}; Ctrl-C ends it")
         wait_for_change(files)
 

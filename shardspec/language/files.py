@@ -207,7 +207,11 @@ def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
     Raises:
       OSError: it cannot be opened, or is no regular file.
     """
-    descriptor = open_unnoted(path, flags)
+    try:
+        descriptor = open_unnoted(path, flags)
+    except OSError:
+        _unread.append(os.path.abspath(path))
+        raise
     _read[_identity(os.fstat(descriptor))] = os.path.abspath(path)
     return descriptor
 
@@ -230,6 +234,8 @@ def open_unnoted(path: str, flags: int = os.O_RDONLY) -> int:
 
 #: The files that were read since a verb began: device and number of each, and a path; "" of stdin.
 _read: dict[tuple[int, int], str] = {}
+#: The files that could not be read since then.
+_unread: list[str] = []
 #: What standard input said since then; it says it once.
 _from_stdin: list[tuple[object, bytes | Diagnostic]] = []
 
@@ -237,12 +243,13 @@ _from_stdin: list[tuple[object, bytes | Diagnostic]] = []
 def forget_what_was_read() -> None:
     """Begin anew, as each verb does."""
     _read.clear()
+    _unread.clear()
     _from_stdin.clear()
 
 
 def paths_read() -> tuple[str, ...]:
-    """Return the paths of the files that were read since `forget_what_was_read`."""
-    return tuple(filter(None, _read.values()))
+    """Return the files that were read since `forget_what_was_read`, or could not be read."""
+    return (*filter(None, _read.values()), *_unread)
 
 
 def was_read(about: os.stat_result) -> bool:

@@ -68,12 +68,13 @@ function partsOf(of, laid, light) {
     const devices = holders.get(key);
     return el("td", {}, el("button", { type: "button", class: "part", click: (event) => light(devices, event.currentTarget) }, devicesText(devices)));
   };
+  const side = (...cell) => (down === null ? [] : [el(...cell)]);
   const [rows, columns] = [Math.min(count(down), ROWS_DRAWN), Math.min(count(across), COLUMNS_DRAWN)];
   const shown = parts.slice(0, TABLES_DRAWN).map((part) => {
     const title = outer.map((at, side) => `dim ${at} ${laid.dims[at][0]}: ${rangeText(of, laid.dims[at], part[side])}`).join("; ");
-    const head = across === null ? [] : [el("thead", {}, el("tr", {}, el("td"), ...range(columns).map((column) => el("th", { scope: "col" }, rangeText(of, laid.dims[across], column)))))];
+    const head = across === null ? [] : [el("thead", {}, el("tr", {}, ...side("td"), ...range(columns).map((column) => el("th", { scope: "col" }, rangeText(of, laid.dims[across], column)))))];
     const body = range(rows).map((row) =>
-      el("tr", {}, el("th", { scope: "row" }, down === null ? "" : rangeText(of, laid.dims[down], row)), ...range(columns).map((column) => cell(part, row, column)))
+      el("tr", {}, ...side("th", { scope: "row" }, down === null ? "" : rangeText(of, laid.dims[down], row)), ...range(columns).map((column) => cell(part, row, column)))
     );
     return el("div", { class: "holders" }, el("table", { class: "parts" }, title ? el("caption", {}, title) : null, ...head, el("tbody", {}, ...body)));
   });
@@ -183,7 +184,8 @@ function triedTable(dims) {
     const taken = /^(TAKEN|ADDED)/.test(outcome);
     const mark = taken ? "taken" : outcome.startsWith("replicated") ? "" : "refused";
     const cells = [[name, "code"], [size, "number"], [asked, "code"], [outcome, mark], [place, "code"]];
-    return el("tr", {}, el("th", { scope: "row" }, dim), ...cells.map(([text, kind]) => el("td", { class: kind }, text)));
+    const head = dim ? el("th", { scope: "row" }, dim) : el("td");
+    return el("tr", {}, head, ...cells.map(([text, kind]) => el("td", { class: kind }, text)));
   });
   const heads = ["dim", "name", "size", "rule asks", "what became of it", "where"];
   const head = el("thead", {}, el("tr", {}, ...heads.map((text) => el("th", { scope: "col" }, text))));
