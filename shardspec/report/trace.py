@@ -11,6 +11,7 @@ what its collectives take, those of waiting to what shows, and all end with the 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,8 @@ from shardspec.versions import PACKAGE
 COMPUTE = "compute"
 #: The process of all rows; threads are numbered from 1.
 _STEP = 1
-_US = 1e6
+#: Microseconds between two slices: more than what a viewer's sums of numbers with a point are off.
+_GAP = 1e-6
 
 Event = dict[str, Any]
 
@@ -117,14 +119,32 @@ def _events(slices: Sequence[Slice], rows: Sequence[str]) -> Iterator[Event]:
     for number, each in enumerate(slices):
         at = {"pid": _STEP, "tid": numbers[each.row]}
         name = f"wait: {each.spent.what}" if each.is_wait else each.spent.what
-        times = {"ts": each.start * _US, "dur": each.seconds * _US}
+        begin, took = _times(each)
+        times = {"ts": begin, "dur": took}
         yield {"ph": "X", **at, "name": name, "cat": each.spent.kind, **times, "args": _args(each)}
         wait = waits.get(id(each.spent)) if each.row != COMPUTE else None
         if wait is not None:
             flow = {"pid": _STEP, "name": "waits", "cat": "flow", "id": number}
-            yield {"ph": "s", **flow, "tid": numbers[each.row], "ts": each.start * _US}
-            late = max(wait.start, each.start) * _US
+            yield {"ph": "s", **flow, "tid": numbers[each.row], "ts": begin}
+            late = max(_at(wait.start), begin)
             yield {"ph": "f", "bp": "e", **flow, "tid": numbers[COMPUTE], "ts": late}
+
+
+def _times(each: Slice) -> tuple[float, float]:
+    """Return when a slice begins and what it takes, in microseconds.
+
+    Viewers add both, as they are, in milliseconds or cut to whole nanoseconds. If the sum were a
+    little later than the next slice of the row begins, they would stack it above this one.
+    """
+    begin = _at(each.start)
+    return begin, max(0.0, _at(each.end) - begin - _GAP)
+
+
+def _at(seconds: float) -> float:
+    """Return a time in microseconds that is not below its whole nanoseconds."""
+    nanoseconds = round(seconds * 1e9)
+    found = nanoseconds / 1e3
+    return found if int(found * 1e3) == nanoseconds else math.nextafter(found, math.inf)
 
 
 def _args(each: Slice) -> Event:
@@ -145,7 +165,7 @@ def _memory(cost: Cost, end: float) -> Iterator[Event]:
     """Yield what a device holds, over the order of the program; nothing where that is not known."""
     for at, held in memory_over(cost, end):
         name = "memory, in bytes, by order of the program"
-        yield {"ph": "C", "pid": _STEP, "name": name, "ts": at * _US, "args": held}
+        yield {"ph": "C", "pid": _STEP, "name": name, "ts": _at(at), "args": held}
 
 
 def memory_over(cost: Cost, end: float) -> list[tuple[float, dict[str, int]]]:

@@ -25,9 +25,6 @@ from tests.analysis.test_spec_step import plan_of
 from tests.analysis.test_step_stages import TEXT as PIPELINE
 
 EXAMPLES = Path(__file__).parents[2] / "specs" / "examples"
-#: A nanosecond, in microseconds: what sums of numbers with a point may be off.
-NEARLY = 1e-3
-
 
 NAMES = (
     *("gemma-2-9b", "llama-3-70b-pipeline", "llama-3-8b-decode", "llama-3-8b-lora"),
@@ -71,9 +68,16 @@ def test_it_is_of_the_trace_event_format(cost: Cost) -> None:
     for slices in rows.values():
         ordered = sorted(slices, key=lambda each: each["ts"])
         for one, other in pairwise(ordered):
-            assert one["ts"] + one["dur"] <= other["ts"] + NEARLY
+            assert one["ts"] + one["dur"] <= other["ts"], "viewers would stack the other"
+            assert one["ts"] / 1e3 + one["dur"] / 1e3 <= other["ts"] / 1e3
+            assert cut(one["ts"]) + cut(one["dur"]) <= cut(other["ts"])
     counters = [each for each in found if each["ph"] == "C"]
     assert all(isinstance(value, int) for each in counters for value in each["args"].values())
+
+
+def cut(microseconds: float) -> int:
+    """Return whole nanoseconds, as Perfetto reads a number."""
+    return int(microseconds * 1e3)
 
 
 def test_flows_pair_and_go_forward(cost: Cost) -> None:
