@@ -384,9 +384,16 @@ class Record:
                 self.stage,
                 left,
                 self._load(reads),
-                reads=tuple(sorted(sources)),
+                self._because(reads, part),
+                tuple(sorted(sources)),
             )
         )
+
+    def _because(self, reads: Sequence[Read], part: Partition) -> tuple[steps.Cause, ...]:
+        """Return why mesh axes split an operation: what it reads lies along them."""
+        laid = [self.layout.lies(read.source, read.view).seats for read in reads]
+        found = {axis: seat for seats in reversed(laid) for axis, seat in seats.items()}
+        return tuple(_cause(axis, found[axis]) for axis in part.along if axis in found)
 
     def flops_in_turns(self, op: Op) -> int:
         """Return the FLOPs of the last product, where libtpu may compute it in turns of a ring."""

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec import pipeline
-from shardspec.analysis.comparison import Spent, timed_of
+from shardspec.analysis.comparison import Spent, predicted_of, timed_of
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.cli.main import cli
@@ -112,6 +112,13 @@ def test_it_is_read_back_to_its_figures(cost: Cost) -> None:
     assert not held or max(held) == cost.memory.total.bytes
     computing = [row for row in rows if row.line == "compute"]
     assert all({"line", "rule", "phase", "runs"} <= set(row.stats) for row in computing)
+
+
+def test_products_have_the_rules_that_split_them(cost: Cost) -> None:
+    """Also those of two values, as gradients of weights and scores of attention are."""
+    products = [row for row in predicted_of(cost) if row.kind == "matmul"]
+    assert products
+    assert [row for row in products if not row.is_explained] == []
 
 
 def test_a_step_that_was_measured_is_drawn_in_its_time() -> None:
