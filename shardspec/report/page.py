@@ -262,8 +262,8 @@ def _step(
         notes.append("no time line: a saved cost holds no operations; `--step` draws them")
     pieces = [tag("p", note, class_="quiet") for note in notes]
     pieces.append(time_piece(cost, axes))
-    pieces += [] if drawn is None else [step_pictures(drawn), graph_piece(drawn, found)]
     pieces += [] if cost.measured is None else [page_pieces.measured_piece(cost.measured, axes)]
+    pieces += [] if drawn is None else [step_pictures(drawn), graph_piece(drawn, found)]
     return joined((*pieces, tag("h3", "What is sent"), sent_piece(cost)))
 
 

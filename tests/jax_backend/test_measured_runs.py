@@ -262,7 +262,8 @@ def test_a_report_draws_a_run_beside_its_prediction() -> None:
     result = CliRunner().invoke(cli, [*asked, "--measured", "here=scanned"])
     assert result.exit_code == 0, result.output
     text = Path("page.html").read_text()
-    assert "Predicted compared with measured" in text
+    headings = re.findall(r"<h3>([^<]*)</h3>", text)
+    assert headings.index("Predicted compared with measured") < headings.index("What is sent")
     assert "scanned: a step took " in text
     for said, message in (
         ("2.1s", "--measured of a report is a run, and not a time"),
