@@ -91,6 +91,27 @@ def _number(data: memoryview, at: int, end: int) -> tuple[int, int]:
     raise WireError("a number does not end")
 
 
+_NOTHING = memoryview(b"")
+
+
+class _Parts:
+    """The fields of a message, by number; of one that is there several times the last counts."""
+
+    __slots__ = ("held",)
+
+    def __init__(self, data: memoryview) -> None:
+        self.held = by_key(fields(data))
+
+    def messages(self, which: int) -> list[memoryview]:
+        return [message(each) for each in self.held.get(which, ())]
+
+    def number(self, which: int) -> int:
+        return number(self.held[which][-1]) if which in self.held else 0
+
+    def text(self, which: int) -> str:
+        return text(self.held[which][-1]) if which in self.held else ""
+
+
 def message(value: int | memoryview) -> memoryview:
     """Return the message that a field holds.
 
@@ -404,84 +425,48 @@ class _Plane:
     @classmethod
     def of(cls, data: memoryview) -> _Plane:
         """Return a plane, its lines as they are."""
-        plane = cls()
-        for which, value in fields(data):
-            if which == 2:
-                plane.name = text(value)
-            elif which == 3:
-                plane.lines.append(message(value))
-            elif which in (4, 5):
-                entry = dict(fields(message(value)))
-                key, held = number(entry.get(1, 0)), message(entry.get(2, memoryview(b"")))
-                if which == 4:
-                    plane.events[key] = held
-                else:
-                    plane.stats[key] = text(dict(fields(held)).get(2, 0))
-        return plane
+        own = _Parts(data)
+        tables: tuple[dict[int, memoryview], ...] = ({}, {})
+        for table, which in zip(tables, (4, 5), strict=True):
+            for entry in map(_Parts, own.messages(which)):
+                table[entry.number(1)] = next(iter(entry.messages(2)), _NOTHING)
+        stats = {key: _Parts(held).text(2) for key, held in tables[1].items()}
+        return cls(own.text(2), own.messages(3), tables[0], stats)
 
     def programs(self) -> dict[str, bytes]:
         """Return the programs that the plane carries, by module with its number."""
         key = next((each for each, name in self.stats.items() if name == _PROGRAM), None)
         found: dict[str, bytes] = {}
-        for held in self.events.values() if key is not None else ():
-            name, proto = "", b""
-            for which, value in fields(held):
-                name = text(value) if which == 2 else name
-                stat = dict(fields(message(value))) if which == 5 else {}
-                if stat.get(1) == key and 6 in stat:
-                    proto = bytes(message(dict(fields(message(stat[6]))).get(1, memoryview(b""))))
-            if proto:
-                found[name] = proto
+        for own in map(_Parts, self.events.values() if key is not None else ()):
+            stats = (each for each in map(_Parts, own.messages(5)) if each.number(1) == key)
+            protos = (_Parts(held).messages(1) for each in stats for held in each.messages(6))
+            found |= {own.text(2): bytes(each) for held in protos for each in held[-1:] if each}
         return found
 
     def rows(self) -> Iterator[_Row]:
         """Yield the slices of all lines; of a host only those that state something."""
         is_device = _DEVICE.match(self.name) is not None
-        if not is_device and not self.name.startswith("/host:CPU"):
-            return
-        for line in self.lines:
-            name, begin, events = "", 0, []
-            for which, value in fields(line):
-                if which == 2:
-                    name = text(value)
-                elif which == 3:
-                    begin = number(value) * 1000
-                elif which == 4:
-                    events.append(message(value))
-            for event in events:
-                found = self._row(name, begin, event, is_device)
-                if found is not None:
-                    yield found
+        if is_device or self.name.startswith("/host:CPU"):
+            for line in map(_Parts, self.lines):
+                name, begin = line.text(2), line.number(3) * 1000
+                slices = (self._row(name, begin, each, is_device) for each in line.messages(4))
+                yield from filter(None, slices)
 
     def _row(self, line: str, begin: int, event: memoryview, is_device: bool) -> _Row | None:
-        named = offset = duration = 0
-        own: list[memoryview] = []
-        for which, value in fields(event):
-            if which == 4:
-                own.append(message(value))
-            elif which == 1:
-                named = number(value)
-            elif which == 2:
-                offset = number(value)
-            elif which == 3:
-                duration = number(value)
+        held = _Parts(event)
+        own = held.messages(4)
         if not is_device and not own:
             return None
-        name, stats = self._named(named)
+        name, stats = self._named(held.number(1))
         stats = {**stats, **dict(map(self._stat, own))} if own else stats
-        return _Row(self.name, line, name, begin + offset, begin + offset + duration, stats)
+        begin += held.number(2)
+        return _Row(self.name, line, name, begin, begin + held.number(3), stats)
 
     def _named(self, key: int) -> tuple[str, Mapping[str, Any]]:
         """Return the name of an event, and what is stated of all that have it."""
         if key not in self.named:
-            name, stats = "", {}
-            for which, value in fields(self.events.get(key, memoryview(b""))):
-                if which == 2:
-                    name = text(value)
-                elif which == 5:
-                    stated, held = self._stat(message(value))
-                    stats[stated] = held
-            self.named[key] = name, stats
+            held = _Parts(self.events.get(key, _NOTHING))
+            self.named[key] = held.text(2), dict(map(self._stat, held.messages(5)))
         return self.named[key]
 
     def _stat(self, data: memoryview) -> tuple[str, Any]:
