@@ -190,6 +190,7 @@ class Capture:
       programs: serialized `HloModuleProto`s, by module.
       told: by module and operation.
       notes: what was left out, for people.
+      kinds: what the devices are, as far as their planes say it: `TPU v6 Lite`, or a vendor.
     """
 
     name: str
@@ -198,6 +199,7 @@ class Capture:
     programs: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     told: Mapping[tuple[str, str], Told] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
 
 
 class _Row(NamedTuple):
@@ -285,6 +287,7 @@ class _Made:
     programs: dict[str, bytes] = field(default_factory=dict)
     told: dict[tuple[str, str], Told] = field(default_factory=dict)
     unread: Counter[str] = field(default_factory=Counter)
+    kinds: dict[str, None] = field(default_factory=dict)
     left: int = 0
 
     def take(self, file: Path, at: int) -> None:
@@ -306,6 +309,7 @@ class _Made:
             if which == 1:
                 plane = _Plane.of(message(value))
                 self.programs |= plane.programs()
+                self.kinds |= dict.fromkeys(filter(None, [plane.kind]))
                 yield from plane.rows()
 
     def _add(self, rows: Iterator[_Row], host: str) -> None:
@@ -370,6 +374,7 @@ class _Made:
             self.programs,
             self.told,
             tuple(self.notes),
+            tuple(self.kinds),
         )
 
 
@@ -420,7 +425,14 @@ class _Plane:
     lines: list[memoryview] = field(default_factory=list)
     events: dict[int, memoryview] = field(default_factory=dict)
     stats: dict[int, str] = field(default_factory=dict)
+    own: list[memoryview] = field(default_factory=list)
     named: dict[int, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """Return what the device is, or who made it; empty where the plane does not say it."""
+        stats = dict(map(self._stat, self.own))
+        return str(stats.get("device_type_string") or stats.get("device_vendor") or "")
 
     @classmethod
     def of(cls, data: memoryview) -> _Plane:
@@ -431,7 +443,7 @@ class _Plane:
             for entry in map(_Parts, own.messages(which)):
                 table[entry.number(1)] = next(iter(entry.messages(2)), _NOTHING)
         stats = {key: _Parts(held).text(2) for key, held in tables[1].items()}
-        return cls(own.text(2), own.messages(3), tables[0], stats)
+        return cls(own.text(2), own.messages(3), tables[0], stats, own.messages(6))
 
     def programs(self) -> dict[str, bytes]:
         """Return the programs that the plane carries, by module with its number."""

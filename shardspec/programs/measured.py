@@ -32,7 +32,7 @@ from shardspec.diagnostics.words import binary_bytes, by_key, counted, grouped, 
 from shardspec.ir.calibration import Calibration, Curve, MatmulTable, Spread
 from shardspec.ir.operations import IN_HLO
 from shardspec.ir.plan import ParamSharding, ShardingPlan
-from shardspec.ir.spec import Chip, Mesh
+from shardspec.ir.spec import Chip, Mesh, Target
 from shardspec.ir.step import CauseKind, Collective, CollectiveKind, Phase, Place, Step, StepOp
 from shardspec.language.calibration import calibrated_chip
 from shardspec.programs import captures
@@ -399,6 +399,8 @@ def _notes(
 ) -> Iterator[str]:
     """Yield what is missing in a capture, and where it does not agree with the prediction."""
     mesh, program = joined.cost.target.mesh, joined.program
+    if others := _other_chips(joined.capture, joined.cost.target):
+        yield f"it ran on {others}, and the target is {joined.cost.target.hardware}"
     if len(steps.devices) < mesh.device_count:
         of = f"{len(steps.devices):,} of {counted(mesh.device_count, 'device')}"
         yield f"the capture has {of}; where it ran on several hosts, give the folder with all files"
@@ -423,6 +425,15 @@ def _notes(
             f"{len(missing)} of {counted(len(sending), 'collective')} of the program"
             f" {'is' if len(missing) == 1 else 'are'} not in the capture, first {missing[0].name}"
         )
+
+
+def _other_chips(capture: Capture, target: Target) -> str:
+    """Return on which chips a run was, if they are others than those of a target."""
+    if target.hardware is None:
+        return ""
+    ours = [each.casefold() for each in target.hardware.chip.device_kinds]
+    known = {*ours, *(each.partition(" ")[0] for each in ours)}  # the chip, or who makes it
+    return " and ".join(each for each in capture.kinds if each.casefold() not in known)
 
 
 def _without_program(capture: Capture) -> str:
@@ -481,6 +492,8 @@ def calibration_of_run(
     if ran != {hardware.chip.platform}:
         kinds = " and ".join(sorted(each.upper() for each in ran))
         raise ValueError(f"it is of a {kinds}, and target `{plan.target.name}` of {hardware}")
+    if others := _other_chips(capture, plan.target):
+        raise ValueError(f"it ran on {others}, and target `{plan.target.name}` is {hardware}")
     joined = Joined(cost_of(plan), capture, module, program)
     steps = steps_of(capture, module, joined.rank, joined.name)
     ran_on = f"{counted(len(steps.devices), 'device')}, {counted(steps.count, 'step')}"

@@ -10,8 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardspec import loads, pipeline
+from shardspec.analysis.cost import cost_of
 from shardspec.programs import captures
 from shardspec.programs.captures import CaptureError, Event, Told, WireError, capture_of, fields
+from shardspec.programs.measured import calibration_of_run, compared, module_of
+from shardspec.programs.reading import read_program
 from tests.programs.xspace import MS, Slice, on_cpu, plane, programs, put, trace
 
 ON_CPU = [on_cpu("dot.1", 0, 3 * MS), on_cpu("all-reduce", 3 * MS, MS)]
@@ -98,6 +102,51 @@ def test_streams_of_gpus_count_and_the_lines_that_repeat_them_do_not(tmp_path: P
         ("GPU:3", "", ""),
     ]
     assert found.told["jit_step", "all-reduce-start"].op_name == "jit(step)/psum"
+
+
+#: It computes nothing, on four devices.
+PROGRAM = """\
+HloModule m, num_partitions=4
+
+ENTRY %e (p: f32[8]) -> f32[8] {
+  ROOT %p = f32[8] parameter(0)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("about", "machine", "is_it"),
+    [
+        ({"device_type_string": "TPU v6 Lite"}, "tpu v6e 2x2", True),
+        ({"device_type_string": "TPU v6 Lite"}, "tpu v5e 2x2", False),
+        ({"device_type_string": "TPU v5"}, "tpu v5e 2x2", False),
+        ({"device_type_string": "TPU v5"}, "tpu v5p 2x2x1", True),
+        ({}, "tpu v5e 2x2", True),
+    ],
+)
+def test_a_run_on_another_chip_calibrates_nothing(
+    tmp_path: Path, about: dict[str, str], machine: str, is_it: bool
+) -> None:
+    capture = capture_of(str(written(tmp_path / "h.xplane.pb", plane("/device:TPU:0", TPU, about))))
+    assert capture.kinds == tuple(about.values())
+    spec = loads(f"shardspec: 1\nhardware: {machine}\nmesh: {{data: 4}}\nrules: [batch -> data]")
+    (plan,) = pipeline.compile_plans(spec.ir, None)
+    program = read_program(PROGRAM, plan.mesh)
+    said = "no product and no collective" if is_it else "it ran on TPU v"
+    with pytest.raises(ValueError, match=said):
+        calibration_of_run(capture, module_of(capture), program, plan, "2026-01-01")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("machine", "is_it"), [("1 mi300x", True), ("1 h100", False)])
+def test_a_vendor_is_known_of_gpus(tmp_path: Path, machine: str, is_it: bool) -> None:
+    stats = {"hlo_op": "gemm", "hlo_module": "jit_step"}
+    lines = {"Stream #1(Kernel)": [Slice("kernel", 0, MS, stats)]}
+    data = plane("/device:GPU:0", lines, {"device_vendor": "AMD"})
+    capture = capture_of(str(written(tmp_path / "h.xplane.pb", data)))
+    spec = loads(f"shardspec: 1\nhardware: {machine}\nmesh: {{data: 1}}\nrules: [batch -> data]")
+    (plan,) = pipeline.compile_plans(spec.ir, None)
+    found = compared(capture, "jit_step", None, cost_of(plan))
+    assert any("it ran on AMD" in note for note in found.notes) == (not is_it)
 
 
 def test_a_run_of_no_xla_program_is_refused(tmp_path: Path) -> None:

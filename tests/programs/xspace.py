@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 MS = 10**9  # in picoseconds
@@ -36,11 +37,15 @@ class Slice(NamedTuple):
     stats: Mapping[str, Any] = {}
 
 
-def plane(name: str, lines: Mapping[str, Iterable[Slice]]) -> bytes:
-    """Return a plane with lines of events."""
+def plane(
+    name: str, lines: Mapping[str, Iterable[Slice]], about: Mapping[str, str] = MappingProxyType({})
+) -> bytes:
+    """Return a plane with lines of events, and what is stated of the device."""
     events: dict[str, int] = {}
     stats: dict[str, int] = {}
     out = put(2, name)
+    for key, value in about.items():
+        out += put(6, put(1, stats.setdefault(key, len(stats) + 1)) + put(5, value))
     for line, slices in lines.items():
         body = put(2, line) + put(3, 7)
         for each in slices:
