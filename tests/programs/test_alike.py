@@ -94,18 +94,20 @@ class Written:
         a, b = (self.numbers[each % len(self.numbers)] for each in (first, second))
         one, other = self.held[a], self.held[b]
         if step == "add":
-            both = [(x[0] + y[0],) for x, y in zip(one, other, strict=True)]
+            weight = self.chance.uniform(1, 2)  # so that no sums of other values are equal
+            both = [(x[0] + weight * y[0],) for x, y in zip(one, other, strict=True)]
             self.add(name, f"f32[] add(%{a}, %{b})", both)
         elif step == "barrier":
             self.add(name, f"f32[] opt-barrier(%{a})", one)
         elif step in ("id", "table"):
             rows = [self.chance.randrange(3) for _ in DEVICES]
-            self.add(f"{name}i", "u32[] partition-id()", [(at + 0.5,) for at in DEVICES])
+            unit, scale = (self.chance.uniform(1, 2) for _ in "us")  # no sums agree by chance
+            self.add(f"{name}i", "u32[] partition-id()", [((at + 0.5) * unit,) for at in DEVICES])
             if step == "table":
                 listed = ", ".join(map(str, rows))
                 self.add(f"{name}c", f"s32[8]{{0}} constant({{{listed}}})", [(7.0,)] * 8)
                 text = f"s32[1]{{0}} dynamic-slice(%{name}c, %{name}i), dynamic_slice_sizes={{1}}"
-                self.add(name, text, [(float(row),) for row in rows])
+                self.add(name, text, [(row * scale,) for row in rows])
         elif step == "permute":
             order = self.chance.sample(DEVICES, 8)
             pairs = ",".join(f"{{{source},{at}}}" for at, source in enumerate(order))
