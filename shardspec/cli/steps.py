@@ -533,7 +533,7 @@ def _measured(ctx: click.Context, param: click.Parameter, text: str | None) -> M
         return Measured(target, 0.0, path)
     seconds = seconds_in(path if is_named and target else text)
     if not seconds:
-        help = "as in `--measured 2.1s`, `--measured 350ms`, `--measured pod=2.1s`"
+        help = "as in `--measured 2.1s`, `--measured pod=350ms`, `--measured runs/monday`"
         fail(f"--measured {text} is no time of a step, and no file or folder", help)
     return Measured(target if is_named else None, seconds)
 
