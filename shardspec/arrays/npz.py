@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 import zlib
 from typing import IO, Any, NamedTuple
 
@@ -124,8 +125,6 @@ def _header(stream: IO[bytes]) -> _Header | str:
 
 def _stated(raw: bytes) -> tuple[str, Shape] | str:
     """Return the dtype code and shape that a header states, or what is wrong with it."""
-    import warnings
-
     try:
         with warnings.catch_warnings(action="ignore"):
             data = ast.literal_eval(raw.decode("utf-8", "replace").strip())

@@ -16,6 +16,7 @@ is left out (`paths_of`), as the box is in a live tree.
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 from collections import Counter
@@ -83,8 +84,6 @@ def parse_json(raw: bytes | str, name: str) -> Any:
     Args:
       name: what messages call the text: "the header of `model.safetensors`".
     """
-    import json
-
     twice: list[str] = []
 
     def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -125,8 +124,6 @@ def _is_endless(text: str) -> bool:
 
 def is_text(data: Any) -> bool:
     """Say whether every text in `data` can be written as UTF-8, which half a pair cannot."""
-    import json
-
     try:
         json.dumps(data, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:

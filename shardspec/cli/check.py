@@ -22,7 +22,7 @@ from shardspec.diagnostics.render import render, render_concise
 from shardspec.diagnostics.words import counted, tallied
 from shardspec.fixing import fixes_within
 from shardspec.ir.spec import Spec
-from shardspec.language.files import read_argument
+from shardspec.language.files import decode, read_argument, read_stdin
 
 if TYPE_CHECKING:
     from shardspec.report.findings_forms import Baseline
@@ -492,8 +492,6 @@ class Fixing(fixing.Fixing):
         return _BOM + text if self.has_mark else text
 
     def _take_in_stdin(self) -> None:
-        from shardspec.language.files import decode, read_stdin
-
         raw = read_stdin()
         source = raw if isinstance(raw, Diagnostic) else decode(raw, "-")
         if isinstance(raw, Diagnostic) or isinstance(source, Diagnostic):

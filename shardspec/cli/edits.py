@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from shardspec import pipeline
@@ -13,6 +14,7 @@ from shardspec.cli.streams import echo, fail, show
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.fixing import Changed
 from shardspec.ir.spec import Spec, Target
+from shardspec.language.files import read_source
 
 if TYPE_CHECKING:
     from shardspec.search.variants import Candidate, Refusal
@@ -23,10 +25,6 @@ _BOM = "\ufeff"
 
 def write(changed: Iterable[Changed]) -> None:
     """Write the new texts, each file whole or not at all; a byte order mark stays."""
-    from pathlib import Path
-
-    from shardspec.language.files import read_source
-
     for file in changed:
         if file.name == "-":
             continue

@@ -12,6 +12,8 @@ from shardspec import assets
 from shardspec.cli import completion, options, streams
 from shardspec.cli.request import Request
 from shardspec.cli.streams import fail
+from shardspec.diagnostics.words import did_you_mean
+from shardspec.language.files import read_source
 
 
 @options.verb(
@@ -55,8 +57,6 @@ def _copies(name: str, suffix: str) -> dict[str, str]:
     name = name.removesuffix(".yaml").removesuffix(".shard")
     path = assets.spec_path("examples", name, suffix)
     if path is None:
-        from shardspec.diagnostics.words import did_you_mean
-
         near = did_you_mean(name, assets.spec_names("examples"))
         fail(f"no example is called `{name}`", near or "`shardspec explain --list examples`")
     text = path.read_text(encoding="utf-8")
@@ -72,6 +72,4 @@ def _copies(name: str, suffix: str) -> dict[str, str]:
 
 def _holds(path: str, text: str) -> bool:
     """Say whether a file holds this text and no other: several examples share their arrays."""
-    from shardspec.language.files import read_source
-
     return getattr(read_source(Path(path), name=path), "text", None) == text

@@ -14,10 +14,11 @@ from shardspec.assets import DOCS
 from shardspec.cli import completion, options, streams
 from shardspec.cli import request as requests
 from shardspec.cli.streams import FINDINGS, Failure, echo, fail, show, wants_color
-from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics import Diagnostic, codes
 from shardspec.diagnostics.words import counted, did_you_mean, listed, nearest
 from shardspec.ir.plan import ActivationSharding, Sharding, ShardingPlan
 from shardspec.ir.spec import Spec, axis_of
+from shardspec.resolve.resolver import activation_for
 
 if TYPE_CHECKING:
     from shardspec.report.saved_cost import SavedCost
@@ -406,7 +407,6 @@ def _names(spec: Spec) -> set[str]:
 
 def _print_family(start: str) -> None:
     """Print the findings whose codes start so; fail with the nearest where there are none."""
-    from shardspec.diagnostics import codes
     from shardspec.report.pages import code_lines
 
     found = [code for code in codes.ALL if code.id.startswith(start)]
@@ -572,8 +572,6 @@ def _nearest(subject: str, plan: ShardingPlan) -> None:
 
 def _activation(name: str, plan: ShardingPlan) -> ActivationSharding | None:
     """Return the activation of this name; None where there is none."""
-    from shardspec.resolve.resolver import activation_for
-
     return activation_for(plan.activations, name)
 
 

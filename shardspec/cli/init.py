@@ -8,12 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shardspec import assets
+from shardspec.arrays.listing import UNWRITABLE, array_entries, is_entry_point, manifest_yaml
 from shardspec.cli import completion, options, streams
 from shardspec.cli.curing import CURE, LINES_AND_MESH, cured
 from shardspec.cli.request import Request
 from shardspec.cli.steps import STEP, Tell, with_step
 from shardspec.cli.streams import FAILED, fail
 from shardspec.diagnostics.diagnostic import printable
+from shardspec.diagnostics.words import did_you_mean
 from shardspec.ir.spec import Hardware, Mesh, Params, Target
 from shardspec.public import loads
 from shardspec.search.ranking import Choice
@@ -148,8 +150,6 @@ def _write(request: Request, asked: Asked, output: str) -> None:
         request.undone("nothing is written")
         raise SystemExit(FAILED)
     if listing is not None:
-        from shardspec.arrays.listing import manifest_yaml
-
         request.write_to(listing, manifest_yaml(params, asked.source))
         request.wrote(listing, f"wrote {listing}")
     request.write_to(output, found.text)
@@ -167,16 +167,12 @@ def _manifest(source: str, params: Params, output: str) -> tuple[str | None, str
 
     What is no file stands in the spec itself, or in a list beside it where that would be long.
     """
-    from shardspec.arrays.listing import is_entry_point
-
     folder = os.path.dirname(output) if output != "-" else ""
     is_file = source != "-" and not is_entry_point(source) and os.path.exists(source)
     if is_file:
         below = os.path.relpath(source, folder or ".")
         slash = "/" if os.path.isdir(source) else ""
         return below + slash if below.startswith("..") else f"./{below}{slash}", None
-    from shardspec.arrays.listing import UNWRITABLE, array_entries
-
     odd = next((each.path for each in params if set(each.path) & set(UNWRITABLE)), None)
     if odd is not None:
         help = "rename it; or save the arrays to a file and name that with --arrays"
@@ -200,7 +196,5 @@ def _require_presets(names: tuple[str, ...]) -> None:
     known = assets.spec_names("presets")
     wrong = next((name for name in names if name not in known), None)
     if wrong is not None:
-        from shardspec.diagnostics.words import did_you_mean
-
         near = did_you_mean(wrong, known) or "`shardspec explain --list presets`"
         fail(f"no preset is called `{wrong}`", near)

@@ -11,6 +11,7 @@ import click
 
 from shardspec.assets import DOCS
 from shardspec.cli.options import HELP, undo_option, version_option, write_exits
+from shardspec.cli.streams import FAILED, Failure, echo, fail, give_up, settle_streams, show_failure
 
 #: Verb -> what it is for, in the order of `--help`. The module has the verb's name.
 VERBS = {
@@ -66,8 +67,6 @@ class _Verbs(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments; where there are none, show what there could be."""
         if not args and not ctx.resilient_parsing:
-            from shardspec.cli.streams import FAILED, echo
-
             echo(ctx.get_help(), err=True)
             ctx.exit(FAILED)
         given = tuple(args)
@@ -82,8 +81,6 @@ class _Verbs(click.Group):
         verb = next((each for each in given if each in VERBS), "")
         command = self.get_command(ctx, verb)
         if command is not None and any(option in each.opts for each in command.params):
-            from shardspec.cli.streams import fail
-
             help = f"`{option}` is an option of `{verb}`: `shardspec {verb} {option}`"
             fail(f"`shardspec` has no option `{option}`", help)
 
@@ -93,7 +90,6 @@ class _Verbs(click.Group):
         """Return the verb, or fail with the nearest one."""
         is_asked = not ctx.resilient_parsing  # not by a shell that completes a line
         if is_asked and args and args[0] not in (*VERBS, *HELPERS) and not args[0].startswith("-"):
-            from shardspec.cli.streams import fail
             from shardspec.diagnostics.words import near_or_known
 
             help = near_or_known(
@@ -111,8 +107,6 @@ class _Verbs(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a verb and exit; Ctrl-C ends it with 130."""
-        from shardspec.cli.streams import FAILED, show_failure
-
         extra["standalone_mode"] = False
         try:
             exit_code = super().main(*args, **extra)
@@ -138,8 +132,6 @@ def main() -> None:
     """Run the command line, `| head` behind it or not."""
     # A plugin of pydantic is for the models of a program: to look for one costs milliseconds.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    from shardspec.cli.streams import FAILED, Failure, give_up, settle_streams, show_failure
-
     if "_SHARDSPEC_COMPLETE" in os.environ:
         from shardspec.cli.shells import register
 

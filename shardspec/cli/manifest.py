@@ -6,6 +6,7 @@ import os
 
 import click
 
+from shardspec.arrays import listing
 from shardspec.cli import completion, options
 from shardspec.cli.request import Request, matching, unknown_path
 from shardspec.cli.streams import fail
@@ -27,8 +28,6 @@ def command(request: Request, *, checkpoint: str) -> None:
     `model-info.txt`, a folder of these, another manifest, or `package.module:function`. No
     weights are read. A spec names the result by `manifest: ./arrays.yaml`.
     """
-    from shardspec.arrays import listing
-
     params = request.read_arrays(checkpoint)
     if request.only is not None:
         paths = [param.path for param in params]

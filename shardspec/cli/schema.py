@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import click
 
+from shardspec import assets
 from shardspec.cli import options
 from shardspec.cli.request import Request
 from shardspec.cli.streams import show
+from shardspec.versions import version_lines
 
 _OUTPUTS = ("cost", "search", "cure")
 
@@ -34,13 +36,9 @@ def command(request: Request, *, of: str, versions: bool) -> None:
     # yaml-language-server: $schema=shardspec.schema.json
     """
     if versions:
-        from shardspec.versions import version_lines
-
         show(version_lines())
         return
     if of in _OUTPUTS:
-        from shardspec import assets
-
         request.write(assets.schema_path(of).read_text("utf-8"))
         return
     from shardspec.language.schema import schema_text

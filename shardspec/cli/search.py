@@ -21,6 +21,7 @@ from shardspec.diagnostics.words import binary_bytes, percent
 from shardspec.fixing import Changed
 from shardspec.report import search as tables
 from shardspec.report.cost import seconds_text
+from shardspec.report.search import search_text
 from shardspec.search.ranking import MOST, By, Choice, Found, Question, Wanted, asked, search
 
 _NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,6})?"
@@ -291,8 +292,6 @@ def _way_out(found: Found) -> str:
 def _print(table: tables.Search, request: Request) -> None:
     if not table.shown:
         fail(tables.nothing_found(table.found, table.passed), _way_out(table.found))
-    from shardspec.report.search import search_text
-
     request.give(lambda is_kept: search_text(table), tables.search_lines(table), tables.WIDTH)
 
 

@@ -16,17 +16,20 @@ import click
 from shardspec import pipeline
 from shardspec.analysis.cost import Cost, cost_of
 from shardspec.analysis.spec_step import evenly, stated_cost
+from shardspec.analysis.step_time import Scale
+from shardspec.arrays.listing import is_entry_point
 from shardspec.cli import options
 from shardspec.cli.request import Request, has_errors, project_setting
 from shardspec.cli.streams import FINDINGS, fail, progress, show, width_of
 from shardspec.diagnostics import ShardspecError, codes
+from shardspec.diagnostics.lines import fitted
+from shardspec.diagnostics.words import seconds_text, three_figures
+from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.spec import Mesh, Spec
+from shardspec.ir.step import Step, StepArgument
 
 if TYPE_CHECKING:
     from shardspec.analysis.comparison import Comparison
-    from shardspec.analysis.step_time import Scale
-    from shardspec.ir.plan import ShardingPlan
-    from shardspec.ir.spec import Mesh, Spec
-    from shardspec.ir.step import Step, StepArgument
     from shardspec.jax_backend.entry_point import Call
     from shardspec.jax_backend.resolver import Resolver
     from shardspec.jax_backend.xla.compiling import Compile
@@ -122,8 +125,6 @@ def _worked(
 
 def step_and_folder(name: str) -> tuple[str, str]:
     """Return the name of what makes the step, and the folder where its module is looked for."""
-    from shardspec.arrays.listing import is_entry_point
-
     folder = os.getcwd()
     where = f"--step `{name}`"
     if name == _OF_PROJECT:
@@ -491,7 +492,6 @@ def _ended(each: Pending | SystemExit) -> Proof | SystemExit:
 
 def print_proof(proof: Proof, *, err: bool = False) -> None:
     """Print a prediction beside the program."""
-    from shardspec.diagnostics.lines import fitted
     from shardspec.programs.proof import proof_lines
 
     show(fitted(proof_lines(proof), width_of(2 if err else 1)), err=err)
@@ -562,8 +562,6 @@ def scale_of(measured: Measured, base: Cost, request: Request) -> Scale:
     Args:
       base: the cost of the step that was measured.
     """
-    from shardspec.diagnostics.words import seconds_text, three_figures
-
     seconds = seconds_of(measured)
     try:
         scale = base.scale(seconds)

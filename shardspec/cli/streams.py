@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 import click
 
 from shardspec.diagnostics.diagnostic import printable
+from shardspec.diagnostics.lines import fitted, joined, verdicts_painted
+from shardspec.diagnostics.render import render_plain
 
 if TYPE_CHECKING:
     from shardspec.language.loader import Kind
@@ -128,8 +130,6 @@ def fail(message: str, help: str) -> NoReturn:
 
 def show_failure(failure: click.ClickException) -> None:
     """Print why a job cannot be done as a finding is printed; click's own words put into ours."""
-    from shardspec.diagnostics.render import render_plain
-
     context: click.Context | None = getattr(failure, "ctx", None)
     paint = _wants_color(2, context)
     text = render_plain("error", *_said(failure, context), color=paint, width=width_of(2))
@@ -433,8 +433,6 @@ def show(
       is_painted: as in `echo`.
       is_page: whether lines are sentences and may be joined, to be broken elsewhere.
     """
-    from shardspec.diagnostics.lines import fitted, joined, verdicts_painted
-
     width = width_of(2 if err else 1)
     paints = not is_page and not is_painted and (color or _wants_color(2 if err else 1))
     if not is_painted:

@@ -21,6 +21,7 @@ from shardspec.cli import options, steps
 from shardspec.cli.request import Request
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, progress, show, width_of
 from shardspec.diagnostics import ShardspecError
+from shardspec.diagnostics.lines import fitted
 from shardspec.orphans import forked
 from shardspec.versions import NUMBERS_JSON, PACKAGE
 
@@ -131,7 +132,6 @@ def _code(numbers: Numbers | None) -> int:
 
 
 def _print(request: Request, found: Sequence[Numbers]) -> None:
-    from shardspec.diagnostics.lines import fitted
     from shardspec.programs.numbers import numbers_data, numbers_lines
 
     if request.form == "json":
@@ -270,7 +270,6 @@ def _each(
 
 def _close(proofs: Sequence[Proof | str], request: Request, *, is_shown: bool) -> None:
     """Write what was not shown while it was made: a table of several targets, or all of it."""
-    from shardspec.diagnostics.lines import fitted
     from shardspec.programs.proof import closing_lines, proof_json, proof_lines, proof_markdown
 
     closing = ["", *closing_lines(proofs)] if len(proofs) > 1 else []

@@ -6,6 +6,7 @@ No timestamps, hosts or absolute paths; sizes in bytes.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,7 +20,6 @@ from shardspec.versions import COMPILE_JSON
 
 def plan_text(plan: ShardingPlan) -> str:
     """Return the plan as JSON text, one line per array, with a line break at the end."""
-    import json
 
     def mapping(entries: Iterable[tuple[str, Any]]) -> str:
         ordered = sorted(entries, key=lambda entry: natural(entry[0]))

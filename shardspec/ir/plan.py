@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from shardspec.diagnostics import Span
 from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir import spec as ir
+from shardspec.versions import renamed
 
 #: An entry of the spec that says what the dimensions of an array are.
 Entry = ir.PathRule | ir.Override | ir.DeriveRule
@@ -612,8 +613,6 @@ class ShardingPlan:
     @property
     def params(self) -> tuple[ParamSharding, ...]:
         """Return the arrays, by the word of the version before."""
-        from shardspec.versions import renamed
-
         renamed("plan.params", "plan.arrays")
         return self.arrays
 

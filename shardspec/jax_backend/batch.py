@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.words import listed
@@ -86,8 +87,6 @@ class LocalChunker:
         Args:
           process_index: None takes this process.
         """
-        import numpy as np
-
         grid = global_mesh.devices
         box = _box_of(grid, jax.process_index() if process_index is None else process_index)
         first = box.reshape(-1)[0]
@@ -141,8 +140,6 @@ def _box_of(grid: Any, process_index: int) -> Any:
 
     The text of the error is JAX's own, from `Mesh.local_mesh`.
     """
-    import numpy as np
-
     is_local = np.vectorize(lambda device: device.process_index == process_index, otypes=[bool])(
         grid
     )

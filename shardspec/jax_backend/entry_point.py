@@ -18,7 +18,10 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+import jax
 
 from shardspec.diagnostics import Code, Diagnostic, Label, ShardspecError, Span, codes
 from shardspec.diagnostics.words import near_or_known
@@ -28,12 +31,9 @@ from shardspec.jax_backend.on_target import Here, on_target, start_on_cpu, traci
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.step.trace import CACHES, program_of
 from shardspec.jax_backend.target_devices import NO_VALUE
-from shardspec.jax_backend.train_state import contents_of
+from shardspec.jax_backend.train_state import arrays_alone, contents_of
 from shardspec.jax_backend.trees import argument_names, params_of
 from shardspec.language.files import read_source
-
-if TYPE_CHECKING:
-    from shardspec.jax_backend.resolver import Resolver
 
 Made = TypeVar("Made")
 
@@ -263,10 +263,6 @@ def _names(attribute: str, public: list[str]) -> str:
 
 def _arrays(made: Any, policy: StatePolicy | None) -> Params:
     """Return the arrays of a tree, or of what a function returns."""
-    import jax
-
-    from shardspec.jax_backend.train_state import arrays_alone
-
     if not callable(made):
         return arrays_alone(made, policy)
     kept: list[Params] = []
@@ -352,8 +348,6 @@ def _is_users(frame: traceback.FrameSummary) -> bool:
 
 def _line(path: str, number: int) -> Span | None:
     """Return the line of a source file, without its indentation."""
-    from pathlib import Path
-
     shown = os.path.relpath(path)
     source = read_source(Path(path), name=path if shown.startswith("..") else shown)
     if isinstance(source, Diagnostic):

@@ -558,8 +558,6 @@ def _views(facts: Facts, speakers: Sequence[jax.Device]) -> tuple[View, ...]:
 
 def _gathered(row: bytes, speakers: Sequence[jax.Device]) -> list[bytes]:
     """Return the row of every process; all rows have the same length."""
-    import numpy as np
-
     array = np.empty(len(speakers), dtype=object)
     array[:] = speakers
     axis = "process"

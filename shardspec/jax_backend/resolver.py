@@ -21,6 +21,7 @@ import jax
 
 from shardspec import pipeline
 from shardspec.analysis import layout_diff
+from shardspec.analysis.cost import cost_of
 from shardspec.analysis.layout_diff import Restore, TargetDiff, layout_of, reasons_of, restore
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes, point
 from shardspec.diagnostics.codes import LevelTable, level_table
@@ -637,7 +638,6 @@ class Resolver:
           ShardspecError: the spec does not lay out an argument, or this jaxlib lacks a pass.
           TypeError: `args` and `kwargs` do not fit the parameters of the function.
         """
-        from shardspec.analysis.cost import cost_of
         from shardspec.jax_backend.step.reading import step_of
 
         step = step_of(self, function, *args, **kwargs)

@@ -15,6 +15,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from shardspec.diagnostics import Code, Diagnostic, Excerpt, Label, Span, codes, point, quote
+from shardspec.diagnostics.codes import WORDS, fault_found, known
 from shardspec.diagnostics.words import did_you_mean, listed, respelt
 from shardspec.ir import spec as ir
 from shardspec.ir.program import REGEX, CodePlace, Line, Product, Term, TermDim
@@ -250,8 +251,6 @@ class _Sections(Walk):
         """Yield the severities that the document sets, for findings that exist."""
         if not self.document.lints:
             return
-        from shardspec.diagnostics.codes import WORDS, fault_found, known
-
         for name, level in self.document.lints.items():
             span = self.source_map.key(("lints", name)).span
             if not known(name):

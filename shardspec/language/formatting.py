@@ -9,7 +9,7 @@ from shardspec.diagnostics import Diagnostic, SourceFile, codes, point
 from shardspec.language.loader import File, read
 from shardspec.language.phases import lowered
 from shardspec.language.reading import is_dsl
-from shardspec.language.yaml_text.printer import find_foreign_characters
+from shardspec.language.yaml_text.printer import find_foreign_characters, print_yaml
 
 
 def formatted(
@@ -22,7 +22,6 @@ def formatted(
     """
     from shardspec.language.dsl_text.printer import print_dsl
     from shardspec.language.grammar.print_expressions import canonical
-    from shardspec.language.yaml_text.printer import print_yaml
 
     from_dsl = is_dsl(source)
     reading, diagnostics = read(File(source, "", source.name, from_dsl), with_comments=True)

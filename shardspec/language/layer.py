@@ -17,18 +17,16 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from shardspec.diagnostics import Diagnostic, Excerpt, Label, SourceFile, Span, codes, point, quote
 from shardspec.diagnostics.words import described, did_you_mean, grouped, listed, near_or_known
 from shardspec.ir import spec as ir
+from shardspec.ir.program import StepSpec
 from shardspec.ir.spec import MOST_ELEMENTS, Activation, AxisRule, Param, Params, Spec, Target
 from shardspec.language.grammar.syntax import ArrayDim, ArrayType, Name, SizeExpr, SyntaxFault
 from shardspec.language.meshes import Numbers, TargetDecl, solved
 from shardspec.language.sections import RULES
-
-if TYPE_CHECKING:
-    from shardspec.ir.program import StepSpec
 
 
 class Place(NamedTuple):
@@ -433,8 +431,6 @@ def _named_numbers(layer: Layer, numbers: Mapping[str, int | None]) -> Iterator[
 def _step(stated: tuple[tuple[str, Any], ...]) -> StepSpec | None:
     if not stated:
         return None
-    from shardspec.ir.program import StepSpec  # most verbs are asked about specs without one
-
     return StepSpec(**dict(stated))
 
 

@@ -20,6 +20,7 @@ from shardspec.lsp.navigation import Family, use_at
 from shardspec.lsp.snapshot import Snapshot
 from shardspec.lsp.types import Kind, Use
 from shardspec.report import explain_line, pages
+from shardspec.report.saved_cost import axis_lines, line_lines
 from shardspec.report.table import rows, target_title
 from shardspec.resolve.match import PathMatcher
 
@@ -193,8 +194,6 @@ def _line(use: Use, snapshot: Snapshot, plan: ShardingPlan) -> Lines:
         yield f"on target {plan.name}"
     saved = snapshot.cost(plan)
     if saved is not None and told:
-        from shardspec.report.saved_cost import line_lines
-
         yield from line_lines(saved, name, line, plan)
 
 
@@ -221,8 +220,6 @@ def _mesh_axis(name: str, snapshot: Snapshot, plan: ShardingPlan) -> Lines:
 def _axis_cost(name: str, snapshot: Snapshot, plan: ShardingPlan) -> Lines:
     saved = snapshot.cost(plan)
     if saved is not None and name in plan.mesh.names:
-        from shardspec.report.saved_cost import axis_lines
-
         yield from axis_lines(saved, name, plan)
 
 

@@ -17,15 +17,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
+from shardspec.ir.spec import Spec
+from shardspec.language.files import SPEC_NAMES, real_path
 from shardspec.lsp import types
+from shardspec.lsp.types import Use
 from shardspec.lsp.wire import REFUSED, AnswerError, ModifiedError, Params, Server, path_of
 
 if TYPE_CHECKING:
-    from shardspec.ir.spec import Spec
     from shardspec.lsp.navigation import Family
     from shardspec.lsp.python_calls import Project
     from shardspec.lsp.snapshot import Opened, Snapshot
-    from shardspec.lsp.types import Use
 
 T = TypeVar("T")
 
@@ -523,13 +524,6 @@ class SpecServer(Server):
         self.notify("textDocument/publishDiagnostics", told)
 
 
-def real_path(path: str) -> str:
-    """Return a path without links."""
-    from shardspec.language.files import real_path
-
-    return real_path(path)
-
-
 def _files_with(member: Snapshot, use: Use) -> set[str]:
     """Return the real paths of the files of a spec that have a name."""
     alike = (each for each in member.all_uses if (each.kind, each.name) == (use.kind, use.name))
@@ -548,7 +542,6 @@ def _path_of(uri: str, language: str) -> str:
 
 def _is_spec(path: str, text: str) -> bool:
     """Say whether a text is a spec, and not a file of something else that is YAML as well."""
-    from shardspec.language.files import SPEC_NAMES
     from shardspec.language.validate import looks_like_spec
 
     if path.endswith(".shard") or os.path.basename(path) in SPEC_NAMES:  # without telling keys yet

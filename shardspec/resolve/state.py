@@ -34,6 +34,7 @@ from shardspec.ir.spec import DeriveRule, MemoryRule, Mesh, Override, Param, Pat
 from shardspec.resolve.derive import derived, laid_out, wanted_paths
 from shardspec.resolve.match import PathMatcher
 from shardspec.resolve.resolver import ArrayResolver
+from shardspec.versions import renamed
 
 #: The logical axis whose mesh axes see different data.
 BATCH = "batch"
@@ -243,8 +244,6 @@ class StateSharding(ParamSharding):
     @property
     def sharding(self) -> StateSharding:
         """Return the array itself, by the word of the version before."""
-        from shardspec.versions import renamed
-
         renamed("state_plan[path].sharding", "state_plan[path]")
         return self
 

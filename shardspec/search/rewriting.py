@@ -21,6 +21,7 @@ from shardspec.ir.spec import Mesh, MeshAxis, Spec, Target, family
 from shardspec.language.formatting import with_line_ends_of
 from shardspec.language.loader import SPEC_SUFFIXES, File, read
 from shardspec.language.reading import is_dsl
+from shardspec.language.yaml_text.printer import print_yaml
 from shardspec.search.roles import RoleSet
 from shardspec.search.variants import KEPT, OFFLOADED, Candidate, Refusal, size_text
 
@@ -143,7 +144,6 @@ def _stated(
     """Return a text printed anew from its data, with what a layout changes."""
     from shardspec.language.dsl_text.printer import print_dsl
     from shardspec.language.grammar.print_expressions import canonical
-    from shardspec.language.yaml_text.printer import print_yaml
 
     in_dsl = is_dsl(spec.source)
     file = File(SourceFile(spec.source.name, text), "", spec.source.name, in_dsl)

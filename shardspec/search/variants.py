@@ -27,7 +27,7 @@ from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.resolve.resolver import padded, padding
 from shardspec.search.roles import ROLES, RoleSet, role_sets
 from shardspec.topology.assignment import tilings
-from shardspec.topology.placement import Order
+from shardspec.topology.placement import Order, Placement, place
 
 #: What may be chosen, and its values where none are named.
 WORDS: dict[str, str] = {
@@ -656,8 +656,6 @@ def _placed(
 
 def _lies(mesh: specs.Mesh, hardware: specs.Hardware) -> bool:
     """Say whether a mesh made for one machine can lie on another of as many devices."""
-    from shardspec.topology.placement import Placement, place
-
     return isinstance(place(specs.Target("", mesh, hardware)), Placement)
 
 

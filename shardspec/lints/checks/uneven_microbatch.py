@@ -30,19 +30,17 @@ Good:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from shardspec.analysis.step_values import counted, sequences
 from shardspec.diagnostics import Diagnostic, Span, codes, labels_at, quote
 from shardspec.diagnostics.words import by_key, named
 from shardspec.ir.plan import ShardingPlan
+from shardspec.ir.program import StepSpec
 from shardspec.ir.spec import Spec, divisors
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.sizes import refused, set_text, ways_text
 from shardspec.resolve.resolver import array_resolver
-
-if TYPE_CHECKING:
-    from shardspec.ir.program import StepSpec
 
 
 class _Refused(NamedTuple):
