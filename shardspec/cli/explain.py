@@ -18,6 +18,7 @@ from shardspec.diagnostics import Diagnostic, codes
 from shardspec.diagnostics.words import counted, did_you_mean, listed, nearest
 from shardspec.ir.plan import ActivationSharding, Sharding, ShardingPlan
 from shardspec.ir.spec import Spec, axis_of
+from shardspec.report import pages
 from shardspec.resolve.resolver import activation_for
 
 if TYPE_CHECKING:
@@ -93,9 +94,7 @@ def command(
     subject, first = _spec_and_subject(subjects, request)
     _one_question(subject, why_not, listed=listed, porcelain=porcelain, draw=draw)
     if listed:
-        from shardspec.report.pages import list_lines
-
-        show(list_lines(listed))
+        show(pages.list_lines(listed))
         return
     spec_name = first or next(iter(request.named), None)
     if subject is not None and not porcelain and not draw and _is_told(subject, spec_name):
@@ -131,9 +130,7 @@ def _place(subject: str | None) -> str | None:
     line = _LINE.fullmatch(subject)
     if line is None or os.path.exists(line["file"]):
         return subject
-    from shardspec.report.pages import kind_of
-
-    kind = kind_of(line["file"])
+    kind = pages.kind_of(line["file"])
     return subject if kind is None else f"{kind}:{subject}"
 
 
@@ -345,20 +342,16 @@ def _one_question(
 
 def _explain_words(subject: str) -> bool:
     """Explain what needs no spec: a finding, a field, what comes along; say whether it was one."""
-    from shardspec.report.pages import find_code, finding_page
-
-    code = find_code(subject)
+    code = pages.find_code(subject)
     if code is not None:
         link = f"Documentation: {DOCS}findings.md#{code.id.lower()}-{code.name}"
-        show([*finding_page(code).split("\n"), "", link], is_page=True)
+        show([*pages.finding_page(code).split("\n"), "", link], is_page=True)
         return True
     if re.fullmatch(r"(?i)SHD\d*", subject):
         _print_family(subject.upper())
         return True
     if re.fullmatch(r"[a-z-]+(\.[a-z_]+)?", subject):
-        from shardspec.report.pages import field_page
-
-        lines = field_page(subject)
+        lines = pages.field_page(subject)
         if lines:
             show(lines)
             return True
@@ -375,8 +368,6 @@ def _stands_in_spec(word: str, spec_name: str | None) -> bool:
 
 def _explain_shipped(subject: str, spec_name: str | None) -> bool:
     """Explain a preset, a step, a chip and the like, unless a spec has more to say of the name."""
-    from shardspec.report import pages
-
     page = pages.page_of(subject)
     if page is None:
         return False
@@ -407,13 +398,11 @@ def _names(spec: Spec) -> set[str]:
 
 def _print_family(start: str) -> None:
     """Print the findings whose codes start so; fail with the nearest where there are none."""
-    from shardspec.report.pages import code_lines
-
     found = [code for code in codes.ALL if code.id.startswith(start)]
     if not found:
         near = nearest(start, [code.id for code in codes.ALL], count=3)
         fail(f"no finding has the code {start}", f"near it: {listed(near)}; all: explain --list")
-    show(code_lines(found))
+    show(pages.code_lines(found))
 
 
 def _found(subject: str | None) -> str:
@@ -421,9 +410,7 @@ def _found(subject: str | None) -> str:
     try:
         return requests.find_spec(None)
     except Failure as failure:
-        from shardspec.report.pages import near_names
-
-        named = near_names(subject or "")
+        named = pages.near_names(subject or "")
         if named is None:
             raise
         fail(failure.message, f"{named}; or {failure.help}")
@@ -447,9 +434,7 @@ def _line(file: str, line: int, plan: ShardingPlan) -> list[str]:
 
     lines = list(explain_line(file, line, plan))
     if not lines:
-        from shardspec.report.pages import page_of
-
-        page = page_of(f"{file}:{line}") if _is_shipped(file) else None
+        page = pages.page_of(f"{file}:{line}") if _is_shipped(file) else None
         if page is None or isinstance(page, str):
             fail(*nothing_there(file, line, plan))
         return list(page)

@@ -19,6 +19,7 @@ from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import counted, listed
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Params, Spec
+from shardspec.lock import lock_file
 
 if TYPE_CHECKING:
     from shardspec.programs.proof import Proof
@@ -95,21 +96,17 @@ def command(
 
 def _require_own_locks(files: Sequence[str]) -> None:
     """Fail where two specs have one lock, as `spec.yaml` and `spec.shard` beside each other."""
-    from shardspec.lock.lock_file import lock_path
-
     taken: dict[str, str] = {}
     for file in files:
-        other = taken.setdefault(lock_path(file), file)
+        other = taken.setdefault(lock_file.lock_path(file), file)
         if other != file:
             help = "lock one of them, or give it another name"
-            fail(f"{other} and {file} have one lock, {lock_path(file)}", help)
+            fail(f"{other} and {file} have one lock, {lock_file.lock_path(file)}", help)
 
 
 def _lock(file: str, request: Request, proving: _Proving | None, *, check: bool) -> int:
     """Write or check the lock of one spec; return the exit code."""
-    from shardspec.lock.lock_file import lock_path, with_proofs
-
-    path = request.output or (lock_path(file) if file != "-" else "-")
+    path = request.output or (lock_file.lock_path(file) if file != "-" else "-")
     spec, diagnostics = request.load(file)
     params = request.params(spec)
     has_targets = any(each.targets for each in spec.in_phases)
@@ -125,7 +122,7 @@ def _lock(file: str, request: Request, proving: _Proving | None, *, check: bool)
     if check:
         return _check(path, plans, request)
     layout = layout_of(plans[0].spec, plans)
-    held = path if path != "-" or file == "-" else lock_path(file)
+    held = path if path != "-" or file == "-" else lock_file.lock_path(file)
     proofs = _held_proofs(held, layout, request)
     if proving is not None:
         made = _prove(layout, os.path.dirname(held), plans, request, proving)
@@ -133,7 +130,7 @@ def _lock(file: str, request: Request, proving: _Proving | None, *, check: bool)
             request.undone(f"{path} is not written: the promise of the plan is broken")
             return FINDINGS
         proofs |= made
-    layout = with_proofs(layout, proofs)
+    layout = lock_file.with_proofs(layout, proofs)
     for said, help in _old_proofs(layout, held):
         request.remark(f"{said}; {help}")
     _write(path, layout, is_forced=request.is_forced)
@@ -146,30 +143,28 @@ def _lock(file: str, request: Request, proving: _Proving | None, *, check: bool)
 def _held_proofs(path: str, layout: Layout, request: Request) -> dict[str, ProofLayout]:
     """Return the proofs that a lock holds already, of targets that are still there."""
     from shardspec.language.files import read_argument
-    from shardspec.lock.lock_file import proofs_of, read_lock
 
     source = read_argument(path) if path != "-" and os.path.isfile(path) else None
     if source is None or isinstance(source, Diagnostic):
         return {}
-    locked = read_lock(source)
+    locked = lock_file.read_lock(source)
     if isinstance(locked, Diagnostic):
         if "\nproof " in source.text:
             request.remark(f"{path} cannot be read; the proofs in it are left out")
         return {}
     names = {each.name for each in layout.targets}
-    return {name: proof for name, proof in proofs_of(locked).items() if name in names}
+    return {name: proof for name, proof in lock_file.proofs_of(locked).items() if name in names}
 
 
 def _old_proofs(layout: Layout, path: str) -> Iterator[tuple[str, str]]:
     """Yield which proofs would be others today and why, and how to make them anew."""
     from shardspec.jax_backend.xla.cache import flags_here
     from shardspec.jax_backend.xla.compiling import installed
-    from shardspec.lock.lock_file import changes, proofs_of
 
     found: dict[tuple[str, str], list[str]] = {}
     folder, flags = os.path.dirname(path), dict(flags_here())
-    for name, proof in proofs_of(layout).items():
-        changed = "; ".join(changes(proof, layout, folder, installed, flags))
+    for name, proof in lock_file.proofs_of(layout).items():
+        changed = "; ".join(lock_file.changes(proof, layout, folder, installed, flags))
         if changed:
             found.setdefault((proof.step, changed), []).append(name)
     for (step, changed), names in found.items():
@@ -206,14 +201,12 @@ def _proved_plans(
     plans: Sequence[ShardingPlan], request: Request, names: Sequence[str]
 ) -> list[ShardingPlan]:
     """Return the plans on the targets that are meant, in the order of the spec."""
-    from shardspec.lock.lock_file import is_provable
-
     known = {plan.name: plan for plan in plans}
     unknown = [name for name in names if name not in known]
     if unknown:
         fail(f"there is no target `{unknown[0]}`", f"there are {listed(known)}")
     chosen = [plan for plan in plans if plan.name in names or not names]
-    found = [plan for plan in chosen if names or is_provable(plan.target)]
+    found = [plan for plan in chosen if names or lock_file.is_provable(plan.target)]
     for plan in chosen:
         if plan not in found:
             request.remark(f"{plan.name}: not compiled for, it names no TPUs or GPUs")
@@ -225,7 +218,6 @@ def _proved_plans(
 def _kept(proof: Proof, layout: Layout, lock_folder: str, step_name: str) -> ProofLayout:
     """Return what a lock keeps of a proof."""
     from shardspec.jax_backend.xla.compiling import installed
-    from shardspec.lock.lock_file import code_inputs
 
     name, folder = step_and_folder(step_name)
     package, _, version = proof.compiler.partition(" ")
@@ -234,7 +226,7 @@ def _kept(proof: Proof, layout: Layout, lock_folder: str, step_name: str) -> Pro
         name,
         made_from(layout),
         (("jax", installed("jax") or "unknown"), (package, version)),
-        code_inputs(folder, lock_folder),
+        lock_file.code_inputs(folder, lock_folder),
         tuple(ProvedBytes(row.mesh_axes, row.predicted, row.compiled) for row in proof.rows),
         ProvedBytes((), held.total.bytes, None if memory is None else memory.bytes),
         held.hbm_bytes,
@@ -260,9 +252,7 @@ def _plans(
 
 
 def _write(path: str, layout: Layout, *, is_forced: bool) -> None:
-    from shardspec.lock.lock_file import lock_text
-
-    text = lock_text(layout)
+    text = lock_file.lock_text(layout)
     write_file(path, text, "lock", is_forced=is_forced)
     if path != "-" and not streams.is_dry_run():
         arrays = counted(len(layout.targets[0].arrays), "array")
@@ -274,22 +264,20 @@ def _write(path: str, layout: Layout, *, is_forced: bool) -> None:
 
 def _check(path: str, plans: Sequence[ShardingPlan], request: Request) -> int:
     """Say what moved since the lock was written; return the exit code."""
-    from shardspec.lock.lock_file import lock_text, proofs_of, read_lock, with_proofs
-
     if path == "-" or not os.path.exists(path):
         request.error(f"there is no {path}", f"`{_command(plans[0], request)}` writes it")
         return FINDINGS
     layout = layout_of(plans[0].spec, plans)
     (source,) = request.sources([path])
-    locked = read_lock(source)
+    locked = lock_file.read_lock(source)
     if isinstance(locked, Diagnostic):
         request.report([locked])
         return FINDINGS
-    layout = with_proofs(layout, proofs_of(locked))
+    layout = lock_file.with_proofs(layout, lock_file.proofs_of(locked))
     old = list(_old_proofs(layout, path))
     for said, help in old:
         request.error(said, help)
-    if source.text.replace("\r\n", "\n") == lock_text(layout):
+    if source.text.replace("\r\n", "\n") == lock_file.lock_text(layout):
         proved = [each.name for each in layout.targets if each.proof is not None and not old]
         told = f" The proof on {listed(proved)} belongs to it." if proved else ""
         echo(f"{path} is what the spec says.{told}")
