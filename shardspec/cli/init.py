@@ -16,12 +16,12 @@ from shardspec.cli.steps import STEP, Tell, with_step
 from shardspec.cli.streams import FAILED, fail
 from shardspec.diagnostics.diagnostic import printable
 from shardspec.diagnostics.words import did_you_mean
+from shardspec.drafting.draft import Asked, Draft, draft
 from shardspec.ir.spec import Hardware, Mesh, Params, Target
 from shardspec.public import loads
 from shardspec.search.ranking import Choice
 
 if TYPE_CHECKING:
-    from shardspec.drafting.draft import Asked
     from shardspec.jax_backend.entry_point import Call, StepArrays
     from shardspec.jax_backend.resolver import Resolver
 
@@ -73,8 +73,6 @@ def command(
     under the new spec are searched for, and then meshes, as `shardspec search --step` does it; the
     spec gets the best mesh.
     """
-    from shardspec.drafting.draft import Asked
-
     if request.arrays is None and step_name is None:
         fail(
             "nothing says what the arrays are", "as in `shardspec init --arrays model.safetensors`"
@@ -137,8 +135,6 @@ def _of_step(
 
 def _write(request: Request, asked: Asked, output: str) -> None:
     """Write the spec, and the list of its arrays where no file holds them."""
-    from shardspec.drafting.draft import Draft, draft
-
     params = asked.params
     manifest, listing = _manifest(str(request.arrays), params, output)
     if listing is not None and not request.is_forced and os.path.lexists(listing):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span, codes
+from shardspec.language.grammar import parse_faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +253,6 @@ def _escape(trouble: Trouble) -> Diagnostic | None:
 
 
 def _unclosed_bracket(trouble: Trouble) -> Diagnostic | None:
-    from shardspec.language.grammar.parse_faults import SHELL_VARIABLE, variable_fault
-
     if not trouble.problem.startswith("did not find expected ',' or"):
         return None
     start = trouble.at if trouble.opened_at is None else trouble.opened_at
@@ -262,8 +261,8 @@ def _unclosed_bracket(trouble: Trouble) -> Diagnostic | None:
     if not trouble.text[trouble.at :].strip():
         way_out = f"close it with `{closing}`"
         return trouble.report(f"`{bracket}` is never closed", trouble.span(start), opened, way_out)
-    if variable := SHELL_VARIABLE.match(trouble.text, max(0, trouble.at - 1)):
-        found = variable_fault(variable)
+    if variable := parse_faults.SHELL_VARIABLE.match(trouble.text, max(0, trouble.at - 1)):
+        found = parse_faults.variable_fault(variable)
         return trouble.report(found.message, trouble.span(found.start, found.end), "", found.help)
     quote = f"between `{bracket}` and `{closing}`, quote values that hold `[ ] {{ }} ,` or `: `"
     way_out = _partition_within(trouble, start) or quote
@@ -274,10 +273,8 @@ def _unclosed_bracket(trouble: Trouble) -> Diagnostic | None:
 
 def _partition_within(trouble: Trouble, start: int) -> str | None:
     """Return how `P(None, 'data')` is written, where one stands in a flow mapping unquoted."""
-    from shardspec.language.grammar.parse_faults import partition_meant
-
     found = _PARTITION.search(trouble.text, start, trouble.line_end(start))
-    meant = partition_meant(found[0]) if found else None
+    meant = parse_faults.partition_meant(found[0]) if found else None
     return f'write `"{meant}"`, in quotes' if meant else None
 
 
@@ -314,21 +311,17 @@ def _goes_on(trouble: Trouble) -> Diagnostic | None:
 
 def _unquoted_rule(line: str) -> str | None:
     """Return how `"batch" -> "fsdp"` is written: YAML ends the text at the second quote."""
-    from shardspec.language.grammar.parse_faults import rule_meant
-
     bare = re.sub(r"[\"']", "", line).strip().removeprefix("- ")
     left, arrow, right = bare.partition("->")
-    meant = rule_meant(f"[{left.strip()}] -> {right.strip()}") if arrow else None
+    meant = parse_faults.rule_meant(f"[{left.strip()}] -> {right.strip()}") if arrow else None
     return f"write names without quotes: `{meant}`" if meant else None
 
 
 def _rule_way_out(trouble: Trouble, start: int, end: int) -> str | None:
     """Return how `[a, b] -> x` is written, which quotes alone would not make a rule."""
-    from shardspec.language.grammar.parse_faults import rule_meant
-
     if not trouble.text[trouble.at :].startswith("->"):
         return None
-    meant = rule_meant(trouble.text[start:end])
+    meant = parse_faults.rule_meant(trouble.text[start:end])
     return f"write `{meant}`" if meant else None
 
 
