@@ -220,6 +220,7 @@ def _as_held(program: Program, target: Target, arguments: Sequence[StepArgument]
     differs = _differing(program, target, arguments) if target.is_tpu else {}
     for name, body in program.computations.items():
         edit = Edit(body, target, program.partitions)
+        rewrites.sums_folded(edit)
         rewrites.sums_once(edit)
         rewrites.sums_scattered(edit, passed)
         if target.is_tpu:

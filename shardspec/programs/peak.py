@@ -11,7 +11,7 @@ that takes none has memory of its own throughout.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from types import MappingProxyType
@@ -19,7 +19,7 @@ from types import MappingProxyType
 from shardspec.analysis.memory import tiled_bytes
 from shardspec.analysis.step_memory import highest
 from shardspec.ir.spec import Shape
-from shardspec.programs.hlo import Instruction, Program
+from shardspec.programs.hlo import Instruction, Program, together
 from shardspec.programs.peak_again import Rates
 from shardspec.programs.peak_gates import Gates
 from shardspec.programs.peak_graph import LOOP, UPDATE, Body, Node, Value, graph_of
@@ -57,6 +57,11 @@ FAST_BYTES = {"v4": 128 << 20, "v5e": 112 << 20, "v6e": 96 << 20, "v7x": 48 << 2
 #: Operations that can write their result where an operand is, beside elementwise ones.
 _OVERWRITES = frozenset(("all-reduce", "scatter", UPDATE))
 
+#: The collectives that XLA joins, and up to how many bytes: on GPUs
+#: `xla_gpu_all_gather_combine_threshold_bytes` and its like. Source for TPUs: what libtpu 0.0.52
+#: joins in 20 programs of v4, v5e, v5p and v6e, up to just that and never 128 MiB.
+_JOINED = {"gpu": ("all-gather", "all-reduce", "reduce-scatter"), "tpu": ("all-reduce",)}
+_JOINED_BYTES = {"gpu": 30 << 20, "tpu": 120 << 20}
 #: So many units are looked at to join kernels with products; a text may be anything.
 _MOST_JOINED = 4_000_000
 _NO_SHAPES: Mapping[int, Shape] = MappingProxyType({})
@@ -194,7 +199,7 @@ def _scheduled(
     kernels = Kernels(device.platform, device.rates, device.softmax, device.gates, is_short)
     sizes = _Sizes(kernels, {**relaid})
     kernels.decide(main)
-    schedule = _Schedule(kernels, sizes, buffers, program.partitions, device)
+    schedule = _Schedule(kernels, sizes, buffers, program, device)
     schedule.plan(main)
     lives: list[Life] = []
     end = schedule.emit(main, 0, lives)
@@ -281,11 +286,11 @@ class _Schedule:
         kernels: Kernels,
         sizes: _Sizes,
         buffers: Sequence[Value | None],
-        devices: int,
+        program: Program,
         device: Device,
     ) -> None:
         self.kernels, self.sizes, self.buffers = kernels, sizes, buffers
-        self.devices, self.speeds, self.gathers_first = devices, device.speeds, device.gathers_first
+        self.program, self.speeds, self.gathers_first = program, device.speeds, device.gathers_first
         self.plans: dict[int, _Plan] = {}
         self.takes: dict[Value, tuple[Value, ...]] = {}
         self.masks: dict[tuple[Value, Value], Value] = {}
@@ -304,7 +309,7 @@ class _Schedule:
         best = min(plans, key=lambda each: each.peak)
         speeds, units = self.speeds, best.units
         if speeds is not None and any(sends(each, speeds.hides) for each in units):
-            found = hidden(units, speeds, self.devices)
+            found = hidden(units, speeds, self.program.partitions)
             starts = {value: at for one, at in found.starts.items() for value in units[one].made}
             best = self._measured(body, [units[at] for at in found.order], outs, starts)
         self.plans[id(body)] = best
@@ -365,8 +370,20 @@ class _Schedule:
                 if is_product(node) and self.kernels.platform == "tpu":
                     products.update((value, units[-1]) for value in made)
         if self.kernels.platform == "gpu":
-            return joined_collectives(joined_readers(units, siblings, "reduce"), self.devices)
-        return self._made_with(joined_readers(units, sliced))
+            units = joined_readers(units, siblings, "reduce")
+        else:
+            units = self._made_with(joined_readers(units, sliced))
+        is_tpu, most = self.kernels.platform == "tpu", _JOINED_BYTES[self.kernels.platform]
+        return joined_collectives(units, self._joint, most, is_backward=is_tpu)
+
+    def _joint(self, unit: Unit) -> Hashable:
+        """Return what collectives have in common that XLA joins; None of what it leaves alone."""
+        each, program = unit.node.instruction, self.program
+        if not unit.made or each.operation not in _JOINED[self.kernels.platform]:
+            return None
+        inner = program.computations.get(each.called[0]) if each.called else None
+        how = "" if inner is None or inner.root is None else inner.root.operation
+        return each.operation, how, together(each, program.partitions), unit.made[0].dtype
 
     def _made_with(self, units: list[Unit]) -> list[Unit]:
         """Join what a TPU makes in the kernel of a product with that product.

@@ -1,7 +1,7 @@
 """Kernels of one body of a program: which XLA makes one of, and in which orders they may run.
 
-A unit writes values to memory, or runs a loop. XLA joins small collectives of a GPU over the same
-devices, and slices of one shape on a TPU. Of the orders that its schedulers try there are two here
+A unit writes values to memory, or runs a loop. XLA joins small collectives over the same devices,
+and slices of one shape on a TPU. Of the orders that its schedulers try there are two here
 beside that of the program: each operation right after what it needs (post-order), and first what
 frees most memory for what it makes (a list scheduler).
 """
@@ -15,14 +15,9 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass
 
-from shardspec.programs.hlo import together
 from shardspec.programs.peak_graph import Node, Value
 from shardspec.programs.peak_kernels import is_elementwise
 
-#: XLA joins collectives of a GPU up to so many bytes: `xla_gpu_all_gather_combine_threshold_bytes`
-#: and its like for sums.
-_JOINED_BYTES = 30 << 20
-_COLLECTIVES = frozenset(("all-gather", "all-reduce", "reduce-scatter"))
 _SLICES = frozenset(("slice", "dynamic-slice", "select"))
 #: Chips whose compiler gathers weights first. v4 and v6e gather each right before its use.
 GATHERS_FIRST = frozenset(("v5e", "v5p"))
@@ -70,23 +65,33 @@ def needs_of(units: Sequence[Unit]) -> list[tuple[int, ...]]:
     return [tuple(sorted(found - {at})) for at, found in enumerate(made)]
 
 
-def joined_collectives(units: list[Unit], devices: int) -> list[Unit]:
-    """Join gathers and sums over the same devices, where none needs another."""
+def joined_collectives(
+    units: list[Unit],
+    key_of: Callable[[Unit], Hashable],
+    most_bytes: int,
+    *,
+    is_backward: bool = False,
+) -> list[Unit]:
+    """Join collectives of one key, where none needs another, as XLA's combiners do.
+
+    Args:
+      key_of: what those have in common that are joined; None of what is joined with nothing.
+      most_bytes: of the results of those that become one.
+      is_backward: whether it goes over them from the last to the first.
+    """
     if len(units) > _MOST_UNITS:
         return units
     before = _ancestors(units)
     sets: dict[Hashable, list[_Joint]] = defaultdict(list)
-    for at, unit in enumerate(units):
-        size = sum(value.bytes for value in unit.made)
-        if unit.node.operation not in _COLLECTIVES or not 0 < size <= _JOINED_BYTES:
+    for at in range(len(units))[:: -1 if is_backward else 1]:
+        key, size = key_of(units[at]), sum(value.bytes for value in units[at].made)
+        if key is None or not 0 < size <= most_bytes:
             continue
-        members = together(unit.node.instruction, devices)
-        found = sets[unit.node.operation, members, unit.made[0].dtype]
-        if found and found[-1].bytes + size <= _JOINED_BYTES and not found[-1].bits & before[at]:
-            found[-1].add(at, size)
-        else:
-            found.append(_Joint([at], 1 << at, size))
-    return _joined(units, [each.members for found in sets.values() for each in found])
+        found = sets[key]
+        if not found or found[-1].bytes + size > most_bytes or found[-1].needs(at, before):
+            found.append(_Joint([], 0, 0))
+        found[-1].add(at, size)
+    return _joined(units, [sorted(each.members) for found in sets.values() for each in found])
 
 
 def joined_readers(
@@ -157,6 +162,10 @@ class _Joint:
         self.members.append(at)
         self.bits |= 1 << at
         self.bytes += size
+
+    def needs(self, at: int, before: Sequence[int]) -> bool:
+        """Say whether a unit needs one of these or one of these needs it, as `_ancestors` says."""
+        return bool(self.bits & before[at]) or any(before[one] >> at & 1 for one in self.members)
 
 
 def _ancestors(units: list[Unit]) -> list[int]:

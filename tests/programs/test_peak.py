@@ -1011,6 +1011,50 @@ def test_gpu_joins_small_gathers_over_the_same_devices() -> None:
     assert not {"g0", "g1"} <= set(names(peak(text, "tpu")))
 
 
+MAX = """\
+%max (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %s = f32[] maximum(%x, %y)
+}
+"""
+#: The side of an array, how and over whom another one is summed, and whether libtpu joins them.
+SUMS = (
+    (512, "add", "[1,8]<=[8]", True),
+    (512, "max", "[1,8]<=[8]", False),
+    (512, "add", "[2,4]<=[8]", False),
+    (3840, "add", "{{0,1,2,3,4,5,6,7}}", True),
+    (4096, "add", "[1,8]<=[8]", False),
+)
+
+
+@pytest.mark.parametrize(("side", "how", "groups", "are_joined"), SUMS)
+def test_tpu_joins_sums_over_the_same_devices_up_to_120_mib(
+    side: int, how: str, groups: str, are_joined: bool
+) -> None:
+    whole, row = f"f32[{side},{side}]{{1,0}}", f"f32[8,{side}]{{1,0}}"
+    sums = (("add", "[1,8]<=[8]"), (how, groups))
+    lines = [
+        f"%d{at} = {whole} dot(%p{at}, %p{at}), {DOT}\n"
+        f"%s{at} = {whole} all-reduce(%d{at}), channel_id={at + 1}, replica_groups={sums[at][1]}, "
+        f"to_apply=%{sums[at][0]}\n%r{at} = {row} dot(%x, %s{at}), {DOT}"
+        for at in (0, 1)
+    ]
+    text = entry(
+        f"""
+        %p0 = {whole} parameter(0)
+        %p1 = {whole} parameter(1)
+        %x = {row} parameter(2)
+        {lines[0]}
+        {lines[1]}
+        ROOT %t = {row} add(%r0, %r1)
+    """,
+        before=MAX,
+    )
+    found = peak(text, "tpu")
+    assert found.made_bytes // (4 * side * side) == 1 + are_joined, names(found)
+
+
 def test_backward_of_take_along_axis_is_a_comparison_on_a_tpu() -> None:
     text = entry(f"""
         %i = s32[512,1,1]{{2,1,0}} parameter(0)
