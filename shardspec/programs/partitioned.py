@@ -220,7 +220,8 @@ def _as_held(program: Program, target: Target, arguments: Sequence[StepArgument]
     differs = _differing(program, target, arguments) if target.is_tpu else {}
     for name, body in program.computations.items():
         edit = Edit(body, target, program.partitions)
-        rewrites.sums_folded(edit)
+        if target.is_tpu:
+            rewrites.sums_folded(edit)
         rewrites.sums_once(edit)
         rewrites.sums_scattered(edit, passed)
         if target.is_tpu:
@@ -264,7 +265,8 @@ def _tpu_speeds(target: Target) -> Speeds | None:
     slice = hardware.device_count // hardware.slice_count
     hides = _HIDDEN[chip.name]
     speeds = flops, memory, link * both_ways, network
-    return Speeds(*speeds, slice, hides, send_s=1e-6, kernel_s=0.0, at_once=chip.links or 1)
+    starts = {"send_s": 1e-6, "kernel_s": 0.0}
+    return Speeds(*speeds, slice, hides, **starts, at_once=chip.links or 1, has_joined=True)
 
 
 #: What the compiler of a TPU sends while it computes; that of other chips only sends permutes.

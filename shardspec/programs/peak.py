@@ -379,11 +379,11 @@ class _Schedule:
     def _joint(self, unit: Unit) -> Hashable:
         """Return what collectives have in common that XLA joins; None of what it leaves alone."""
         each, program = unit.node.instruction, self.program
-        if not unit.made or each.operation not in _JOINED[self.kernels.platform]:
+        if not unit.made or unit.node.operation not in _JOINED[self.kernels.platform]:
             return None
         inner = program.computations.get(each.called[0]) if each.called else None
         how = "" if inner is None or inner.root is None else inner.root.operation
-        return each.operation, how, together(each, program.partitions), unit.made[0].dtype
+        return unit.node.operation, how, together(each, program.partitions), unit.made[0].dtype
 
     def _made_with(self, units: list[Unit]) -> list[Unit]:
         """Join what a TPU makes in the kernel of a product with that product.

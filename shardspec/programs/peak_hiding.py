@@ -46,6 +46,7 @@ class Speeds:
       send_s: what a collective takes at least, in seconds.
       kernel_s: what a kernel takes at least.
       at_once: how many collectives are on their way at a time.
+      has_joined: whether a kernel takes the time of other products that it computes, too.
     """
 
     flops: float
@@ -57,6 +58,7 @@ class Speeds:
     send_s: float = 20e-6
     kernel_s: float = 2e-6
     at_once: int = 1
+    has_joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +191,7 @@ class _Scheduler:
         """Return what a kernel takes."""
         moved = sum(each.bytes for values in (unit.reads, unit.made) for each in values)
         flops = 0
-        for node in _joined(unit):
+        for node in _joined(unit) if self.speeds.has_joined else (unit.node,):
             if is_product(node):
                 shapes = [each.shape for each in node.operands]
                 flops += flops_of(node.instruction, shapes, node.results[0].shape)

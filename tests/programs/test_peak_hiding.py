@@ -123,9 +123,10 @@ def test_a_product_inside_a_kernel_takes_time() -> None:
         """)
         _, outer, *rest = units
         joined = Unit(outer.node, frozenset(), outer.made)
-        found = hidden([joined, *rest], replace(SPEEDS, flops=1e11, link=2.3e8), 8)
-        first[operation] = found.order[0]
-    assert first == {"dot": 1, "add": 0}
+        for has_joined in (True, False):
+            speeds = replace(SPEEDS, flops=1e11, link=2.3e8, has_joined=has_joined)
+            first[operation, has_joined] = hidden([joined, *rest], speeds, 8).order[0]
+    assert [each for each, at in first.items() if at == 1] == [("dot", True)]
 
 
 CHOICES = st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(0, 5))
