@@ -25,7 +25,6 @@ FORMS = frozenset(("bitcast", "copy", "reshape", "transpose"))
 #: Operations that pass a partial sum on as it is, so that it can be summed over devices later.
 PASSES = frozenset((*FORMS, "convert", "negate"))
 SUM, SCATTER, GATHER = "all-reduce", "reduce-scatter", "all-gather"
-PERMUTE = "collective-permute"
 #: How many operations a value is followed through.
 FAR = 64
 

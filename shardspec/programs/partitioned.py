@@ -163,7 +163,7 @@ _NEAR = 6
 
 
 def _as_libtpu(edit: Edit, differs: dict[Ref, Differs]) -> None:
-    rewrites.moves_once(edit)
+    rewrites.gathers_once(edit)
     rewrites.sums_scattered(edit, PASSES)
     _sums_whole(edit, differs)
     rewrites.legs_apart(edit)
@@ -225,7 +225,6 @@ def _as_held(program: Program, target: Target, arguments: Sequence[StepArgument]
         rewrites.sums_once(edit)
         rewrites.sums_scattered(edit, passed)
         if target.is_tpu:
-            rewrites.moves_once(edit)
             _sums_whole(edit, differs)
         rewrites.scatters_cut(edit, passed)
         bodies[name] = edit.done()

@@ -21,7 +21,6 @@ from shardspec.programs.edit import (
     FAR,
     GATHER,
     PASSES,
-    PERMUTE,
     SCATTER,
     SUM,
     Edit,
@@ -569,14 +568,11 @@ def gathers_joined(edit: Edit) -> None:
             edit.put(one)
 
 
-def moves_once(edit: Edit) -> None:
-    """Move once what is gathered alike and read with its dimensions in another order.
-
-    So it is with what is permuted alike, in whatever order the pairs are printed.
-    """
+def gathers_once(edit: Edit) -> None:
+    """Gather once what is gathered alike and read with its dimensions in another order."""
     first: dict[tuple[object, ...], str] = {}
     for each in [*edit]:
-        if each.operation in (GATHER, PERMUTE) and is_alone(each):
+        if each.operation == GATHER and is_alone(each):
             array = each.arrays[0]
             source = edit.shown(each.operands[0], _ALIKE).name
             key = (source, array.dtype, *sorted(array.shape))
@@ -594,10 +590,6 @@ def _joins(edit: Edit, each: Instruction, key: tuple[object, ...]) -> Iterator[t
     alike. libtpu does not mind their order where it could pass the operand around a ring, and in
     the backward pass.
     """
-    if each.operation == PERMUTE:
-        members = edit.members(each)
-        yield (*key, *(each.name if members is None else sorted(members.groups)), PERMUTE)
-        return
     yield (*key, edits.devices_of(each))
     members, longest = edit.members(each), step_partition.longest_row(edit.target.hardware)
     axes = () if members is None else members.axes(edit.target.mesh)

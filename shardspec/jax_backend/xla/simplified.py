@@ -38,7 +38,7 @@ def simplified(module: bytes, *, for_tpu: bool = False) -> bytes:
       lookup of each row in itself is then found to be one.
     - a slice that is all of an array, and an update of all of one, are dropped: a scan of one round
       keeps what it makes as that is sharded, and not as its stack of zeros is.
-    - the transpose of a product, as a gradient of a weight is, becomes the product the
+    - the transpose of a product of matrices, as a gradient of a weight is, becomes the product the
       other way round, on a TPU: of operands that compete for a mesh axis, the first one decides.
     - a product of a transposed matrix reads the matrix itself, on a TPU: what is multiplied with
       its transpose is then gathered once.
@@ -93,17 +93,13 @@ def simplify(module: Any, *, for_tpu: bool = False) -> None:
 
 
 def _turn_product(transpose: Any) -> None:
-    """Multiply the other way round where a product is transposed so, and has no batch."""
+    """Multiply the other way round where the product of two matrices is transposed."""
     value, result = transpose.operands[0], transpose.results[0]
-    if _name(value) != _DOT or len(list(value.uses)) != 1:
+    if _name(value) != _DOT or len(result.type.shape) != 2 or len(list(value.uses)) != 1:
         return
     dot = value.owner
     numbers = stablehlo.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"])
-    dims = range(len(result.type.shape))
-    left = len(dot.operands[0].type.shape) - len(numbers.lhs_contracting_dimensions)
-    turned_dims = [*dims[left:], *dims[:left]]
-    order = list(transpose.attributes["permutation"])
-    if len(numbers.lhs_batching_dimensions) or order != turned_dims:
+    if len(numbers.lhs_batching_dimensions) or list(transpose.attributes["permutation"]) != [1, 0]:
         return
     sums = numbers.rhs_contracting_dimensions, numbers.lhs_contracting_dimensions
     turned = stablehlo.DotDimensionNumbers.get([], [], *sums)

@@ -93,7 +93,7 @@ PASSES = [
     (rewrites, "sums_after_loop", "small-h100", "accumulated_twice", 0.8),
     (rewrites, "sums_scattered", "small", "sharded_moments", 0.9),
     (rewrites, "moves_narrowed", "small", "shard_mapped", 0.2),
-    (rewrites, "moves_once", "small", "two_weights", 0.2),
+    (rewrites, "gathers_once", "small", "two_weights", 0.2),
     (rewrites, "products_in_turns", "small", "kept_activations", 0.07),
     (rewrites, "sums_of_lanes_whole", "large", "t5-xxl-v5e", 0.05),
     (rewrites, "whole_machine_summed", "large", "llama-4-layers-fsdp-v5p", 0.45),

@@ -106,6 +106,13 @@ def test_padding_changes_no_number(dtype: Any) -> None:
     np.testing.assert_array_equal(computed(module, given), np.asarray(joined(1, 15)(given)))
 
 
+@pytest.mark.parametrize("shift", [1, -1, 3])
+def test_what_is_rolled_is_not_padded(shift: int) -> None:
+    given = array(8, 16)
+    found = text_of(simple(lambda x: jnp.roll(x, shift, 1), ROW, given))
+    assert "stablehlo.pad" not in found
+
+
 def test_bools_are_padded() -> None:
     given = array(8, 16) > 0
     module = simple(lambda x: jnp.concatenate([x[:, 1:], ~x[:, :1]], 1), ROW, given)

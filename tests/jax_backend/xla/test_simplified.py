@@ -286,33 +286,3 @@ def test_a_product_over_two_dimensions_reads_the_transpose() -> None:
         for_tpu=True,
     )
     assert "stablehlo.transpose" in found
-
-
-#: Axes of a gradient as it is computed and as it is wanted, and whether it is one product then.
-TURNED = (
-    ((2, 3), (4,), [2, 0, 1], True),
-    ((2,), (3, 4), [1, 2, 0], True),
-    ((2, 3), (4, 5), [2, 3, 0, 1], True),
-    ((2, 3), (4,), [1, 0, 2], False),
-    ((2, 3), (4,), [2, 1, 0], False),
-)
-
-
-@pytest.mark.parametrize(("left_dims", "right_dims", "order", "is_turned"), TURNED)
-def test_a_product_that_is_transposed_is_the_product_the_other_way_round(
-    left_dims: tuple[int, ...], right_dims: tuple[int, ...], order: list[int], is_turned: bool
-) -> None:
-    def kind(*sizes: int) -> str:
-        return f"tensor<{'x'.join(map(str, sizes))}xf32>"
-
-    made = (*left_dims, *right_dims)
-    out = kind(*(made[dim] for dim in order))
-    text = f"""
-      func.func @main(%x: {kind(7, *left_dims)}, %y: {kind(7, *right_dims)}) -> {out} {{
-        %r = stablehlo.dot_general %x, %y, contracting_dims = [0] x [0]
-          : ({kind(7, *left_dims)}, {kind(7, *right_dims)}) -> {kind(*made)}
-        %t = stablehlo.transpose %r, dims = {order} : ({kind(*made)}) -> {out}
-        return %t : {out}
-      }}"""
-    assert ("stablehlo.transpose" not in left(text, for_tpu=True)) is is_turned
-    assert "stablehlo.transpose" in left(text)
