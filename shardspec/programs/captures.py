@@ -95,7 +95,7 @@ _NOTHING = memoryview(b"")
 
 
 class _Parts:
-    """The fields of a message, by number; of one that is there several times the last counts."""
+    """The fields of a message, by number; where there are several of a number, the last counts."""
 
     __slots__ = ("held",)
 

@@ -560,10 +560,13 @@ def members_of(instruction: Instruction, slices: Slices) -> Members | None:
 def together(instruction: Instruction, device_count: int) -> Hashable:
     """Return what two collectives over the same devices have in common."""
     found = _STATED.search(instruction.bare)
-    members = _members(found.group() if found else "", device_count)
-    if members is None:
-        return found.group() if found else ""
-    return frozenset(frozenset(group) for group in members.groups)
+    return _together(found.group() if found else "", device_count)
+
+
+@lru_cache(maxsize=1024)
+def _together(text: str, device_count: int) -> Hashable:
+    members = _members(text, device_count)
+    return text if members is None else frozenset(map(frozenset, members.groups))
 
 
 def crossing_of(

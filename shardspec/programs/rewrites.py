@@ -17,17 +17,7 @@ from shardspec.ir.spec import Shape, array_bytes
 from shardspec.programs import edit as edits
 from shardspec.programs.alike import Differs
 from shardspec.programs.calls import Ref, is_made_for
-from shardspec.programs.edit import (
-    FAR,
-    GATHER,
-    PASSES,
-    SCATTER,
-    SUM,
-    Edit,
-    form,
-    is_alone,
-    typed,
-)
+from shardspec.programs.edit import FAR, GATHER, PASSES, SCATTER, SUM, Edit, form, is_alone, typed
 from shardspec.programs.hlo import HloArray, Instruction, number
 from shardspec.programs.operations import flops_of
 from shardspec.programs.reading import SENDS
@@ -356,7 +346,7 @@ def _product(
 
 
 def _readers(edit: Edit, each: Instruction) -> list[Instruction]:
-    """Return what reads a value in whatever form; what a collective was that is stopped does."""
+    """Return what reads a value in whatever form, stopped collectives among them."""
     found: list[Instruction] = []
     waiting = [each]
     while waiting:
@@ -421,10 +411,8 @@ def whole_machine_summed(edit: Edit) -> None:
         kind = IN_HLO.get(each.operation)
         if kind is None or not is_alone(each) or each.attribute(SENDS):
             continue
-        size, axes = (
-            kind.payload(edit.source(each).arrays[0].bytes, each.arrays[0].bytes),
-            edit.axes(each),
-        )
+        size = kind.payload(edit.source(each).arrays[0].bytes, each.arrays[0].bytes)
+        axes = edit.axes(each)
         is_all = edit.ways(each) == edit.target.mesh.ways(axes)
         if is_all and step_partition.is_summed_whole(kind, axes, size, edit.target):
             edit.sends(each, ring_bytes(CollectiveKind.ALL_REDUCE, size, edit.ways(each)))

@@ -242,6 +242,11 @@ def operations(op: Any) -> Iterator[Any]:
                 yield each.operation
 
 
+def made_by(value: Any) -> str:
+    """Return the name of the operation that makes a value; empty for an argument."""
+    return str(getattr(value.owner, "name", ""))
+
+
 #: What may do no more than that, by how many operands it then has.
 _UNITS = {"stablehlo.broadcast_in_dim": 1, "stablehlo.reduce": 2}
 

@@ -26,7 +26,11 @@ _CONCATENATE, _SHARDING, _MARK = "stablehlo.concatenate", "sdy.sharding", "shard
 
 def pad_concatenated(module: Any) -> None:
     """Replace the concatenations that libtpu pads, in a module without calls, in place."""
-    found = [each for each in passes.operations(module.operation) if each.name == _CONCATENATE]
+    found = [
+        each
+        for each in passes.operations(module.operation)
+        if each.name == _CONCATENATE and not _is_roll(each)
+    ]
     if not found:
         return
     for at, each in enumerate(found):
@@ -64,7 +68,7 @@ def _is_padded(concatenate: Any, ways: Sequence[int]) -> bool:
     dim = int(concatenate.attributes["dimension"])
     parts = ways[dim]
     lengths = sorted(each.type.shape[dim] for each in concatenate.operands)
-    if parts == 1 or len({_cut_from(each) for each in concatenate.operands}) == 1:
+    if parts == 1:
         return False
     shape = concatenate.results[0].type.shape
     own = (size // count for size, count in zip(shape, ways, strict=True))
@@ -72,9 +76,13 @@ def _is_padded(concatenate: Any, ways: Sequence[int]) -> bool:
     return lengths[-2] <= parts or not can_move
 
 
+def _is_roll(concatenate: Any) -> bool:
+    """Say whether all operands are slices of one array, or that array."""
+    return len(set(map(_cut_from, concatenate.operands))) == 1
+
+
 def _cut_from(value: Any) -> Any:
-    """Return the array that a value is a slice of, or the value itself."""
-    is_slice = getattr(value.owner, "name", "") == "stablehlo.slice"
+    is_slice = passes.made_by(value) == "stablehlo.slice"
     return value.owner.operands[0] if is_slice else value
 
 

@@ -72,9 +72,11 @@ class Partitioning(Process):
         if self._found is not None:
             self._stack.close()
             return
-        self._module = simplified(module, for_tpu=self._for_tpu)
         try:
+            self._module = simplified(module, for_tpu=self._for_tpu)
             self._hand_over()
+        except ShardspecError as error:  # this jaxlib lacks a pass of Shardy
+            self._fail(error.diagnostics[0])
         except OSError as error:
             self._fail(compiling.no_room(error))
 

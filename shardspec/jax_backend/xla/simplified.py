@@ -14,6 +14,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from shardspec.jax_backend.step import passes
+from shardspec.jax_backend.step.passes import made_by
 from shardspec.jax_backend.xla.padded import pad_concatenated
 
 _SCATTER, _ADD, _RETURN = "stablehlo.scatter", "stablehlo.add", "stablehlo.return"
@@ -95,7 +96,7 @@ def simplify(module: Any, *, for_tpu: bool = False) -> None:
 def _turn_product(transpose: Any) -> None:
     """Multiply the other way round where the product of two matrices is transposed."""
     value, result = transpose.operands[0], transpose.results[0]
-    if _name(value) != _DOT or len(result.type.shape) != 2 or len(list(value.uses)) != 1:
+    if made_by(value) != _DOT or len(result.type.shape) != 2 or len(list(value.uses)) != 1:
         return
     dot = value.owner
     numbers = stablehlo.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"])
@@ -122,7 +123,7 @@ def _read_untransposed(dot: Any) -> None:
     for at, (batch, summed) in enumerate(sides):
         value = dot.operands[at]
         if (
-            _name(value) == _TRANSPOSE
+            made_by(value) == _TRANSPOSE
             and len(summed) == 1 == len(value.type.shape) - len(batch) - 1
         ):
             order = list(value.owner.attributes["permutation"])
@@ -156,11 +157,6 @@ def _as_computed(op: Any) -> tuple[object, ...]:
     stated = tuple((each, op.attributes[each]) for each in op.attributes)
     kinds = tuple(each.type for each in op.results)
     return op.block, op.name, tuple(op.operands), stated, kinds
-
-
-def _name(value: Any) -> str:
-    """Return the name of the operation that makes a value; empty for an argument."""
-    return str(getattr(value.owner, "name", ""))
 
 
 def _start_with_sum(scatter: Any) -> None:
@@ -217,9 +213,9 @@ def _adds(scatter: Any) -> bool:
 
 
 def _is_zero(value: Any) -> bool:
-    if _name(value) == _BROADCAST:
+    if made_by(value) == _BROADCAST:
         value = value.owner.operands[0]
-    if _name(value) != _CONSTANT:
+    if made_by(value) != _CONSTANT:
         return False
     stated = value.owner.attributes["value"]
     return bool(stated.is_splat and not stated.get_splat_value().value)
@@ -228,7 +224,7 @@ def _is_zero(value: Any) -> bool:
 def _drop_wrap(select: Any) -> None:
     """Take an index as it is where it is never below zero."""
     test, _, value = select.operands
-    if _name(test) != _COMPARE or "LT" not in str(test.owner.attributes["comparison_direction"]):
+    if made_by(test) != _COMPARE or "LT" not in str(test.owner.attributes["comparison_direction"]):
         return
     left, right = test.owner.operands
     if left == value and _is_zero(right) and _counted(value) is not None:
@@ -250,7 +246,7 @@ def _counted(value: Any) -> int | None:
     if isinstance(value.owner, ir.Block):
         given = _unchanged(value)
         return None if given is None else _counted(given)
-    name = _name(value)
+    name = made_by(value)
     if name == _IOTA:
         return int(value.owner.attributes["iota_dimension"])
     if name not in (_BROADCAST, _RESHAPE):
@@ -278,7 +274,7 @@ def _unchanged(argument: Any) -> Any:
 def _convert_first(convert: Any) -> None:
     """Make an array narrower before it is reshaped."""
     value, result = convert.operands[0], convert.results[0]
-    if _name(value) != _RESHAPE or _width(result) >= _width(value):
+    if made_by(value) != _RESHAPE or _width(result) >= _width(value):
         return
     whole = value.owner.operands[0]
     with ir.InsertionPoint(convert), convert.location:
@@ -297,7 +293,7 @@ def _width(value: Any) -> int:
 def _merge(reshape: Any) -> None:
     """Reshape at once what is reshaped twice."""
     value, result = reshape.operands[0], reshape.results[0]
-    if _name(value) == _RESHAPE:
+    if made_by(value) == _RESHAPE:
         value = value.owner.operands[0]
         reshape.operands[0] = value
     if value.type == result.type:

@@ -14,7 +14,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxlib import xla_client
 from jaxlib.mlir import ir
 
+from shardspec.diagnostics import codes
+from shardspec.diagnostics.diagnostic import Diagnostic
 from shardspec.jax_backend.step import passes
+from shardspec.jax_backend.xla.partitioning import Partitioning
 from shardspec.jax_backend.xla.simplified import simplified
 
 AXES = jax.make_mesh((4, 2), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
@@ -111,6 +114,18 @@ def test_what_is_rolled_is_not_padded(shift: int) -> None:
     given = array(8, 16)
     found = text_of(simple(lambda x: jnp.roll(x, shift, 1), ROW, given))
     assert "stablehlo.pad" not in found
+
+
+def test_a_jaxlib_without_a_pass_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    sharding = NamedSharding(AXES, ROW)
+    lowered = jax.jit(joined(2, 14), in_shardings=sharding).lower(array(6, 16))
+    module = passes.bytecode_of(lowered.compiler_ir("stablehlo"))
+    monkeypatch.setattr(passes, "PASSES", ("sdy-is-not-there",))
+    with Partitioning(8, for_tpu=True) as partitioning:
+        partitioning.give(module)
+        found = partitioning.result()
+    assert isinstance(found, Diagnostic)
+    assert found.code is codes.NO_PROPAGATION
 
 
 def test_bools_are_padded() -> None:
