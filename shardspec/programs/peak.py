@@ -473,10 +473,12 @@ class _Schedule:
         end = len(units)
         last.update((value, end) for out in outs for value in out)
         free, own = self._results(body, born, last, outs)
-        if body.node is None and self.kernels.platform == "gpu":
-            free |= self._between(body, born, last, outs, free)
         # Source: libtpu 0.0.52, gradients of two products of which one is added to the other.
-        apart = own if self.kernels.platform == "tpu" else ()
+        apart: Collection[Value] = own
+        if self.kernels.platform == "gpu":
+            before = self._before(body, born, last, outs, free, own) if body.node is None else {}
+            free |= before.keys()
+            apart = {*before.values()}
         self._follow({v: at for v, at in placed.items() if v not in apart}, last, free)
         lives = [
             (value, 0 if value in own else at, max(last.get(value, at), at))
@@ -509,27 +511,32 @@ class _Schedule:
                     free.add(value)
         return free, own - free
 
-    def _between(
+    def _before(
         self,
         body: Body,
         born: dict[Value, int],
         last: dict[Value, int],
         outs: Sequence[frozenset[Value]],
         free: set[Value],
-    ) -> set[Value]:
-        """Return what is in the buffer of an argument before the result that takes it is made.
+        own: set[Value],
+    ) -> dict[Value, Value]:
+        """Return what is in the buffer of a result before that is made, with the result.
 
         What a loop begins with is made before that, and so is not.
         """
         size = self.sizes.of
         pairs = zip(self._buffers(body), outs, strict=False)
-        taken = [(buffer, each) for buffer, out in pairs if buffer for each in out & free]
+        taken = [
+            (-1 if buffer is None else last.get(buffer, -1), each)
+            for buffer, out in pairs
+            for each in out & (own if buffer is None else free)
+        ]
         sizes = {size(result) for _, result in taken}
-        left = [v for v in born.keys() - free if size(v) in sizes and not _begins_loop(v)]
+        left = [v for v in born.keys() - free - own if size(v) in sizes and not _begins_loop(v)]
         left.sort(key=lambda each: (born[each] - last.get(each, 0), each.serial))
-        found: set[Value] = set()
-        for buffer, result in taken:
-            span = range(last.get(buffer, -1) + 1, born[result])
+        found: dict[Value, Value] = {}
+        for begun, result in taken:
+            span = range(begun + 1, born[result])
             inside = (
                 each
                 for each in left
@@ -538,7 +545,9 @@ class _Schedule:
                 and born[each] in span
                 and last.get(each, born[each]) in span
             )
-            found.update([*inside][:1])
+            first = next(inside, None)
+            if first is not None:
+                found[first] = result
         return found
 
     def _can_be_in_place(self, value: Value) -> bool:
@@ -570,4 +579,5 @@ class _Schedule:
 
 def _begins_loop(value: Value) -> bool:
     """Say whether a value is in the buffer of what a loop begins with."""
-    return value.maker is not None and value.maker.operation in (LOOP, "broadcast")
+    is_read = any(user.operation == LOOP for user in value.users)
+    return is_read or (value.maker is not None and value.maker.operation in (LOOP, "broadcast"))

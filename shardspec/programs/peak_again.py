@@ -2,7 +2,8 @@
 
 XLA:GPU fuses an operation into all kernels that read it where that is estimated to be faster:
 computing it several times against writing it once and reading it several times. For `tanh` it is
-slower, for `exp` in f32 it is not.
+slower, for `exp` in f32 it is not. What is made of many arrays is written as well: a residual
+stream of four layers is the sum of five arrays, and each kernel would read them all.
 Source: xla/service/gpu/transforms/priority_fusion.cc and xla/service/gpu/model/.
 """
 
@@ -14,7 +15,7 @@ from math import prod
 from types import MappingProxyType
 
 from shardspec.ir.spec import Chip
-from shardspec.programs.peak_graph import Body, Value, every_node
+from shardspec.programs.peak_graph import Body, Node, Value, every_node
 
 #: Costs of operations for one element in f32, as XLA estimates them; all others cost 3. XLA has
 #: tables of some GPUs, and uses that of Ampere for the rest.
@@ -96,16 +97,43 @@ def kept_of(
     """
     costs: dict[Value, int] = {}
     found: set[Value] = set()
+    kernels = _kernels_of(main, is_fused)
+    sources: dict[Value, frozenset[Value]] = {}
     for node in every_node(main):
         if node.operation not in is_fused or len(node.results) != 1:
             continue
         value = node.results[0]
-        before = sum(costs.get(each, 0) for each in {*node.operands} if each not in constant)
-        cost = rates.cost(node.operation, value.dtype) + before
-        readers = len(value.users)
-        saved = (readers - 1) * cost * prod(value.shape)
-        if saved > _MOVED * readers * value.bytes * rates.per_byte:
+        operands = {each for each in node.operands if each not in constant}
+        cost = rates.cost(node.operation, value.dtype) + sum(costs.get(v, 0) for v in operands)
+        read = frozenset[Value]().union(*(sources.get(each, (each,)) for each in operands))
+        count = len(kernels[value])
+        saved = (count - 1) * cost * prod(value.shape)
+        is_slow = saved > _MOVED * count * value.bytes * rates.per_byte
+        moved = (count - 1) * sum(each.bytes for each in read)
+        if count > 1 and (is_slow or moved > (count + 1) * value.bytes):
             found.add(value)
         else:
-            costs[value] = cost
+            costs[value], sources[value] = cost, read
     return frozenset(found)
+
+
+def _kernels_of(main: Body, is_fused: Collection[str]) -> dict[Value, frozenset[Node]]:
+    """Return what each value is computed for: an operation of each kernel that would do it."""
+    found: dict[Value, frozenset[Node]] = {}
+    for node in reversed([*every_node(main)]):
+        for value in node.results:
+            kernels: set[Node] = set()
+            for user in value.users:
+                is_inside = user.operation in is_fused and user.body is value.body
+                if is_inside and not _is_stored(user.results[0], is_fused):
+                    kernels |= found[user.results[0]]
+                else:
+                    kernels.add(user)
+            found[value] = frozenset(kernels)
+    return found
+
+
+def _is_stored(value: Value, is_fused: Collection[str]) -> bool:
+    """Say whether a value is in memory whatever is faster."""
+    inside = (*is_fused, "reduce")
+    return value.is_yielded or any(user.operation not in inside for user in value.users)

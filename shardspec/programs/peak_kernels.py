@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -18,7 +18,15 @@ from shardspec.programs.hlo import number
 from shardspec.programs.operations import base
 from shardspec.programs.peak_again import Rates, kept_of
 from shardspec.programs.peak_gates import Gates, is_gate, is_one_chain
-from shardspec.programs.peak_graph import BARRIER, LOOP, UPDATE, Body, Node, Value
+from shardspec.programs.peak_graph import (
+    BARRIER,
+    LOOP,
+    UPDATE,
+    Body,
+    Node,
+    Value,
+    every_node,
+)
 from shardspec.programs.peak_scores import (
     PLAIN,
     Softmax,
@@ -92,6 +100,7 @@ class Kernels:
       gates: which gates of an MLP a TPU writes with a product.
       is_short: that the device has no room for all values that are computed once.
       spread: such constants: a mask, what it fills in, a scale, each written to its whole size.
+      counted: numbers of columns that a GPU writes out for a product that makes one-hot rows.
       widened: values in bf16 that are kept in f32: of a GPU without arithmetic in bf16, and scores
         of attention.
       roots: what is in memory so that a reader of a value can run: the value, or what a kernel
@@ -116,6 +125,7 @@ class Kernels:
     made_with: dict[Value, tuple[Value, ...]] = field(default_factory=dict)
     written_with: dict[Value, Value] = field(default_factory=dict)
     kept: frozenset[Value] = frozenset()
+    counted: set[Value] = field(default_factory=set)
     widened: set[Value] = field(default_factory=set)
     spread: set[Value] = field(default_factory=set)
 
@@ -125,6 +135,8 @@ class Kernels:
         if self.platform == "tpu":
             self._find_apart(main)
             self._find_ends(main)
+        else:
+            self.counted.update(_counted(main))
         if self.rates is not None:
             self.kept = kept_of(main, self.rates, _CHEAP | _COSTLY, self.constant)
         self._judge(main)
@@ -230,6 +242,8 @@ class Kernels:
         refusing: set[Node] = set()
         reductions: list[Node] = []
         forced = "is a result" if value.is_yielded else ""
+        if value in self.counted:
+            forced = "is compared in a product"
         for user in value.users:
             refusal = self._refusal(user, value)
             if refusal:
@@ -256,8 +270,14 @@ class Kernels:
                 and not self._is_of_batched(node, value)
             )
             found |= readers if is_inside and not is_yielded else {user}
-        is_cheap = self.fuses(node) and node.operation not in _COSTLY and node.operands
-        if forced and found and is_cheap and self._source_bytes(node, value) < value.bytes:
+        is_cheap = self.fuses(node) and node.operation not in _COSTLY and value not in self.counted
+        if (
+            forced
+            and found
+            and is_cheap
+            and node.operands
+            and self._source_bytes(node, value) < value.bytes
+        ):
             self.again[value] = frozenset(found)
         return frozenset(found | refusing), self._reason(
             node, value, frozenset(found | refusing), forced
@@ -360,6 +380,8 @@ class Kernels:
             if value.dtype == "bf16" and self.rates is not None and not self.rates.is_narrow:
                 self.widened.add(value)
             return f"{node.operation}, read by {len(found)} kernels"
+        if self.platform == "gpu" and node.operation == "concatenate" and len(found) > 1:
+            return f"concatenate, read by {len(found)} kernels"
         products = sum(map(is_product, found))
         if products > 1 and self._is_read(node, value, found):
             if self.platform == "tpu":
@@ -615,6 +637,48 @@ class Kernels:
             is_redone = value in self.redone and not self._refusal(node, value)
             given.append((self.redone if is_redone else self.roots).get(value, frozenset()))
         return frozenset().union(*given)
+
+
+def _counted(main: Body) -> Iterator[Value]:
+    """Yield what a GPU writes so that products make one-hot rows, those of a lookup.
+
+    Triton converts inside of a product. It compares there too where the program is given the
+    indices, and then it reads the numbers of the columns, which it does not count.
+    Source: `gemm_fusion` and `wrapped_iota` in what XLA of jaxlib 0.10 makes of 9 steps.
+    """
+    for node in every_node(main):
+        if node.operation == "compare" and _makes_rows(node):
+            columns = [value for value in node.operands if _counts(value)]
+            indices = {_unrepeated(value) for value in node.operands if value not in columns}
+            is_inside = len(columns) == 1 and indices <= {*main.arguments}
+            yield from columns if is_inside else node.results
+
+
+def _makes_rows(node: Node) -> bool:
+    """Say whether what is compared is converted, and that read by products alone."""
+    users = node.results[0].users
+    readers = [user for each in users for value in each.results for user in value.users]
+    is_converted = all(each.operation == "convert" for each in users)
+    return is_converted and bool(readers) and all(map(is_product, readers))
+
+
+def _unrepeated(value: Value) -> Value:
+    while value.maker is not None and value.maker.operation in _WIDENS:
+        value = value.maker.operands[0]
+    return value
+
+
+def _counts(value: Value) -> bool:
+    """Say whether a value is made of an iota and of what is the same for all elements."""
+    waiting, seen = [value], set[Value]()
+    while waiting:
+        maker = waiting.pop().maker
+        if maker is not None and maker.operation == "iota":
+            return True
+        if maker is not None and is_elementwise(maker):
+            waiting += [each for each in maker.operands if each not in seen]
+            seen.update(maker.operands)
+    return False
 
 
 def _needs(body: Body, values: Sequence[Value]) -> dict[Value, frozenset[Value]]:

@@ -16,18 +16,36 @@ from shardspec.programs.peak_narrow import converted, noted_anew, outermost, rep
 
 _DIMENSION = re.compile(r"\bdimensions=\{(\d{1,3})\}")
 _THROUGH = frozenset(("convert", "dynamic-slice", "slice"))
+_WHOLE = frozenset(("s8", "u8"))
 #: What keeps the order of the dimensions of its operands.
 _KEEPS = frozenset((*_THROUGH, UPDATE, "concatenate", "select", "pad"))
 
 
 def turn(main: Body) -> None:
     """Write out transposed, on a GPU, what a gather or a product in a loop reads slice by slice."""
+    _sum_vectors(main)
     _turn_for_gathers(main)
     noted_anew(main)
     for node in [*every_node(main)]:
         if node.operation == LOOP and node.bodies:
             _turn_for_products(node, node.bodies[0])
     noted_anew(main)
+
+
+def _sum_vectors(main: Body) -> None:
+    """Turn products of which one side has no rows into sums, which kernels make as they read.
+
+    Source: xla/service/gpu/transforms/algebraic_simplifier.cc. Such a product is kept where it is
+    one for Triton, and that never takes a side without rows.
+    """
+    for node in every_node(main):
+        if node.operation == "dot" and len(node.shapes) == 2:
+            sides = (_parted(node, 0)[2], _parted(node, 1)[2])
+            if not all(
+                any(node.shapes[side][a] > 1 for a in free) for side, free in enumerate(sides)
+            ):
+                node.operation = "reduce"
+                node.operands.sort(key=lambda value: -math.prod(value.shape))
 
 
 def _turn_for_gathers(main: Body) -> None:
@@ -75,14 +93,14 @@ def order_asked(node: Node, side: int) -> tuple[int, ...]:
     """Return the order in memory that a product asks of the dimensions of an operand.
 
     XLA makes each side of a product three dimensions: batch, rows and columns. A side that has no
-    more than these already is read as it is, and so is one beside a side without rows: that product
-    is a sum.
+    more than these already is read as it is. Of integers, both sides are read with their columns
+    last.
     """
     batch, summed, free = _parted(node, side)
+    if {value.dtype for value in node.operands} <= _WHOLE:
+        return either_order(node, side)[0]
     is_plain = len(summed) == 1 and len(free) <= 1 and batch == tuple(range(len(batch)))
-    if not batch or is_plain or not _parted(node, 1 - side)[2]:
-        return ()
-    return either_order(node, side)[side]
+    return () if not batch or is_plain else either_order(node, side)[side]
 
 
 def either_order(node: Node, side: int) -> tuple[tuple[int, ...], ...]:

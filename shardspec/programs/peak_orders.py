@@ -68,7 +68,27 @@ def _note(body: Body, found: dict[Value, Order]) -> None:
         for value in node.results:
             read = (_read_order(node, at, found) for at in _big(node, value))
             kept = next(filter(None, read), None) if is_elementwise(node) else None
-            found[value] = kept or _plain(value)
+            found[value] = kept or _turned(node, value) or _plain(value)
+
+
+def _turned(node: Node, value: Value) -> Order:
+    """Return the order of a product that nobody reads but with its two sides changed over.
+
+    XLA makes a product of the operands changed over of it.
+    """
+    reads = [
+        user.views[at] if at < len(user.views) else None
+        for user in value.users
+        for at, read in enumerate(user.operands)
+        if read is value
+    ]
+    view = reads[0] if reads and len({*reads}) == 1 else None
+    if node.operation != "dot" or view is None or node.instruction.numbers("lhs_batch_dims"):
+        return ()
+    count = len(node.shapes[0]) - len(node.instruction.numbers("lhs_contracting_dims"))
+    places = range(len(value.shape))
+    is_turned = view == (*places[count:], *places[:count])
+    return tuple(at for at in view if value.shape[at] > 1) if is_turned else ()
 
 
 def _big(node: Node, value: Value) -> list[int]:

@@ -538,7 +538,8 @@ TRAINED = f"""\
   %h = f32[16,64]{{1,0}} tanh(%w){ACTIVE}
   %d = f32[64,64]{{1,0}} dot(%y, %g), {DOT}{BACKWARD}
   %k = f32[64,64]{{1,0}} all-gather(%h), {FSDP}, dimensions={{0}}KEPT
-  ROOT %r = f32[64,64]{{1,0}} dot(%d, %k), {DOT}{BACKWARD}
+  %o = f32[64,64]{{1,0}} dot(%d, %k), {DOT}{BACKWARD}
+  ROOT %r = f32[8,64]{{1,0}} slice(%o), slice={{[0:8], [0:64]}}
 """
 
 

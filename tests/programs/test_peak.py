@@ -580,7 +580,8 @@ NEURONS = """
     %x = {wide} add(%a, %p)
     %y = {wide} multiply(%a, %w)
     %m = {wide} dot(%x, %w), {dot}
-    ROOT %o = {wide} dot(%y, %m), {dot}
+    %o = {wide} dot(%y, %m), {dot}
+    ROOT %r = {small} slice(%o), slice={{[0:8], [0:512]}}
 """
 
 
@@ -599,7 +600,8 @@ NEURONS = """
 def test_gpu_keeps_what_costs_more_to_compute_again_than_to_read(
     operation: str, dtype: str, rates: Rates, mib: float | None
 ) -> None:
-    lines = NEURONS.format(wide=f"{dtype}[512,512]{{1,0}}", operation=operation, dot=DOT)
+    wide, small = f"{dtype}[512,512]{{1,0}}", f"{dtype}[8,512]{{1,0}}"
+    lines = NEURONS.format(wide=wide, small=small, operation=operation, dot=DOT)
     values = peak_of(program_of(entry(lines)), Device("gpu", rates=rates)).values
     kept = [each.bytes / MIB for each in values if each.why.endswith("kernels")]
     assert kept == ([] if mib is None else [mib])
@@ -883,6 +885,116 @@ def test_what_a_turned_stack_becomes_is_turned_back_into_what_was_donated() -> N
     turned = [each for each in donated.values if each.bytes == 4 * MIB]
     assert {each.why for each in turned} >= {"transpose"}
     assert donated.bytes < kept.bytes
+
+
+def test_gpu_sums_what_a_vector_is_multiplied_with_where_that_is_read() -> None:
+    """A step with one query for each head: keys are not written, and their stack is not turned."""
+    dims = "lhs_batch_dims={0,1}, lhs_contracting_dims={3}, rhs_batch_dims={0,2}"
+    inner = (
+        f"%m = f32[8,128,4,64]{{3,2,1,0}} reshape(%wr)\n"
+        f"  %k = f32[8,128,4,64]{{3,2,1,0}} negate(%m)\n"
+        f"  %cs = f32[4,512]{{1,0}} slice(%c), slice={{[0:4], [0:512]}}\n"
+        f"  %q = f32[8,4,1,64]{{3,2,1,0}} reshape(%cs)\n"
+        f"  %d = f32[8,4,1,128]{{3,2,1,0}} dot(%q, %k), {dims}, rhs_contracting_dims={{3}}\n"
+        f"  %v = f32[8,4,128]{{2,1,0}} reshape(%d)\n"
+        f"  %e = f32[8,4,128,64]{{3,2,1,0}} broadcast(%v), dimensions={{0,1,2}}\n"
+        f"  %n = f32[512,512]{{1,0}} reshape(%e)"
+    )
+    whys = {each.why for each in peak(looped(inner)).values}
+    assert not {"transpose", "product", "is read by a product"} & whys
+
+
+LOOKUP = """
+    %indices = s32[64,8]{{1,0}} parameter(0)
+    %table = bf16[512,512]{{1,0}} parameter(1)
+    %cut = s32[64,8]{{1,0}} {given}
+    %every = s32[64,8,512]{{2,1,0}} broadcast(%cut), dimensions={{0,1}}
+    %count = s32[512]{{0}} iota(), iota_dimension=0
+    %columns = s32[64,8,512]{{2,1,0}} broadcast(%count), dimensions={{2}}
+    %same = pred[64,8,512]{{2,1,0}} compare(%every, %columns), direction=EQ
+    %rows = bf16[64,8,512]{{2,1,0}} convert(%same)
+    %flat = bf16[512,512]{{1,0}} reshape(%rows)
+    ROOT %out = bf16[512,512]{{1,0}} {reader}
+"""
+LOOKED = f"dot(%flat, %table), {DOT}"
+
+
+@pytest.mark.parametrize(
+    ("given", "reader", "written"),
+    [
+        ("reshape(%indices)", LOOKED, "s32"),
+        ("negate(%indices)", LOOKED, "bool"),
+        ("reshape(%indices)", "add(%flat, %table)", ""),
+    ],
+)
+def test_gpu_writes_numbers_of_columns_that_a_product_compares_indices_with(
+    given: str, reader: str, written: str
+) -> None:
+    text = entry(LOOKUP.format(given=given, reader=reader))
+    found = [each for each in peak(text).values if each.why == "is compared in a product"]
+    assert [each.dtype for each in found] == ([written] if written else [])
+    assert all(each.shape == (64, 8, 512) for each in found)
+    assert "is compared in a product" not in {each.why for each in peak(text, "tpu").values}
+
+
+@pytest.mark.parametrize(("platform", "is_kept"), [("gpu", True), ("tpu", False)])
+def test_gpu_keeps_what_is_put_together_for_several_kernels(
+    platform: Platform, is_kept: bool
+) -> None:
+    text = entry(f"""
+        %p = {BIG} parameter(0)
+        %q = {BIG} parameter(1)
+        %c = f32[1024,512]{{1,0}} concatenate(%p, %q), dimensions={{0}}
+        %a = f32[1024,512]{{1,0}} negate(%c)
+        %b = f32[1024,512]{{1,0}} sine(%c)
+        ROOT %t = (f32[1024,512], f32[1024,512]) tuple(%a, %b)
+    """)
+    found = {each.why for each in peak(text, platform).values}
+    assert ("concatenate, read by 2 kernels" in found) == is_kept
+
+
+@pytest.mark.parametrize(("also", "is_turned"), [("%p", False), ("%d", True)])
+def test_gpu_writes_a_gradient_as_all_read_it(also: str, is_turned: bool) -> None:
+    """What is read in both orders is in memory as it is made, and so is turned for one of them."""
+    text = entry(f"""
+        %p = {BIG} parameter(0)
+        %x = {BIG} parameter(1)
+        %d = {BIG} dot(%x, %x), {DOT}
+        %t = {BIG} transpose(%d), dimensions={{1,0}}
+        %g = {BIG} negate(%t)
+        %n = {BIG} add(%p, %g)
+        %o = {BIG} multiply(%n, {also})
+        ROOT %r = f32[8,512]{{1,0}} slice(%o), slice={{[0:8], [0:512]}}
+    """)
+    assert ("transpose" in {each.why for each in peak(text).values}) == is_turned
+
+
+@pytest.mark.parametrize("parts", [2, 3, 4, 5])
+@pytest.mark.parametrize("readers", [2, 3, 4])
+def test_gpu_writes_a_sum_of_many_arrays_once_for_several_kernels(parts: int, readers: int) -> None:
+    """Each kernel would read all of the arrays; or one writes the sum, and all read that."""
+    lines = [f"%p{at} = {BIG} parameter({at})" for at in range(parts)]
+    lines += [f"%s1 = {BIG} add(%p0, %p1)"]
+    lines += [f"%s{at} = {BIG} add(%s{at - 1}, %p{at})" for at in range(2, parts)]
+    kinds = ("negate", "sine", "cosine", "sqrt")[:readers]
+    lines += [f"%r{at} = {BIG} {kind}(%s{parts - 1})" for at, kind in enumerate(kinds)]
+    outs = ", ".join(f"%r{at}" for at in range(readers))
+    lines += [f"ROOT %t = ({', '.join([BIG] * readers)}) tuple({outs})"]
+    rates = Rates(1e9, {}, is_narrow=False)
+    values = peak_of(program_of(entry("\n".join(lines))), Device("gpu", rates=rates)).values
+    is_kept = any(each.why.startswith("add, read by") for each in values)
+    assert is_kept == ((readers - 1) * parts > readers + 1)
+
+
+def test_gpu_has_a_value_where_a_result_of_its_size_comes_later() -> None:
+    text = entry(f"""
+        %p = {BIG} parameter(0)
+        %a = {BIG} dot(%p, %p), {DOT}
+        %b = {BIG} dot(%a, %p), {DOT}
+        ROOT %c = {BIG} dot(%b, %p), {DOT}
+    """)
+    assert peak(text).made_bytes == 2 * MIB
+    assert len(peak(text).values) == 2
 
 
 GROUPED = """

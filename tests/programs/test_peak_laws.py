@@ -89,9 +89,12 @@ def test_a_gpu_keeps_a_value_from_where_reading_it_is_faster(readers: int, dtype
     lines = [f"%p = {wide} parameter(0)", f"%a = {wide} tanh(%p)"]
     lines += [f"%r{at} = {wide} {kind}(%a, %p)" for at, kind in enumerate(KINDS[:readers])]
     outs = ", ".join(f"%r{at}" for at in range(readers))
-    shapes = ", ".join([wide] * readers)
+    small = wide.replace("512,512", "8,512")
+    shapes = ", ".join([small] * readers)
     lines += [f"%o{at} = {wide} dot(%r{at}, %r{at}), {DOT}" for at in range(readers)]
-    lines.append(f"ROOT %t = ({shapes}) tuple({outs.replace('r', 'o')})")
+    cut = "slice={[0:8], [0:512]}"
+    lines += [f"%s{at} = {small} slice(%o{at}), {cut}" for at in range(readers)]
+    lines.append(f"ROOT %t = ({shapes}) tuple({outs.replace('r', 's')})")
     program = program_of(entry("\n".join(lines)))
     cost, size = 48, 4 if dtype == "f32" else 2
     balance = (readers - 1) * cost / (_MOVED * readers * size)
