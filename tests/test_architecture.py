@@ -38,6 +38,7 @@ FOR_ONE_SIBLING = {
     "jax_backend.numbers.rerun": "a program as it is run again, apart from which runs there are",
     "jax_backend.xla.padded": "what libtpu pads by how it is sharded, apart from simplification",
     "jax_backend.xla.simplified": "what XLA simplifies before it partitions, apart from processes",
+    "programs.gathers": "one pass of libtpu's, with an idea and a source of its own",
     "programs.peak_kernels": "which values are in memory, apart from when",
     "programs.peak_orders": "orders of dimensions in memory, apart from lives and buffers",
     "programs.peak_layouts": "which arrays XLA:GPU writes out in another order",

@@ -23,6 +23,7 @@ from shardspec.programs import hlo, rewrites
 from shardspec.programs.alike import Differs, alike, differing, of_shards
 from shardspec.programs.calls import Ref, calls_of, is_made_for, named_by, through
 from shardspec.programs.edit import PASSES, Edit, inlined, is_sound
+from shardspec.programs.gathers import gathers_once
 from shardspec.programs.hlo import Computation, Instruction, Program, Slices, program_of
 from shardspec.programs.op_names import phase_of
 from shardspec.programs.operations import base, kind_of, target_of, uncounted
@@ -163,7 +164,7 @@ _NEAR = 6
 
 
 def _as_libtpu(edit: Edit, differs: dict[Ref, Differs]) -> None:
-    rewrites.gathers_once(edit)
+    gathers_once(edit)
     rewrites.sums_scattered(edit, PASSES)
     _sums_whole(edit, differs)
     rewrites.legs_apart(edit)

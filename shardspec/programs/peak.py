@@ -38,6 +38,7 @@ from shardspec.programs.peak_results import buffers_of, copy_gathered, relaid_re
 from shardspec.programs.peak_scores import PLAIN, Softmax
 from shardspec.programs.peak_units import (
     Unit,
+    deep_order,
     gathers_first,
     joined_collectives,
     joined_makers,
@@ -303,6 +304,8 @@ class _Schedule:
         if len(units) > 2:
             held = frozenset[Value]().union(*outs)
             orders += [list_order(units, held, self.sizes.of), post_order(units, outs)]
+            if self.kernels.platform == "gpu":
+                orders.append(deep_order(units, outs, self.sizes.of))
         if body.node is None and self.gathers_first:
             orders = gathers_first(units, orders)
         plans = (self._measured(body, [units[at] for at in order], outs) for order in orders)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -241,9 +241,8 @@ class Kernels:
         found: set[Node] = set()
         refusing: set[Node] = set()
         reductions: list[Node] = []
-        forced = "is a result" if value.is_yielded else ""
-        if value in self.counted:
-            forced = "is compared in a product"
+        forced = "is compared in a product" if value in self.counted else ""
+        forced = "is a result" if value.is_yielded else forced
         for user in value.users:
             refusal = self._refusal(user, value)
             if refusal:
@@ -261,27 +260,29 @@ class Kernels:
                 found.add(user)
         for user in reductions:
             self._sum(value, _elements(value) // max(1, _elements(user.results[0])))
-            readers = frozenset().union(*(self.of[each] for each in user.results))
-            is_yielded = any(each.is_yielded for each in user.results)
-            is_inside = (
-                self.platform == "tpu"
-                and len(readers) == 1
-                and readers <= found
-                and not self._is_of_batched(node, value)
-            )
-            found |= readers if is_inside and not is_yielded else {user}
-        is_cheap = self.fuses(node) and node.operation not in _COSTLY and value not in self.counted
-        if (
-            forced
-            and found
-            and is_cheap
-            and node.operands
-            and self._source_bytes(node, value) < value.bytes
-        ):
+            found |= self._summing(node, value, user, found)
+        if forced and found and self._is_again(node, value):
             self.again[value] = frozenset(found)
-        return frozenset(found | refusing), self._reason(
-            node, value, frozenset(found | refusing), forced
+        every = frozenset(found | refusing)
+        return every, self._reason(node, value, every, forced)
+
+    def _is_again(self, node: Node, value: Value) -> bool:
+        """Say whether kernels compute a value in memory again, since it is made of less."""
+        is_cheap = self.fuses(node) and node.operation not in _COSTLY and value not in self.counted
+        is_made = is_cheap and bool(node.operands)
+        return is_made and self._source_bytes(node, value) < value.bytes
+
+    def _summing(self, node: Node, value: Value, sum: Node, found: set[Node]) -> Set[Node]:
+        """Return the kernels that make a sum: on a TPU that of its reader, if it reads both."""
+        readers = frozenset().union(*(self.of[each] for each in sum.results))
+        is_inside = (
+            self.platform == "tpu"
+            and len(readers) == 1
+            and readers <= found
+            and not any(each.is_yielded for each in sum.results)
+            and not self._is_of_batched(node, value)
         )
+        return readers if is_inside else {sum}
 
     def _find_written(self, body: Body) -> None:
         """Find the probabilities that one kernel writes with the gradients of their scores."""

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from shardspec.programs.peak_graph import LOOP, UPDATE, Body, Node, Value, every_node
 from shardspec.programs.peak_narrow import converted, noted_anew, outermost, replaced
 
+#: The order in which cuDNN reads a filter: its outputs first.
+_FILTER = re.compile(r"\bdim_labels=\w{1,9}_o")
 _DIMENSION = re.compile(r"\bdimensions=\{(\d{1,3})\}")
 _THROUGH = frozenset(("convert", "dynamic-slice", "slice"))
 _WHOLE = frozenset(("s8", "u8"))
@@ -45,7 +47,6 @@ def _sum_vectors(main: Body) -> None:
                 any(node.shapes[side][a] > 1 for a in free) for side, free in enumerate(sides)
             ):
                 node.operation = "reduce"
-                node.operands.sort(key=lambda value: -math.prod(value.shape))
 
 
 def _turn_for_gathers(main: Body) -> None:
@@ -82,6 +83,8 @@ def _turn_for_products(loop: Node, body: Body) -> None:
             order = order_asked(node, side)
             if list(order) != sorted(order):
                 turned.update(dict.fromkeys(_stacks(body, node.operands[side])))
+        if node.operation == "convolution" and not _FILTER.search(node.instruction.bare):
+            turned.update(dict.fromkeys(_stacks(body, node.operands[1])))
     for stack in turned:
         if stack.body is not body:
             replaced(body, stack, converted(stack, stack.dtype, loop, "transpose"))

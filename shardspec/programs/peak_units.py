@@ -12,7 +12,7 @@ import heapq
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from shardspec.programs.peak_graph import Node, Value
@@ -145,7 +145,7 @@ def sliced(node: Node) -> int:
 def siblings(node: Node) -> int:
     """Return the elements that a sum or an elementwise operation goes over: XLA:GPU joins these."""
     if node.operation == "reduce":
-        return math.prod(node.operands[0].shape)
+        return max(math.prod(each.shape) for each in node.operands)
     return math.prod(node.results[0].shape) if is_elementwise(node) else 0
 
 
@@ -237,11 +237,46 @@ def post_order(units: Sequence[Unit], outs: Sequence[frozenset[Value]]) -> list[
     Args:
       outs: what has to be in memory for each result, in their order.
     """
-    makers, needs = makers_of(units), needs_of(units)
+    return _deep(units, needs_of(units), sorted(_makers_of_outs(units, outs)))
+
+
+def deep_order(
+    units: Sequence[Unit], outs: Sequence[frozenset[Value]], size: Callable[[Value], int]
+) -> list[int]:
+    """Return the order of XLA's depth-first scheduler: of what is needed, the largest comes first.
+
+    That is what most other operations read, and then what most bytes are made for.
+    Source: xla/hlo/transforms/simplifiers/hlo_memory_scheduler.cc, `DFSMemoryScheduler`.
+    """
+    needs = needs_of(units)
+    readers = [0] * len(units)
+    for other in itertools.chain.from_iterable(needs):
+        readers[other] += 1
+    weights: list[tuple[int, int, int]] = []
+    made = 0
+    for at, needed in enumerate(needs):
+        own = sum(map(size, units[at].made))
+        made += own
+        before = [weights[other] for other in needed if other < at]
+        users = max(0, readers[at] - 1) - sum(each[0] for each in before)
+        total = own - sum(each[1] for each in before)
+        weights.append((-min(users, len(units)), -min(total, made), at))
+    inside = [tuple(sorted(needed, key=weights.__getitem__)) for needed in needs]
+    return _deep(units, inside, sorted(_makers_of_outs(units, outs), key=weights.__getitem__))
+
+
+def _makers_of_outs(units: Sequence[Unit], outs: Sequence[frozenset[Value]]) -> set[int]:
+    makers = makers_of(units)
+    return {makers[value] for out in outs for value in out if value in makers}
+
+
+def _deep(
+    units: Sequence[Unit], needs: Sequence[tuple[int, ...]], firsts: Iterable[int]
+) -> list[int]:
+    """Return units depth first, each behind what it needs, in that order."""
     order: list[int] = []
     seen: set[int] = set()
     effects = [at for at, unit in enumerate(units) if not unit.made]
-    firsts = sorted({makers[value] for out in outs for value in out if value in makers})
     for first in dict.fromkeys((*effects, *firsts, *range(len(units)))):
         if first in seen:
             continue

@@ -8,7 +8,7 @@ slices apart: `analysis.step_partition` has those rules, and says how each was f
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 
 from shardspec.analysis import step_partition
@@ -468,7 +468,6 @@ _NEW = frozenset(
     )
 )
 #: What shows a value narrower, or with its dimensions in another order.
-_ALIKE = frozenset(("transpose", "copy", "convert"))
 #: What libtpu makes narrower before it cuts and joins it.
 _CUTS = frozenset(("broadcast", "concatenate", "dynamic-slice", "pad", "select", "slice"))
 #: Through these libtpu looks for what was narrower; a copy, which a constraint leaves, ends that.
@@ -554,37 +553,6 @@ def gathers_joined(edit: Edit) -> None:
         if one is not None and not is_step:
             edit.stop(edit.source(each))
             edit.put(one)
-
-
-def gathers_once(edit: Edit) -> None:
-    """Gather once what is gathered alike and read with its dimensions in another order."""
-    first: dict[tuple[object, ...], str] = {}
-    for each in [*edit]:
-        if each.operation == GATHER and is_alone(each):
-            array = each.arrays[0]
-            source = edit.shown(each.operands[0], _ALIKE).name
-            key = (source, array.dtype, *sorted(array.shape))
-            found = next((first[one] for one in _joins(edit, each, key) if one in first), each.name)
-            for one in _joins(edit, each, key):
-                first.setdefault(one, found)
-            if found != each.name:
-                edit.put(form(each.name, each.type, found))
-
-
-def _joins(edit: Edit, each: Instruction, key: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
-    """Return what other gathers of the same array have in common with those that libtpu joins.
-
-    XLA orders devices by the dimension that it splits a product by first, and joins what it prints
-    alike. libtpu does not mind their order where it could pass the operand around a ring, and in
-    the backward pass.
-    """
-    yield (*key, edits.devices_of(each))
-    members, longest = edit.members(each), step_partition.longest_row(edit.target.hardware)
-    axes = () if members is None else members.axes(edit.target.mesh)
-    if members is not None and step_partition.has_ring(len(axes), members.ways, longest):
-        yield (*key, edit.together(each))
-    elif "transpose(" in each.op_name:
-        yield (*key, edit.together(each), "backward")
 
 
 def moves_hoisted(edit: Edit, outer: Edit, loop: Instruction) -> None:

@@ -291,6 +291,57 @@ def test_the_backward_pass_gathers_once_over_pairs_in_any_order(name: str, times
     assert left(found, TPU) == {"tensor": times * 64 * 64 * 4 // 2}
 
 
+def apart(between: int, *, form: str = "") -> str:
+    """Return one gather with two readers, so many operations apart on the way to the end."""
+    wide, read = "f32[64,64]", "%g"
+    body = SHARD + gathered("g", "x")
+    if form:
+        body += f"  %f = {wide} {form}(%g)\n"
+        read = "%f"
+    body += f"  %c0 = {wide} multiply({read}, {read})\n"
+    for at in range(1, between + 1):
+        body += f"  %c{at} = {wide} negate(%c{at - 1})\n"
+    return body + f"  ROOT %r = {wide} multiply(%c{between}, {read})\n"
+
+
+@pytest.mark.parametrize("form", ["", "copy"])
+@pytest.mark.parametrize(("between", "times"), [(1, 1), (149, 1), (152, 2), (300, 2)])
+def test_a_tpu_gathers_again_for_a_reader_that_is_far(between: int, times: int, form: str) -> None:
+    """Between 138 and 161 operations: `schedule-aware-collective-cse` of libtpu 0.0.52."""
+    found = program(apart(between, form=form))
+    assert left(found, TPU) == {"fsdp": times * HALF}
+    assert left(found, GPU) == {"fsdp": HALF}
+
+
+def test_gathers_of_one_array_are_shared_from_one_near_reader_to_the_next() -> None:
+    """The last layer's weights are gathered once; those of two before it once for each pass."""
+    wide = "f32[64,64]"
+    body = SHARD + "".join(gathered(f"g{at}", "x") for at in range(4))
+    body += f"  %c0 = {wide} multiply(%g0, %g1)\n"
+    for at in range(1, 201):
+        body += f"  %c{at} = {wide} negate(%c{at - 1})\n"
+    body += f"  %d = {wide} multiply(%c200, %g2)\n"
+    found = program(body + f"  ROOT %r = {wide} add(%d, %g3)\n")
+    assert left(found, TPU) == {"fsdp": 2 * HALF}
+    assert left(found, GPU) == {"fsdp": 4 * HALF}
+
+
+@given(st.lists(st.integers(0, 200), min_size=1, max_size=6))
+def test_gathers_are_never_fewer_than_one_or_more_than_their_readers(gaps: list[int]) -> None:
+    wide, at = "f32[64,64]", 0
+    body = SHARD + gathered("g", "x") + f"  %c0 = {wide} negate(%g)\n"
+    for gap in gaps:
+        for _ in range(gap):
+            at += 1
+            body += f"  %c{at} = {wide} negate(%c{at - 1})\n"
+        at += 1
+        body += f"  %c{at} = {wide} multiply(%c{at - 1}, %g)\n"
+    found = program(body + f"  ROOT %r = {wide} negate(%c{at})\n")
+    sent = left(found, TPU)["fsdp"]
+    assert sent % HALF == 0
+    assert sent // HALF == 1 + sum(gap + 1 > 151 for gap in gaps)
+
+
 def test_two_values_are_gathered_each() -> None:
     body = SHARD + gathered("g", "x") + gathered("h", "y")
     assert left(program(body + "  ROOT %r = f32[64,64] multiply(%g, %h)\n"), TPU) == {

@@ -12,7 +12,7 @@ from shardspec.programs.hlo import Instruction, program_of
 from shardspec.programs.peak import Device, peak_of
 from shardspec.programs.peak_again import _MOVED, Rates
 from shardspec.programs.peak_graph import Body, Node, Value, graph_of
-from shardspec.programs.peak_units import Unit, list_order, needs_of
+from shardspec.programs.peak_units import Unit, deep_order, list_order, needs_of, post_order
 from tests.programs.test_peak import BIG, DOT, MIB, entry, looped
 
 #: Which two of the values before it each of some products reads.
@@ -76,6 +76,33 @@ def test_a_list_scheduler_takes_what_frees_most(reads: list[tuple[int, int]]) ->
 
         done.append(max(ready, key=lambda at: (gain(at), -at)))
     assert order == done
+
+
+@given(READS, st.lists(st.integers(1, 9), min_size=31, max_size=31))
+@settings(max_examples=60)
+def test_orders_go_deep_and_begin_with_what_most_bytes_are_made_for(
+    reads: list[tuple[int, int]], sizes: list[int]
+) -> None:
+    """Of two that nothing else reads, the one comes first that more bytes lead to."""
+    body = Body("main", None, 0)
+    none = Instruction("none", "f32[]", "none", (), "", "")
+    node = Node("none", none, body, [])
+    values = [Value("f32", (), size, body) for size in sizes[: 6 + len(reads)]]
+    units = [
+        Unit(node, frozenset({values[at - 6 + one], values[at - 6 + other]}), [values[at]], 0)
+        for at, (one, other) in enumerate(reads, 6)
+    ]
+    needs, outs = needs_of(units), [frozenset({values[-1]})]
+    for order in (post_order(units, outs), deep_order(units, outs, lambda each: each.bytes)):
+        place = {at: number for number, at in enumerate(order)}
+        assert sorted(order) == list(range(len(units)))
+        assert all(place[other] < place[at] for at, each in enumerate(needs) for other in each)
+    weighed = [values[at].bytes for at in (6, 7)] if len(reads) > 1 else [0, 0]
+    if len(reads) > 1 and not needs[0] and not needs[1] and weighed[0] != weighed[1]:
+        last = Value("f32", (), 1, body)
+        pair = [*units[:2], Unit(node, frozenset({values[6], values[7]}), [last], 0)]
+        found = deep_order(pair, [frozenset({last})], lambda each: each.bytes)
+        assert found == ([0, 1, 2] if weighed[0] > weighed[1] else [1, 0, 2])
 
 
 KINDS = ("add", "multiply", "subtract", "maximum", "minimum")
