@@ -5,19 +5,35 @@ where versions are tried and not strategies; `probe`, where mutants are.
 """
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
+from jaxlib import xla_client
+
+from tests import warm
 
 _FLAG = "--xla_force_host_platform_device_count=8"
 # The flag only counts before JAX starts.
 if _FLAG not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}".strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+# A program that a test compiles for the CPU runs a few times: making it fast takes longer than
+# that. What is partitioned, and how, is decided before. XLA reads its flags once, at the first
+# question; processes that tests start get the variable as it was.
+_QUICK = "--xla_backend_optimization_level=0"
+if version("jaxlib") < "0.12":  # which chooses itself how CPU code is fused
+    _QUICK += " --xla_cpu_use_fusion_emitters=false"
+_stated = os.environ["XLA_FLAGS"]
+os.environ["XLA_FLAGS"] = f"{_stated} {_QUICK}"
+xla_client.CompileOptions()
+os.environ["XLA_FLAGS"] = _stated
 
 # Tests are of the model, in seconds, unless they ask for a compiler.
 os.environ.setdefault("SHARDSPEC_BASIS", "model")
@@ -86,6 +102,21 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     yield
     while time.monotonic() < ends and is_hypothesis_test(getattr(item, "obj", None)):
         item.runtest()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _processes_are_forked() -> Iterator[None]:
+    """Start processes of the package by a fork, in fixtures of modules, too."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(subprocess, "Popen", warm.Popen)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _fresh(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start each process anew where a test is of its start and its end."""
+    if request.node.get_closest_marker("fresh"):
+        monkeypatch.setattr(warm.Popen, "is_warm", False)
 
 
 @pytest.fixture(autouse=True)

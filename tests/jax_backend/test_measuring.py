@@ -18,6 +18,8 @@ from shardspec.jax_backend.measuring import Grid, Plan, measured, multiplied, pl
 from shardspec.language.calibration import calibrated_chip, calibration_text
 from shardspec.language.catalogue import catalogue_entry
 
+pytestmark = pytest.mark.fresh
+
 SPEC = "shardspec: 1\nhardware: 8 cpu\nmesh: {data: 4, one: 1, model: 2}\nrules: [batch -> data]\n"
 PLAN = Plan(("f32",), Grid((8, 64), (64,), (64,)), (1 << 10, 1 << 14), 2)
 CPU = catalogue_entry("cpu").chip

@@ -36,33 +36,8 @@ OPTIMIZER = optax.adam(1e-2, eps=1e-6)
 #: ten steps may move by 1e-1.
 LOSS, PARAMETER = 1e-5, 1e-3
 
-#: Less work on the code for each device. How arrays are split is decided before.
-_QUICK = {
-    "xla_backend_optimization_level": 0,
-    "xla_cpu_use_fusion_emitters": False,
-    "xla_cpu_parallel_codegen_split_count": 1,
-}
-_UNKNOWN = "No such compile option"
-
 #: What XLA logs where it can move an array only by making it replicated on every device.
 REMATERIALIZATION = "Involuntary full rematerialization"
-
-
-@cache
-def _quick() -> dict[str, Any]:
-    """Return the options that this XLA has: jax 0.12 cannot choose how CPU code is fused."""
-    lowered = jax.jit(lambda: 0).lower()
-
-    def is_known(option: dict[str, Any]) -> bool:
-        try:
-            lowered.compile(option)
-        except jax.errors.JaxRuntimeError as error:
-            if _UNKNOWN not in str(error):
-                raise
-            return False
-        return True
-
-    return {name: value for name, value in _QUICK.items() if is_known({name: value})}
 
 
 @dataclass(frozen=True)
@@ -101,7 +76,7 @@ def _compiled(step: _Step) -> tuple[Any, str]:
     Presets that differ in names which a model lacks are one to it: `megatron` and `t5x/1d`.
     """
     with standard_error() as log:
-        compiled = step.lowered.compile(_quick())
+        compiled = step.lowered.compile()
     return compiled, log[0]
 
 
@@ -139,7 +114,7 @@ def start(model: ModuleType) -> tuple[Any, Any]:
         return params, OPTIMIZER.init(params)
 
     key = jax.random.key(0)
-    return jax.device_get(jax.jit(init).lower(key).compile(_quick())(key))
+    return jax.device_get(jax.jit(init).lower(key).compile()(key))
 
 
 @cache
@@ -154,7 +129,7 @@ def run_of(model: ModuleType, preset: str) -> tuple[Resolver, Run]:
 def reference(model: ModuleType) -> Run:
     """Return ten steps on one device, nothing constrained."""
     params, state = start(model)
-    compiled = jax.jit(_step(model, PLAIN)).lower(params, state, batch()).compile(_quick())
+    compiled = jax.jit(_step(model, PLAIN)).lower(params, state, batch()).compile()
     losses = []
     for _ in range(STEPS):
         loss, params, state = compiled(params, state, batch())

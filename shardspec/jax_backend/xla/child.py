@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 from shardspec.orphans import end_with
-from shardspec.programs.calls import cycles_in
 
 #: How often it is looked whether the module is there.
 _POLL_S = 0.02
@@ -186,6 +185,8 @@ func.func public @main(%left: {left}, %right: {right}) -> {result} {{
 
 def _estimate(folder: Path, job: dict[str, Any]) -> None:
     """Write the cycles that the compiler takes each matmul for, a line for each; `-` for none."""
+    from shardspec.programs.calls import cycles_in  # which a partition has no use for
+
     devices = _devices(job)[:1]
     dumps = folder / "dump"
     for dtype, result, m, k, n in job["matmuls"]:

@@ -1,6 +1,7 @@
 """Prices steps with lines in them, in a process of its own, as the search's workers do.
 
-Pickled pairs of a `Base` and lines come in on stdin; their figures go out in the same order.
+Pickled pairs of a `Base` and lines come in on stdin; their figures go out in the same order. A step
+is read once for all its lines, as there.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Pair = tuple[Base, Sequence[Line]]
 def prices(pairs: Sequence[Pair]) -> list[Figures | str]:
     """Return the figures of steps with lines, or why there are none."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.jax_backend.cure.pricing"],
+        [sys.executable, "-P", "-m", "tests.jax_backend.cure.pricing"],
         input=pickle.dumps(list(pairs)),
         env=environment(),
         cwd=ROOT,
@@ -42,7 +43,9 @@ def main() -> None:
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     with tempfile.TemporaryDirectory() as folder:
-        found = [Pricing(base, Path(folder)).figures(lines) for base, lines in pairs]
+        steps = {id(base): base for base, _ in pairs}
+        pricing = {key: Pricing(base, Path(folder)) for key, base in steps.items()}
+        found = [pricing[id(base)].figures(lines) for base, lines in pairs]
     pickle.dump(found, answer)
     answer.close()
 

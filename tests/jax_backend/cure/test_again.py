@@ -15,6 +15,8 @@ from shardspec.jax_backend.cure.again import Asked, traced_again
 from shardspec.jax_backend.xla.verifying import Lowered
 from tests.jax_backend.cure.small import resolver
 
+pytestmark = pytest.mark.fresh
+
 LAYERS = """\
 def layer(w, x):
     y = x @ w

@@ -20,6 +20,8 @@ from shardspec.jax_backend.cure.worker import Base
 from tests.jax_backend.cure.small import line
 from tests.jax_backend.cure.test_inserting import base_of
 
+pytestmark = pytest.mark.fresh
+
 
 @pytest.fixture(scope="module")
 def step() -> tuple[Base, Line, Line]:

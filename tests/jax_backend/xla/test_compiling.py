@@ -25,6 +25,8 @@ from shardspec.jax_backend.xla.cache import Compiled
 from shardspec.jax_backend.xla.compiling import Compiling, compiled
 from shardspec.language.catalogue import catalogue_entry
 
+pytestmark = pytest.mark.fresh
+
 PROGRAM = "HloModule m\nENTRY %m () -> f32[] {\n}\n"
 ASSIGNMENT = "BufferAssignment:\nallocation 0: size 64, parameter 0, shape |f32[16]|:\n"
 #: What a script begins with: `folder`, and `dump(name, text)` as the compiler does.

@@ -19,6 +19,8 @@ from shardspec.jax_backend.measuring import COARSE, FINE, Grid, dtypes_of, estim
 from shardspec.jax_backend.xla import compiling
 from shardspec.language.catalogue import catalogue_entry
 
+pytestmark = pytest.mark.fresh
+
 SMALL = {"bf16": Grid((8, 512), (64,), (64, 512))}
 #: What a script in the compiler's place begins with: `say(cycles)` for one matmul after the other.
 BEGIN = """\

@@ -20,6 +20,8 @@ from shardspec.jax_backend.xla.child import partitioned_text
 from shardspec.jax_backend.xla.compiling import Compiling
 from shardspec.jax_backend.xla.partitioning import BRIEFLY, Partitioning
 
+pytestmark = pytest.mark.fresh
+
 PROGRAM = "HloModule m\n\n%add (a: f32[]) -> f32[] {\n}\n\nENTRY %m () -> f32[] {\n}\n\n"
 #: What a script begins with that stands in place of the child.
 BEGIN = f"""\
