@@ -9,15 +9,14 @@ import re
 import subprocess
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "shardspec"
-MODULES = sorted(PACKAGE.rglob("*.py"))
+from tests.sources import MODULES, PACKAGE, ROOT, nodes_of, text_of, tree_of
 
 MODULE_CEILING = 600
 FUNCTION_CEILING = 40
@@ -118,19 +117,14 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-@cache
 def code_lines_of(path: Path) -> set[int]:
-    return code_lines(path.read_text(encoding="utf-8"))
+    return code_lines(text_of(path), nodes_of(path))
 
 
-def code_lines(source: str) -> set[int]:
+def code_lines(source: str, nodes: Iterable[ast.AST]) -> set[int]:
     """Return the numbers of the lines that hold code: no comments, docstrings or empty lines."""
     docstrings: set[int] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | Function) and ast.get_docstring(node):
             first = node.body[0]
             docstrings.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
@@ -143,17 +137,15 @@ def code_lines(source: str) -> set[int]:
     return lines - docstrings
 
 
-def functions_of(tree: ast.Module) -> Iterator[Function]:
-    return (node for node in ast.walk(tree) if isinstance(node, Function))
-
-
 def oversized(path: Path) -> Iterator[str]:
     """Yield what is over its ceiling in one module."""
     lines = code_lines_of(path)
     name = path.relative_to(ROOT).as_posix()
     if len(lines) > MODULE_CEILING:
         yield name
-    for function in functions_of(tree_of(path)):
+    for function in nodes_of(path):
+        if not isinstance(function, Function):
+            continue
         end = function.end_lineno or function.lineno
         if len(lines & set(range(function.lineno, end + 1))) > FUNCTION_CEILING:
             yield f"{name}:{function.name}"
@@ -170,10 +162,15 @@ def test_contracts_hold() -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_there_are_no_cycles() -> None:
+@cache
+def graph_of_imports() -> Any:
     import grimp
 
-    graph = grimp.build_graph("shardspec", cache_dir=None)
+    return grimp.build_graph("shardspec", cache_dir=None)
+
+
+def test_there_are_no_cycles() -> None:
+    graph = graph_of_imports()
     imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     assert find_cycle(imports) is None
 
@@ -219,7 +216,7 @@ def test_exceptions_are_needed() -> None:
 def test_the_ceiling_can_be_hit() -> None:
     body = "\n".join("    x = 1  # comment\n\n    # more" for _ in range(FUNCTION_CEILING))
     source = f'def f():\n    """Return nothing.\n\n    At all.\n    """\n{body}\n'
-    assert len(code_lines(source)) == FUNCTION_CEILING + 1
+    assert len(code_lines(source, ast.walk(ast.parse(source)))) == FUNCTION_CEILING + 1
 
 
 def test_no_file_has_an_empty_name() -> None:
@@ -233,7 +230,7 @@ def test_imports_are_a_small_share_of_the_code() -> None:
     for path in MODULES:
         lines = code_lines_of(path)
         code += len(lines)
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 imports += len(lines & set(range(node.lineno, (node.end_lineno or 0) + 1)))
     assert 0 < imports / code <= IMPORT_CEILING
@@ -241,9 +238,7 @@ def test_imports_are_a_small_share_of_the_code() -> None:
 
 def test_no_module_is_for_one_sibling() -> None:
     """What only one neighbour uses stands in it, unless it is an idea of its own."""
-    import grimp
-
-    graph = grimp.build_graph("shardspec", cache_dir=None)
+    graph = graph_of_imports()
     alone = set()
     for module in graph.modules:
         users = [*graph.find_modules_that_directly_import(module)]
@@ -294,13 +289,13 @@ def public_definitions(tree: ast.Module | ast.ClassDef) -> Iterator[Function | a
 @every_module
 def test_no_module_has_state(path: Path) -> None:
     """A `global` statement, or a lower-case name that a module fills as it goes."""
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         assert not isinstance(node, ast.Global)
 
 
 @every_module
 def test_no_module_names_an_absolute_path(path: Path) -> None:
-    assert not re.search(r"[\"'`]/[a-z]+/\w", path.read_text(encoding="utf-8"))
+    assert not re.search(r"[\"'`]/[a-z]+/\w", text_of(path))
 
 
 #: Modules that write files which no user names, each with the reason.
@@ -317,9 +312,9 @@ WRITES_ITS_OWN = {
 WRITERS = {"write_text", "write_bytes", "mkstemp", "replace_file", "write_device"}
 
 
-def writes_files(tree: ast.Module) -> bool:
+def writes_files(nodes: Iterable[ast.AST]) -> bool:
     """Say whether a module opens files for writing or calls what writes them."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.Call):
             continue
         called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
@@ -335,11 +330,14 @@ def writes_files(tree: ast.Module) -> bool:
 def test_one_module_writes_files() -> None:
     """It knows which files were read; `cli/streams.py` is the way to it."""
     found = {
-        path.relative_to(PACKAGE).as_posix() for path in MODULES if writes_files(tree_of(path))
+        path.relative_to(PACKAGE).as_posix() for path in MODULES if writes_files(nodes_of(path))
     }
     assert found == {"language/writing.py", *WRITES_ITS_OWN}
-    assert writes_files(ast.parse("from pathlib import Path\nPath('x').write_text('')"))
-    assert writes_files(ast.parse("with open('x', mode='w') as file: pass"))
+    for text in (
+        "from pathlib import Path\nPath('x').write_text('')",
+        "with open('x', mode='w') as file: pass",
+    ):
+        assert writes_files(ast.walk(ast.parse(text)))
 
 
 # what gets loaded

@@ -20,6 +20,7 @@ from shardspec.diagnostics.codes import ALL, LintLevel
 from shardspec.ir.spec import Spec
 from shardspec.lints.registry import checks as plan_checks
 from shardspec.lints.registry import page, step_checks, step_codes
+from tests.sources import MODULES, nodes_of
 
 ROOT = Path(__file__).parent.parent
 LINTS = ROOT / "shardspec" / "lints"
@@ -430,9 +431,9 @@ def texts_of_users() -> Iterator[tuple[str, str]]:
     for code in ALL:
         yield f"{code.id} in codes.py", code.summary
         yield f"the page of {code.id}", re.sub(r"(?m)^ {4}.*$", "", page(code))
-    for path in (ROOT / "shardspec").rglob("*.py"):
+    for path in MODULES:
         inner = set()  # docstrings, which are for readers of the code
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes_of(path):
             if isinstance(node, ast.Expr):
                 inner.add(id(node.value))
             is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "shardspec"
+from tests.sources import MODULES, PACKAGE, ROOT, nodes_of
 
 #: Modules that make code out of data.
 UNPICKLERS = {"pickle", "_pickle", "cPickle", "marshal", "shelve", "joblib", "dill", "cloudpickle"}
@@ -65,16 +64,16 @@ params:
 """
 
 
-def modules() -> list[tuple[str, ast.Module]]:
-    return [
-        (path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8")))
-        for path in sorted(PACKAGE.rglob("*.py"))
-    ]
+Nodes = tuple[ast.AST, ...]
 
 
-def imported(tree: ast.Module) -> set[str]:
+def modules() -> list[tuple[str, Nodes]]:
+    return [(path.relative_to(PACKAGE).as_posix(), nodes_of(path)) for path in MODULES]
+
+
+def imported(nodes: Nodes) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -82,47 +81,48 @@ def imported(tree: ast.Module) -> set[str]:
     return found
 
 
-def called(tree: ast.Module) -> set[str]:
+def called(nodes: Nodes) -> set[str]:
     return {
         node.func.id if isinstance(node.func, ast.Name) else node.func.attr
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute)
     }
 
 
 def test_nothing_is_unpickled() -> None:
-    for name, tree in modules():
-        assert not imported(tree) & UNPICKLERS or name in BETWEEN_OURS, name
-        for node in ast.walk(tree):
+    for name, nodes in modules():
+        assert not imported(nodes) & UNPICKLERS or name in BETWEEN_OURS, name
+        for node in nodes:
             if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
                 assert isinstance(node.value, ast.Constant), name
                 assert node.value.value is False, name
 
 
 def test_the_search_would_find_it() -> None:
-    tree = ast.parse("import pickle as p\nfrom lark.utils import pickle\np.loads(eval('x'))")
-    assert imported(tree) >= {"pickle"}
-    assert called(tree) >= {"eval", "loads"}
+    text = "import pickle as p\nfrom lark.utils import pickle\np.loads(eval('x'))"
+    nodes = (*ast.walk(ast.parse(text)),)
+    assert imported(nodes) >= {"pickle"}
+    assert called(nodes) >= {"eval", "loads"}
 
 
 def test_nothing_of_a_file_is_evaluated() -> None:
-    for name, tree in modules():
-        own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    for name, nodes in modules():
+        own = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
         builtin = {
             node.func.id
-            for node in ast.walk(tree)
+            for node in nodes
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         }
         assert not (builtin & RUNNERS) - own, name
-        assert "unsafe_load" not in called(tree), name
+        assert "unsafe_load" not in called(nodes), name
 
 
 def test_who_may_start_a_process() -> None:
-    starters = {name for name, tree in modules() if "subprocess" in imported(tree)}
+    starters = {name for name, nodes in modules() if "subprocess" in imported(nodes)}
     assert starters == STARTERS
-    for name, tree in modules():
+    for name, nodes in modules():
         if name not in STARTERS:
-            assert not called(tree) & {"system", "popen", "Popen", "spawnv", "execv"}, name
+            assert not called(nodes) & {"system", "popen", "Popen", "spawnv", "execv"}, name
 
 
 def test_the_child_for_regexes_imports_nothing_of_this_folder() -> None:
@@ -133,10 +133,10 @@ def test_the_child_for_regexes_imports_nothing_of_this_folder() -> None:
 
 def test_who_may_import_what_a_person_names() -> None:
     """Elsewhere what is imported is a constant, or a module of ours from a table of ours."""
-    for name, tree in modules():
+    for name, nodes in modules():
         if name in IMPORTERS:
             continue
-        for node in ast.walk(tree):
+        for node in nodes:
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "import_module":
                 asked = ast.unparse(node.args[0])
                 assert asked in KNOWN_IMPORTS or re.match(OWN, asked), f"{name}: {asked}"
