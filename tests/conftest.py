@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 from jaxlib import xla_client
 
 from tests import warm
+from tests.versions_of_jax import QUICK_FLAGS
 
 _FLAG = "--xla_force_host_platform_device_count=8"
 # The flag only counts before JAX starts.
@@ -25,13 +25,10 @@ if _FLAG not in os.environ.get("XLA_FLAGS", ""):
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 # A program that a test compiles for the CPU runs a few times: making it fast takes longer than
-# that. What is partitioned, and how, is decided before. XLA reads its flags once, at the first
-# question; processes that tests start get the variable as it was.
-_QUICK = "--xla_backend_optimization_level=0"
-if version("jaxlib") < "0.12":  # which chooses itself how CPU code is fused
-    _QUICK += " --xla_cpu_use_fusion_emitters=false"
+# that. XLA reads its flags once, at the first question; processes that tests start get the variable
+# as it was.
 _stated = os.environ["XLA_FLAGS"]
-os.environ["XLA_FLAGS"] = f"{_stated} {_QUICK}"
+os.environ["XLA_FLAGS"] = f"{_stated} {QUICK_FLAGS}"
 xla_client.CompileOptions()
 os.environ["XLA_FLAGS"] = _stated
 

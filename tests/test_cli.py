@@ -46,7 +46,7 @@ def run(
     clean |= {"SHARDSPEC_PROGRESS": "never"}
     clean |= {"HOME": str(cwd)}
     return subprocess.run(
-        [sys.executable, "-m", "shardspec", *arguments],
+        [sys.executable, "-P", "-m", "shardspec", *arguments],
         cwd=cwd,
         input=stdin,
         capture_output=True,

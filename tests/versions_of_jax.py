@@ -21,6 +21,12 @@ GATHERS_COTANGENTS = _JAXLIB >= (0, 12, 0)
 #: The partitioner there cuts a transform along a sharded dimension; its libtpu gathers all of it.
 CUT_BY_JAXLIB = {"fft along"} if _JAXLIB >= (0, 12, 0) else set[str]()
 
+#: Flags with which XLA spends little on code for a CPU; JAX 0.12 chooses itself how that is fused.
+#: How a program is partitioned is decided before.
+QUICK_FLAGS = "--xla_backend_optimization_level=0"
+if _JAXLIB < (0, 12, 0):
+    QUICK_FLAGS += " --xla_cpu_use_fusion_emitters=false"
+
 #: A compiled program cannot move arrays of several CPU devices into the memory of their host.
 moves_to_host = pytest.mark.skipif(
     _JAXLIB < (0, 10, 2), reason="XLA:CPU of this jaxlib moves nothing to host memory"

@@ -38,7 +38,15 @@ MODULES: dict[str, tuple[str, ...]] = {
         *("jaxlib.xla_client", "jax.experimental.topologies"),
         *("shardspec", "shardspec.jax_backend.target_devices"),
     ),
+    "shardspec": (
+        *("shardspec.cli.main", "shardspec.cli.check", "shardspec.cli.compile"),
+        *("shardspec.cli.explain", "shardspec.cli.fmt", "shardspec.language.document"),
+    ),
     "tests.jax_backend.cure.pricing": ("jaxlib.xla_client",),
+    "tests.jax_backend.many": (
+        *("optax", "jax.experimental.multihost_utils"),
+        *("shardspec", "shardspec.jax_backend.resolver"),
+    ),
 }
 #: How variables begin that are read before the first line of a module.
 READ = ("PYTHON", "LANG", "LC_", "JAX_", "XLA_", "TF_", "TPU_", "LIBTPU_", "CUDA_", "NVIDIA_")
@@ -72,6 +80,7 @@ class Server:
                 env={**environment, "PYTHONPATH": str(ROOT)},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
             )
 
     def start(self, asked: Asked, streams: Sequence[int]) -> int:
@@ -149,7 +158,8 @@ def main(number: int, module: str, *more: str) -> None:
         if not process:
             asking.close()
             _become(asked, streams)
-            del sys.modules[module]  # it is the main module here
+            is_package = hasattr(sys.modules[module], "__path__")
+            sys.modules.pop(f"{module}.__main__" if is_package else module, None)
             runpy.run_module(module, run_name="__main__", alter_sys=True)
             return
         for stream in streams:

@@ -11,20 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-#: What every program starts with: `process`, `count` and the arguments of `run`.
-_START = """\
-import json, os, sys
-import jax
-process, count, devices, port, *arguments = json.loads(sys.argv[1])
-jax.config.update("jax_num_cpu_devices", devices)
-if port:
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(f"127.0.0.1:{port}", count, process)
-
-def report(answer):
-    print("ANSWER" + json.dumps(answer), flush=True)
-
-"""
+from tests.versions_of_jax import QUICK_FLAGS
 
 #: Seconds after which a program that hangs is ended; it is no measure of anything.
 _LIMIT_S = 100
@@ -45,13 +32,14 @@ def run(
         port = probe.getsockname()[1]
     folder = Path(__file__).parents[2]
     environment = {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(folder), "PATH": ""}
+    environment["XLA_FLAGS"] = QUICK_FLAGS
     with ExitStack() as stack:
         # Files, since a full pipe of one process would stop all of them.
         logs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(count)]
         started = []
         for process, log in enumerate(logs):
-            given = json.dumps([process, count, devices, port if gloo else 0, *arguments])
-            command = [sys.executable, "-c", _START + program, given]
+            given = json.dumps([program, process, count, devices, port if gloo else 0, *arguments])
+            command = [sys.executable, "-P", "-m", __name__, given]
             started.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
         try:
             for each in started:
@@ -65,6 +53,22 @@ def run(
         return [_answer(*each) for each in zip(started, logs, strict=True)]
 
 
+def main(program: str, process: int, count: int, devices: int, port: int, *arguments: Any) -> None:
+    """Run a program: it finds `jax`, `process`, `count`, `arguments`, and `report`."""
+    import jax
+
+    jax.config.update("jax_num_cpu_devices", devices)
+    if port:
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        jax.distributed.initialize(f"127.0.0.1:{port}", count, process)
+
+    def report(answer: Any) -> None:
+        print("ANSWER" + json.dumps(answer), flush=True)
+
+    given = {"jax": jax, "process": process, "count": count, "arguments": [*arguments]}
+    exec(compile(program, "<program>", "exec"), {"__name__": "__main__", "report": report, **given})
+
+
 def _answer(process: subprocess.Popen[bytes], log: Any) -> Any:
     log.seek(0)
     text = log.read()
@@ -72,3 +76,7 @@ def _answer(process: subprocess.Popen[bytes], log: Any) -> Any:
     answers = [line for line in text.splitlines() if line.startswith("ANSWER")]
     assert answers, text
     return json.loads(answers[-1].removeprefix("ANSWER"))
+
+
+if __name__ == "__main__":
+    main(*json.loads(sys.argv[1]))
