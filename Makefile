@@ -30,11 +30,11 @@ layers: .venv/test
 	$(BIN)/lint-imports --no-cache
 
 pytest: .venv/test .venv/gpu-compiler
-	$(PYTEST) -q -n auto --dist loadfile $(ENDS)
+	$(PYTEST) -q -n auto --dist worksteal $(ENDS)
 
 # `-v` names a failure when it happens, and not hours later.
 nightly: .venv/test .venv/gpu-compiler
-	HYPOTHESIS_PROFILE=nightly $(PYTEST) -v -n auto --dist loadfile
+	HYPOTHESIS_PROFILE=nightly $(PYTEST) -v -n auto --dist worksteal
 	$(MAKE) probe
 
 # Mutants of the code itself, and how many of them the tests notice. The aim is 85 %.

@@ -121,7 +121,7 @@ def run(corner: str, paths: Sequence[str]) -> str:
         inside = made(corner, python)
     except subprocess.CalledProcessError as error:
         return f"FAILED: {' '.join(error.cmd[1:5])} ended with {error.returncode}"
-    command = [str(inside), "-m", "pytest", "-q", "-n", "auto", "--dist", "loadfile", *paths]
+    command = [str(inside), "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal", *paths]
     environment = {"HYPOTHESIS_PROFILE": "pythons", **os.environ}
     tests = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
     last = ""

@@ -41,6 +41,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "shardspec": (
         *("shardspec.cli.main", "shardspec.cli.check", "shardspec.cli.compile"),
         *("shardspec.cli.explain", "shardspec.cli.fmt", "shardspec.language.document"),
+        *("shardspec.cli.lsp", "shardspec.lsp.features"),
     ),
     "tests.jax_backend.cure.pricing": ("jaxlib.xla_client",),
     "tests.jax_backend.many": (

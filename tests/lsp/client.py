@@ -164,7 +164,7 @@ class Editor:
 def editor(
     folder: Path,
     capabilities: dict[str, Any] | None = None,
-    command: Sequence[str] = (sys.executable, "-m", "shardspec", "lsp", "--stdio"),
+    command: Sequence[str] = (sys.executable, "-P", "-m", "shardspec", "lsp", "--stdio"),
     **options: Any,
 ) -> Iterator[Editor]:
     """Start the server in a folder, and end it as an editor does."""
