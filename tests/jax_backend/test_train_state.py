@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,44 +74,66 @@ def states() -> tuple[Any, Any]:
     return nnx.state(model), nnx.state(optimizer)
 
 
-def forms() -> dict[str, Any]:
-    """Return name -> a tree of both."""
-    plain, boxes = names(), names(nn.LogicallyPartitioned)
-    model, state = states()
-    train_state = TrainState.create(apply_fn=print, params=boxes, tx=TX)
-    return {
-        "nnx, other names": {"model": model, "optimizer": state},
-        "nnx, no names": {"a": model, "b": state},
-        "nnx, pair": (model, state),
-        "nnx, state alone, its optax part": (model, state["opt_state"]),
-        "nnx, split pair": nnx.split(pair())[1],
-        "nnx, split pair and graph": nnx.split(pair()),
-        "nnx, objects": pair(),
-        "nnx, module of both": Both(*pair()),
-        "nnx, state of a module of both": nnx.state(Both(*pair())),
-        "nnx, groups": nnx.split(Both(*pair()), nnx.OptState, ...)[1:],
-        "nnx, as dicts": nnx.to_pure_dict(nnx.state(Both(*pair()))),
-        "nnx, wrapped": nnx.state(nnx.ModelAndOptimizer(Model(), TX, wrt=nnx.Param)),
-        "plain pair": (plain, TX.init(plain)),
-        "boxed pair": (boxes, TX.init(boxes)),
-        "variables": {"variables": {"params": boxes, "stats": {"mean": jnp.ones(3)}},
-                      "opt": TX.init(boxes)},
-        "dict, other names": {"net": plain, "optimizer": TX.init(plain), "step": 3},
-        "dict, named": {"params": plain, "optimizer": {"momentum": plain}, "ema": plain},
-        "named tuple": Training(plain, TX.init(plain), jax.random.key(0)),
-        "train state": train_state,
-        "train state, one below": {"train": train_state},
-        "train state and key": (train_state, jax.random.key(0)),
-    }  # fmt: skip
+def plain() -> Any:
+    return names()
+
+
+def boxes() -> Any:
+    return names(nn.LogicallyPartitioned)
+
+
+def of_dicts(first: str, second: str) -> Any:
+    return dict(zip((first, second), states(), strict=True))
+
+
+def with_moments(tree: Any) -> Any:
+    return tree, TX.init(tree)
+
+
+def train_state() -> Any:
+    return TrainState.create(apply_fn=print, params=boxes(), tx=TX)
+
+
+#: Name -> what makes a tree of both.
+FORMS: dict[str, Callable[[], Any]] = {
+    "nnx, other names": lambda: of_dicts("model", "optimizer"),
+    "nnx, no names": lambda: of_dicts("a", "b"),
+    "nnx, pair": states,
+    "nnx, state alone, its optax part": lambda: (states()[0], states()[1]["opt_state"]),
+    "nnx, split pair": lambda: nnx.split(pair())[1],
+    "nnx, split pair and graph": lambda: nnx.split(pair()),
+    "nnx, objects": pair,
+    "nnx, module of both": lambda: Both(*pair()),
+    "nnx, state of a module of both": lambda: nnx.state(Both(*pair())),
+    "nnx, groups": lambda: nnx.split(Both(*pair()), nnx.OptState, ...)[1:],
+    "nnx, as dicts": lambda: nnx.to_pure_dict(nnx.state(Both(*pair()))),
+    "nnx, wrapped": lambda: nnx.state(nnx.ModelAndOptimizer(Model(), TX, wrt=nnx.Param)),
+    "plain pair": lambda: with_moments(plain()),
+    "boxed pair": lambda: with_moments(boxes()),
+    "variables": lambda: {
+        "variables": {"params": boxes(), "stats": {"mean": jnp.ones(3)}},
+        "opt": TX.init(boxes()),
+    },
+    "dict, other names": lambda: {"net": plain(), "optimizer": TX.init(plain()), "step": 3},
+    "dict, named": lambda: {
+        "params": plain(),
+        "optimizer": {"momentum": plain()},
+        "ema": plain(),
+    },
+    "named tuple": lambda: Training(*with_moments(plain()), jax.random.key(0)),
+    "train state": train_state,
+    "train state, one below": lambda: {"train": train_state()},
+    "train state and key": lambda: (train_state(), jax.random.key(0)),
+}
 
 
 def kernels(tree: Any) -> dict[str, Any]:
     return {each.path: each.value for each in leaves_of(tree) if each.path.endswith("kernel")}
 
 
-@pytest.mark.parametrize("form", forms())
+@pytest.mark.parametrize("form", FORMS)
 def test_moments_are_split_and_parameters_are_not(form: str) -> None:
-    tree, found = forms()[form], resolver()
+    tree, found = FORMS[form](), resolver()
     placed = found.shardings(tree)
     assert jax.tree.structure(placed) == jax.tree.structure(tree)
     specs = [sharding.spec for sharding in kernels(placed).values()]
@@ -122,9 +145,9 @@ def test_moments_are_split_and_parameters_are_not(form: str) -> None:
     assert len(set(plan)) == len(plan)
 
 
-@pytest.mark.parametrize("form", forms())
+@pytest.mark.parametrize("form", FORMS)
 def test_every_verb_says_the_same(form: str) -> None:
-    tree, found = forms()[form], resolver()
+    tree, found = FORMS[form](), resolver()
     placed = jax.tree.leaves(found.shardings(tree))
     moved = found.put(tree)
     assert jax.tree.leaves(found.shardings(moved)) == placed
@@ -142,9 +165,9 @@ def test_every_verb_says_the_same(form: str) -> None:
     assert len(planned) == len(placed) == len(state_plan)
 
 
-@pytest.mark.parametrize("form", forms())
+@pytest.mark.parametrize("form", FORMS)
 def test_check_sees_moments_that_lie_as_their_parameters(form: str) -> None:
-    (said,) = resolver().verify_placement(resolver(None).put(forms()[form]))
+    (said,) = resolver().verify_placement(resolver(None).put(FORMS[form]()))
     assert said.code.id == "SHD901"
     assert "planned P('data', 'model'), found P(None, 'model')" in "\n".join(said.notes)
 
