@@ -110,9 +110,6 @@ LIGHT_RUNS = {
     "search": ["search", "{spec}"],
 }
 
-every_module = pytest.mark.parametrize(
-    "path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE))
-)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -202,9 +199,8 @@ def find_cycle(imports: dict[str, set[str]]) -> list[str] | None:
 # sizes and names
 
 
-@every_module
-def test_modules_and_functions_are_small(path: Path) -> None:
-    assert set(oversized(path)) <= set(OVERSIZED)
+def test_modules_and_functions_are_small() -> None:
+    assert {name for path in MODULES for name in oversized(path)} <= set(OVERSIZED)
 
 
 def test_exceptions_are_needed() -> None:
@@ -267,15 +263,18 @@ def test_folders_of_tests_mirror_the_package() -> None:
 # docstrings
 
 
-@every_module
-def test_public_names_have_docstrings(path: Path) -> None:
-    tree = tree_of(path)
-    assert ast.get_docstring(tree), "a module says what it is for"
-    for node in public_definitions(tree):
-        text = ast.get_docstring(node)
-        assert text, f"{node.name} has no docstring"
-        first = text.splitlines()[0]
-        assert first.endswith((".", ":")), f"{node.name}: {first}"
+def test_public_names_have_docstrings() -> None:
+    """A module, too, says what it is for."""
+    without, odd = [], []
+    for path in MODULES:
+        for node in (tree_of(path), *public_definitions(tree_of(path))):
+            text = ast.get_docstring(node)
+            name = f"{path.relative_to(PACKAGE)}: {getattr(node, 'name', 'the module')}"
+            if not text:
+                without.append(name)
+            elif not text.splitlines()[0].endswith((".", ":")) and node is not tree_of(path):
+                odd.append(f"{name}: {text.splitlines()[0]}")
+    assert (without, odd) == ([], [])
 
 
 def public_definitions(tree: ast.Module | ast.ClassDef) -> Iterator[Function | ast.ClassDef]:
@@ -286,16 +285,15 @@ def public_definitions(tree: ast.Module | ast.ClassDef) -> Iterator[Function | a
                 yield from public_definitions(node)
 
 
-@every_module
-def test_no_module_has_state(path: Path) -> None:
+def test_no_module_has_state() -> None:
     """A `global` statement, or a lower-case name that a module fills as it goes."""
-    for node in nodes_of(path):
-        assert not isinstance(node, ast.Global)
+    assert not [
+        path for path in MODULES if any(isinstance(node, ast.Global) for node in nodes_of(path))
+    ]
 
 
-@every_module
-def test_no_module_names_an_absolute_path(path: Path) -> None:
-    assert not re.search(r"[\"'`]/[a-z]+/\w", text_of(path))
+def test_no_module_names_an_absolute_path() -> None:
+    assert not [path for path in MODULES if re.search(r"[\"'`]/[a-z]+/\w", text_of(path))]
 
 
 #: Modules that write files which no user names, each with the reason.
