@@ -23,7 +23,7 @@ import pytest
 from click.testing import CliRunner
 
 from shardspec.cli.main import cli
-from tests.versions_of_jax import GATHERS_COTANGENTS, NAMES_OTHER_CAUSES
+from tests.versions_of_jax import GATHERS_COTANGENTS, NAMES_OTHER_CAUSES, QUICK_FLAGS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -104,7 +104,7 @@ def test_blocks_are_real_output(
 def python(command: str) -> str:
     """Return what a Python file of this folder prints, which runs in a process of its own."""
     arguments = [sys.executable, *shlex.split(command)[2:]]
-    environment = {**os.environ, "XLA_FLAGS": "", "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "XLA_FLAGS": QUICK_FLAGS, "PYTHONPATH": str(ROOT)}
     result = subprocess.run(
         arguments, capture_output=True, text=True, env=environment, check=False, timeout=300
     )

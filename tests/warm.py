@@ -30,6 +30,12 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parent.parent
 
+#: What the command line imports for a verb.
+_VERBS = (
+    *("shardspec.cli.main", "shardspec.cli.check", "shardspec.cli.compile"),
+    *("shardspec.cli.explain", "shardspec.cli.fmt", "shardspec.language.document"),
+    *("shardspec.cli.lsp", "shardspec.lsp.features"),
+)
 #: What starts warm, `python -P -m MODULE ...`, and what it imports later on.
 MODULES: dict[str, tuple[str, ...]] = {
     "shardspec.jax_backend.cure.again": (),
@@ -38,11 +44,8 @@ MODULES: dict[str, tuple[str, ...]] = {
         *("jaxlib.xla_client", "jax.experimental.topologies"),
         *("shardspec", "shardspec.jax_backend.target_devices"),
     ),
-    "shardspec": (
-        *("shardspec.cli.main", "shardspec.cli.check", "shardspec.cli.compile"),
-        *("shardspec.cli.explain", "shardspec.cli.fmt", "shardspec.language.document"),
-        *("shardspec.cli.lsp", "shardspec.lsp.features"),
-    ),
+    "shardspec": _VERBS,
+    "tests.cli.running": _VERBS,
     "tests.jax_backend.cure.pricing": ("jaxlib.xla_client",),
     "tests.jax_backend.many": (
         *("optax", "jax.experimental.multihost_utils"),

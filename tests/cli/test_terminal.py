@@ -109,23 +109,8 @@ def _environment(folder: Path, **more: str) -> dict[str, str]:
     return kept | home | more
 
 
-#: Runs command lines; behind each both streams have its exit code.
-_DRIVER = """
-import json, sys
-from shardspec.cli.main import cli
-from shardspec.cli.streams import settle_streams
-settle_streams()
-for arguments in json.loads(sys.argv[1]):
-    try:
-        cli.main(arguments, prog_name="shardspec")
-    except SystemExit as end:
-        for stream in (sys.stdout, sys.stderr):
-            print(f"@@{end.code}@@", file=stream, flush=True)
-"""
-
-
 def _command(runs: Lines) -> list[str]:
-    return [sys.executable, "-c", _DRIVER, json.dumps(runs)]
+    return [sys.executable, "-P", "-m", "tests.cli.running", json.dumps(runs)]
 
 
 def _apart(out: str, err: str) -> list[Shown]:
