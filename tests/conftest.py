@@ -107,6 +107,7 @@ def _processes_are_forked() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(subprocess, "Popen", warm.Popen)
         yield
+    warm.end()
 
 
 @pytest.fixture(autouse=True)

@@ -87,6 +87,12 @@ class Server:
                 stdout=subprocess.DEVNULL,
             )
 
+    def end(self) -> None:
+        """End it, and wait for that."""
+        self._process.kill()
+        self._process.wait()
+        self._socket.close()
+
     def start(self, asked: Asked, streams: Sequence[int]) -> int:
         """Return the number of a new process with these streams."""
         told = pickle.dumps(tuple(asked))
@@ -139,9 +145,24 @@ def _read_of(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(read.items()))
 
 
-@cache
+_SERVERS: dict[tuple[str, tuple[tuple[str, str], ...]], Server] = {}
+
+
 def _server(module: str, read: tuple[tuple[str, str], ...]) -> Server:
-    return Server(module, {"PATH": os.environ["PATH"], **dict(read)})
+    with _STARTING:
+        if (module, read) not in _SERVERS:
+            environment = {"PATH": os.environ["PATH"], **dict(read)}
+            _SERVERS[module, read] = Server(module, environment)
+        return _SERVERS[module, read]
+
+
+def end() -> None:
+    """End all servers."""
+    while _SERVERS:
+        _SERVERS.popitem()[1].end()
+
+
+_STARTING = threading.Lock()
 
 
 # in the server
