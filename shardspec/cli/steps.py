@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TypeVar
 
 import click
 
@@ -611,7 +611,7 @@ def comparison(run: str, found: Cost, request: Request, step_name: str | None) -
     from shardspec.programs.measured import compared
 
     if found.step is None:
-        fail("--measured RUN is of a step, and there is none", "name it: `--step train:step`")
+        fail("a run is compared by its step, and none is named", "name it: `--step train:step`")
     cost = found.predicted or found
     try:
         with request.refusing():
@@ -625,7 +625,14 @@ def comparison(run: str, found: Cost, request: Request, step_name: str | None) -
             made = _program(found, request, step_name) if has_compiler else None
             return compared(capture, module, made, cost, is_own=False)
     except ValueError as error:
-        fail(f"--measured {run}: {error}", RUNS)
+        refuse_run(run, error)
+
+
+def refuse_run(run: str, error: ValueError) -> NoReturn:
+    """Exit, since a run cannot be read, or is not of what it is compared with."""
+    from shardspec.programs.captures import CaptureError
+
+    fail(str(error) if isinstance(error, CaptureError) else f"{run}: {error}", RUNS)
 
 
 def program_of_run(
@@ -675,4 +682,4 @@ def seconds_of(measured: Measured) -> float:
         capture = capture_of(measured.run)
         return steps_of(capture, module_of(capture), lambda op: COMPUTES).seconds
     except ValueError as error:
-        fail(f"--measured {measured.run}: {error}", RUNS)
+        refuse_run(measured.run, error)

@@ -42,6 +42,7 @@ from shardspec.analysis.memory import memory, room_text, share_notes
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import binary_bytes, listed, percent
 from shardspec.ir.step import Step
+from shardspec.lints.evidence.constraints import names_of, with_rows
 from shardspec.lints.evidence.steps import repeats, searchable
 
 _SHOWN = 5
@@ -124,7 +125,14 @@ def _alike(cost: Cost) -> str | None:
         return None
     tensor, whole, idle = large
     name = whole.name or str(whole)
+    rows = with_rows(cost.plan, step, whole.shape, whole.split, idle)
+    names = None if rows is None else names_of(cost.plan, whole.shape, rows)
+    batch = next((name for name in names or () if "batch" in name), None)
+    what, how = f"shard {name}", ""
+    if batch is not None:
+        what = f"shard the batch of {name}"
+        how = f", by `{batch}` in a constraint on what that line reads"
     return (
-        f"shard {name}, {tensor.place}, over {listed(idle)}: their devices all compute the same,"
+        f"{what}, {tensor.place}, over {listed(idle)}{how}: their devices all compute the same,"
         " and the rest fits by this estimate"
     )
