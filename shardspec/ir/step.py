@@ -495,10 +495,12 @@ class Unreused:
 
     Attributes:
       bytes: that the result takes on one device.
+      is_filtered: whether the step is an `eqx.filter_jit`, which takes no shardings of results.
     """
 
     argument: StepArgument
     bytes: int
+    is_filtered: bool = False
 
 
 #: What devices may have parts of.

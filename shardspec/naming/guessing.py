@@ -16,6 +16,8 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
+from math import prod
 from typing import NamedTuple
 
 from shardspec.diagnostics.words import by_key, template
@@ -55,6 +57,10 @@ _NO_OTHER_ORDER, _MANY = 8, 4
 #: A convolution that no row knows.
 _CONVOLUTION = Role("", "", "conv: channels -> embed | conv: embed -> embed")
 _WIDEST_WINDOW = 32
+#: What is added to a weight in two steps of low rank.
+_HALF = Role("half of what is added to its weight", "", "low_rank")
+#: Arrays of one module among which such halves are looked for.
+_MOST_BESIDE = 64
 #: Axes that may be one long.
 _STACKED = frozenset(("expert", "router", "layers"))
 _MAY_BE_ONE = ("heads", "kv_heads", "expert", "layers", "joined_kv_heads")
@@ -192,20 +198,54 @@ def guess(params: Params) -> Guesses:
       one_size: an axis is as long in one array as in any other.
     """
     kinds = list(_kinds(params))
-    evidence = _Evidence(kinds)
+    halves = _halves(kinds)
+    whole = [kind for kind in kinds if kind not in halves]
+    evidence = _Evidence(whole)
     for _ in range(_ROUNDS):
-        for kind in kinds:
+        for kind in whole:
             if kind.own is None:
                 kind.names = evidence.best(kind)
-        evidence.add_support(kinds)
-    for kind in kinds:
+        evidence.add_support(whole)
+    for kind in whole:
         kind.names = evidence.settled(kind)
-    _name_by_size(kinds, evidence)
+    _name_by_size(whole, evidence)
+    for kind, (weight, at) in halves.items():
+        names = weight.names
+        kind.role = _HALF
+        kind.names = None if names is None else (*names[:at], _HALF.names, *names[at + 1 :])
     named = _final_names(kinds)
     return Guesses(
         tuple(_guess(kind, named, evidence) for kind in kinds),
         tuple(_axes(named)),
     )
+
+
+def _halves(kinds: Iterable[Kind]) -> dict[Kind, tuple[Kind, int]]:
+    """Return what two steps of low rank add to weights, as LoRA does, by shapes alone.
+
+    Each half is as its weight is but for one dimension, and has few of the same number there.
+
+    Returns:
+      For each half its weight, and the dimension of few.
+    """
+    found: dict[Kind, tuple[Kind, int]] = {}
+    for near in by_key((template(_around(each.params[0].path)), each) for each in kinds).values():
+        for weight in near if len(near) <= _MOST_BESIDE else ():
+            parts = [(each, at) for each in near if (at := _few(weight, each)) is not None]
+            for (one, first), (other, second) in permutations(parts, 2):
+                few, ways = one.shape[first], (weight.shape[first], weight.shape[second])
+                if first != second and few == other.shape[second] and few * sum(ways) < prod(ways):
+                    found[one] = weight, first
+    return found
+
+
+def _few(weight: Kind, kind: Kind) -> int | None:
+    """Return the only dimension in which an array differs from a weight, where it has fewer."""
+    if len(kind.shape) != len(weight.shape) or kind.own is not None:
+        return None
+    pairs = enumerate(zip(kind.shape, weight.shape, strict=True))
+    other = [at for at, (size, whole) in pairs if size != whole]
+    return other[0] if len(other) == 1 and kind.shape[other[0]] < weight.shape[other[0]] else None
 
 
 def _kinds(params: Params) -> Iterator[Kind]:
@@ -344,7 +384,7 @@ def _stored(names: str, leaf: str, rank: int) -> Iterator[tuple[Names, str]]:
     if leaf in roles.VECTORS or leaf in roles.SCALES or (is_conv and not space):
         return
     flax = [((*space, *i, *o), INPUTS_FIRST) for i in ins for o in outs]
-    flax += [((*o[:1], *i, *o[1:]), INPUTS_FIRST) for i in ins for o in outs if len(o) == 2]
+    flax += [((*o[:1], *i, *o[1:]), INPUTS_FIRST) for i in ins for o in outs if len(o) > 1]
     torch = [((*o, *i, *space), OUTPUTS_FIRST) for i in ins for o in outs]
     yield from (*torch, *flax) if leaf in roles.OUTPUTS_FIRST else (*flax, *torch)
 

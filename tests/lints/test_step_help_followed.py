@@ -208,3 +208,24 @@ def test_a_parameter_that_is_multiplied_by_a_weight_is_no_activation() -> None:
         "    return jnp.einsum('bpm,blm->bl', query, x @ params['up'])"
     )
     assert "SHD513" not in _codes(step, spec)
+
+
+def test_a_filter_jit_that_takes_no_shardings_is_replaced() -> None:
+    """A constraint does not help: the layout of a result is chosen before."""
+    spec = CACHE.replace("2 * tpu", "tpu").replace("2 @ dcn, tensor: 16", "4, tensor: 4")
+    spec = spec.replace("rules: [", "rules: ['mlp, kv_heads -> tensor', ").replace(
+        " mlp -> tensor, ", " "
+    )
+    step = """\
+import equinox as eqx
+shape = (32, 64, 2048, 4, 128)
+place = resolver.sharding("_ batch _ kv_heads _", shape)
+cache = jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=place)
+def decode(params, x, cache):
+    return x @ params["q"][0], cache.at[:, :, 0].set(1)
+step = eqx.filter_jit(decode, donate="all-except-first")
+"""
+    help = _help("SHD521", step, spec)
+    assert "in place of `eqx.filter_jit`, which takes none, with P(None, 'data'" in help
+    jitted = 'jax.jit(decode, donate_argnames="cache", out_shardings=(None, place))'
+    assert "SHD521" not in _codes(step.replace(step[step.rindex("eqx.") : -1], jitted), spec)

@@ -117,6 +117,7 @@ class Traced:
       fed: the results that may be given to the next call in place of arguments.
       wrong_sums: sums over devices that the code leaves out or takes too often.
       program: as a jaxpr, and what that is given, in its order.
+      is_filtered: whether it is an `eqx.filter_jit`.
     """
 
     module: Any
@@ -127,6 +128,7 @@ class Traced:
     fed: tuple[Fed, ...] = ()
     wrong_sums: tuple[WrongSum, ...] = ()
     program: tuple[Any, tuple[Given, ...]] | None = None
+    is_filtered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +269,7 @@ def traced(
         notes,
         tuple(graph.fed_of(lowered, paths, numbers, is_wrapped)),
         *(sums, (program, tuple(values))),
+        is_filtered=hasattr(function, "donate_first"),
     )
 
 
@@ -594,9 +597,9 @@ def _arranged(
     structs = [_placed(tree, plan, seen) for tree, plan in zip(trees, plans, strict=True)]
     given = [each for plan in plans for each in plan.given]
     if not hasattr(function, "trace"):
-        donated = _donated(function, len(args))
+        donated = _donated(function, names, len(args))
         structs, function = _closed_over(structs, function, len(args), list(kwargs))
-        function = jax.jit(graph.refusing_lost_updates(function), donate_argnums=donated)
+        function = jax.jit(graph.refusing_lost_updates(function), **donated)
     named = dict(zip(kwargs, structs[len(args) :], strict=True))
     return function, structs[: len(args)], named, given
 
@@ -658,11 +661,18 @@ def _closed_over(
     return list(treedef.unflatten(alone)), of_arrays
 
 
-def _donated(function: Any, count: int) -> list[int]:
-    """Return the arguments that an `eqx.filter_jit` donates, which is traced as plain code."""
+def _donated(function: Any, names: Sequence[str], count: int) -> dict[str, Any]:
+    """Return the arguments that an `eqx.filter_jit` donates, which is traced as plain code.
+
+    Args:
+      count: how many of the arguments are given by place.
+    """
     is_first = getattr(function, "donate_first", False) is True
     is_rest = getattr(function, "donate_rest", False) is True
-    return [at for at in range(count) if (is_rest if at else is_first)]
+    first = next(iter(pytrees.argument_names(function, 1, ())), "")
+    given = [at for at in range(len(names)) if (is_first if names[at] == first else is_rest)]
+    by_name = tuple(names[at] for at in given if at >= count)
+    return {"donate_argnums": tuple(at for at in given if at < count), "donate_argnames": by_name}
 
 
 @dataclass(frozen=True, slots=True)
@@ -772,12 +782,33 @@ def _plan(resolver: Resolving, tree: Any, params: Any, name: str) -> _Plan:
     elif arrays and _is_named(resolver, tree, params):
         given = _of_params(resolver.plan(tree).arrays, arrays, name)
     else:
-        return _batch(resolver, arrays, is_whole, name)
+        return _lone(resolver, arrays, is_whole, name) or _batch(resolver, arrays, is_whole, name)
     told = tuple(given)
     if is_whole:
         return _Plan(told, None)
     laid_out = resolver.state_shardings(tree, params) if is_lone else resolver.shardings(tree)
     return _Plan(told, tuple(jax.tree_util.tree_leaves(laid_out)))
+
+
+def _lone(
+    resolver: Resolving, arrays: list[tuple[str, Any]], is_whole: bool, name: str
+) -> _Plan | None:
+    """Return the plan of an argument that is one array, which the spec names as the code does.
+
+    Such as `latents`, of an entry of `caches:`, or one of `params:` that is that name itself. What
+    a pattern says of all arrays is not said of a batch.
+    """
+    if [path for path, _ in arrays] != [""]:
+        return None
+    tree = {name: arrays[0][1]}
+    (found,) = resolver.plan(tree).arrays
+    pattern = getattr(found.matched, "pattern", None)
+    is_cache = found.origin is Origin.CACHES
+    if not is_cache and (pattern is None or pattern.text != name):
+        return None
+    role: Role = "cache" if is_cache or name in CACHES else "batch"
+    given = Given("", role, found.dims, "", is_whole, is_named=True)
+    return _Plan((given,), None if is_whole else (resolver.shardings(tree)[name],))
 
 
 def _of_state(state: Any, arrays: list[tuple[str, Any]]) -> Iterator[Given]:

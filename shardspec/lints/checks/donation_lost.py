@@ -54,6 +54,8 @@ def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     if not is_large(size, cost.memory.total.bytes):
         return
     first, how = lost[0].argument, "state the result's sharding: `jax.jit(..., out_shardings=...)`"
+    if lost[0].is_filtered:
+        how += " in place of `eqx.filter_jit`, which takes none,"
     others = counted(len(lost) - 1, "other donated argument")
     who = f"`{first.path}` and {others} are" if len(lost) > 1 else f"`{first.path}` is"
     yield point(
