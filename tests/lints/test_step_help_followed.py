@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from shardspec import pipeline
 from shardspec.analysis.cost import Cost
+from shardspec.diagnostics import codes
 from shardspec.ir.spec import PartitionSpec
 from shardspec.lints.evidence.constraints import constraint
 from tests.lints.step_examples import cost, findings
+from tests.test_docs import example
 
 _CALL = re.compile(r"`(shardspec\.constrain\(.*?\))`")
 
@@ -226,6 +230,33 @@ def decode(params, x, cache):
 step = eqx.filter_jit(decode, donate="all-except-first")
 """
     help = _help("SHD521", step, spec)
-    assert "in place of `eqx.filter_jit`, which takes none, with P(None, 'data'" in help
+    assert "in place of `eqx.filter_jit`, which has no such argument, with `resolver." in help
     jitted = 'jax.jit(decode, donate_argnames="cache", out_shardings=(None, place))'
     assert "SHD521" not in _codes(step.replace(step[step.rindex("eqx.") : -1], jitted), spec)
+
+
+#: For a page, what its help says as a regular expression, and what is written for it in the code of
+#: its bad example: what stands there, and what takes its place, with `{0}` for what was said.
+FOLLOWED = {
+    "SHD503": (_CALL.pattern, r'resolver.constrain\((x @ .*?\]), "batch _"\)', r"{0}"),
+    "SHD504": (_CALL.pattern, r'resolver.constrain\((x @ .*?\]), "batch _"\)', r"{0}"),
+    "SHD505": (_CALL.pattern, r'resolver.constrain\((params\["w"\]), "features _"\)', r"{0}"),
+    "SHD516": (r"`(\.reshape\(.*?\)\.swapaxes\(0, 1\))`", r"\.reshape\((8, 8192), 4096\)", r"{0}"),
+    "SHD519": (r"`(jax\.lax\.psum\(x, 'data'\))`", r"0.1 \* (grad)", r"0.1 * {0}"),
+    "SHD520": (r"remove the `(psum)` at model\.py:4", r'jax.lax.psum\((total), "data"\)', "total"),
+    "SHD521": (r"`(resolver\..*?\))`", r'(names="cache")', r"\1, out_shardings=(None, {0})"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("id", FOLLOWED)
+def test_help_of_a_page_is_followed_on_its_bad_example(id: str) -> None:
+    says, old, new = FOLLOWED[id]
+    bad = example(next(each for each in codes.ALL if each.id == id), "Bad")
+    help = next(each.help or "" for each in findings(bad) if each.code.id == id)
+    said = re.search(says, help)
+    assert said, help
+    value = re.search(old, bad)
+    assert value, bad
+    written = said[1].replace("(x,", f"({value[1]},").replace("...", "4096")
+    good = re.sub(old, lambda found: found.expand(new).format(written), bad)
+    assert id not in [each.code.id for each in findings(good)], good
