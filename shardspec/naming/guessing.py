@@ -42,6 +42,8 @@ _OWN_EXPERT = re.compile(r"experts?[./_](?:\w{1,40}\.weight)?(\d+)(?:[./]|$)")
 UNKNOWN = "dim"
 #: How the names of a row begin that knows how many experts there are.
 _ROUTER = "embed -> router"
+#: The names of a table of tokens.
+_TABLE = "vocab embed"
 _NUMBER = re.compile(r"(?:^|[/_])\d+(?:/|$)")
 #: Dimensions as short as this need no name where the others have one.
 _SHORT = 8
@@ -438,8 +440,11 @@ class _Evidence:
     def _add_width(self, kind: Kind) -> None:
         is_norm = kind.role is not None and kind.role.names.endswith("norm")
         self.norms.update(kind.shape if is_norm and len(kind.shape) == 1 else ())
+        sizes = set(kind.shape)
+        if kind.role is not None and kind.role.names == _TABLE and len(sizes) > 1:
+            sizes.remove(max(sizes))  # tokens, which the other end of the model has as well
         for prefix in kind.prefixes:
-            self.widths.setdefault(prefix, Counter()).update(set(kind.shape))
+            self.widths.setdefault(prefix, Counter()).update(sizes)
             if is_norm and len(kind.shape) == 2:
                 sizes = set(kind.shape)
                 self.stacks[prefix] = self.stacks.get(prefix, sizes) & sizes

@@ -703,3 +703,17 @@ def test_halves_of_a_low_rank_pair_are_named_as_their_weight() -> None:
     assert found["blocks/up/b"] == "layers mlp low_rank"
     assert found["blocks/down/a"] == "layers low_rank mlp"
     assert found["blocks/down/b"] == "layers embed low_rank"
+
+
+def test_a_recurrent_model_of_haiku_has_its_vocabulary_at_both_ends() -> None:
+    found = named(
+        embed_S_embeddings=(1000, 64),
+        lstm_S_linear_S_w=(192, 512),
+        lstm_S_linear_S_b=(512,),
+        linear_S_w=(128, 1000),
+        linear_S_b=(1000,),
+    )
+    assert found["embed/embeddings"] == "vocab embed"
+    assert found["lstm/linear/w"] == "gates_in gates"
+    assert found["lstm/linear/b"] == "gates"
+    assert found["linear/w"].endswith(" vocab")

@@ -173,7 +173,9 @@ class Namer:
         exact.sort(key=self._of_weights.__getitem__, reverse=at == len(shape) - 1)
         if is_rows is None and size not in shape[:at] and not is_update:
             exact = [name for name in exact if name in self._batches] or exact
-        rows = [] if is_update or (at and exact and not is_rows) else self._rows(size)
+        is_last = 0 < at == len(shape) - 1  # rows are not joined, or divided, in the last
+        has_rows = not is_update and (is_rows or not (at and (exact or is_last)))
+        rows = self._rows(size) if has_rows else []
         found: dict[tuple[str, ...], str] = {}
         unsized = self._own_of_any_size if exact else self._of_any_size
         if is_rows and not rows:
