@@ -21,7 +21,7 @@ from shardspec.arrays.listing import is_entry_point
 from shardspec.cli import options
 from shardspec.cli.request import Request, has_errors, project_setting
 from shardspec.cli.streams import FINDINGS, fail, progress, show, width_of
-from shardspec.diagnostics import ShardspecError, codes
+from shardspec.diagnostics import ShardspecError
 from shardspec.diagnostics.lines import fitted
 from shardspec.diagnostics.words import seconds_text, three_figures
 from shardspec.ir.plan import ShardingPlan
@@ -158,9 +158,7 @@ def plan_on_target(
     """
     plan, found = request.plan()
     if has_code:
-        known = pipeline.with_axes_of_code(plan).axes_of_code
-        lone = codes.AXIS_WITHOUT_ARRAY
-        found = tuple(each for each in found if each.code is not lone or each.subject not in known)
+        found = pipeline.without_axes_of_code(plan, found)
     spec, chosen = plan.spec, plan.target
     request.require_sound(chosen, found)
     if is_told or has_errors(found):
