@@ -61,6 +61,8 @@ _CONVOLUTION = Role("", "", "conv: channels -> embed | conv: embed -> embed")
 _WIDEST_WINDOW = 32
 #: What is added to a weight in two steps of low rank.
 _HALF = Role("half of what is added to its weight", "", "low_rank")
+#: Arrays that tell how many layers are stacked in all of them.
+_LEAST_STACKED = 4
 #: Arrays of one module among which such halves are looked for.
 _MOST_BESIDE = 64
 #: Axes that may be one long.
@@ -413,6 +415,18 @@ def _tells_width(kind: Kind) -> bool:
     return not is_inside and (is_norm or ("embed" in names and len(kind.shape) > 1))
 
 
+def _stack_of(kinds: Sequence[Kind]) -> int | None:
+    """Return how many layers are stacked in all arrays of a module, where no norm says it.
+
+    All begin with that number, whatever their rank, and it is the least that they have.
+    """
+    shapes = [kind.shape for kind in kinds]
+    first = {shape[0] for shape in shapes}
+    rest = {size for shape in shapes for size in shape[1:]}
+    is_told = len(shapes) >= _LEAST_STACKED and len({*map(len, shapes)}) > 1
+    return min(first) if is_told and len(first) == 1 and 1 < min(first) < min(rest) else None
+
+
 class _Evidence:
     """What the sizes of all arrays say of one."""
 
@@ -429,6 +443,11 @@ class _Evidence:
         self._add_stored(kinds)
         beside = Counter((kind.prefixes[0], *sorted(kind.shape)) for kind in kinds)
         self.twins = {kind for kind in kinds if beside[kind.prefixes[0], *sorted(kind.shape)] > 1}
+        inside = by_key((prefix, kind) for kind in kinds for prefix in kind.prefixes)
+        for prefix, members in inside.items():
+            stack = _stack_of(members)
+            if stack is not None:
+                self.stacks[prefix] = {stack}
         for kind in kinds:
             self._add_experts(kind)
             if kind.is_by_size and len(kind.shape) > 1:
@@ -747,9 +766,11 @@ def _by_size(kind: Kind, outputs: Mapping[Sized, str], evidence: _Evidence) -> N
     keeps that width; a short dimension beside others needs no name. A dimension that two names fit,
     or none, is `UNKNOWN` beside one that is known.
     """
-    is_vector = sum(size > 1 for size in kind.shape) == 1
-    names: list[str | None] = []
-    for size in kind.shape:
+    is_stacked = len(kind.shape) > 1 and kind.shape[0] == evidence.stack(kind)
+    shape = kind.shape[is_stacked:]
+    is_vector = sum(size > 1 for size in shape) == 1
+    names: list[str | None] = ["layers"] * is_stacked
+    for size in shape:
         near = evidence.nearby(kind, size) if size > 1 else []
         near = [name for name in near if is_vector or name != "norm"]
         if not is_vector and not _STACKED.isdisjoint(near):
@@ -765,7 +786,7 @@ def _by_size(kind: Kind, outputs: Mapping[Sized, str], evidence: _Evidence) -> N
             names.append(UNKNOWN)
         else:
             names.append(near[0] if near else None)
-    return tuple(names) if {*names} - {None, UNKNOWN} else None
+    return tuple(names) if {*names[is_stacked:]} - {None, UNKNOWN} else None
 
 
 def names_by_size(shape: Shape, by_size: Mapping[int, Sequence[str]]) -> Names | None:

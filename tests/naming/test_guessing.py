@@ -717,3 +717,20 @@ def test_a_recurrent_model_of_haiku_has_its_vocabulary_at_both_ends() -> None:
     assert found["lstm/linear/w"] == "gates_in gates"
     assert found["lstm/linear/b"] == "gates"
     assert found["linear/w"].endswith(" vocab")
+
+
+def test_layers_are_stacked_where_no_norm_says_it() -> None:
+    """A diffusion transformer has norms without scales: all arrays of a block begin with six."""
+    found = named(
+        patch=(16, 128),
+        blocks_S_qkv=(6, 128, 384),
+        blocks_S_proj=(6, 128, 128),
+        blocks_S_mlp_S_w1=(6, 128, 512),
+        blocks_S_mlp_S_b1=(6, 512),
+        blocks_S_mlp_S_w2=(6, 512, 128),
+        blocks_S_mlp_S_b2=(6, 128),
+    )
+    assert found["blocks/qkv"] == "layers embed joined_qkv"
+    assert found["blocks/mlp/w1"] == "layers embed mlp"
+    assert found["blocks/mlp/w2"] == "layers mlp embed"
+    assert found["blocks/mlp/b1"] == "layers mlp"
