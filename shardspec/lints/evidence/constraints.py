@@ -61,8 +61,8 @@ def names_of(plan: ShardingPlan, shape: Shape, split: PartitionSpec) -> tuple[st
 def _options(plan: ShardingPlan, size: int, axes: tuple[str, ...]) -> Iterator[str]:
     """Yield the names that rules shard over these mesh axes: first those of just this size."""
     known: dict[str, set[int]] = {}
-    for each in plan.arrays:
-        for dim in each.dims:
+    for alike in plan.alike:  # of ten thousand arrays there are few kinds
+        for dim in alike.dims:
             if dim.logical_axis is not None and dim.size is not None:
                 known.setdefault(dim.logical_axis, set()).add(dim.size)
     known |= {each.name: {each.size} for each in plan.spec.logical_axes if each.size}
