@@ -77,6 +77,17 @@ def test_a_batch_is_sharded_as_its_rule_says_and_not_only_over_what_is_summed() 
     assert call == 'shardspec.constrain(x, "batch _ _")'
 
 
+def test_rows_that_each_device_holds_all_of_are_sharded_and_fit() -> None:
+    """The work is shared, over what is summed; a smaller batch would leave it so."""
+    spec = FSDP.replace("{rows: 256, batch: 256", "{rows: 16384, batch: 16384")
+    step = "def step(params, x):\n    h = jnp.tanh(x @ params['up'])\n    return h @ params['down']"
+    help = _help("SHD510", step, spec)
+    assert "shard the batch of bf16[16384, 512, 4096], model.py:2, over `fsdp`, `expert`" in help
+    line = "    h = jnp.tanh(x @ params['up'])"
+    mended = step.replace(line, f"    x = shardspec.constrain(x, 'batch _ _')\n{line}")
+    assert "SHD510" not in _codes(mended, spec)
+
+
 def test_inside_of_vmap_the_batch_is_named_apart() -> None:
     step = (
         "def one(params, x):\n"
