@@ -46,7 +46,7 @@ _ROUTER = "embed -> router"
 _TABLE = "vocab embed"
 _NUMBER = re.compile(r"(?:^|[/_])\d+(?:/|$)")
 #: Dimensions as short as this need no name where the others have one.
-_SHORT = 8
+SHORT = 8
 #: How often each array is named: weights say what other weights are, and then what biases are.
 _ROUNDS = 3
 _DEEPEST = 16
@@ -563,7 +563,7 @@ class _Evidence:
                 told = self._told(kind, name, size)
                 score += told if told >= 0 else -3
             elif name is None:
-                score += 0 if size <= _SHORT or kind.role is None else -0.5
+                score += 0 if size <= SHORT or kind.role is None else -0.5
             else:
                 score += self._told(kind, name, size)
         return score
@@ -751,7 +751,7 @@ def _name_by_size(kinds: Sequence[Kind], evidence: _Evidence) -> None:
         bias = outputs.get((kind.module, kind.shape[0]))
         if kind.own is None and kind.place.leaf in roles.VECTORS and len(kind.shape) == 1 and bias:
             kind.names = (bias,)
-        elif kind.names is None and max(kind.shape) > _SHORT:
+        elif kind.names is None and max(kind.shape) > SHORT:
             kind.role = None
             kind.names = _by_size(kind, outputs, evidence)
         sized = list(kind.sized) if len(kind.shape) > 1 else []
@@ -782,33 +782,11 @@ def _by_size(kind: Kind, outputs: Mapping[Sized, str], evidence: _Evidence) -> N
             near = ["norm"]
         elif "embed" in near and (is_vector or size == evidence.width(kind)):
             near = ["embed"]
-        if len(near) > 1 or (not near and size > _SHORT):
+        if len(near) > 1 or (not near and size > SHORT):
             names.append(UNKNOWN)
         else:
             names.append(near[0] if near else None)
     return tuple(names) if {*names[is_stacked:]} - {None, UNKNOWN} else None
-
-
-def names_by_size(shape: Shape, by_size: Mapping[int, Sequence[str]]) -> Names | None:
-    """Return the only names that fit the sizes of an array; None where there are two, or none.
-
-    A vector as long as norms are is taken for one; a short dimension beside others needs no name.
-
-    >>> names_by_size((4096, 128), {4096: ["embed", "norm"], 128: ["kv"]})
-    ('embed', 'kv')
-    >>> names_by_size((4096,), {4096: ["embed", "norm"]}), names_by_size((9,), {4096: ["embed"]})
-    (('norm',), None)
-    """
-    names: list[str | None] = []
-    for size in shape:
-        fitting = [name for name in by_size.get(size, ()) if name != "norm" or len(shape) == 1]
-        if len(shape) == 1 and "norm" in fitting:
-            fitting = ["norm"]
-        if len(fitting) > 1 or (not fitting and size > _SHORT):
-            return None
-        names.append(fitting[0] if fitting else None)
-    told = [name for name in names if name is not None]
-    return tuple(names) if told and len(set(told)) == len(told) else None
 
 
 def _guess(
@@ -820,7 +798,7 @@ def _guess(
     if kind.own is not None:
         return Guess(params, kind.own, "", True, True)
     if kind.names is None:
-        if max(kind.shape) <= _SHORT:
+        if max(kind.shape) <= SHORT:
             return Guess(params, (None,) * len(kind.shape), "too short to split", True)
         return Guess(params, None, "", True)
     sized = zip(kind.names, kind.shape, strict=True)
@@ -841,59 +819,3 @@ def without_repeats(names: Names) -> Names:
             name += "'"
         found.append(name)
     return tuple(found)
-
-
-# Names for an array of a spec that has axes already: proposed where they allow one answer.
-#
-# What the path says counts as far as the declared sizes bear it out; what it does not say, sizes
-# alone may. Where two answers fit, as for a square weight whose inputs may come first or last, none
-# is better than the wrong one.
-
-
-#: No dimension of a weight, however long it is.
-_BATCH = "batch"
-
-
-def proposed_names(params: Iterable[Param], sizes: Mapping[str, int]) -> Names | None:
-    """Return the one answer that fits all of some arrays; None where there are two, or none.
-
-    Args:
-      sizes: of the axes that the spec declares.
-
-    >>> up = Param("layers_0/mlp/wi/kernel", (64, 256))
-    >>> proposed_names([up], {"embed": 64, "joined_kv": 64, "mlp": 256})
-    ('embed', 'mlp')
-    >>> proposed_names([up], {"embed": 256, "mlp": 64}), proposed_names([up], {"embed": 64})
-    (('mlp', 'embed'), None)
-    >>> proposed_names([Param("norm/scale", (64,))], {"batch": 64}) is None
-    True
-    """
-    answers = {_proposed(param, sizes) for param in params}
-    return answers.pop() if len(answers) == 1 else None
-
-
-def _proposed(param: Param, sizes: Mapping[str, int]) -> Names | None:
-    by_path = set(_fitting(param.path, param.shape, sizes))
-    if by_path:
-        return by_path.pop() if len(by_path) == 1 else None
-    known = (each for each in sizes.items() if each[0] != _BATCH or param.is_cache)
-    by_size = by_key((size, name) for name, size in known)
-    found = names_by_size(param.shape, by_size)
-    return found if found and all(name or size == 1 for name, size in _dims(found, param)) else None
-
-
-def _dims(names: Names, param: Param) -> Iterator[tuple[str | None, int]]:
-    return zip(names, param.shape, strict=True)
-
-
-def _fitting(path: str, shape: Shape, sizes: Mapping[str, int]) -> Iterator[Names]:
-    """Yield the forms of an array whose axes are declared, and as long as its dimensions."""
-    place = roles.place_of(path)
-    for role in roles.roles_of(place):
-        forms = [form.names for form in forms_of(role, place, len(shape))]
-        for names in forms:
-            dims = list(zip(names, shape, strict=True))
-            if any(names) and all(name is None or sizes.get(name) == size for name, size in dims):
-                yield without_repeats(names)
-        if forms:
-            return

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.ir.spec import Param, Params
-from shardspec.naming.guessing import Guesses, guess, names_by_size
+from shardspec.naming.guessing import Guesses, guess
+from shardspec.naming.proposing import names_by_size
 from tests.naming.odd_arrays import arrays
 
 

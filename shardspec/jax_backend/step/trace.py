@@ -24,9 +24,9 @@ from shardspec.diagnostics import ShardspecError
 from shardspec.ir.plan import Attempt, DimSharding, Kind, Origin, Outcome, ParamSharding
 from shardspec.ir.spec import AxisRule, HostMemory, Spec, Target, host_memory
 from shardspec.ir.step import Place, Role, WrongSum
+from shardspec.jax_backend import equations
 from shardspec.jax_backend import trees as pytrees
 from shardspec.jax_backend.constrain import ActivationResolver
-from shardspec.jax_backend.equations import idle_constraints, notes_of
 from shardspec.jax_backend.on_target import asked_at_import, mesh_in_context, on_target
 from shardspec.jax_backend.shardings import TreePlacer
 from shardspec.jax_backend.step import graph
@@ -242,14 +242,14 @@ def traced(
         jitted, arrays, named, given = _arranged(resolver, function, args, kwargs)
         idle = [] if here is None else here.idle
         lower = partial(_lowered, resolver.target)
-        with _passed_on(jitted) as leaves, idle_constraints(idle):
+        with _passed_on(jitted) as leaves, equations.idle_constraints(idle):
             (outer, sums, program), notes = _traced_in_context(
                 resolver, jitted, (arrays, named), lower, is_plain=not hasattr(function, "trace")
             )
         if here is not None:
             here.machine.add(asked_at_import(function, here))
             notes += tuple(each.note for each in here.machine.questions)
-        notes += tuple(notes_of(idle))
+        notes += tuple(equations.notes_of(idle))
     if leaves:
         given = _in_order(given, jax.tree_util.tree_leaves([*arrays, *named.values()]), leaves)
     lowered = getattr(outer, "lowered", outer)  # `nnx.jit` has its own around that of JAX
@@ -374,7 +374,7 @@ def _traced_in_context(
 
     def made(given: tuple[list[Any], dict[str, Any]]) -> Any:
         found = jitted.trace(*given[0], **given[1])
-        donated = _donated_inside(found, given[0]) if is_plain else []
+        donated = equations.donated_inside(found, given[0]) if is_plain else []
         if donated:
             found = jax.jit(jitted.__wrapped__, donate_argnums=donated).trace(*given[0], **given[1])
         return work(found)
@@ -410,16 +410,6 @@ def _without_mesh(made: Callable[[], Any], raised: Exception) -> tuple[Any, tupl
         if any(each in str(error) for each in _NEEDS_MESH):
             raise raised from None
         raise
-
-
-def _donated_inside(traced: Any, args: Sequence[Any]) -> list[int]:
-    """Return the arguments that jitted functions donate which a function passes them on to."""
-    calls = [each for each in traced.jaxpr.eqns if "donated_invars" in each.params]
-    pairs = (zip(each.invars, each.params["donated_invars"], strict=True) for each in calls)
-    given_on = {id(var) for each in pairs for var, is_donated in each if is_donated}
-    waiting = iter(traced.jaxpr.jaxpr.invars)
-    owned = [[id(next(waiting)) for _ in jax.tree_util.tree_leaves(each)] for each in args]
-    return [at for at, own in enumerate(owned) if own and given_on.issuperset(own)]
 
 
 def _mesh_of_code(given: Any, mesh: Any) -> Any:
@@ -597,7 +587,7 @@ def _arranged(
     structs = [_placed(tree, plan, seen) for tree, plan in zip(trees, plans, strict=True)]
     given = [each for plan in plans for each in plan.given]
     if not hasattr(function, "trace"):
-        donated = _donated(function, names, len(args))
+        donated = equations.donated_by(function, names, len(args))
         structs, function = _closed_over(structs, function, len(args), list(kwargs))
         function = jax.jit(graph.refusing_lost_updates(function), **donated)
     named = dict(zip(kwargs, structs[len(args) :], strict=True))
@@ -659,20 +649,6 @@ def _closed_over(
         None if other is not None else leaf for leaf, other in zip(leaves, others, strict=True)
     ]
     return list(treedef.unflatten(alone)), of_arrays
-
-
-def _donated(function: Any, names: Sequence[str], count: int) -> dict[str, Any]:
-    """Return the arguments that an `eqx.filter_jit` donates, which is traced as plain code.
-
-    Args:
-      count: how many of the arguments are given by place.
-    """
-    is_first = getattr(function, "donate_first", False) is True
-    is_rest = getattr(function, "donate_rest", False) is True
-    first = next(iter(pytrees.argument_names(function, 1, ())), "")
-    given = [at for at in range(len(names)) if (is_first if names[at] == first else is_rest)]
-    by_name = tuple(names[at] for at in given if at >= count)
-    return {"donate_argnums": tuple(at for at in given if at < count), "donate_argnames": by_name}
 
 
 @dataclass(frozen=True, slots=True)
