@@ -324,6 +324,12 @@ def with_axes_of_code(plan: ShardingPlan) -> Spec:
     return replace(spec, axes_of_code=more) if more else spec
 
 
+def without_axes_of_code(plan: ShardingPlan, found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return findings without those of axes that code alone may name, where code is traced."""
+    known, lone = with_axes_of_code(plan).axes_of_code, codes.AXIS_WITHOUT_ARRAY
+    return tuple(each for each in found if each.code is not lone or each.subject not in known)
+
+
 def check(
     spec: Spec,
     faults: Iterable[Diagnostic],

@@ -146,7 +146,7 @@ def _estimated(
 
 def _from_run(request: Request, run: str, tell: Tell) -> Calibration:
     """Return what a captured run says of the machine of the target that is meant."""
-    from shardspec.cli.steps import RUNS, program_of_run
+    from shardspec.cli.steps import program_of_run, refuse_run
     from shardspec.programs.captures import capture_of
     from shardspec.programs.measured import calibration_of_run
 
@@ -162,7 +162,7 @@ def _from_run(request: Request, run: str, tell: Tell) -> Calibration:
         made = calibration_of_run(capture, module, program, plan, time.strftime("%Y-%m-%d"))
         return _as_stated(made, machine)
     except ValueError as error:
-        fail(f"--from {run}: {error}", RUNS)
+        refuse_run(run, error)
 
 
 def _measured(request: Request, dtypes: tuple[str, ...], is_quick: bool, tell: Tell) -> Calibration:

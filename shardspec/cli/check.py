@@ -424,14 +424,17 @@ def _checked(
     asked = (request.target, request.phase, request.arrays)
     is_whole = not any(each is not None for each in asked) and not request.settings
     told = pipeline.check(spec, faults, params, request.target, is_whole=is_whole)
+    shown = told.shown
     if step_name is not None and told.errors:
         request.undone(f"no step is traced: {spec.source.name} has errors")
     elif step_name is not None:
         name = request.target
         targets = [each for each in spec.targets if name is None or each.is_called(name)]
-        costs = step_costs(step_name, pipeline.compile_plans(spec, params, targets), request)
+        plans = pipeline.compile_plans(spec, params, targets)
+        costs = step_costs(step_name, plans, request)
         told = pipeline.check(spec, faults, params, request.target, costs=costs, is_whole=is_whole)
-    shown = _with_cost(told.shown, spec, request)
+        shown = pipeline.without_axes_of_code(plans[0], told.shown) if plans else told.shown
+    shown = _with_cost(shown, spec, request)
     for found in told.found:
         if found.code is codes.PADDED_AXIS and found.code not in {each.code for each in shown}:
             request.remark(f"{spec.source.name}: {found.message}")

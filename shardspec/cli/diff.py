@@ -193,12 +193,12 @@ def _print_runs(
 ) -> int:
     """Print what became slower from one captured run to another; return the exit code."""
     from shardspec.analysis.comparison import run_diff
-    from shardspec.analysis.cost import cost_of
+    from shardspec.analysis.spec_step import stated_cost
     from shardspec.report.comparison import run_diff_lines
     from shardspec.report.cost_json import run_diff_text
 
     plan, _ = request.plan()
-    found = cost_of(plan)
+    found = stated_cost(plan)
     if step_name is not None:
         (found,) = step_costs(step_name, (plan,), replace(request, basis="model"))
     else:

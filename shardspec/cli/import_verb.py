@@ -145,6 +145,11 @@ def command(
         request.undone("nothing is written")
         raise SystemExit(FAILED)
     request.write(text)
+    if not plans and request.output not in (None, "-"):
+        spec, _ = pipeline.load_text(text, name)
+        has_mesh = spec is not None and bool(spec.targets)
+        more = "" if has_mesh else " without a mesh, which `--mesh 'data=4 model=2'` adds"
+        request.wrote(name, f"wrote {name}{more}; `--against ARRAYS` proves that layouts are equal")
     codes = [_prove(entry, imported, plan, against or files[0], request) for plan in plans]
     raise SystemExit(max(codes, default=FINE))
 

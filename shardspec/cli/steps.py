@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TypeVar
 
 import click
 
@@ -21,7 +21,7 @@ from shardspec.arrays.listing import is_entry_point
 from shardspec.cli import options
 from shardspec.cli.request import Request, has_errors, project_setting
 from shardspec.cli.streams import FINDINGS, fail, progress, show, width_of
-from shardspec.diagnostics import ShardspecError, codes
+from shardspec.diagnostics import ShardspecError
 from shardspec.diagnostics.lines import fitted
 from shardspec.diagnostics.words import seconds_text, three_figures
 from shardspec.ir.plan import ShardingPlan
@@ -158,9 +158,7 @@ def plan_on_target(
     """
     plan, found = request.plan()
     if has_code:
-        known = pipeline.with_axes_of_code(plan).axes_of_code
-        lone = codes.AXIS_WITHOUT_ARRAY
-        found = tuple(each for each in found if each.code is not lone or each.subject not in known)
+        found = pipeline.without_axes_of_code(plan, found)
     spec, chosen = plan.spec, plan.target
     request.require_sound(chosen, found)
     if is_told or has_errors(found):
@@ -611,7 +609,7 @@ def comparison(run: str, found: Cost, request: Request, step_name: str | None) -
     from shardspec.programs.measured import compared
 
     if found.step is None:
-        fail("--measured RUN is of a step, and there is none", "name it: `--step train:step`")
+        fail("a run is compared by its step, and none is named", "name it: `--step train:step`")
     cost = found.predicted or found
     try:
         with request.refusing():
@@ -625,7 +623,14 @@ def comparison(run: str, found: Cost, request: Request, step_name: str | None) -
             made = _program(found, request, step_name) if has_compiler else None
             return compared(capture, module, made, cost, is_own=False)
     except ValueError as error:
-        fail(f"--measured {run}: {error}", RUNS)
+        refuse_run(run, error)
+
+
+def refuse_run(run: str, error: ValueError) -> NoReturn:
+    """Exit, since a run cannot be read, or is not of what it is compared with."""
+    from shardspec.programs.captures import CaptureError
+
+    fail(str(error) if isinstance(error, CaptureError) else f"{run}: {error}", RUNS)
 
 
 def program_of_run(
@@ -675,4 +680,4 @@ def seconds_of(measured: Measured) -> float:
         capture = capture_of(measured.run)
         return steps_of(capture, module_of(capture), lambda op: COMPUTES).seconds
     except ValueError as error:
-        fail(f"--measured {measured.run}: {error}", RUNS)
+        refuse_run(measured.run, error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -414,24 +414,33 @@ def _texts(tried: Tried, spec: Spec) -> Iterator[tuple[Line, str, str]]:
 
 
 def _written(tried: Tried, spec: Spec) -> Iterator[str]:
+    step = None if tried.cost is None else tried.cost.step
+    given = [] if step is None else [each for each in step.arguments if each.role == "batch"]
+    data = {each.array.shape[0] for each in given if each.array.shape and not each.is_guess}
     for line, _, text in _texts(tried, spec):
         yield f"    {_place(line)}"
         yield from (f"        {each}" for each in text.split("\n"))
         rules = dict.fromkeys(rule for each in line.layouts for rule in _rules(each, spec))
         if rules:
             yield f"            {', '.join(rules)}"
-        yield from (f"            {doubt}" for doubt in _doubts(line, spec))
+        yield from (f"            {doubt}" for doubt in _doubts(line, spec, data))
 
 
-def _doubts(line: Line, spec: Spec) -> Iterator[str]:
-    """Yield which dimensions are taken for the batch without proof, where they could be others."""
+def _doubts(line: Line, spec: Spec, data: Container[int]) -> Iterator[str]:
+    """Yield which dimensions are taken for the batch without proof, where they could be others.
+
+    Args:
+      data: how many rows the data of the step has; no doubt about the only dimension of so many.
+    """
     sizes = {axis.name: axis.size for axis in spec.logical_axes}
     site = line.site
     for dim, name in zip(site.order, line.layouts[0].names.split(), strict=True):
         if "batch" not in name or not site.rows or site.rows[dim] is not None:
             continue
-        alike = [e for e, size in sizes.items() if size == site.shape[dim] and "batch" not in e]
-        if alike or sizes.get(name) is None:
+        own = site.shape[dim]
+        alike = [e for e, size in sizes.items() if size == own and "batch" not in e]
+        is_data = own in data and site.shape.count(own) == 1
+        if alike or (sizes.get(name) is None and not is_data):
             other = " or ".join(alike) or "another dimension"
             yield f"guess: {name}; the code does not tell it from {other} of {site.shape[dim]}"
 

@@ -294,14 +294,23 @@ FORCED_GATHER = of_step(
 NEEDLESS_GATHER = of_step(
     "SHD505", "a sharded weight is gathered although no work is shared over its axis"
 )
-REPEATED_OVER_DCN = of_step("SHD506", "an activation crosses DCN several times in a step")
+REPEATED_OVER_DCN = of_step(
+    "SHD506",
+    "an activation crosses DCN several times in a step",
+    outranked_by=("SHD518",),
+    outranked_here=("SHD513",),
+)
 REPEATED_WORK = of_step(
     "SHD507",
     "all devices along a mesh axis compute the same large products",
     outranked_here=("SHD513",),
 )
 FULL_REMATERIALIZATION = of_step("SHD508", "XLA gathers a full array to reshard it")
-INVARIANT_GATHER = of_step("SHD509", "a loop gathers the same array in every iteration")
+INVARIANT_GATHER = of_step(
+    "SHD509",
+    "a loop gathers the same array in every iteration",
+    outranked_by=("SHD518",),
+)
 STEP_EXCEEDS_MEMORY = error("SHD510", "a step needs more memory than a device has", runs="step")
 FASTER_MESH = pedantic("SHD511", "another mesh of the same devices is predicted 10 % faster")
 #: Nothing shows figures without what could not be counted, and no level silences it.

@@ -150,6 +150,7 @@ class StepOp:
       load: where experts are uneven, how many even shares the busiest device computes: it is this.
       because: why mesh axes split it, as far as a trace says so.
       reads: the ticks of the operations that make what it reads, as `Flows` has them.
+      vmaps: how many `jax.vmap` are around its line, as far as a trace says so.
     """
 
     kind: OpKind
@@ -168,6 +169,7 @@ class StepOp:
     load: float = 1.0
     because: tuple[Cause, ...] = field(default=(), compare=False, repr=False)
     reads: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    vmaps: int = field(default=0, compare=False, repr=False)
 
     @property
     def dtype(self) -> str:
@@ -279,6 +281,7 @@ class Reshard:
       has_parts: whether parts of mesh axes split it, which `before` and `after` do not show.
       tear: the reshape that cut its first dimension, which these mesh axes split; None for none.
       array: as it lay; XLA may gather what makes it instead. None where that is not known.
+      made_at: the line that made it.
     """
 
     at: int
@@ -292,6 +295,7 @@ class Reshard:
     has_parts: bool = False
     tear: Tear | None = None
     array: StepArray | None = None
+    made_at: Place = Place()
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,10 +495,12 @@ class Unreused:
 
     Attributes:
       bytes: that the result takes on one device.
+      is_filtered: whether the step is an `eqx.filter_jit`, which takes no shardings of results.
     """
 
     argument: StepArgument
     bytes: int
+    is_filtered: bool = False
 
 
 #: What devices may have parts of.

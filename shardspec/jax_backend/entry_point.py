@@ -389,9 +389,10 @@ def arrays_of(call: Call, resolver: Resolver) -> StepArrays:
     """Return the parameters that a step gets: those that it trains, else the largest tree.
 
     A step may train several models, each with its state, and a part of one: what is frozen of that
-    has arrays in the same modules. Optimizer state, caches, and what is an
-    array by itself are none. A step serves if it gets caches, has no optimizer state and computes
-    no gradients. A cache is called so, or the step returns it with new values.
+    has arrays in the same modules. Optimizer state, caches, and what is an array by itself are
+    none; a cache that is one is called as its argument. A step serves if it gets caches, has no
+    optimizer state and computes no gradients. A cache is called so, or the step returns it with new
+    values.
 
     Raises:
       ShardspecError: there are no parameters.
@@ -405,7 +406,7 @@ def arrays_of(call: Call, resolver: Resolver) -> StepArrays:
     for name, tree, each in zip(names, (*call.args, *call.kwargs.values()), found, strict=True):
         every = () if each.states else params_of(each.held.params if each.held else tree)
         own = [param for param in every if _is_cache(name, param, back)]
-        caches += own
+        caches += (param if param.path else replace(param, path=name) for param in own)
         states += params_of(tree) if each.states else ()
         trees.append(tuple(param for param in every if param not in own))
     named = sorted((t for t in trees if any(p.path for p in t)), key=_bytes, reverse=True)
@@ -426,7 +427,7 @@ def arrays_of(call: Call, resolver: Resolver) -> StepArrays:
     if back is None or not caches or (by_hand and not back):
         return StepArrays(params)
     by_path = {each.path: each for each in reversed(caches) if each.path not in known}
-    caches = [each for path, each in reversed(by_path.items()) if path]
+    caches = [*reversed(by_path.values())]
     others = (p for tree in trees if tree is not named[0] for p in tree if p.dtype != _KEY)
     rows = frozenset(param.shape[0] for param in others if param.rank)
     return StepArrays(params, True, tuple(caches), rows)

@@ -12,10 +12,12 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import jax
 import jax.extend.core
 from jax._src import config, mesh, source_info_util
 
 from shardspec.diagnostics.words import counted
+from shardspec.jax_backend.trees import argument_names
 from shardspec.programs.op_names import Callers, Frame, Stack, is_library, shown, stack_of
 
 
@@ -151,3 +153,27 @@ def made_manual(equation: Any) -> frozenset[str]:
 
 def _of_one_rank(outside: Iterable[Any], inside: Iterable[Any]) -> int:
     return sum(len(v.aval.shape) == len(a.shape) for v, a in zip(outside, inside, strict=True))
+
+
+def donated_inside(traced: Any, args: Sequence[Any]) -> list[int]:
+    """Return the arguments that jitted functions donate which a function passes them on to."""
+    calls = [each for each in traced.jaxpr.eqns if "donated_invars" in each.params]
+    pairs = (zip(each.invars, each.params["donated_invars"], strict=True) for each in calls)
+    given_on = {id(var) for each in pairs for var, is_donated in each if is_donated}
+    waiting = iter(traced.jaxpr.jaxpr.invars)
+    owned = [[id(next(waiting)) for _ in jax.tree_util.tree_leaves(each)] for each in args]
+    return [at for at, own in enumerate(owned) if own and given_on.issuperset(own)]
+
+
+def donated_by(function: Any, names: Sequence[str], count: int) -> dict[str, Any]:
+    """Return the arguments that an `eqx.filter_jit` donates, which is traced as plain code.
+
+    Args:
+      count: how many of the arguments are given by place.
+    """
+    is_first = getattr(function, "donate_first", False) is True
+    is_rest = getattr(function, "donate_rest", False) is True
+    first = next(iter(argument_names(function, 1, ())), "")
+    given = [at for at in range(len(names)) if (is_first if names[at] == first else is_rest)]
+    by_name = tuple(names[at] for at in given if at >= count)
+    return {"donate_argnums": tuple(at for at in given if at < count), "donate_argnames": by_name}

@@ -16,6 +16,8 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
+from math import prod
 from typing import NamedTuple
 
 from shardspec.diagnostics.words import by_key, template
@@ -40,9 +42,11 @@ _OWN_EXPERT = re.compile(r"experts?[./_](?:\w{1,40}\.weight)?(\d+)(?:[./]|$)")
 UNKNOWN = "dim"
 #: How the names of a row begin that knows how many experts there are.
 _ROUTER = "embed -> router"
+#: The names of a table of tokens.
+_TABLE = "vocab embed"
 _NUMBER = re.compile(r"(?:^|[/_])\d+(?:/|$)")
 #: Dimensions as short as this need no name where the others have one.
-_SHORT = 8
+SHORT = 8
 #: How often each array is named: weights say what other weights are, and then what biases are.
 _ROUNDS = 3
 _DEEPEST = 16
@@ -55,6 +59,12 @@ _NO_OTHER_ORDER, _MANY = 8, 4
 #: A convolution that no row knows.
 _CONVOLUTION = Role("", "", "conv: channels -> embed | conv: embed -> embed")
 _WIDEST_WINDOW = 32
+#: What is added to a weight in two steps of low rank.
+_HALF = Role("half of what is added to its weight", "", "low_rank")
+#: Arrays that tell how many layers are stacked in all of them.
+_LEAST_STACKED = 4
+#: Arrays of one module among which such halves are looked for.
+_MOST_BESIDE = 64
 #: Axes that may be one long.
 _STACKED = frozenset(("expert", "router", "layers"))
 _MAY_BE_ONE = ("heads", "kv_heads", "expert", "layers", "joined_kv_heads")
@@ -192,20 +202,54 @@ def guess(params: Params) -> Guesses:
       one_size: an axis is as long in one array as in any other.
     """
     kinds = list(_kinds(params))
-    evidence = _Evidence(kinds)
+    halves = _halves(kinds)
+    whole = [kind for kind in kinds if kind not in halves]
+    evidence = _Evidence(whole)
     for _ in range(_ROUNDS):
-        for kind in kinds:
+        for kind in whole:
             if kind.own is None:
                 kind.names = evidence.best(kind)
-        evidence.add_support(kinds)
-    for kind in kinds:
+        evidence.add_support(whole)
+    for kind in whole:
         kind.names = evidence.settled(kind)
-    _name_by_size(kinds, evidence)
+    _name_by_size(whole, evidence)
+    for kind, (weight, at) in halves.items():
+        names = weight.names
+        kind.role = _HALF
+        kind.names = None if names is None else (*names[:at], _HALF.names, *names[at + 1 :])
     named = _final_names(kinds)
     return Guesses(
         tuple(_guess(kind, named, evidence) for kind in kinds),
         tuple(_axes(named)),
     )
+
+
+def _halves(kinds: Iterable[Kind]) -> dict[Kind, tuple[Kind, int]]:
+    """Return what two steps of low rank add to weights, as LoRA does, by shapes alone.
+
+    Each half is as its weight is but for one dimension, and has few of the same number there.
+
+    Returns:
+      For each half its weight, and the dimension of few.
+    """
+    found: dict[Kind, tuple[Kind, int]] = {}
+    for near in by_key((template(_around(each.params[0].path)), each) for each in kinds).values():
+        for weight in near if len(near) <= _MOST_BESIDE else ():
+            parts = [(each, at) for each in near if (at := _few(weight, each)) is not None]
+            for (one, first), (other, second) in permutations(parts, 2):
+                few, ways = one.shape[first], (weight.shape[first], weight.shape[second])
+                if first != second and few == other.shape[second] and few * sum(ways) < prod(ways):
+                    found[one] = weight, first
+    return found
+
+
+def _few(weight: Kind, kind: Kind) -> int | None:
+    """Return the only dimension in which an array differs from a weight, where it has fewer."""
+    if len(kind.shape) != len(weight.shape) or kind.own is not None:
+        return None
+    pairs = enumerate(zip(kind.shape, weight.shape, strict=True))
+    other = [at for at, (size, whole) in pairs if size != whole]
+    return other[0] if len(other) == 1 and kind.shape[other[0]] < weight.shape[other[0]] else None
 
 
 def _kinds(params: Params) -> Iterator[Kind]:
@@ -344,7 +388,7 @@ def _stored(names: str, leaf: str, rank: int) -> Iterator[tuple[Names, str]]:
     if leaf in roles.VECTORS or leaf in roles.SCALES or (is_conv and not space):
         return
     flax = [((*space, *i, *o), INPUTS_FIRST) for i in ins for o in outs]
-    flax += [((*o[:1], *i, *o[1:]), INPUTS_FIRST) for i in ins for o in outs if len(o) == 2]
+    flax += [((*o[:1], *i, *o[1:]), INPUTS_FIRST) for i in ins for o in outs if len(o) > 1]
     torch = [((*o, *i, *space), OUTPUTS_FIRST) for i in ins for o in outs]
     yield from (*torch, *flax) if leaf in roles.OUTPUTS_FIRST else (*flax, *torch)
 
@@ -371,6 +415,18 @@ def _tells_width(kind: Kind) -> bool:
     return not is_inside and (is_norm or ("embed" in names and len(kind.shape) > 1))
 
 
+def _stack_of(kinds: Sequence[Kind]) -> int | None:
+    """Return how many layers are stacked in all arrays of a module, where no norm says it.
+
+    All begin with that number, whatever their rank, and it is the least that they have.
+    """
+    shapes = [kind.shape for kind in kinds]
+    first = {shape[0] for shape in shapes}
+    rest = {size for shape in shapes for size in shape[1:]}
+    is_told = len(shapes) >= _LEAST_STACKED and len({*map(len, shapes)}) > 1
+    return min(first) if is_told and len(first) == 1 and 1 < min(first) < min(rest) else None
+
+
 class _Evidence:
     """What the sizes of all arrays say of one."""
 
@@ -387,6 +443,11 @@ class _Evidence:
         self._add_stored(kinds)
         beside = Counter((kind.prefixes[0], *sorted(kind.shape)) for kind in kinds)
         self.twins = {kind for kind in kinds if beside[kind.prefixes[0], *sorted(kind.shape)] > 1}
+        inside = by_key((prefix, kind) for kind in kinds for prefix in kind.prefixes)
+        for prefix, members in inside.items():
+            stack = _stack_of(members)
+            if stack is not None:
+                self.stacks[prefix] = {stack}
         for kind in kinds:
             self._add_experts(kind)
             if kind.is_by_size and len(kind.shape) > 1:
@@ -398,8 +459,11 @@ class _Evidence:
     def _add_width(self, kind: Kind) -> None:
         is_norm = kind.role is not None and kind.role.names.endswith("norm")
         self.norms.update(kind.shape if is_norm and len(kind.shape) == 1 else ())
+        sizes = set(kind.shape)
+        if kind.role is not None and kind.role.names == _TABLE and len(sizes) > 1:
+            sizes.remove(max(sizes))  # tokens, which the other end of the model has as well
         for prefix in kind.prefixes:
-            self.widths.setdefault(prefix, Counter()).update(set(kind.shape))
+            self.widths.setdefault(prefix, Counter()).update(sizes)
             if is_norm and len(kind.shape) == 2:
                 sizes = set(kind.shape)
                 self.stacks[prefix] = self.stacks.get(prefix, sizes) & sizes
@@ -499,7 +563,7 @@ class _Evidence:
                 told = self._told(kind, name, size)
                 score += told if told >= 0 else -3
             elif name is None:
-                score += 0 if size <= _SHORT or kind.role is None else -0.5
+                score += 0 if size <= SHORT or kind.role is None else -0.5
             else:
                 score += self._told(kind, name, size)
         return score
@@ -687,7 +751,7 @@ def _name_by_size(kinds: Sequence[Kind], evidence: _Evidence) -> None:
         bias = outputs.get((kind.module, kind.shape[0]))
         if kind.own is None and kind.place.leaf in roles.VECTORS and len(kind.shape) == 1 and bias:
             kind.names = (bias,)
-        elif kind.names is None and max(kind.shape) > _SHORT:
+        elif kind.names is None and max(kind.shape) > SHORT:
             kind.role = None
             kind.names = _by_size(kind, outputs, evidence)
         sized = list(kind.sized) if len(kind.shape) > 1 else []
@@ -702,9 +766,11 @@ def _by_size(kind: Kind, outputs: Mapping[Sized, str], evidence: _Evidence) -> N
     keeps that width; a short dimension beside others needs no name. A dimension that two names fit,
     or none, is `UNKNOWN` beside one that is known.
     """
-    is_vector = sum(size > 1 for size in kind.shape) == 1
-    names: list[str | None] = []
-    for size in kind.shape:
+    is_stacked = len(kind.shape) > 1 and kind.shape[0] == evidence.stack(kind)
+    shape = kind.shape[is_stacked:]
+    is_vector = sum(size > 1 for size in shape) == 1
+    names: list[str | None] = ["layers"] * is_stacked
+    for size in shape:
         near = evidence.nearby(kind, size) if size > 1 else []
         near = [name for name in near if is_vector or name != "norm"]
         if not is_vector and not _STACKED.isdisjoint(near):
@@ -716,33 +782,11 @@ def _by_size(kind: Kind, outputs: Mapping[Sized, str], evidence: _Evidence) -> N
             near = ["norm"]
         elif "embed" in near and (is_vector or size == evidence.width(kind)):
             near = ["embed"]
-        if len(near) > 1 or (not near and size > _SHORT):
+        if len(near) > 1 or (not near and size > SHORT):
             names.append(UNKNOWN)
         else:
             names.append(near[0] if near else None)
-    return tuple(names) if {*names} - {None, UNKNOWN} else None
-
-
-def names_by_size(shape: Shape, by_size: Mapping[int, Sequence[str]]) -> Names | None:
-    """Return the only names that fit the sizes of an array; None where there are two, or none.
-
-    A vector as long as norms are is taken for one; a short dimension beside others needs no name.
-
-    >>> names_by_size((4096, 128), {4096: ["embed", "norm"], 128: ["kv"]})
-    ('embed', 'kv')
-    >>> names_by_size((4096,), {4096: ["embed", "norm"]}), names_by_size((9,), {4096: ["embed"]})
-    (('norm',), None)
-    """
-    names: list[str | None] = []
-    for size in shape:
-        fitting = [name for name in by_size.get(size, ()) if name != "norm" or len(shape) == 1]
-        if len(shape) == 1 and "norm" in fitting:
-            fitting = ["norm"]
-        if len(fitting) > 1 or (not fitting and size > _SHORT):
-            return None
-        names.append(fitting[0] if fitting else None)
-    told = [name for name in names if name is not None]
-    return tuple(names) if told and len(set(told)) == len(told) else None
+    return tuple(names) if {*names[is_stacked:]} - {None, UNKNOWN} else None
 
 
 def _guess(
@@ -754,7 +798,7 @@ def _guess(
     if kind.own is not None:
         return Guess(params, kind.own, "", True, True)
     if kind.names is None:
-        if max(kind.shape) <= _SHORT:
+        if max(kind.shape) <= SHORT:
             return Guess(params, (None,) * len(kind.shape), "too short to split", True)
         return Guess(params, None, "", True)
     sized = zip(kind.names, kind.shape, strict=True)
@@ -775,59 +819,3 @@ def without_repeats(names: Names) -> Names:
             name += "'"
         found.append(name)
     return tuple(found)
-
-
-# Names for an array of a spec that has axes already: proposed where they allow one answer.
-#
-# What the path says counts as far as the declared sizes bear it out; what it does not say, sizes
-# alone may. Where two answers fit, as for a square weight whose inputs may come first or last, none
-# is better than the wrong one.
-
-
-#: No dimension of a weight, however long it is.
-_BATCH = "batch"
-
-
-def proposed_names(params: Iterable[Param], sizes: Mapping[str, int]) -> Names | None:
-    """Return the one answer that fits all of some arrays; None where there are two, or none.
-
-    Args:
-      sizes: of the axes that the spec declares.
-
-    >>> up = Param("layers_0/mlp/wi/kernel", (64, 256))
-    >>> proposed_names([up], {"embed": 64, "joined_kv": 64, "mlp": 256})
-    ('embed', 'mlp')
-    >>> proposed_names([up], {"embed": 256, "mlp": 64}), proposed_names([up], {"embed": 64})
-    (('mlp', 'embed'), None)
-    >>> proposed_names([Param("norm/scale", (64,))], {"batch": 64}) is None
-    True
-    """
-    answers = {_proposed(param, sizes) for param in params}
-    return answers.pop() if len(answers) == 1 else None
-
-
-def _proposed(param: Param, sizes: Mapping[str, int]) -> Names | None:
-    by_path = set(_fitting(param.path, param.shape, sizes))
-    if by_path:
-        return by_path.pop() if len(by_path) == 1 else None
-    known = (each for each in sizes.items() if each[0] != _BATCH or param.is_cache)
-    by_size = by_key((size, name) for name, size in known)
-    found = names_by_size(param.shape, by_size)
-    return found if found and all(name or size == 1 for name, size in _dims(found, param)) else None
-
-
-def _dims(names: Names, param: Param) -> Iterator[tuple[str | None, int]]:
-    return zip(names, param.shape, strict=True)
-
-
-def _fitting(path: str, shape: Shape, sizes: Mapping[str, int]) -> Iterator[Names]:
-    """Yield the forms of an array whose axes are declared, and as long as its dimensions."""
-    place = roles.place_of(path)
-    for role in roles.roles_of(place):
-        forms = [form.names for form in forms_of(role, place, len(shape))]
-        for names in forms:
-            dims = list(zip(names, shape, strict=True))
-            if any(names) and all(name is None or sizes.get(name) == size for name, size in dims):
-                yield without_repeats(names)
-        if forms:
-            return

@@ -149,7 +149,7 @@ _US = 1e6
 
 
 class CaptureError(ValueError):
-    """A run cannot be read."""
+    """A run cannot be read; the message begins with its name."""
 
 
 class Event(NamedTuple):
@@ -219,19 +219,23 @@ def capture_of(name: str) -> Capture:
     Raises:
       CaptureError: it holds none, or is damaged.
     """
-    path = Path(name)
+    path = file = Path(name)
     notes: list[str] = []
+
+    def fault(what: str) -> CaptureError:
+        return CaptureError(f"{name if file == path else f'{file.name} of {name}'} {what}")
+
     try:
         files = _files_of(path, notes) if path.is_dir() else [path]
         made = _Made(len(files) > 1, notes)
         for at, file in enumerate(files):
             made.take(file, at)
     except OSError as error:
-        raise CaptureError(f"{name} cannot be read: {error.strerror or error}") from None
+        raise fault(f"cannot be read: {error.strerror or error}") from None
     except (WireError, struct.error, UnicodeDecodeError, zlib.error, EOFError) as error:
-        raise CaptureError(f"{name} is damaged, or is no trace: {error}") from None
+        raise fault(f"is damaged, or is no trace: {error}") from None
     except (ValueError, RecursionError, OverflowError) as error:
-        raise CaptureError(f"{name} is no trace: {error}") from None
+        raise fault(f"is no trace: {error}") from None
     return made.capture(name)
 
 
@@ -298,7 +302,7 @@ class _Made:
         if file.name.endswith(".pb"):
             rows = self._rows_of_planes(memoryview(data))
         elif file.name.endswith((".nsys-rep", ".sqlite", ".qdrep")):
-            raise CaptureError(f"{file.name} is a file of Nsight, which is not read")
+            raise CaptureError("it is a file of Nsight, which is not read")
         else:
             rows = _rows_of_trace(data.decode("utf-8"))
         self.hosts.append(host)
@@ -410,7 +414,7 @@ def _bytes_of(file: Path) -> bytes:
         source = gzip.GzipFile(fileobj=raw) if is_packed else raw
         data = source.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
-        raise CaptureError(f"{file.name} has more than {MOST_BYTES >> 20} MiB, unpacked")
+        raise CaptureError(f"it has more than {MOST_BYTES >> 20} MiB, unpacked")
     return data
 
 

@@ -50,6 +50,8 @@ class Known:
         self._of_size = by_key(
             ((axis, each.place.file, each.wire_bytes), each) for axis, each in pairs
         )
+        forced = [pair for pair in pairs if pair[1].forced_by is not None and pair[1].reshard]
+        self._made = by_key(((axis, e.reshard.made_at.own), e) for axis, e in forced if e.reshard)
         named = [pair for pair in pairs if pair[1].carries.name]
         self._of_array = by_key(((axis, each.kind, each.carries), each) for axis, each in named)
         moves = (each for _, each in named if not each.kind.traits.sums)
@@ -139,9 +141,9 @@ class Known:
     def _like(self, sent: steps.Collective, axis: str) -> steps.Collective | None:
         """Return the collective at the same line that is most like another.
 
-        Where none is at the line, as when XLA moves one out of a loop, it is one that does the same
-        to the same array. Of several alike, as with the gradients of one line, each is taken in
-        turn.
+        XLA says of what a constraint moves the line that made it. Where none is at the line, as
+        when XLA moves one out of a loop, it is one that does the same to the same array. Of several
+        alike, as with the gradients of one line, each is taken in turn.
         """
         # sends of layers that are alike have the same answers, which are found once
         place = sent.place
@@ -150,6 +152,7 @@ class Known:
         if key not in self._best:
             found = (
                 self._at.get((axis, sent.place.own))
+                or (() if sent.kind.traits.sums else self._made.get((axis, sent.place.own)))
                 or self._of_size.get((axis, sent.place.file, sent.wire_bytes))
                 or self._of_array.get((axis, sent.kind, sent.carries))
                 or ()

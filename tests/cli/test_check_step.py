@@ -152,3 +152,13 @@ def test_arrays_that_only_the_code_has_are_something_to_check(folder: Path) -> N
     (folder / "spec.yaml").write_text(text)
     assert "SHD020" in run("check", "spec.yaml").stdout
     assert "SHD020" not in check().stdout
+
+
+def test_an_axis_that_only_the_code_may_name_is_no_finding(folder: Path) -> None:
+    """As `cost --step` has it; one that is spelt much like another is one still."""
+    rules = "  - pages -> data\n  - featurs -> none\n"
+    (folder / "spec.yaml").write_text(SPEC.replace("  - mlp", f"{rules}  - mlp"))
+    said = run("check", "spec.yaml", "--step", "checked_step:train", "--format", "concise").stdout
+    assert "`pages`" not in said
+    assert "SHD230" in said
+    assert "featurs" in said

@@ -309,3 +309,19 @@ def test_rules_for_evaluation_are_proved_too(axis: str, code: int) -> None:
     assert head.endswith("arrays of arrays.yaml on fsdp=4")
     assert told == ("5 differ from MaxText" if code else "the spec lays out all as MaxText does")
     assert ("in phase `eval`" in result.stderr.replace(last, "")) == bool(code)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ((), "wrote spec.yaml without a mesh, which `--mesh 'data=4 model=2'` adds; `--against"),
+        (
+            ("--mesh", "data=4 model=2"),
+            "wrote spec.yaml; `--against ARRAYS` proves that layouts are equal",
+        ),
+    ],
+)
+def test_what_is_written_says_how_it_is_proved(more: tuple[str, ...], told: str) -> None:
+    result = run("flax", "rules.py", "-o", "spec.yaml", *more)
+    assert result.exit_code == 0, result.output
+    assert told in result.stderr

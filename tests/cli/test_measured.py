@@ -112,3 +112,26 @@ def test_what_cannot_be_scaled_is_refused(arguments: list[str], said: str) -> No
     assert result.exit_code == 2
     assert said in result.stderr
     assert result.stdout == ""
+
+
+def test_a_run_that_cannot_be_read_is_named_once(tmp_path: Path) -> None:
+    runs = [str(tmp_path / f"{name}.xplane.pb") for name in ("old", "new")]
+    for each in runs:
+        Path(each).write_bytes(b"\x0a\xff\xff")
+    result = CliRunner().invoke(cli, ["diff", *runs, "--spec", "spec.yaml", "-q"])
+    assert result.exit_code == 2
+    assert result.stderr.count("old.xplane.pb") == 1
+    assert "is damaged" in result.stderr
+    assert "--measured" not in result.stderr
+    result = run("spec.yaml", "-q", "--measured", runs[0])
+    assert result.stderr.count("old.xplane.pb") == 1
+
+
+def test_runs_without_a_step_are_told_how_one_is_named(tmp_path: Path) -> None:
+    runs = [str(tmp_path / f"{name}.xplane.pb") for name in ("old", "new")]
+    for each in runs:
+        Path(each).write_bytes(b"")
+    result = CliRunner().invoke(cli, ["diff", *runs, "--spec", "bare.yaml", "-q"])
+    assert result.exit_code == 2
+    assert "a run is compared by its step, and none is named" in result.stderr
+    assert "--measured" not in result.stderr

@@ -633,3 +633,59 @@ def test_options_of_a_search_over_meshes_are_refused(folder: Path, option: str) 
 def test_options_of_a_search_over_code_are_refused_without(folder: Path, option: str) -> None:
     done = run("search", option, code=2)
     assert f"{option.partition('=')[0]} is for a search over code" in done.output
+
+
+#: A step that is given its cache as one array, and no tree with names.
+BARE = """\
+import jax
+import jax.numpy as jnp
+
+
+def decode(params, latents, ids):
+    x = params["embed"]["embedding"][ids]
+
+    def layer(x, each):
+        w, seen = each
+        seen = seen.at[0].set(x[:16])
+        return jax.nn.relu(x @ w) + jnp.einsum("be,pse->be", x, seen), seen
+
+    x, latents = jax.lax.scan(layer, x, (params["layers"]["up"]["kernel"], latents))
+    return x @ params["embed"]["embedding"].T, latents
+
+
+def step(resolver):
+    shape = jax.ShapeDtypeStruct
+    params = {"embed": {"embedding": shape((8192, 1024), jnp.bfloat16)}}
+    params["layers"] = {"up": {"kernel": shape((4, 1024, 1024), jnp.bfloat16)}}
+    latents = shape((4, 512, 16, 1024), jnp.bfloat16)
+    return jax.jit(decode, donate_argnums=1), (params, latents, shape((64,), jnp.int32))
+"""
+
+
+def test_a_cache_that_is_an_argument_is_called_as_that(folder: Path) -> None:
+    """init lists it, `caches:` places it, and where neither is said, search proposes an entry."""
+    (folder / "decoding.py").write_text(BARE)
+    sys.modules.pop("decoding", None)
+    done = init(
+        "--hardware", "tpu v5e 2x4", "--step", "decoding:step", "-o", "new.yaml", "--dry-run"
+    )
+    assert "latents: bf16[layers" in done.stdout, done.output
+    spec = (
+        "shardspec: 1\nhardware: tpu v5e 2x4\nmesh: {data: 2, tensor: 4}\n"
+        "axes: {batch: 64, pages: 512}\nrules: ['batch, pages -> data', 'vocab -> tensor',"
+        " 'embed, out, layers -> none']\n"
+        "params: {embed/embedding: vocab embed, layers/up/kernel: layers embed out}\n"
+    )
+    (folder / "spec.yaml").write_text(spec)
+    words = ("--over", "arguments", "--within", "60", "--format", "json")
+    data = json.loads(search(*words, step="decoding:step").stdout)
+    best = data["answers"][data["best"]]
+    assert [each["path"] for each in best["lines"]] == ["latents"]
+    assert '"optional:latents": ' in data["patch"]
+    named = spec.replace("params: {", 'params: {"optional:latents": layers pages _ _, ')
+    cached = f'{spec}caches: {{latents: "bf16[layers=4 pages _=16 embed=1024]"}}\n'
+    for text in (named, cached):
+        (folder / "spec.yaml").write_text(text)
+        sys.modules.pop("decoding", None)
+        found = run("check", "--step", "decoding:step", "--format", "concise")
+        assert "SHD518" not in found.stdout, found.output

@@ -15,6 +15,8 @@ from shardspec.cure.lines import Line
 from shardspec.cure.patching import Patched, Refused
 from shardspec.cure.searching import Found
 from shardspec.cure.telling import OtherMeshes, Report, Tried, ordered, report_lines, report_text
+from shardspec.ir.spec import PartitionSpec
+from shardspec.ir.step import StepArgument, StepArray
 from tests.cure.worlds import BASE, EXPERTS, ROWS, site
 from tests.search.specs import TEXT
 
@@ -98,6 +100,18 @@ def test_a_batch_that_could_be_another_dimension_is_a_guess(
     own = Line(replace(site(7, shape=(size, 128, 512)), rows=rows), (ROWS,))
     found = report(known, tried(known, 50.0, lines=(own,)))
     assert (told in text(found)) if told else ("guess: " not in text(found))
+
+
+def test_the_only_dimension_as_long_as_the_data_is_its_batch(cost: Cost) -> None:
+    spec = cost.plan.spec
+    assert cost.step is not None
+    array = StepArray("f32", (96, 8), PartitionSpec(((), ())), (96, 8))
+    step = replace(cost.step, arguments=(StepArgument("x", "batch", array),))
+    bare = replace(cost, step=step, plan=replace(cost.plan, spec=replace(spec, logical_axes=())))
+    for shape, is_guess in (((96, 128, 512), False), ((96, 96, 512), True), ((97, 5, 512), True)):
+        own = Line(replace(site(7, shape=shape), rows=(None,) * 3), (ROWS,))
+        found = report(bare, tried(bare, 50.0, lines=(own,)))
+        assert ("guess: batch" in text(found)) == is_guess
 
 
 def test_what_fits_is_said(cost: Cost) -> None:

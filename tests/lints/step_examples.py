@@ -29,7 +29,8 @@ def cost(text: str) -> Cost:
     assert found is not None
     code = "".join(line.removeprefix("#").removeprefix(" ") for line in found[1].splitlines(True))
     resolver = shardspec.Resolver(shardspec.loads(text, "spec.yaml"), devices="abstract")
-    names: dict[str, Any] = {"jax": jax, "jnp": jnp, "resolver": resolver}
+    names: dict[str, Any] = {"jax": jax, "jnp": jnp, "resolver": resolver, "shardspec": shardspec}
+    names |= {"P": jax.sharding.PartitionSpec, "NamedSharding": jax.sharding.NamedSharding}
     exec(compile(code, "model.py", "exec"), names)
     spec, _ = pipeline.load_text(text, "spec.yaml")
     assert spec is not None
@@ -40,7 +41,9 @@ def cost(text: str) -> Cost:
         sharding = resolver.sharding(each.activation.logical_axes, shape)
         given[each.activation.name] = jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=sharding)
     asked = inspect.signature(names["step"]).parameters
-    return cost_of(plan, step_of(resolver, names["step"], *(given[name] for name in asked)))
+    with resolver:
+        step = step_of(resolver, names["step"], *(given[name] for name in asked))
+    return cost_of(plan, step)
 
 
 def _tree(plan: Any) -> Any:

@@ -190,7 +190,7 @@ def test_a_cache_is_named_in_its_type() -> None:
 
 def test_a_name_that_repeats_is_marked() -> None:
     param = Param("pooler/dense/kernel", (4096, 4096))
-    from shardspec.naming.guessing import proposed_names
+    from shardspec.naming.proposing import proposed_names
 
     assert proposed_names([param], {"embed": 4096}) == ("embed", "embed'")
 

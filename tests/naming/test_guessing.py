@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.ir.spec import Param, Params
-from shardspec.naming.guessing import Guesses, guess, names_by_size
+from shardspec.naming.guessing import Guesses, guess
+from shardspec.naming.proposing import names_by_size
 from tests.naming.odd_arrays import arrays
 
 
@@ -651,3 +652,86 @@ def test_the_linear_map_beside_a_fused_gate_is_the_way_down() -> None:
     params += [Param(f"layer_{at}/norm/scale", (512,)) for at in range(2)]
     (down,) = [e for e in guess(tuple(params)).arrays if e.params[0].path.endswith("linear")]
     assert (down.names, down.what) == (("mlp", "embed"), "down")
+
+
+def test_a_gate_beside_a_router_is_a_gate() -> None:
+    found = named(
+        norm_S_scale=(64,),
+        moe_S_router=(64, 8),
+        moe_S_gate=(8, 64, 96),
+        moe_S_up=(8, 64, 96),
+        moe_S_down=(8, 96, 64),
+    )
+    assert found["moe/gate"] == found["moe/up"] == "expert embed mlp"
+    assert found["moe/router"] == "embed router"
+
+
+def test_keys_and_values_of_one_array_are_as_those_of_two() -> None:
+    found = named(norm_S_scale=(64,), attention_S_wq=(64, 8, 16), attention_S_wkv=(2, 64, 4, 16))
+    assert found["attention/wkv"] == "_ embed kv_heads kv"
+
+
+def test_the_output_of_latent_attention_is_one() -> None:
+    found = named(
+        layers_S_n1=(4, 64),
+        layers_S_wq_a=(4, 64, 24),
+        layers_S_wq_b=(4, 24, 8, 12),
+        layers_S_wkv_a=(4, 64, 20),
+        layers_S_wk_b=(4, 16, 8, 8),
+        layers_S_wo=(4, 8, 8, 64),
+        layers_S_up=(4, 64, 256),
+        layers_S_down=(4, 256, 64),
+    )
+    assert found["layers/wo"].startswith("layers heads kv")
+    assert found["layers/wo"].endswith(" embed")
+
+
+def test_halves_of_a_low_rank_pair_are_named_as_their_weight() -> None:
+    """Whatever they are called: their shapes say it, beside that of the weight."""
+    found = named(
+        table=(1000, 64),
+        blocks_S_norm=(4, 64),
+        blocks_S_up_S_weight=(4, 256, 64),
+        blocks_S_up_S_a=(4, 8, 64),
+        blocks_S_up_S_b=(4, 256, 8),
+        blocks_S_down_S_weight=(4, 64, 256),
+        blocks_S_down_S_a=(4, 8, 256),
+        blocks_S_down_S_b=(4, 64, 8),
+    )
+    assert found["table"] == "vocab embed"
+    assert found["blocks/up/weight"] == "layers mlp embed"
+    assert found["blocks/up/a"] == "layers low_rank embed"
+    assert found["blocks/up/b"] == "layers mlp low_rank"
+    assert found["blocks/down/a"] == "layers low_rank mlp"
+    assert found["blocks/down/b"] == "layers embed low_rank"
+
+
+def test_a_recurrent_model_of_haiku_has_its_vocabulary_at_both_ends() -> None:
+    found = named(
+        embed_S_embeddings=(1000, 64),
+        lstm_S_linear_S_w=(192, 512),
+        lstm_S_linear_S_b=(512,),
+        linear_S_w=(128, 1000),
+        linear_S_b=(1000,),
+    )
+    assert found["embed/embeddings"] == "vocab embed"
+    assert found["lstm/linear/w"] == "gates_in gates"
+    assert found["lstm/linear/b"] == "gates"
+    assert found["linear/w"].endswith(" vocab")
+
+
+def test_layers_are_stacked_where_no_norm_says_it() -> None:
+    """A diffusion transformer has norms without scales: all arrays of a block begin with six."""
+    found = named(
+        patch=(16, 128),
+        blocks_S_qkv=(6, 128, 384),
+        blocks_S_proj=(6, 128, 128),
+        blocks_S_mlp_S_w1=(6, 128, 512),
+        blocks_S_mlp_S_b1=(6, 512),
+        blocks_S_mlp_S_w2=(6, 512, 128),
+        blocks_S_mlp_S_b2=(6, 128),
+    )
+    assert found["blocks/qkv"] == "layers embed joined_qkv"
+    assert found["blocks/mlp/w1"] == "layers embed mlp"
+    assert found["blocks/mlp/w2"] == "layers mlp embed"
+    assert found["blocks/mlp/b1"] == "layers mlp"

@@ -60,6 +60,15 @@ class Namer:
                 break
         return tuple(found.values())
 
+    def whole(self, shape: Shape) -> Layout:
+        """Return the layout of an array that nothing shards."""
+        return Layout(" ".join(_UNNAMED for _ in shape), tuple(() for _ in shape))
+
+    def counts(self, shape: Shape) -> IsRows:
+        """Return which dimensions of an argument are as long as a batch: no part of one is."""
+        rows = {size for name in self._batches for size in self._sizes.get(name, ())}
+        return tuple(size in rows for size in shape)
+
     def mapped(self, shape: Shape, vmaps: int) -> tuple[int, ...] | None:
         """Return the dimensions that `jax.vmap` maps, the outermost first: that maps the batch.
 
@@ -164,7 +173,9 @@ class Namer:
         exact.sort(key=self._of_weights.__getitem__, reverse=at == len(shape) - 1)
         if is_rows is None and size not in shape[:at] and not is_update:
             exact = [name for name in exact if name in self._batches] or exact
-        rows = [] if is_update or (at and exact and not is_rows) else self._rows(size)
+        is_last = 0 < at == len(shape) - 1  # rows are not joined, or divided, in the last
+        has_rows = not is_update and (is_rows or not (at and (exact or is_last)))
+        rows = self._rows(size) if has_rows else []
         found: dict[tuple[str, ...], str] = {}
         unsized = self._own_of_any_size if exact else self._of_any_size
         if is_rows and not rows:
@@ -204,11 +215,18 @@ def _names_of(arguments: Iterable[Given | None], *, least: int) -> Iterator[str]
 
 
 def _sizes_of(spec: Spec, given: list[Given]) -> dict[str, frozenset[int]]:
-    """Return how long each logical axis is: as stated, or in each of the arrays that have it."""
+    """Return how long each logical axis is: as stated, or in each of the arrays that have it.
+
+    That of the batch is as long as the data of the step.
+    """
     seen: dict[str, set[int]] = {}
     for each in given:
         for dim, size in zip(each.dims, each.shape, strict=False):
             if dim.logical_axis is not None:
                 seen.setdefault(dim.logical_axis, set()).add(size)
     stated = {axis.name: frozenset((axis.size,)) for axis in spec.logical_axes if axis.size}
-    return {name: frozenset(own) for name, own in seen.items()} | stated
+    batches = (each for each in given if each.role == "batch" and not each.is_guess)
+    rows = frozenset(each.shape[0] for each in batches if each.shape)
+    ruled = {rule.logical_axis for rule in spec.axis_rules if "batch" in rule.logical_axis}
+    of_rows = dict.fromkeys(ruled, rows) if rows else {}
+    return of_rows | {name: frozenset(own) for name, own in seen.items()} | stated

@@ -22,7 +22,7 @@ from shardspec.cure.lines import Point, Site
 from shardspec.cure.patching import Extent
 from shardspec.diagnostics.words import by_key, grouped
 from shardspec.ir.spec import Shape
-from shardspec.jax_backend.step.graph import RETURNS, functions_of
+from shardspec.jax_backend.step.graph import RETURNS, functions_of, joined_names
 from shardspec.programs.op_names import Callers, Frame, Stack, stack_of
 
 #: A frame of Python, as MLIR prints it: `"model.py":3:8 to 4:24`, `"model.py":3:8 to :24`.
@@ -167,7 +167,7 @@ def _located(module: Any) -> dict[Any, _Op]:
         name, prefix = waiting.pop(0)
         for op in inside(functions[name]):
             own = where(str(op.location))
-            whole = f"{prefix}/{own.name}" if prefix else own.name
+            whole = joined_names(prefix, own.name)
             found[op] = _Op(numbers[op], op, own._replace(name=whole))
             callee = op.attributes["callee"].value if op.name == "func.call" else name
             if callee not in seen:

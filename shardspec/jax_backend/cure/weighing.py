@@ -44,8 +44,11 @@ def _laid(sites: Iterable[Site], namer: Namer) -> Iterator[Site]:
         groups.setdefault(site.path or site.at, []).append(site)
     for own in groups.values():
         is_update = all(site.is_update for site in own)
-        rows = _rows_of_all(own)
+        is_argument = own[0].at is None
+        rows = namer.counts(own[0].shape) if is_argument else _rows_of_all(own)
         layouts = namer.common([site.shape for site in own], is_update=is_update, rows=rows)
+        if is_argument:  # a guess may shard what is better replicated
+            layouts = (*layouts, namer.whole(own[0].shape))
         if layouts:
             if is_update:  # an optimizer works on whole matrices, of which there are many
                 layouts = tuple(sorted(layouts, key=lambda each: [not axes for axes in each.split]))
@@ -88,14 +91,13 @@ def unplaced(arguments: Sequence[Given | None]) -> Iterator[Site]:
     """Yield the arguments that nothing places, as sites: one for all of one tree and shape.
 
     Their path is a pattern of the spec's `params`, which go by the paths inside of an argument.
-    What is an argument by itself has none, and is left out.
+    What is an argument by itself goes by what the function calls it.
     """
     groups: dict[tuple[str, Shape], list[tuple[int, str]]] = {}
     for number, each in enumerate(arguments):
         if each is not None and each.is_guess and len(each.shape) > 1:
             name, _, path = each.path.partition("/")
-            if path:
-                groups.setdefault((name, each.shape), []).append((number, path))
+            groups.setdefault((name, each.shape), []).append((number, path or name))
     for (_, shape), own in groups.items():
         points = tuple(Point(number) for number, _ in own)
         yield Site(shape, "", None, pattern_of([path for _, path in own]), points)

@@ -124,6 +124,7 @@ def _op(node: Node, kind: OpKind, names: dict[Value, str]) -> StepOp:
         node.phase,
         tuple(dict.fromkeys((*node.body.all_manual, *split))),
         node.at,
+        vmaps=node.where.name.count("vmap("),
     )
 
 

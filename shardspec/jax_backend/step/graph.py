@@ -36,7 +36,7 @@ from shardspec.ir.spec import PartitionSpec, Shape, array_bytes, jax_entries
 from shardspec.ir.step import ON_HOST, Phase, Place, Returned, StepArgument, StepArray, Unreused
 from shardspec.jax_backend.batch import names_of
 from shardspec.jax_backend.trees import box_test, is_optimizer_variable
-from shardspec.programs.op_names import scope
+from shardspec.programs.op_names import scope, split_name
 
 #: Operations whose regions are programs; the regions of all others say how to combine two numbers.
 WITH_BODIES = frozenset(
@@ -537,10 +537,20 @@ def joined(outer: Located, inner: Located) -> Located:
     return Located(name, replace(place, scope=scope(name)))
 
 
+@lru_cache(maxsize=65536)
 def joined_names(outer: str, inner: str) -> str:
-    """Return the whole name of an operation in a body that `outer` calls."""
-    root = outer.partition("/")[0]
-    return inner if inner.startswith(root + "/") or not outer else f"{outer}/{inner}"
+    """Return the whole name of an operation in a body that `outer` calls.
+
+    What `outer` ends with, the operation may begin with: JAX says it of both.
+
+    >>> joined_names("jit(f)/vmap()/while", "vmap()/while/body/dot_general")
+    'jit(f)/vmap()/while/body/dot_general'
+    """
+    around, own = split_name(outer) if outer else [], split_name(inner)
+    if not around or own[:1] == around[:1]:
+        return inner
+    alike = (n for n in range(min(len(around), len(own)), 0, -1) if around[-n:] == own[:n])
+    return "/".join((*around, *own[next(alike, 0) :]))
 
 
 #: How many values are looked at between new state and old.

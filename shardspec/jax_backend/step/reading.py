@@ -214,7 +214,10 @@ def _propagated(resolver: Resolving, found: Traced) -> tuple[steps.Step, blames.
         tuple(dict.fromkeys(notes)),
         tuple(transfers(given, found.place, target.hardware)),
         tuple(graphs.returned(graph, found.fed, given)),
-        tuple(graphs.unreused(graph, found.fed, given, free_shapes(found.results)))
+        tuple(
+            replace(each, is_filtered=found.is_filtered)
+            for each in graphs.unreused(graph, found.fed, given, free_shapes(found.results))
+        )
         if target.is_tpu
         else (),
         found.wrong_sums,

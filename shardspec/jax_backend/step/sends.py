@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardspec.ir.operations import IN_SHARDY, IN_STABLEHLO, MOVES, CollectiveKind, ring_bytes
-from shardspec.ir.step import Reshard, Tear
+from shardspec.ir.step import Place, Reshard, Tear
 from shardspec.jax_backend.step.graph import Axis, Graph, Node, Value
 
 _AXIS = re.compile(r'"((?:[^"\\]|\\.)*)"(?::\((\d+)\)(\d+))?')
@@ -230,6 +230,7 @@ def reshard_of(send: Send, graph: Graph, name: str = "") -> Reshard | None:
         any(axis.size != graph.sizes[axis.name] for axis in _axes(before, *ends)),
         _tear(before, after, send.names),
         before.array(name),
+        Place() if before.made_by is None else before.made_by.where.place,
     )
 
 

@@ -24,9 +24,9 @@ from shardspec.diagnostics import ShardspecError
 from shardspec.ir.plan import Attempt, DimSharding, Kind, Origin, Outcome, ParamSharding
 from shardspec.ir.spec import AxisRule, HostMemory, Spec, Target, host_memory
 from shardspec.ir.step import Place, Role, WrongSum
+from shardspec.jax_backend import equations
 from shardspec.jax_backend import trees as pytrees
 from shardspec.jax_backend.constrain import ActivationResolver
-from shardspec.jax_backend.equations import idle_constraints, notes_of
 from shardspec.jax_backend.on_target import asked_at_import, mesh_in_context, on_target
 from shardspec.jax_backend.shardings import TreePlacer
 from shardspec.jax_backend.step import graph
@@ -117,6 +117,7 @@ class Traced:
       fed: the results that may be given to the next call in place of arguments.
       wrong_sums: sums over devices that the code leaves out or takes too often.
       program: as a jaxpr, and what that is given, in its order.
+      is_filtered: whether it is an `eqx.filter_jit`.
     """
 
     module: Any
@@ -127,6 +128,7 @@ class Traced:
     fed: tuple[Fed, ...] = ()
     wrong_sums: tuple[WrongSum, ...] = ()
     program: tuple[Any, tuple[Given, ...]] | None = None
+    is_filtered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,14 +242,14 @@ def traced(
         jitted, arrays, named, given = _arranged(resolver, function, args, kwargs)
         idle = [] if here is None else here.idle
         lower = partial(_lowered, resolver.target)
-        with _passed_on(jitted) as leaves, idle_constraints(idle):
+        with _passed_on(jitted) as leaves, equations.idle_constraints(idle):
             (outer, sums, program), notes = _traced_in_context(
                 resolver, jitted, (arrays, named), lower, is_plain=not hasattr(function, "trace")
             )
         if here is not None:
             here.machine.add(asked_at_import(function, here))
             notes += tuple(each.note for each in here.machine.questions)
-        notes += tuple(notes_of(idle))
+        notes += tuple(equations.notes_of(idle))
     if leaves:
         given = _in_order(given, jax.tree_util.tree_leaves([*arrays, *named.values()]), leaves)
     lowered = getattr(outer, "lowered", outer)  # `nnx.jit` has its own around that of JAX
@@ -267,6 +269,7 @@ def traced(
         notes,
         tuple(graph.fed_of(lowered, paths, numbers, is_wrapped)),
         *(sums, (program, tuple(values))),
+        is_filtered=hasattr(function, "donate_first"),
     )
 
 
@@ -371,7 +374,7 @@ def _traced_in_context(
 
     def made(given: tuple[list[Any], dict[str, Any]]) -> Any:
         found = jitted.trace(*given[0], **given[1])
-        donated = _donated_inside(found, given[0]) if is_plain else []
+        donated = equations.donated_inside(found, given[0]) if is_plain else []
         if donated:
             found = jax.jit(jitted.__wrapped__, donate_argnums=donated).trace(*given[0], **given[1])
         return work(found)
@@ -407,16 +410,6 @@ def _without_mesh(made: Callable[[], Any], raised: Exception) -> tuple[Any, tupl
         if any(each in str(error) for each in _NEEDS_MESH):
             raise raised from None
         raise
-
-
-def _donated_inside(traced: Any, args: Sequence[Any]) -> list[int]:
-    """Return the arguments that jitted functions donate which a function passes them on to."""
-    calls = [each for each in traced.jaxpr.eqns if "donated_invars" in each.params]
-    pairs = (zip(each.invars, each.params["donated_invars"], strict=True) for each in calls)
-    given_on = {id(var) for each in pairs for var, is_donated in each if is_donated}
-    waiting = iter(traced.jaxpr.jaxpr.invars)
-    owned = [[id(next(waiting)) for _ in jax.tree_util.tree_leaves(each)] for each in args]
-    return [at for at, own in enumerate(owned) if own and given_on.issuperset(own)]
 
 
 def _mesh_of_code(given: Any, mesh: Any) -> Any:
@@ -594,9 +587,9 @@ def _arranged(
     structs = [_placed(tree, plan, seen) for tree, plan in zip(trees, plans, strict=True)]
     given = [each for plan in plans for each in plan.given]
     if not hasattr(function, "trace"):
-        donated = _donated(function, len(args))
+        donated = equations.donated_by(function, names, len(args))
         structs, function = _closed_over(structs, function, len(args), list(kwargs))
-        function = jax.jit(graph.refusing_lost_updates(function), donate_argnums=donated)
+        function = jax.jit(graph.refusing_lost_updates(function), **donated)
     named = dict(zip(kwargs, structs[len(args) :], strict=True))
     return function, structs[: len(args)], named, given
 
@@ -656,13 +649,6 @@ def _closed_over(
         None if other is not None else leaf for leaf, other in zip(leaves, others, strict=True)
     ]
     return list(treedef.unflatten(alone)), of_arrays
-
-
-def _donated(function: Any, count: int) -> list[int]:
-    """Return the arguments that an `eqx.filter_jit` donates, which is traced as plain code."""
-    is_first = getattr(function, "donate_first", False) is True
-    is_rest = getattr(function, "donate_rest", False) is True
-    return [at for at in range(count) if (is_rest if at else is_first)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -772,12 +758,33 @@ def _plan(resolver: Resolving, tree: Any, params: Any, name: str) -> _Plan:
     elif arrays and _is_named(resolver, tree, params):
         given = _of_params(resolver.plan(tree).arrays, arrays, name)
     else:
-        return _batch(resolver, arrays, is_whole, name)
+        return _lone(resolver, arrays, is_whole, name) or _batch(resolver, arrays, is_whole, name)
     told = tuple(given)
     if is_whole:
         return _Plan(told, None)
     laid_out = resolver.state_shardings(tree, params) if is_lone else resolver.shardings(tree)
     return _Plan(told, tuple(jax.tree_util.tree_leaves(laid_out)))
+
+
+def _lone(
+    resolver: Resolving, arrays: list[tuple[str, Any]], is_whole: bool, name: str
+) -> _Plan | None:
+    """Return the plan of an argument that is one array, which the spec names as the code does.
+
+    Such as `latents`, of an entry of `caches:`, or one of `params:` that is that name itself. What
+    a pattern says of all arrays is not said of a batch.
+    """
+    if [path for path, _ in arrays] != [""]:
+        return None
+    tree = {name: arrays[0][1]}
+    (found,) = resolver.plan(tree).arrays
+    pattern = getattr(found.matched, "pattern", None)
+    is_cache = found.origin is Origin.CACHES
+    if not is_cache and (pattern is None or pattern.text != name):
+        return None
+    role: Role = "cache" if is_cache or name in CACHES else "batch"
+    given = Given("", role, found.dims, "", is_whole, is_named=True)
+    return _Plan((given,), None if is_whole else (resolver.shardings(tree)[name],))
 
 
 def _of_state(state: Any, arrays: list[tuple[str, Any]]) -> Iterator[Given]:

@@ -36,26 +36,31 @@ Good:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import grouped, listed
+from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import AxisRule, PartitionSpec, target_text
-from shardspec.ir.step import Collective, CollectiveKind, Step, StepOp, ring_bytes
+from shardspec.ir.step import Collective, CollectiveKind, Step, StepArray, StepOp, ring_bytes
 from shardspec.lints.evidence import steps
+from shardspec.lints.evidence.constraints import batch_rules, constraint, with_batch, without
 
 
 class _Sum(NamedTuple):
     """A sum of what a product makes, over the mesh axes that shard its weight.
 
     Attributes:
-      wanted: how what the product reads beside the weight has to be sharded instead.
+      read: what the product reads beside the weight.
+      wanted: how that has to be sharded instead.
     """
 
     sent: Collective
     op: StepOp
     weight: str
+    read: StepArray
     wanted: PartitionSpec
 
 
@@ -78,27 +83,26 @@ def _sums(cost: Cost, step: Step) -> Iterator[_Sum]:
         ops = (op for op in by_shape.get(each.array.shape, ()) if op.at <= each.at)
         op = max(ops, key=lambda op: op.at, default=None)
         seats = None if op is None else steps.seats_of(op, weights)
-        wanted = None if seats is None else _wanted(seats, each.axes, step)
+        wanted = None if seats is None else _wanted(seats, each.axes, cost, step)
         if op is not None and seats is not None and wanted is not None:
-            yield _Sum(each, op, seats.weight.name, wanted)
+            yield _Sum(each, op, seats.weight.name, seats.other, wanted)
 
 
 def _is_for_storage(cost: Cost, step: Step, axis: str) -> bool:
     """Say whether a mesh axis is there for FSDP: the batch is meant to be sharded over it, too."""
     batches = (each.array.split.dims for each in step.arguments if each.role == "batch")
     has_batch = any(dims and axis in dims[0] for dims in batches)
-    has_rule = any(axis in rule.mesh_axes for rule in _batch_rules(cost))
+    has_rule = any(axis in rule.mesh_axes for rule in batch_rules(cost.plan))
     return "fsdp" in axis.lower() or has_batch or has_rule
 
 
-def _batch_rules(cost: Cost) -> list[AxisRule]:
-    return [rule for rule in cost.plan.spec.axis_rules if "batch" in rule.logical_axis]
-
-
-def _wanted(seats: steps.Seats, axes: Sequence[str], step: Step) -> PartitionSpec | None:
+def _wanted(
+    seats: steps.Seats, axes: Sequence[str], cost: Cost, step: Step
+) -> PartitionSpec | None:
     """Return how a product's examples are sharded by mesh axes along which it sums its weight.
 
-    None where it is no such product, and where the axes do not divide the first dimension.
+    As the rule of the batch has it, where its mesh axes are free. None where it is no such product,
+    and where the axes do not divide the first dimension.
     """
     weight, own, other, letters, result = seats
     dims_of = zip(own, weight.split.dims, strict=True)
@@ -106,8 +110,11 @@ def _wanted(seats: steps.Seats, axes: Sequence[str], step: Step) -> PartitionSpe
     kept = [at for at, letter in enumerate(letters) if letter in result and letter not in own]
     if not set(axes) <= summed or not kept:
         return None
-    dims = [tuple(axis for axis in each if axis not in axes) for each in other.split.dims]
+    rest = without(other.split, axes)
+    if (found := with_batch(cost.plan, other.shape, rest, kept[0], axes)) is not None:
+        return found
     order = [axis.name for axis in step.mesh.axes]
+    dims = list(rest.dims)
     dims[kept[0]] = tuple(sorted((*dims[kept[0]], *axes), key=order.index))
     divides = other.shape[kept[0]] % step.mesh.ways(dims[kept[0]]) == 0
     return PartitionSpec(tuple(dims)) if divides else None
@@ -129,13 +136,13 @@ def _gathered(step: Step, axes: Sequence[str], weights: set[str]) -> int:
 def _finding(cost: Cost, step: Step, found: Sequence[_Sum], now: int, then: int) -> Diagnostic:
     first = max(found, key=lambda each: each.sent.wire_bytes)
     axes = first.sent.axes
-    batches = _batch_rules(cost)
+    batches = batch_rules(cost.plan)
     lacks = batches and not any(set(axes) & set(rule.mesh_axes) for rule in batches)
     causes = [cause for each in found for cause in each.sent.because]
     cause = next((cause for cause in causes if cause.span is not None), None)
     way_out = (
-        f"{', and '.join(_ways_out(step, found, batches))}: each device then works on its own"
-        " examples, with all weights"
+        f"{', and '.join(_ways_out(cost.plan, step, found, batches))}: each device then works on"
+        " its own examples, with all weights"
     )
     return Diagnostic(
         codes.ACTIVATIONS_SUMMED,
@@ -152,7 +159,9 @@ def _finding(cost: Cost, step: Step, found: Sequence[_Sum], now: int, then: int)
     )
 
 
-def _ways_out(step: Step, found: Sequence[_Sum], batches: Sequence[AxisRule]) -> Iterator[str]:
+def _ways_out(
+    plan: ShardingPlan, step: Step, found: Sequence[_Sum], batches: Sequence[AxisRule]
+) -> Iterator[str]:
     """Yield what makes each device work on examples of its own: a rule, and constraints."""
     axes, is_code = found[0].sent.axes, step.source == "code"
     rule = next((each for each in batches if set(axes) & set(each.mesh_axes)), None)
@@ -163,10 +172,14 @@ def _ways_out(step: Step, found: Sequence[_Sum], batches: Sequence[AxisRule]) ->
         wider = tuple(sorted((*batches[0].mesh_axes, *axes), key=order.index))
         new = f"{batches[0].logical_axis} -> {target_text(wider)}"
         yield f"write `{new}` in place of `{batches[0]}`{above}"
+        own = replace(batches[0], mesh_axes=wider)
+        rules = tuple(own if each is batches[0] else each for each in plan.spec.axis_rules)
+        plan = replace(plan, spec=replace(plan.spec, axis_rules=rules))
     elif not is_code:
         yield f"let a rule shard the batch over {listed(axes)}{above}"
     forward = [each for each in found if each.op.phase != "backward"] or found
-    for spec, places in steps.places_by(
-        forward if is_code else (), lambda each: (each.wanted, each.op)
+    for call, places in steps.places_by(
+        forward if is_code else (),
+        lambda each: (constraint(plan, each.read.shape, each.wanted, each.op.vmaps), each.op),
     ):
-        yield f"constrain what the products at {places} read to {spec}"
+        yield f"constrain what the products at {places} read: {call}"

@@ -35,6 +35,7 @@ from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import binary_bytes, counted, described, grouped
 from shardspec.ir.step import ON_HOST, Returned, Step
+from shardspec.lints.evidence.constraints import names_of
 
 _SHOWN = 5
 
@@ -61,15 +62,15 @@ def _finding(cost: Cost, found: Sequence[Returned]) -> Diagnostic:
         f"{described(each.argument.path for each in alike)}: {change}"
         for change, alike in grouped(found, _change).items()
     ]
-    ways = grouped(found, _way_out)
-    names = {way: f" (`{alike[0].argument.path}`)" for way, alike in ways.items()}
-    told = f"{binary_bytes(lost)} that were donated on each device are not reused"
+    ways = grouped(found, lambda each: _way_out(cost, each)).values()
+    told = [(_way_out(cost, *alike), f" (`{alike[0].argument.path}`)") for alike in ways]
+    idle = f"{binary_bytes(lost)} that were donated on each device are not reused"
     return point(
         codes.COMPILES_TWICE,
         f"the step gives {who} back with another type or layout, so its second call compiles again",
         cost.target.span,
-        notes=(*notes[:_SHOWN], *([told] if lost else ())),
-        help="; ".join(f"{way}{names[way] if len(ways) > 1 else ''}" for way in [*ways][:_SHOWN]),
+        notes=(*notes[:_SHOWN], *([idle] if lost else ())),
+        help="; ".join(f"{way}{who if len(ways) > 1 else ''}" for way, who in told[:_SHOWN]),
     )
 
 
@@ -80,19 +81,24 @@ def _change(each: Returned) -> str:
     return f"{before}, then {after}"
 
 
-def _way_out(each: Returned) -> str:
-    dtype = each.before.dtype
-    was_on_host, is_on_host = (kind.endswith(ON_HOST) for kind in each.kinds)
+def _way_out(cost: Cost, first: Returned, *others: Returned) -> str:
+    """Return how state comes back as it was given, of several arrays that need the same."""
+    dtype, it = first.before.dtype, "them" if others else "it"
+    was_on_host, is_on_host = (kind.endswith(ON_HOST) for kind in first.kinds)
     if was_on_host != is_on_host:
         kind = "pinned_host" if was_on_host else "device"
-        return f"return it by `jax.device_put(x, sharding.with_memory_kind('{kind}'))`"
-    if dtype != each.after.dtype:
-        return f"cast it back to {dtype} before it is returned"
-    if each.kinds[0]:
+        return f"return {it} by `jax.device_put(x, sharding.with_memory_kind('{kind}'))`"
+    if dtype != first.after.dtype:
+        return f"cast {it} back to {dtype} before {'they are' if others else 'it is'} returned"
+    if first.kinds[0]:
         name = {"s": "int", "f": "float", "u": "uint"}.get(dtype[0], "") + dtype[1:]
         return f"begin with an array of a stated type, as in `jnp.asarray(0, '{name}')`"
-    if each.kinds[1]:
-        return "return it with a stated type, as in `jnp.asarray(x, x.dtype)`"
-    if each.after.bytes < each.before.bytes:
-        return f"place it as {each.after.split} from the beginning"
-    return f"let it come back as {each.before.split}, by `out_shardings` or the constraint on it"
+    if first.kinds[1]:
+        return f"return {it} with a stated type, as in `jnp.asarray(x, x.dtype)`"
+    split = first.after.split
+    if first.after.bytes < first.before.bytes:
+        names = names_of(cost.plan, first.after.shape, split)
+        how = f", by the names `{' '.join(names)}`" if names else ""
+        return f"place {it} as {split} from the beginning{how}"
+    stays = first.before.split
+    return f"let {it} come back as {stays}, by `out_shardings` or the constraint on {it}"

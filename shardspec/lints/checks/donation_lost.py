@@ -43,6 +43,7 @@ from shardspec.analysis.coverage import is_large
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import binary_bytes, counted
 from shardspec.ir.step import Step, StepArgument
+from shardspec.lints.evidence.constraints import names_of
 
 
 def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
@@ -54,6 +55,8 @@ def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     if not is_large(size, cost.memory.total.bytes):
         return
     first, how = lost[0].argument, "state the result's sharding: `jax.jit(..., out_shardings=...)`"
+    if lost[0].is_filtered:
+        how += " in place of `eqx.filter_jit`, which has no such argument,"
     others = counted(len(lost) - 1, "other donated argument")
     who = f"`{first.path}` and {others} are" if len(lost) > 1 else f"`{first.path}` is"
     yield point(
@@ -66,13 +69,18 @@ def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
             f" the layout of the result is that of the whole {list(first.array.shape)}, since"
             " nothing states how it is sharded",
         ),
-        help=f"{how} with {_wanted(first)}",
+        help=f"{how} with {_wanted(cost, first)}",
     )
 
 
-def _wanted(argument: StepArgument) -> str:
+def _wanted(cost: Cost, argument: StepArgument) -> str:
     """Return the sharding of a result: of a tree that the spec places, those of all in it."""
     tree, _, inside = argument.path.partition("/")
     if inside and not argument.is_placed and argument.role in ("cache", "batch"):
         return f"`resolver.shardings({tree})` for the new `{tree}`"
-    return f"{argument.array.split} for `{argument.path}`"
+    array = argument.array
+    names = names_of(cost.plan, array.shape, array.split)
+    if names is not None:
+        call = f'resolver.sharding("{" ".join(names)}", {array.shape})'
+        return f"`{call}` for `{argument.path}`"
+    return f"{array.split} for `{argument.path}`"

@@ -50,43 +50,44 @@ from shardspec.diagnostics.words import counted, grouped
 from shardspec.ir.spec import PartitionSpec
 from shardspec.ir.step import Cause, Collective, CollectiveKind, Step, StepOp, ring_bytes
 from shardspec.lints.evidence import steps
+from shardspec.lints.evidence.constraints import constraint
 
 
 class _Gather(NamedTuple):
     """Weights of experts that are gathered for a product.
 
     Attributes:
-      wanted: how the tokens, and what is made of them, have to be sharded instead.
+      wanted: the constraint that the tokens need, and what is made of them.
       tokens: what a device sends in a step to have them so, there and back.
     """
 
     sent: Collective
     cause: Cause
     op: StepOp
-    wanted: PartitionSpec
+    wanted: str
     tokens: int
 
 
 def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each mesh axis over which the weights of experts are gathered."""
-    for found in grouped(_gathers(step), lambda each: each.cause.mesh_axis).values():
+    for found in grouped(_gathers(cost, step), lambda each: each.cause.mesh_axis).values():
         now = sum({each.sent.at: each.sent.wire_bytes for each in found}.values())
         then = sum({each.op.at: each.tokens for each in found}.values())
         if 2 * then <= now and steps.is_large_traffic(now - then, step):
             yield _finding(found, now, then)
 
 
-def _gathers(step: Step) -> Iterator[_Gather]:
+def _gathers(cost: Cost, step: Step) -> Iterator[_Gather]:
     by_line = grouped(step.ops, lambda op: (op.phase, op.place))
     for each in step.collectives:
         is_gather = each.kind is CollectiveKind.ALL_GATHER and each.carries.kind == "weight"
         for cause in each.because if is_gather else ():
             if cause.attempt is not None:
                 for op in by_line.get((each.phase, each.place), ()):
-                    yield from _moved(step, each, cause, op)
+                    yield from _moved(cost, step, each, cause, op)
 
 
-def _moved(step: Step, each: Collective, cause: Cause, op: StepOp) -> Iterator[_Gather]:
+def _moved(cost: Cost, step: Step, each: Collective, cause: Cause, op: StepOp) -> Iterator[_Gather]:
     """Yield the gather, if a product has the weight's mesh axis on its tokens instead."""
     axis, ways = cause.mesh_axis, step.mesh.sizes[cause.mesh_axis]
     seats = steps.seats_of(op, (each.carries.name,))
@@ -102,7 +103,8 @@ def _moved(step: Step, each: Collective, cause: Cause, op: StepOp) -> Iterator[_
     wanted = PartitionSpec(tuple((rest | {expert: (axis,)}).values()))
     sizes = seats.other.bytes, op.result.bytes
     sent = sum(ring_bytes(CollectiveKind.ALL_TO_ALL, size, ways) for size in sizes)
-    yield _Gather(each, cause, op, wanted, round(sent * op.count))
+    call = constraint(cost.plan, seats.other.shape, wanted, op.vmaps)
+    yield _Gather(each, cause, op, call, round(sent * op.count))
 
 
 def _finding(found: Sequence[_Gather], now: int, then: int) -> Diagnostic:
@@ -111,8 +113,8 @@ def _finding(found: Sequence[_Gather], now: int, then: int) -> Diagnostic:
     paths = tuple(dict.fromkeys(each.sent.carries.name for each in found))
     who = f"`{paths[0]}` is" if len(paths) == 1 else f"{counted(len(paths), 'weight')} are"
     parts = [
-        f"constrain what the products at {places} read, and what they make, to {spec}"
-        for spec, places in steps.places_by(found, lambda each: (each.wanted, each.op))
+        f"constrain what the products at {places} read, and what they make: {call}"
+        for call, places in steps.places_by(found, lambda each: (each.wanted, each.op))
     ]
     return Diagnostic(
         codes.EXPERTS_GATHERED,

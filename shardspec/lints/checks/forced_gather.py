@@ -40,6 +40,7 @@ from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.ir.spec import PartitionSpec
 from shardspec.ir.step import Cause, CauseKind, Collective, CollectiveKind, Step
 from shardspec.lints.evidence import steps
+from shardspec.lints.evidence.constraints import constraint
 
 _Gather = tuple[Collective, Cause, int]
 
@@ -47,7 +48,7 @@ _Gather = tuple[Collective, Cause, int]
 def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each line, or result, that asks for gathers over a mesh axis."""
     for found in steps.large_groups(_gathers(step), _key, lambda each: each[2], step):
-        yield _finding(step, found)
+        yield _finding(cost, step, found)
 
 
 def _key(each: _Gather) -> object:
@@ -89,14 +90,15 @@ def _asks(each: Collective) -> tuple[CauseKind, str]:
     return each.forced_by.kind, str(each.forced_by.place)
 
 
-def _finding(step: Step, found: Sequence[_Gather]) -> Diagnostic:
+def _finding(cost: Cost, step: Step, found: Sequence[_Gather]) -> Diagnostic:
     first, cause, _ = found[0]
     kind, place = _asks(first)
     axis = cause.mesh_axis
     is_result = kind is CauseKind.RESULT
     who = f"a result of the function at {step.place}" if is_result else f"the constraint at {place}"
-    where = "`out_shardings`" if is_result else "the constraint"
     array = steps.moved(first)
+    call = constraint(cost.plan, array.shape, array.split)
+    where = "`out_shardings`" if is_result else f"the constraint, as in {call}"
     is_same = array == first.array and first.carries.kind != "unknown"
     name = array.name or (str(first.carries) if is_same else "")
     made = f"{name} {array}" if name else str(array)

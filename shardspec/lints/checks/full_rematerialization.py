@@ -47,6 +47,7 @@ from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.spec import array_bytes
 from shardspec.ir.step import Collective, Reshard, Step
 from shardspec.lints.evidence import steps
+from shardspec.lints.evidence.constraints import constraint
 from shardspec.lints.evidence.steps import goes_straight, stop_between
 
 
@@ -92,7 +93,8 @@ def _finding(cost: Cost, step: Step, found: Sequence[_Gathered]) -> Diagnostic:
     array = steps.moved(first)
     stop = stop_between(reshard.before, reshard.after, step.mesh, array.bytes)
     way_out = (
-        f"constrain it to {stop} before: XLA has moves from there"
+        f"constrain it before, by {constraint(cost.plan, array.shape, stop)}: XLA has moves from"
+        " there"
         if stop is not None
         else "keep one of the mesh axes where it is"
     )

@@ -79,6 +79,7 @@ def _finding(cost: Cost, step: Step, found: Sequence[StepArgument], size: int) -
         f" {array.split} for {array}, as {how}",
         cost.target.span,
         help=way,
+        arrays=tuple(each.path for each in found),
     )
 
 

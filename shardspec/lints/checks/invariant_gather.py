@@ -38,7 +38,16 @@ from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import binary_bytes, counted, grouped
 from shardspec.ir.step import Collective, CollectiveKind, Step
-from shardspec.lints.evidence.steps import is_large_traffic, per_step, sent_lines, spans_of, times
+from shardspec.lints.evidence.constraints import constraint, without
+from shardspec.lints.evidence.steps import (
+    guessed,
+    is_large_traffic,
+    moved,
+    per_step,
+    sent_lines,
+    spans_of,
+    times,
+)
 
 
 def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
@@ -51,7 +60,7 @@ def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
         return
     for found in grouped(again, _key).values():
         if is_large_traffic(_saved(found), step):
-            yield _finding(found)
+            yield _finding(cost, step, found)
 
 
 def _is_again(each: Collective) -> bool:
@@ -74,16 +83,20 @@ def _saved(found: Sequence[Collective]) -> int:
     return round(sum(each.wire_bytes * (1 - 1 / each.rounds) for each in found))
 
 
-def _finding(found: Sequence[Collective]) -> Diagnostic:
+def _finding(cost: Cost, step: Step, found: Sequence[Collective]) -> Diagnostic:
     first = found[0]
     who = str(first.carries) if len(found) == 1 else counted(len(found), "array")
     more = sum(each.payload_bytes for each in found)
+    array = moved(first)
+    gathered = without(array.split, first.mesh_axes)
+    call = constraint(cost.plan, array.shape, gathered, value="array")
     return Diagnostic(
         codes.INVARIANT_GATHER,
         f"a loop of {times(first.rounds)} iterations gathers {who} each time, unchanged:"
         f" {per_step(_saved(found))} more than needed",
         labels_at(*spans_of([first])),
         sent_lines(found),
-        'gather before the loop: `resolver.constrain(array, "_ _")` in front of it, with `_` for'
-        f" each dimension; a device then keeps {binary_bytes(more)} more through the loop",
+        f"gather before the loop, by {call} in front of it; a device then keeps"
+        f" {binary_bytes(more)} more through the loop",
+        arrays=guessed(found, step),
     )

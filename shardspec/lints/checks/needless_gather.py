@@ -40,7 +40,8 @@ from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.diagnostics.words import binary_bytes, counted, percent
 from shardspec.ir.step import Step
 from shardspec.lints.evidence import steps
-from shardspec.lints.evidence.steps import IdleGather
+from shardspec.lints.evidence.constraints import constraint
+from shardspec.lints.evidence.steps import IdleGather, moved
 
 
 def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
@@ -72,16 +73,18 @@ def _finding(cost: Cost, step: Step, found: Sequence[IdleGather]) -> Diagnostic:
             f"each device of `{axis}` computes all of these products, where {ways} could share"
             f" them: {percent(wasted, step.flops)} of the step's FLOPs",
         ),
-        _help(found[0], binary_bytes(_more(cost, step, paths, ways))),
+        _help(cost, found[0], binary_bytes(_more(cost, step, paths, ways))),
         arrays=paths,
     )
 
 
-def _help(idle: IdleGather, more: str) -> str:
+def _help(cost: Cost, idle: IdleGather, more: str) -> str:
     """Return how the axis comes to share the work; or what it takes to do without it."""
     axis, forced = idle.cause.mesh_axis, idle.collective.forced_by
     if forced is not None and forced.place.is_known:
-        return f"keep `{axis}` in the constraint at {forced.place}, or take the constraint out"
+        array = moved(idle.collective)
+        call = constraint(cost.plan, array.shape, array.split)
+        return f"keep `{axis}` in the constraint at {forced.place}, as in {call}, or remove it"
     return (
         f"split what they are multiplied with over `{axis}`, too; or take `{axis}` out of the rule:"
         f" nothing is gathered then, and a device holds {more} more"

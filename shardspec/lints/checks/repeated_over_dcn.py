@@ -43,7 +43,7 @@ from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.ir.step import Collective, Step
 from shardspec.lints.evidence.rules import Crossing, crossing_axes
-from shardspec.lints.evidence.steps import is_large_traffic, per_step, sent_lines, times
+from shardspec.lints.evidence.steps import guessed, is_large_traffic, per_step, sent_lines, times
 
 _AHEAD = ("weight", "gradient", "state")
 
@@ -53,7 +53,7 @@ def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     for crossing in crossing_axes(cost.target):
         rows = tuple(_rows(step, crossing.axis.name))
         if is_large_traffic(sum(row.wire_bytes for row in rows), step):
-            yield _finding(crossing, rows)
+            yield _finding(step, crossing, rows)
 
 
 def _rows(step: Step, axis: str) -> Iterator[TrafficRow]:
@@ -64,11 +64,13 @@ def _rows(step: Step, axis: str) -> Iterator[TrafficRow]:
     yield from (row for row in rows if row.count > 1)
 
 
-def _finding(crossing: Crossing, rows: Sequence[TrafficRow]) -> Diagnostic:
+def _finding(step: Step, crossing: Crossing, rows: Sequence[TrafficRow]) -> Diagnostic:
     axis = crossing.axis
     sent: list[Collective] = [each for row in rows for each in row.collectives]
     causes = [cause for each in sent for cause in each.because if cause.mesh_axis == axis.name]
     count = sum(row.count for row in rows)
+    trains = any(op.phase == "backward" for op in step.ops)
+    why = "its gradients are summed once a step" if trains else "its rows are computed apart"
     return Diagnostic(
         codes.REPEATED_OVER_DCN,
         f"activations cross DCN over `{axis.name}` {times(count)} times in a step:"
@@ -79,5 +81,6 @@ def _finding(crossing: Crossing, rows: Sequence[TrafficRow]) -> Diagnostic:
         ),
         (*sent_lines(sent), *filter(None, (crossing.speed,))),
         f"keep `{axis.name}` within a slice or node, and let an axis cross that only the batch has:"
-        " its gradients are summed once a step",
+        f" {why}",
+        arrays=guessed(sent, step),
     )

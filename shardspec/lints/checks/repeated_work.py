@@ -50,6 +50,7 @@ from shardspec.diagnostics.words import counted, grouped, listed, percent
 from shardspec.ir.plan import divides
 from shardspec.ir.step import CollectiveKind, Place, Step, StepOp
 from shardspec.lints.evidence import steps
+from shardspec.lints.evidence.constraints import constraint, with_rows
 from shardspec.lints.evidence.sizes import near_multiples
 
 _PRODUCTS = ("einsum", "convolution")
@@ -123,6 +124,9 @@ def _help(cost: Cost, step: Step, repeated: Mapping[str, int], ops: Sequence[Ste
     ways = math.prod(repeated.values())
     heaviest = sorted(ops, key=lambda op: (op.phase == "backward", -op.flops * op.count))
     allow = quote.setting("lints", ("repeated-work", "allow"))
+    by_rows = _by_rows(cost, step, repeated, heaviest[0])
+    if by_rows is not None:
+        return by_rows
     undivided = next(_undivided(cost, repeated, heaviest[0]), None)
     if undivided is not None:
         return f"{undivided}; if repeating it is intended, {allow}"
@@ -148,6 +152,19 @@ def _help(cost: Cost, step: Step, repeated: Mapping[str, int], ops: Sequence[Ste
     )
 
 
+def _by_rows(cost: Cost, step: Step, repeated: Collection[str], op: StepOp) -> str | None:
+    """Return the constraint by which devices work on rows of their own, as the batch's rule has it.
+
+    Nothing is sent for that but the weights.
+    """
+    made, plan = op.result, cost.plan
+    wanted = with_rows(plan, step, made.shape, made.split, repeated)
+    if wanted is None or op.phase == "backward":
+        return None
+    call = constraint(plan, made.shape, wanted, op.vmaps)
+    return f"constrain {_result(op)}: {call}, as the rule of the batch has it"
+
+
 def _undivided(cost: Cost, repeated: Collection[str], op: StepOp) -> Iterator[str]:
     """Yield sizes of a product that a rule would shard over what repeats it, if they divided."""
     sizes = {size for array in (op.result, *op.operands) for size in array.shape}
@@ -171,9 +188,12 @@ def _fitting(op: StepOp, ways: int) -> set[int]:
 
 def _split(op: StepOp, repeated: Mapping[str, int], fitting: Collection[int]) -> str:
     sizes = " or ".join(map(str, sorted(fitting, reverse=True)[:2]))
-    what = f"the result of the {steps.product(op)}"
-    what += "" if _is_own(op.place) else " in your code"
-    return f"constrain {what}: shard its dimension of {sizes} over {listed(repeated)}"
+    return f"constrain {_result(op)}: shard its dimension of {sizes} over {listed(repeated)}"
+
+
+def _result(op: StepOp) -> str:
+    where = "" if _is_own(op.place) else " in your code"
+    return f"the result of the {steps.product(op)}{where}"
 
 
 def _readers(op: StepOp, fitting: Collection[int], ops: Iterable[StepOp]) -> Iterator[StepOp]:

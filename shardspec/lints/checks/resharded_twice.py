@@ -41,6 +41,7 @@ from shardspec.diagnostics import Diagnostic, codes, labels_at
 from shardspec.ir.spec import PartitionSpec
 from shardspec.ir.step import Collective, Reshard, Step
 from shardspec.lints.evidence import steps
+from shardspec.lints.evidence.constraints import constraint
 from shardspec.lints.evidence.steps import goes_straight, straight_bytes
 
 
@@ -112,7 +113,8 @@ def _finding(cost: Cost, found: Sequence[_Detour]) -> Diagnostic:
     saved = sum(each.saved for each in found)
     asked = first.forced_by
     place = asked.place if asked is not None and asked.place.is_known else first.place
-    way_out = f"constrain it at {place} to {last}, as it is read, or not at all"
+    call = constraint(cost.plan, steps.moved(first).shape, last)
+    way_out = f"constrain it at {place} as it is read, by {call}, or not at all"
     return Diagnostic(
         codes.RESHARDED_TWICE,
         f"{steps.moved(first)} is resharded from {reshard.before} to {reshard.after} at"

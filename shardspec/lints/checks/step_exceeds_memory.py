@@ -42,6 +42,7 @@ from shardspec.analysis.memory import memory, room_text, share_notes
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import binary_bytes, listed, percent
 from shardspec.ir.step import Step
+from shardspec.lints.evidence.constraints import batch_rules, names_of, with_rows
 from shardspec.lints.evidence.steps import repeats, searchable
 
 _SHOWN = 5
@@ -88,8 +89,8 @@ def _help(cost: Cost) -> str:
     made = sum(part.bytes for part in (held.activations, held.temporaries) if part)
     room = (held.hbm_bytes or 0) - held.total.bytes + made
     kept = held.activations.bytes if held.activations else 0
-    if (alike := _alike(cost)) is not None:
-        return alike
+    if (way_out := _alike(cost) or _whole_rows(cost)) is not None:
+        return way_out
     if room <= 0:
         return "shard the arguments of the step over more mesh axes, or use more devices"
     step = cost.step
@@ -124,7 +125,41 @@ def _alike(cost: Cost) -> str | None:
         return None
     tensor, whole, idle = large
     name = whole.name or str(whole)
+    rows = with_rows(cost.plan, step, whole.shape, whole.split, idle)
+    names = None if rows is None else names_of(cost.plan, whole.shape, rows)
+    batch = next((name for name in names or () if "batch" in name), None)
+    what, how = f"shard {name}", ""
+    if batch is not None:
+        what = f"shard the batch of {name}"
+        how = f", by `{batch}` in a constraint on what that line reads"
     return (
-        f"shard {name}, {tensor.place}, over {listed(idle)}: their devices all compute the same,"
+        f"{what}, {tensor.place}, over {listed(idle)}{how}: their devices all compute the same,"
         " and the rest fits by this estimate"
+    )
+
+
+def _whole_rows(cost: Cost) -> str | None:
+    """Return what to split, where devices hold all rows of what the batch's rule would shard.
+
+    A smaller batch is no cure there, either: each device would go on to hold all of it.
+    """
+    step, held, plan = cost.step, cost.memory, cost.plan
+    assert step is not None, "only a step is too large"
+    rows = {each.array.shape[0] for each in step.arguments if each.role == "batch"}
+    rule = next(iter(batch_rules(plan)), None)
+    axes = [axis for axis in (rule.mesh_axes if rule else ()) if axis in plan.mesh.sizes]
+    ways = plan.mesh.ways(axes)
+    found = [
+        each
+        for each in held.peak
+        if any(size in rows and size % ways == 0 for size in each.array.shard_shape)
+        and not {*axes} & {*each.array.split.mesh_axes}
+    ]
+    saved = sum(each.bytes * each.count for each in found) * (1 - 1 / ways)
+    if rule is None or not found or saved < held.total.bytes - (held.hbm_bytes or 0):
+        return None
+    return (
+        f"shard the batch of {found[0].array}, {found[0].place}, over {listed(axes)}, by"
+        f" `{rule.logical_axis}` in a constraint on what that line reads: each device holds all"
+        " rows, and the rest fits by this estimate"
     )

@@ -24,8 +24,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, labels_at
-from shardspec.diagnostics.words import named, near_or_known, respelt
+from shardspec.diagnostics import Diagnostic, SourceFile, Span, codes, labels_at, quote
+from shardspec.diagnostics.words import did_you_mean, listed, named, respelt
 from shardspec.ir.plan import DimSharding, Outcome
 from shardspec.ir.spec import Spec
 from shardspec.lints.context import Context
@@ -95,7 +95,7 @@ def _asked(dims: Sequence[DimSharding]) -> set[str]:
 def _finding(axis: str, places: list[Span], spec: Spec) -> Diagnostic:
     places.sort(key=lambda place: place.start)
     said = ("no target has this axis", *[""] * (_SHOWN - 1))
-    target = spec.targets[0]
+    target, keeps = spec.targets[0], quote.size(axis, 1)
     rest = len(places) - _SHOWN
     known = spec.mesh_axis_names
     more = (f"it is in {rest} more place{'s' if rest > 1 else ''}",) if rest > 0 else ()
@@ -107,7 +107,9 @@ def _finding(axis: str, places: list[Span], spec: Spec) -> Diagnostic:
             (target.span, f"its mesh axes: {', '.join(target.mesh.names)}"),
         ),
         notes=more,
-        help=near_or_known(axis, sorted(known), "mesh axes"),
+        help=did_you_mean(axis, sorted(known))
+        or f"mesh axes: {listed(sorted(known))}; or add {keeps} to the mesh, which shards nothing"
+        " and keeps the rule",
         fix=respelt(places, axis, known),
         subject=axis,
     )

@@ -219,7 +219,7 @@ def proposed_names(spec: Spec, params: Sequence[Param]) -> str | None:
 
     Those in the types of `arrays:` come first: they do not name the arrays of code.
     """
-    from shardspec.naming import guessing
+    from shardspec.naming.proposing import proposed_names
 
     stated = {each.path: each.logical_axes for each in spec.params if each.logical_axes}
     listed = {stated.get(param.path) for param in params}
@@ -228,7 +228,7 @@ def proposed_names(spec: Spec, params: Sequence[Param]) -> str | None:
         return " ".join(name or "_" for name in only)
     axes = (axis for axis in spec.logical_axes if axis_of(axis.name) == axis.name)
     sizes = {axis.name: axis.size for axis in axes if axis.size is not None}
-    names = guessing.proposed_names(params, sizes) if sizes else None
+    names = proposed_names(params, sizes) if sizes else None
     return None if names is None else " ".join(name or "_" for name in names)
 
 

@@ -112,23 +112,24 @@ class Seats(NamedTuple):
 
 
 def seats_of(op: steps.StepOp, weights: Collection[str]) -> Seats | None:
-    """Return the operands of a product of two that reads one of some weights; else None."""
+    """Return the operands of a product of two that reads one of some weights, and one only."""
     inputs, _, result = op.einsum.partition("->")
     letters = inputs.split(",")
     if not result or [len(each) for each in letters] != [len(e.shape) for e in op.operands]:
         return None
-    at = next((at for at, each in enumerate(op.operands) if each.name in weights), None)
-    if at is None or len(letters) != _PAIR:
+    own = [at for at, each in enumerate(op.operands) if each.name in weights]
+    if len(own) != 1 or len(letters) != _PAIR:
         return None
+    (at,) = own
     return Seats(op.operands[at], letters[at], op.operands[1 - at], letters[1 - at], result)
 
 
 def places_by(
-    found: Iterable[Found], told: Callable[[Found], tuple[PartitionSpec, steps.StepOp]]
+    found: Iterable[Found], told: Callable[[Found], tuple[str, steps.StepOp]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield how products are to be sharded, with their lines: `model.py:7 and model.py:9`."""
-    for spec, pairs in grouped(map(told, found), lambda pair: str(pair[0])).items():
-        yield spec, " and ".join(list(dict.fromkeys(str(op.place) for _, op in pairs))[:_SHOWN])
+    """Yield what products need, with their lines: `model.py:7 and model.py:9`."""
+    for need, pairs in grouped(map(told, found), lambda pair: pair[0]).items():
+        yield need, " and ".join(list(dict.fromkeys(str(op.place) for _, op in pairs))[:_SHOWN])
 
 
 def wasted_flops(ops: Iterable[steps.StepOp], ways: int) -> float:
@@ -140,6 +141,17 @@ def wasted_flops(ops: Iterable[steps.StepOp], ways: int) -> float:
 def is_large_traffic(size: int, step: steps.Step) -> bool:
     """Say whether so many bytes are large of what a device sends in a step."""
     return is_large(size, sum(step.wire_bytes.values()))
+
+
+def guessed(found: Collection[steps.Collective], step: steps.Step) -> tuple[str, ...]:
+    """Return the arguments with guessed shardings to which collectives owe being large, if any.
+
+    A finding about such traffic is one about these arguments: SHD518 says what is to be done.
+    """
+    guesses = {each.path for each in step.arguments if each.is_guess}
+    own = [each for each in found if each.carries.name in guesses]
+    rest = sum(each.wire_bytes for each in found) - sum(each.wire_bytes for each in own)
+    return () if is_large_traffic(rest, step) else tuple({each.carries.name for each in own})
 
 
 def large_groups(

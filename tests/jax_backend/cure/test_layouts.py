@@ -209,3 +209,22 @@ def test_what_vmap_maps_has_the_rows_of_the_batch(
     shape: tuple[int, ...], vmaps: int, mapped: tuple[int, ...] | None
 ) -> None:
     assert namer().mapped(shape, vmaps) == mapped
+
+
+def test_a_batch_that_no_axis_counts_is_as_long_as_the_data() -> None:
+    """Otherwise any dimension may be the batch, the last one too."""
+    text = SPEC.replace("batch: 32, ", "")
+    made = traced_of(lambda p, x: (p, x), {"wi": struct(256, 1024)}, struct(32, 64, 640)).arguments
+    found = Namer(Layouts(resolver(text)), made).layouts((32, 64, 640))
+    assert [each.names for each in found] == ["batch length _"]
+    bare = [each.names for each in namer(text).layouts((32, 64, 640))]
+    assert "_ length batch" in bare
+
+
+def test_an_argument_has_no_part_of_a_batch() -> None:
+    """Four layers of a cache are no microbatches."""
+    shape = (4, 64, 16, 128)
+    found = namer().layouts(shape, rows=namer().counts(shape))
+    assert found
+    assert not any("batch" in each.names for each in found)
+    assert namer().whole(shape).names == "_ _ _ _"

@@ -122,6 +122,10 @@ def test_a_filter_jit_may_return_functions_and_donate() -> None:
         found = traced(eqx.filter_jit(train, donate=donate), model, struct(64, 128, 1024))
         assert [each.role for each in found.arguments] == ["parameter", "parameter", "batch"]
         assert sum(each.is_donated for each in found.arguments) == count
+    # by keyword, in another order than the function has them
+    jitted = eqx.filter_jit(train, donate="all-except-first")
+    found = traced(jitted, x=struct(64, 128, 1024), model=model)
+    assert [each.is_donated for each in found.arguments] == [False, False, True]
 
 
 def test_a_loop_whose_test_sends() -> None:
