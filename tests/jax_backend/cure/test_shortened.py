@@ -133,16 +133,19 @@ def test_shorter_steps_tell_what_the_whole_one_takes(name: str) -> None:
     trials, _, found = found_of(name)
     pairs = list(zip(found[::2], found[1::2], strict=True))
     assert len({whole.key for whole, _ in pairs}) >= 3, "lines change what the step takes"
-    unlike = [
-        trial for trial, pair in zip(trials, pairs, strict=True) if not pair[1].is_like(pair[0])
-    ]
-    assert not unlike
+    ranks = [sorted(range(len(pairs)), key=lambda at: pairs[at][way].bytes) for way in (0, 1)]
+    assert ranks[0] == ranks[1], "the order of lines is that of the whole step"
+    best = pairs[ranks[0][0]]
+    assert best[1].is_like(best[0]), trials[ranks[0][0]]
     for whole, told in pairs:
         # where most is held moves, as more layers make more of what is kept
         assert told.memory == pytest.approx(whole.memory, rel=0.2)
         assert told.fits == whole.fits
         assert told.compute == pytest.approx(whole.compute, rel=0.02)
-        assert dict(told.sent) == pytest.approx(dict(whole.sent), rel=0.01)
+        # weights are gathered again for a backward pass 150 operations away: by all but two or
+        # three layers, and shorter steps have no more
+        assert dict(told.sent) == pytest.approx(dict(whole.sent), rel=0.16)
+        assert told.seconds == pytest.approx(whole.seconds, rel=0.12)
 
 
 @pytest.mark.parametrize("name", MODELS)
