@@ -133,7 +133,8 @@ def test_routing_has_no_gradient() -> None:
 
 
 def test_lines_of_a_bundled_step_that_match_nothing_are_left_out() -> None:
-    spec, faults = pipeline.load_text(f"{HEAD}step: {{extends: decoder}}\n")
+    head = HEAD.replace("table", "ledger")
+    spec, faults = pipeline.load_text(f"{head}step: {{extends: decoder}}\n")
     assert spec is not None
     assert faults == ()
     found = flow_of(spec, pipeline.compile_plans(spec)[0].arrays)
@@ -151,7 +152,7 @@ def test_a_bundled_step_of_which_nothing_is_left_is_a_fault() -> None:
 
 def test_a_bundled_step_whose_lines_read_what_no_line_makes_is_a_fault() -> None:
     text = f"{HEAD}step: {{extends: decoder}}\n".replace("/up", "/x")  # nothing makes `hidden`
-    text = text.replace("hidden:", "other:")
+    text = text.replace("hidden:", "other:").replace("table", "ledger")
     spec, _ = pipeline.load_text(text)
     assert spec is not None
     (fault,) = flow_of(spec, pipeline.compile_plans(spec)[0].arrays).faults

@@ -325,7 +325,10 @@ def test_all_of_a_search_ends_with_its_time_and_says_what_is_unknown(
     assert data["unfinished"].get("meshes", 0) == data["meshes_late"]
 
 
-def test_without_time_for_anything_all_is_unknown(folder: Path) -> None:
+def test_without_time_for_anything_all_is_unknown(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Deadline, "left", property(lambda end: 0.0))
     result = search("--within", "1", "--over", "constraints,mesh", "--format", "json")
     data = json.loads(result.stdout)
     jsonschema.Draft7Validator(schema()).validate(data)

@@ -161,7 +161,7 @@ def test_what_is_no_run_is_refused() -> None:
     asked = "cost", "spec.yaml", "-q", of("mapped"), "--measured=spec.yaml"
     result = run(*asked)
     assert result.exit_code == 2
-    assert "--measured spec.yaml: " in result.stderr
+    assert "error: spec.yaml is no trace: " in result.stderr
 
 
 def test_a_run_calibrates_its_machine() -> None:

@@ -114,7 +114,7 @@ def test_a_step_that_trains_two_models_has_the_parameters_of_both() -> None:
         (reads, (WEIGHTS, {"k": HELD}, TOKENS), {"k"}),
         (fails, (WEIGHTS, {"k": HELD}, TOKENS), {"k"}),
         (of_variables, ({"params": WEIGHTS, "cache": {"k": HELD}}, TOKENS), {"cache/k"}),
-        (alone, (WEIGHTS, HELD, HELD, TOKENS), set()),
+        (alone, (WEIGHTS, HELD, HELD, TOKENS), {"k", "v"}),
         (fused, (FUSED, {"k": HELD}, TOKENS), {"k"}),
         (trains_fused, (FUSED, TOKENS), set()),
         (evaluate, (WEIGHTS, {"image": HELD}, TOKENS), set()),
