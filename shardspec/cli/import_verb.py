@@ -146,12 +146,17 @@ def command(
         raise SystemExit(FAILED)
     request.write(text)
     if not plans and request.output not in (None, "-"):
-        spec, _ = pipeline.load_text(text, name)
-        has_mesh = spec is not None and bool(spec.targets)
-        more = "" if has_mesh else " without a mesh, which `--mesh 'data=4 model=2'` adds"
-        request.wrote(name, f"wrote {name}{more}; `--against ARRAYS` proves that layouts are equal")
+        _tell_written(text, name, request)
     codes = [_prove(entry, imported, plan, against or files[0], request) for plan in plans]
     raise SystemExit(max(codes, default=FINE))
+
+
+def _tell_written(text: str, name: str, request: Request) -> None:
+    """Say what was written, and what it lacks: a mesh, and a proof of its layouts."""
+    spec, _ = pipeline.load_text(text, name)
+    has_mesh = spec is not None and bool(spec.targets)
+    more = "" if has_mesh else " without a mesh, which `--mesh 'data=4 model=2'` adds"
+    request.wrote(name, f"wrote {name}{more}; `--against ARRAYS` proves that layouts are equal")
 
 
 def _sources(files: Sequence[str], entry: Format, request: Request) -> tuple[SourceFile, ...]:

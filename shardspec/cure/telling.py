@@ -16,7 +16,7 @@ from shardspec.cure.searching import Found
 from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import binary_bytes, counted, percent, seconds_text
 from shardspec.ir.spec import Spec
-from shardspec.ir.step import Added, Cure
+from shardspec.ir.step import Added, Cure, rows_of
 from shardspec.programs.op_names import shown
 from shardspec.report.table import target_title
 from shardspec.search.variants import Candidate
@@ -415,8 +415,8 @@ def _texts(tried: Tried, spec: Spec) -> Iterator[tuple[Line, str, str]]:
 
 def _written(tried: Tried, spec: Spec) -> Iterator[str]:
     step = None if tried.cost is None else tried.cost.step
-    given = [] if step is None else [each for each in step.arguments if each.role == "batch"]
-    data = {each.array.shape[0] for each in given if each.array.shape and not each.is_guess}
+    given = () if step is None else step.arguments
+    data = rows_of(each for each in given if not each.is_guess)
     for line, _, text in _texts(tried, spec):
         yield f"    {_place(line)}"
         yield from (f"        {each}" for each in text.split("\n"))

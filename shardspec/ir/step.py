@@ -465,6 +465,12 @@ class StepArgument:
     stage: StageTag = ""
 
 
+def rows_of(arguments: Iterable[StepArgument]) -> frozenset[int]:
+    """Return how long the data of a step is: the first dimensions of its batches."""
+    batches = (each.array for each in arguments if each.role == "batch")
+    return frozenset(array.shape[0] for array in batches if array.shape)
+
+
 #: How `Returned.kinds` says that an array is not in the memory of the device.
 ON_HOST = "in the host's memory"
 

@@ -135,5 +135,6 @@ def _kernels_of(main: Body, is_fused: Collection[str]) -> dict[Value, frozenset[
 
 def _is_stored(value: Value, is_fused: Collection[str]) -> bool:
     """Say whether a value is in memory whatever is faster."""
-    inside = (*is_fused, "reduce")
-    return value.is_yielded or any(user.operation not in inside for user in value.users)
+    return value.is_yielded or any(
+        user.operation != "reduce" and user.operation not in is_fused for user in value.users
+    )

@@ -41,12 +41,14 @@ def _sum_vectors(main: Body) -> None:
     one for Triton, and that never takes a side without rows.
     """
     for node in every_node(main):
-        if node.operation == "dot" and len(node.shapes) == 2:
-            sides = (_parted(node, 0)[2], _parted(node, 1)[2])
-            if not all(
-                any(node.shapes[side][a] > 1 for a in free) for side, free in enumerate(sides)
-            ):
-                node.operation = "reduce"
+        is_product = node.operation == "dot" and len(node.shapes) == 2
+        if is_product and not (_has_rows(node, 0) and _has_rows(node, 1)):
+            node.operation = "reduce"
+
+
+def _has_rows(node: Node, side: int) -> bool:
+    """Say whether an operand of a product has more than its batch and what is summed over."""
+    return any(node.shapes[side][at] > 1 for at in _parted(node, side)[2])
 
 
 def _turn_for_gathers(main: Body) -> None:

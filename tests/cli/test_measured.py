@@ -114,10 +114,16 @@ def test_what_cannot_be_scaled_is_refused(arguments: list[str], said: str) -> No
     assert result.stdout == ""
 
 
-def test_a_run_that_cannot_be_read_is_named_once(tmp_path: Path) -> None:
-    runs = [str(tmp_path / f"{name}.xplane.pb") for name in ("old", "new")]
+def _runs(folder: Path, data: bytes) -> list[str]:
+    """Return two runs of which each file has these bytes."""
+    runs = [folder / f"{name}.xplane.pb" for name in ("old", "new")]
     for each in runs:
-        Path(each).write_bytes(b"\x0a\xff\xff")
+        each.write_bytes(data)
+    return [str(each) for each in runs]
+
+
+def test_a_run_that_cannot_be_read_is_named_once(tmp_path: Path) -> None:
+    runs = _runs(tmp_path, b"\x0a\xff\xff")
     result = CliRunner().invoke(cli, ["diff", *runs, "--spec", "spec.yaml", "-q"])
     assert result.exit_code == 2
     assert result.stderr.count("old.xplane.pb") == 1
@@ -128,9 +134,7 @@ def test_a_run_that_cannot_be_read_is_named_once(tmp_path: Path) -> None:
 
 
 def test_runs_without_a_step_are_told_how_one_is_named(tmp_path: Path) -> None:
-    runs = [str(tmp_path / f"{name}.xplane.pb") for name in ("old", "new")]
-    for each in runs:
-        Path(each).write_bytes(b"")
+    runs = _runs(tmp_path, b"")
     result = CliRunner().invoke(cli, ["diff", *runs, "--spec", "bare.yaml", "-q"])
     assert result.exit_code == 2
     assert "a run is compared by its step, and none is named" in result.stderr

@@ -88,6 +88,17 @@ def test_rows_that_each_device_holds_all_of_are_sharded_and_fit() -> None:
     assert "SHD510" not in _codes(mended, spec)
 
 
+def test_a_number_beside_the_batch_has_no_rows() -> None:
+    spec = FSDP.replace("{rows: 256, batch: 256", "{rows: 16384, batch: 16384")
+    step = (
+        "rate = jax.ShapeDtypeStruct((), jnp.bfloat16)\n"
+        "def step(params, x, rate):\n"
+        "    h = jnp.tanh(x @ params['up'])\n"
+        "    return rate * (h @ params['down'])"
+    )
+    assert "shard the batch of bf16[16384, 512, 4096]" in _help("SHD510", step, spec)
+
+
 def test_inside_of_vmap_the_batch_is_named_apart() -> None:
     step = (
         "def one(params, x):\n"

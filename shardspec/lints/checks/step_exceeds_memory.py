@@ -41,7 +41,7 @@ from shardspec.analysis.cost import Cost
 from shardspec.analysis.memory import memory, room_text, share_notes
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import binary_bytes, listed, percent
-from shardspec.ir.step import Step
+from shardspec.ir.step import Step, rows_of
 from shardspec.lints.evidence.constraints import batch_rules, names_of, with_rows
 from shardspec.lints.evidence.steps import repeats, searchable
 
@@ -145,7 +145,7 @@ def _whole_rows(cost: Cost) -> str | None:
     """
     step, held, plan = cost.step, cost.memory, cost.plan
     assert step is not None, "only a step is too large"
-    rows = {each.array.shape[0] for each in step.arguments if each.role == "batch"}
+    rows = rows_of(step.arguments)
     rule = next(iter(batch_rules(plan)), None)
     axes = [axis for axis in (rule.mesh_axes if rule else ()) if axis in plan.mesh.sizes]
     ways = plan.mesh.ways(axes)

@@ -7,12 +7,12 @@ the spec give the layout that is wanted, and the partition only where they do no
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import islice, product
 
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import AxisRule, PartitionSpec, Shape
-from shardspec.ir.step import Step
+from shardspec.ir.step import Step, rows_of
 from shardspec.resolve.resolver import array_resolver
 
 #: Combinations of names that are tried for one layout.
@@ -46,8 +46,9 @@ def constraint(
 def names_of(plan: ShardingPlan, shape: Shape, split: PartitionSpec) -> tuple[str, ...] | None:
     """Return the names, one a dimension, that rules give a layout; `_` where nothing shards it."""
     resolver = array_resolver(plan.spec, plan.target)
+    known = _sizes_of(plan) if split.mesh_axes else {}
     options = [
-        list(_options(plan, size, axes)) if axes else ["_"]
+        list(_options(plan, known, size, axes)) if axes else ["_"]
         for size, axes in zip(shape, split.dims, strict=True)
     ]
     for names in islice(product(*options), _MOST_NAMES):
@@ -58,14 +59,20 @@ def names_of(plan: ShardingPlan, shape: Shape, split: PartitionSpec) -> tuple[st
     return None
 
 
-def _options(plan: ShardingPlan, size: int, axes: tuple[str, ...]) -> Iterator[str]:
-    """Yield the names that rules shard over these mesh axes: first those of just this size."""
+def _sizes_of(plan: ShardingPlan) -> dict[str, set[int]]:
+    """Return how long each logical axis is: as stated, or in the arrays that have it."""
     known: dict[str, set[int]] = {}
     for alike in plan.alike:  # of ten thousand arrays there are few kinds
         for dim in alike.dims:
             if dim.logical_axis is not None and dim.size is not None:
                 known.setdefault(dim.logical_axis, set()).add(dim.size)
-    known |= {each.name: {each.size} for each in plan.spec.logical_axes if each.size}
+    return known | {each.name: {each.size} for each in plan.spec.logical_axes if each.size}
+
+
+def _options(
+    plan: ShardingPlan, known: Mapping[str, set[int]], size: int, axes: tuple[str, ...]
+) -> Iterator[str]:
+    """Yield the names that rules shard over these mesh axes: first those of just this size."""
     rules = [rule for rule in plan.spec.axis_rules if {*axes} <= {*rule.mesh_axes}]
     names = dict.fromkeys(rule.logical_axis for rule in rules)
     fitting = [name for name in names if size in known.get(name, {size}) or "batch" in name]
@@ -86,8 +93,7 @@ def with_rows(
 
     None where no dimension has the rows, and where the rule's axes are taken or do not divide them.
     """
-    given = (each.array for each in step.arguments if each.role == "batch" and not each.is_guess)
-    counts = {array.shape[0] for array in given if array.shape}
+    counts = rows_of(each for each in step.arguments if not each.is_guess)
     at = next((at for at, size in enumerate(shape) if size in counts), None)
     return None if at is None else with_batch(plan, shape, split, at, axes)
 
