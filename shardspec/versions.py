@@ -20,7 +20,7 @@ LOCK = 1
 MANIFEST = 1
 CALIBRATION = 1
 #: Of programs that are kept in the cache of the user.
-COMPILED = 3
+COMPILED = 4
 BASELINE_JSON = "shardspec.baseline/1"
 CHECK_JSON = "shardspec.check/1"
 COMPILE_JSON = "shardspec.compile/1"

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from shardspec.ir.operations import IN_HLO
 from shardspec.programs.calls import Ref
-from shardspec.programs.hlo import Computation, Instruction, Members, Program, number
+from shardspec.programs.hlo import Computation, Instruction, Program, number
+from shardspec.programs.members import Members
 
 #: For each device, the first one that has the same value.
 Alike = tuple[int, ...]

@@ -17,7 +17,8 @@ from shardspec.ir.operations import IN_HLO
 from shardspec.ir.spec import Target
 from shardspec.programs import hlo
 from shardspec.programs.calls import calls_of
-from shardspec.programs.hlo import Computation, Instruction, Program, Slices, number, together
+from shardspec.programs.hlo import Computation, Instruction, Program, number
+from shardspec.programs.members import Members, Slices, members_of, together
 from shardspec.programs.reading import SENDS
 
 #: Operations that show one value in another form.
@@ -92,9 +93,9 @@ class Edit:
 
     # devices
 
-    def members(self, each: Instruction) -> hlo.Members | None:
+    def members(self, each: Instruction) -> Members | None:
         """Return who takes part in a collective; None where that cannot be read."""
-        return hlo.members_of(each, self._slices)
+        return members_of(each, self._slices)
 
     def together(self, each: Instruction) -> Hashable:
         """Return what collectives over the same devices have in common."""

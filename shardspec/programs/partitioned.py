@@ -19,12 +19,13 @@ from shardspec.diagnostics import Diagnostic
 from shardspec.ir.operations import IN_HLO
 from shardspec.ir.spec import Chip, PartitionSpec, Shape, Target
 from shardspec.ir.step import MadePart, Phase, Place, StepArgument, StepArray, StepTensor, Unknown
-from shardspec.programs import hlo, rewrites
+from shardspec.programs import rewrites
 from shardspec.programs.alike import Differs, alike, differing, of_shards
 from shardspec.programs.calls import Ref, calls_of, is_made_for, named_by, through
 from shardspec.programs.edit import PASSES, Edit, inlined, is_sound
 from shardspec.programs.gathers import gathers_once
-from shardspec.programs.hlo import Computation, Instruction, Program, Slices, program_of
+from shardspec.programs.hlo import Computation, Instruction, Program, program_of
+from shardspec.programs.members import Slices, members_of
 from shardspec.programs.op_names import phase_of
 from shardspec.programs.operations import base, kind_of, target_of, uncounted
 from shardspec.programs.peak import FAST_BYTES, Device, Held, Peak, peak_of
@@ -185,7 +186,7 @@ def _differing(
         return {}
     sizes, slices = target.mesh.sizes, Slices(tuple(range(program.partitions)), (0,))
     given = [of_shards(each.array.split.mesh_axes, sizes) for each in arguments]
-    found = alike(program, given, lambda each: hlo.members_of(each, slices), program.partitions)
+    found = alike(program, given, lambda each: members_of(each, slices), program.partitions)
     how = {each: differing(each, sizes) for value in found.values() for each in value}
     return {ref: how[value[0]] for ref, value in found.items() if len(value) == 1}
 

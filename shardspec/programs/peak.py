@@ -19,7 +19,8 @@ from types import MappingProxyType
 from shardspec.analysis.memory import tiled_bytes
 from shardspec.analysis.step_memory import highest
 from shardspec.ir.spec import Shape
-from shardspec.programs.hlo import Instruction, Program, together
+from shardspec.programs.hlo import Instruction, Program
+from shardspec.programs.members import together
 from shardspec.programs.peak_again import Rates
 from shardspec.programs.peak_gates import Gates
 from shardspec.programs.peak_graph import LOOP, UPDATE, Body, Node, Value, graph_of

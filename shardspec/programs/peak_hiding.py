@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardspec.ir.operations import CollectiveKind
-from shardspec.programs.hlo import together
+from shardspec.programs.members import together
 from shardspec.programs.operations import flops_of
 from shardspec.programs.peak_graph import Node, every_node
 from shardspec.programs.peak_kernels import is_product

@@ -31,8 +31,9 @@ from shardspec.ir.plan import ParamSharding
 from shardspec.ir.spec import Mesh
 from shardspec.ir.step import Collective, Place
 from shardspec.programs.calls import Estimate, Ref, by_line, step_cycles
-from shardspec.programs.hlo import Computation, Instruction, Program, members_of, slices_of
+from shardspec.programs.hlo import Computation, Instruction, Program
 from shardspec.programs.known import Known
+from shardspec.programs.members import members_of, slices_of
 from shardspec.programs.memory import NO_ROOM, CompiledMemory
 from shardspec.programs.reading import ReadProgram
 from shardspec.records import Data, data_of, picked, record_of

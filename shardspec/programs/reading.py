@@ -31,7 +31,8 @@ from shardspec.ir.step import Collective, Place, Step
 from shardspec.programs import calls as program_calls
 from shardspec.programs import hlo
 from shardspec.programs.calls import Calls, Ref, Site, called_by, calls_of, named_by, through
-from shardspec.programs.hlo import Computation, HloArray, Instruction, Members, Program, number
+from shardspec.programs.hlo import Computation, HloArray, Instruction, Program, number
+from shardspec.programs.members import Crossing, Members, Slices, crossings, members_of, slices_of
 from shardspec.programs.memory import HeldValue
 from shardspec.programs.op_names import einsum_in, phase_of, split_name
 from shardspec.programs.operations import (
@@ -376,7 +377,7 @@ def read(
         return _bad("the text names no `ENTRY` computation", _OF_XLA)
     if calls is None:
         return _bad("computations of the program call each other in a circle", _OF_XLA)
-    slices = hlo.slices_of(mesh, program.partitions)
+    slices = slices_of(mesh, program.partitions, program.chips)
     if slices is None:
         return _bad(
             f"the program is for {program.partitions} devices, the mesh has {mesh.device_count}",
@@ -424,7 +425,7 @@ class _Reader:
     program: Program
     calls: Calls
     mesh: Mesh
-    slices: hlo.Slices
+    slices: Slices
     given: tuple[ir.StepArgument | None, ...]
     collectives: list[tuple[Ref, Collective]] = field(default_factory=list)
     ops: list[tuple[Ref, ir.StepOp]] = field(default_factory=list)
@@ -435,9 +436,11 @@ class _Reader:
     arguments: tuple[ir.StepArgument, ...] = ()
     ends: dict[tuple[str, str], Ref] = field(default_factory=dict)
     origins: Origins = field(init=False)
+    crossings: dict[Ref, Crossing] = field(init=False)
 
     def __post_init__(self) -> None:
         self.origins = Origins(self.calls)
+        self.crossings = dict(crossings(self.program, self.slices))
 
     def step(self) -> Step:
         """Return the step."""
@@ -448,7 +451,8 @@ class _Reader:
             self.clock += 1
             self._read(ref, each)
         self._read_beside()
-        unused = self._cheaper_branches()
+        inside = (each.inside for each in self.crossings.values())
+        unused = self._cheaper_branches().union(*inside)
         return Step(
             "compiler",
             self.mesh,
@@ -481,16 +485,17 @@ class _Reader:
 
     def _read(self, ref: Ref, each: Instruction) -> None:
         operation = each.operation.removesuffix("-start")
-        crossing = hlo.crossing_of(each, self.slices) if operation == "send" else None
+        crossing = self.crossings.get(ref)
         self.was_backward = self.was_backward or phase_of(each.op_name) == "backward"
         if operation in IN_HLO:
             if _CONTINUES not in each.attributes or STARTS in each.attributes:
-                members = hlo.members_of(each, self.slices)
+                members = members_of(each, self.slices)
                 rows = self._rows(ref, each, IN_HLO[operation], members)
                 self.collectives += ((ref, row) for row in rows)
         elif crossing is not None:
             alone = replace(each, operands=each.operands[:1])  # without its token
-            self.collectives += ((ref, row) for row in self._rows(ref, alone, *crossing))
+            rows = self._rows(ref, alone, crossing.kind, crossing.members)
+            self.collectives += ((ref, row) for row in rows)
         elif kind_of(each) is not None:
             self.ops.append((ref, self._op(ref, each)))
         missing = uncounted(each, crosses=crossing is not None)

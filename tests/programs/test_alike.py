@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from shardspec.programs.alike import Differs, alike, differing, of_shards
 from shardspec.programs.calls import Ref
-from shardspec.programs.hlo import Instruction, Members, Slices, members_of, program_of
+from shardspec.programs.hlo import Instruction, program_of
+from shardspec.programs.members import Members, Slices, members_of
 
 SIZES = {"fsdp": 4, "tensor": 2}
 DEVICES = range(8)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.ir.spec import Mesh, MeshAxis
-from shardspec.programs.hlo import Instruction, Slices, crossing_of, members_of, slices_of, turned
+from shardspec.programs.hlo import Instruction
+from shardspec.programs.members import Slices, crossing_of, members_of, slices_of, turned
 
 MESH = Mesh((MeshAxis("data", 2), MeshAxis("fsdp", 4), MeshAxis("tensor", 2)))
 ALL = Slices(tuple(range(16)), (0,))
@@ -114,6 +115,27 @@ def test_what_crosses_slices(kind: str, target: str, axes: str, ways: int) -> No
     assert members is not None
     assert (" ".join(members.axes(SLICED)), members.ways) == (axes, ways)
     assert crossing_of(collective(told), slices) is None
+
+
+def test_chips_are_where_the_program_says() -> None:
+    # chips of a slice are counted by rows of the machine, its mesh goes by columns
+    inner = (0, 2, 1, 3)
+    at = {
+        first + device: 100_000 * s + inner[d]
+        for s, first in enumerate((0, 2, 8, 10), 1)
+        for d, device in enumerate((0, 1, 4, 5))
+    }
+    chips = tuple(at[place] for place in range(SLICED.device_count))
+    slices = slices_of(SLICED, 4, chips)
+    assert slices is not None
+    assert slices.chips == chips
+    # the second device of the first slice of `b` sends to the second one of the second slice
+    told = TOLD.format("{{100002->200002}}", "ONE_TO_ONE")
+    found = crossing_of(replace(collective(told), operation="send"), slices)
+    assert found is not None
+    assert found[1] is not None
+    assert found[1].groups == [(1, 3)]
+    assert slices_of(SLICED, 4, chips[1:]) == slices_of(SLICED, 4)
 
 
 @pytest.mark.parametrize(

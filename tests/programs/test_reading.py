@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from shardspec.diagnostics import Diagnostic
 from shardspec.ir.spec import Mesh, MeshAxis
-from shardspec.ir.step import Collective, Role, Step, StepArgument, StepArray
+from shardspec.ir.step import Collective, CollectiveKind, Role, Step, StepArgument, StepArray
 from shardspec.programs.calls import Ref
+from shardspec.programs.hlo import with_chips
 from shardspec.programs.operations import ALL
 from shardspec.programs.reading import ReadProgram, read_program
 
@@ -209,6 +210,55 @@ _xla_megascale_target="{1,2}x{0:3}",_xla_megascale_transfer_type="ALL_REDUCE"}
   %summed = f32[1024]{0} get-tuple-element(%recv-done), index=0
   %new = f32[1024]{0} subtract(%p, %summed)
   ROOT %result = (f32[1024]{0}) tuple(%new)
+}
+"""
+
+
+def test_a_permute_of_which_a_part_leaves_the_slice_is_one() -> None:
+    """Check that a device sends once: to another slice, or in the branch of its own slice."""
+    (sent,) = read(with_chips(PERMUTED, CHIPS), SLICES).collectives
+    assert sent.kind is CollectiveKind.COLLECTIVE_PERMUTE
+    assert (sent.mesh_axes, sent.wire_bytes, sent.count) == (("slice", "inner"), 4096, 1)
+    # where the text does not say which chip is where, the branches still do not count again
+    assert [each.wire_bytes for each in read(PERMUTED, SLICES).collectives] == [4096]
+    # a condition on another array is another permute
+    other = PERMUTED.replace("conditional(%slice, %p, %p)", "conditional(%slice, %q, %q)")
+    assert len(read(with_chips(other, CHIPS), SLICES).collectives) == 2
+
+
+SLICES = Mesh((MeshAxis("slice", 2, network="dcn"), MeshAxis("inner", 4)))
+#: The chip at each of its places.
+CHIPS = (100_000, 100_002, 100_001, 100_003, 200_000, 200_002, 200_001, 200_003)
+#: Device 0 sends to 5, 5 to 2, 2 to 0, and 6 to 7.
+PERMUTED = """\
+HloModule jit_step, is_scheduled=true, num_partitions=4
+
+%inside.1 (a: f32[1024]) -> f32[1024] {
+  %a = f32[1024]{0} parameter(0)
+  ROOT %permute.1 = f32[1024]{0} collective-permute(%a), source_target_pairs={{2,0}}
+}
+
+%inside.2 (b: f32[1024]) -> f32[1024] {
+  %b = f32[1024]{0} parameter(0)
+  ROOT %permute.2 = f32[1024]{0} collective-permute(%b), source_target_pairs={{2,3}}
+}
+
+ENTRY %main (p: f32[1024], q: f32[1024], slice: s32[]) -> (f32[1024], f32[1024]) {
+  %p = f32[1024]{0} parameter(0)
+  %q = f32[1024]{0} parameter(1)
+  %slice = s32[] parameter(2)
+  %after-all = token[] after-all()
+  %send = (f32[1024]{0}, u32[], token[]) send(%p, %after-all), channel_id=2, \
+is_host_transfer=true, frontend_attributes={_xla_host_transfer_rendezvous="permute.1_0",\
+_xla_megascale_target={{100000->200002},{200002->100001}},_xla_megascale_transfer_type="ONE_TO_ONE"}
+  %recv = (f32[1024]{0}, u32[], token[]) recv(%after-all), channel_id=3, is_host_transfer=true, \
+frontend_attributes={_xla_host_transfer_rendezvous="permute.1_0",\
+_xla_megascale_target={{100000->200002},{200002->100001}},_xla_megascale_transfer_type="ONE_TO_ONE"}
+  %send-done = token[] send-done(%send), channel_id=2, is_host_transfer=true
+  %recv-done = (f32[1024]{0}, token[]) recv-done(%recv), channel_id=3, is_host_transfer=true
+  %others = f32[1024]{0} get-tuple-element(%recv-done), index=0
+  %own = f32[1024]{0} conditional(%slice, %p, %p), branch_computations={%inside.1, %inside.2}
+  ROOT %result = (f32[1024]{0}, f32[1024]{0}) tuple(%others, %own)
 }
 """
 

@@ -4,12 +4,13 @@
 
 The folder holds `job.json` and, once the step is traced, `module.mlirbc`, which is all that is
 read: no code of the user's runs here. Until the module is there, the machine is described and
-waits. What comes of it is written beside them: `stage.txt`, a line for each that begins; the dumps
-of the compiler in `dump`; `final.txt` and `memory.json` where the compile came to its end,
-`error.json` where it did not. A job that lists matmuls has no module: each is compiled by itself,
-and `cycles.txt` gets a line for each, of how long the compiler takes it to be. A job that states
-`partitions` describes no machine: it runs XLA's partitioner alone, for that number of devices. One
-that lists the sizes of `programs` prints each as text, of those that a stranger's capture carries.
+waits. What comes of it is written beside them: `stage.txt`, a line for each that begins;
+`chips.json`, the numbers of the devices in the order of the mesh; the dumps of the compiler in
+`dump`; `final.txt` and `memory.json` where the compile came to its end, `error.json` where it did
+not. A job that lists matmuls has no module: each is compiled by itself, and `cycles.txt` gets a
+line for each, of how long the compiler takes it to be. A job that states `partitions` describes no
+machine: it runs XLA's partitioner alone, for that number of devices. One that lists the sizes of
+`programs` prints each as text, of those that a stranger's capture carries.
 
 Whoever started this process may end it as soon as the dumps hold what it wants, and where he is
 gone it ends itself.
@@ -72,6 +73,7 @@ def main(folder: Path, parent: int) -> int:
 def _compiled(folder: Path, job: dict[str, Any]) -> Any:
     _tell(folder, "describing the machine")
     devices = _devices(job)
+    _write(folder / "chips.json", json.dumps([device.id for device in devices]))
     module = _module(folder)
     _tell(folder, "compiling")
     return _compile(module, devices, folder)

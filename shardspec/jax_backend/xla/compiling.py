@@ -34,6 +34,7 @@ from shardspec.diagnostics.diagnostic import printable
 from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.spec import Hardware, Target, shape_text
 from shardspec.jax_backend.xla import cache
+from shardspec.programs.hlo import with_chips
 from shardspec.programs.memory import NO_ROOM, memory_of_assignment, memory_of_stats
 from shardspec.topology.placement import Order, place
 
@@ -588,12 +589,16 @@ def _text_of_largest(folder: Path, pattern: str) -> str:
 
 
 def _final(folder: Path, is_whole: bool) -> str:
-    """Return the final program, with estimates where there is code; nothing where it is cut off."""
+    """Return the final program, with estimates where there is code; nothing where it is cut off.
+
+    It says which chip is where in the mesh.
+    """
     dumps = folder / "dump"
     programs = list(dumps.glob(_WITH_ESTIMATES)) if is_whole else []
     programs = programs or [*dumps.glob(_PROGRAM), *folder.glob("final.txt")]
     text = text_of(_largest(programs)) if programs else ""
-    return text if _is_program(text) else ""
+    chips = json.loads(text_of(folder / "chips.json") or "[]")
+    return with_chips(text, chips) if _is_program(text) else ""
 
 
 def _answer(

@@ -20,6 +20,7 @@ from shardspec.jax_backend.xla import compiling
 from shardspec.jax_backend.xla.cache import Compiled, flags_here
 from shardspec.jax_backend.xla.compiling import Compile, Compiling, Tell
 from shardspec.programs.costs import compiled_cost
+from shardspec.programs.hlo import with_chips
 from shardspec.programs.memory import HeldValue, memory_of_stats
 from shardspec.programs.proof import Proof, WhatIf, miscompiled, with_causes
 from shardspec.programs.reading import ReadProgram, read_program
@@ -247,4 +248,5 @@ def _compiled_here(
     name = f"{device.platform} of jaxlib {version('jaxlib')}"
     seconds = time.monotonic() - started
     memory = memory_of_stats(sizes)
-    return Compiled(executable.as_text(), memory, name, seconds, True, flags=flags_here())
+    text = with_chips(executable.as_text(), [each.id for each in resolver.mesh.devices.flat])
+    return Compiled(text, memory, name, seconds, True, flags=flags_here())
