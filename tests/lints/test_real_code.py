@@ -529,17 +529,63 @@ def _under_shard_map(r: Any) -> Any:
     return jax.jit(step, donate_argnums=0), (weights(), struct(256, 1024, dtype=jnp.int32))
 
 
-@pytest.mark.parametrize("text", [REPLICATED, SPEC], ids=["replicated", "replicas of fsdp"])
-def test_gradients_that_are_summed_behind_the_loop_as_help_says(text: str) -> None:
+def _of_each_replica(r: Any) -> Any:
+    """The loop as help says where replicas are FSDP: parts of the total have a dimension."""
+    ways = r.mesh.shape["data"]
+
+    def step(p: Tree, tokens: Any) -> Any:
+        def one(total: Tree, t: Any) -> Any:
+            own = lambda x: r.constrain(x, "rows _ _", mapped="replica")  # noqa: E731
+            grads = jax.vmap(lambda t: jax.grad(loss)(p, t, own))(t)
+            return jax.tree.map(jnp.add, total, grads), None
+
+        zeros = jax.tree.map(lambda w: jnp.zeros((ways, *w.shape), w.dtype), p)
+        rounds = tokens.reshape(ways, -1, 8, tokens.shape[-1]).transpose(2, 0, 1, 3)
+        total, _ = jax.lax.scan(one, zeros, rounds)
+        return sgd(p, jax.tree.map(lambda g: g.mean(0), total))
+
+    return jax.jit(step, donate_argnums=0), (weights(), struct(256, 1024, dtype=jnp.int32))
+
+
+#: Sixteen replicas, each of them FSDP over two devices.
+REPLICAS = SPEC.replace("{data: 4, fsdp: 8", "{data: 16, fsdp: 2").replace(
+    "rules:\n", "rules:\n  - replica -> data\n  - rows -> fsdp\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "build", "words"),
+    [
+        pytest.param(
+            REPLICATED,
+            _under_shard_map,
+            ["shard_map(..., axis_names={'data'}, check_vma=False)", "pmean(total, 'data')"],
+            id="replicated",
+        ),
+        pytest.param(
+            REPLICAS,
+            _of_each_replica,
+            ["a first dimension of 16 that is P('data')", "`jax.vmap`, with `fsdp` and not `data`"],
+            id="replicas of fsdp",
+        ),
+    ],
+)
+def test_gradients_that_are_summed_behind_the_loop_as_help_says(
+    text: str, build: Build, words: list[str]
+) -> None:
     before, found = told(text, accumulated)
     assert "in every round" in found["SHD515"].message
-    for word in ("shard_map(..., axis_names={'data'}, check_vma=False)", "pmean(total, 'data')"):
+    for word in words:
         assert word in (found["SHD515"].help or "")
-    after, left = told(text, _under_shard_map)
+    after, left = told(text, build)
     assert "SHD515" not in left
     over_data = [cost.step.wire_bytes["data",] for cost in (before, after) if cost.step]
     assert over_data[1] < over_data[0]
     assert seconds(after) < seconds(before)
+
+
+def test_sums_of_a_few_replicas_of_fsdp_are_not_worth_a_dimension() -> None:
+    assert "SHD515" not in told(SPEC, accumulated)[1]
 
 
 def test_a_mean_in_each_microbatch_is_scaled_and_summed_all_the_same() -> None:

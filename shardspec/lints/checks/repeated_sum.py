@@ -7,6 +7,11 @@ where a device holds all of the total in any case, so that its own part takes no
 where nothing in the loop needs the sum: clipping each microbatch's gradient, for one, does. Where
 each microbatch is a call of its own, and the total goes from one call to the next, the same holds.
 
+Where another axis splits weights and batch, as FSDP within each replica does, help has `jax.vmap`
+in place of `shard_map`: libtpu 0.0.50 and 0.0.52 crash on a lookup in a table that is split so,
+under a `shard_map` over the replicas alone. Weights may be gathered once more in each round then,
+so it is reported only where the sums are a tenth of what is sent.
+
 Bad:
     # def step(params, x):
     #     def loss(params, x):
@@ -63,7 +68,8 @@ def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     key = attrgetter("axes", "is_written", "is_kept")
     for found in grouped(sums, key).values():
         saved = sum(each.wire_bytes - _once(each, step) for each in found)
-        if steps.is_large_traffic(saved, step):
+        is_worth = not _fsdp(step, found[0]) or 10 * saved >= sum(step.wire_bytes.values())
+        if steps.is_large_traffic(saved, step) and is_worth:
             yield _finding(cost, step, found, saved)
 
 
@@ -76,6 +82,15 @@ def _once(each: Collective, step: Step) -> int:
     """Return what a sum of the total would send in a step; nothing, where the step keeps it."""
     total = 0 if each.is_kept else each.total_bytes
     return ring_bytes(each.kind, total, step.mesh.ways(each.mesh_axes))
+
+
+def _fsdp(step: Step, summed: Collective) -> tuple[str, ...]:
+    """Return the other mesh axes that split both weights and the batch."""
+    split: dict[str, set[str]] = {"parameter": set(), "batch": set()}
+    for each in step.arguments:
+        split.get(each.role, set()).update(each.array.split.mesh_axes)
+    both = split["parameter"] & split["batch"]
+    return tuple(axis for axis in step.mesh.sizes if axis in both - {*summed.axes})
 
 
 def _finding(cost: Cost, step: Step, found: Sequence[Collective], saved: int) -> Diagnostic:
@@ -95,23 +110,30 @@ def _finding(cost: Cost, step: Step, found: Sequence[Collective], saved: int) ->
         labels_at(*steps.spans_of([first]))
         or labels_at((cost.target.span, f"{listed(axes)} is an axis of this mesh")),
         steps.sent_lines(found),
-        _help(first, step.mesh.ways(axes)),
+        _help(first, step.mesh.ways(axes), _fsdp(step, first)),
     )
 
 
-def _help(first: Collective, ways: int) -> str:
+def _help(first: Collective, ways: int, fsdp: Sequence[str]) -> str:
     """Return how each device adds up a part of its own, which is summed over devices once."""
     names = ", ".join(f"'{axis}'" for axis in first.axes)
     over = f"({names})" if len(first.axes) > 1 else names
     mapped = f"`jax.shard_map(..., axis_names={{{names}}}, check_vma=False)`"
+    if first.is_written and not first.is_kept:
+        return f"take the sum at {first.place} out of the loop, and sum the total behind it"
+    if fsdp:
+        return (
+            f"give the batch a first dimension of {ways} that is P({over}), and the total one, too:"
+            f" take the gradient of each part with `jax.vmap`, with {listed(fsdp)} and not"
+            f" {listed(first.axes)} in the constraints inside of it, and after the last round the"
+            " mean over that dimension, or the sum where the loss is one"
+        )
     if first.is_kept:
         return (
             f"give the total a first dimension of {ways} that is P({over}), add to it under"
             f" {mapped} with the batch and the total P({over}) and the weights P(), and take its"
             " mean over that dimension before the update, or its sum where the loss is one"
         )
-    if first.is_written:
-        return f"take the sum at {first.place} out of the loop, and sum the total behind it"
     return (
         f"run the loop under {mapped} with the batch P({over}), and P() for the weights and"
         f" `out_specs`, and behind the loop take `jax.lax.pmean(total, {over})`, or"

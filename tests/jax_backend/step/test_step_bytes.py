@@ -17,6 +17,7 @@ from shardspec.jax_backend.step.reading import step_of
 from shardspec.programs import partitioned, rewrites
 from tests.models import small_steps
 from tests.models.steps import CASES
+from tests.versions_of_jax import GATHERS_COTANGENTS
 
 DATA = Path(__file__).parents[2] / "data"
 FINAL: Any = json.loads((DATA / "final_programs.json").read_text(encoding="utf-8"))
@@ -108,7 +109,8 @@ def test_a_pass_matters(
         step = large.__wrapped__(program) if key == "large" else small(program, key)
         return sent(step)
 
-    assert error(found(), FINAL[key][program]) <= USUAL / 2
+    # the compiled figures are of the XLA of jaxlib 0.10
+    assert error(found(), FINAL[key][program]) <= (USUAL if GATHERS_COTANGENTS else USUAL / 2)
     monkeypatch.setattr(module, name, lambda *args, **kwargs: None)
     assert error(found(), FINAL[key][program]) >= least
 
