@@ -23,9 +23,7 @@ LOCAL = "hardware.local.yaml"
 
 @options.verb(
     "calibrate",
-    *options.ONE_SPEC,
-    options.TARGET,
-    options.PHASE,
+    *options.ONE_PLAN,
     options.SET,
     options.option(
         "--hardware",

@@ -40,8 +40,7 @@ _NO_JOB = (codes.UNREADABLE, codes.UNKNOWN_TARGET)
     options.PHASE,
     STEP,
     *BASIS,
-    options.ARRAYS,
-    options.SET,
+    *options.GIVEN,
     options.COST,
     *options.FINDINGS,
     options.option("--pedantic", "is_pedantic", is_flag=True, help="Also report matters of taste."),
@@ -63,7 +62,6 @@ _NO_JOB = (codes.UNREADABLE, codes.UNKNOWN_TARGET)
 def command(
     request: Request,
     *,
-    step_name: str | None,
     baseline: str | None,
     new_baseline: str | None,
     fix: bool,
@@ -76,11 +74,11 @@ def command(
     With `--step` it also traces a step of your own code and reports collectives and FLOPs that
     the step does not need (SHD503 to SHD510). Only then does it run code.
     """
-    _refuse_pairs(step_name, new_baseline, fix=fix, diff=diff, unsafe_fixes=unsafe_fixes)
+    _refuse_pairs(request.step_name, new_baseline, fix=fix, diff=diff, unsafe_fixes=unsafe_fixes)
 
     def run() -> NoReturn:
         files = request.spec_files()
-        if step_name is not None and len(files) > 1:
+        if request.step_name is not None and len(files) > 1:
             streams.fail(f"--step for {len(files)} specs", "name the one spec that it runs under")
         if diff:
             raise SystemExit(_diff(Fixing(files, request, unsafe_fixes)))
@@ -88,8 +86,8 @@ def command(
         if fix:
             checked, notes = _fix(Fixing(files, request, unsafe_fixes))
         else:
-            checked, notes = [check_file(each, request, step_name=step_name) for each in files], []
-        asked = _asked(request, step_name)
+            checked, notes = [check_file(each, request) for each in files], []
+        asked = _asked(request)
         if new_baseline:
             old = _write_baseline(new_baseline, checked, request, asked)
         if old is not None:
@@ -99,7 +97,7 @@ def command(
         raise SystemExit(_exit_code(_all(checked)))
 
     if watch:
-        if step_name is not None or "-" in request.named:
+        if request.step_name is not None or "-" in request.named:
             streams.fail(*streams.NOT_AGAIN)
         streams.watched(run, request.named, request.remark)
     run()
@@ -206,14 +204,14 @@ def _write_baseline(
     return new
 
 
-def _asked(request: Request, step_name: str | None) -> tuple[str, ...]:
+def _asked(request: Request) -> tuple[str, ...]:
     """Return the options that decide what is found."""
     table = request.table
     asked: dict[str, list[str | None]] = {
         "--target": [request.target],
         "--phase": [request.phase],
         "--arrays": [request.arrays],
-        "--step": [step_name],
+        "--step": [request.step_name],
         "--set": [f"{key}={value}" for key, value in sorted(request.settings.items())],
         "--select": [*sorted(table.select)],
         "--ignore": [*sorted(table.ignore)],
@@ -387,24 +385,20 @@ def check_file(
     file: str,
     request: Request,
     texts: Mapping[str, str] | None = None,
-    step_name: str | None = None,
 ) -> Checked:
     """Return all findings of one spec.
 
     Args:
       texts: by real path, edits that are not yet written.
-      step_name: of a step that is traced on every target, where the spec has no errors.
     """
     try:
         with limited():
-            return _found_in(file, request, texts, step_name)
+            return _found_in(file, request, texts)
     except SpentError as spent:
         return Checked(file, (spent.finding(file),))
 
 
-def _found_in(
-    file: str, request: Request, texts: Mapping[str, str] | None, step_name: str | None
-) -> Checked:
+def _found_in(file: str, request: Request, texts: Mapping[str, str] | None) -> Checked:
     spec, faults = pipeline.load_path(
         file,
         request.settings,
@@ -414,24 +408,22 @@ def _found_in(
     )
     if spec is None:
         return Checked(file, faults)
-    return _checked(request.of_phase(spec, faults), faults, request, step_name)
+    return _checked(request.of_phase(spec, faults), faults, request)
 
 
-def _checked(
-    spec: Spec, faults: tuple[Diagnostic, ...], request: Request, step_name: str | None
-) -> Checked:
+def _checked(spec: Spec, faults: tuple[Diagnostic, ...], request: Request) -> Checked:
     params = request.params(spec)
     asked = (request.target, request.phase, request.arrays)
     is_whole = not any(each is not None for each in asked) and not request.settings
     told = pipeline.check(spec, faults, params, request.target, is_whole=is_whole)
     shown = told.shown
-    if step_name is not None and told.errors:
+    if request.step_name is not None and told.errors:
         request.undone(f"no step is traced: {spec.source.name} has errors")
-    elif step_name is not None:
+    elif request.step_name is not None:
         name = request.target
         targets = [each for each in spec.targets if name is None or each.is_called(name)]
         plans = pipeline.compile_plans(spec, params, targets)
-        costs = step_costs(step_name, plans, request)
+        costs = step_costs(plans, request)
         told = pipeline.check(spec, faults, params, request.target, costs=costs, is_whole=is_whole)
         shown = pipeline.without_axes_of_code(plans[0], told.shown) if plans else told.shown
     shown = _with_cost(shown, spec, request)

@@ -17,11 +17,8 @@ from shardspec.ir.spec import Spec
 
 @options.verb(
     "compile",
-    *options.ONE_SPEC,
-    options.TARGET,
-    options.PHASE,
-    options.ARRAYS,
-    options.SET,
+    *options.ONE_PLAN,
+    *options.GIVEN,
     options.ONLY,
     *options.FINDINGS,
     options.format_option("text", "json"),

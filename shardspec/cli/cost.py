@@ -32,12 +32,9 @@ def _tokens(ctx: click.Context, param: click.Parameter, text: str | None) -> int
 
 @options.verb(
     "cost",
-    *options.ONE_SPEC,
-    options.TARGET,
-    options.PHASE,
+    *options.ONE_PLAN,
     steps.STEP,
-    options.ARRAYS,
-    options.SET,
+    *options.GIVEN,
     options.ONLY,
     *options.FINDINGS,
     options.format_option("text", "json", "perfetto"),
@@ -65,7 +62,6 @@ def _tokens(ctx: click.Context, param: click.Parameter, text: str | None) -> int
 def command(
     request: Request,
     *,
-    step_name: str | None,
     by: By,
     top: int,
     tokens: int | None,
@@ -84,14 +80,12 @@ def command(
     draft = _Draft(request, by, top, is_shown=measured is None)
     if measured is not None and measured.run and measured.target is not None:
         request = replace(request, target=measured.target)
-    found = _found(request, step_name, tokens, draft.show)
+    found = _found(request, tokens, draft.show)
     compared = None
     if measured is not None and measured.run:
-        compared = steps.comparison(measured.run, found, request, step_name)
+        compared = steps.comparison(measured.run, found, request)
     elif measured is not None:
-        found = steps.held_to(
-            measured, found, request, lambda at: _found(at, step_name, tokens, None)
-        )
+        found = steps.held_to(measured, found, request, lambda at: _found(at, tokens, None))
     draft.take_away()
     _print(found, request, by, top, compared)
     if found.step is None:
@@ -103,31 +97,27 @@ def command(
     raise SystemExit(FINDINGS if has_errors(faults) else FINE)
 
 
-def _found(
-    request: Request,
-    step_name: str | None,
-    tokens: int | None,
-    shown: Callable[[Cost], None] | None,
-) -> Cost:
+def _found(request: Request, tokens: int | None, shown: Callable[[Cost], None] | None) -> Cost:
     """Return the cost on the target that is meant, with the step where there is one.
 
     Args:
       shown: gets the model's cost while a compiler works; None prints neither that nor findings.
     """
+    has_code = request.step_name is not None
     plan = steps.plan_on_target(
         request,
         "no cost is worked out",
         is_told=shown is not None,
-        has_code=step_name is not None,
-        is_priced=step_name is None,
+        has_code=has_code,
+        is_priced=not has_code,
     )
-    if step_name is not None:
+    if has_code:
         show = shown or (lambda cost: None)
-        (found,) = steps.step_costs(step_name, (plan,), request, tokens=tokens, shown=show)
+        (found,) = steps.step_costs((plan,), request, tokens=tokens, shown=show)
         return found
     found = stated_cost(plan, tokens=tokens)
     if found.step is not None and request.basis == "compiler":
-        (compiled,) = steps.step_costs(None, (plan,), request, tokens=tokens)
+        (compiled,) = steps.step_costs((plan,), request, tokens=tokens)
         found = replace(compiled, uneven=found.uneven)
     elif found.step is None and request.only is not None:
         found = cost_of(replace(plan, arrays=tuple(select(request.only, plan))))

@@ -66,13 +66,13 @@ class Words(NamedTuple):
     has_names: bool = False
 
 
-def words_of_code(request: Request, step_name: str | None, over: str | None) -> Words | None:
+def words_of_code(request: Request, over: str | None) -> Words | None:
     """Return what is searched of code; None where the `step:` of the spec is searched.
 
     It fails where an option was given that this search has no use for.
     """
     request.require_place()
-    words = _words(request, step_name, over)
+    words = _words(request, over)
     unused = _OF_CODE if words is None else _OF_STATED
     if words is not None and not words.of_mesh:
         unused |= _OF_MESHES
@@ -90,11 +90,11 @@ def words_of_code(request: Request, step_name: str | None, over: str | None) -> 
     return words
 
 
-def _words(request: Request, step_name: str | None, over: str | None) -> Words | None:
+def _words(request: Request, over: str | None) -> Words | None:
     words = [] if over is None else [word.strip() for word in over.split(",")]
     lines = frozenset(word for word in words if word in _LINES)
     others = [word for word in words if word not in (*_LINES, _NAMES)]
-    if step_name is None:
+    if request.step_name is None:
         if lines:
             streams.fail(f"--over {min(lines)} needs code to trace", "name it: `--step train:step`")
         return None
@@ -128,7 +128,6 @@ _STATED = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.EN
 
 def cured(
     request: Request,
-    step_name: str,
     words: Words,
     choice: Choice,
     *,
@@ -147,11 +146,11 @@ def cured(
         streams.fail("stdin cannot be written", "name the file of the spec")
     if words.of_mesh:
         _question(plan.spec, plan.target, choice)
-    name, folder = step_and_folder(step_name)
+    name, folder = step_and_folder(request)
     is_compiled = not no_compile
     work = _searching(words, until, is_compiled=is_compiled)
     done = "traced and searched"
-    found = with_step(step_name, plan.spec, plan.target.name, request, work, done=done)
+    found = with_step(plan.spec, plan.target.name, request, work, done=done)
     from shardspec.jax_backend.cure.again import Asked
 
     of_code = Asked(plan.spec, plan.target.name, name, folder, {})

@@ -69,7 +69,6 @@ def command(
     *,
     old: str | None,
     new: str | None,
-    step_name: str | None,
     between: tuple[str, str] | None,
     limits: Sequence[str],
 ) -> None:
@@ -92,11 +91,12 @@ def command(
     """
     if old is not None and new is not None and is_run(old) and is_run(new):
         parsed = [_limit(text, has_step=True) for text in limits]
-        raise SystemExit(_print_runs((old, new), parsed, step_name, request))
-    parsed = [_limit(text, has_step=step_name is not None) for text in limits]
+        raise SystemExit(_print_runs((old, new), parsed, request))
+    has_step = request.step_name is not None
+    parsed = [_limit(text, has_step=has_step) for text in limits]
     before, after = _sides(old, new, between, request)
     plans = (before.plans, after.plans)
-    _need_arrays(parsed, before, after, request, has_step=step_name is not None)
+    _need_arrays(parsed, before, after, request, has_step=has_step)
     diffs = layout_diff.diff_layouts(before.layout, after.layout, before.reasons, after.reasons)
     if between:
         (here,), (there,) = plans
@@ -104,10 +104,10 @@ def command(
     else:
         diffs = _of_target(diffs, request.target)
     costs: tuple[CostDiff, ...] = ()
-    if step_name is not None and (before.errors or after.errors):
+    if has_step and (before.errors or after.errors):
         request.undone("no step is traced under a spec with errors")
-    elif step_name is not None:
-        costs = tuple(cost_diffs(plans, diffs, lambda pair: step_costs(step_name, pair, request)))
+    elif has_step:
+        costs = tuple(cost_diffs(plans, diffs, lambda pair: step_costs(pair, request)))
     judged = costs if request.basis == "compiler" else [each.by_model for each in costs]
     failed = list(_failed(parsed or [_limit("change")], diffs, judged))
     if after.errors:
@@ -188,9 +188,7 @@ def cost_diffs(
                 yield CostDiff.of(diff.name, *costs)
 
 
-def _print_runs(
-    runs: tuple[str, str], limits: Sequence[Limit], step_name: str | None, request: Request
-) -> int:
+def _print_runs(runs: tuple[str, str], limits: Sequence[Limit], request: Request) -> int:
     """Print what became slower from one captured run to another; return the exit code."""
     from shardspec.analysis.comparison import run_diff
     from shardspec.analysis.spec_step import stated_cost
@@ -198,12 +196,12 @@ def _print_runs(
     from shardspec.report.cost_json import run_diff_text
 
     plan, _ = request.plan()
-    found = stated_cost(plan)
-    if step_name is not None:
-        (found,) = step_costs(step_name, (plan,), replace(request, basis="model"))
+    found, at_model = stated_cost(plan), replace(request, basis="model")
+    if request.step_name is not None:
+        (found,) = step_costs((plan,), at_model)
     else:
         request.remark("rules of activations are known with `--step MODULE:FUNCTION`")
-    before, after = (comparison(run, found, request, None) for run in runs)
+    before, after = (comparison(run, found, at_model) for run in runs)
     rows = run_diff(before, after)
     if request.form == "json":
         echo(run_diff_text(before, after, rows).rstrip("\n"))

@@ -52,8 +52,7 @@ _DRAWS_ONLY = "--draw draws an array, a glob or an activation", "give it that al
     options.NAMED,
     options.TARGET,
     options.PHASE,
-    options.ARRAYS,
-    options.SET,
+    *options.GIVEN,
     options.COST,
     *options.FINDINGS,
     options.option(

@@ -19,11 +19,8 @@ _FORMATS = {each.name: each.title for each in EXPORTS}
 @options.verb(
     "export",
     options.format_argument(_FORMATS),
-    *options.ONE_SPEC,
-    options.TARGET,
-    options.PHASE,
-    options.ARRAYS,
-    options.SET,
+    *options.ONE_PLAN,
+    *options.GIVEN,
     *options.FINDINGS,
     *options.OUTPUT,
     options.flag("--resolved", "Only the rules that count on the target."),

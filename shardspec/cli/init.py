@@ -59,7 +59,6 @@ def command(
     *,
     machines: tuple[str, ...],
     presets: tuple[str, ...],
-    step_name: str | None,
     **cure: Any,
 ) -> None:
     """Write a first spec for arrays: targets, rules, and names by what paths and sizes tell.
@@ -73,7 +72,7 @@ def command(
     under the new spec are searched for, and then meshes, as `shardspec search --step` does it; the
     spec gets the best mesh.
     """
-    if request.arrays is None and step_name is None:
+    if request.arrays is None and request.step_name is None:
         fail(
             "nothing says what the arrays are", "as in `shardspec init --arrays model.safetensors`"
         )
@@ -91,17 +90,17 @@ def command(
             fail(f"there are no arrays in {request.arrays}", "name a file that has some")
         asked = replace(asked, params=params)
     else:
-        found = _of_step(request, step_name or "", hardware, output)
+        found = _of_step(request, hardware, output)
         asked = replace(asked, **found._asdict())
-        request = replace(request, arrays=step_name)
+        request = replace(request, arrays=request.step_name)
     _write(request, replace(asked, source=_shown(str(request.arrays))), output)
-    if step_name is not None and streams.is_dry_run():
+    if request.step_name is not None and streams.is_dry_run():
         request.undone("no lines are searched for: the search needs the spec in its file")
-    elif step_name is not None and hardware:
+    elif request.step_name is not None and hardware:
         again = replace(request, named=(output,), arrays=None, output=None)
         target = again.load()[0].targets[0].name
         again = replace(again, target=target)
-        raise SystemExit(cured(again, step_name, LINES_AND_MESH, Choice(), write=True, **cure))
+        raise SystemExit(cured(again, LINES_AND_MESH, Choice(), write=True, **cure))
 
 
 #: A spec under which a step can be made before it has one: all arrays are whole.
@@ -114,9 +113,7 @@ replicate: [{{path: "**", because: nothing is decided}}]
 """
 
 
-def _of_step(
-    request: Request, step_name: str, hardware: tuple[Hardware, ...], output: str
-) -> StepArrays:
+def _of_step(request: Request, hardware: tuple[Hardware, ...], output: str) -> StepArrays:
     """Return the parameters that a step is called with, and its caches."""
     if not hardware:
         fail("--step without --hardware", "name the machine: `--hardware 'tpu v5e 4x4'`")
@@ -130,7 +127,7 @@ def _of_step(
         return arrays_of(call, resolver)
 
     spec = loads(_BARE.format(machine=hardware[0].machine)).ir
-    return with_step(step_name, spec, spec.targets[0].name, request, work)
+    return with_step(spec, spec.targets[0].name, request, work)
 
 
 def _write(request: Request, asked: Asked, output: str) -> None:

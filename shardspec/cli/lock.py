@@ -6,7 +6,6 @@ import contextlib
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,19 +24,8 @@ if TYPE_CHECKING:
     from shardspec.programs.proof import Proof
 
 
-@dataclass(frozen=True, slots=True)
-class _Proving:
-    """A step that is to be compiled for the targets of a spec.
-
-    Attributes:
-      target_names: of the targets; none for all that have TPUs or GPUs.
-      asked: how it is compiled.
-    """
-
-    step_name: str
-    target_names: tuple[str, ...]
-    tolerance: float
-    asked: dict[str, Any]
+#: How a step is compiled, and what is proof, as `Pending` takes them.
+_Proving = dict[str, Any]
 
 
 @options.verb(
@@ -63,8 +51,6 @@ def command(
     *,
     check: bool,
     verify: bool,
-    target_names: tuple[str, ...],
-    step_name: str | None,
     tolerance: float,
     timeout_s: float,
     no_cache: bool,
@@ -81,13 +67,12 @@ def command(
     if check and verify:
         fail("--check writes nothing, and --verify does", "run one after the other")
     if verify:
-        if step_name is None:
+        if request.step_name is None:
             fail("there is no step to compile", "name one: `--verify --step train:step`")
         asked = {"timeout_s": timeout_s, "is_cached": not no_cache}
-        names = tuple(dict.fromkeys(target_names))
-        proving = _Proving(step_name, names, tolerance, asked)
-    elif step_name is not None or target_names:
-        flag = "--step" if step_name is not None else "--target"
+        proving = {"asked": asked, "tolerance": tolerance}
+    elif request.step_name is not None or request.target_names:
+        flag = "--step" if request.step_name is not None else "--target"
         fail(f"{flag} says what is compiled, and without --verify nothing is", "add `--verify`")
     files = request.spec_files()
     _require_own_locks(files)
@@ -183,9 +168,8 @@ def _prove(
 ) -> dict[str, ProofLayout] | None:
     """Return the proofs of the targets that are meant; None where a promise is broken."""
     made, broken = {}, False
-    name, asked, tolerance = proving.step_name, proving.asked, proving.tolerance
-    proved = _proved_plans(plans, request, proving.target_names)
-    begun = (partial(Pending, name, plan, request, asked, tolerance=tolerance) for plan in proved)
+    proved = _proved_plans(plans, request)
+    begun = (partial(Pending, plan, request, **proving) for plan in proved)
     with contextlib.closing(each_proof(begun)) as proofs:
         for plan, proof in zip(proved, proofs, strict=True):
             if isinstance(proof, SystemExit):
@@ -193,15 +177,13 @@ def _prove(
             if request.output != "-":
                 print_proof(proof)
             broken = broken or bool(proof.faults)
-            made[plan.name] = _kept(proof, layout, lock_folder, name)
+            made[plan.name] = _kept(proof, layout, lock_folder, request)
     return None if broken else made
 
 
-def _proved_plans(
-    plans: Sequence[ShardingPlan], request: Request, names: Sequence[str]
-) -> list[ShardingPlan]:
+def _proved_plans(plans: Sequence[ShardingPlan], request: Request) -> list[ShardingPlan]:
     """Return the plans on the targets that are meant, in the order of the spec."""
-    known = {plan.name: plan for plan in plans}
+    names, known = request.target_names, {plan.name: plan for plan in plans}
     unknown = [name for name in names if name not in known]
     if unknown:
         fail(f"there is no target `{unknown[0]}`", f"there are {listed(known)}")
@@ -215,11 +197,11 @@ def _proved_plans(
     return found
 
 
-def _kept(proof: Proof, layout: Layout, lock_folder: str, step_name: str) -> ProofLayout:
+def _kept(proof: Proof, layout: Layout, lock_folder: str, request: Request) -> ProofLayout:
     """Return what a lock keeps of a proof."""
     from shardspec.jax_backend.xla.compiling import installed
 
-    name, folder = step_and_folder(step_name)
+    name, folder = step_and_folder(request)
     package, _, version = proof.compiler.partition(" ")
     held, memory = proof.cost.memory, proof.memory
     return ProofLayout(

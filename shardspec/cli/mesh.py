@@ -19,9 +19,7 @@ from shardspec.topology.placement import Order, Placement, place
 
 @options.verb(
     "mesh",
-    *options.ONE_SPEC,
-    options.TARGET,
-    options.PHASE,
+    *options.ONE_PLAN,
     options.SET,
     *options.FINDINGS,
     options.format_option("text", "json", "svg"),

@@ -372,6 +372,8 @@ PHASE = option(
     shell_complete=completion.phases,
     help="A phase of the spec, such as `decode`, in place of the spec itself.",
 )
+#: One spec, on one of its targets and in one of its phases.
+ONE_PLAN = (*ONE_SPEC, TARGET, PHASE)
 #: For verbs that take one target after the other.
 TARGETS = option(
     "-t",
@@ -400,6 +402,8 @@ SET = option(
     callback=_settings,
     help="A what-if: `--set mesh.model=8`.",
 )
+#: What counts in place of what the spec says, for one run.
+GIVEN = (ARRAYS, SET)
 COST = file_option(
     "--cost",
     help="Say what it costs, too, by what `cost -o FILE` saved; else by `[tool.shardspec] cost`.",

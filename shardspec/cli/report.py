@@ -54,8 +54,7 @@ _NAME = "report.html"
     ),
     options.COST,
     options.file_option("--search", help="Draw the search that `search -o FILE` saved, too."),
-    options.ARRAYS,
-    options.SET,
+    *options.GIVEN,
     *options.FINDINGS,
     options.option(
         "--diff",
@@ -78,8 +77,6 @@ _NAME = "report.html"
 def command(
     request: Request,
     *,
-    target_names: tuple[str, ...],
-    step_name: str | None,
     measured: code_steps.Measured | None,
     sides: tuple[str, str] | None,
     search: str | None,
@@ -100,12 +97,12 @@ def command(
     if watch and path == "-":
         fail("--watch writes a file again and again", "name it: `-o page.html`")
     named = (*request.named, *(each for each in sides or () if not is_revision(each)))
-    if watch and (step_name is not None or measured or "-" in named):
+    if watch and (request.step_name is not None or measured or "-" in named):
         fail(*streams.NOT_AGAIN)
 
     def write() -> NoReturn:
         nonlocal open
-        text, found = _page(request, target_names, step_name, measured, sides, search, watch)
+        text, found = _page(request, measured, sides, search, is_watched=watch)
         request.write_to(path, text)
         if watch:
             request.report(found)
@@ -120,11 +117,10 @@ def command(
 
 def _page(
     request: Request,
-    target_names: Sequence[str],
-    step_name: str | None,
     measured: code_steps.Measured | None,
     sides: tuple[str, str] | None,
     search: str | None,
+    *,
     is_watched: bool,
 ) -> tuple[str, tuple[Diagnostic, ...]]:
     """Return the text of the page, and the findings on it."""
@@ -132,19 +128,20 @@ def _page(
     if sides is not None:
         request = replace(request, named=(_spec_of(sides[1]),))
         title = " -> ".join(map(shown_name, sides))
-        changes = _changes(sides, target_names, step_name, request)
+        changes = _changes(sides, request)
     spec, diagnostics = request.load()
     params = request.params(spec)
-    plans = _plans(spec, params, target_names, diagnostics, request)
+    plans = _plans(spec, params, diagnostics, request)
     names = {None, *(plan.target.name for plan in plans)}
     found = pipeline.check(spec, diagnostics, params).shown
     found = tuple(each for each in found if each.target in names)
     sound = [plan for plan in plans if plan.target.is_sound]
 
     run = None if measured is None else _run_on_target(measured, sound)
-    shown = list(_shown(sound, step_name, run, found, request))
-    traced = [each.drawn for each in shown if step_name is not None and each.drawn is not None]
-    found += tuple(each for each in pipeline.step_findings(traced) if each not in found)
+    shown = list(_shown(sound, run, found, request))
+    if request.step_name is not None:
+        traced = [each.drawn for each in shown if each.drawn is not None]
+        found += tuple(each for each in pipeline.step_findings(traced) if each not in found)
     searched = None if search is None else _searched(search, request)
     text = page_text(
         spec, shown, found, title=title, changes=changes, search=searched, is_watched=is_watched
@@ -167,13 +164,10 @@ def _path(request: Request, *, is_opened: bool) -> str:
 
 
 def _plans(
-    spec: Spec,
-    params: Params,
-    names: Sequence[str],
-    diagnostics: Sequence[Diagnostic],
-    request: Request,
+    spec: Spec, params: Params, diagnostics: Sequence[Diagnostic], request: Request
 ) -> list[ShardingPlan]:
     """Return a plan for each target that is meant, of phases too; exit where one is not there."""
+    names = request.target_names
     plans = pipeline.plans_of_phases(spec, None if params is spec.params else params)
     for name in names:
         if not any(plan.target.is_called(name) for plan in plans):
@@ -188,7 +182,6 @@ def _plans(
 
 def _shown(
     plans: Sequence[ShardingPlan],
-    step_name: str | None,
     run: code_steps.Measured | None,
     found: Sequence[Diagnostic],
     request: Request,
@@ -201,7 +194,7 @@ def _shown(
     for plan in plans:
         if plan in whole:
             is_run = run is not None and run.target == plan.name
-            yield _cost(plan, step_name, run if is_run else None, saved, request)
+            yield _cost(plan, run if is_run else None, saved, request)
         else:
             bare = cost_of(plan)
             bare = replace(bare, memory=replace(bare.memory, is_partial=True))
@@ -225,7 +218,6 @@ def _run_on_target(
 
 def _cost(
     plan: ShardingPlan,
-    step_name: str | None,
     run: code_steps.Measured | None,
     saved: SavedCost | None,
     request: Request,
@@ -233,19 +225,19 @@ def _cost(
     """Return a target with its cost: that of code, a saved cost, or the spec."""
     from shardspec.report.cost_json import cost_record, measured_run
 
-    if step_name is None and run is None and saved is not None and saved.is_of(plan.spec):
+    is_free = request.step_name is None and run is None
+    if is_free and saved is not None and saved.is_of(plan.spec):
         from shardspec.report.saved_cost import stale_because
 
         stale = stale_because(saved, plan.spec, plan.target)
         if saved.cost.target == plan.target.name:
             note = f"from {saved.title}{f', which is STALE: {stale}' if stale else ''}"
             return Shown(plan, saved.cost, note)
-    cost = _step_costs((plan,), step_name, request)[0]
+    cost = _step_costs((plan,), request)[0]
     record = cost_record(cost)
     if run is not None:
-        record = replace(
-            record, measured=measured_run(code_steps.comparison(run.run, cost, request, step_name))
-        )
+        compared = code_steps.comparison(run.run, cost, request)
+        record = replace(record, measured=measured_run(compared))
     return Shown(plan, record, drawn=cost)
 
 
@@ -261,12 +253,10 @@ def _searched(name: str, request: Request) -> SavedSearch:
     return found
 
 
-def _step_costs(
-    plans: Sequence[ShardingPlan], step_name: str | None, request: Request
-) -> tuple[Cost, ...]:
+def _step_costs(plans: Sequence[ShardingPlan], request: Request) -> tuple[Cost, ...]:
     """Return the costs of targets, of the step that is named or that the spec states."""
-    if step_name is not None:
-        return code_steps.step_costs(step_name, plans, request)
+    if request.step_name is not None:
+        return code_steps.step_costs(plans, request)
     return tuple(map(stated_cost, plans))
 
 
@@ -280,9 +270,7 @@ def _spec_of(name: str) -> str:
     return find_spec(name) if os.path.isdir(name) else name
 
 
-def _changes(
-    sides: tuple[str, str], names: Sequence[str], step_name: str | None, request: Request
-) -> Html:
+def _changes(sides: tuple[str, str], request: Request) -> Html:
     """Return what `diff` says of two specs, and what became of a step where both have one."""
     from shardspec.cli.diff import at_revision, cost_diffs, side_of
 
@@ -292,10 +280,10 @@ def _changes(
     diffs = [
         diff
         for diff in diff_layouts(before.layout, after.layout, before.reasons, after.reasons)
-        if not names or diff.name in names
+        if not request.target_names or diff.name in request.target_names
     ]
     plans = (before.plans, after.plans)
-    costs = cost_diffs(plans, diffs, lambda pair: _step_costs(pair, step_name, request))
+    costs = cost_diffs(plans, diffs, lambda pair: _step_costs(pair, request))
     return diff_piece(diffs, list(costs) if all(plans) else [], *sides)
 
 

@@ -255,7 +255,9 @@ class Request:
 
     Attributes:
       named: specs and folders, as they were named.
+      target_names: targets, for verbs that take one after the other.
       phase: the name of a phase, which stands for the spec; None for the spec itself.
+      step_name: as `--step` gave it; None for the step that the spec states.
       arrays: a manifest, a checkpoint or a function, in place of the spec's own arrays.
       settings: what-ifs.
       table: `--select`, `--ignore`, `--pedantic`.
@@ -270,7 +272,9 @@ class Request:
 
     named: tuple[str, ...] = ()
     target: str | None = None
+    target_names: tuple[str, ...] = ()
     phase: str | None = None
+    step_name: str | None = None
     arrays: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     table: LevelTable = NOTHING_ASKED

@@ -68,11 +68,8 @@ def _latency(ctx: click.Context, param: click.Parameter, text: str | None) -> fl
 
 @options.verb(
     "search",
-    *options.ONE_SPEC,
-    options.TARGET,
-    options.PHASE,
-    options.ARRAYS,
-    options.SET,
+    *options.ONE_PLAN,
+    *options.GIVEN,
     *options.FINDINGS,
     options.format_option("text", "json"),
     options.option(
@@ -184,7 +181,6 @@ def command(
     most: int,
     write: bool,
     diff: bool,
-    step_name: str | None,
     confirm: int,
     verify: int,
     measured: steps.Measured | None,
@@ -203,19 +199,19 @@ def command(
     held against the memory of a device and timed as `shardspec cost` does it. Ctrl-C shows what is
     known by then.
     """
-    if confirm and step_name is None:
+    if confirm and request.step_name is None:
         fail("--confirm needs code to trace", "name it: `--step train:step`")
     choice = Choice(over or "mesh,order", keep, machines, most, by)
-    words = words_of_code(request, step_name, over)
+    words = words_of_code(request, over)
     if words is not None:
         own = {"top": top, "write": write, "diff": diff, **cure}
-        raise SystemExit(cured(request, step_name or "", words, choice, **own))
+        raise SystemExit(cured(request, words, choice, **own))
     wanted = Wanted(fits, max_chips, per_device_batch, prices, latency=latency)
     question = _held_to(measured, _question(request, choice, wanted), request)
     table = tables.checked(_searched(question, request), top, is_front=pareto)
     _print(table, request)
     tried = table.shown[: max(confirm, verify)]
-    off = [_is_off(question, step_name, request, verify, each) for each in tried]
+    off = [_is_off(question, request, verify, each) for each in tried]
     if write or diff:
         _write_best(table, request, is_off=any(off[:1]), is_shown=diff)
     is_bad = table.best is None or table.best.fits is False or any(off)
@@ -321,9 +317,7 @@ def _write_best(table: tables.Search, request: Request, *, is_off: bool, is_show
     edits.written(change, str(best.candidate), request, is_shown=is_shown)
 
 
-def _is_off(
-    question: Question, step: str | None, request: Request, verify: int, each: tables.Shown
-) -> bool:
+def _is_off(question: Question, request: Request, verify: int, each: tables.Shown) -> bool:
     """Trace the step of a layout, or compile it; say whether it is not what is stated of it.
 
     It may take another time, one that is unknown, or not fit where it is stated to. Where stdout
@@ -334,12 +328,11 @@ def _is_off(
     (plan,) = pipeline.compile_plans(candidate.spec, candidate.arrays(question.params))
     if each.rank <= verify:
         show(["", f"{each.rank}   {each.row.candidate}   compiled"], err=is_data)
-        with steps.Pending(step, plan, request, {}, tolerance=0.1) as pending:
+        with steps.Pending(plan, request, {}, tolerance=0.1) as pending:
             proof = pending.proof()
         steps.print_proof(proof, err=is_data)
         return proof.fits is False and each.row.fits is not False
-    assert step is not None, "--confirm names it"
-    traced = cost_of(plan, steps.traced_step(step, plan, request), tokens=each.row.tokens)
+    traced = cost_of(plan, steps.traced_step(plan, request), tokens=each.row.tokens)
     stated, spread = each.row.seconds, each.row.time.spread
     found, why = "unknown", "its time is unknown"
     if traced.time is not None and not traced.uncounted("time"):

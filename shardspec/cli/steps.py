@@ -59,7 +59,6 @@ STEP = options.option(
 
 
 def with_step(
-    name: str | None,
     spec: Spec,
     target: str,
     request: Request,
@@ -71,15 +70,14 @@ def with_step(
     """Return what is worked out of a step; exit where its code, or the spec under it, has faults.
 
     Args:
-      name: as `--step` gave it; None for the step that the spec states.
       work: gets a resolver of the target, which need not be here, and what the step is called
         with.
       is_here: whether the resolver is to have the devices that are here.
       done: what was done with it, which is said with the time that it took.
     """
-    folder = ""
-    if name is not None:
-        name, folder = step_and_folder(name)
+    name, folder = None, ""
+    if request.step_name is not None:
+        name, folder = step_and_folder(request)
         request.remark(f"{name}: importing it, which runs its code")
     started = time.monotonic()
     found = None
@@ -123,9 +121,9 @@ def _worked(
     return with_call(name, folder, resolver, tell, lambda call: work(resolver, call, tell))
 
 
-def step_and_folder(name: str) -> tuple[str, str]:
+def step_and_folder(request: Request) -> tuple[str, str]:
     """Return the name of what makes the step, and the folder where its module is looked for."""
-    folder = os.getcwd()
+    name, folder = request.step_name or "", os.getcwd()
     where = f"--step `{name}`"
     if name == _OF_PROJECT:
         found = project_setting("step", "train:step")
@@ -194,15 +192,14 @@ BASIS = (
 )
 
 
-def traced_step(name: str, plan: ShardingPlan, request: Request) -> Step:
+def traced_step(plan: ShardingPlan, request: Request) -> Step:
     """Return the step that `--step` names, traced for the target of a plan; exit on its faults."""
-    (cost,) = step_costs(name, (plan,), replace(request, basis="model"))
+    (cost,) = step_costs((plan,), replace(request, basis="model"))
     assert cost.step is not None, "a traced step is one"
     return cost.step
 
 
 def step_costs(
-    name: str | None,
     plans: Iterable[ShardingPlan],
     request: Request,
     *,
@@ -216,11 +213,10 @@ def step_costs(
     is the model's, and says why.
 
     Args:
-      name: None for the step that the spec states.
       shown: gets what the model says as soon as it is known, where a compiler is still at work.
     """
     sound = tuple(plan for plan in plans if plan.target.is_sound)
-    asked = [_Pending(plan, name, request, tokens) for plan in sound]
+    asked = [_Pending(plan, request, tokens) for plan in sound]
     most = 1
     if request.basis != "model":
         from shardspec.jax_backend.xla.compiling import most_at_once
@@ -243,11 +239,8 @@ class _Pending:
     cost: Cost
     arguments: tuple[StepArgument, ...] = ()
 
-    def __init__(
-        self, plan: ShardingPlan, name: str | None, request: Request, tokens: int | None
-    ) -> None:
-        self.plan, self.name, self.request = plan, name, request
-        self.tokens = tokens
+    def __init__(self, plan: ShardingPlan, request: Request, tokens: int | None) -> None:
+        self.plan, self.request, self.tokens = plan, request, tokens
         self.why: str | None = None
         self.compile: Compile | None = None
         self.other: Compile | None = None
@@ -301,15 +294,15 @@ class _Pending:
 
             return lowered(resolver, *call)
 
-        target = self.plan.target.name
-        step, module = with_step(self.name, self.plan.spec, target, self.request, traced)
+        spec, name = self.plan.spec, self.request.step_name
+        step, module = with_step(spec, self.plan.target.name, self.request, traced)
         self.arguments = step.arguments
-        if self.name is None:
+        if name is None:
             self.cost = stated_cost(evenly(self.plan), tokens=self.tokens)
         else:
             from shardspec.jax_backend.cure.remembered import remembered
 
-            step = replace(step, cure=remembered(module, self.plan), called=self.name)
+            step = replace(step, cure=remembered(module, self.plan), called=name)
             self.cost = cost_of(self.plan, step, tokens=self.tokens)
         if self.compile is not None:
             self._try(lambda compile: compile.give(module))
@@ -390,7 +383,6 @@ class Pending:
 
     def __init__(
         self,
-        name: str | None,
         plan: ShardingPlan,
         request: Request,
         asked: dict[str, Any],
@@ -401,12 +393,11 @@ class Pending:
         """Take what is proved.
 
         Args:
-          name: as `--step` gave it; None for the step that the spec states.
           plan: on the target.
           asked: how it is compiled, as `Compiling` takes it.
           is_here: compile for the devices that are here, at once.
         """
-        self._name, self._plan, self._request = name, plan, request
+        self._plan, self._request = plan, request
         self._asked, self._tolerance, self._is_here = asked, tolerance, is_here
         self._settle: Callable[[Tell], Proof]
         self._stack = contextlib.ExitStack()
@@ -428,7 +419,8 @@ class Pending:
         plan, how, tolerance = self._plan, Compiling(**self._asked), self._tolerance
         alone, order = replace(how, flags=""), plan.spec.policy.order
         compile = None if self._is_here else stack.enter_context(Compile(plan.target, alone, order))
-        cost = stated_cost(evenly(plan)) if self._name is None else None
+        is_stated = self._request.step_name is None
+        cost = stated_cost(evenly(plan)) if is_stated else None
 
         def traced(resolver: Resolver, call: Call, tell: Tell) -> Callable[[Tell], Proof]:
             from shardspec.jax_backend.stated import unlike
@@ -446,14 +438,12 @@ class Pending:
                 )
                 return lambda tell: found
             tell("tracing")
-            notes = unlike(plan) if self._name is None else ()
+            notes = unlike(plan) if is_stated else ()
             asked = given(compile, resolver, *call, cost=cost, notes=notes)
             return lambda tell: asked.proof(how, tolerance, tell)
 
         spec, target = plan.spec, plan.target.name
-        self._settle = with_step(
-            self._name, spec, target, self._request, traced, is_here=self._is_here
-        )
+        self._settle = with_step(spec, target, self._request, traced, is_here=self._is_here)
 
     def proof(self) -> Proof:
         """Return the proof once the program is there; exit where there is none."""
@@ -600,7 +590,7 @@ def held_to(
 # a captured run
 
 
-def comparison(run: str, found: Cost, request: Request, step_name: str | None) -> Comparison:
+def comparison(run: str, found: Cost, request: Request) -> Comparison:
     """Return a captured run beside the prediction of its step; exit where it cannot be read.
 
     The program is that which the capture carries, else the one that `verify` would prove.
@@ -619,8 +609,8 @@ def comparison(run: str, found: Cost, request: Request, step_name: str | None) -
                 module, program = program_of_run(capture, cost.target.mesh, cost.step)
             if program is not None:
                 return compared(capture, module, program, cost)
-            has_compiler = request.basis != "model" and step_name is not None
-            made = _program(found, request, step_name) if has_compiler else None
+            has_compiler = request.basis != "model" and request.step_name is not None
+            made = _program(found, request) if has_compiler else None
             return compared(capture, module, made, cost, is_own=False)
     except ValueError as error:
         refuse_run(run, error)
@@ -650,13 +640,13 @@ def program_of_run(
     return module, program_in(capture, module, texts.values(), mesh, step)
 
 
-def _program(found: Cost, request: Request, step_name: str | None) -> ReadProgram | None:
+def _program(found: Cost, request: Request) -> ReadProgram | None:
     """Return the program that the compiler of the target makes; None where it makes none."""
     hardware = found.target.hardware
     is_here = hardware is not None and hardware.chip.platform == "cpu"
     asked = {"timeout_s": request.wait_s, "is_cached": True, "is_whole": False}
     try:
-        with Pending(step_name, found.plan, request, asked, tolerance=1.0, is_here=is_here) as each:
+        with Pending(found.plan, request, asked, tolerance=1.0, is_here=is_here) as each:
             return each.proof().program
     except SystemExit:
         return None

@@ -58,27 +58,21 @@ NUMBERS = (
 
 
 def compare_numbers(
-    request: Request,
-    target_names: Sequence[str],
-    step_name: str | None,
-    *,
-    kept: tuple[str, ...],
-    inputs_name: str | None,
-    is_wide: bool,
+    request: Request, *, kept: tuple[str, ...], inputs_name: str | None, is_wide: bool
 ) -> int:
     """Print whether a sharded step computes what one device computes; return the exit code."""
-    if step_name is None:
+    if request.step_name is None:
         fail("--numbers runs a step", "name one: `--step train:step`")
     if _is_a_command() and (code := _of_child()) is not None:
         return code
-    name, folder = steps.step_and_folder(step_name)
+    name, folder = steps.step_and_folder(request)
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}".strip()
     os.environ["JAX_PLATFORMS"] = "cpu"
     from shardspec.jax_backend.numbers.comparing import Asked
 
     asked = Asked(kept, "float64" if is_wide else "float32", inputs=inputs_name)
     found: list[Numbers | None] = []
-    for target in dict.fromkeys(target_names) or (None,):
+    for target in dict.fromkeys(request.target_names) or (None,):
         on_target = replace(request, target=target)
         found.append(_numbers(on_target, name, folder, asked))
     _print(request, [each for each in found if each is not None])
@@ -155,8 +149,7 @@ _NAME_ONE = "name one: `--step train:step`"
     options.TARGETS,
     options.PHASE,
     steps.STEP,
-    options.ARRAYS,
-    options.SET,
+    *options.GIVEN,
     *options.FINDINGS,
     options.format_option("text", "json", "md"),
     *steps.PROOF,
@@ -186,8 +179,6 @@ _NAME_ONE = "name one: `--step train:step`"
 def command(
     request: Request,
     *,
-    target_names: tuple[str, ...],
-    step_name: str | None,
     tolerance: float,
     timeout_s: float,
     backend: str,
@@ -213,15 +204,12 @@ def command(
     """
     request.require_place()
     if numbers:
-        code = compare_numbers(
-            request, target_names, step_name, kept=kept, inputs_name=inputs_name, is_wide=f64
-        )
-        raise SystemExit(code)
+        raise SystemExit(compare_numbers(request, kept=kept, inputs_name=inputs_name, is_wide=f64))
     asked = {"timeout_s": timeout_s, "is_whole": whole, "is_cached": not no_cache, "flags": flags}
     if flags and backend == "here":
         fail("--flags are for the compiler of the target", "leave out `--backend here`")
     is_shown = request.form == "text" and not request.output
-    has_code = step_name is not None
+    has_code = request.step_name is not None
 
     def pending(name: str | None) -> steps.Pending:
         on_target = replace(request, target=name)
@@ -229,9 +217,9 @@ def command(
         if not has_code and plan.spec.step is None:
             fail("there is no step to compile", f"{_NAME_ONE}, or state one: `step:` in the spec")
         is_here = backend == "here"
-        return steps.Pending(step_name, plan, request, asked, tolerance=tolerance, is_here=is_here)
+        return steps.Pending(plan, request, asked, tolerance=tolerance, is_here=is_here)
 
-    proofs, code = _each(tuple(dict.fromkeys(target_names)), pending, is_shown=is_shown)
+    proofs, code = _each(tuple(dict.fromkeys(request.target_names)), pending, is_shown=is_shown)
     _close(proofs, request, is_shown=is_shown)
     raise SystemExit(max(code, _worst(proofs)))
 

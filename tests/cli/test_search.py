@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from shardspec import assets, pipeline
 from shardspec.analysis.spec_step import stated_step
 from shardspec.cli.main import cli
+from shardspec.cli.request import Request
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.step import Step
 from tests.search.specs import TEXT
@@ -291,10 +292,10 @@ def _seconds(text: str) -> float:
 def test_a_trace_that_takes_another_time_than_stated_is_said_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def traced(name: str, plan: ShardingPlan, request: object) -> Step:
+    def traced(plan: ShardingPlan, request: Request) -> Step:
         stated = stated_step(plan)
         assert stated is not None
-        ops = stated.step.ops if name == "same:step" else stated.step.ops[:1]
+        ops = stated.step.ops if request.step_name == "same:step" else stated.step.ops[:1]
         return replace(stated.step, ops=ops)
 
     monkeypatch.setattr("shardspec.cli.steps.traced_step", traced)
