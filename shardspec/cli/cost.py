@@ -64,7 +64,6 @@ def command(
     *,
     by: By,
     top: int,
-    tokens: int | None,
     measured: steps.Measured | None,
 ) -> None:
     """Show what a device holds, and what a step sends and takes.
@@ -80,12 +79,12 @@ def command(
     draft = _Draft(request, by, top, is_shown=measured is None)
     if measured is not None and measured.run and measured.target is not None:
         request = replace(request, target=measured.target)
-    found = _found(request, tokens, draft.show)
+    found = _found(request, draft.show)
     compared = None
     if measured is not None and measured.run:
         compared = steps.comparison(measured.run, found, request)
     elif measured is not None:
-        found = steps.held_to(measured, found, request, lambda at: _found(at, tokens, None))
+        found = steps.held_to(measured, found, request, lambda at: _found(at, None))
     draft.take_away()
     _print(found, request, by, top, compared)
     if found.step is None:
@@ -97,7 +96,7 @@ def command(
     raise SystemExit(FINDINGS if has_errors(faults) else FINE)
 
 
-def _found(request: Request, tokens: int | None, shown: Callable[[Cost], None] | None) -> Cost:
+def _found(request: Request, shown: Callable[[Cost], None] | None) -> Cost:
     """Return the cost on the target that is meant, with the step where there is one.
 
     Args:
@@ -113,11 +112,11 @@ def _found(request: Request, tokens: int | None, shown: Callable[[Cost], None] |
     )
     if has_code:
         show = shown or (lambda cost: None)
-        (found,) = steps.step_costs((plan,), request, tokens=tokens, shown=show)
+        (found,) = steps.step_costs((plan,), request, shown=show)
         return found
-    found = stated_cost(plan, tokens=tokens)
+    found = stated_cost(plan, tokens=request.tokens)
     if found.step is not None and request.basis == "compiler":
-        (compiled,) = steps.step_costs((plan,), request, tokens=tokens)
+        (compiled,) = steps.step_costs((plan,), request)
         found = replace(compiled, uneven=found.uneven)
     elif found.step is None and request.only is not None:
         found = cost_of(replace(plan, arrays=tuple(select(request.only, plan))))

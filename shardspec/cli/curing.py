@@ -131,15 +131,12 @@ def cured(
     words: Words,
     choice: Choice,
     *,
-    patch: str | None,
-    within_s: float,
-    no_compile: bool,
     top: int = _MOST_TRIED,
     write: bool = False,
     diff: bool = False,
 ) -> int:
     """Search, try and show what a step lacks; return the exit status."""
-    until = deadline(within_s)
+    until = deadline(request.within_s)
     plan = plan_on_target(request, "nothing is searched", is_told=False, has_code=True)
     choice = choice._replace(over=words.of_mesh)
     if write and plan.spec.source.name == "-":
@@ -147,19 +144,18 @@ def cured(
     if words.of_mesh:
         _question(plan.spec, plan.target, choice)
     name, folder = step_and_folder(request)
-    is_compiled = not no_compile
-    work = _searching(words, until, is_compiled=is_compiled)
+    work = _searching(words, until, is_compiled=not request.no_compile)
     done = "traced and searched"
     found = with_step(plan.spec, plan.target.name, request, work, done=done)
     from shardspec.jax_backend.cure.again import Asked
 
     of_code = Asked(plan.spec, plan.target.name, name, folder, {})
-    tries = _Tries(found, of_code, words, choice, request, is_compiled)
+    tries = _Tries(found, of_code, words, choice, request)
     with streams.progress(is_quiet=request.is_quiet) as tell:
         report = tries.report(min(top, _MOST_TRIED), until, tell)
     if words.lines:
         tries.remember(report)
-    _give(report, tries, patch, write=write, diff=diff)
+    _give(report, tries, write=write, diff=diff)
     tries.remark_findings(report)
     return _status(report)
 
@@ -188,11 +184,10 @@ def _status(report: telling.Report) -> int:
     return streams.FINDINGS if after.figures.fits is False else streams.FINE
 
 
-def _give(
-    report: telling.Report, tries: _Tries, patch: str | None, *, write: bool, diff: bool
-) -> None:
+def _give(report: telling.Report, tries: _Tries, *, write: bool, diff: bool) -> None:
     """Print an answer, and write what was asked for."""
     request, source = tries.request, tries.asked.spec.source
+    patch = request.patch
     answer, why = _answer(report, tries)
     of_spec = [each for each in answer if each.file == source.name]
     if write:
@@ -268,7 +263,6 @@ class _Tries:
     words: Words
     choice: Choice
     request: Request
-    is_compiled: bool
     question: Question = field(init=False)
     lowered: list[Again] = field(default_factory=list)
 
@@ -402,7 +396,7 @@ class _Tries:
         from shardspec.jax_backend.cure.curing import compiled
         from shardspec.jax_backend.xla.compiling import most_at_once
 
-        if not self.is_compiled or not lowered:
+        if self.request.no_compile or not lowered:
             return [each.tried for each in lowered]
         tell("compiling the best")
         with ThreadPoolExecutor(most_at_once()) as pool:
@@ -477,6 +471,6 @@ def _write(diff: str, patch: str, tries: _Tries, nothing: str) -> None:
         request.undone(f"{patch} is not written: {nothing}")
         return
     streams.write_file(patch, diff)
-    proof = tries.command("verify" if tries.is_compiled else "cost")
+    proof = tries.command("cost" if tries.request.no_compile else "verify")
     apply = shlex.join(["git", "apply", patch])
     request.wrote(patch, f"{patch}: written; `{apply}` changes the files, then run `{proof}`")

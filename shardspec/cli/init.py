@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shardspec import assets
 from shardspec.arrays.listing import UNWRITABLE, array_entries, is_entry_point, manifest_yaml
@@ -59,7 +59,6 @@ def command(
     *,
     machines: tuple[str, ...],
     presets: tuple[str, ...],
-    **cure: Any,
 ) -> None:
     """Write a first spec for arrays: targets, rules, and names by what paths and sizes tell.
 
@@ -100,7 +99,7 @@ def command(
         again = replace(request, named=(output,), arrays=None, output=None)
         target = again.load()[0].targets[0].name
         again = replace(again, target=target)
-        raise SystemExit(cured(again, LINES_AND_MESH, Choice(), write=True, **cure))
+        raise SystemExit(cured(again, LINES_AND_MESH, Choice(), write=True))
 
 
 #: A spec under which a step can be made before it has one: all arrays are whole.

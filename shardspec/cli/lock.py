@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shardspec.analysis.layout_diff import Layout, ProofLayout, ProvedBytes, layout_of, made_from
 from shardspec.cli import options, streams
@@ -22,10 +22,6 @@ from shardspec.lock import lock_file
 
 if TYPE_CHECKING:
     from shardspec.programs.proof import Proof
-
-
-#: How a step is compiled, and what is proof, as `Pending` takes them.
-_Proving = dict[str, Any]
 
 
 @options.verb(
@@ -51,9 +47,6 @@ def command(
     *,
     check: bool,
     verify: bool,
-    tolerance: float,
-    timeout_s: float,
-    no_cache: bool,
 ) -> None:
     """Write what every device holds on every target, one line for each group of arrays.
 
@@ -63,20 +56,16 @@ def command(
     --check then says when that belongs to other code, another spec, jax or compiler. A lock that is
     written anew keeps the proofs that it had.
     """
-    proving = None
     if check and verify:
         fail("--check writes nothing, and --verify does", "run one after the other")
-    if verify:
-        if request.step_name is None:
-            fail("there is no step to compile", "name one: `--verify --step train:step`")
-        asked = {"timeout_s": timeout_s, "is_cached": not no_cache}
-        proving = {"asked": asked, "tolerance": tolerance}
-    elif request.step_name is not None or request.target_names:
+    if verify and request.step_name is None:
+        fail("there is no step to compile", "name one: `--verify --step train:step`")
+    if not verify and (request.step_name is not None or request.target_names):
         flag = "--step" if request.step_name is not None else "--target"
         fail(f"{flag} says what is compiled, and without --verify nothing is", "add `--verify`")
     files = request.spec_files()
     _require_own_locks(files)
-    for_each(files, lambda file: _lock(file, request, proving, check=check))
+    for_each(files, lambda file: _lock(file, request, check=check, verify=verify))
 
 
 def _require_own_locks(files: Sequence[str]) -> None:
@@ -89,7 +78,7 @@ def _require_own_locks(files: Sequence[str]) -> None:
             fail(f"{other} and {file} have one lock, {lock_file.lock_path(file)}", help)
 
 
-def _lock(file: str, request: Request, proving: _Proving | None, *, check: bool) -> int:
+def _lock(file: str, request: Request, *, check: bool, verify: bool) -> int:
     """Write or check the lock of one spec; return the exit code."""
     path = request.output or (lock_file.lock_path(file) if file != "-" else "-")
     spec, diagnostics = request.load(file)
@@ -109,8 +98,8 @@ def _lock(file: str, request: Request, proving: _Proving | None, *, check: bool)
     layout = layout_of(plans[0].spec, plans)
     held = path if path != "-" or file == "-" else lock_file.lock_path(file)
     proofs = _held_proofs(held, layout, request)
-    if proving is not None:
-        made = _prove(layout, os.path.dirname(held), plans, request, proving)
+    if verify:
+        made = _prove(layout, os.path.dirname(held), plans, request)
         if made is None:
             request.undone(f"{path} is not written: the promise of the plan is broken")
             return FINDINGS
@@ -160,16 +149,12 @@ def _old_proofs(layout: Layout, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _prove(
-    layout: Layout,
-    lock_folder: str,
-    plans: Sequence[ShardingPlan],
-    request: Request,
-    proving: _Proving,
+    layout: Layout, lock_folder: str, plans: Sequence[ShardingPlan], request: Request
 ) -> dict[str, ProofLayout] | None:
     """Return the proofs of the targets that are meant; None where a promise is broken."""
     made, broken = {}, False
     proved = _proved_plans(plans, request)
-    begun = (partial(Pending, plan, request, **proving) for plan in proved)
+    begun = (partial(Pending, plan, request) for plan in proved)
     with contextlib.closing(each_proof(begun)) as proofs:
         for plan, proof in zip(proved, proofs, strict=True):
             if isinstance(proof, SystemExit):

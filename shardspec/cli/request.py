@@ -268,6 +268,13 @@ class Request:
       is_forced: whether files that were read, or are specs, may be written over.
       basis: whom to ask what a step costs: `auto`, `compiler` or `model`.
       wait_s: seconds that `auto` waits for the compiler.
+      tokens: of a step; None for those that are known of it.
+      tolerance: by what share of all compiled bytes a prediction may differ.
+      timeout_s: seconds that one compile may take.
+      no_cache: whether what was compiled of the same before is not taken.
+      patch: the file of a diff with all changes of a search; None where none is named.
+      within_s: seconds that a search over code may take.
+      no_compile: whether such a search asks no compiler.
     """
 
     named: tuple[str, ...] = ()
@@ -287,6 +294,13 @@ class Request:
     is_forced: bool = False
     basis: str = "model"
     wait_s: float = 30.0
+    tokens: int | None = None
+    tolerance: float = 0.1
+    timeout_s: float = 600.0
+    no_cache: bool = False
+    patch: str | None = None
+    within_s: float = 300.0
+    no_compile: bool = False
 
     # which specs
 

@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import click
 
@@ -184,7 +183,6 @@ def command(
     confirm: int,
     verify: int,
     measured: steps.Measured | None,
-    **cure: Any,
 ) -> None:
     """Rank what a model could have by what a step takes: meshes, or lines that its code lacks.
 
@@ -204,8 +202,7 @@ def command(
     choice = Choice(over or "mesh,order", keep, machines, most, by)
     words = words_of_code(request, over)
     if words is not None:
-        own = {"top": top, "write": write, "diff": diff, **cure}
-        raise SystemExit(cured(request, words, choice, **own))
+        raise SystemExit(cured(request, words, choice, top=top, write=write, diff=diff))
     wanted = Wanted(fits, max_chips, per_device_batch, prices, latency=latency)
     question = _held_to(measured, _question(request, choice, wanted), request)
     table = tables.checked(_searched(question, request), top, is_front=pareto)
@@ -328,7 +325,7 @@ def _is_off(question: Question, request: Request, verify: int, each: tables.Show
     (plan,) = pipeline.compile_plans(candidate.spec, candidate.arrays(question.params))
     if each.rank <= verify:
         show(["", f"{each.rank}   {each.row.candidate}   compiled"], err=is_data)
-        with steps.Pending(plan, request, {}, tolerance=0.1) as pending:
+        with steps.Pending(plan, request) as pending:
             proof = pending.proof()
         steps.print_proof(proof, err=is_data)
         return proof.fits is False and each.row.fits is not False

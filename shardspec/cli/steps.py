@@ -7,8 +7,9 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TypeVar
 
 import click
@@ -203,7 +204,6 @@ def step_costs(
     plans: Iterable[ShardingPlan],
     request: Request,
     *,
-    tokens: int | None = None,
     shown: Callable[[Cost], None] = lambda cost: None,
 ) -> tuple[Cost, ...]:
     """Return what the step that `--step` names costs under each plan that has a mesh.
@@ -216,7 +216,7 @@ def step_costs(
       shown: gets what the model says as soon as it is known, where a compiler is still at work.
     """
     sound = tuple(plan for plan in plans if plan.target.is_sound)
-    asked = [_Pending(plan, request, tokens) for plan in sound]
+    asked = [_Pending(plan, request) for plan in sound]
     most = 1
     if request.basis != "model":
         from shardspec.jax_backend.xla.compiling import most_at_once
@@ -239,8 +239,8 @@ class _Pending:
     cost: Cost
     arguments: tuple[StepArgument, ...] = ()
 
-    def __init__(self, plan: ShardingPlan, request: Request, tokens: int | None) -> None:
-        self.plan, self.request, self.tokens = plan, request, tokens
+    def __init__(self, plan: ShardingPlan, request: Request) -> None:
+        self.plan, self.request = plan, request
         self.why: str | None = None
         self.compile: Compile | None = None
         self.other: Compile | None = None
@@ -298,12 +298,12 @@ class _Pending:
         step, module = with_step(spec, self.plan.target.name, self.request, traced)
         self.arguments = step.arguments
         if name is None:
-            self.cost = stated_cost(evenly(self.plan), tokens=self.tokens)
+            self.cost = stated_cost(evenly(self.plan), tokens=self.request.tokens)
         else:
             from shardspec.jax_backend.cure.remembered import remembered
 
             step = replace(step, cure=remembered(module, self.plan), called=name)
-            self.cost = cost_of(self.plan, step, tokens=self.tokens)
+            self.cost = cost_of(self.plan, step, tokens=self.request.tokens)
         if self.compile is not None:
             self._try(lambda compile: compile.give(module))
         if self.other is not None:
@@ -385,20 +385,18 @@ class Pending:
         self,
         plan: ShardingPlan,
         request: Request,
-        asked: dict[str, Any],
+        how: Mapping[str, Any] = MappingProxyType({}),
         *,
-        tolerance: float,
         is_here: bool = False,
     ) -> None:
         """Take what is proved.
 
         Args:
           plan: on the target.
-          asked: how it is compiled, as `Compiling` takes it.
+          how: it is compiled beside what the request says, as `Compiling` takes it.
           is_here: compile for the devices that are here, at once.
         """
-        self._plan, self._request = plan, request
-        self._asked, self._tolerance, self._is_here = asked, tolerance, is_here
+        self._plan, self._request, self._how, self._is_here = plan, request, how, is_here
         self._settle: Callable[[Tell], Proof]
         self._stack = contextlib.ExitStack()
 
@@ -416,10 +414,11 @@ class Pending:
     def _begin(self, stack: contextlib.ExitStack) -> None:
         from shardspec.jax_backend.xla.compiling import Compile, Compiling
 
-        plan, how, tolerance = self._plan, Compiling(**self._asked), self._tolerance
+        plan, request, tolerance = self._plan, self._request, self._request.tolerance
+        how = Compiling(request.timeout_s, is_cached=not request.no_cache, **self._how)
         alone, order = replace(how, flags=""), plan.spec.policy.order
         compile = None if self._is_here else stack.enter_context(Compile(plan.target, alone, order))
-        is_stated = self._request.step_name is None
+        is_stated = request.step_name is None
         cost = stated_cost(evenly(plan)) if is_stated else None
 
         def traced(resolver: Resolver, call: Call, tell: Tell) -> Callable[[Tell], Proof]:
@@ -443,7 +442,7 @@ class Pending:
             return lambda tell: asked.proof(how, tolerance, tell)
 
         spec, target = plan.spec, plan.target.name
-        self._settle = with_step(spec, target, self._request, traced, is_here=self._is_here)
+        self._settle = with_step(spec, target, request, traced, is_here=self._is_here)
 
     def proof(self) -> Proof:
         """Return the proof once the program is there; exit where there is none."""
@@ -644,9 +643,9 @@ def _program(found: Cost, request: Request) -> ReadProgram | None:
     """Return the program that the compiler of the target makes; None where it makes none."""
     hardware = found.target.hardware
     is_here = hardware is not None and hardware.chip.platform == "cpu"
-    asked = {"timeout_s": request.wait_s, "is_cached": True, "is_whole": False}
+    asked = replace(request, timeout_s=request.wait_s, tolerance=1.0)
     try:
-        with Pending(found.plan, request, asked, tolerance=1.0, is_here=is_here) as each:
+        with Pending(found.plan, asked, is_here=is_here) as each:
             return each.proof().program
     except SystemExit:
         return None

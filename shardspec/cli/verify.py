@@ -179,11 +179,8 @@ _NAME_ONE = "name one: `--step train:step`"
 def command(
     request: Request,
     *,
-    tolerance: float,
-    timeout_s: float,
     backend: str,
     whole: bool,
-    no_cache: bool,
     flags: str,
     numbers: bool,
     kept: tuple[str, ...],
@@ -205,7 +202,6 @@ def command(
     request.require_place()
     if numbers:
         raise SystemExit(compare_numbers(request, kept=kept, inputs_name=inputs_name, is_wide=f64))
-    asked = {"timeout_s": timeout_s, "is_whole": whole, "is_cached": not no_cache, "flags": flags}
     if flags and backend == "here":
         fail("--flags are for the compiler of the target", "leave out `--backend here`")
     is_shown = request.form == "text" and not request.output
@@ -216,8 +212,8 @@ def command(
         plan = steps.plan_on_target(on_target, "nothing is compiled", has_code=has_code)
         if not has_code and plan.spec.step is None:
             fail("there is no step to compile", f"{_NAME_ONE}, or state one: `step:` in the spec")
-        is_here = backend == "here"
-        return steps.Pending(plan, request, asked, tolerance=tolerance, is_here=is_here)
+        how = {"is_whole": whole, "flags": flags}
+        return steps.Pending(plan, request, how, is_here=backend == "here")
 
     proofs, code = _each(tuple(dict.fromkeys(request.target_names)), pending, is_shown=is_shown)
     _close(proofs, request, is_shown=is_shown)

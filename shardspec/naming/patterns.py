@@ -112,7 +112,7 @@ def _wrong(
 
 def _forms(answers: Mapping[str, Answer | None]) -> dict[str, list[str]]:
     """Return for each path the patterns that may do for it, the shortest first, itself last."""
-    globs = _starred(answers)
+    globs = _globs_of(answers, keeps_numbers=False)
     ends: dict[tuple[object, ...], set[Answer | None]] = {}
     for glob, several in by_key((glob, path) for path, glob in globs.items()).items():
         told = {answers[path] for path in several}
@@ -122,7 +122,7 @@ def _forms(answers: Mapping[str, Answer | None]) -> dict[str, list[str]]:
         glob: [text for key, text in _cuts(glob) if len(ends[key]) == 1]
         for glob in dict.fromkeys(globs.values())
     }
-    whole = _numbered(answers)
+    whole = _globs_of(answers, keeps_numbers=True)
     return {path: [*short[glob], glob, whole[path], exact(path)] for path, glob in globs.items()}
 
 
@@ -154,21 +154,16 @@ def _cuts(glob: str) -> Iterator[tuple[tuple[object, ...], str]]:
                 yield (mark, tuple(start), tuple(end)), text
 
 
-def _starred(answers: Mapping[str, Answer | None]) -> dict[str, str]:
-    """Return a glob for each path, `*` for the numbers that its answer does not depend on."""
+def _globs_of(answers: Mapping[str, Answer | None], *, keeps_numbers: bool) -> dict[str, str]:
+    """Return a glob for each path, `{0..31}` for the layers that have one answer.
+
+    Args:
+      keeps_numbers: whether numbers stay that the answer does not depend on; else they are `*`.
+    """
     found: dict[str, str] = {}
     for paths in by_key((template(path), path) for path in answers).values():
         rows = {path: tuple(numbers_apart(path)[1::2]) for path in paths}
-        found |= _globs(rows, answers, _free(rows, answers))
-    return found
-
-
-def _numbered(answers: Mapping[str, Answer | None]) -> dict[str, str]:
-    """Return a glob for each path, `{0..31}` for the layers that have one answer."""
-    found: dict[str, str] = {}
-    for paths in by_key((template(path), path) for path in answers).values():
-        rows = {path: tuple(numbers_apart(path)[1::2]) for path in paths}
-        found |= _globs(rows, answers, frozenset())
+        found |= _globs(rows, answers, frozenset() if keeps_numbers else _free(rows, answers))
     return found
 
 
