@@ -11,6 +11,8 @@ from shardspec import pipeline
 from shardspec.cli import completion, options
 from shardspec.cli.request import Request
 from shardspec.cli.streams import fail, progress, show
+from shardspec.ir.spec import shape_text
+from shardspec.language.catalogue import catalogue_entry, hardware_names
 
 if TYPE_CHECKING:
     from shardspec.cli.steps import Tell
@@ -120,9 +122,6 @@ def _hardware(target: Target, spec: Spec) -> Hardware:
 
 def _sliced(named: str) -> str:
     """Return a machine for the name of a TPU chip alone: its smallest slice."""
-    from shardspec.ir.spec import shape_text
-    from shardspec.language.catalogue import catalogue_entry, hardware_names
-
     chip = named.strip().lower().removeprefix("tpu ")
     file = hardware_names().get(chip)
     shapes = () if file is None else catalogue_entry(file).shapes.listed
@@ -190,8 +189,6 @@ def _as_stated(made: Calibration, machine: Hardware) -> Calibration:
 
 def _as_in_catalogue(machine: Hardware) -> Hardware:
     """Return a machine without what was measured of it before; what a file states of it stays."""
-    from shardspec.language.catalogue import catalogue_entry, hardware_names
-
     chip, before = catalogue_entry(hardware_names()[machine.chip.name]).chip, machine.chip.measured
     if before is not None and before.is_stated:
         from shardspec.language.calibration import calibrated_chip

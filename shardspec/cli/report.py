@@ -25,12 +25,15 @@ from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import binary_bytes, counted
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Params, Spec
-from shardspec.language.files import is_revision
+from shardspec.language.files import is_revision, read_argument
 from shardspec.lock import diff_forms as forms
 from shardspec.report.cost import cost_diff_lines
+from shardspec.report.cost_json import cost_record, measured_run
 from shardspec.report.html import Html, joined, table, tag
 from shardspec.report.page import Shown, page_text, shown_name
 from shardspec.report.page_pieces import bar
+from shardspec.report.saved_cost import stale_because
+from shardspec.report.search_pictures import read_search
 
 if TYPE_CHECKING:
     from shardspec.report.saved_cost import SavedCost
@@ -187,8 +190,6 @@ def _shown(
     request: Request,
 ) -> Iterator[Shown]:
     """Yield each target with its cost: without a step where a part of the spec is left out."""
-    from shardspec.report.cost_json import cost_record
-
     saved = request.saved_cost(is_asked=False)
     whole = pipeline.without_faults(plans, found)
     for plan in plans:
@@ -223,12 +224,8 @@ def _cost(
     request: Request,
 ) -> Shown:
     """Return a target with its cost: that of code, a saved cost, or the spec."""
-    from shardspec.report.cost_json import cost_record, measured_run
-
     is_free = request.step_name is None and run is None
     if is_free and saved is not None and saved.is_of(plan.spec):
-        from shardspec.report.saved_cost import stale_because
-
         stale = stale_because(saved, plan.spec, plan.target)
         if saved.cost.target == plan.target.name:
             note = f"from {saved.title}{f', which is STALE: {stale}' if stale else ''}"
@@ -243,9 +240,6 @@ def _cost(
 
 def _searched(name: str, request: Request) -> SavedSearch:
     """Return the search that a file holds; exit with 2 where it is none."""
-    from shardspec.language.files import read_argument
-    from shardspec.report.search_pictures import read_search
-
     source = read_argument(name)
     found = source if isinstance(source, Diagnostic) else read_search(source)
     if isinstance(found, Diagnostic):
