@@ -52,10 +52,8 @@ def load_path(
       a `Report`, and as loud as is asked where there is none.
     """
     reader = arrays if with_manifests else None
-    found = loader.load_path(
-        path, settings, arrays=reader, texts=texts, folders=folders, readings=readings
-    )
-    return _with_levels(*found, path, asked)
+    options = loader.LoadOptions(settings or {}, reader, texts or {}, folders, readings)
+    return _with_levels(*loader.load_path(path, options), path, asked)
 
 
 def load_text(
@@ -69,7 +67,8 @@ def load_text(
 
     So does the project whose levels count; else as `load_path`.
     """
-    return _with_levels(*loader.load_text(text, name, settings, arrays=arrays), "-", asked)
+    options = loader.LoadOptions(settings or {}, arrays)
+    return _with_levels(*loader.load_text(text, name, options), "-", asked)
 
 
 def _with_levels(

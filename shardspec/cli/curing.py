@@ -150,9 +150,10 @@ def cured(
     from shardspec.jax_backend.cure.again import Asked
 
     of_code = Asked(plan.spec, plan.target.name, name, folder, {})
-    tries = _Tries(found, of_code, words, choice, request)
     with streams.progress(is_quiet=request.is_quiet) as tell:
-        report = tries.report(min(top, _MOST_TRIED), until, tell)
+        most = min(top, _MOST_TRIED)
+        tries = _Tries(found, of_code, words, choice, request, most, until, tell)
+        report = tries.report()
     if words.lines:
         tries.remember(report)
     _give(report, tries, write=write, diff=diff)
@@ -255,6 +256,8 @@ class _Tries:
     """The best answers, as they are once they are written, traced and compiled.
 
     Attributes:
+      most: lines, and meshes, that are tried at once.
+      until: when all of it ends.
       question: which meshes are tried; of the spec with the best lines.
     """
 
@@ -263,49 +266,46 @@ class _Tries:
     words: Words
     choice: Choice
     request: Request
+    most: int
+    until: Deadline
+    tell: Tell
     question: Question = field(init=False)
     lowered: list[Again] = field(default_factory=list)
 
-    def report(self, most: int, until: Deadline, tell: Tell) -> telling.Report:
+    def report(self) -> telling.Report:
         """Return a search and its answers.
 
         Where none of them earns its place once it is tried, the next ones are tried.
-
-        Args:
-          most: lines, and meshes, that are tried at once.
-          until: when all of it ends.
         """
         from shardspec.jax_backend.cure.curing import more_of
 
         is_all = not (self.choice.over or self.words.has_names)
-        of_lines = until.part(1.0 if is_all else _OF_LINES)
+        of_lines = self.until.part(1.0 if is_all else _OF_LINES)
         self.lowered = lowered = [self.found.now]
         tried: list[telling.Tried] = []
         for left in reversed(range(_MOST_ROUNDS)):
-            answers = () if self.found.found is None else self.found.found.answers[:most]
-            new = self._traced(answers, of_lines, tell)
+            answers = () if self.found.found is None else self.found.found.answers[: self.most]
+            new = self._traced(answers, of_lines)
             lowered += new
             is_first = not tried
             if answers or (is_first and not is_all):
-                tried += self._compiled(lowered if is_first else new, of_lines, tell)
+                tried += self._compiled(lowered if is_first else new, of_lines)
             report = self._reported(_alike(tried or [self.found.now.tried], lowered))
             seconds = of_lines.left * _OF_TRIALS
             if report.best is not None or not answers or not left or seconds < 1:
                 break
             refuted = [each.tried.lines for each in lowered[1:]]
-            self.found = more_of(self.found, refuted, seconds, tell)
+            self.found = more_of(self.found, refuted, seconds, self.tell)
         late = [each.cost is not None for each in tried if each.is_late]
         report = replace(report, untraced=late.count(False), unproved=late.count(True))
         is_known = report.found is not None or report.late > 0
         if self.words.has_names and is_known:
-            report = self._with_names(report, most, until, tell)
+            report = self._with_names(report)
         if not self.choice.over or not is_known:
             return report
-        return self._with_meshes(report, most, until, tell)
+        return self._with_meshes(report)
 
-    def _traced(
-        self, answers: Sequence[tuple[Trial, Figures]], until: Deadline, tell: Tell
-    ) -> list[Again]:
+    def _traced(self, answers: Sequence[tuple[Trial, Figures]], until: Deadline) -> list[Again]:
         """Return answers as they are once they are written, and traced again."""
         from shardspec.jax_backend.cure.again import tracing
         from shardspec.jax_backend.cure.curing import again
@@ -314,7 +314,7 @@ class _Tries:
         def traced(answer: tuple[Trial, Figures]) -> Again:
             return again(self.found, *answer, self.asked, self._reload, until)
 
-        tell("tracing the best again")
+        self.tell("tracing the best again")
         with tracing(most_at_once()) as pool:
             return list(pool.map(traced, answers))
 
@@ -325,17 +325,16 @@ class _Tries:
             base, telling.ordered(others), *own, bool(self.words.lines), mapped=found.mapped
         )
 
-    def _with_names(
-        self, report: telling.Report, most: int, until: Deadline, tell: Tell
-    ) -> telling.Report:
+    def _with_names(self, report: telling.Report) -> telling.Report:
         from shardspec.jax_backend.cure.remat import Policies, policies, policies_in
 
         now, with_lines = self._with_lines(report)
         own, names = policies_in(os.getcwd(), with_lines), self.found.names
         found = Policies()
         if own and names:
-            found = policies(with_lines, now, own, names, until.part(_OF_TRIALS), tell)
-        tried = self._proved(report, now, found.found, most, until, tell)
+            until = self.until.part(_OF_TRIALS)
+            found = policies(with_lines, now, own, names, until, self.tell)
+        tried = self._proved(report, now, found.found)
         late = sum(each.is_late for each in tried)
         other = telling.OtherNames(len(own), names, tried, found.late)
         return replace(report, names=other, unproved=report.unproved + late)
@@ -353,29 +352,23 @@ class _Tries:
         return now, with_patches(self.asked, patches, self._reload) or self.asked
 
     def _proved(
-        self,
-        report: telling.Report,
-        now: Again,
-        found: Sequence[Again],
-        most: int,
-        until: Deadline,
-        tell: Tell,
+        self, report: telling.Report, now: Again, found: Sequence[Again]
     ) -> tuple[telling.Tried, ...]:
         """Return what was found, the first ones that are better compiled where the lines are."""
-        better = [e for e in found if e.tried.figures.is_better(now.tried.figures)][:most]
-        proved = self._compiled(better, until, tell) if report.today.basis == "compiled" else []
+        better = [e for e in found if e.tried.figures.is_better(now.tried.figures)]
+        is_compiled = report.today.basis == "compiled"
+        proved = self._compiled(better[: self.most], self.until) if is_compiled else []
         return (*proved, *(each.tried for each in found[len(proved) :]))
 
-    def _with_meshes(
-        self, report: telling.Report, most: int, until: Deadline, tell: Tell
-    ) -> telling.Report:
+    def _with_meshes(self, report: telling.Report) -> telling.Report:
         from shardspec.jax_backend.cure.meshes import meshes
 
         now, with_lines = self._with_lines(report)
         today = pipeline.sound_target(pipeline.find_target(with_lines.spec, self.asked.target))
         self.question = _question(with_lines.spec, today, self.choice)
-        found = meshes(self.question, with_lines, now, until.part(_OF_MESHES_TRACED), tell)
-        tried = self._proved(report, now, found.found, most, until, tell)
+        until = self.until.part(_OF_MESHES_TRACED)
+        found = meshes(self.question, with_lines, now, until, self.tell)
+        tried = self._proved(report, now, found.found)
         late = sum(each.is_late for each in tried)
         other = telling.OtherMeshes(tried, found.late, found.failed)
         return replace(report, meshes=other, unproved=report.unproved + late)
@@ -389,16 +382,14 @@ class _Tries:
         step = ("--step", self.asked.step)
         return shlex.join(["shardspec", verb, spec.source.name, *chosen, *step, *options])
 
-    def _compiled(
-        self, lowered: Sequence[Again], until: Deadline, tell: Tell
-    ) -> list[telling.Tried]:
+    def _compiled(self, lowered: Sequence[Again], until: Deadline) -> list[telling.Tried]:
         """Return answers with the compiler's figures, where it is asked."""
         from shardspec.jax_backend.cure.curing import compiled
         from shardspec.jax_backend.xla.compiling import most_at_once
 
         if self.request.no_compile or not lowered:
             return [each.tried for each in lowered]
-        tell("compiling the best")
+        self.tell("compiling the best")
         with ThreadPoolExecutor(most_at_once()) as pool:
             return list(pool.map(lambda each: compiled(each, until), lowered))
 

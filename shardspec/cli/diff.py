@@ -245,9 +245,7 @@ def _only_spec(old: str | None, new: str | None, request: Request) -> str:
 def _two_sides(file: str, names: tuple[str, str], request: Request) -> tuple[Side, Side]:
     """Return two targets or phases of one spec."""
     spec, plans, diagnostics = _plans(file, request)
-    pair = pipeline.two_of(plans, names)
-    if isinstance(pair, Diagnostic):
-        request.refuse([pair])
+    pair = request.need(pipeline.two_of(plans, names))
     for plan in pair:
         request.require_sound(plan.target, diagnostics)
     errors = pipeline.findings(spec, list(dict.fromkeys(pair))).errors
@@ -319,10 +317,7 @@ def side_of(name: str, request: Request) -> Side:
 def _locked(name: str, request: Request) -> Side:
     from shardspec.lock.lock_file import read_lock
 
-    layout = read_lock(*request.sources([name]))
-    if isinstance(layout, Diagnostic):
-        request.refuse([layout])
-    return Side(name, layout)
+    return Side(name, request.need(read_lock(*request.sources([name]))))
 
 
 def _of_target(diffs: tuple[TargetDiff, ...], name: str | None) -> tuple[TargetDiff, ...]:

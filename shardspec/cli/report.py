@@ -25,7 +25,7 @@ from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import binary_bytes, counted
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Params, Spec
-from shardspec.language.files import is_revision, read_argument
+from shardspec.language.files import is_revision
 from shardspec.lock import diff_forms as forms
 from shardspec.report.cost import cost_diff_lines
 from shardspec.report.cost_json import cost_record, measured_run
@@ -240,11 +240,7 @@ def _cost(
 
 def _searched(name: str, request: Request) -> SavedSearch:
     """Return the search that a file holds; exit with 2 where it is none."""
-    source = read_argument(name)
-    found = source if isinstance(source, Diagnostic) else read_search(source)
-    if isinstance(found, Diagnostic):
-        request.refuse([found])
-    return found
+    return request.need(read_search(*request.sources([name])))
 
 
 def _step_costs(plans: Sequence[ShardingPlan], request: Request) -> tuple[Cost, ...]:

@@ -247,6 +247,7 @@ NO_ARRAYS = "add `arrays:` or `manifest:`, or pass --arrays FILE"
 
 
 Found = TypeVar("Found", Spec, Target)
+Needed = TypeVar("Needed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,10 +455,7 @@ class Request:
             if is_asked:
                 self.remark(f"`[tool.shardspec] cost`: there is no {name} yet")
             return None
-        found = saved_cost(name, is_named=self.cost is not None)
-        if isinstance(found, Diagnostic):
-            self.refuse([found])
-        return found
+        return self.need(saved_cost(name, is_named=self.cost is not None))
 
     # saying
 
@@ -483,6 +481,12 @@ class Request:
         """Print findings on stderr, and exit with 2."""
         self.report(diagnostics)
         raise SystemExit(FAILED) from None
+
+    def need(self, found: Needed | Diagnostic) -> Needed:
+        """Return what was found; exit with 2, after a report, where that is a fault."""
+        if isinstance(found, Diagnostic):
+            self.refuse([found])
+        return found
 
     @contextmanager
     def refusing(self) -> Iterator[None]:

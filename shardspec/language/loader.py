@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from shardspec import assets
@@ -172,6 +173,27 @@ class File(NamedTuple):
     is_at_revision: bool = False
 
 
+class LoadOptions(NamedTuple):
+    """What counts beside the files that are read.
+
+    Attributes:
+      settings: what-ifs, route to value: `{"mesh.model": "8"}`; they beat the file.
+      arrays: what reads the files that `manifest:` names; without it they are left unread.
+      texts: by real path, what counts in place of what a file holds: edits not yet written.
+      folders: those that a person has open together, without links: they are one project.
+      readings: takes what is read of the files, in the order that they are read in.
+    """
+
+    settings: Mapping[str, str] = MappingProxyType({})
+    arrays: ArrayReader | None = None
+    texts: Mapping[str, str] = MappingProxyType({})
+    folders: tuple[str, ...] = ()
+    readings: list[Reading] | None = None
+
+
+_NOTHING = LoadOptions()
+
+
 @dataclass(slots=True)
 class _Loading:
     """One run: everything read so far, and what was wrong with it.
@@ -183,15 +205,10 @@ class _Loading:
       opened, characters: how many files were named so far, and how long the texts read are.
       is_step: whether only the step of what is read counts.
       unset: the data of the first document before the settings.
-      texts: by identity, what counts in place of what a file holds.
-      readings: of the files, in the order that they are read in.
     """
 
     boundary: Boundary
-    settings: Mapping[str, str]
-    arrays: ArrayReader | None = None
-    texts: Mapping[str, str] = field(default_factory=dict)
-    readings: list[Reading] = field(default_factory=list)
+    options: LoadOptions
     unset: Data = None
     is_step: bool = False
     is_whole: bool = True
@@ -205,69 +222,43 @@ class _Loading:
 
 
 def load_path(
-    path: str,
-    settings: Mapping[str, str] | None = None,
-    *,
-    arrays: ArrayReader | None = None,
-    texts: Mapping[str, str] | None = None,
-    folders: tuple[str, ...] = (),
-    readings: list[Reading] | None = None,
+    path: str, options: LoadOptions = _NOTHING
 ) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
-    """Return the spec in the file at `path` (`-` is stdin), and every fault found.
-
-    Args:
-      settings: what-ifs, route to value: `{"mesh.model": "8"}`; they beat the file.
-      arrays: what reads the files that `manifest:` names; without it they are left unread.
-      texts: by real path, what counts in place of what a file holds: edits not yet written.
-      folders: those that a person has open together, without links: they are one project.
-      readings: takes what is read of the files.
-    """
-    text = texts.get(real_path(path)) if texts else None
+    """Return the spec in the file at `path` (`-` is stdin), and every fault found."""
+    text = options.texts.get(real_path(path)) if options.texts else None
     edited = None if text is None else marked(SourceFile(path, text), boundary_of(path), path)
     source = edited or files.read_argument(path)
     if isinstance(source, Diagnostic):
         return None, (source,)
     folder = os.path.dirname(path) if path != "-" else ""
     is_dsl = path.endswith(".shard") or (path == "-" and looks_like_dsl(source.text))
-    file = File(source, folder, real_path(path), is_dsl, is_revision(path))
-    return load_file(file, settings, arrays=arrays, texts=texts, folders=folders, readings=readings)
+    return load_file(File(source, folder, real_path(path), is_dsl, is_revision(path)), options)
 
 
 def load_text(
-    text: str,
-    name: str = "<string>",
-    settings: Mapping[str, str] | None = None,
-    *,
-    arrays: ArrayReader | None = None,
+    text: str, name: str = "<string>", options: LoadOptions = _NOTHING
 ) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
     """Return the spec in `text`, YAML or DSL; relative names start from this folder."""
     is_dsl = name.endswith(".shard") or looks_like_dsl(text)
-    return load_file(File(SourceFile(name, text), "", name, is_dsl), settings, arrays=arrays)
+    return load_file(File(SourceFile(name, text), "", name, is_dsl), options)
 
 
 def load_file(
-    file: File,
-    settings: Mapping[str, str] | None = None,
-    *,
-    arrays: ArrayReader | None = None,
-    texts: Mapping[str, str] | None = None,
-    folders: tuple[str, ...] = (),
-    readings: list[Reading] | None = None,
+    file: File, options: LoadOptions = _NOTHING
 ) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
     """Return the spec in `file` with everything it extends, in one pass over all faults."""
-    boundary = boundary_of(file.source.name)._replace(others=folders)
-    readings = [] if readings is None else readings
-    loading = _Loading(boundary, settings or {}, arrays, texts or {}, readings)
+    boundary = boundary_of(file.source.name)._replace(others=options.folders)
+    loading = _Loading(boundary, options)
     if not _add_layers(file, (), loading):
         return None, _in_order(loading.diagnostics, loading.maps)
     layer, misplaced = merge(loading.layers.values())
     spec, faults = spec_of(with_roles(layer), tuple(loading.sources))
     spec, of_phases = with_phases(spec, layer)
     parents = [each for name, each in loading.layers.items() if name != file.identity]
-    unfounded = check_settings(loading.settings, loading.unset, layer, spec, parents)
+    unfounded = check_settings(options.settings, loading.unset, layer, spec, parents)
     faults = (*loading.diagnostics, *misplaced, *faults, *of_phases, *unfounded)
     found = _in_order(faults, loading.maps)
-    if loading.settings and any(map(is_refusal, found)):
+    if options.settings and any(map(is_refusal, found)):
         spec = spec.everywhere(_unsound)
     return spec if loading.is_whole else replace(spec, is_whole=False), found
 
@@ -350,8 +341,8 @@ def _add_layers(file: File, above: tuple[str, ...], loading: _Loading) -> bool:
     document, own, source_map = _lowered(file, loading, is_first=not above)
     if document is None or source_map is None:
         return False
-    if loading.arrays is not None:
-        params = _manifests(document.manifest, file, source_map, loading, loading.arrays)
+    if loading.options.arrays is not None:
+        params = _manifests(document.manifest, file, source_map, loading, loading.options.arrays)
         own = own._replace(params=params)
     for name, index in _allowed(document.extends, "extends", source_map, loading):
         excerpt = _item(source_map, "extends", index)
@@ -375,11 +366,12 @@ def _lowered(
     faults = [*(map(_with_fix, found) if len(found) <= _MOST_MENDED else found)]
     document, layer = None, Layer(file.source)
     if reading is not None:
-        loading.readings.append(reading)
+        if loading.options.readings is not None:
+            loading.options.readings.append(reading)
         loading.is_whole &= reading.is_whole
-        if loading.settings and is_first:
+        if loading.options.settings and is_first:
             loading.unset = reading.data
-            reading, found = apply_settings(reading, loading.settings)
+            reading, found = apply_settings(reading, loading.options.settings)
             faults += found
         made = lowered(reading)
         document, layer = made.valids[0][0].document, made.layer
@@ -428,7 +420,7 @@ def _with_steps(made: Lowered, file: File, loading: _Loading) -> Iterator[tuple[
         if step is None or step.extends is None or loading.is_step:
             yield name, layer
             continue
-        inner = _Loading(loading.boundary, {}, texts=loading.texts, is_step=True)
+        inner = _Loading(loading.boundary, LoadOptions(texts=loading.options.texts), is_step=True)
         excerpt = source_map.value(("step", "extends"))
         _add_parent(step.extends, excerpt, file, (file.identity,), inner, "steps")
         loading.sources += inner.sources
@@ -535,7 +527,7 @@ def _manifests(
     for name, index in _allowed(names, "manifest", source_map, loading):
         excerpt = _item(source_map, "manifest", index)
         path = _path(name, file)
-        is_edited = real_path(path) in loading.texts
+        is_edited = real_path(path) in loading.options.texts
         if arrays.names_path(name) and not (is_edited or is_revision(path) or is_revision(name)):
             named, faults = arrays.read_named(name, path, excerpt, loading.boundary)
             loading.sources += named.sources
@@ -598,7 +590,8 @@ def _read(path: str, loading: _Loading) -> SourceFile | Diagnostic:
     """Return the text of a file that another one names, with the edits not yet written."""
     if is_revision(path):
         return files.read_argument(path)
-    text = loading.texts.get(real_path(path)) if loading.texts else None
+    texts = loading.options.texts
+    text = texts.get(real_path(path)) if texts else None
     source = files.read_source(Path(path), name=path) if text is None else SourceFile(path, text)
     return source if isinstance(source, Diagnostic) else marked(source, loading.boundary, path)
 

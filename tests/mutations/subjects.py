@@ -17,7 +17,7 @@ from shardspec import arrays, pipeline
 from shardspec.diagnostics import Diagnostic, SourceFile
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import AxisRule, Spec, target_text
-from shardspec.language.loader import File, load_file, read
+from shardspec.language.loader import File, LoadOptions, load_file, read
 from shardspec.language.reading import Reading
 from shardspec.lints.context import Context
 from shardspec.lints.registry import run
@@ -90,7 +90,7 @@ def file_of(name: str, text: str, folder: Path) -> File:
 
 def load(name: str, text: str, folder: Path) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
     """Return the spec in a text that stands in `folder`."""
-    return load_file(file_of(name, text, folder), arrays=arrays)
+    return load_file(file_of(name, text, folder), LoadOptions(arrays=arrays))
 
 
 def unfolded(path: Path) -> str:
