@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -105,19 +105,35 @@ def command(
     if subject and not match:
         subject = _whole(subject, plan, request)
         _one_question(subject, None, listed=None, porcelain=porcelain, draw=draw)
+    asked = _AboutPlan(subject, plan, match, request)
     if why_not is not None:
         lines = _why_not(why_not, plan, request)
     else:
-        lines = _answer(subject or "", plan, match, porcelain=porcelain, draw=draw)
+        lines = _answer(asked, porcelain=porcelain, draw=draw)
     if porcelain:
         for line in lines:
             echo(line)
     else:
-        _show(lines, subject, plan, match, request)
+        _show(lines, asked)
     _compare_lock(plan, subject, request)
     if not porcelain:
         _name_target(plan, request)
     raise SystemExit(FINDINGS if requests.has_errors(diagnostics) else 0)
+
+
+class _AboutPlan(NamedTuple):
+    """What is asked of a plan: an array, a name, or a line of a file."""
+
+    subject: str | None
+    plan: ShardingPlan
+    line: re.Match[str] | None
+    request: requests.Request
+
+    @property
+    def code(self) -> tuple[str, int] | None:
+        """Return the file and the line, where it is one of code."""
+        line = self.line
+        return (line["file"], int(line["line"])) if line and _is_code(line["file"]) else None
 
 
 def _place(subject: str | None) -> str | None:
@@ -150,19 +166,13 @@ def _name_target(plan: ShardingPlan, request: requests.Request) -> None:
         request.remark(f"\non target {plan.target.name}; --target shows another of {count}")
 
 
-def _show(
-    lines: Iterator[str],
-    subject: str | None,
-    plan: ShardingPlan,
-    match: re.Match[str] | None,
-    request: requests.Request,
-) -> None:
+def _show(lines: Iterator[str], asked: _AboutPlan) -> None:
     """Show what the plan says, and beside it what a saved cost does."""
-    saved = request.saved_cost()
-    shown = _no_lines(match["file"], saved) if match and _is_code(match["file"]) else lines
-    show(shown, color=wants_color(request.color))
-    if saved is not None and subject is not None:
-        show(_cost(saved, subject, plan, match, request))
+    saved = asked.request.saved_cost()
+    shown = _no_lines(asked.code[0], saved) if asked.code else lines
+    show(shown, color=wants_color(asked.request.color))
+    if saved is not None and asked.subject is not None:
+        show(_cost(saved, asked.subject, asked))
 
 
 def _plan(
@@ -200,19 +210,13 @@ def _phase_of_line(spec: Spec, line: re.Match[str] | None) -> Spec:
     return spec
 
 
-def _answer(
-    subject: str,
-    plan: ShardingPlan,
-    match: re.Match[str] | None,
-    *,
-    porcelain: bool,
-    draw: bool,
-) -> Iterator[str]:
+def _answer(asked: _AboutPlan, *, porcelain: bool, draw: bool) -> Iterator[str]:
     """Yield what there is to say about a line of a spec, an array, a glob or an axis."""
-    if match and not requests.has_path(plan, subject):
+    subject, plan, line = asked.subject or "", asked.plan, asked.line
+    if line and not requests.has_path(plan, subject):
         if porcelain or draw:
             fail(*(_ARRAYS_ONLY if porcelain else _DRAWS_ONLY))
-        yield from _line(match["file"], int(match["line"]), plan)
+        yield from _line(line["file"], int(line["line"]), plan)
         return
     yield from _subject(subject, plan, porcelain=porcelain)
     if draw:
@@ -227,24 +231,19 @@ def _no_lines(file: str, saved: SavedCost | None) -> Iterator[str]:
     return iter(())
 
 
-def _cost(
-    saved: SavedCost,
-    subject: str,
-    plan: ShardingPlan,
-    match: re.Match[str] | None,
-    request: requests.Request,
-) -> Iterator[str]:
+def _cost(saved: SavedCost, subject: str, asked: _AboutPlan) -> Iterator[str]:
     """Yield what the subject costs in saved figures, where they are of this spec."""
     from shardspec.report import saved_cost
 
+    plan, line = asked.plan, asked.line
     if not saved.is_of(plan.spec):
-        request.remark(f"{saved.title} is of another spec, {saved.cost.spec}")
+        asked.request.remark(f"{saved.title} is of another spec, {saved.cost.spec}")
         return
     lines: Iterator[str] = iter(())
-    if match and _is_code(match["file"]):
-        lines = saved_cost.place_lines(saved, match["file"], int(match["line"]), plan)
-    elif match and not requests.has_path(plan, subject):
-        lines = saved_cost.line_lines(saved, match["file"], int(match["line"]), plan)
+    if asked.code:
+        lines = saved_cost.place_lines(saved, *asked.code, plan)
+    elif line and not requests.has_path(plan, subject):
+        lines = saved_cost.line_lines(saved, line["file"], int(line["line"]), plan)
     elif subject.startswith("axis:") and subject[5:] in plan.mesh.names:
         lines = saved_cost.axis_lines(saved, subject[5:], plan)
     elif not subject.startswith("axis:"):
@@ -252,10 +251,10 @@ def _cost(
         is_array = named is None or requests.has_path(plan, subject)
         paths = [each.path for each in requests.select(subject, plan)] if is_array else [subject]
         lines = saved_cost.array_lines(saved, paths, plan)
-    for number, line in enumerate(lines):
-        if not number and not (match and _is_code(match["file"])):
+    for number, each in enumerate(lines):
+        if not number and not asked.code:
             yield ""
-        yield line
+        yield each
 
 
 def _drawing(subject: str, plan: ShardingPlan) -> Iterator[str]:

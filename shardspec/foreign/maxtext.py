@@ -44,6 +44,7 @@ _HOST = "pinned_host"
 _RULELESS = "the input has it, and no rule: MaxText leaves it whole"
 _KEEPS = "as MaxText does; JAX refuses what does not divide"
 _INPUT = "input_data_sharding_logical_axes"
+_IN_PLACE = "in-place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +83,8 @@ def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
     faults = [*config.faults, *mesh.faults, *_beyond(config, mesh)]
     if any(fault.is_error for fault in faults):
         return None, tuple(faults)
-    in_place = options.merge == "in-place"
-    faults += _moves(config, options, in_place=in_place)
-    document = _document(config, mesh, axes, faults, options, in_place=in_place)
+    faults += _moves(config, options)
+    document = _document(config, mesh, faults, options)
     files = tuple((source.name, source.text) for source in sources)
     reading = MaxTextReading(files, options.include)
     of_phases = {"eval": replace(reading, is_eval=True)} if config.for_eval is not None else {}
@@ -106,22 +106,16 @@ def answer(reading: MaxTextReading, params: Params, mesh: Mesh) -> tuple[formats
 
 
 def _document(
-    config: MaxTextConfig,
-    mesh: MaxTextMesh,
-    axes: tuple[str, ...] | None,
-    faults: list[Diagnostic],
-    options: Options,
-    *,
-    in_place: bool,
+    config: MaxTextConfig, mesh: MaxTextMesh, faults: list[Diagnostic], options: Options
 ) -> formats.Imported:
     """Return the document of a configuration; notes what is left out."""
+    axes, in_place = config.names("mesh_axes"), options.merge == _IN_PLACE
     how = "each name in its first place" if in_place else "replaced names at the end, as there"
     doc = f"Rules of MaxText: {how}" if config.replaced else "Rules of MaxText"
     kept, wrong = parted(formats.writable(config.in_place if in_place else config.rules, TOOL))
     faults += wrong
     dead = _dead_without(kept, axes)
-    if axes is not None:
-        faults += _unknown_axes(kept, axes, config, dead)
+    faults += _unknown_axes(kept, config, dead)
     alive = tuple(rule for rule in kept if rule not in dead)
     step, wrong = maxtext_step(config, alive, mesh.sizes, options)
     faults += wrong
@@ -141,7 +135,7 @@ def _document(
         data["activations"] = inputs
     if config.for_eval is not None:
         own = [*alive, *_without_rule(names, kept)]
-        data["phases"] = {"eval": _for_eval(config, own, axes, names, faults, comments)}
+        data["phases"] = {"eval": _for_eval(config, own, names, faults, comments)}
     _add_memory(config, data, comments)
     data["lints"] = {"axis-without-array": "allow", "size-one-axis": "allow"}
     comments["lints",] = Comments(trailing="one list and one mesh for all of MaxText's models")
@@ -157,7 +151,6 @@ def _without_rule(names: Sequence[str], rules: Rules) -> Rules:
 def _for_eval(
     config: MaxTextConfig,
     trained: Sequence[ForeignRule],
-    axes: tuple[str, ...] | None,
     names: Sequence[str],
     faults: list[Diagnostic],
     comments: dict[Route, Comments],
@@ -172,6 +165,7 @@ def _for_eval(
       trained: the rules of training that the spec has.
       names: the dimensions of the input, which the spec places.
     """
+    axes = config.names("mesh_axes")
     kept, wrong = parted(formats.writable(config.for_eval or (), TOOL))
     faults += wrong
     dead = _dead_without(kept, axes)
@@ -188,10 +182,9 @@ def _for_eval(
     merged = maxtext_config.put_in_place(left, own)
     if _answers(merged, axes) != _answers(rules, axes):
         gone, own = [*of_train], rules
-    if axes is not None:
-        told = {axis for rule in config.rules for axis in rule.mesh_axes}
-        unheard = tuple(rule for rule in kept if set(rule.mesh_axes) - told)
-        faults += _unknown_axes(unheard, axes, config, dead)
+    told = {axis for rule in config.rules for axis in rule.mesh_axes}
+    unheard = tuple(rule for rule in kept if set(rule.mesh_axes) - told)
+    faults += _unknown_axes(unheard, config, dead)
     lines = [*_lines(own, axes)]
     phase: dict[str, Data] = {"drop": [*map(str, gone)]} if gone else {}
     comments |= {("phases", "eval", "rules", at): comment for at, (_, comment) in enumerate(lines)}
@@ -250,10 +243,11 @@ def _dead_without(rules: Rules, axes: tuple[str, ...] | None) -> tuple[ForeignRu
     return tuple(dead)
 
 
-def _unknown_axes(
-    rules: Rules, axes: tuple[str, ...], config: MaxTextConfig, dead: Rules
-) -> Iterator[Diagnostic]:
-    """Yield a finding for each mesh axis that rules name and `mesh_axes` lacks."""
+def _unknown_axes(rules: Rules, config: MaxTextConfig, dead: Rules) -> Iterator[Diagnostic]:
+    """Yield a finding for each mesh axis that rules name and `mesh_axes`, if stated, lacks."""
+    axes = config.names("mesh_axes")
+    if axes is None:
+        return
     named_axes = ((axis, rule) for rule in rules for axis in rule.mesh_axes)
     unknown = by_key((axis, rule) for axis, rule in named_axes if axis not in axes)
     for axis, named in unknown.items():
@@ -272,8 +266,9 @@ def _unknown_axes(
         yield replace(lost(message, None, help=help), labels=labels, notes=notes)
 
 
-def _moves(config: MaxTextConfig, options: Options, *, in_place: bool) -> Iterator[Diagnostic]:
+def _moves(config: MaxTextConfig, options: Options) -> Iterator[Diagnostic]:
     """Yield a finding for each replaced name whose move to the end can change an answer."""
+    in_place = options.merge == _IN_PLACE
     done = "each name keeps its place in the spec" if in_place else "the spec has them at the end"
     for each in config.replaced:
         rival = _rival(each)
