@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Excerpt, SourceFile, Span, codes, point
 from shardspec.diagnostics.words import did_you_mean, listed, near_or_known, nearest
-from shardspec.ir.spec import Spec
+from shardspec.ir.spec import LogicalAxes, Spec
 from shardspec.language.layer import Layer
 from shardspec.language.reading import DIGITS, Data, Reading, Route, SourceMap, number_or_text
 from shardspec.language.sections import SECTIONS
@@ -157,18 +157,22 @@ def _axis_names(
     names: set[str | None] = {*_mapping(data.get("axes"))}
     names |= {axis.name for parent in parents for axis in parent.axes}
     names |= {rule.logical_axis for rule in spec.axis_rules} | set(spec.inherited_axes)
-    named = [rule.logical_axes for rule in spec.path_rules]
-    named += [activation.logical_axes for activation in spec.activations]
-    named += [entry.logical_axes or () for entry in spec.overrides]
-    named += [param.logical_axes or () for param in spec.params]
-    names |= {name for axes in named for name in axes}
-    names |= {name for scan in spec.scans for name, _ in scan.axes}
-    names |= set(spec.derived_axes)
+    names |= {name for axes in names_in(spec) for name in axes}
     stated = [size for axis in layer.axes for size in (axis.size, axis.unit) if size is not None]
     names |= {name.text for size in stated for name in size.names}
     for array in layer.arrays:
         names |= set(_NAME.findall(array.written.text.partition("[")[2]))
     return {name for name in names if name} - {let.name for let in layer.lets}
+
+
+def names_in(spec: Spec) -> Iterator[LogicalAxes]:
+    """Yield the names of dimensions that entries, activations and arrays of a spec state."""
+    yield from (rule.logical_axes for rule in spec.path_rules)
+    yield from (override.logical_axes or () for override in spec.overrides)
+    yield from (tuple(name for name, _ in scan.axes) for scan in spec.scans)
+    yield spec.derived_axes
+    yield from (activation.logical_axes for activation in spec.activations)
+    yield from filter(None, {param.logical_axes for param in spec.params})
 
 
 def _unheard_axis(rest: str, span: Span, known: set[str]) -> Iterator[Diagnostic]:

@@ -12,6 +12,7 @@ from shardspec.diagnostics import Span
 from shardspec.diagnostics.words import by_key
 from shardspec.ir.plan import Dims, ParamSharding, ShardingPlan
 from shardspec.ir.spec import LogicalAxis, Param, Spec
+from shardspec.language.settings import names_in
 
 if TYPE_CHECKING:
     from shardspec.analysis.cost import Cost
@@ -193,13 +194,7 @@ class Context:
         return _by_axis((name, tuple(dict.fromkeys(filter(None, axes)))) for name, axes in named)
 
     def _given_names(self) -> Iterator[tuple[str | None, ...]]:
-        spec = self.spec
-        yield from (rule.logical_axes for rule in spec.path_rules)
-        yield from (override.logical_axes or () for override in spec.overrides)
-        yield from (tuple(name for name, _ in scan.axes) for scan in spec.scans)
-        yield spec.derived_axes
-        yield from (activation.logical_axes for activation in spec.activations)
-        yield from filter(None, {param.logical_axes for param in spec.params})
+        yield from names_in(self.spec)
         yield from {sharding.dims.logical_axes for sharding in self.first}
 
 
