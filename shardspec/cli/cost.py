@@ -38,11 +38,9 @@ def _tokens(ctx: click.Context, param: click.Parameter, text: str | None) -> int
     options.ONLY,
     *options.FINDINGS,
     options.format_option("text", "json", "perfetto"),
-    options.option(
+    options.choice_option(
         "--by",
-        type=click.Choice(BY),
-        default="op",
-        show_default=True,
+        of=BY,
         help="What a row of what is sent is: an operation, a mesh axis, a line of the code, a rule"
         " of the spec, an array.",
     ),

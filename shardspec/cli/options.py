@@ -208,21 +208,25 @@ def seconds_option(name: str, default: float, help: str, least: float = 0) -> cl
     return option(name, f"{name[2:]}_s", default=default, show_default=True, help=help, **how)
 
 
+def count_option(name: str, help: str, least: int = 0, **how: Any) -> click.Option:
+    """Return an option that is a number of things."""
+    return option(name, type=click.IntRange(min=least), metavar="N", help=help, **how)
+
+
 def top(help: str) -> click.Option:
-    """Return `--top`, how many rows are shown."""
-    how: dict[str, Any] = {"default": 10, "show_default": True, "metavar": "N", "help": help}
-    return click.Option(["--top"], type=click.IntRange(min=1), **how)
+    """Return `--top`: how many rows are shown."""
+    return count_option("--top", help, 1, default=10, show_default=True)
+
+
+def choice_option(*declared: str, of: Sequence[str], help: str, **how: Any) -> click.Option:
+    """Return an option that is one of some words, the first of them where it is left out."""
+    how |= {"type": click.Choice(of), "default": of[0], "show_default": True}
+    return option(*declared, help=help, **how)
 
 
 def format_option(*formats: str) -> click.Option:
     """Return `--format`, the first of `formats` being the default."""
-    return click.Option(
-        ["--format", "form"],
-        type=click.Choice(formats),
-        default=formats[0],
-        show_default=True,
-        help="What is printed.",
-    )
+    return choice_option("--format", "form", of=formats, help="What is printed.")
 
 
 def _json_option(options: Iterable[click.Parameter]) -> tuple[click.Option, ...]:
@@ -448,11 +452,9 @@ FINDINGS = tuple(
     )
 )
 EVERYWHERE = (
-    option(
+    choice_option(
         "--color",
-        type=click.Choice(["auto", "always", "never"]),
-        default="auto",
-        show_default=True,
+        of=("auto", "always", "never"),
         help="Colour; NO_COLOR turns it off, FORCE_COLOR on.",
     ),
     click.Option(

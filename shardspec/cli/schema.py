@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import click
-
 from shardspec import assets
 from shardspec.cli import options
 from shardspec.cli.request import Request
@@ -16,11 +14,9 @@ _OUTPUTS = ("cost", "search", "cure")
 @options.verb(
     "schema",
     *options.OUTPUT,
-    options.option(
+    options.choice_option(
         "--of",
-        type=click.Choice(["spec", *_OUTPUTS]),
-        default="spec",
-        show_default=True,
+        of=("spec", *_OUTPUTS),
         help="What the schema is of: a spec, or the JSON of `cost`, `search`, or `search` over code"
         " (`cure`).",
     ),

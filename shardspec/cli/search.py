@@ -106,9 +106,7 @@ def _latency(ctx: click.Context, param: click.Parameter, text: str | None) -> fl
         metavar="CHIP=DOLLARS",
         help="Of an hour of a chip: `v5p=4.2`.",
     ),
-    options.option(
-        "--max-chips", type=click.IntRange(min=1), metavar="N", help="No machine of more."
-    ),
+    options.count_option("--max-chips", "No machine of more.", 1),
     options.flag("--fits", "Leave out what is certain not to fit in memory."),
     options.option(
         "--per-device-batch",
@@ -122,11 +120,9 @@ def _latency(ctx: click.Context, param: click.Parameter, text: str | None) -> fl
         metavar="TIME",
         help="The longest that a step may take: `30ms`. Of one that serves, a token's latency.",
     ),
-    options.option(
+    options.choice_option(
         "--by",
-        type=click.Choice(["time", "latency", "cost", "memory"]),
-        default="time",
-        show_default=True,
+        of=("time", "latency", "cost", "memory"),
         help="What is best: the most tokens a second, the shortest step, the cheapest token, or the"
         " least memory.",
     ),
@@ -143,19 +139,11 @@ def _latency(ctx: click.Context, param: click.Parameter, text: str | None) -> fl
     options.flag("--write", "Write the best into the spec, in place; comments stay."),
     options.flag("--diff", "Show what --write would change; write nothing."),
     steps.STEP,
-    options.option(
-        "--confirm",
-        type=click.IntRange(min=0),
-        default=0,
-        metavar="N",
-        help="Trace the step of --step on the best N, too.",
-    ),
-    options.option(
+    options.count_option("--confirm", "Trace the step of --step on the best N, too.", default=0),
+    options.count_option(
         "--verify",
-        type=click.IntRange(min=0),
+        "Have the compiler prove the step on the best N: that of --step, else of the spec.",
         default=0,
-        metavar="N",
-        help="Have the compiler prove the step on the best N: that of --step, else of the spec.",
     ),
     *CURE,
     steps.MEASURED,

@@ -179,11 +179,9 @@ def plan_on_target(
 
 #: Where figures of a step come from, for verbs that show one.
 BASIS = (
-    options.option(
+    options.choice_option(
         "--basis",
-        type=click.Choice(["auto", "compiler", "model"]),
-        default="auto",
-        show_default=True,
+        of=("auto", "compiler", "model"),
         envvar="SHARDSPEC_BASIS",
         show_envvar=True,
         help="Whose figures of a step: those of the target's compiler, which needs no chips, the"

@@ -15,8 +15,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import click
-
 from shardspec.cli import options, steps
 from shardspec.cli.request import Request
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, progress, show, width_of
@@ -153,11 +151,9 @@ _NAME_ONE = "name one: `--step train:step`"
     *options.FINDINGS,
     options.format_option("text", "json", "md"),
     *steps.PROOF,
-    options.option(
+    options.choice_option(
         "--backend",
-        type=click.Choice(["target", "here"]),
-        default="target",
-        show_default=True,
+        of=("target", "here"),
         help="Compile for the target's machine, which need not be here, or for the devices here.",
     ),
     options.flag(
