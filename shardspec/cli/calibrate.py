@@ -44,11 +44,10 @@ LOCAL = "hardware.local.yaml"
         "--compiler",
         "Ask the compiler of the chips for its own estimates of matmuls; no device is needed.",
     ),
-    options.option(
+    options.repeated(
         "--dtype",
         "dtypes",
         metavar="DTYPE",
-        multiple=True,
         help="Of the operands: `bf16`; several by saying it again, all that there are else.",
     ),
     options.flag("--quick", "Fewer sizes; 175 in place of 567 for bf16 by the compiler."),

@@ -53,11 +53,10 @@ _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40
         metavar="A B",
         help="Two sides of one spec: a target, a phase, or `phase@target`.",
     ),
-    options.option(
+    options.repeated(
         "--fail-on",
         "limits",
         metavar="WHAT",
-        multiple=True,
         help="Exit 1 only for this: memory+5%, memory+64MiB, reshard, or change; of a step,"
         " traffic+5% or time+5%.",
     ),

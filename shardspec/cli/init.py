@@ -32,18 +32,16 @@ _MOST_INSIDE = 60
 @options.verb(
     "init",
     options.ARRAYS,
-    options.option(
+    options.repeated(
         "--hardware",
         "machines",
-        multiple=True,
         metavar="HW",
         shell_complete=completion.machines,
         help="A machine: `tpu v5e 4x4`, `4 * h100`; several by saying it again.",
     ),
-    options.option(
+    options.repeated(
         "--like",
         "presets",
-        multiple=True,
         metavar="PRESET",
         shell_complete=completion.presets,
         help="The rules to start from: `fsdp`, `fsdp-tensor`; several by saying it again.",

@@ -148,6 +148,11 @@ def option(*declared: str, **how: Any) -> click.Option:
     return click.Option(declared, **how)
 
 
+def repeated(*declared: str, **how: Any) -> click.Option:
+    """Return an option that may be given several times."""
+    return option(*declared, multiple=True, **how)
+
+
 class _FormatName(click.Choice[str]):
     """The name of another tool's format, in any capitals, or a part that no other name has."""
 
@@ -379,12 +384,11 @@ PHASE = option(
 #: One spec, on one of its targets and in one of its phases.
 ONE_PLAN = (*ONE_SPEC, TARGET, PHASE)
 #: For verbs that take one target after the other.
-TARGETS = option(
+TARGETS = repeated(
     "-t",
     "--target",
     "target_names",
     metavar="NAME",
-    multiple=True,
     shell_complete=completion.targets,
     help="A target of the spec; several, one after the other, by saying it again.",
 )
@@ -398,11 +402,10 @@ ONLY = option(
     shell_complete=completion.paths,
     help="Only arrays whose path matches.",
 )
-SET = option(
+SET = repeated(
     "--set",
     "settings",
     metavar="KEY=VALUE",
-    multiple=True,
     callback=_settings,
     help="A what-if: `--set mesh.model=8`.",
 )
@@ -438,10 +441,9 @@ OUTPUT = (
     *WRITES,
 )
 FINDINGS = tuple(
-    option(
+    repeated(
         flag,
         metavar="FINDINGS",
-        multiple=True,
         callback=_findings,
         shell_complete=completion.findings,
         help=help,

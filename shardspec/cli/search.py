@@ -83,25 +83,22 @@ def _latency(ctx: click.Context, param: click.Parameter, text: str | None) -> fl
         " mesh, order, state, hardware, rules, microbatches=2|8."
         "  [default: mesh,order; constraints,arguments]",
     ),
-    options.option(
+    options.repeated(
         "--keep",
-        multiple=True,
         callback=_keep,
         metavar="AXIS=SIZE",
         help="A size that stays: `tensor=8`, `tensor=4|8`; `tensor` alone for today's.",
     ),
-    options.option(
+    options.repeated(
         "--hardware",
         "machines",
-        multiple=True,
         metavar="MACHINE",
         shell_complete=completion.machines,
         help="Another machine to look at, in place of the target's: `tpu v5p 4x4x8`, `16 * h100`.",
     ),
-    options.option(
+    options.repeated(
         "--price",
         "prices",
-        multiple=True,
         callback=_prices,
         metavar="CHIP=DOLLARS",
         help="Of an hour of a chip: `v5p=4.2`.",

@@ -37,11 +37,10 @@ NUMBERS = (
         "Run the step instead, with small sizes on a few CPU devices and on one, and compare what"
         " it returns.",
     ),
-    options.option(
+    options.repeated(
         "--keep-size",
         "kept",
         metavar="AXIS",
-        multiple=True,
         help="With --numbers: leave the size of a logical axis as it is.",
     ),
     options.option(
