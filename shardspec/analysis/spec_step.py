@@ -30,6 +30,7 @@ from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.program import Balance
 from shardspec.ir.spec import DTYPE_BITS, Spec
 from shardspec.ir.step import CollectiveKind, Phase, Place, StageTag, Step, StepOp, StepTensor
+from shardspec.kept import kept
 from shardspec.resolve.resolver import array_resolver
 
 #: FLOPs of a kernel of attention in its backward pass, which makes the scores again, by forward.
@@ -183,7 +184,7 @@ class _Assembly:
     plan: ShardingPlan = field(init=False)
     flow: Flow = field(init=False)
     arrays: tuple[ParamSharding, ...] = field(init=False)
-    _parts: dict[object, Partition] = field(default_factory=dict)
+    _kept: dict[object, object] = field(default_factory=dict)
     _pending: dict[int, tuple[Value, _Sum]] = field(default_factory=dict)
     lives: Lives = field(init=False)
     _weights: dict[int, tuple[Weight, _Sum]] = field(default_factory=dict)
@@ -257,20 +258,17 @@ class _Assembly:
         if phase == "remat":
             life.again = self.record.at
 
+    @kept
     def _partition(self, op: Op) -> Partition:
-        found = self._parts.get(op)
-        if found is None:
-            operands = [self.layout.lies(read.source, read.view) for read in op.reads]
-            result = self.layout.lies(op.result, op.view)
-            tables = [
-                each
-                for each, read in zip(operands, op.reads, strict=True)
-                if op.kind == "gather" and isinstance(read.source, Weight)
-            ]
-            table = next(iter(tables), None)
-            found = partition(operands, result, self.plan.mesh, op.whole, table=table)
-            self._parts[op] = found
-        return found
+        operands = [self.layout.lies(read.source, read.view) for read in op.reads]
+        result = self.layout.lies(op.result, op.view)
+        tables = [
+            each
+            for each, read in zip(operands, op.reads, strict=True)
+            if op.kind == "gather" and isinstance(read.source, Weight)
+        ]
+        table = next(iter(tables), None)
+        return partition(operands, result, self.plan.mesh, op.whole, table=table)
 
     def _train(self) -> None:
         """Add the backward pass, the sums of gradients and the update."""

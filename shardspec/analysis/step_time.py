@@ -26,6 +26,7 @@ from shardspec.ir import step as steps
 from shardspec.ir.calibration import Calibration, MatmulTable
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Chip, Target, array_bytes
+from shardspec.kept import kept
 from shardspec.topology.placement import Placement, placed, slices_of
 from shardspec.topology.walk import Leg, legs, start_seconds, walk_seconds
 
@@ -219,13 +220,12 @@ class Links:
     placement: Placement
     target: Target
     measured: Calibration | None
-    _walks: dict[tuple[str, ...], tuple[Leg, ...] | None] = field(default_factory=dict, repr=False)
+    _kept: dict[object, object] = field(default_factory=dict, repr=False)
 
+    @kept
     def legs(self, axes: tuple[str, ...]) -> tuple[Leg, ...] | None:
         """Return the legs of a collective over mesh axes; None where a speed is not known."""
-        if axes not in self._walks:
-            self._walks[axes] = legs(self.placement, axes)
-        return self._walks[axes]
+        return legs(self.placement, axes)
 
     def seconds(
         self, kind: steps.CollectiveKind, axes: tuple[str, ...], payload_bytes: int

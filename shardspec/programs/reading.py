@@ -28,6 +28,7 @@ from shardspec.ir import step as ir
 from shardspec.ir.operations import IN_HLO, MOVES, SUMS, CollectiveKind, op_info, ring_bytes
 from shardspec.ir.spec import Mesh, PartitionSpec
 from shardspec.ir.step import Collective, Place, Step
+from shardspec.kept import kept
 from shardspec.programs import calls as program_calls
 from shardspec.programs import hlo
 from shardspec.programs.calls import Calls, Ref, Site, called_by, calls_of, named_by, through
@@ -75,8 +76,7 @@ class Origins:
     """Follows values of one program."""
 
     calls: Calls
-    ends: dict[Element, frozenset[int]] = field(default_factory=dict)
-    after: dict[Element, tuple[Element | int, ...]] = field(default_factory=dict)
+    _kept: dict[object, object] = field(default_factory=dict)
 
     def origin(self, start: Ref) -> Origin:
         """Return what a value is another form of, out of loops and fusions."""
@@ -197,19 +197,13 @@ class Origins:
                     seen.add(step)
                     waiting.append(step)
 
+    @kept
     def _onward(self, at: Element) -> tuple[Element | int, ...]:
         """Return where a value goes, one operation on; numbers are results of the program."""
-        if at not in self.after:
-            self.after[at] = tuple(self._next(at))
-        return self.after[at]
-
-    def _next(self, at: Element) -> Iterator[Element | int]:
         computation = self.calls.program.computations[at[0].computation]
         each = computation.instructions[at[0].name]
-        if each.is_root:
-            yield from self._returned(at)
-        for user in computation.users.get(each.name, ()):
-            yield from self._read(at, user)
+        read = (self._read(at, user) for user in computation.users.get(each.name, ()))
+        return (*(self._returned(at) if each.is_root else ()), *chain.from_iterable(read))
 
     def _returned(self, at: Element) -> Iterator[Element | int]:
         site = self.calls.sites.get(at[0].computation)

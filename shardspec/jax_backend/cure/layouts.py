@@ -15,6 +15,7 @@ from itertools import islice, product
 from shardspec.cure.lines import IsRows, Layout, Split
 from shardspec.ir.spec import Activation, Shape, Spec
 from shardspec.jax_backend.step.trace import Given, Layouts
+from shardspec.kept import kept
 
 _UNNAMED = "_"
 #: Layouts of one array that are looked at, and combinations of names that are tried for them.
@@ -27,7 +28,7 @@ class Namer:
     def __init__(self, layouts: Layouts, arguments: Sequence[Given | None]) -> None:
         """Note how long each axis is: as declared, or as in the arrays that have it."""
         self._layouts = layouts
-        self._splits: dict[tuple[str, Shape], Split] = {}
+        self._kept: dict[object, object] = {}
         self._sizes = _sizes_of(layouts.spec, [each for each in arguments if each is not None])
         #: how many dimensions of matrices an axis has: those of activations alone have none
         self._of_weights = Counter(_names_of(arguments, least=2))
@@ -115,12 +116,10 @@ class Namer:
             for name, own in zip(names.split(), sizes, strict=False)
         )
 
+    @kept
     def _split(self, names: str, shape: Shape) -> Split:
         """Return how names lay out a shape; nothing where they do not fit."""
-        if (names, shape) not in self._splits:
-            dims = self._layouts.dims(names, shape)
-            self._splits[names, shape] = tuple(dim.mesh_axes for dim in dims)
-        return self._splits[names, shape]
+        return tuple(dim.mesh_axes for dim in self._layouts.dims(names, shape))
 
     def _names(self, shape: Shape, is_update: bool, rows: IsRows) -> Iterator[tuple[str, ...]]:
         for entry in self._layouts.spec.activations:

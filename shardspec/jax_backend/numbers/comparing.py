@@ -32,6 +32,7 @@ from shardspec.jax_backend.numbers.small import TIGHT, Relations, SmallSizes, Tr
 from shardspec.jax_backend.step.sum_rules import same_elements
 from shardspec.jax_backend.step.trace import Program, Resolving, program_of
 from shardspec.jax_backend.trees import require_call, shape_of
+from shardspec.kept import kept
 from shardspec.programs.numbers import FirstDifference, Numbers, OutputDifference
 
 #: A size and what it is made of.
@@ -406,7 +407,7 @@ class _Comparison:
     untried: dict[str, str] = field(default_factory=dict)
     device_random: dict[Place, None] = field(default_factory=dict)
     _expected: dict[int, _Expected] = field(default_factory=dict)
-    _compared: dict[tuple[tuple[str, int], ...], _Compared] = field(default_factory=dict)
+    _kept: dict[object, object] = field(default_factory=dict)
     _runner: runs.Runner | None = None
 
     @property
@@ -484,15 +485,13 @@ class _Comparison:
 
     def _on(self, mesh: Sizes) -> _Compared:
         """Return what differs on a mesh; each mesh is run once."""
-        key = tuple(mesh.items())
-        if key not in self._compared:
-            self._compared[key] = self._run_on(mesh)
-        return self._compared[key]
+        return self._run_on(*mesh.items())
 
-    def _run_on(self, mesh: Sizes) -> _Compared:
-        text = " ".join(f"{name}={size}" for name, size in mesh.items() if size > 1)
+    @kept
+    def _run_on(self, *sizes: tuple[str, int]) -> _Compared:
+        text = " ".join(f"{name}={size}" for name, size in sizes if size > 1)
         self.tell(f"running it on {text}")
-        trial = self.code.small(self.sizes, mesh)
+        trial = self.code.small(self.sizes, dict(sizes))
         self._refuse_other_model(trial)
         runner = runs.Runner(trial, self.width)
         for seed in range(self.asked.seeds):

@@ -32,6 +32,7 @@ from shardspec.jax_backend.step import graph as graphs
 from shardspec.jax_backend.step.graph import Graph, Node, Result, Split, Value, dims_of, located
 from shardspec.jax_backend.step.sends import Send
 from shardspec.jax_backend.step.trace import Given, Layouts
+from shardspec.kept import kept
 from shardspec.programs.op_names import constraint_names, einsum_in, phase_of
 from shardspec.programs.operations import Window, einsum, taps
 
@@ -300,7 +301,7 @@ class Blame:
     arguments: Sequence[Given | None]
     results: Sequence[Result]
     constraints: dict[str, Constraint]
-    _backs: dict[int, Given | None] = field(default_factory=dict, repr=False)
+    _kept: dict[object, object] = field(default_factory=dict, repr=False)
 
     def causes(self, send: Send) -> tuple[Cause, ...]:
         """Return a cause for each mesh axis of a collective, in their order."""
@@ -381,13 +382,9 @@ class Blame:
         logical, attempt = self._placed(given.dims, dim, axis)
         return Cause(axis, CauseKind.RESULT, given.path, dim, logical_axis=logical, attempt=attempt)
 
+    @kept
     def given_back(self, number: int) -> Given | None:
         """Return the argument that a result is the new value of, by its path and shape."""
-        if number not in self._backs:
-            self._backs[number] = self._given_back(number)
-        return self._backs[number]
-
-    def _given_back(self, number: int) -> Given | None:
         path = self.results[number].path if number < len(self.results) else ""
         shape = self.graph.main.yields[number].shape
         found = [

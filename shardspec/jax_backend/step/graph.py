@@ -36,6 +36,7 @@ from shardspec.ir.spec import PartitionSpec, Shape, array_bytes, jax_entries
 from shardspec.ir.step import ON_HOST, Phase, Place, Returned, StepArgument, StepArray, Unreused
 from shardspec.jax_backend.batch import names_of
 from shardspec.jax_backend.trees import box_test, is_optimizer_variable
+from shardspec.kept import kept
 from shardspec.programs.op_names import scope, split_name
 
 #: Operations whose regions are programs; the regions of all others say how to combine two numbers.
@@ -244,8 +245,7 @@ class _Reader:
     def __init__(self, sizes: dict[str, int]) -> None:
         self.sizes = sizes
         self.values: dict[Any, Value] = {}
-        self.types: dict[Any, tuple[str, Shape]] = {}
-        self.splits: dict[Any, Split] = {}
+        self._kept: dict[object, object] = {}
         self.regions: dict[str, Node] = {}
         self.clock = 0
 
@@ -341,15 +341,13 @@ class _Reader:
         self.values[mlir] = made
         return made
 
+    @kept
     def type_of(self, kind: Any) -> tuple[str, Shape]:
         """Return the dtype and shape of a type; a token is of no size."""
-        if kind not in self.types:
-            if isinstance(kind, ir.RankedTensorType):
-                tensor = ir.RankedTensorType(kind)
-                self.types[kind] = (_dtype(str(tensor.element_type)), tuple(tensor.shape))
-            else:
-                self.types[kind] = ("bool", (0,))
-        return self.types[kind]
+        if not isinstance(kind, ir.RankedTensorType):
+            return "bool", (0,)
+        tensor = ir.RankedTensorType(kind)
+        return _dtype(str(tensor.element_type)), tuple(tensor.shape)
 
     def shardings(self, op: Any) -> list[Split]:
         """Return how the results of an operation lie, as far as it says so."""
@@ -368,11 +366,10 @@ class _Reader:
             return [self.split(attribute)]
         return [self.split(each) for each in sdy.TensorShardingPerValueAttr(attribute).shardings]
 
+    @kept
     def split(self, attribute: Any) -> Split:
         """Return the axes of each dimension."""
-        if attribute not in self.splits:
-            self.splits[attribute] = split_of(attribute, self.sizes)
-        return self.splits[attribute]
+        return split_of(attribute, self.sizes)
 
 
 def split_of(attribute: Any, sizes: dict[str, int]) -> Split:
