@@ -695,7 +695,8 @@ class Lives:
         if isinstance(source, Value):
             life = self.live(source, at)
             life.needed = at
-            life.is_each_kept |= op.loop is not None and self._is_of_round(source, op.loop)
+            if op.loop is not None:  # else one that all rounds read
+                life.is_each_kept |= source.loop is op.loop or op.loop in self._carried_by(source)
 
     def end_gradient(self, value: Value, at: int) -> None:
         """Note the last that reads the gradient of a value."""
@@ -751,10 +752,6 @@ class Lives:
                 yield StepTensor(kept, kept.bytes, born, last, place, "forward", moves=moves)
             for at in (born, last) if moves else ():
                 yield StepTensor(array, array.bytes, at, at, place, "forward")
-
-    def _is_of_round(self, value: Value, loop: Loop) -> bool:
-        """Say whether every round of a loop has its own, and not one that all of them read."""
-        return value.loop is loop or loop in self._carried_by(value)
 
     def _carried_by(self, value: Value) -> Iterator[Loop]:
         """Yield the loop that a value comes into, and that makes one of its name every round."""

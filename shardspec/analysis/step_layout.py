@@ -214,17 +214,13 @@ class StepLayout:
             laid_by = self.gradients.held if kind == "gradient" else self.gradients.updated
             whole = laid_by(self.plan[source.first.path].dims)
             dims = tuple(whole[dim] for dim in source.kept)
-            dtype = self.gradient_dtype(source.first.param.dtype)
+            dtype = self.gradients.dtype or self.flow.step.gradients or dtype
         return laid(view, dims, dtype, mesh, source.first.path)
 
     def wire_dtype(self, dtype: str) -> str:
         """Return the dtype that a weight is sent in: that of products, unless its own is less."""
         own = self.flow.step.dtype
         return own if DTYPE_BITS.get(dtype, 32) > DTYPE_BITS.get(own, 32) else dtype
-
-    def gradient_dtype(self, dtype: str) -> str:
-        """Return the dtype that a gradient is summed in."""
-        return self.gradients.dtype or self.flow.step.gradients or self.wire_dtype(dtype)
 
     def gradient(self, each: ParamSharding) -> StepArray:
         """Return the gradient of an array as it is held."""

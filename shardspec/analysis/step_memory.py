@@ -160,7 +160,9 @@ class StepMemory:
 
 def step_memory(plan: ShardingPlan, step: Step | None = None) -> StepMemory:
     """Return what a device holds: in a step, or else of parameters and the spec's `state:`."""
-    return _by_plan(plan) if step is None else _by_step(plan.target, step)
+    if step is None:
+        return _by_plan(plan)
+    return _held(plan.target, step, step.stages, _fullest(plan.target, step))
 
 
 def grown(held: StepMemory, more: int, mode: Mode, target: Target) -> StepMemory:
@@ -208,10 +210,6 @@ def _by_plan(plan: ShardingPlan) -> StepMemory:
 def _figure_amount(figure: memories.Figure, target: Target) -> Amount:
     one = held_bytes(figure.arrays.shard_shape, figure.arrays.dtype, target)
     return Amount(one.bytes * figure.arrays.count * figure.copies, one.basis)
-
-
-def _by_step(target: Target, step: Step) -> StepMemory:
-    return _held(target, step, step.stages, _fullest(target, step))
 
 
 def _fullest(target: Target, step: Step) -> int:

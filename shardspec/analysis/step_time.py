@@ -505,7 +505,8 @@ def efficiency(chip: Chip, dtype: str, m: float, k: float, n: float) -> float:
     table = _table(chip, dtype)
     if table is None:
         assert chip.matmul_efficiency is not None, "only a chip that has one is timed"
-        return chip.matmul_efficiency * tiled(_cores(chip), m, k, n)
+        cores = dict(chip.compiler).get("core_count")
+        return chip.matmul_efficiency * tiled(cores and int(cores), m, k, n)
     full = max(m, table.m[0]), max(k, table.k[0]), max(n, table.n[0])
     filled = matmul_seconds(chip, dtype, m, k, n) / matmul_seconds(chip, dtype, *full)
     return table.share(*full) * filled
@@ -520,10 +521,6 @@ def memory_share(chip: Chip, m: float, k: float, n: float) -> float:
         return efficiency(chip, "bf16", m, k, n)
     assert chip.matmul_efficiency is not None, "only a chip that has one is timed"
     return chip.matmul_efficiency
-
-
-def _cores(chip: Chip) -> int | None:
-    return next((int(count) for key, count in chip.compiler if key == "core_count"), None)
 
 
 @lru_cache(maxsize=1 << 12)

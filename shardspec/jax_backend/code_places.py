@@ -48,15 +48,11 @@ _mark.def_abstract_eval(lambda x, **_: x)
 mlir.register_lowering(_mark, lambda _, x, **__: [x])
 
 
-def _mark_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
-    return _mark.bind(*primals, **params), tangents[0]
-
-
 def _mark_batched(args: Any, dims: Any, *, at: int, batched: tuple[int, ...]) -> Any:
     return _mark.bind(*args, at=at, batched=(dims[0], *batched)), dims[0]
 
 
-ad.primitive_jvps[_mark] = _mark_jvp
+ad.primitive_jvps[_mark] = lambda given, moved, **told: (_mark.bind(*given, **told), moved[0])
 batching.primitive_batchers[_mark] = _mark_batched
 
 

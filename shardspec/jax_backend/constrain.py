@@ -155,7 +155,8 @@ def _explicit(x: jax.Array, sharding: jax.sharding.NamedSharding, mesh: Any) -> 
     part = _along(mesh, sharding.spec, jax.sharding.AxisType.Explicit)
     if not is_mixed and mesh is sharding.mesh and _has_no_mesh(x):
         # What is typed with a mesh does not say on which devices; a constraint does.
-        x = _constraint(x, _named(_automatic(mesh), sharding.spec))
+        automatic = (jax.sharding.AxisType.Auto,) * len(mesh.axis_names)
+        x = _constraint(x, _named(retyped(mesh, automatic), sharding.spec))
     resharded: jax.Array = jax.sharding.reshard(x, part)
     if not is_mixed:
         return resharded
@@ -179,11 +180,6 @@ def _has_no_mesh(x: Any) -> bool:
     around: Any = jax.sharding.get_abstract_mesh()
     traced = isinstance(x, jax.core.Tracer)
     return traced and bool(around.empty) and bool(jax.typeof(x).sharding.mesh.empty)
-
-
-def _automatic(mesh: Any) -> Any:
-    """Return the same mesh with all axes automatic."""
-    return retyped(mesh, (jax.sharding.AxisType.Auto,) * len(mesh.axis_names))
 
 
 def retyped(mesh: Any, types: tuple[Any, ...]) -> Any:

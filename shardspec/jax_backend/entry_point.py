@@ -241,24 +241,18 @@ def find_entry(name: str, code: Code) -> Any:
         message = f"`{name}`: there is no module `{missing}`"
         help = "it is looked for in this folder, then where Python looks"
         if os.path.isfile(module_name):
-            help = f"name the module, not its file: `{_module_of(module_name)}:{route}`"
+            module = os.path.normpath(module_name).removesuffix(".py").replace(os.sep, ".")
+            help = f"name the module, not its file: `{module}:{route}`"
         raise ShardspecError([Diagnostic(code, message, help=help)]) from None
     here = module_name
     for attribute in route.split("."):
         if not hasattr(found, attribute):
             public = [each for each in dir(found) if not each.startswith("_")]
             message = f"`{here}` has no `{attribute}`"
-            raise ShardspecError([Diagnostic(code, message, help=_names(attribute, public))])
+            help = near_or_known(attribute, public, "its functions")
+            raise ShardspecError([Diagnostic(code, message, help=help)])
         found, here = getattr(found, attribute), f"{here}.{attribute}"
     return found
-
-
-def _module_of(file: str) -> str:
-    return os.path.normpath(file).removesuffix(".py").replace(os.sep, ".")
-
-
-def _names(attribute: str, public: list[str]) -> str:
-    return near_or_known(attribute, public, "its functions")
 
 
 def _arrays(made: Any, policy: StatePolicy | None) -> Params:

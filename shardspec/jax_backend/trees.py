@@ -859,15 +859,12 @@ def devices_given(devices: Any) -> None:
         return
     if isinstance(devices, str):
         raise TypeError(f"`devices` is a sequence of devices, None or 'abstract', not {devices!r}")
-    if not isinstance(devices, Sequence) and not _holds_objects(devices):
+    is_of_objects = getattr(getattr(devices, "dtype", None), "kind", "") == "O"
+    if not isinstance(devices, Sequence) and not is_of_objects:
         raise TypeError(f"`devices` is a sequence such as `jax.devices()`, not {kind_of(devices)}")
     wrong = [each for each in devices if not hasattr(each, "device_kind")]
     if wrong:
         raise TypeError(f"`devices` has {kind_of(wrong[0])} in it, which is no device")
-
-
-def _holds_objects(array: Any) -> bool:
-    return getattr(getattr(array, "dtype", None), "kind", "") == "O"
 
 
 def refuse_no_tree(tree: Any) -> list[Any]:

@@ -113,12 +113,9 @@ def _here(value: Any) -> Result:
     for shard in value.addressable_shards:
         own = np.asarray(shard.data)
         first = parts.setdefault(str(shard.index), own)
-        apart |= first is not own and not np.array_equal(first, own, equal_nan=_is_float(own))
+        has_nan = bool(np.issubdtype(own.dtype, np.inexact))
+        apart |= first is not own and not np.array_equal(first, own, equal_nan=has_nan)
     return Result(np.asarray(value), apart)
-
-
-def _is_float(value: Any) -> bool:
-    return bool(np.issubdtype(value.dtype, np.inexact))
 
 
 def reordered(values: Sequence[Any], seed: int) -> list[Any]:

@@ -34,9 +34,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core
 
 from shardspec.ir.spec import LogicalAxis, Mesh, Spec, Target
+from shardspec.jax_backend.equations import followed
 from shardspec.jax_backend.numbers.room import NOTE, Noted, NotingCode
 from shardspec.jax_backend.step.trace import Program
 from shardspec.programs.op_names import is_library, shown
@@ -345,46 +345,31 @@ class Use:
         self.limit = limit if self.limit is None else max(1, min(self.limit, limit))
 
 
+#: The arguments that a value comes from, and the positions that it is made of.
+_Source = tuple[frozenset[int], int | None]
+_NO_SOURCE: _Source = (frozenset(), None)
+
+
 @dataclass
 class _Uses:
     """A walk over a program that carries, for each variable, the arguments that it comes from."""
 
     uses: list[Use]
 
-    def walk(self, jaxpr: Any, given: Sequence[frozenset[int]], sizes: Sequence[int | None]) -> Any:
+    def walk(self, jaxpr: Any, given: Sequence[_Source]) -> list[_Source]:
         """Return the arguments that each result comes from, and of which positions it is made."""
-        known: dict[Any, frozenset[int]] = dict(zip(jaxpr.invars, given, strict=True))
-        places: dict[Any, int | None] = dict(zip(jaxpr.invars, sizes, strict=True))
-        none: frozenset[int] = frozenset()
-        for eqn in jaxpr.eqns:
-            args = [
-                none if isinstance(each, core.Literal) else known.get(each, none)
-                for each in eqn.invars
-            ]
-            at = [
-                None if isinstance(each, core.Literal) else places.get(each) for each in eqn.invars
-            ]
-            outs = self._equation(eqn, args, at)
-            for var, (out, place) in zip(eqn.outvars, outs, strict=True):
-                known[var], places[var] = out, place
-        return [
-            (none, None)
-            if isinstance(each, core.Literal)
-            else (known.get(each, none), places.get(each))
-            for each in jaxpr.outvars
-        ]
+        return followed(jaxpr, given, self._equation, lambda _: _NO_SOURCE)
 
-    def _equation(self, eqn: Any, args: list[frozenset[int]], at: list[int | None]) -> Any:
+    def _equation(self, eqn: Any, given: Sequence[_Source]) -> list[_Source]:
         inner = list(_programs(eqn))
         if inner:
-            found: Any = None
+            found = [_NO_SOURCE] * len(eqn.outvars)
             for jaxpr, skipped in inner:
-                own, places = args[skipped:], at[skipped:]
-                if len(jaxpr.invars) != len(own):
-                    continue
-                outs = self.walk(jaxpr, own, places)
-                found = outs if len(outs) == len(eqn.outvars) else found
-            return found or [(frozenset(), None)] * len(eqn.outvars)
+                if len(jaxpr.invars) == len(given) - skipped:
+                    outs = self.walk(jaxpr, given[skipped:])
+                    found = outs if len(outs) == len(eqn.outvars) else found
+            return found
+        args, at = [own for own, _ in given], [place for _, place in given]
         self._sink(eqn, args, at)
         name = eqn.primitive.name
         passed: frozenset[int] = frozenset()
@@ -457,8 +442,7 @@ def uses_of(closed: Any) -> list[Use]:
     """Return what a program does with each of its arguments."""
     uses = [Use() for _ in closed.jaxpr.invars]
     found = _Uses(uses)
-    given = [frozenset({at}) for at in range(len(uses))]
-    found.walk(closed.jaxpr, given, [None] * len(uses))
+    found.walk(closed.jaxpr, [(frozenset({at}), None) for at in range(len(uses))])
     return uses
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax.extend.core
@@ -236,7 +236,7 @@ class Walk:
             return self._while(equation, own)
         if name == "cond":
             return self._cond(equation, own)
-        if rules.is_deterministic(name):
+        if name in rules.deterministic():
             place = partial(self._place, equation)
             return Known(tuple(rules.computed(equation, own, place, is_backward=self._is_backward)))
         return Known(tuple(map(self._stated, equation.outvars)))
@@ -358,7 +358,7 @@ class Walk:
         if not own[0].is_same:
             return Known((rules.UNKNOWN,) * len(equation.outvars), wrong)
         states = zip(*(run.states for run in runs), strict=True)
-        return Known(tuple(map(rules.all_joined, states)), wrong)
+        return Known(tuple(reduce(rules.joined, each) for each in states), wrong)
 
 
 def _outside(var: Any) -> rules.State:
