@@ -35,7 +35,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -253,11 +253,13 @@ class Leaf:
     Attributes:
       value: an array, something that has its shape and dtype, or anything else.
       names: what the tree says about its dimensions, as written there.
+      box: that it is in; None where it is in none.
     """
 
     path: str
     value: Any
     names: Any = None
+    box: Any = None
 
     @property
     def shape(self) -> ir.Shape | None:
@@ -332,7 +334,8 @@ def leaves_of(tree: Any) -> list[Leaf]:
         place = tuple(map(component, key_path))
         if stop(node):
             leaves.extend(
-                Leaf(ir.tree_path((*place, *rest)), *of) for rest, *of in box_leaves(node)
+                Leaf(ir.tree_path((*place, *rest)), value, names, node)
+                for rest, value, names in box_leaves(node)
             )
         else:
             leaves.append(Leaf(ir.tree_path(place), node))
@@ -340,7 +343,7 @@ def leaves_of(tree: Any) -> list[Leaf]:
     if not beside:
         return leaves
     return [
-        leaf if leaf.names is not None else Leaf(leaf.path, leaf.value, beside.get(leaf.path))
+        leaf if leaf.names is not None else replace(leaf, names=beside.get(leaf.path))
         for leaf in leaves
     ]
 

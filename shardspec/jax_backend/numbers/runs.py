@@ -64,15 +64,7 @@ class Runner:
 
     def __call__(self, values: Sequence[Any]) -> list[list[Result]]:
         """Return what each call computes, as arrays of this host."""
-        found = []
-        given = list(values)
-        with jax.set_mesh(self.rerun.mesh), self._is_wide():
-            for _ in range(CALLS):
-                outs, _ = self._jitted(self._placed(given))
-                found.append([_here(each) for each in outs])
-                for result, argument in self.trial.program.passed_on:
-                    given[argument] = outs[result]
-        return found
+        return [[_here(each) for each in outs] for outs, _ in self._called(values, CALLS)]
 
     def watched(self, values: Sequence[Any], call: int) -> tuple[list[Mark], list[Any]]:
         """Return the marks of a call, and their values.
@@ -80,13 +72,18 @@ class Runner:
         Args:
           call: 0 for the first.
         """
-        given = list(values)
-        with jax.set_mesh(self.rerun.mesh), self._is_wide():
-            for _ in range(call + 1):
-                outs, seen = self._jitted(self._placed(given))
-                for result, argument in self.trial.program.passed_on:
-                    given[argument] = outs[result]
+        *_, (_, seen) = self._called(values, call + 1)
         return list(self.rerun.marks), [_here(each).value for each in seen]
+
+    def _called(self, values: Sequence[Any], calls: int) -> list[tuple[list[Any], list[Any]]]:
+        """Return what several calls in a row compute, and their watched values."""
+        given, found = list(values), []
+        with jax.set_mesh(self.rerun.mesh), self._is_wide():
+            for _ in range(calls):
+                found.append(self._jitted(self._placed(given)))
+                for result, argument in self.trial.program.passed_on:
+                    given[argument] = found[-1][0][result]
+        return found
 
     def _is_wide(self) -> contextlib.AbstractContextManager[Any]:
         """Let JAX compute with numbers of 64 bits; the program is traced without."""

@@ -18,6 +18,7 @@ from shardspec.jax_backend.step.trace import Resolving, lowered_here
 from shardspec.jax_backend.target_devices import need_devices
 from shardspec.jax_backend.xla import compiling
 from shardspec.jax_backend.xla.cache import Compiled, flags_here
+from shardspec.jax_backend.xla.child import MEMORY
 from shardspec.jax_backend.xla.compiling import Compile, Compiling, Tell
 from shardspec.programs.costs import compiled_cost
 from shardspec.programs.hlo import with_chips
@@ -241,10 +242,7 @@ def _compiled_here(
     executable = lowered.compile()
     stats = executable.memory_analysis()
     device = resolver.mesh.devices.flat[0]
-    sizes = {
-        each: int(getattr(stats, f"{each}_size_in_bytes"))
-        for each in ("argument", "output", "alias", "temp")
-    }
+    sizes = {each: int(getattr(stats, f"{each}_size_in_bytes")) for each in MEMORY}
     name = f"{device.platform} of jaxlib {version('jaxlib')}"
     seconds = time.monotonic() - started
     memory = memory_of_stats(sizes)
