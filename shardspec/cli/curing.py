@@ -28,8 +28,8 @@ from shardspec.search.variants import Refusal
 if TYPE_CHECKING:
     from shardspec.jax_backend.cure.again import Asked
     from shardspec.jax_backend.cure.curing import Again, Search
-    from shardspec.jax_backend.entry_point import Call
     from shardspec.jax_backend.resolver import Resolver
+    from shardspec.jax_backend.step.trace import Call
 
 #: Answers that are written into the code, traced again and compiled; and how many times the next
 #: ones are, where none of those before earns its place.

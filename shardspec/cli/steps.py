@@ -30,8 +30,8 @@ from shardspec.ir.step import Step, StepArgument
 
 if TYPE_CHECKING:
     from shardspec.analysis.comparison import Comparison
-    from shardspec.jax_backend.entry_point import Call
     from shardspec.jax_backend.resolver import Resolver
+    from shardspec.jax_backend.step.trace import Call
     from shardspec.jax_backend.xla.compiling import Compile
     from shardspec.jax_backend.xla.verifying import Lowered
     from shardspec.programs.captures import Capture
@@ -299,7 +299,7 @@ class _Pending:
         def traced(resolver: Resolver, call: Call, tell: Tell) -> Lowered:
             from shardspec.jax_backend.xla.verifying import lowered
 
-            return lowered(resolver, *call)
+            return lowered(resolver, call)
 
         target = self.plan.target.name
         step, module = with_step(self.name, self.plan.spec, target, self.request, traced)
@@ -437,7 +437,7 @@ class Pending:
             if compile is None:
                 found = verify_step(
                     resolver,
-                    *call,
+                    call,
                     cost=cost,
                     tolerance=tolerance,
                     is_here=True,
@@ -447,7 +447,7 @@ class Pending:
                 return lambda tell: found
             tell("tracing")
             notes = unlike(plan) if self._name is None else ()
-            asked = given(compile, resolver, *call, cost=cost, notes=notes)
+            asked = given(compile, resolver, call, cost=cost, notes=notes)
             return lambda tell: asked.proof(how, tolerance, tell)
 
         spec, target = plan.spec, plan.target.name

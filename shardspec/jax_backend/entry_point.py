@@ -29,7 +29,7 @@ from shardspec.ir.spec import Param, Params, StatePolicy, Target
 from shardspec.jax_backend.equations import equations_of, is_transposed, summary
 from shardspec.jax_backend.on_target import Here, on_target, start_on_cpu, tracing_for
 from shardspec.jax_backend.resolver import Resolver
-from shardspec.jax_backend.step.trace import CACHES, program_of
+from shardspec.jax_backend.step.trace import CACHES, Call, program_of
 from shardspec.jax_backend.target_devices import NO_VALUE
 from shardspec.jax_backend.train_state import arrays_alone, contents_of
 from shardspec.jax_backend.trees import argument_names, params_of
@@ -96,14 +96,6 @@ def call_entry_point(
         help = "return a tree of arrays or `ShapeDtypeStruct`s"
         return (), (Diagnostic(codes.BAD_MANIFEST, f"`{name}` gives no arrays", help=help),)
     return params, ()
-
-
-class Call(NamedTuple):
-    """A step: what to trace, and what to call it with."""
-
-    function: Callable[..., Any]
-    args: tuple[Any, ...] | list[Any]
-    kwargs: dict[str, Any]
 
 
 def with_call(
@@ -468,7 +460,7 @@ def _is_cache(argument: str, param: Param, back: frozenset[object] | None) -> bo
 def _returned(call: Call, resolver: Resolver) -> frozenset[object] | None:
     """Return the arguments that a step returns with new values; None where it has gradients."""
     try:
-        program = program_of(resolver, *call)
+        program = program_of(resolver, call)
     except Exception:  # the code wants a spec that is still to be written: names have to do
         return frozenset()
     jaxpr = program.jaxpr.jaxpr

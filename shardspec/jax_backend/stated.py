@@ -29,9 +29,8 @@ from shardspec.diagnostics.words import counted, numbers_in
 from shardspec.ir.plan import Dims, ParamSharding, ShardingPlan
 from shardspec.ir.program import StepSpec
 from shardspec.jax_backend.constrain import constrained
-from shardspec.jax_backend.entry_point import Call
 from shardspec.jax_backend.stated_lines import Lines, dtype_called, no_function, told
-from shardspec.jax_backend.step.trace import Resolving
+from shardspec.jax_backend.step.trace import Call, Resolving
 from shardspec.programs.op_names import constraint_scope
 
 Values = dict[Value, Any]

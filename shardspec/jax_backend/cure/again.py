@@ -16,13 +16,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.machinery import SourceFileLoader
 from typing import Any
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.ir.spec import Spec
-from shardspec.jax_backend.entry_point import Call, with_call
+from shardspec.jax_backend.entry_point import with_call
 from shardspec.jax_backend.on_target import on_target, start_on_cpu
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.xla.compiling import environment
@@ -124,10 +125,7 @@ def _traced(asked: Asked) -> Lowered:
     with on_target(target, asked.spec, has_imports=True):
         resolver = Resolver(asked.spec, asked.target, agree_within_s=None)
 
-        def work(call: Call) -> Lowered:
-            return lowered(resolver, *call)
-
-        folder, given = asked.folder, asked.given
+        work, folder, given = partial(lowered, resolver), asked.folder, asked.given
         return with_call(asked.step, folder, resolver, lambda stage: None, work, given)
 
 

@@ -30,7 +30,7 @@ from shardspec.jax_backend.numbers.rerun import KERNEL
 from shardspec.jax_backend.numbers.runs import Watched, first_difference
 from shardspec.jax_backend.numbers.small import TIGHT, Relations, SmallSizes, Trial, values_of
 from shardspec.jax_backend.step.sum_rules import same_elements
-from shardspec.jax_backend.step.trace import Program, Resolving, program_of
+from shardspec.jax_backend.step.trace import Call, Program, Resolving, program_of
 from shardspec.jax_backend.trees import require_call, shape_of
 from shardspec.kept import kept
 from shardspec.programs.numbers import FirstDifference, Numbers, OutputDifference
@@ -642,7 +642,7 @@ class StepFunction:
                 require_call(self.function, (other,), {})
                 made = self.function(other)
                 function, args = made[0], tuple(made[1])
-                program = program_of(other, function, list(args), {})
+                program = program_of(other, Call(function, list(args)))
             else:
                 args = self.args
                 program = self._as(other)
@@ -659,7 +659,7 @@ class StepFunction:
         try:
             own.update(vars(other))
             structs = jax.tree_util.tree_map(_without_place, list(self.args or ()))
-            return program_of(self.resolver, self.function, structs, {})
+            return program_of(self.resolver, Call(self.function, structs))
         finally:
             own.update(kept)
             jax.clear_caches()

@@ -28,7 +28,7 @@ from shardspec.jax_backend.step import passes
 from shardspec.jax_backend.step.blame import flops_of, ops_of, set_phases
 from shardspec.jax_backend.step.graph import Body, Graph, Node, Value, free_shapes, nodes_of
 from shardspec.jax_backend.step.sends import Send, reshard_of, sends_of
-from shardspec.jax_backend.step.trace import Given, Layouts, Resolving, Traced, traced
+from shardspec.jax_backend.step.trace import Call, Given, Layouts, Resolving, Traced, traced
 from shardspec.jax_backend.xla.cache import Compiled
 from shardspec.jax_backend.xla.partitioning import Partitioning
 from shardspec.kept import kept
@@ -54,19 +54,17 @@ def step_of(
     Raises:
       ShardspecError: the spec does not lay out an argument, or this jaxlib lacks a pass.
     """
-    return traced_step(resolver, function, args, kwargs)[1]
+    return traced_step(resolver, Call(function, args, kwargs))[1]
 
 
-def traced_step(
-    resolver: Resolving, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
-) -> tuple[Traced, steps.Step]:
+def traced_step(resolver: Resolving, call: Call) -> tuple[Traced, steps.Step]:
     """Return a lowered function, and the step that it is; see `step_of`.
 
     The partitioner gets ready while the function is traced, and works while Shardy propagates.
     """
     target = resolver.target
     with Partitioning(target.mesh.device_count, for_tpu=target.is_tpu) as partitioning:
-        found = traced(resolver, function, args, kwargs)
+        found = traced(resolver, call)
         partitioning.give(passes.bytecode_of(found.module))
         step, blame = _propagated(resolver, found)
         made = partitioning.result()
