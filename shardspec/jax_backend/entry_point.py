@@ -34,6 +34,7 @@ from shardspec.jax_backend.target_devices import NO_VALUE
 from shardspec.jax_backend.train_state import arrays_alone, contents_of
 from shardspec.jax_backend.trees import argument_names, params_of
 from shardspec.language.files import read_source
+from shardspec.programs.op_names import is_users
 
 Made = TypeVar("Made")
 
@@ -305,31 +306,19 @@ def _is_our_fault(error: BaseException) -> bool:
     frames = traceback.extract_tb(error.__traceback__)
     is_of_jax = any("JAX has removed" in each for each in getattr(error, "__notes__", ()))
     last = os.path.abspath(frames[-1].filename) if frames and not is_of_jax else ""
-    return last.startswith(_ours() + os.sep)
-
-
-def _ours() -> str:
-    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return last.startswith(os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep)
 
 
 def _labels(error: BaseException) -> Iterator[Label]:
     """Yield the last lines of the user's code that an exception came through, innermost first."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame)]
-    lines = [(frame.filename, frame.lineno or 1) for frame in reversed(frames)]
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    lines = [(each.filename, each.lineno or 1) for each in frames if is_users(each.filename)]
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         lines.insert(0, (error.filename, error.lineno))
     spans = (_line(*line) for line in dict.fromkeys(lines))
     known = [span for span in spans if span is not None][:_MOST_FRAMES]
     for number, span in enumerate(known):
         yield Label(span, "called here" if number else "raised here", primary=not number)
-
-
-def _is_users(frame: traceback.FrameSummary) -> bool:
-    """Say whether a frame is in code that is neither installed nor ours."""
-    path = os.path.abspath(frame.filename)
-    installed = ("site-packages", "dist-packages", f"{os.sep}lib{os.sep}python")
-    is_ours = path.startswith(_ours() + os.sep)
-    return os.path.isfile(path) and not is_ours and not any(each in path for each in installed)
 
 
 def _line(path: str, number: int) -> Span | None:

@@ -22,7 +22,6 @@ import importlib.machinery
 import importlib.util
 import itertools
 import math
-import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,8 +37,9 @@ import numpy as np
 from shardspec.ir.spec import LogicalAxis, Mesh, Spec, Target
 from shardspec.jax_backend.equations import followed
 from shardspec.jax_backend.numbers.room import NOTE, Noted, NotingCode
+from shardspec.jax_backend.on_target import files_behind
 from shardspec.jax_backend.step.trace import Program
-from shardspec.programs.op_names import is_library, shown
+from shardspec.programs.op_names import is_users, shown
 
 #: What a number of layers is called, and what it becomes where it is larger.
 _OF_LAYERS = re.compile(r"layer|depth|blocks", re.IGNORECASE)
@@ -520,7 +520,6 @@ def _scaled(value: Any, scale: float) -> Any:
     return (value * scale).astype(value.dtype) if is_float else value
 
 
-_MOST_MODULES = 1000
 #: What code counts with, and what a number is called that stands in it.
 _RANGE = "range"
 
@@ -639,25 +638,9 @@ def loops_written(module: str) -> Iterator[str]:
 
 def _trees(module: str) -> Iterator[ast.AST]:
     """Yield the syntax trees of a module and of those of the user's that its names come from."""
-    waiting, seen = [module], set[str]()
-    while waiting and len(seen) < _MOST_MODULES:
-        name = waiting.pop()
-        found = sys.modules.get(name) if name not in seen else None
-        seen.add(name)
-        file = getattr(found, "__file__", None) or ""
-        if found is None or not is_users(file):
-            continue
+    for file in files_behind(module, lambda _, file: is_users(file)):
         with contextlib.suppress(OSError, SyntaxError, ValueError):
             yield ast.parse(Path(file).read_bytes(), file)
-        for value in list(vars(found).values()):
-            owner = value.__name__ if isinstance(value, ModuleType) else _owner(value)
-            waiting += [owner] if isinstance(owner, str) else []
-
-
-def _owner(value: Any) -> Any:
-    with contextlib.suppress(Exception):  # any object may stand in a module
-        return getattr(value, "__module__", None)
-    return None
 
 
 def _named(node: ast.AST) -> Iterator[tuple[int, str]]:
@@ -686,12 +669,6 @@ def _named(node: ast.AST) -> Iterator[tuple[int, str]]:
         name = getattr(target, "id", getattr(target, "attr", target))
         if isinstance(name, str) and isinstance(value, ast.Constant):
             yield id(value), name
-
-
-def is_users(file: str) -> bool:
-    """Say whether a file is source of the user's, and of no package that is installed."""
-    is_installed = "site-packages" in file or "dist-packages" in file
-    return file.endswith(".py") and not is_installed and not is_library(os.path.abspath(file))
 
 
 def numbers_written(module: str) -> Iterator[tuple[str, int]]:
