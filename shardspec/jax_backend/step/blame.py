@@ -30,6 +30,7 @@ from shardspec.ir.plan import Attempt, DimSharding, Kind
 from shardspec.ir.step import Carried, Cause, CauseKind, Flows, OpKind, Place, StepOp
 from shardspec.jax_backend.step import graph as graphs
 from shardspec.jax_backend.step.graph import Graph, Node, Result, Split, Value, dims_of, located
+from shardspec.jax_backend.step.passes import operations
 from shardspec.jax_backend.step.sends import Send
 from shardspec.jax_backend.step.trace import Given, Layouts
 from shardspec.kept import kept
@@ -242,6 +243,7 @@ def _summed_dims(node: Node, at: int) -> list[int]:
 _INPUT = re.compile(r"^input: (\d+)$")
 _OUTPUT = re.compile(r"^output: (\d+)$")
 _CONSTRAINT = re.compile(r"^constraint_\d+$")
+_ORIGIN = "sdy.sharding_origin_name"
 #: What reads or writes rows of a table.
 LOOKUPS = ("gather", "scatter")
 _REGION = re.compile(r"^(mc_\d+)_(input|output): (\d+)$")
@@ -268,28 +270,15 @@ def constraints_of(module: Any, sizes: dict[str, int]) -> dict[str, Constraint]:
     """Return every constraint of a propagated module by the name that origins know it by."""
     found: dict[str, Constraint] = {}
     with module.context:
-        _collect(module.operation, sizes, found)
+        for op in operations(module.operation):
+            if op.name != "sdy.sharding_constraint" or _ORIGIN not in op.attributes:
+                continue
+            where = located(op.location)
+            split = graphs.split_of(op.attributes["sharding"], sizes)
+            shape = tuple(op.operands[0].type.shape)
+            made = Constraint(where.place, split, shape, constraint_names(where.name))
+            found[ir.StringAttr(op.attributes[_ORIGIN]).value] = made
     return found
-
-
-def _collect(op: Any, sizes: dict[str, int], found: dict[str, Constraint]) -> None:
-    for region in op.regions:
-        for block in region:
-            for each in block.operations:
-                inner = each.operation
-                if inner.name == "sdy.sharding_constraint":
-                    _add(inner, sizes, found)
-                _collect(inner, sizes, found)
-
-
-def _add(op: Any, sizes: dict[str, int], found: dict[str, Constraint]) -> None:
-    if "sdy.sharding_origin_name" not in op.attributes:
-        return
-    name = ir.StringAttr(op.attributes["sdy.sharding_origin_name"]).value
-    where = located(op.location)
-    split = graphs.split_of(op.attributes["sharding"], sizes)
-    shape = tuple(op.operands[0].type.shape)
-    found[name] = Constraint(where.place, split, shape, constraint_names(where.name))
 
 
 @dataclass(frozen=True, slots=True)

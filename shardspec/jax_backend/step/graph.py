@@ -516,15 +516,19 @@ def located(location: Any) -> Located:
 
 @lru_cache(maxsize=65536)
 def _read_location(text: str) -> Located:
-    found = _LOCATED_NAME.match(text)
-    name = found.group(1).rstrip(":") if found else ""
-    frame = _FRAME.search(text)
+    name, frame = name_in(text), _FRAME.search(text)
     if frame is None:
         return Located(name, Place(scope=scope(name)))
     file, line, caller, called = frame.groups()
     if caller is None:
         return Located(name, Place(file, int(line), scope(name)))
     return Located(name, Place(caller, int(called), scope(name), (file, int(line))))
+
+
+def name_in(location: str) -> str:
+    """Return what JAX calls an operation, as its location states it."""
+    found = _LOCATED_NAME.match(location)
+    return found.group(1).rstrip(":") if found else ""
 
 
 def joined(outer: Located, inner: Located) -> Located:

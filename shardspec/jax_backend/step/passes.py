@@ -19,7 +19,7 @@ from jaxlib.mlir.passmanager import PassManager
 
 from shardspec.diagnostics import ShardspecError, codes
 from shardspec.diagnostics.diagnostic import Diagnostic
-from shardspec.jax_backend.step.graph import functions_of, joined_names
+from shardspec.jax_backend.step.graph import functions_of, joined_names, name_in
 from shardspec.programs.op_names import Callers, Frame, Stack, stack_of
 
 #: Propagation, in the order that Shardy's own pipeline has, up to the collectives it asks for.
@@ -150,16 +150,13 @@ def _location(name: str, stack: Stack) -> Any:
 
 
 _FRAME = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
-_LOCATED_NAME = re.compile(r'^loc\("((?:[^"\\]|\\.)*)"(?!:\d)')
 
 
 @lru_cache(maxsize=65536)
 def asked(location: str) -> tuple[str, Stack]:
     """Return what the location of an operation states: its name, and the user's frames."""
-    found = _LOCATED_NAME.match(location)
-    name = found.group(1).rstrip(":") if found else ""
     frames = (Frame(file, int(line), int(at)) for file, line, at in _FRAME.findall(location))
-    return name, stack_of(frames)
+    return name_in(location), stack_of(frames)
 
 
 def _place(module: Any) -> None:
