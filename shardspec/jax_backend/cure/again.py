@@ -26,7 +26,7 @@ from shardspec.ir.spec import Spec
 from shardspec.jax_backend.entry_point import with_call
 from shardspec.jax_backend.on_target import on_target, start_on_cpu
 from shardspec.jax_backend.resolver import Resolver
-from shardspec.jax_backend.xla.compiling import environment
+from shardspec.jax_backend.xla.compiling import started
 from shardspec.jax_backend.xla.verifying import Lowered, lowered
 from shardspec.orphans import end_group, end_with
 
@@ -56,16 +56,8 @@ class Asked:
 
 def traced_again(asked: Asked, timeout_s: float = 600.0) -> Lowered | Diagnostics | None:
     """Return the step that changed sources make, or why they make none; None after `timeout_s`."""
-    module = "shardspec.jax_backend.cure.again"
-    command = [sys.executable, "-P", "-m", module, str(os.getpid())]
-    process = subprocess.Popen(
-        command,
-        env={**environment(), **_own_path()},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    path = os.pathsep.join(dict.fromkeys(filter(None, sys.path)))  # as this process finds modules
+    process = started("shardspec.jax_backend.cure.again", PYTHONPATH=path)
     _RUNNING.add(process)
     try:
         answer, _ = process.communicate(pickle.dumps(asked), timeout_s)
@@ -93,12 +85,6 @@ def tracing(most: int) -> Iterator[ThreadPoolExecutor]:
             for process in [*_RUNNING]:
                 end_group(process.pid)
             raise
-
-
-def _own_path() -> dict[str, str]:
-    """Return where this process finds modules, which the other one has to find, too."""
-    path = os.pathsep.join(dict.fromkeys(filter(None, sys.path)))
-    return {"PYTHONPATH": path}
 
 
 def _with_sources(sources: Mapping[str, str]) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import queue
 import select
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -17,7 +15,7 @@ from typing import Self
 from shardspec.cure.figures import Figures
 from shardspec.cure.searching import Trial
 from shardspec.jax_backend.cure.worker import Base
-from shardspec.jax_backend.xla.compiling import environment, most_at_once
+from shardspec.jax_backend.xla.compiling import most_at_once, started
 from shardspec.orphans import end_group
 
 #: Memory that one process may need, and the most that run at once.
@@ -94,16 +92,7 @@ class Trials:
         return found if isinstance(found, Figures) else None
 
     def _started(self) -> subprocess.Popen[bytes]:
-        worker = "shardspec.jax_backend.cure.worker"
-        command = [sys.executable, "-P", "-m", worker, self._folder.name, str(os.getpid())]
-        process = subprocess.Popen(
-            command,
-            env=environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        process = started("shardspec.jax_backend.cure.worker", self._folder.name)
         assert process.stdin is not None
         process.stdin.write(self._base)
         process.stdin.flush()

@@ -486,6 +486,23 @@ def child_in(
             child.wait()
 
 
+def started(module: str, *arguments: str, **variables: str) -> subprocess.Popen[bytes]:
+    """Start a module of ours as a process that is asked on stdin and answers on stdout.
+
+    Args:
+      arguments: before the number of this process, which it ends with.
+      variables: of its environment, beside `environment`.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", module, *arguments, str(os.getpid())],
+        env={**environment(), **variables},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
 def environment(flags: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
     """Return the environment of a process that partitions or compiles."""
     root = str(Path(__file__).parents[3])
