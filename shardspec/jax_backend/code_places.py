@@ -29,6 +29,7 @@ from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.words import by_key, counted, did_you_mean, listed
 from shardspec.ir.program import CodePlace
 from shardspec.ir.spec import Activation, Pattern, Shape
+from shardspec.jax_backend.equations import computed
 from shardspec.programs.op_names import is_library
 from shardspec.resolve.match import path_matcher
 
@@ -269,15 +270,12 @@ class _Placing:
             params = {key: self._changed(each, own) for key, each in params.items()}
             if "fwd_jaxpr_thunk" in params:
                 params["fwd_jaxpr_thunk"] = _Forward(params["fwd_jaxpr_thunk"], self, own)
-        found: Any = eqn.primitive.get_bind_params(params)
-        functions, bound = found if isinstance(found, tuple) else ((), found)
         stack = source_info_util.current_name_stack() + eqn.source_info.name_stack
         with (
             source_info_util.user_context(eqn.source_info.traceback, name_stack=stack),
             eqn.ctx.manager,
         ):
-            made = eqn.primitive.bind(*functions, *values, **bound)
-        return list(made) if eqn.primitive.multiple_results else [made]
+            return computed(eqn, values, params)
 
     def _inside_of(self, eqn: Any, where: _Where) -> _Where:
         """Return where the programs of an equation are."""

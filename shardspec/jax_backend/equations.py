@@ -79,6 +79,14 @@ def followed(
     return [read(var) for var in program.outvars]
 
 
+def computed(equation: Any, values: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+    """Return what an equation computes of some values, with other parameters."""
+    found: Any = equation.primitive.get_bind_params(params)
+    functions, bound = found if isinstance(found, tuple) else ((), found)
+    made = equation.primitive.bind(*functions, *values, **bound)
+    return list(made) if equation.primitive.multiple_results else [made]
+
+
 def is_transposed(equation: Any) -> bool:
     """Say whether an equation computes gradients."""
     return "transpose(" in str(equation.source_info.name_stack)
