@@ -20,6 +20,7 @@ from jax.extend import core
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
+from shardspec.diagnostics.words import reached
 from shardspec.ir.spec import Spec, Target, jax_entries
 from shardspec.ir.step import Place
 from shardspec.jax_backend.batch import names_of
@@ -90,15 +91,9 @@ def equations(jaxpr: Any) -> Iterator[Any]:
 
 def programs(jaxpr: Any) -> Iterator[Any]:
     """Yield a program and all programs in it, each once."""
-    waiting, seen = [jaxpr], set()
-    while waiting:
-        now = waiting.pop()
-        if id(now) in seen:
-            continue
-        seen.add(id(now))
-        yield now
-        for eqn in now.eqns:
-            waiting += core.jaxprs_in_params(eqn.params)
+    return reached(
+        [jaxpr], lambda now: (e for eqn in now.eqns for e in core.jaxprs_in_params(eqn.params))
+    )
 
 
 def _elements(jaxpr: Any) -> int:

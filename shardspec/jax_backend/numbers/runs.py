@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from shardspec.diagnostics.words import grouped
+from shardspec.diagnostics.words import grouped, reached
 from shardspec.jax_backend.numbers.rerun import (
     FORMS_OF_PARTS,
     LOOP,
@@ -489,13 +489,7 @@ def _is_in_loop(mark: Mark) -> bool:
 
 def _behind(many: Watched, marks: Sequence[int]) -> list[int]:
     """Return all values that some are made of, and those, in their order."""
-    waiting, seen = [*marks], set[int]()
-    while waiting:
-        at = waiting.pop()
-        if at not in seen:
-            seen.add(at)
-            waiting += many.marks[at].sources
-    return sorted(seen)
+    return sorted(reached(marks, lambda at: many.marks[at].sources))
 
 
 def _back(
@@ -546,19 +540,12 @@ def _inherited(
 
 def _sources(many: Watched, states: Sequence[State], at: int) -> list[int]:
     """Return the values that one is made of; in place of those without a pair, what makes them."""
-    found: dict[int, None] = {}
-    waiting = list(many.marks[at].sources)
-    seen: set[int] = set()
-    while waiting:
-        each = waiting.pop()
-        if each in seen:
-            continue
-        seen.add(each)
-        if states[each] == "unknown":
-            waiting += many.marks[each].sources
-        else:
-            found[each] = None
-    return list(found)
+
+    def onward(each: int) -> tuple[int, ...]:
+        return many.marks[each].sources if states[each] == "unknown" else ()
+
+    every = reached(many.marks[at].sources, onward)
+    return [each for each in every if states[each] != "unknown"]
 
 
 def _what(many: Watched, states: Sequence[State], at: int, axes: Sequence[str]) -> str:

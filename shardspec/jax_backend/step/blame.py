@@ -20,12 +20,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import islice
 from typing import Any
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from shardspec.diagnostics.words import by_key
+from shardspec.diagnostics.words import by_key, reached
 from shardspec.ir.plan import Attempt, DimSharding, Kind
 from shardspec.ir.step import Carried, Cause, CauseKind, Flows, OpKind, Place, StepOp
 from shardspec.jax_backend.step import graph as graphs
@@ -600,22 +601,11 @@ class Carries:
 
     def _gradient(self, value: Value) -> str:
         """Return the parameter whose state a value is added to, or as which it is given back."""
-        seen: set[Value] = set()
-        waiting = [value]
-        while waiting and len(seen) < _FAR_CARRIED:
-            value = waiting.pop(0)
-            if value in seen:
-                continue
-            seen.add(value)
-            found = self._given_back(value)
-            if found:
-                return found
-            for user in value.users:
-                found = self._updated(user, value)
-                if found:
-                    return found
-                waiting += _onward(user, value)
-            waiting += _yielded(value)
+        for each in islice(reached([value], _later, is_nearest_first=True), _FAR_CARRIED):
+            found = (self._updated(user, each) for user in each.users)
+            path = self._given_back(each) or next(filter(None, found), "")
+            if path:
+                return path
         return ""
 
     def _given_back(self, value: Value) -> str:
@@ -683,12 +673,13 @@ def _onward(user: Node, value: Value) -> list[Value]:
     return []
 
 
-def _yielded(value: Value) -> list[Value]:
-    """Return the results of a loop or a branch that a value is given back as."""
+def _later(value: Value) -> Iterator[Value]:
+    """Yield what a gradient becomes in what reads it, and behind the loop or branch it is in."""
+    for user in value.users:
+        yield from _onward(user, value)
     owner = value.body.owner
-    if owner is None:
-        return []
-    return [owner.results[at] for at in value.yielded if at < len(owner.results)]
+    if owner is not None:
+        yield from (owner.results[at] for at in value.yielded if at < len(owner.results))
 
 
 def _constrained(send: Send) -> str:
