@@ -377,10 +377,9 @@ class Made:
 
     def over(self) -> Iterator[tuple[int, dict[str, int]]]:
         """Yield the bytes of each part, from each tick on at which one of them changes."""
-        changes: dict[int, list[tuple[str, int]]] = {}
-        for each in self.lives:
-            changes.setdefault(each.born, []).append((each.part, each.bytes))
-            changes.setdefault(each.ends, []).append((each.part, -each.bytes))
+        born = ((each.born, (each.part, each.bytes)) for each in self.lives)
+        ends = ((each.ends, (each.part, -each.bytes)) for each in self.lives)
+        changes = by_key((*born, *ends))
         held = dict.fromkeys(_MADE, 0) | {"activations": self.kept}
         for tick in sorted(changes):
             for part, size in changes[tick]:

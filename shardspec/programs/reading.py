@@ -23,7 +23,7 @@ from itertools import chain, islice, takewhile
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, codes
-from shardspec.diagnostics.words import grouped
+from shardspec.diagnostics.words import by_key, grouped
 from shardspec.ir import step as ir
 from shardspec.ir.operations import IN_HLO, MOVES, SUMS, CollectiveKind, op_info, ring_bytes
 from shardspec.ir.spec import Mesh, PartitionSpec
@@ -326,9 +326,7 @@ class ReadProgram:
 
     def parts(self) -> Parts:
         """Return the program, and what each of its instructions computes and sends."""
-        sends: dict[Ref, list[Collective]] = {}
-        for ref, sent in self._reader.collectives:
-            sends.setdefault(ref, []).append(sent)
+        sends = by_key(self._reader.collectives)
         return Parts(self._reader.calls, dict(self._reader.ops), sends, self._reader.other_end)
 
 

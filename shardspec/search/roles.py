@@ -16,9 +16,10 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from operator import attrgetter
 from typing import NamedTuple
 
-from shardspec.diagnostics.words import listed, near_or_known
+from shardspec.diagnostics.words import grouped, listed, near_or_known
 from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, Spec
 from shardspec.language import loader
 
@@ -197,10 +198,7 @@ def _preset_set(spec: Spec, chosen: tuple[str, ...], *, serves: bool) -> tuple[S
 
 
 def _by_axis(rules: Iterable[AxisRule]) -> dict[str, list[AxisRule]]:
-    found: dict[str, list[AxisRule]] = {}
-    for rule in rules:
-        found.setdefault(rule.logical_axis, []).append(rule)
-    return found
+    return grouped(rules, attrgetter("logical_axis"))
 
 
 def _merged(

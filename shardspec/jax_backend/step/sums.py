@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import jax.extend.core
 from jax.extend.core import Literal
 
+from shardspec.diagnostics.words import by_key
 from shardspec.ir.step import Place, WrongSum
 from shardspec.jax_backend import equations
 from shardspec.jax_backend.equations import callers_of, is_transposed, scan_counts, stack_at
@@ -399,14 +400,9 @@ def _variables(equation: Any) -> list[Any]:
 
 def _readers(program: Any) -> dict[Any, list[Any]]:
     """Return the equations that read each variable; None among them for the end of the program."""
-    found: dict[Any, list[Any]] = {}
-    for equation in program.eqns:
-        for var in _variables(equation):
-            found.setdefault(var, []).append(equation)
-    for var in program.outvars:
-        if not isinstance(var, Literal):
-            found.setdefault(var, []).append(None)
-    return found
+    read = ((var, equation) for equation in program.eqns for var in _variables(equation))
+    ends = ((var, None) for var in program.outvars if not isinstance(var, Literal))
+    return by_key((*read, *ends))
 
 
 def _ends(

@@ -21,6 +21,7 @@ import jax
 from jax._src.config import traceback_in_locations_limit
 
 from shardspec.diagnostics import ShardspecError
+from shardspec.diagnostics.words import by_key
 from shardspec.ir.plan import Attempt, DimSharding, Kind, Origin, Outcome, ParamSharding
 from shardspec.ir.spec import AxisRule, HostMemory, Spec, Target, host_memory
 from shardspec.ir.step import Place, Role, WrongSum
@@ -498,9 +499,7 @@ def _in_order(given: Sequence[Given], own: Sequence[Any], passed: Sequence[Any])
       passed: the same objects in another order, some of them perhaps left out.
     """
     arrays = (leaf for leaf in own if shape_of(leaf) is not None)
-    known: dict[int, list[Given]] = {}
-    for leaf, each in zip(arrays, given, strict=True):
-        known.setdefault(id(leaf), []).append(each)
+    known = by_key(zip(map(id, arrays), given, strict=True))
     same = (known.get(id(leaf)) for leaf in passed if shape_of(leaf) is not None)
     return [each.pop(0) if each else _UNNAMED for each in same]
 
