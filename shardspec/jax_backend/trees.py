@@ -791,7 +791,7 @@ def _index(value: Any) -> int | None:
         return None
 
 
-def count_given(count: Any, what: str) -> int | None:
+def count_given(count: Any) -> int | None:
     """Return a number of rows, None where none is given.
 
     Raises:
@@ -801,9 +801,9 @@ def count_given(count: Any, what: str) -> int | None:
         return None
     found = None if isinstance(count, bool) else _index(count)
     if found is None:
-        raise TypeError(f"{what} is a whole number, not {kind_of(count)}")
+        raise TypeError(f"global_batch is a whole number, not {kind_of(count)}")
     if not 0 < found < 1 << 63:
-        raise ValueError(f"{what} is a number of rows, not {found}")
+        raise ValueError(f"global_batch is a number of rows, not {found}")
     return found
 
 
