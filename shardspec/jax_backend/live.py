@@ -261,7 +261,7 @@ def _place_text(found: Any, wanted: Any, rank: int) -> str:
     """Return where an array is: its partition and mesh, or the one device."""
     spec, mesh = getattr(found, "spec", None), getattr(found, "mesh", None)
     if spec is not None and mesh is not None:
-        entries = (*jax_entries(spec), *(None,) * (rank - len(jax_entries(spec))))
+        entries = jax_entries(spec, rank)
         dims = tuple((each,) if isinstance(each, str) else tuple(each or ()) for each in entries)
         sizes = " ".join(f"{name}={size}" for name, size in mesh.shape.items())
         is_ours = dict(mesh.shape) == dict(wanted.mesh.shape)

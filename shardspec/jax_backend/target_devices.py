@@ -514,7 +514,7 @@ def _is_of_target(place: Any) -> bool:
     if isinstance(around, jax.sharding.AbstractMesh):
         return int(around.size) > 1
     if isinstance(around, jax.sharding.Mesh):
-        return not around.empty and isinstance(around.devices.flat[0], TargetDevice)
+        return has_target_devices(around)
     devices = getattr(place, "_device_assignment", (place,))
     return isinstance(next(iter(devices), None), TargetDevice)
 
@@ -651,8 +651,6 @@ def device_mesh(
     Raises:
       ShardspecError: the devices are not the target's machine, or its mesh does not fit it.
     """
-    import numpy as np
-
     chosen = list(jax.devices() if devices is None else devices)
     shape = tuple(axis.size for axis in target.mesh.axes)
     if len(chosen) != target.mesh.device_count:

@@ -478,8 +478,6 @@ def _with_open(sharding: Any, dims: Any, rank: int) -> PartitionSpec | None:
     spec = getattr(sharding, "spec", None)
     if spec is None:
         return None
-    stated = jax_entries(spec)
-    entries = [*stated, *(None,) * (rank - len(stated))]
     opened = PartitionSpec.UNCONSTRAINED
-    made = (opened if at in dims else each for at, each in enumerate(entries))
+    made = (opened if at in dims else e for at, e in enumerate(jax_entries(spec, rank)))
     return PartitionSpec(*made, unreduced=spec.unreduced, reduced=spec.reduced)

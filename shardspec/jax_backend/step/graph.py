@@ -702,11 +702,7 @@ def sharding_of(value: Any) -> Any:
 def mesh_axes_of(info: Any) -> tuple[tuple[str, ...], ...]:
     """Return the mesh axes of each dimension that an array's sharding states."""
     own = sharding_of(info)
-    if own is None:
-        return ()
-    stated = jax_entries(own.spec)
-    entries = (*stated, *(None,) * (len(info.shape) - len(stated)))
-    return tuple(map(names_of, entries))
+    return () if own is None else tuple(map(names_of, jax_entries(own.spec, len(info.shape))))
 
 
 def unreused(

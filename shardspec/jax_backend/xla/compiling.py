@@ -282,17 +282,12 @@ def _hardware(target: Target) -> Hardware:
     hardware = target.hardware
     if hardware is None or hardware.chip.platform == "cpu":
         machine = "names no hardware" if hardware is None else f"is {hardware}"
-        raise ShardspecError(
-            (
-                Diagnostic(
-                    codes.NOT_COMPILED,
-                    f"target `{target.name}` {machine}: there is no machine to describe to a"
-                    " compiler",
-                    help="name a target with TPUs or GPUs, or compile for the devices that are"
-                    " here: `--backend here`",
-                ),
-            )
+        message = f"target `{target.name}` {machine}: there is no machine to describe to a compiler"
+        help = (
+            "name a target with TPUs or GPUs, or compile for the devices that are here:"
+            " `--backend here`"
         )
+        raise ShardspecError((Diagnostic(codes.NOT_COMPILED, message, help=help),))
     return hardware
 
 
