@@ -17,14 +17,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardspec.diagnostics.words import grouped, reached
-from shardspec.jax_backend.numbers.rerun import (
-    FORMS_OF_PARTS,
-    LOOP,
-    MOVES,
-    End,
-    Mark,
-    Rerun,
-)
+from shardspec.jax_backend.numbers.rerun import FORMS_OF_PARTS, LOOP, MOVES, End, Mark, Rerun
 from shardspec.jax_backend.numbers.small import Trial
 from shardspec.jax_backend.step.trace import Program
 from shardspec.jax_backend.target_devices import mesh_for
