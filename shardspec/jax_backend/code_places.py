@@ -30,6 +30,7 @@ from shardspec.diagnostics.words import by_key, counted, did_you_mean, listed
 from shardspec.ir.program import CodePlace
 from shardspec.ir.spec import Activation, Pattern, Shape
 from shardspec.jax_backend.equations import computed
+from shardspec.kept import kept
 from shardspec.programs.op_names import is_library
 from shardspec.resolve.match import path_matcher
 
@@ -155,7 +156,7 @@ class _Placing:
         self._files = tuple((at, replace(place, function="")) for at, place in self._functions)
         self._alive: list[Any] = []  # JAX leaves out equations whose results nobody has
         self._inside: dict[FrameType, set[Hashable]] = {}
-        self._touched: dict[tuple[int, _Where], bool] = {}
+        self._kept: dict[object, object] = {}
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -296,21 +297,19 @@ class _Placing:
         made = jax.make_jaxpr(own)(*(_struct(var.aval) for var in inner.invars))
         return made if inner is not value else made.jaxpr
 
+    @kept
     def _touches(self, jaxpr: Any, where: _Where) -> bool:
         """Say whether a value in a program is at a place."""
-        key = id(jaxpr), where
-        if key not in self._touched:
-            self._touched[key] = any(
-                eqn.primitive is _mark
-                or "fwd_jaxpr_thunk" in eqn.params
-                or any(True for _ in self._regions_of(eqn, where))
-                or any(
-                    self._touches(getattr(each, "jaxpr", each), self._inside_of(eqn, where))
-                    for each in jaxprs_in_params(eqn.params)
-                )
-                for eqn in jaxpr.eqns
+        return any(
+            eqn.primitive is _mark
+            or "fwd_jaxpr_thunk" in eqn.params
+            or any(True for _ in self._regions_of(eqn, where))
+            or any(
+                self._touches(getattr(each, "jaxpr", each), self._inside_of(eqn, where))
+                for each in jaxprs_in_params(eqn.params)
             )
-        return self._touched[key]
+            for eqn in jaxpr.eqns
+        )
 
     def _regions_of(self, eqn: Any, where: _Where) -> Iterator[_Region]:
         """Yield the places that an equation is at, of scopes and of lines."""
