@@ -22,7 +22,7 @@ from shardspec.cure.lines import Point, Site
 from shardspec.cure.patching import Extent
 from shardspec.diagnostics.words import by_key, grouped
 from shardspec.ir.spec import Shape
-from shardspec.jax_backend.step.graph import RETURNS, functions_of, joined_names, name_in
+from shardspec.jax_backend.step.graph import RETURNS, children, functions_of, joined_names, name_in
 from shardspec.programs.op_names import Callers, Frame, Stack, stack_of
 
 #: A frame of Python, as MLIR prints it: `"model.py":3:8 to 4:24`, `"model.py":3:8 to :24`.
@@ -86,10 +86,8 @@ def numbered(module: Any) -> Iterator[tuple[int, Any]]:
 def inside(op: Any) -> Iterator[Any]:
     """Yield an operation, and all inside of it."""
     yield op
-    for region in op.regions:
-        for block in region.blocks:
-            for each in block.operations:
-                yield from inside(each.operation)
+    for each in children(op):
+        yield from inside(each)
 
 
 def sites_of(module: Any) -> tuple[Site, ...]:
@@ -177,10 +175,7 @@ def _is_opaque(function: Any, ops: Mapping[Any, _Op]) -> bool:
     """Say whether a function is a library's: one expression of the user asks for all of it."""
     name = _function_of(function)
     extents = {
-        ops[each.operation].where.extent
-        for block in function.regions[0].blocks
-        for each in block.operations
-        if each.operation.name not in RETURNS
+        ops[each].where.extent for each in children(function) if each.name not in RETURNS
     } - {None}
     return name != "main" and len(extents) < 2
 

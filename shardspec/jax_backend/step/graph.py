@@ -239,6 +239,12 @@ def functions_of(module: Any) -> dict[str, Any]:
     }
 
 
+def children(op: Any) -> list[Any]:
+    """Return the operations that stand directly inside of one."""
+    blocks = (block for region in op.regions for block in region)
+    return [each.operation for block in blocks for each in block.operations]
+
+
 class _Reader:
     """Walks the operations once, in the order of the program."""
 
