@@ -25,12 +25,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.diagnostics import SourceFile
 from shardspec.ir import spec as ir
 from shardspec.ir.plan import Dims, DimSharding, Kind, Outcome, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Mesh, array_bytes
 from shardspec.kept import kept
-from shardspec.topology.placement import Placement, explain_axes, place
+from shardspec.topology.placement import Placement, explain_axes, placed
 from shardspec.versions import LANGUAGE
 
 
@@ -229,14 +229,13 @@ def inputs(spec: ir.Spec) -> tuple[Input, ...]:
 def target_layout(plan: ShardingPlan) -> TargetLayout:
     """Return what one plan says."""
     target = plan.target
-    placement = None if target.hardware is None else place(target, plan.spec.policy.order)
-    placed = None if isinstance(placement, Diagnostic) else placement
+    placement = placed(target, plan.spec.policy.order)
     return TargetLayout(
         name=plan.name,
         hardware="" if target.hardware is None else target.hardware.machine,
-        axes=_axes(plan, placed),
-        order="listed" if target.devices else "" if placed is None else placed.order,
-        devices=_devices_digest(placed, target.devices),
+        axes=_axes(plan, placement),
+        order="listed" if target.devices else "" if placement is None else placement.order,
+        devices=_devices_digest(placement, target.devices),
         arrays=tuple(
             ArrayLayout(
                 sharding.param.path,
@@ -269,11 +268,10 @@ def held_by(before: ShardingPlan, after: ShardingPlan) -> tuple[int | None, ...]
     """
     places = []
     for plan in (before, after):
-        machine = plan.target.hardware
-        placed = None if machine is None else place(plan.target, plan.spec.policy.order)
-        if machine is None or placed is None or isinstance(placed, Diagnostic):
+        machine, placement = plan.target.hardware, placed(plan.target, plan.spec.policy.order)
+        if machine is None or placement is None:
             return None
-        places.append((machine.chip, machine.topology, placed.coordinates()))
+        places.append((machine.chip, machine.topology, placement.coordinates()))
     (*one, earlier), (*other, later) = places
     if one != other:
         return None
