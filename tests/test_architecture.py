@@ -62,7 +62,6 @@ FOR_ONE_SIBLING = {
     "jax_backend.cure.inserting": "lines put into a module, apart from what prices them",
     "jax_backend.cure.rows": "what a program does along dimensions, apart from their names",
     "jax_backend.cure.trials": "processes, apart from what they price",
-    "jax_backend.cure.weighing": "which values are worth a try, apart from where they are",
     "jax_backend.live": "what is asked of arrays that are there, apart from plans",
     "jax_backend.xla.child": "a process of its own, apart from those that start it",
     "language.document_to_layer": "one document, apart from the phases in it",

@@ -335,7 +335,7 @@ class _Tries:
     def _with_names(
         self, report: telling.Report, most: int, until: Deadline, tell: Tell
     ) -> telling.Report:
-        from shardspec.jax_backend.cure.remat import Policies, policies, policies_in
+        from shardspec.jax_backend.cure.others import Policies, policies, policies_in
 
         now, with_lines = self._with_lines(report)
         own, names = policies_in(os.getcwd(), with_lines), self.found.names
@@ -376,7 +376,7 @@ class _Tries:
     def _with_meshes(
         self, report: telling.Report, most: int, until: Deadline, tell: Tell
     ) -> telling.Report:
-        from shardspec.jax_backend.cure.meshes import meshes
+        from shardspec.jax_backend.cure.others import meshes
 
         now, with_lines = self._with_lines(report)
         today = pipeline.sound_target(pipeline.find_target(with_lines.spec, self.asked.target))

@@ -23,12 +23,11 @@ from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend.cure.again import Asked, traced_again
-from shardspec.jax_backend.cure.layouts import Namer
+from shardspec.jax_backend.cure.layouts import Namer, unplaced, weighed, with_mapped
 from shardspec.jax_backend.cure.rows import Rows
 from shardspec.jax_backend.cure.shortened import shortened
 from shardspec.jax_backend.cure.sites import sites_of
 from shardspec.jax_backend.cure.trials import Trials
-from shardspec.jax_backend.cure.weighing import unplaced, weighed, with_mapped
 from shardspec.jax_backend.cure.worker import Base
 from shardspec.jax_backend.equations import names_in
 from shardspec.jax_backend.resolver import Resolver
