@@ -27,8 +27,7 @@ from shardspec.jax_backend.cure.layouts import Namer, unplaced, weighed, with_ma
 from shardspec.jax_backend.cure.rows import Rows
 from shardspec.jax_backend.cure.shortened import shortened
 from shardspec.jax_backend.cure.sites import sites_of
-from shardspec.jax_backend.cure.trials import Trials
-from shardspec.jax_backend.cure.worker import Base
+from shardspec.jax_backend.cure.worker import Base, Trials
 from shardspec.jax_backend.equations import names_in
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.step.graph import free_shapes

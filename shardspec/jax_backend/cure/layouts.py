@@ -9,19 +9,14 @@ kept.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from itertools import compress
-from shardspec.cure.figures import Figures
-from shardspec.cure.lines import IsRows, Point, Site
-from shardspec.diagnostics.words import pattern_of
-from shardspec.ir.spec import Shape
-from shardspec.jax_backend.step.trace import Given
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice, product
+from dataclasses import replace
+from itertools import compress, islice, product
 
-from shardspec.cure.lines import IsRows, Layout, Split
+from shardspec.cure.figures import Figures
+from shardspec.cure.lines import IsRows, Layout, Point, Site, Split
+from shardspec.diagnostics.words import pattern_of
 from shardspec.ir.spec import Activation, Shape, Spec
 from shardspec.jax_backend.step.trace import Given, Layouts
 from shardspec.kept import kept

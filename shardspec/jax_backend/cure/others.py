@@ -11,34 +11,26 @@ same beside the best, as long as one more earns.
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
+
 from shardspec import pipeline
 from shardspec.analysis.cost import cost_of
 from shardspec.cure.figures import Figures
-from shardspec.cure.searching import Deadline
-from shardspec.cure.telling import Tried
-from shardspec.diagnostics.words import counted, grouped
-from shardspec.jax_backend.cure.again import Asked, traced_again, tracing
-from shardspec.jax_backend.cure.curing import Again, refusal
-from shardspec.jax_backend.xla.compiling import most_at_once
-from shardspec.jax_backend.xla.verifying import Lowered
-from shardspec.search.ranking import Question
-from shardspec.search.variants import Candidate
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import NamedTuple
-from shardspec import pipeline
 from shardspec.cure.patching import Patched, Refused
 from shardspec.cure.policies import Policy, policies_of, with_names
 from shardspec.cure.searching import Deadline
 from shardspec.cure.telling import Tried
 from shardspec.cure.written import is_inside, source_of
-from shardspec.jax_backend.cure.again import Asked, tracing
-from shardspec.jax_backend.cure.curing import Again, priced_again
+from shardspec.diagnostics.words import counted, grouped
+from shardspec.jax_backend.cure.again import Asked, traced_again, tracing
+from shardspec.jax_backend.cure.curing import Again, priced_again, refusal
 from shardspec.jax_backend.xla.compiling import most_at_once
+from shardspec.jax_backend.xla.verifying import Lowered
+from shardspec.search.ranking import Question
+from shardspec.search.variants import Candidate
 
 #: Arguments of the function of a step that no spec states.
 _GIVEN = ("microbatches",)

@@ -19,9 +19,8 @@ from shardspec import pipeline
 from shardspec.analysis.cost import cost_of
 from shardspec.cure.figures import Figures
 from shardspec.cure.lines import Layout, Line, Site
-from shardspec.jax_backend.cure.layouts import Namer
+from shardspec.jax_backend.cure.layouts import Namer, with_mapped
 from shardspec.jax_backend.cure.sites import sites_of
-from shardspec.jax_backend.cure.layouts import with_mapped
 from shardspec.jax_backend.cure.worker import Base
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.step.graph import free_shapes
