@@ -80,7 +80,6 @@ class StepMemory:
       hbm_bytes: what a device has for a program; None where that is not known, or is the host's.
       hbm_share: the share of the device that this is, where JAX allocates one.
       peak: what is alive at the peak, the largest first.
-      peak_at: the tick of the peak.
       is_partial: whether the step holds more, which could not be counted.
       is_refused: whether the compiler gave up for lack of memory.
       interval: where a compiler's total is in nine of ten steps; None where it is known, or nothing
@@ -106,7 +105,6 @@ class StepMemory:
     hbm_bytes: int | None = None
     hbm_share: float | None = None
     peak: tuple[StepTensor, ...] = ()
-    peak_at: int = 0
     is_partial: bool = False
     is_refused: bool = False
     interval: Interval | None = None
@@ -257,7 +255,6 @@ def _held(target: Target, step: Step, stages: Stages | None = None, stage: int =
         hbm_bytes=memories.limit(target),
         hbm_share=memories.share_of(target),
         peak=tuple(each for each, _ in sorted(alive, key=lambda pair: -pair[1])),
-        peak_at=at,
         is_partial=bool(step.uncounted("memory")),
         is_refused=False,
         pipeline="" if stages is None else _told(stages, stage),
