@@ -30,21 +30,13 @@ from shardspec.ir.spec import Mesh, PartitionSpec
 from shardspec.ir.step import Collective, Place, Step
 from shardspec.kept import kept
 from shardspec.programs import calls as program_calls
-from shardspec.programs import hlo
+from shardspec.programs import hlo, operations
 from shardspec.programs.calls import Calls, Ref, Site, called_by, calls_of, named_by, through
 from shardspec.programs.hlo import Computation, HloArray, Instruction, Program, number
 from shardspec.programs.members import Crossing, Members, Slices, crossings, members_of, slices_of
 from shardspec.programs.memory import HeldValue
 from shardspec.programs.op_names import einsum_in, phase_of, split_name
-from shardspec.programs.operations import (
-    ALL,
-    base,
-    einsum_of,
-    flops_of,
-    is_local,
-    kind_of,
-    uncounted,
-)
+from shardspec.programs.operations import ALL, base, einsum_of, flops_of, is_local, kind_of
 
 _INSIDE = frozenset(("fusion", "call", "async-start", "while", "conditional"))
 #: How many operations a value is followed through, and how many that read it.
@@ -490,7 +482,7 @@ class _Reader:
             self.collectives += ((ref, row) for row in rows)
         elif kind_of(each) is not None:
             self.ops.append((ref, self._op(ref, each)))
-        missing = uncounted(each, crosses=crossing is not None)
+        missing = operations.uncounted(each, crosses=crossing is not None)
         if missing is not None and not self._goes_on(ref, each):
             self._miss(ref, *missing)
 
