@@ -25,11 +25,11 @@ RUNNERS = {"eval", "exec", "compile", "__import__", "execfile", "loads_pickle", 
 STARTERS = {
     *("language/files.py", "language/regex.py"),
     "jax_backend/xla/compiling.py",  # `verify --step`, which a person asks for
-    *("jax_backend/cure/again.py", "jax_backend/cure/trials.py"),  # `search --step`, likewise
+    *("jax_backend/cure/again.py", "jax_backend/cure/worker.py"),  # `search --step`, likewise
 }
 #: What processes of ours send each other over pipes that nobody else has, where a person names
 #: code to run; the command line reaches them by `--step` alone.
-BETWEEN_OURS = {f"jax_backend/cure/{name}.py" for name in ("again", "trials", "worker")}
+BETWEEN_OURS = {f"jax_backend/cure/{name}.py" for name in ("again", "worker")}
 IMPORTERS = {"jax_backend/entry_point.py"}
 #: What else is imported by name: our own public names, parts of `re`, extras.
 KNOWN_IMPORTS = {"_HOMES[name]", "'re._parser'", "'re._constants'", "package", "module"}

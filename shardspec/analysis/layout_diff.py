@@ -25,11 +25,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from shardspec.diagnostics import Diagnostic, SourceFile
+from shardspec.diagnostics import SourceFile
 from shardspec.ir import spec as ir
 from shardspec.ir.plan import Dims, DimSharding, Kind, Outcome, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Mesh, array_bytes
-from shardspec.topology.placement import Placement, explain_axes, place
+from shardspec.kept import kept
+from shardspec.topology.placement import Placement, explain_axes, placed
 from shardspec.versions import LANGUAGE
 
 
@@ -228,14 +229,13 @@ def inputs(spec: ir.Spec) -> tuple[Input, ...]:
 def target_layout(plan: ShardingPlan) -> TargetLayout:
     """Return what one plan says."""
     target = plan.target
-    placement = None if target.hardware is None else place(target, plan.spec.policy.order)
-    placed = None if isinstance(placement, Diagnostic) else placement
+    placement = placed(target, plan.spec.policy.order)
     return TargetLayout(
         name=plan.name,
         hardware="" if target.hardware is None else target.hardware.machine,
-        axes=_axes(plan, placed),
-        order="listed" if target.devices else "" if placed is None else placed.order,
-        devices=_devices_digest(placed, target.devices),
+        axes=_axes(plan, placement),
+        order="listed" if target.devices else "" if placement is None else placement.order,
+        devices=_devices_digest(placement, target.devices),
         arrays=tuple(
             ArrayLayout(
                 sharding.param.path,
@@ -268,11 +268,10 @@ def held_by(before: ShardingPlan, after: ShardingPlan) -> tuple[int | None, ...]
     """
     places = []
     for plan in (before, after):
-        machine = plan.target.hardware
-        placed = None if machine is None else place(plan.target, plan.spec.policy.order)
-        if machine is None or placed is None or isinstance(placed, Diagnostic):
+        machine, placement = plan.target.hardware, placed(plan.target, plan.spec.policy.order)
+        if machine is None or placement is None:
             return None
-        places.append((machine.chip, machine.topology, placed.coordinates()))
+        places.append((machine.chip, machine.topology, placement.coordinates()))
     (*one, earlier), (*other, later) = places
     if one != other:
         return None
@@ -504,7 +503,7 @@ def _diff_target(
         return TargetDiff(present.name, before, after)
     old = {array.path: (array, size) for array, size in _sized(before)}
     new = {array.path: (array, size) for array, size in _sized(after)}
-    ways = (_Ways(before.mesh), _Ways(after.mesh))
+    ways = (_MeshIndex(before.mesh), _MeshIndex(after.mesh))
     moves = []
     for path in dict.fromkeys((*new, *old)):
         sides = (old.get(path, (None, 0)), new.get(path, (None, 0)))
@@ -518,7 +517,7 @@ def _diff_target(
 
 def _dim_moves(
     pair: tuple[ArrayLayout | None, ArrayLayout | None],
-    ways: tuple[_Ways, _Ways],
+    ways: tuple[_MeshIndex, _MeshIndex],
     why_before: tuple[Reason, ...] | None,
     why_after: tuple[Reason, ...] | None,
 ) -> Iterator[DimMove]:
@@ -528,7 +527,7 @@ def _dim_moves(
         return
     for index, name in enumerate(new.logical_axes):
         axes = (old.partition.dims[index], new.partition.dims[index])
-        counts = (ways[0][axes[0]], ways[1][axes[1]])
+        counts = (ways[0].ways(axes[0]), ways[1].ways(axes[1]))
         names = (ways[0].mesh.splitting(axes[0]), ways[1].mesh.splitting(axes[1]))
         move = DimMove(
             name,
@@ -567,18 +566,6 @@ def _mark(
     for dim in dims:
         before, after = before * dim.ways_before, after * dim.ways_after
     return Mark.OTHER if before == after else Mark.MORE if after > before else Mark.LESS
-
-
-class _Ways(dict[tuple[str, ...], int]):
-    """Mesh axes -> into how many shards they split; worked out once each."""
-
-    def __init__(self, mesh: Mesh) -> None:
-        super().__init__()
-        self.mesh = mesh
-
-    def __missing__(self, axes: tuple[str, ...]) -> int:
-        found = self[axes] = self.mesh.ways(axes)
-        return found
 
 
 def _sized(target: TargetLayout) -> Iterator[tuple[ArrayLayout, int]]:
@@ -690,24 +677,24 @@ class _MeshIndex:
     """Which shard each device of a mesh has, for the mesh axes of a dimension."""
 
     def __init__(self, mesh: Mesh) -> None:
+        self.mesh = mesh
         self._sizes = mesh.sizes
         self._strides: dict[str, int] = {}
         self.count = stride = mesh.device_count
         for name, size in self._sizes.items():
             stride //= max(size, 1)
             self._strides[name] = stride
-        self._known: dict[tuple[str, ...], list[int]] = {}
+        self._kept: dict[object, object] = {}
 
+    @kept
     def shards(self, axes: tuple[str, ...]) -> list[int]:
         """Return the number of the shard that each device has, in mesh order."""
-        found = self._known.get(axes)
-        if found is None:
-            found = self._known[axes] = [self._shard(device, axes) for device in range(self.count)]
-        return found
+        return [self._shard(device, axes) for device in range(self.count)]
 
+    @kept
     def ways(self, axes: tuple[str, ...]) -> int:
         """Return into how many shards the axes split."""
-        return math.prod(self._sizes.get(axis, 1) for axis in axes)
+        return self.mesh.ways(axes)
 
     def _shard(self, device: int, axes: tuple[str, ...]) -> int:
         number = 0

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 
-from shardspec.diagnostics.words import binary_bytes
+from shardspec.diagnostics.words import binary_bytes, grouped
 from shardspec.ir import spec as specs
 from shardspec.ir.plan import Alike, Dims, ParamSharding, ShardingPlan
 from shardspec.resolve.match import path_matcher
@@ -196,11 +196,11 @@ def _moments(spec: specs.Spec, arrays: Alike, count: int) -> Iterator[Figure]:
         if count:
             yield Figure(Held.MOMENTS, arrays, count)
         return
-    found: dict[tuple[specs.HostMemory | None, ...], list[ParamSharding]] = {}
-    for sharding in arrays.shardings:
-        kinds = tuple(_moment_memory(spec, sharding, number) for number in range(count))
-        found.setdefault(kinds, []).append(sharding)
-    for kinds, alike in found.items():
+
+    def kinds_of(owner: ParamSharding) -> tuple[specs.HostMemory | None, ...]:
+        return tuple(_moment_memory(spec, owner, number) for number in range(count))
+
+    for kinds, alike in grouped(arrays.shardings, kinds_of).items():
         for kind, copies in Counter(kinds).items():
             moments = replace(arrays, shardings=tuple(alike), memory_kind=kind)
             yield Figure(Held.MOMENTS, moments, copies)

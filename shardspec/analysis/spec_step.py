@@ -30,6 +30,7 @@ from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.program import Balance
 from shardspec.ir.spec import DTYPE_BITS, Spec
 from shardspec.ir.step import CollectiveKind, Phase, Place, StageTag, Step, StepOp, StepTensor
+from shardspec.kept import kept
 from shardspec.resolve.resolver import array_resolver
 
 #: FLOPs of a kernel of attention in its backward pass, which makes the scores again, by forward.
@@ -183,7 +184,7 @@ class _Assembly:
     plan: ShardingPlan = field(init=False)
     flow: Flow = field(init=False)
     arrays: tuple[ParamSharding, ...] = field(init=False)
-    _parts: dict[object, Partition] = field(default_factory=dict)
+    _kept: dict[object, object] = field(default_factory=dict)
     _pending: dict[int, tuple[Value, _Sum]] = field(default_factory=dict)
     lives: Lives = field(init=False)
     _weights: dict[int, tuple[Weight, _Sum]] = field(default_factory=dict)
@@ -257,20 +258,17 @@ class _Assembly:
         if phase == "remat":
             life.again = self.record.at
 
+    @kept
     def _partition(self, op: Op) -> Partition:
-        found = self._parts.get(op)
-        if found is None:
-            operands = [self.layout.lies(read.source, read.view) for read in op.reads]
-            result = self.layout.lies(op.result, op.view)
-            tables = [
-                each
-                for each, read in zip(operands, op.reads, strict=True)
-                if op.kind == "gather" and isinstance(read.source, Weight)
-            ]
-            table = next(iter(tables), None)
-            found = partition(operands, result, self.plan.mesh, op.whole, table=table)
-            self._parts[op] = found
-        return found
+        operands = [self.layout.lies(read.source, read.view) for read in op.reads]
+        result = self.layout.lies(op.result, op.view)
+        tables = [
+            each
+            for each, read in zip(operands, op.reads, strict=True)
+            if op.kind == "gather" and isinstance(read.source, Weight)
+        ]
+        table = next(iter(tables), None)
+        return partition(operands, result, self.plan.mesh, op.whole, table=table)
 
     def _train(self) -> None:
         """Add the backward pass, the sums of gradients and the update."""
@@ -697,7 +695,8 @@ class Lives:
         if isinstance(source, Value):
             life = self.live(source, at)
             life.needed = at
-            life.is_each_kept |= op.loop is not None and self._is_of_round(source, op.loop)
+            if op.loop is not None:  # else one that all rounds read
+                life.is_each_kept |= source.loop is op.loop or op.loop in self._carried_by(source)
 
     def end_gradient(self, value: Value, at: int) -> None:
         """Note the last that reads the gradient of a value."""
@@ -753,10 +752,6 @@ class Lives:
                 yield StepTensor(kept, kept.bytes, born, last, place, "forward", moves=moves)
             for at in (born, last) if moves else ():
                 yield StepTensor(array, array.bytes, at, at, place, "forward")
-
-    def _is_of_round(self, value: Value, loop: Loop) -> bool:
-        """Say whether every round of a loop has its own, and not one that all of them read."""
-        return value.loop is loop or loop in self._carried_by(value)
 
     def _carried_by(self, value: Value) -> Iterator[Loop]:
         """Yield the loop that a value comes into, and that makes one of its name every round."""

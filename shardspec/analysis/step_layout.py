@@ -28,6 +28,7 @@ from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan, stacked_
 from shardspec.ir.program import USUAL
 from shardspec.ir.spec import DTYPE_BITS, Hardware, PartitionSpec, Shape, Spec, host_memory
 from shardspec.ir.step import Place, Stages, StageTag, StepArgument, StepArray, Ticks, Unknown
+from shardspec.kept import kept
 from shardspec.resolve.resolver import ArrayResolver
 
 
@@ -46,12 +47,7 @@ class StepLayout:
     resolver: ArrayResolver
     counts: Mapping[str, int] = field(default_factory=dict)
     gradients: Gradients = field(init=False)
-    _dims: dict[object, tuple[DimSharding, ...]] = field(default_factory=dict)
-    _laid: dict[object, Laid] = field(default_factory=dict)
-    _arrays: dict[object, StepArray] = field(default_factory=dict)
-    _alike: dict[Weight, tuple[tuple[ParamSharding, int], ...]] = field(default_factory=dict)
-    _stages: dict[Loop, tuple[str, ...]] = field(default_factory=dict)
-    _rounds: dict[Loop, int] = field(default_factory=dict)
+    _kept: dict[object, object] = field(default_factory=dict)
     pipeline: Stages | None = field(init=False)
     _tags: dict[Op, StageTag] = field(default_factory=dict)
     _path_tags: dict[str, StageTag] = field(default_factory=dict)
@@ -68,15 +64,12 @@ class StepLayout:
         """Return how many arrays one of the plan stands for, itself one of them."""
         return self.counts.get(path, 1)
 
+    @kept
     def arrays_of(self, weight: Weight) -> tuple[tuple[ParamSharding, int], ...]:
         """Return the arrays of a weight as they lie, and how many each stands for."""
-        found = self._alike.get(weight)
-        if found is None:
-            paths = [each.path for each in weight.arrays]
-            kept = [path for path in paths if not self.counts or path in self.counts]
-            found = tuple((self.plan[path], self.count_of(path)) for path in kept)
-            self._alike[weight] = found
-        return found
+        paths = [each.path for each in weight.arrays]
+        known = [path for path in paths if not self.counts or path in self.counts]
+        return tuple((self.plan[path], self.count_of(path)) for path in known)
 
     def trained_of(self, weight: Weight) -> Iterator[tuple[ParamSharding, int]]:
         """Yield the arrays of a weight that have gradients, and how many each stands for."""
@@ -142,21 +135,18 @@ class StepLayout:
 
     # rounds
 
+    @kept
     def stages(self, loop: Loop | None) -> tuple[str, ...]:
         """Return the mesh axes that split the stacked axis of a loop: each has a part of it."""
-        if loop is None:
-            return ()
-        if loop not in self._stages:
-            found = {
-                axis: None
-                for op in self.flow.ops
-                if op.loop is loop and op.weight is not None and op.weight.is_stacked
-                for dim, lies in enumerate(self.plan[op.weight.first.path].dims)
-                if dim not in op.weight.kept
-                for axis in lies.mesh_axes
-            }
-            self._stages[loop] = tuple(found)
-        return self._stages[loop]
+        found = {
+            axis: None
+            for op in self.flow.ops
+            if op.loop is loop is not None and op.weight is not None and op.weight.is_stacked
+            for dim, lies in enumerate(self.plan[op.weight.first.path].dims)
+            if dim not in op.weight.kept
+            for axis in lies.mesh_axes
+        }
+        return tuple(found)
 
     def stage_seats(self, loop: Loop | None) -> dict[str, Seat]:
         """Return the mesh axes that split a loop, each with the array that it splits."""
@@ -173,16 +163,15 @@ class StepLayout:
         ways = self.plan.mesh.sizes
         return {axis: found[axis] for axis in self.stages(loop) if ways[axis] > 1}
 
+    @kept
     def rounds(self, loop: Loop) -> int:
         """Return how many rounds of a loop a device runs in a pass, the most of any stage.
 
         Those of a buffered pipeline in all turns.
         """
-        if loop not in self._rounds:
-            ways = self.plan.mesh.ways(self.stages(loop))
-            whole = -(-loop.rounds // ways) if self.pipeline else max(1, loop.rounds // ways)
-            self._rounds[loop] = whole * self.turns(loop)
-        return self._rounds[loop]
+        ways = self.plan.mesh.ways(self.stages(loop))
+        whole = -(-loop.rounds // ways) if self.pipeline else max(1, loop.rounds // ways)
+        return whole * self.turns(loop)
 
     def turns(self, loop: Loop | None) -> int:
         """Return how often the stages of a loop run in a buffer, each its rounds; else 1."""
@@ -201,31 +190,21 @@ class StepLayout:
 
     # how things lie
 
+    @kept
     def dims(self, source: Value | Weight) -> tuple[DimSharding, ...]:
         """Return how the dimensions of what a round uses are split."""
-        found = self._dims.get(source)
-        if found is None:
-            if isinstance(source, Value):
-                found = self.resolver.dims(source.shape, source.names)
-            else:
-                dims = self.plan[source.first.path].dims
-                found = tuple(dims[dim] for dim in source.kept)
-            self._dims[source] = found
-        return found
+        if isinstance(source, Value):
+            return self.resolver.dims(source.shape, source.names)
+        dims = self.plan[source.first.path].dims
+        return tuple(dims[dim] for dim in source.kept)
 
+    @kept
     def lies(self, source: Value | Weight, view: View, kind: str = "") -> Laid:
         """Return how something lies by the indices of an operation.
 
         Args:
           kind: `gradient` for that of a weight as it is held, `update` for what the update takes.
         """
-        key = (source, view, "" if isinstance(source, Value) else kind)
-        found = self._laid.get(key)
-        if found is None:
-            found = self._laid[key] = self._lying(source, view, kind)
-        return found
-
-    def _lying(self, source: Value | Weight, view: View, kind: str) -> Laid:
         mesh = self.plan.mesh
         if isinstance(source, Value):
             return laid(view, self.dims(source), source.dtype, mesh)
@@ -235,17 +214,13 @@ class StepLayout:
             laid_by = self.gradients.held if kind == "gradient" else self.gradients.updated
             whole = laid_by(self.plan[source.first.path].dims)
             dims = tuple(whole[dim] for dim in source.kept)
-            dtype = self.gradient_dtype(source.first.param.dtype)
+            dtype = self.gradients.dtype or self.flow.step.gradients or dtype
         return laid(view, dims, dtype, mesh, source.first.path)
 
     def wire_dtype(self, dtype: str) -> str:
         """Return the dtype that a weight is sent in: that of products, unless its own is less."""
         own = self.flow.step.dtype
         return own if DTYPE_BITS.get(dtype, 32) > DTYPE_BITS.get(own, 32) else dtype
-
-    def gradient_dtype(self, dtype: str) -> str:
-        """Return the dtype that a gradient is summed in."""
-        return self.gradients.dtype or self.flow.step.gradients or self.wire_dtype(dtype)
 
     def gradient(self, each: ParamSharding) -> StepArray:
         """Return the gradient of an array as it is held."""
@@ -254,34 +229,30 @@ class StepLayout:
 
     # as a step shows it
 
+    @kept
     def array(self, source: Value | Weight, dtype: str | None = None) -> StepArray:
         """Return what a round uses of something."""
-        key = (source, dtype)
-        found = self._arrays.get(key)
-        if found is None:
-            if isinstance(source, Value):
-                name, own = source.name, source.dtype
-            else:
-                name, own = source.first.path, source.first.param.dtype
-            found = step_array(self.dims(source), source.shape, dtype or own, name)
-            self._arrays[key] = found
-        return found
+        if isinstance(source, Value):
+            name, own = source.name, source.dtype
+        else:
+            name, own = source.first.path, source.first.param.dtype
+        return step_array(self.dims(source), source.shape, dtype or own, name)
 
     def at_work(self, source: Value | Weight, view: View, part: Partition) -> StepArray:
         """Return something as a device holds it while an operation runs."""
-        axes = tuple(part.along.items())
-        key = (source, view, axes)
-        found = self._arrays.get(key)
-        if found is None:
-            array, mesh = self.array(source), self.plan.mesh
-            inner = [{index.name for index in dim} for dim in view]
-            split = tuple(tuple(axis for axis, name in axes if name in names) for names in inner)
-            ways = [mesh.ways(each) for each in split]
-            shard = tuple(-(-size // by) for size, by in zip(array.shape, ways, strict=True))
-            dtype = self.wire_dtype(array.dtype) if isinstance(source, Weight) else array.dtype
-            found = StepArray(dtype, array.shape, PartitionSpec(split), shard, array.name)
-            self._arrays[key] = found
-        return found
+        return self._along(source, view, tuple(part.along.items()))
+
+    @kept
+    def _along(
+        self, source: Value | Weight, view: View, axes: tuple[tuple[str, str], ...]
+    ) -> StepArray:
+        array, mesh = self.array(source), self.plan.mesh
+        inner = [{index.name for index in dim} for dim in view]
+        split = tuple(tuple(axis for axis, name in axes if name in names) for names in inner)
+        ways = [mesh.ways(each) for each in split]
+        shard = tuple(-(-size // by) for size, by in zip(array.shape, ways, strict=True))
+        dtype = self.wire_dtype(array.dtype) if isinstance(source, Weight) else array.dtype
+        return StepArray(dtype, array.shape, PartitionSpec(split), shard, array.name)
 
 
 def _joined(one: StageTag, other: StageTag) -> StageTag:

@@ -80,7 +80,6 @@ class StepMemory:
       hbm_bytes: what a device has for a program; None where that is not known, or is the host's.
       hbm_share: the share of the device that this is, where JAX allocates one.
       peak: what is alive at the peak, the largest first.
-      peak_at: the tick of the peak.
       is_partial: whether the step holds more, which could not be counted.
       is_refused: whether the compiler gave up for lack of memory.
       interval: where a compiler's total is in nine of ten steps; None where it is known, or nothing
@@ -106,7 +105,6 @@ class StepMemory:
     hbm_bytes: int | None = None
     hbm_share: float | None = None
     peak: tuple[StepTensor, ...] = ()
-    peak_at: int = 0
     is_partial: bool = False
     is_refused: bool = False
     interval: Interval | None = None
@@ -160,7 +158,9 @@ class StepMemory:
 
 def step_memory(plan: ShardingPlan, step: Step | None = None) -> StepMemory:
     """Return what a device holds: in a step, or else of parameters and the spec's `state:`."""
-    return _by_plan(plan) if step is None else _by_step(plan.target, step)
+    if step is None:
+        return _by_plan(plan)
+    return _held(plan.target, step, step.stages, _fullest(plan.target, step))
 
 
 def grown(held: StepMemory, more: int, mode: Mode, target: Target) -> StepMemory:
@@ -210,10 +210,6 @@ def _figure_amount(figure: memories.Figure, target: Target) -> Amount:
     return Amount(one.bytes * figure.arrays.count * figure.copies, one.basis)
 
 
-def _by_step(target: Target, step: Step) -> StepMemory:
-    return _held(target, step, step.stages, _fullest(target, step))
-
-
 def _fullest(target: Target, step: Step) -> int:
     """Return the stage that has least room, of those that a device may be of."""
     if step.stages is None:
@@ -259,7 +255,6 @@ def _held(target: Target, step: Step, stages: Stages | None = None, stage: int =
         hbm_bytes=memories.limit(target),
         hbm_share=memories.share_of(target),
         peak=tuple(each for each, _ in sorted(alive, key=lambda pair: -pair[1])),
-        peak_at=at,
         is_partial=bool(step.uncounted("memory")),
         is_refused=False,
         pipeline="" if stages is None else _told(stages, stage),
@@ -379,10 +374,9 @@ class Made:
 
     def over(self) -> Iterator[tuple[int, dict[str, int]]]:
         """Yield the bytes of each part, from each tick on at which one of them changes."""
-        changes: dict[int, list[tuple[str, int]]] = {}
-        for each in self.lives:
-            changes.setdefault(each.born, []).append((each.part, each.bytes))
-            changes.setdefault(each.ends, []).append((each.part, -each.bytes))
+        born = ((each.born, (each.part, each.bytes)) for each in self.lives)
+        ends = ((each.ends, (each.part, -each.bytes)) for each in self.lives)
+        changes = by_key((*born, *ends))
         held = dict.fromkeys(_MADE, 0) | {"activations": self.kept}
         for tick in sorted(changes):
             for part, size in changes[tick]:

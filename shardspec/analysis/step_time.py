@@ -26,6 +26,7 @@ from shardspec.ir import step as steps
 from shardspec.ir.calibration import Calibration, MatmulTable
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Chip, Target, array_bytes
+from shardspec.kept import kept
 from shardspec.topology.placement import Placement, placed, slices_of
 from shardspec.topology.walk import Leg, legs, start_seconds, walk_seconds
 
@@ -219,13 +220,12 @@ class Links:
     placement: Placement
     target: Target
     measured: Calibration | None
-    _walks: dict[tuple[str, ...], tuple[Leg, ...] | None] = field(default_factory=dict, repr=False)
+    _kept: dict[object, object] = field(default_factory=dict, repr=False)
 
+    @kept
     def legs(self, axes: tuple[str, ...]) -> tuple[Leg, ...] | None:
         """Return the legs of a collective over mesh axes; None where a speed is not known."""
-        if axes not in self._walks:
-            self._walks[axes] = legs(self.placement, axes)
-        return self._walks[axes]
+        return legs(self.placement, axes)
 
     def seconds(
         self, kind: steps.CollectiveKind, axes: tuple[str, ...], payload_bytes: int
@@ -505,7 +505,8 @@ def efficiency(chip: Chip, dtype: str, m: float, k: float, n: float) -> float:
     table = _table(chip, dtype)
     if table is None:
         assert chip.matmul_efficiency is not None, "only a chip that has one is timed"
-        return chip.matmul_efficiency * tiled(_cores(chip), m, k, n)
+        cores = dict(chip.compiler).get("core_count")
+        return chip.matmul_efficiency * tiled(cores and int(cores), m, k, n)
     full = max(m, table.m[0]), max(k, table.k[0]), max(n, table.n[0])
     filled = matmul_seconds(chip, dtype, m, k, n) / matmul_seconds(chip, dtype, *full)
     return table.share(*full) * filled
@@ -520,10 +521,6 @@ def memory_share(chip: Chip, m: float, k: float, n: float) -> float:
         return efficiency(chip, "bf16", m, k, n)
     assert chip.matmul_efficiency is not None, "only a chip that has one is timed"
     return chip.matmul_efficiency
-
-
-def _cores(chip: Chip) -> int | None:
-    return next((int(count) for key, count in chip.compiler if key == "core_count"), None)
 
 
 @lru_cache(maxsize=1 << 12)

@@ -622,11 +622,11 @@ def agreed(line: Line, reads: Sequence[Read], result: Value) -> dict[str, int]:
         message = f"`{line.results[0].text}` has `{lone.name}`, and nothing that is read has it"
         help = f"read are {there}; or give another name: `[{lone.name} as ...]`"
         raise lost(message, line.results[0].span, help)
-    _joined(line, views, {index.name for index in made})
+    _joined(views, {index.name for index in made})
     return sizes
 
 
-def _joined(line: Line, views: Sequence[tuple[Term, Sequence[Index]]], made: set[str]) -> None:
+def _joined(views: Sequence[tuple[Term, Sequence[Index]]], made: set[str]) -> None:
     """Report an einsum that sums over what one operand alone has."""
     for at, (term, indices) in enumerate(views):
         others = {i.name for other, (_, v) in enumerate(views) if other != at for i in v}

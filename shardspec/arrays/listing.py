@@ -121,26 +121,20 @@ def _fault(message: str, span: Span) -> Diagnostic:
 
 def _read_json(source: SourceFile) -> tuple[Any, SourceMap, list[Diagnostic]]:
     """Return the data of a JSON file; keys have spans, found by their text."""
-    diagnostics: list[Diagnostic] = []
-
-    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        data = dict(pairs)
-        if len(data) < len(pairs):
-            diagnostics.append(_repeated(pairs, source))
-        return data
-
+    twice: list[str] = []
+    data: Any = None
+    span = source.whole
     try:
-        data = json.loads(source.text, object_pairs_hook=mapping)
+        data, why = reading.loaded_json(source.text, twice), ""
     except json.JSONDecodeError as error:
-        at = min(error.pos, len(source.text))
-        span = Span(source, at, min(at + 1, len(source.text)))
-        diagnostics.append(
-            point(codes.SYNTAX, f"not JSON: {error.msg[0].lower()}{error.msg[1:]}", span)
-        )
-        return None, SourceMap(source), diagnostics
+        at, end = error.pos, len(source.text)
+        span = Span(source, min(at, end), min(at + 1, end))
+        why = f"{error.msg[0].lower()}{error.msg[1:]}"
     except (RecursionError, ValueError) as error:
         why = "brackets are nested too deep" if isinstance(error, RecursionError) else str(error)
-        diagnostics.append(point(codes.SYNTAX, f"not JSON: {why}", source.whole))
+    diagnostics = [_repeated(key, source) for key in twice]
+    if why:
+        diagnostics.append(point(codes.SYNTAX, f"not JSON: {why}", span))
         return None, SourceMap(source), diagnostics
     if "\\u" in source.text and not reading.is_text(data):
         half = _HALF.search(source.text)
@@ -167,8 +161,7 @@ def _keys(
             yield (*route, path), Excerpt(path, Span(source, found + 1, at - 1), found + 1)
 
 
-def _repeated(pairs: list[tuple[str, Any]], source: SourceFile) -> Diagnostic:
-    twice = reading.first_repeated(pairs)
+def _repeated(twice: str, source: SourceFile) -> Diagnostic:
     at = source.text.rfind(f'"{twice}"')
     span = Span(source, at, at + len(twice) + 2) if at >= 0 else source.whole
     return point(codes.DUPLICATE_KEY, f"`{twice}` is given twice", span)

@@ -20,7 +20,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -85,18 +85,11 @@ def parse_json(raw: bytes | str, name: str) -> Any:
       name: what messages call the text: "the header of `model.safetensors`".
     """
     twice: list[str] = []
-
-    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        data = dict(pairs)
-        if len(data) < len(pairs) and not twice:
-            twice.append(first_repeated(pairs))
-        return data
-
     try:
         text = raw if isinstance(raw, str) else raw.decode("utf-8")
         if _is_endless(text):
             return damaged(f"{name} lists more than {MOST_ARRAYS:,} arrays")
-        data = json.loads(text, object_pairs_hook=mapping)
+        data = loaded_json(text, twice)
         if "\\u" in text and not is_text(data):
             return damaged(f"{name} has a name that is no text: half of a surrogate pair")
     except UnicodeDecodeError as fault:
@@ -111,10 +104,25 @@ def parse_json(raw: bytes | str, name: str) -> Any:
     return damaged(f"{name} has `{twice[0]}` twice") if twice else data
 
 
-def first_repeated(pairs: Iterable[tuple[str, Any]]) -> str:
-    """Return the first key of a JSON object that stands in it before; there is one."""
-    seen: set[str] = set()
-    return next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+def loaded_json(text: str, twice: list[str]) -> Any:
+    """Return the data of a JSON text.
+
+    Args:
+      twice: gets of each object the first key that stands in it twice.
+
+    Raises:
+      ValueError: it is no JSON.
+      RecursionError: its brackets are nested too deep.
+    """
+
+    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        data = dict(pairs)
+        if len(data) < len(pairs):
+            seen: set[str] = set()
+            twice.append(next(key for key, _ in pairs if key in seen or seen.add(key)))  # type: ignore[func-returns-value]
+        return data
+
+    return json.loads(text, object_pairs_hook=mapping)
 
 
 def _is_endless(text: str) -> bool:

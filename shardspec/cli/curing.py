@@ -28,8 +28,8 @@ from shardspec.search.variants import Refusal
 if TYPE_CHECKING:
     from shardspec.jax_backend.cure.again import Asked
     from shardspec.jax_backend.cure.curing import Again, Search
-    from shardspec.jax_backend.entry_point import Call
     from shardspec.jax_backend.resolver import Resolver
+    from shardspec.jax_backend.step.trace import Call
 
 #: Answers that are written into the code, traced again and compiled; and how many times the next
 #: ones are, where none of those before earns its place.
@@ -326,7 +326,7 @@ class _Tries:
         )
 
     def _with_names(self, report: telling.Report) -> telling.Report:
-        from shardspec.jax_backend.cure.remat import Policies, policies, policies_in
+        from shardspec.jax_backend.cure.others import Policies, policies, policies_in
 
         now, with_lines = self._with_lines(report)
         own, names = policies_in(os.getcwd(), with_lines), self.found.names
@@ -361,7 +361,7 @@ class _Tries:
         return (*proved, *(each.tried for each in found[len(proved) :]))
 
     def _with_meshes(self, report: telling.Report) -> telling.Report:
-        from shardspec.jax_backend.cure.meshes import meshes
+        from shardspec.jax_backend.cure.others import meshes
 
         now, with_lines = self._with_lines(report)
         today = pipeline.sound_target(pipeline.find_target(with_lines.spec, self.asked.target))

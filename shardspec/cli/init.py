@@ -22,8 +22,9 @@ from shardspec.public import loads
 from shardspec.search.ranking import Choice
 
 if TYPE_CHECKING:
-    from shardspec.jax_backend.entry_point import Call, StepArrays
+    from shardspec.jax_backend.entry_point import StepArrays
     from shardspec.jax_backend.resolver import Resolver
+    from shardspec.jax_backend.step.trace import Call
 
 #: Lines of arrays that a spec may hold itself; more stand in a manifest beside it.
 _MOST_INSIDE = 60

@@ -31,8 +31,8 @@ from shardspec.ir.step import Step, StepArgument
 
 if TYPE_CHECKING:
     from shardspec.analysis.comparison import Comparison
-    from shardspec.jax_backend.entry_point import Call
     from shardspec.jax_backend.resolver import Resolver
+    from shardspec.jax_backend.step.trace import Call
     from shardspec.jax_backend.xla.compiling import Compile
     from shardspec.jax_backend.xla.verifying import Lowered
     from shardspec.programs.captures import Capture
@@ -290,7 +290,7 @@ class _Pending:
         def traced(resolver: Resolver, call: Call, tell: Tell) -> Lowered:
             from shardspec.jax_backend.xla.verifying import lowered
 
-            return lowered(resolver, *call)
+            return lowered(resolver, call)
 
         spec, name = self.plan.spec, self.request.step_name
         step, module = with_step(spec, self.plan.target.name, self.request, traced)
@@ -426,7 +426,7 @@ class Pending:
             if compile is None:
                 found = verify_step(
                     resolver,
-                    *call,
+                    call,
                     cost=cost,
                     tolerance=tolerance,
                     is_here=True,
@@ -436,7 +436,7 @@ class Pending:
                 return lambda tell: found
             tell("tracing")
             notes = unlike(plan) if is_stated else ()
-            asked = given(compile, resolver, *call, cost=cost, notes=notes)
+            asked = given(compile, resolver, call, cost=cost, notes=notes)
             return lambda tell: asked.proof(how, tolerance, tell)
 
         spec, target = plan.spec, plan.target.name

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import product
@@ -388,6 +389,23 @@ def by_key(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
     for key, item in pairs:
         groups.setdefault(key, []).append(item)
     return groups
+
+
+def reached(
+    first: Iterable[Key], onward: Callable[[Key], Iterable[Key]], *, is_nearest_first: bool = False
+) -> Iterator[Key]:
+    """Yield some things and all that is reached from them, each once.
+
+    >>> [*reached("a", {"a": "bc", "b": "d", "c": "d", "d": "a"}.__getitem__)]
+    ['a', 'c', 'd', 'b']
+    """
+    waiting, seen = deque(first), set[Key]()
+    while waiting:
+        each = waiting.popleft() if is_nearest_first else waiting.pop()
+        if each not in seen:
+            seen.add(each)
+            yield each
+            waiting.extend(onward(each))
 
 
 def by_template(

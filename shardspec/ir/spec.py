@@ -149,10 +149,14 @@ def _jax_entries(spec: Any) -> tuple[Any, ...] | None:
     return tuple((each,) if isinstance(each, str) else each or () for each in jax_entries(spec))
 
 
-def jax_entries(spec: Any) -> tuple[Any, ...]:
-    """Return the entries of a `PartitionSpec` of JAX, which one with sums does not iterate over."""
+def jax_entries(spec: Any, rank: int = 0) -> tuple[Any, ...]:
+    """Return the entries of a `PartitionSpec` of JAX, which one with sums does not iterate over.
+
+    Args:
+      rank: of the array: None stands for dimensions that have no entry.
+    """
     found: tuple[Any, ...] = spec.partitions if hasattr(spec, "partitions") else tuple(spec)
-    return found
+    return (*found, *(None,) * (rank - len(found)))
 
 
 def jax_sums(sums: Sums) -> dict[str, frozenset[str]]:

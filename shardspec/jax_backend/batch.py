@@ -392,7 +392,7 @@ class Batch:
         mesh = self.placer.mesh
         need_devices(mesh, "batch.layout()")
         process = trees.process_given(process, mesh)
-        global_batch = trees.count_given(global_batch, "global_batch")
+        global_batch = trees.count_given(global_batch)
         if dim is None:
             return get_data_layout(mesh, global_batch, data_axis=None, process_index=process)
         stated = {axis.name: axis.size for axis in self.activations.arrays.spec.logical_axes}
@@ -428,7 +428,7 @@ class Batch:
         trees.refuse_no_tree(local)
         local = jax.tree_util.tree_map(_as_itself, local)
         trees.refuse_unmovable(local, "put")
-        global_batch = trees.count_given(global_batch, "global_batch")
+        global_batch = trees.count_given(global_batch)
         global_shape = None if global_shape is None else trees.sizes_given(global_shape)
         parts = list(self._parts(local))
         places = [self._place(part, global_batch, global_shape) for part in parts]

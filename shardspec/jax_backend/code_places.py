@@ -29,6 +29,8 @@ from shardspec.diagnostics.diagnostic import point
 from shardspec.diagnostics.words import by_key, counted, did_you_mean, listed
 from shardspec.ir.program import CodePlace
 from shardspec.ir.spec import Activation, Pattern, Shape
+from shardspec.jax_backend.equations import computed
+from shardspec.kept import kept
 from shardspec.programs.op_names import is_library
 from shardspec.resolve.match import path_matcher
 
@@ -48,15 +50,11 @@ _mark.def_abstract_eval(lambda x, **_: x)
 mlir.register_lowering(_mark, lambda _, x, **__: [x])
 
 
-def _mark_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
-    return _mark.bind(*primals, **params), tangents[0]
-
-
 def _mark_batched(args: Any, dims: Any, *, at: int, batched: tuple[int, ...]) -> Any:
     return _mark.bind(*args, at=at, batched=(dims[0], *batched)), dims[0]
 
 
-ad.primitive_jvps[_mark] = _mark_jvp
+ad.primitive_jvps[_mark] = lambda given, moved, **told: (_mark.bind(*given, **told), moved[0])
 batching.primitive_batchers[_mark] = _mark_batched
 
 
@@ -158,7 +156,7 @@ class _Placing:
         self._files = tuple((at, replace(place, function="")) for at, place in self._functions)
         self._alive: list[Any] = []  # JAX leaves out equations whose results nobody has
         self._inside: dict[FrameType, set[Hashable]] = {}
-        self._touched: dict[tuple[int, _Where], bool] = {}
+        self._kept: dict[object, object] = {}
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -273,15 +271,12 @@ class _Placing:
             params = {key: self._changed(each, own) for key, each in params.items()}
             if "fwd_jaxpr_thunk" in params:
                 params["fwd_jaxpr_thunk"] = _Forward(params["fwd_jaxpr_thunk"], self, own)
-        found: Any = eqn.primitive.get_bind_params(params)
-        functions, bound = found if isinstance(found, tuple) else ((), found)
         stack = source_info_util.current_name_stack() + eqn.source_info.name_stack
         with (
             source_info_util.user_context(eqn.source_info.traceback, name_stack=stack),
             eqn.ctx.manager,
         ):
-            made = eqn.primitive.bind(*functions, *values, **bound)
-        return list(made) if eqn.primitive.multiple_results else [made]
+            return computed(eqn, values, params)
 
     def _inside_of(self, eqn: Any, where: _Where) -> _Where:
         """Return where the programs of an equation are."""
@@ -302,21 +297,19 @@ class _Placing:
         made = jax.make_jaxpr(own)(*(_struct(var.aval) for var in inner.invars))
         return made if inner is not value else made.jaxpr
 
+    @kept
     def _touches(self, jaxpr: Any, where: _Where) -> bool:
         """Say whether a value in a program is at a place."""
-        key = id(jaxpr), where
-        if key not in self._touched:
-            self._touched[key] = any(
-                eqn.primitive is _mark
-                or "fwd_jaxpr_thunk" in eqn.params
-                or any(True for _ in self._regions_of(eqn, where))
-                or any(
-                    self._touches(getattr(each, "jaxpr", each), self._inside_of(eqn, where))
-                    for each in jaxprs_in_params(eqn.params)
-                )
-                for eqn in jaxpr.eqns
+        return any(
+            eqn.primitive is _mark
+            or "fwd_jaxpr_thunk" in eqn.params
+            or any(True for _ in self._regions_of(eqn, where))
+            or any(
+                self._touches(getattr(each, "jaxpr", each), self._inside_of(eqn, where))
+                for each in jaxprs_in_params(eqn.params)
             )
-        return self._touched[key]
+            for eqn in jaxpr.eqns
+        )
 
     def _regions_of(self, eqn: Any, where: _Where) -> Iterator[_Region]:
         """Yield the places that an equation is at, of scopes and of lines."""

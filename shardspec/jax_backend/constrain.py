@@ -41,6 +41,7 @@ from shardspec.jax_backend.equations import DEVICE_CONTEXT
 from shardspec.jax_backend.shardings import Bare, TreePlacer, raise_errors, refuse_sums
 from shardspec.jax_backend.target_devices import is_abstract, need_devices
 from shardspec.jax_backend.trees import SCALARS, dtype_of, path_of, uncountable
+from shardspec.kept import kept
 from shardspec.language.reading import is_dsl
 from shardspec.lints.context import Context
 from shardspec.programs.op_names import constraint_scope
@@ -154,7 +155,8 @@ def _explicit(x: jax.Array, sharding: jax.sharding.NamedSharding, mesh: Any) -> 
     part = _along(mesh, sharding.spec, jax.sharding.AxisType.Explicit)
     if not is_mixed and mesh is sharding.mesh and _has_no_mesh(x):
         # What is typed with a mesh does not say on which devices; a constraint does.
-        x = _constraint(x, _named(_automatic(mesh), sharding.spec))
+        automatic = (jax.sharding.AxisType.Auto,) * len(mesh.axis_names)
+        x = _constraint(x, _named(retyped(mesh, automatic), sharding.spec))
     resharded: jax.Array = jax.sharding.reshard(x, part)
     if not is_mixed:
         return resharded
@@ -178,11 +180,6 @@ def _has_no_mesh(x: Any) -> bool:
     around: Any = jax.sharding.get_abstract_mesh()
     traced = isinstance(x, jax.core.Tracer)
     return traced and bool(around.empty) and bool(jax.typeof(x).sharding.mesh.empty)
-
-
-def _automatic(mesh: Any) -> Any:
-    """Return the same mesh with all axes automatic."""
-    return retyped(mesh, (jax.sharding.AxisType.Auto,) * len(mesh.axis_names))
 
 
 def retyped(mesh: Any, types: tuple[Any, ...]) -> Any:
@@ -278,7 +275,7 @@ class ActivationResolver:
 
     arrays: ArrayResolver
     _known: dict[object, Dims] = field(default_factory=dict, repr=False)
-    _inside: dict[frozenset[str], ArrayResolver] = field(default_factory=dict, repr=False)
+    _kept: dict[object, object] = field(default_factory=dict, repr=False)
 
     def named(self, activation: str) -> LogicalAxes:
         """Return the logical axes of the entry of `activations` that is for this name.
@@ -403,17 +400,14 @@ class ActivationResolver:
         self._raise_uneven(axes, dims, arrays, label)
         return dims
 
+    @kept
     def _arrays_inside(self, manual: frozenset[str]) -> ArrayResolver:
         """Return the resolver for code that sees one shard along these mesh axes."""
         if not manual:
             return self.arrays
-        found = self._inside.get(manual)
-        if found is None:
-            axes = self.arrays.target.mesh.axes
-            mesh = Mesh(tuple(replace(a, size=1) if a.name in manual else a for a in axes))
-            target = replace(self.arrays.target, mesh=mesh)
-            found = self._inside[manual] = array_resolver(self.arrays.spec, target)
-        return found
+        axes = self.arrays.target.mesh.axes
+        mesh = Mesh(tuple(replace(a, size=1) if a.name in manual else a for a in axes))
+        return array_resolver(self.arrays.spec, replace(self.arrays.target, mesh=mesh))
 
     def _raise_uneven(
         self, axes: LogicalAxes, dims: Dims, arrays: ArrayResolver, label: _Label

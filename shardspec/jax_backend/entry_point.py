@@ -29,11 +29,12 @@ from shardspec.ir.spec import Param, Params, StatePolicy, Target
 from shardspec.jax_backend.equations import equations_of, is_transposed, summary
 from shardspec.jax_backend.on_target import Here, on_target, start_on_cpu, tracing_for
 from shardspec.jax_backend.resolver import Resolver
-from shardspec.jax_backend.step.trace import CACHES, program_of
+from shardspec.jax_backend.step.trace import CACHES, Call, program_of
 from shardspec.jax_backend.target_devices import NO_VALUE
 from shardspec.jax_backend.train_state import arrays_alone, contents_of
 from shardspec.jax_backend.trees import argument_names, params_of
 from shardspec.language.files import read_source
+from shardspec.programs.op_names import is_users
 
 Made = TypeVar("Made")
 
@@ -96,14 +97,6 @@ def call_entry_point(
         help = "return a tree of arrays or `ShapeDtypeStruct`s"
         return (), (Diagnostic(codes.BAD_MANIFEST, f"`{name}` gives no arrays", help=help),)
     return params, ()
-
-
-class Call(NamedTuple):
-    """A step: what to trace, and what to call it with."""
-
-    function: Callable[..., Any]
-    args: tuple[Any, ...] | list[Any]
-    kwargs: dict[str, Any]
 
 
 def with_call(
@@ -241,24 +234,18 @@ def find_entry(name: str, code: Code) -> Any:
         message = f"`{name}`: there is no module `{missing}`"
         help = "it is looked for in this folder, then where Python looks"
         if os.path.isfile(module_name):
-            help = f"name the module, not its file: `{_module_of(module_name)}:{route}`"
+            module = os.path.normpath(module_name).removesuffix(".py").replace(os.sep, ".")
+            help = f"name the module, not its file: `{module}:{route}`"
         raise ShardspecError([Diagnostic(code, message, help=help)]) from None
     here = module_name
     for attribute in route.split("."):
         if not hasattr(found, attribute):
             public = [each for each in dir(found) if not each.startswith("_")]
             message = f"`{here}` has no `{attribute}`"
-            raise ShardspecError([Diagnostic(code, message, help=_names(attribute, public))])
+            help = near_or_known(attribute, public, "its functions")
+            raise ShardspecError([Diagnostic(code, message, help=help)])
         found, here = getattr(found, attribute), f"{here}.{attribute}"
     return found
-
-
-def _module_of(file: str) -> str:
-    return os.path.normpath(file).removesuffix(".py").replace(os.sep, ".")
-
-
-def _names(attribute: str, public: list[str]) -> str:
-    return near_or_known(attribute, public, "its functions")
 
 
 def _arrays(made: Any, policy: StatePolicy | None) -> Params:
@@ -319,31 +306,19 @@ def _is_our_fault(error: BaseException) -> bool:
     frames = traceback.extract_tb(error.__traceback__)
     is_of_jax = any("JAX has removed" in each for each in getattr(error, "__notes__", ()))
     last = os.path.abspath(frames[-1].filename) if frames and not is_of_jax else ""
-    return last.startswith(_ours() + os.sep)
-
-
-def _ours() -> str:
-    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return last.startswith(os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep)
 
 
 def _labels(error: BaseException) -> Iterator[Label]:
     """Yield the last lines of the user's code that an exception came through, innermost first."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame)]
-    lines = [(frame.filename, frame.lineno or 1) for frame in reversed(frames)]
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    lines = [(each.filename, each.lineno or 1) for each in frames if is_users(each.filename)]
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         lines.insert(0, (error.filename, error.lineno))
     spans = (_line(*line) for line in dict.fromkeys(lines))
     known = [span for span in spans if span is not None][:_MOST_FRAMES]
     for number, span in enumerate(known):
         yield Label(span, "called here" if number else "raised here", primary=not number)
-
-
-def _is_users(frame: traceback.FrameSummary) -> bool:
-    """Say whether a frame is in code that is neither installed nor ours."""
-    path = os.path.abspath(frame.filename)
-    installed = ("site-packages", "dist-packages", f"{os.sep}lib{os.sep}python")
-    is_ours = path.startswith(_ours() + os.sep)
-    return os.path.isfile(path) and not is_ours and not any(each in path for each in installed)
 
 
 def _line(path: str, number: int) -> Span | None:
@@ -474,7 +449,7 @@ def _is_cache(argument: str, param: Param, back: frozenset[object] | None) -> bo
 def _returned(call: Call, resolver: Resolver) -> frozenset[object] | None:
     """Return the arguments that a step returns with new values; None where it has gradients."""
     try:
-        program = program_of(resolver, *call)
+        program = program_of(resolver, call)
     except Exception:  # the code wants a spec that is still to be written: names have to do
         return frozenset()
     jaxpr = program.jaxpr.jaxpr

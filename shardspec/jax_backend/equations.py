@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import jax
 import jax.extend.core
@@ -19,6 +19,8 @@ from jax._src import config, mesh, source_info_util
 from shardspec.diagnostics.words import counted
 from shardspec.jax_backend.trees import argument_names
 from shardspec.programs.op_names import Callers, Frame, Stack, is_library, shown, stack_of
+
+Known = TypeVar("Known")
 
 
 def stack_at(equation: Any) -> Stack:
@@ -51,6 +53,38 @@ def equations_of(program: Any) -> Iterator[Any]:
                 if id(inner) not in seen:
                     seen.add(id(inner))
                     waiting.append(inner)
+
+
+def followed(
+    program: Any,
+    given: Sequence[Known],
+    rule: Callable[[Any, list[Known]], Sequence[Known]],
+    otherwise: Callable[[Any], Known],
+) -> list[Known]:
+    """Return what is known of the results of a jaxpr, by what is known of its arguments.
+
+    Args:
+      rule: returns what is known of the results of an equation, by its operands.
+      otherwise: returns what is known of a literal, or of what no equation makes.
+    """
+    known = dict(zip(program.invars, given, strict=True))
+
+    def read(var: Any) -> Known:
+        is_known = not isinstance(var, jax.extend.core.Literal) and var in known
+        return known[var] if is_known else otherwise(var)
+
+    for each in program.eqns:
+        made = rule(each, [read(var) for var in each.invars])
+        known.update(zip(each.outvars, made, strict=False))
+    return [read(var) for var in program.outvars]
+
+
+def computed(equation: Any, values: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+    """Return what an equation computes of some values, with other parameters."""
+    found: Any = equation.primitive.get_bind_params(params)
+    functions, bound = found if isinstance(found, tuple) else ((), found)
+    made = equation.primitive.bind(*functions, *values, **bound)
+    return list(made) if equation.primitive.multiple_results else [made]
 
 
 def is_transposed(equation: Any) -> bool:

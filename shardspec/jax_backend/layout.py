@@ -14,6 +14,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn, TypeGuard
 
 import jax
@@ -22,11 +23,11 @@ from jax.extend.core import Var
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.foreign.formats import Dims, ForeignRule, NotRead
 from shardspec.foreign.layout import Family, LaidOut, Layout, Sizes
-from shardspec.ir.spec import Param, tree_path
+from shardspec.ir.spec import Param
 from shardspec.jax_backend import trees as pytrees
 from shardspec.jax_backend.entry_point import find_entry, run_entry
 from shardspec.jax_backend.target_devices import has_target_devices
-from shardspec.jax_backend.trees import refuse_no_tree
+from shardspec.jax_backend.trees import Leaf, refuse_no_tree
 
 _RETURN = (
     "return arrays or shapes that have a `sharding`, a Flax model with sharding names,"
@@ -122,29 +123,16 @@ def _refuse(message: str, help: str) -> NoReturn:
 # what a function gives
 
 
-class _Node(NamedTuple):
-    """A leaf of a tree.
+def _is_partition(leaf: Leaf) -> bool:
+    """Say whether a leaf is the layout of another one."""
+    return isinstance(leaf.value, _Partition)
 
-    Attributes:
-      names: what its box, or a collection beside it, says of its dimensions.
-      box: None where it is in none.
-    """
 
-    path: str
-    value: Any
-    names: Any = None
-    box: Any = None
-
-    @property
-    def is_partition(self) -> bool:
-        """Say whether it is the layout of another leaf."""
-        return isinstance(self.value, _Partition)
-
-    def of_box(self, key: str) -> Any:
-        """Return something else that the box says."""
-        if self.box is not None and pytrees.is_nnx(type(self.box)):
-            return self.box.get_metadata().get(key)
-        return getattr(self.box, key, None)
+def _of_box(leaf: Leaf, key: str) -> Any:
+    """Return something that the box of a leaf says; None where it is in none."""
+    if leaf.box is not None and pytrees.is_nnx(type(leaf.box)):
+        return leaf.box.get_metadata().get(key)
+    return getattr(leaf.box, key, None)
 
 
 class _Made(NamedTuple):
@@ -154,7 +142,7 @@ class _Made(NamedTuple):
       partitions: PartitionSpecs and shardings beside the arrays, by path, or by one above.
     """
 
-    arrays: tuple[_Node, ...]
+    arrays: tuple[Leaf, ...]
     partitions: Mapping[str, Any]
     mesh: Any = None
     rules: tuple[ForeignRule, ...] = ()
@@ -167,7 +155,7 @@ def _taken_apart(name: str, made: Any) -> _Made:
     rules = [rules for part in parts if (rules := _rules(part))]
     parts = [part for part in parts if not isinstance(part, _Mesh) and not _rules(part)]
     trees = [_nodes(part) for part in parts]
-    if len(trees) == 2 and trees[1] and all(node.is_partition for node in trees[1]):
+    if len(trees) == 2 and trees[1] and all(map(_is_partition, trees[1])):
         nodes, partitions = trees[0], {node.path: node.value for node in trees[1]}
     else:
         nodes, partitions = _paired(_nodes(made) if len(parts) > 1 else trees[0] if trees else [])
@@ -178,35 +166,23 @@ def _taken_apart(name: str, made: Any) -> _Made:
     return _Made(arrays, partitions, next(iter(meshes), None), *rules[:1])
 
 
-def _nodes(tree: Any) -> list[_Node]:
+def _nodes(tree: Any) -> list[Leaf]:
     """Return the leaves of a tree; those in boxes with what these say."""
     refuse_no_tree(tree)
-    stop, beside = pytrees.box_test(), pytrees.names_beside(tree)
-    found: list[_Node] = []
-    for keys, node in jax.tree_util.tree_flatten_with_path(tree, is_leaf=stop)[0]:
-        place = tuple(map(pytrees.component, keys))
-        if stop(node):
-            inside = pytrees.box_leaves(node)
-            found += (
-                _Node(tree_path((*place, *at)), value, names, node) for at, value, names in inside
-            )
-        else:
-            path = tree_path(place)
-            found.append(_Node(path, node, beside.get(path)))
-    return found
+    return pytrees.leaves_of(tree)
 
 
-def _paired(nodes: Sequence[_Node]) -> tuple[list[_Node], dict[str, Any]]:
+def _paired(nodes: Sequence[Leaf]) -> tuple[list[Leaf], dict[str, Any]]:
     """Return arrays apart from the partitions that stand behind them, as in (array, P)."""
-    arrays: list[_Node] = []
+    arrays: list[Leaf] = []
     partitions: dict[str, Any] = {}
     for node in nodes:
         above, _, last = node.path.rpartition("/")
-        if not node.is_partition:
+        if not _is_partition(node):
             arrays.append(node)
             continue
         if last == "1" and arrays and arrays[-1].path == f"{node.path[:-1]}0":
-            arrays[-1] = arrays[-1]._replace(path=above)
+            arrays[-1] = replace(arrays[-1], path=above)
         partitions[above] = node.value
     return arrays, partitions
 
@@ -243,11 +219,13 @@ def _layout(name: str, made: _Made, program: Any) -> Layout:
     """
     found = list(_shardings(made, program))
     placed = Counter(_sizes(each.mesh) for each in found if _is_named(each))
-    boxes = (_sizes(mesh) for each in made.arrays if isinstance(mesh := each.of_box("mesh"), _Mesh))
+    boxes = (
+        _sizes(mesh) for each in made.arrays if isinstance(mesh := _of_box(each, "mesh"), _Mesh)
+    )
     meshes = [] if made.mesh is None else [_sizes(made.mesh)]
     mesh = next(iter((*meshes, *(each for each, _ in placed.most_common(1)), *boxes)), ())
     of_boxes = (
-        _rules(each.of_box("rules") or each.of_box("sharding_rules")) for each in made.arrays
+        _rules(_of_box(each, "rules") or _of_box(each, "sharding_rules")) for each in made.arrays
     )
     rules = made.rules or next(filter(None, of_boxes), ())
     pairs = zip(made.arrays, found, strict=True)
@@ -286,7 +264,7 @@ def _sizes(mesh: Any) -> Sizes:
     return tuple((str(axis), int(size)) for axis, size in mesh.shape.items())
 
 
-def _laid_out(node: _Node, sharding: Any, mesh: Sizes) -> LaidOut:
+def _laid_out(node: Leaf, sharding: Any, mesh: Sizes) -> LaidOut:
     shape = pytrees.shape_of(node.value)
     assert shape is not None
     param = Param(node.path, shape, pytrees.dtype_of(node.value))

@@ -261,7 +261,7 @@ def _place_text(found: Any, wanted: Any, rank: int) -> str:
     """Return where an array is: its partition and mesh, or the one device."""
     spec, mesh = getattr(found, "spec", None), getattr(found, "mesh", None)
     if spec is not None and mesh is not None:
-        entries = (*jax_entries(spec), *(None,) * (rank - len(jax_entries(spec))))
+        entries = jax_entries(spec, rank)
         dims = tuple((each,) if isinstance(each, str) else tuple(each or ()) for each in entries)
         sizes = " ".join(f"{name}={size}" for name, size in mesh.shape.items())
         is_ours = dict(mesh.shape) == dict(wanted.mesh.shape)
@@ -566,10 +566,5 @@ def _gathered(row: bytes, speakers: Sequence[jax.Device]) -> list[bytes]:
     own = np.frombuffer(row, np.uint8)[None]
     make: Any = jax.make_array_from_process_local_data
     rows = make(jax.sharding.NamedSharding(mesh, spec(axis)), own, (len(speakers), len(row)))
-    everywhere = jax.jit(_same, out_shardings=jax.sharding.NamedSharding(mesh, spec()))(rows)
+    everywhere = _laid_out(rows, jax.sharding.NamedSharding(mesh, spec()))
     return [bytes(each) for each in np.asarray(everywhere.addressable_data(0))]
-
-
-def _same(rows: jax.Array) -> jax.Array:
-    """Return `rows`: a function with a name, so that JAX compiles it once."""
-    return rows

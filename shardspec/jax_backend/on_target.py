@@ -30,7 +30,7 @@ from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend import target_devices
 from shardspec.jax_backend.equations import AXES_CONTEXT, DEVICE_CONTEXT, Caller
 from shardspec.jax_backend.target_devices import Question, TargetMachine, instead, machine_for
-from shardspec.programs.op_names import is_library
+from shardspec.programs.op_names import is_library, is_users
 from shardspec.python_syntax import parsed
 from shardspec.topology.placement import Order
 
@@ -96,8 +96,7 @@ class Here(NamedTuple):
         """Yield the user's modules that were imported for this target, none that is installed."""
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None) or ""
-            is_installed = is_library(file) or "site-packages" in file or not file
-            if name not in self.modules and not is_installed:
+            if name not in self.modules and is_users(file):
                 yield name, module
 
 
@@ -375,19 +374,34 @@ def asked_at_import(function: Callable[..., Any], found: Here) -> Iterator[Quest
 
     Those are its own and, from there, what their globals come from.
     """
-    waiting = [getattr(inspect.unwrap(function), "__module__", None)]
-    seen: set[object] = set()
+
+    def is_wanted(name: str, file: str) -> bool:
+        return name in found.modules and file.endswith(".py") and not is_library(file)
+
+    first = getattr(inspect.unwrap(function), "__module__", "")
+    for file in files_behind(first, is_wanted):
+        yield from _asked_in(file)
+
+
+def files_behind(first: str, is_wanted: Callable[[str, str], bool]) -> Iterator[str]:
+    """Yield the files of a module, and of those that its names come from.
+
+    Args:
+      is_wanted: whether a module of this name, in this file, is read.
+    """
+    waiting, seen = [first], set[str]()
     while waiting and len(seen) < _MOST_MODULES:
         name = waiting.pop()
-        module = sys.modules.get(str(name)) if name not in seen else None
+        module = sys.modules.get(name) if name not in seen else None
         seen.add(name)
         file = getattr(module, "__file__", None) or ""
-        if name not in found.modules or not file.endswith(".py") or is_library(file):
+        if not is_wanted(name, file):
             continue
-        yield from _asked_in(file)
+        yield file
         for value in list(vars(module).values()):
-            is_module = inspect.ismodule(value)
-            waiting.append(value.__name__ if is_module else getattr(value, "__module__", None))
+            with contextlib.suppress(Exception):  # any object may stand in a module
+                owner = value.__name__ if inspect.ismodule(value) else value.__module__
+                waiting += [owner] if isinstance(owner, str) else []
 
 
 _MOST_MODULES = 1000

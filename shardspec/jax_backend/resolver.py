@@ -657,9 +657,10 @@ class Resolver:
         Raises:
           ShardspecError: as `cost`, and where the compiler gives no program.
         """
+        from shardspec.jax_backend.step.trace import Call
         from shardspec.jax_backend.xla.verifying import verify_step
 
-        return verify_step(self, function, args, kwargs)
+        return verify_step(self, Call(function, args, kwargs))
 
     def same_numbers(self, function: Callable[..., Any], *args: Any, seeds: int = 2) -> Numbers:
         """Return whether a step computes the same on a small mesh as on one device.

@@ -29,9 +29,8 @@ from shardspec.diagnostics.words import counted, numbers_in
 from shardspec.ir.plan import Dims, ParamSharding, ShardingPlan
 from shardspec.ir.program import StepSpec
 from shardspec.jax_backend.constrain import constrained
-from shardspec.jax_backend.entry_point import Call
 from shardspec.jax_backend.stated_lines import Lines, dtype_called, no_function, told
-from shardspec.jax_backend.step.trace import Resolving
+from shardspec.jax_backend.step.trace import Call, Resolving
 from shardspec.programs.op_names import constraint_scope
 
 Values = dict[Value, Any]
@@ -40,18 +39,14 @@ Arrays = Mapping[str, Any]
 _RATE, _DECAY, _LEAST = 1e-3, 0.9, 1e-8
 
 
-def call_of_step(resolver: Resolving, plan: ShardingPlan | None = None) -> Call:
+def call_of_step(resolver: Resolving) -> Call:
     """Return the function that `step:` states, and what it is called with: shapes, placed.
-
-    Args:
-      plan: of the target of the resolver, where its arrays are not those that the spec lists.
 
     Raises:
       ShardspecError: a line does not go with the arrays, or has no function.
     """
     spec, target = resolver._arrays.spec, resolver.target
-    if plan is None:
-        (plan,) = pipeline.compile_plans(spec, None, [target])
+    (plan,) = pipeline.compile_plans(spec, None, [target])
     flow = flow_of(spec, plan.arrays)
     step = flow.step
     reason = _refused(plan, step)

@@ -514,7 +514,7 @@ def _is_of_target(place: Any) -> bool:
     if isinstance(around, jax.sharding.AbstractMesh):
         return int(around.size) > 1
     if isinstance(around, jax.sharding.Mesh):
-        return not around.empty and isinstance(around.devices.flat[0], TargetDevice)
+        return has_target_devices(around)
     devices = getattr(place, "_device_assignment", (place,))
     return isinstance(next(iter(devices), None), TargetDevice)
 
@@ -568,23 +568,22 @@ def devices_by_coordinate(
     if len(devices) != hardware.device_count:
         return None
     if hardware.chip.platform != "tpu":
-        ordered = [device for members in slices_of(devices) for device in _by_process(members)]
+        ordered = [
+            device
+            for members in slices_of(devices)
+            for device in sorted(members, key=lambda each: (each.process_index, each.id))
+        ]
         return dict(zip(itertools.product(*map(range, extents)), ordered, strict=True))
     turn = _turn(devices, (extents[1], extents[2], extents[3]))
     if turn is None:
         return None
-    slices = slices_of(devices)
     found: dict[Coordinate, jax.Device] = {}
-    for number, members in enumerate(slices):
-        low = _low_corner(members)
+    for number, members in enumerate(slices_of(devices)):
+        low = [min(along) for along in zip(*(each.coords for each in members), strict=True)]
         for device in members:
-            place = [device.coords[axis] - low[axis] for axis in range(3)]
             core = getattr(device, "core_on_chip", 0)
-            found[(number, *(place[axis] for axis in turn), core)] = device
-    complete = len(found) == len(devices) and set(found) == set(
-        itertools.product(*map(range, extents))
-    )
-    return found if complete else None
+            found[(number, *(device.coords[at] - low[at] for at in turn), core)] = device
+    return found if found.keys() == {*itertools.product(*map(range, extents))} else None
 
 
 def slices_of(devices: Iterable[jax.Device]) -> list[list[jax.Device]]:
@@ -593,38 +592,22 @@ def slices_of(devices: Iterable[jax.Device]) -> list[list[jax.Device]]:
     return [groups[index] for index in sorted(groups)]
 
 
-def _by_process(devices: Iterable[jax.Device]) -> list[jax.Device]:
-    return sorted(devices, key=lambda device: (device.process_index, device.id))
-
-
 def device_extents(devices: Sequence[jax.Device]) -> Triple | None:
     """Return the chips along x, y and z of one slice, or None where devices do not say."""
     coords = [tuple(getattr(device, "coords", None) or ()) for device in devices]
     if not coords or any(len(place) != 3 for place in coords):
         return None
-    return _extents_of(devices)
-
-
-def _extents_of(devices: Sequence[jax.Device]) -> Triple:
-    low = _low_corner(devices)
-    x, y, z = (max(device.coords[axis] for device in devices) - low[axis] + 1 for axis in range(3))
-    return x, y, z
-
-
-def _low_corner(devices: Iterable[jax.Device]) -> Triple:
-    places = [device.coords for device in devices]
-    x, y, z = (min(place[axis] for place in places) for axis in range(3))
+    x, y, z = (max(along) - min(along) + 1 for along in zip(*coords, strict=True))
     return x, y, z
 
 
 def _turn(devices: Sequence[jax.Device], wanted: Triple) -> Triple | None:
     """Return which of the devices' axes are our x, y and z; the order they have, if it fits."""
     extents = device_extents(devices)
-    if extents is None:
-        return None
-    for x, y, z in itertools.permutations(range(3)):
-        if (extents[x], extents[y], extents[z]) == wanted:
-            return x, y, z
+    if extents is not None:
+        for x, y, z in itertools.permutations(range(3)):
+            if (extents[x], extents[y], extents[z]) == wanted:
+                return x, y, z
     return None
 
 
@@ -668,8 +651,6 @@ def device_mesh(
     Raises:
       ShardspecError: the devices are not the target's machine, or its mesh does not fit it.
     """
-    import numpy as np
-
     chosen = list(jax.devices() if devices is None else devices)
     shape = tuple(axis.size for axis in target.mesh.axes)
     if len(chosen) != target.mesh.device_count:

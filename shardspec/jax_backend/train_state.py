@@ -85,7 +85,8 @@ def named_params(tree: Any) -> Held | None:
         holder = _part_of(tree, *above)
         for state, names in _BESIDE.items():
             found = next((name for name in names if _part_of(holder, name) is not None), None)
-            if found is not None and _holds_state(_part_of(holder, state), state):
+            inner = ("param_states",) if state == "state" else ()  # `state` might be anything
+            if found is not None and _part_of(holder, state, *inner) is not None:
                 params = _child(holder, found)
                 if params is not None:
                     return Held(params, (*above, found))
@@ -249,11 +250,6 @@ def _owned(arrays: set[trees.Place], states: Sequence[trees.Place]) -> int:
     """Return how many arrays of state have the path of one of `arrays` at their end."""
     paths = arrays | {path[1:] for path in arrays if path[:1] == (PARAMS,)}
     return sum(any(state[at:] in paths for at in range(1, len(state) + 1)) for state in states)
-
-
-def _holds_state(node: Any, name: str) -> bool:
-    """Say whether a node of this name is optimizer state; `state` alone might be anything."""
-    return node is not None and (name != "state" or _part_of(node, "param_states") is not None)
 
 
 def _part_of(node: Any, *names: str) -> Any:

@@ -35,7 +35,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -253,11 +253,13 @@ class Leaf:
     Attributes:
       value: an array, something that has its shape and dtype, or anything else.
       names: what the tree says about its dimensions, as written there.
+      box: that it is in; None where it is in none.
     """
 
     path: str
     value: Any
     names: Any = None
+    box: Any = None
 
     @property
     def shape(self) -> ir.Shape | None:
@@ -332,7 +334,8 @@ def leaves_of(tree: Any) -> list[Leaf]:
         place = tuple(map(component, key_path))
         if stop(node):
             leaves.extend(
-                Leaf(ir.tree_path((*place, *rest)), *of) for rest, *of in box_leaves(node)
+                Leaf(ir.tree_path((*place, *rest)), value, names, node)
+                for rest, value, names in box_leaves(node)
             )
         else:
             leaves.append(Leaf(ir.tree_path(place), node))
@@ -340,7 +343,7 @@ def leaves_of(tree: Any) -> list[Leaf]:
     if not beside:
         return leaves
     return [
-        leaf if leaf.names is not None else Leaf(leaf.path, leaf.value, beside.get(leaf.path))
+        leaf if leaf.names is not None else replace(leaf, names=beside.get(leaf.path))
         for leaf in leaves
     ]
 
@@ -788,7 +791,7 @@ def _index(value: Any) -> int | None:
         return None
 
 
-def count_given(count: Any, what: str) -> int | None:
+def count_given(count: Any) -> int | None:
     """Return a number of rows, None where none is given.
 
     Raises:
@@ -798,9 +801,9 @@ def count_given(count: Any, what: str) -> int | None:
         return None
     found = None if isinstance(count, bool) else _index(count)
     if found is None:
-        raise TypeError(f"{what} is a whole number, not {kind_of(count)}")
+        raise TypeError(f"global_batch is a whole number, not {kind_of(count)}")
     if not 0 < found < 1 << 63:
-        raise ValueError(f"{what} is a number of rows, not {found}")
+        raise ValueError(f"global_batch is a number of rows, not {found}")
     return found
 
 
@@ -859,15 +862,12 @@ def devices_given(devices: Any) -> None:
         return
     if isinstance(devices, str):
         raise TypeError(f"`devices` is a sequence of devices, None or 'abstract', not {devices!r}")
-    if not isinstance(devices, Sequence) and not _holds_objects(devices):
+    is_of_objects = getattr(getattr(devices, "dtype", None), "kind", "") == "O"
+    if not isinstance(devices, Sequence) and not is_of_objects:
         raise TypeError(f"`devices` is a sequence such as `jax.devices()`, not {kind_of(devices)}")
     wrong = [each for each in devices if not hasattr(each, "device_kind")]
     if wrong:
         raise TypeError(f"`devices` has {kind_of(wrong[0])} in it, which is no device")
-
-
-def _holds_objects(array: Any) -> bool:
-    return getattr(getattr(array, "dtype", None), "kind", "") == "O"
 
 
 def refuse_no_tree(tree: Any) -> list[Any]:

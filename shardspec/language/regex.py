@@ -24,7 +24,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -297,6 +297,30 @@ def re2_set(sources: Iterable[str]) -> Re2Set | None:
     except re2.error:
         return None
     return Re2Set(count, compiled)
+
+
+def re2_filters(sources: Sequence[str], start: int = 0) -> Iterator[tuple[int, Any]]:
+    """Yield what tells which patterns a text may match: the first one's number, and a filter.
+
+    RE2 refuses to file too many together, so they are divided then.
+
+    Args:
+      sources: patterns that RE2 takes.
+      start: the number of the first.
+    """
+    import re2
+
+    filed = re2.Filter()
+    for source in sources:
+        filed.Add(source, _options())
+    try:
+        filed.Compile()
+        yield start, filed
+    except re2.error:
+        half = len(sources) // 2
+        parts = (sources[:half], sources[half:]) if half else ([_ALWAYS],)
+        for at, part in enumerate(parts):
+            yield from re2_filters(part, start + at * half)
 
 
 def _options() -> Any:

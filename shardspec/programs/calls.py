@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
-from shardspec.diagnostics.words import by_key, grouped
+from shardspec.diagnostics.words import by_key, grouped, reached
 from shardspec.ir.operations import IN_HLO, op_info
 from shardspec.ir.step import Phase, Place
 from shardspec.programs.hlo import Computation, Instruction, Program, number
@@ -89,25 +89,17 @@ class Calls:
             for each in computation.instructions.values()
             for name in called_by(each)
         )
-        found, waiting = set[str](), [*names]
-        while waiting:
-            name = waiting.pop()
-            if name not in found:
-                found.add(name)
-                waiting += called.get(name, ())
-        return frozenset(found)
+        return frozenset(reached(names, lambda name: called.get(name, ())))
 
     def within(self, name: str) -> frozenset[str]:
         """Return a computation and all that it calls."""
-        found, waiting = set[str](), [name]
-        while waiting:
-            name = waiting.pop()
-            if name not in found and name in self.program.computations:
-                found.add(name)
-                body = self.program.computations[name]
-                for each in body.instructions.values():
-                    waiting += called_by(each)
-        return frozenset(found)
+        known = self.program.computations
+
+        def called(name: str) -> Iterator[str]:
+            for each in known[name].instructions.values():
+                yield from (inner for inner in called_by(each) if inner in known)
+
+        return frozenset(reached([name] if name in known else (), called))
 
 
 def called_by(each: Instruction) -> tuple[str, ...]:

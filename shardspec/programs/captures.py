@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shardspec.diagnostics.words import by_key, counted, grouped, listed, percent
+from shardspec.kept import kept
 
 #: A number has so many bytes at most.
 _MOST_BYTES = 10
@@ -430,7 +431,7 @@ class _Plane:
     events: dict[int, memoryview] = field(default_factory=dict)
     stats: dict[int, str] = field(default_factory=dict)
     own: list[memoryview] = field(default_factory=list)
-    named: dict[int, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
+    _kept: dict[object, object] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -478,12 +479,11 @@ class _Plane:
         begin += held.number(2)
         return _Row(self.name, line, name, begin, begin + held.number(3), stats)
 
+    @kept
     def _named(self, key: int) -> tuple[str, Mapping[str, Any]]:
         """Return the name of an event, and what is stated of all that have it."""
-        if key not in self.named:
-            held = _Parts(self.events.get(key, _NOTHING))
-            self.named[key] = held.text(2), dict(map(self._stat, held.messages(5)))
-        return self.named[key]
+        held = _Parts(self.events.get(key, _NOTHING))
+        return held.text(2), dict(map(self._stat, held.messages(5)))
 
     def _stat(self, data: memoryview) -> tuple[str, Any]:
         key, found = 0, None

@@ -511,7 +511,6 @@ def _memory(
         hbm_bytes=limit(target),
         hbm_share=share_of(target),
         peak=() if memory is None else tuple(_peak(program, memory)),
-        peak_at=0,
         is_partial=memory is None or bool(step.uncounted("memory")),
         is_refused=is_refused,
         interval=None,

@@ -273,15 +273,14 @@ def _respelled(body: Computation) -> Computation:
     for each in body.instructions.values():
         if each.operation == "reduce" and len(each.operands) == 2 and each.arrays:
             source = body.instructions.get(each.operands[0])
-            is_one = source is not None and source.arrays and _is_as_large(source, each)
-            if is_one:
+            if (
+                source is not None
+                and source.arrays[:1]
+                and (elements(source.arrays[0]) == elements(each.arrays[0]))
+            ):
                 each = replace(each, operation="reshape", operands=each.operands[:1])
         found[each.name] = each
     return Computation(body.name, found)
-
-
-def _is_as_large(one: Instruction, other: Instruction) -> bool:
-    return elements(one.arrays[0]) == elements(other.arrays[0])
 
 
 def _inlined(body: Computation, bodies: dict[str, Computation]) -> Computation:

@@ -186,7 +186,7 @@ def compared(
         tuple(sorted(rows, key=lambda row: -row.shown)),
         predicted,
         tuple(joined.unpredicted(rows)),
-        (*capture.notes, *steps.notes, *_notes(joined, steps, rows, is_own=is_own)),
+        (*capture.notes, *steps.notes, *_notes(joined, steps, is_own=is_own)),
     )
 
 
@@ -394,9 +394,7 @@ def _kind_of_name(op: str) -> comparison.SpentKind:
     return "matmul" if _PRODUCT_NAMES.search(op) else "other"
 
 
-def _notes(
-    joined: Joined, steps: captures.Steps, rows: Iterable[Spent], *, is_own: bool
-) -> Iterator[str]:
+def _notes(joined: Joined, steps: captures.Steps, *, is_own: bool) -> Iterator[str]:
     """Yield what is missing in a capture, and where it does not agree with the prediction."""
     mesh, program = joined.cost.target.mesh, joined.program
     if others := _other_chips(joined.capture, joined.cost.target):

@@ -70,6 +70,12 @@ def is_library(file: str) -> bool:
     return file.startswith("<") or any(file.startswith(folder + os.sep) for folder in folders)
 
 
+def is_users(file: str) -> bool:
+    """Say whether a file is source of the user's, and of no package that is installed."""
+    is_source = file.endswith(".py") and not _PACKAGES.search(file)
+    return is_source and not is_library(os.path.abspath(file))
+
+
 def shown(file: str) -> str:
     """Return the path as a user would write it: from the working folder, if it lies near that.
 

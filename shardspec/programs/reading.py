@@ -23,27 +23,20 @@ from itertools import chain, islice, takewhile
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, codes
-from shardspec.diagnostics.words import grouped
+from shardspec.diagnostics.words import by_key, grouped
 from shardspec.ir import step as ir
 from shardspec.ir.operations import IN_HLO, MOVES, SUMS, CollectiveKind, op_info, ring_bytes
 from shardspec.ir.spec import Mesh, PartitionSpec
 from shardspec.ir.step import Collective, Place, Step
+from shardspec.kept import kept
 from shardspec.programs import calls as program_calls
-from shardspec.programs import hlo
+from shardspec.programs import hlo, operations
 from shardspec.programs.calls import Calls, Ref, Site, called_by, calls_of, named_by, through
 from shardspec.programs.hlo import Computation, HloArray, Instruction, Program, number
 from shardspec.programs.members import Crossing, Members, Slices, crossings, members_of, slices_of
 from shardspec.programs.memory import HeldValue
 from shardspec.programs.op_names import einsum_in, phase_of, split_name
-from shardspec.programs.operations import (
-    ALL,
-    base,
-    einsum_of,
-    flops_of,
-    is_local,
-    kind_of,
-    uncounted,
-)
+from shardspec.programs.operations import ALL, base, einsum_of, flops_of, is_local, kind_of
 
 _INSIDE = frozenset(("fusion", "call", "async-start", "while", "conditional"))
 #: How many operations a value is followed through, and how many that read it.
@@ -75,8 +68,7 @@ class Origins:
     """Follows values of one program."""
 
     calls: Calls
-    ends: dict[Element, frozenset[int]] = field(default_factory=dict)
-    after: dict[Element, tuple[Element | int, ...]] = field(default_factory=dict)
+    _kept: dict[object, object] = field(default_factory=dict)
 
     def origin(self, start: Ref) -> Origin:
         """Return what a value is another form of, out of loops and fusions."""
@@ -197,19 +189,13 @@ class Origins:
                     seen.add(step)
                     waiting.append(step)
 
+    @kept
     def _onward(self, at: Element) -> tuple[Element | int, ...]:
         """Return where a value goes, one operation on; numbers are results of the program."""
-        if at not in self.after:
-            self.after[at] = tuple(self._next(at))
-        return self.after[at]
-
-    def _next(self, at: Element) -> Iterator[Element | int]:
         computation = self.calls.program.computations[at[0].computation]
         each = computation.instructions[at[0].name]
-        if each.is_root:
-            yield from self._returned(at)
-        for user in computation.users.get(each.name, ()):
-            yield from self._read(at, user)
+        read = (self._read(at, user) for user in computation.users.get(each.name, ()))
+        return (*(self._returned(at) if each.is_root else ()), *chain.from_iterable(read))
 
     def _returned(self, at: Element) -> Iterator[Element | int]:
         site = self.calls.sites.get(at[0].computation)
@@ -332,9 +318,7 @@ class ReadProgram:
 
     def parts(self) -> Parts:
         """Return the program, and what each of its instructions computes and sends."""
-        sends: dict[Ref, list[Collective]] = {}
-        for ref, sent in self._reader.collectives:
-            sends.setdefault(ref, []).append(sent)
+        sends = by_key(self._reader.collectives)
         return Parts(self._reader.calls, dict(self._reader.ops), sends, self._reader.other_end)
 
 
@@ -498,7 +482,7 @@ class _Reader:
             self.collectives += ((ref, row) for row in rows)
         elif kind_of(each) is not None:
             self.ops.append((ref, self._op(ref, each)))
-        missing = uncounted(each, crosses=crossing is not None)
+        missing = operations.uncounted(each, crosses=crossing is not None)
         if missing is not None and not self._goes_on(ref, each):
             self._miss(ref, *missing)
 

@@ -35,6 +35,7 @@ from shardspec.ir import plan
 from shardspec.ir import spec as ir
 from shardspec.ir.plan import ActivationSharding, Dims, Entry, Origin, ParamSharding, ShardingPlan
 from shardspec.ir.spec import LogicalAxis, Param, Params, Spec, Target, axis_of
+from shardspec.kept import kept
 from shardspec.resolve import match
 from shardspec.resolve.match import PathMatcher, assign_axes, path_matcher
 
@@ -212,7 +213,7 @@ class ArrayResolver:
     names: NameSource = field(repr=False)
     table: match.RuleTable = field(repr=False)
     arrays: Mapping[str, ir.Param] = field(default_factory=dict, compare=False, repr=False)
-    _known: dict[object, Dims] = field(default_factory=dict, compare=False, repr=False)
+    _kept: dict[object, object] = field(default_factory=dict, compare=False, repr=False)
     _alike: dict[object, ParamSharding] = field(default_factory=dict, compare=False, repr=False)
 
     def on(self, target: ir.Target) -> ArrayResolver:
@@ -278,27 +279,21 @@ class ArrayResolver:
         """Return the dimensions of an array that the policy keeps whole; None for others."""
         if not self.spec.policy.keeps_whole(param):
             return None
-        key = ("whole", param.shape, logical_axes)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = match.kept_whole(param.shape, logical_axes, self.table)
-        return found
+        return self._whole(param.shape, logical_axes)
 
+    @kept
+    def _whole(self, shape: ir.Shape, logical_axes: ir.LogicalAxes) -> Dims:
+        return match.kept_whole(shape, logical_axes, self.table)
+
+    @kept
     def _any(self, shape: tuple[int, ...]) -> Dims:
         """Return the dimensions of an array that nothing names, by the rules for `*`."""
-        key = ("any", shape)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = match.assign_any(shape, self.table)
-        return found
+        return match.assign_any(shape, self.table)
 
+    @kept
     def dims(self, shape: tuple[int | None, ...], logical_axes: ir.LogicalAxes) -> Dims:
         """Return the sharding of an array of these sizes and names; remembered by value."""
-        key = (shape, logical_axes)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = match.assign_axes(shape, logical_axes, self.table)
-        return found
+        return match.assign_axes(shape, logical_axes, self.table)
 
     def activation(self, activation: ir.Activation) -> ActivationSharding:
         """Return the sharding of a named activation, with the sizes that axes state."""
@@ -312,12 +307,16 @@ class ArrayResolver:
         """Return the sharding of a named activation of these sizes."""
         if activation.partition is None:
             return ActivationSharding(activation, self.dims(shape, activation.logical_axes))
-        key = (shape, activation)
-        dims = self._known.get(key)
-        if dims is None:
-            position = self.spec.activations.index(activation)
-            dims = self._known[key] = match.assign_stated(shape, activation, position, self.table)
-        return ActivationSharding(activation, dims, self._sums(activation))
+        return ActivationSharding(
+            activation, self._stated(shape, activation), self._sums(activation)
+        )
+
+    @kept
+    def _stated(self, shape: tuple[int | None, ...], entry: ir.Override | ir.Activation) -> Dims:
+        """Return the dimensions of a shape whose partition an entry states."""
+        entries: tuple[object, ...] = self.spec.overrides
+        entries = self.spec.activations if isinstance(entry, ir.Activation) else entries
+        return match.assign_stated(shape, entry, entries.index(entry), self.table)
 
     def _sums(self, entry: ir.Override | ir.Activation) -> ir.Sums:
         """Return the mesh axes of sums that this target has, and those that no target has."""
@@ -340,14 +339,8 @@ class ArrayResolver:
             return ParamSharding(
                 param, unnamed, Origin.OVERRIDE, override, mismatch=given, placed=placed
             )
-        key = (param.shape, override)
-        found = self._known.get(key)
-        if found is None:
-            position = self.spec.overrides.index(override)
-            found = match.assign_stated(param.shape, override, position, self.table)
-            self._known[key] = found
-        sums = self._sums(override)
-        return ParamSharding(param, found, Origin.OVERRIDE, override, sums=sums, placed=placed)
+        dims, sums = self._stated(param.shape, override), self._sums(override)
+        return ParamSharding(param, dims, Origin.OVERRIDE, override, sums=sums, placed=placed)
 
 
 def activation_for(activations: Sequence[Named], name: str) -> Named | None:

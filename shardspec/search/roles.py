@@ -16,9 +16,10 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from operator import attrgetter
 from typing import NamedTuple
 
-from shardspec.diagnostics.words import listed, near_or_known
+from shardspec.diagnostics.words import grouped, listed, near_or_known
 from shardspec.ir.spec import AxisRule, Mesh, MeshAxis, Spec
 from shardspec.language import loader
 
@@ -110,7 +111,7 @@ def role_sets(
         return f"{what}: the names of the spec are others", f"its preset shards {listed(axes)}"
     found: dict[str, tuple[Spec, RoleSet]] = {}
     known = {(frozenset(today.names), spec.placed_rules)}
-    for own, chosen in _chosen(fit, today):
+    for own, chosen in _chosen(fit):
         made = _own_set(spec, today, chosen) if own else _preset_set(spec, chosen, serves=serves)
         if made is None:
             continue
@@ -144,7 +145,7 @@ def _alone(role: Role) -> set[str]:
     return {each.logical_axis for each in rules if each.mesh_axes == (role.mesh_axis,)}
 
 
-def _chosen(fit: Sequence[str], today: Mesh) -> Iterator[tuple[bool, tuple[str, ...]]]:
+def _chosen(fit: Sequence[str]) -> Iterator[tuple[bool, tuple[str, ...]]]:
     """Yield sets of roles, the small ones first: on the spec's own mesh, and on one of theirs."""
     for count in range(1, len(fit) + 1):
         for chosen in itertools.combinations(fit, count):
@@ -197,10 +198,7 @@ def _preset_set(spec: Spec, chosen: tuple[str, ...], *, serves: bool) -> tuple[S
 
 
 def _by_axis(rules: Iterable[AxisRule]) -> dict[str, list[AxisRule]]:
-    found: dict[str, list[AxisRule]] = {}
-    for rule in rules:
-        found.setdefault(rule.logical_axis, []).append(rule)
-    return found
+    return grouped(rules, attrgetter("logical_axis"))
 
 
 def _merged(

@@ -634,7 +634,7 @@ def _placed(
 ) -> Iterator[specs.Mesh]:
     """Yield meshes of the same sizes: as placement chooses, over DCN by name, on tiles."""
     if sizes == tuple(today.sizes.values()) and hardware.device_count == today.device_count:
-        if _lies(today, hardware):
+        if isinstance(place(specs.Target("", today, hardware)), Placement):
             yield today
         if not freedom.mesh:
             return
@@ -652,11 +652,6 @@ def _placed(
         for mesh in (specs.Mesh(tuple(axes), today.wholes), *_tiled(today, axes, hardware)):
             if mesh != today:
                 yield mesh
-
-
-def _lies(mesh: specs.Mesh, hardware: specs.Hardware) -> bool:
-    """Say whether a mesh made for one machine can lie on another of as many devices."""
-    return isinstance(place(specs.Target("", mesh, hardware)), Placement)
 
 
 def _crossings(

@@ -93,7 +93,7 @@ def legs(placement: Placement, mesh_axes: Sequence[str]) -> tuple[Leg, ...] | No
             if link == "ici":
                 leg = _torus(placement.hardware, _alike(_walk(placed), placement.machine))
             else:
-                leg = _switch(placement, own, link)
+                leg = _joined(placement, math.prod(digit.size for digit in own), link)
             if leg is None:
                 return None
             found.append(leg)
@@ -168,12 +168,8 @@ def start_seconds(placement: Placement, kind: CollectiveKind, stretch: Sequence[
     return START_SECONDS + kind.traits.turns * steps
 
 
-def _switch(placement: Placement, digits: Sequence[Digit], link: Link) -> Leg | None:
-    """Return a leg over links that join any two devices alike."""
-    return _joined(placement, math.prod(digit.size for digit in digits), link)
-
-
 def _joined(placement: Placement, ways: int, link: Link) -> Leg | None:
+    """Return a leg over links that join any two devices alike."""
     chip = placement.hardware.chip
     speed = {
         "chip": chip.pair_bytes_per_s or math.inf,

@@ -8,6 +8,7 @@ from typing import Any
 
 from shardspec.diagnostics import ShardspecError
 from shardspec.ir.step import Step
+from shardspec.jax_backend.step.trace import Call
 from shardspec.jax_backend.xla.compiling import Compiling
 from shardspec.jax_backend.xla.verifying import verify_step
 from shardspec.programs.proof import Proof
@@ -38,7 +39,7 @@ def row_of(text: str, seed: int | None, timeout_s: float) -> Row:
         if fault:
             return {**row, "error": fault, "fault": "generator"}
         how = Compiling(timeout_s, is_cached=False)
-        row |= figures(verify_step(resolver, step, args, how=how))
+        row |= figures(verify_step(resolver, Call(step, args), how=how))
     except ShardspecError as error:
         first = error.diagnostics[0]
         fault = next((name for name, said in _OURS.items() if said in first.message), "refused")

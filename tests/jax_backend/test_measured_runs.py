@@ -19,6 +19,7 @@ from shardspec.analysis.cost import Cost, cost_of
 from shardspec.cli.main import cli
 from shardspec.diagnostics import ShardspecError
 from shardspec.ir.spec import Mesh, MeshAxis
+from shardspec.jax_backend.step.trace import Call
 from shardspec.jax_backend.xla.compiling import texts_of
 from shardspec.jax_backend.xla.verifying import lowered
 from shardspec.language.calibration import calibration_of
@@ -55,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def cost(resolver: Any, name: str) -> Cost:
     (plan,) = pipeline.compile_plans(resolver._arrays.spec, None, [resolver.target])
-    return cost_of(plan, lowered(resolver, *STEPS[name](resolver)).step)
+    return cost_of(plan, lowered(resolver, Call(*STEPS[name](resolver))).step)
 
 
 def beside(capture: Capture, predicted: Cost) -> Comparison:

@@ -15,6 +15,7 @@ import shardspec
 from shardspec import pipeline
 from shardspec.analysis.comparison import Comparison
 from shardspec.analysis.cost import cost_of
+from shardspec.jax_backend.step.trace import Call
 from shardspec.jax_backend.xla.compiling import Compile, Compiling, texts_of
 from shardspec.jax_backend.xla.verifying import lowered
 from shardspec.programs.calls import Calls, Site, calls_of, rounds_of
@@ -92,7 +93,7 @@ def beside(name: str, folder: Path) -> Comparison:
     spec = shardspec.loads(SPEC.replace("8 cpu", "tpu v5e 2x4"), "spec.yaml")
     resolver = shardspec.Resolver(spec, "here", devices="abstract", agree_within_s=None)
     with Compile(resolver.target, Compiling()) as compile:
-        step, module = lowered(resolver, *STEPS[name](resolver))
+        step, module = lowered(resolver, Call(*STEPS[name](resolver)))
         compile.give(module)
         captured(compile.result().text, folder)
     (plan,) = pipeline.compile_plans(resolver._arrays.spec, None, [resolver.target])

@@ -22,7 +22,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from shardspec import Resolver, loads
 from shardspec.cli.main import cli
 from shardspec.jax_backend.on_target import on_target
-from shardspec.jax_backend.step.trace import traced
+from shardspec.jax_backend.step.trace import Call, traced
 from shardspec.jax_backend.target_devices import machine_for
 
 SPEC = """
@@ -106,7 +106,7 @@ def test_a_default_device_that_code_sets_is_taken_back() -> None:
 def lowered(function: Callable[..., Any], target: str = "tpu") -> tuple[str, tuple[str, ...]]:
     struct = jax.ShapeDtypeStruct
     params = {"wi": struct((16, 32), "float32"), "wo": struct((32, 16), "float32")}
-    found = traced(resolver(target), function, (params, struct((8, 16), "float32")), {})
+    found = traced(resolver(target), Call(function, (params, struct((8, 16), "float32"))))
     return str(found.module), found.notes
 
 
@@ -192,7 +192,7 @@ def test_names_that_are_no_mesh_axes_are_traced_without_a_mesh() -> None:
 
     struct = jax.ShapeDtypeStruct((8, 16), "float32")
     spec = loads(SPEC.replace('"**/wi": "_ mlp", ', ""))
-    found = traced(Resolver(spec, "tpu", devices="abstract"), step, (params, struct), {})
+    found = traced(Resolver(spec, "tpu", devices="abstract"), Call(step, (params, struct)))
     (note,) = found.notes
     assert note.startswith("traced without a mesh in context: under the target's, it raises ")
 
@@ -269,7 +269,7 @@ def test_a_mesh_of_the_step_may_have_another_order_of_devices() -> None:
 
         struct = jax.ShapeDtypeStruct
         params = {"wi": struct((16, 32), "float32")}
-        found = traced(here, step, (params, struct((8, 16), "float32")), {})
+        found = traced(here, Call(step, (params, struct((8, 16), "float32"))))
         (note,) = found.notes
         assert note.startswith("the step makes a mesh with another order of devices")
         assert '[{"data"}, {"model"}]' in str(found.module)

@@ -12,7 +12,8 @@ import pytest
 from flax.training.train_state import TrainState
 
 import shardspec
-from shardspec.jax_backend.entry_point import Call, arrays_of
+from shardspec.jax_backend.entry_point import arrays_of
+from shardspec.jax_backend.step.trace import Call
 
 SPEC = """\
 shardspec: 1

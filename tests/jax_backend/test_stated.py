@@ -16,9 +16,9 @@ from shardspec import pipeline
 from shardspec.analysis.spec_step import stated_step
 from shardspec.diagnostics import ShardspecError, codes
 from shardspec.ir.step import Step
-from shardspec.jax_backend.entry_point import Call
 from shardspec.jax_backend.stated import call_of_step
 from shardspec.jax_backend.step.reading import step_of
+from shardspec.jax_backend.step.trace import Call
 
 #: Two layers of attention and a gated MLP; four devices by two.
 HEAD = """\

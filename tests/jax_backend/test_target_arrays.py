@@ -16,7 +16,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from shardspec import Resolver, loads
 from shardspec.jax_backend.on_target import on_target
-from shardspec.jax_backend.step.trace import traced
+from shardspec.jax_backend.step.trace import Call, traced
 from shardspec.jax_backend.target_devices import TargetArray
 
 SPEC = """
@@ -123,7 +123,7 @@ def test_modules_are_made_eagerly_under_a_mesh_with_explicit_axes(mesh: Mesh) ->
 
 
 def module_of(function: Callable[..., Any], *args: Any) -> tuple[str, tuple[str, ...]]:
-    found = traced(Resolver(loads(SPEC), "tpu"), function, args, {})
+    found = traced(Resolver(loads(SPEC), "tpu"), Call(function, args))
     return str(found.module), found.notes
 
 
@@ -153,7 +153,7 @@ def test_state_with_shardings_of_its_own_needs_no_names_for_its_scalars(mesh: Me
         optimizer.update(module, nnx.grad(lambda module: module(x).sum())(module))
         return nnx.state((module, optimizer))
 
-    found = traced(Resolver(loads(SPEC), "tpu"), step, (module, optimizer, _rows()), {})
+    found = traced(Resolver(loads(SPEC), "tpu"), Call(step, (module, optimizer, _rows())))
     roles = [each.role for each in found.arguments if each is not None]
     assert roles == ["parameter", "optimizer", "optimizer", "optimizer", "optimizer", "batch"]
 
@@ -197,7 +197,7 @@ def test_what_a_jitted_function_inside_donates_is_donated(mesh: Mesh) -> None:
             return update(state, batch)
 
     batch = {"x": jax.ShapeDtypeStruct((8, 16), "float32")}
-    found = traced(Resolver(loads(SPEC), "tpu"), step, (batch, made(mesh)), {})
+    found = traced(Resolver(loads(SPEC), "tpu"), Call(step, (batch, made(mesh))))
     assert [each and each.is_donated for each in found.arguments] == [False, True, True]
 
 

@@ -193,10 +193,10 @@ def capture_all(folder: Path) -> None:
 
 def captured(resolver: Any, step: Callable[[Any], Step], folder: str, steps: int = 3) -> None:
     """Run a step on the devices of a resolver and capture it, as `jax.profiler.trace` does."""
-    from shardspec.jax_backend.step.trace import lowered_here
+    from shardspec.jax_backend.step.trace import Call, lowered_here
 
     function, args = step(resolver)
-    compiled = lowered_here(resolver, function, args, {}).compile()
+    compiled = lowered_here(resolver, Call(function, args)).compile()
     kept, _ = compiled.input_shardings
 
     def here(each: Any, sharding: Any) -> Any:

@@ -16,16 +16,17 @@ import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.machinery import SourceFileLoader
 from typing import Any
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.ir.spec import Spec
-from shardspec.jax_backend.entry_point import Call, with_call
+from shardspec.jax_backend.entry_point import with_call
 from shardspec.jax_backend.on_target import on_target, start_on_cpu
 from shardspec.jax_backend.resolver import Resolver
-from shardspec.jax_backend.xla.compiling import environment
+from shardspec.jax_backend.xla.compiling import started
 from shardspec.jax_backend.xla.verifying import Lowered, lowered
 from shardspec.orphans import end_group, end_with
 
@@ -55,16 +56,8 @@ class Asked:
 
 def traced_again(asked: Asked, timeout_s: float = 600.0) -> Lowered | Diagnostics | None:
     """Return the step that changed sources make, or why they make none; None after `timeout_s`."""
-    module = "shardspec.jax_backend.cure.again"
-    command = [sys.executable, "-P", "-m", module, str(os.getpid())]
-    process = subprocess.Popen(
-        command,
-        env={**environment(), **_own_path()},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    path = os.pathsep.join(dict.fromkeys(filter(None, sys.path)))  # as this process finds modules
+    process = started("shardspec.jax_backend.cure.again", PYTHONPATH=path)
     _RUNNING.add(process)
     try:
         answer, _ = process.communicate(pickle.dumps(asked), timeout_s)
@@ -94,12 +87,6 @@ def tracing(most: int) -> Iterator[ThreadPoolExecutor]:
             raise
 
 
-def _own_path() -> dict[str, str]:
-    """Return where this process finds modules, which the other one has to find, too."""
-    path = os.pathsep.join(dict.fromkeys(filter(None, sys.path)))
-    return {"PYTHONPATH": path}
-
-
 def _with_sources(sources: Mapping[str, str]) -> None:
     """Have imports take new texts: Python asks a loader for the text of a file, or its bytecode."""
     texts = {path: text.encode("utf-8", "surrogateescape") for path, text in sources.items()}
@@ -124,10 +111,7 @@ def _traced(asked: Asked) -> Lowered:
     with on_target(target, asked.spec, has_imports=True):
         resolver = Resolver(asked.spec, asked.target, agree_within_s=None)
 
-        def work(call: Call) -> Lowered:
-            return lowered(resolver, *call)
-
-        folder, given = asked.folder, asked.given
+        work, folder, given = partial(lowered, resolver), asked.folder, asked.given
         return with_call(asked.step, folder, resolver, lambda stage: None, work, given)
 
 

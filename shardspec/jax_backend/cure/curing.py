@@ -23,20 +23,17 @@ from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend.cure.again import Asked, traced_again
-from shardspec.jax_backend.cure.layouts import Namer
+from shardspec.jax_backend.cure.layouts import Namer, unplaced, weighed, with_mapped
 from shardspec.jax_backend.cure.rows import Rows
 from shardspec.jax_backend.cure.shortened import shortened
 from shardspec.jax_backend.cure.sites import sites_of
-from shardspec.jax_backend.cure.trials import Trials
-from shardspec.jax_backend.cure.weighing import unplaced, weighed, with_mapped
-from shardspec.jax_backend.cure.worker import Base
-from shardspec.jax_backend.entry_point import Call
+from shardspec.jax_backend.cure.worker import Base, Trials
 from shardspec.jax_backend.equations import names_in
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.step.graph import free_shapes
 from shardspec.jax_backend.step.passes import bytecode_of
 from shardspec.jax_backend.step.reading import traced_step
-from shardspec.jax_backend.step.trace import Layouts
+from shardspec.jax_backend.step.trace import Call, Layouts
 from shardspec.jax_backend.xla.compiling import MORE_TIME, Compile, Compiling
 from shardspec.jax_backend.xla.verifying import Lowered, cost_by
 
@@ -102,7 +99,7 @@ def search(
     Raises:
       ShardspecError: the step cannot be traced.
     """
-    traced, step = traced_step(resolver, call.function, call.args, call.kwargs)
+    traced, step = traced_step(resolver, call)
     (plan,) = pipeline.compile_plans(resolver._arrays.spec, None, [resolver.target])
     cost = cost_of(plan, step)
     started = time.monotonic()

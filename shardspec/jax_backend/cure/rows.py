@@ -18,7 +18,7 @@ import jax.extend.core
 from shardspec.cure.lines import IsRows
 from shardspec.cure.patching import Extent
 from shardspec.ir.spec import Shape
-from shardspec.jax_backend.equations import scan_counts, stack_at
+from shardspec.jax_backend.equations import followed, scan_counts, stack_at
 from shardspec.jax_backend.step.sum_rules import slots_of
 from shardspec.jax_backend.step.trace import Traced
 
@@ -101,18 +101,17 @@ class Rows:
 
     def _walk(self, program: Any, given: Sequence[Dims]) -> list[Dims]:
         """Return where the results of a program come from."""
-        known: dict[Any, Dims] = dict(zip(program.invars, given, strict=True))
 
-        def dims_of(var: Any) -> Dims:
-            nothing = (None,) * len(getattr(var.aval, "shape", ()))
-            return nothing if isinstance(var, jax.extend.core.Literal) else known.get(var, nothing)
-
-        for equation in program.eqns:
-            made = self._made(equation, [dims_of(var) for var in equation.invars])
-            for var, dims in zip(equation.outvars, made, strict=False):
-                known[var] = dims
+        def made(equation: Any, own: Sequence[Dims]) -> list[Dims]:
+            found = self._made(equation, own)
+            for var, dims in zip(equation.outvars, found, strict=False):
                 self._note(equation, var, dims)
-        return [dims_of(var) for var in program.outvars]
+            return found
+
+        def unknown(var: Any) -> Dims:
+            return (None,) * len(getattr(var.aval, "shape", ()))
+
+        return followed(program, given, made, unknown)
 
     def _note(self, equation: Any, var: Any, dims: Dims) -> None:
         roots = [self._root(each) for each in dims if each is not None]

@@ -22,7 +22,7 @@ from jax.interpreters import mlir
 from jaxlib.mlir import ir
 
 from shardspec.jax_backend.cure.sites import inside, numbered
-from shardspec.jax_backend.step.graph import functions_of
+from shardspec.jax_backend.step.graph import children, functions_of
 from shardspec.jax_backend.step.passes import bytecode_of
 
 #: Layers that stay, in the two programs; of fewer layers than the least, cutting saves little.
@@ -297,7 +297,7 @@ def _kinds(ops: Iterable[Any], functions: Mapping[str, Any]) -> list[int]:
     def of(op: Any) -> int:
         names = () if op.name in _UNTOLD else tuple(op.attributes)
         attributes = tuple(told(name, op.attributes[name]) for name in names)
-        inside = tuple(of(e.operation) for r in op.regions for block in r for e in block.operations)
+        inside = tuple(map(of, children(op)))
         types = tuple(value.type for values in (op.operands, op.results) for value in values)
         return kinds.setdefault((op.name, types, attributes, inside), len(kinds))
 
@@ -306,8 +306,7 @@ def _kinds(ops: Iterable[Any], functions: Mapping[str, Any]) -> list[int]:
             return called, attribute
         name = attribute.value
         if name not in known:
-            body = functions[name].regions[0].blocks[0].operations
-            inside = tuple(of(each.operation) for each in body)
+            inside = tuple(map(of, children(functions[name])))
             known[name] = kinds.setdefault((inside,), len(kinds))
         return known[name]
 

@@ -22,12 +22,11 @@ from shardspec.cure.lines import Point, Site
 from shardspec.cure.patching import Extent
 from shardspec.diagnostics.words import by_key, grouped
 from shardspec.ir.spec import Shape
-from shardspec.jax_backend.step.graph import RETURNS, functions_of, joined_names
+from shardspec.jax_backend.step.graph import RETURNS, children, functions_of, joined_names, name_in
 from shardspec.programs.op_names import Callers, Frame, Stack, stack_of
 
 #: A frame of Python, as MLIR prints it: `"model.py":3:8 to 4:24`, `"model.py":3:8 to :24`.
 _FRAME = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)(?: to (\d*):(\d+))?')
-_NAME = re.compile(r'^loc\("((?:[^"\\]|\\.)*)"(?!:\d)')
 #: What yields nothing that could be laid out otherwise, or has a layout stated already.
 _PASSED_OVER = frozenset(
     (
@@ -62,8 +61,6 @@ class Where(NamedTuple):
 @lru_cache(maxsize=65536)
 def where(text: str) -> Where:
     """Return what the location of an operation says."""
-    found = _NAME.match(text)
-    name = found.group(1) if found else ""
     extents: dict[Frame, Extent | None] = {}
     for file, line, column, end_line, end_column in _FRAME.findall(text):
         start = int(line), int(column)
@@ -71,7 +68,7 @@ def where(text: str) -> Where:
         extents.setdefault(Frame(file, *start), Extent(file, *start, *end) if end_column else None)
     stack = stack_of(extents)
     own = tuple(extents[frame] for frame in stack)
-    return Where(name, own[0] if own else None, stack, own)
+    return Where(name_in(text), own[0] if own else None, stack, own)
 
 
 class _Op(NamedTuple):
@@ -89,10 +86,8 @@ def numbered(module: Any) -> Iterator[tuple[int, Any]]:
 def inside(op: Any) -> Iterator[Any]:
     """Yield an operation, and all inside of it."""
     yield op
-    for region in op.regions:
-        for block in region.blocks:
-            for each in block.operations:
-                yield from inside(each.operation)
+    for each in children(op):
+        yield from inside(each)
 
 
 def sites_of(module: Any) -> tuple[Site, ...]:
@@ -180,10 +175,7 @@ def _is_opaque(function: Any, ops: Mapping[Any, _Op]) -> bool:
     """Say whether a function is a library's: one expression of the user asks for all of it."""
     name = _function_of(function)
     extents = {
-        ops[each.operation].where.extent
-        for block in function.regions[0].blocks
-        for each in block.operations
-        if each.operation.name not in RETURNS
+        ops[each].where.extent for each in children(function) if each.name not in RETURNS
     } - {None}
     return name != "main" and len(extents) < 2
 

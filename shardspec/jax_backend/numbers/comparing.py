@@ -20,6 +20,7 @@ from jax.extend import core
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
+from shardspec.diagnostics.words import reached
 from shardspec.ir.spec import Spec, Target, jax_entries
 from shardspec.ir.step import Place
 from shardspec.jax_backend.batch import names_of
@@ -30,8 +31,9 @@ from shardspec.jax_backend.numbers.rerun import KERNEL
 from shardspec.jax_backend.numbers.runs import Watched, first_difference
 from shardspec.jax_backend.numbers.small import TIGHT, Relations, SmallSizes, Trial, values_of
 from shardspec.jax_backend.step.sum_rules import same_elements
-from shardspec.jax_backend.step.trace import Program, Resolving, program_of
+from shardspec.jax_backend.step.trace import Call, Program, Resolving, program_of
 from shardspec.jax_backend.trees import require_call, shape_of
+from shardspec.kept import kept
 from shardspec.programs.numbers import FirstDifference, Numbers, OutputDifference
 
 #: A size and what it is made of.
@@ -89,15 +91,9 @@ def equations(jaxpr: Any) -> Iterator[Any]:
 
 def programs(jaxpr: Any) -> Iterator[Any]:
     """Yield a program and all programs in it, each once."""
-    waiting, seen = [jaxpr], set()
-    while waiting:
-        now = waiting.pop()
-        if id(now) in seen:
-            continue
-        seen.add(id(now))
-        yield now
-        for eqn in now.eqns:
-            waiting += core.jaxprs_in_params(eqn.params)
+    return reached(
+        [jaxpr], lambda now: (e for eqn in now.eqns for e in core.jaxprs_in_params(eqn.params))
+    )
 
 
 def _elements(jaxpr: Any) -> int:
@@ -406,7 +402,7 @@ class _Comparison:
     untried: dict[str, str] = field(default_factory=dict)
     device_random: dict[Place, None] = field(default_factory=dict)
     _expected: dict[int, _Expected] = field(default_factory=dict)
-    _compared: dict[tuple[tuple[str, int], ...], _Compared] = field(default_factory=dict)
+    _kept: dict[object, object] = field(default_factory=dict)
     _runner: runs.Runner | None = None
 
     @property
@@ -484,15 +480,13 @@ class _Comparison:
 
     def _on(self, mesh: Sizes) -> _Compared:
         """Return what differs on a mesh; each mesh is run once."""
-        key = tuple(mesh.items())
-        if key not in self._compared:
-            self._compared[key] = self._run_on(mesh)
-        return self._compared[key]
+        return self._run_on(*mesh.items())
 
-    def _run_on(self, mesh: Sizes) -> _Compared:
-        text = " ".join(f"{name}={size}" for name, size in mesh.items() if size > 1)
+    @kept
+    def _run_on(self, *sizes: tuple[str, int]) -> _Compared:
+        text = " ".join(f"{name}={size}" for name, size in sizes if size > 1)
         self.tell(f"running it on {text}")
-        trial = self.code.small(self.sizes, mesh)
+        trial = self.code.small(self.sizes, dict(sizes))
         self._refuse_other_model(trial)
         runner = runs.Runner(trial, self.width)
         for seed in range(self.asked.seeds):
@@ -643,7 +637,7 @@ class StepFunction:
                 require_call(self.function, (other,), {})
                 made = self.function(other)
                 function, args = made[0], tuple(made[1])
-                program = program_of(other, function, list(args), {})
+                program = program_of(other, Call(function, list(args)))
             else:
                 args = self.args
                 program = self._as(other)
@@ -660,7 +654,7 @@ class StepFunction:
         try:
             own.update(vars(other))
             structs = jax.tree_util.tree_map(_without_place, list(self.args or ()))
-            return program_of(self.resolver, self.function, structs, {})
+            return program_of(self.resolver, Call(self.function, structs))
         finally:
             own.update(kept)
             jax.clear_caches()

@@ -25,7 +25,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from shardspec.ir.spec import jax_entries
 from shardspec.ir.step import Place
 from shardspec.jax_backend.batch import names_of
-from shardspec.jax_backend.equations import callers_of, made_manual, scan_counts, stack_at
+from shardspec.jax_backend.equations import callers_of, computed, made_manual, scan_counts, stack_at
 from shardspec.programs.op_names import Callers
 
 #: What wraps a value of an inner program: a first dimension of iterations, in the order in which
@@ -100,6 +100,7 @@ class _Scope:
     Attributes:
       place: the line that calls the program; JAX's own functions have none of the user's.
       callers: the helpers of the program.
+      seen: the values that are watched here, in order.
     """
 
     wraps: tuple[Wrap, ...] = ()
@@ -107,6 +108,7 @@ class _Scope:
     is_watched: bool = False
     place: Place = field(default_factory=Place)
     callers: Callers = field(default_factory=Callers)
+    seen: list[Any] = field(default_factory=list)
 
     def at(self, eqn: Any) -> Place:
         """Return the line of an equation here."""
@@ -158,15 +160,14 @@ class Rerun:
         self.ends.clear()
         given = [_Known(self._widened(each)) for each in leaves]
         scope = _Scope(is_watched=self.is_watched, callers=callers_of(closed.jaxpr))
-        outs, watched = self._program(closed.jaxpr, closed.consts, given, scope)
+        outs = self._program(closed.jaxpr, closed.consts, given, scope)
         self.results = [each.marks for each in outs]
-        return [each.value for each in outs], watched
+        return [each.value for each in outs], scope.seen
 
     def _program(
         self, jaxpr: Any, consts: Sequence[Any], given: Sequence[_Known], scope: _Scope
-    ) -> tuple[list[_Known], list[Any]]:
+    ) -> list[_Known]:
         known: dict[Any, _Known] = {}
-        watched: list[Any] = []
 
         def read(atom: Any) -> _Known:
             if isinstance(atom, core.Literal):
@@ -179,9 +180,9 @@ class Rerun:
         known.update(zip(jaxpr.invars, given, strict=True))
         for eqn in jaxpr.eqns:
             with self._context(eqn, scope):
-                found = self._equation(eqn, [read(each) for each in eqn.invars], scope, watched)
+                found = self._equation(eqn, [read(each) for each in eqn.invars], scope)
             known.update(zip(eqn.outvars, found, strict=True))
-        return [read(each) for each in jaxpr.outvars], watched
+        return [read(each) for each in jaxpr.outvars]
 
     def _context(self, eqn: Any, scope: _Scope) -> contextlib.AbstractContextManager[Any]:
         """Return the mesh in whose context an equation was traced: code may leave explicit axes."""
@@ -196,16 +197,12 @@ class Rerun:
         same = here.axis_names == mesh.axis_names
         return here.update(axis_types=mesh.axis_types) if same else mesh
 
-    def _equation(
-        self, eqn: Any, given: list[_Known], scope: _Scope, watched: list[Any]
-    ) -> list[_Known]:
+    def _equation(self, eqn: Any, given: list[_Known], scope: _Scope) -> list[_Known]:
         name = eqn.primitive.name
         if name in _CALLS:
             inner = next(eqn.params[each] for each in _PROGRAMS if each in eqn.params)
             jaxpr, consts = (inner.jaxpr, inner.consts) if hasattr(inner, "consts") else (inner, ())
-            outs, more = self._program(jaxpr, consts, given, replace(scope, place=scope.at(eqn)))
-            watched += more
-            return outs
+            return self._program(jaxpr, consts, given, replace(scope, place=scope.at(eqn)))
         if name in _DROPPED:
             return []
         rules: dict[str, Callable[..., list[_Known]]] = {
@@ -214,13 +211,10 @@ class Rerun:
             "cond": self._cond,
             "shard_map": self._shard_map,
         }
-        if name in rules:
-            return rules[name](eqn, given, scope, watched)
-        return self._plain(eqn, given, scope, watched)
+        rule: Callable[..., list[_Known]] = rules.get(name, self._plain)
+        return rule(eqn, given, scope)
 
-    def _plain(
-        self, eqn: Any, given: list[_Known], scope: _Scope, watched: list[Any]
-    ) -> list[_Known]:
+    def _plain(self, eqn: Any, given: list[_Known], scope: _Scope) -> list[_Known]:
         """Return what an equation without a program of its own computes."""
         name = eqn.primitive.name
         values = [each.value for each in given]
@@ -233,7 +227,7 @@ class Rerun:
         else:
             outs = self._bound(eqn, values, scope)
         is_watched = name not in _FORMS or self._orders_parts(name, given)
-        return self._results(eqn, outs, given, scope, watched if is_watched else None, is_of_device)
+        return self._results(eqn, outs, given, scope, is_of_device, is_watched=is_watched)
 
     def _orders_parts(self, name: str, given: Sequence[_Known]) -> bool:
         """Say whether a form is one of what devices have exchanged."""
@@ -248,33 +242,34 @@ class Rerun:
         outs: Sequence[Any],
         given: Sequence[_Known],
         scope: _Scope,
-        watched: list[Any] | None,
         is_of_device: bool = False,
+        *,
+        is_watched: bool = True,
     ) -> list[_Known]:
         """Return what is known of the results of an equation.
 
         Args:
-          watched: gets their values; None where they are not worth it. Integers that the device
-            decides are places, which differ as they should.
+          is_watched: whether their values are worth it. Integers that the device decides are
+            places, which differ as they should.
         """
         sources = tuple(dict.fromkeys(mark for each in given for mark in each.marks))
         made = []
         for out in outs:
             is_float = jnp.issubdtype(out.dtype, jnp.inexact)
             known = _Known(out, sources, is_of_device and not is_float)
-            if watched is not None and not known.is_of_device:
-                self._watch(eqn.primitive.name, eqn, known, scope, watched)
+            if is_watched and not known.is_of_device:
+                self._watch(eqn.primitive.name, eqn, known, scope)
             made.append(known)
         return made
 
-    def _watch(self, name: str, eqn: Any, known: _Known, scope: _Scope, watched: list[Any]) -> None:
+    def _watch(self, name: str, eqn: Any, known: _Known, scope: _Scope) -> None:
         """Mark a value where this is a watched run."""
         if not scope.is_watched or not _is_number(known.value):
             return
         mark = Mark(name, scope.at(eqn), scope.wraps, known.marks)
         known.marks = (len(self.marks),)
         self.marks.append(mark)
-        watched.append(known.value)
+        scope.seen.append(known.value)
 
     def _feed_back(self, state: Sequence[_Known], outs: Sequence[_Known]) -> None:
         """Note that what an iteration returns is what the next one gets."""
@@ -295,11 +290,7 @@ class Rerun:
             return [jax.lax.with_sharding_constraint(values[0], target)]
         if name in _OWN_WIDTHS:
             return self._as_stated(eqn, values)
-        changed = {key: self._param(value) for key, value in params.items()}
-        found: Any = eqn.primitive.get_bind_params(changed)
-        functions, bound = found if isinstance(found, tuple) else ((), found)
-        made = eqn.primitive.bind(*functions, *values, **bound)
-        return list(made) if eqn.primitive.multiple_results else [made]
+        return computed(eqn, values, {key: self._param(value) for key, value in params.items()})
 
     def _as_stated(self, eqn: Any, values: list[Any]) -> list[Any]:
         """Return what an equation computes at the widths that it states; a kernel, interpreted."""
@@ -328,7 +319,7 @@ class Rerun:
         def run(*values: Any) -> list[Any]:
             given = [_Known(each) for each in values]
             consts = getattr(value, "consts", ())
-            return [each.value for each in self._program(inner, consts, given, _Scope())[0]]
+            return [each.value for each in self._program(inner, consts, given, _Scope())]
 
         structs = [
             jax.ShapeDtypeStruct(var.aval.shape, self._param(var.aval.dtype))
@@ -348,9 +339,7 @@ class Rerun:
             return value.astype(self.width)
         return value
 
-    def _scan(
-        self, eqn: Any, given: list[_Known], scope: _Scope, watched: list[Any]
-    ) -> list[_Known]:
+    def _scan(self, eqn: Any, given: list[_Known], scope: _Scope) -> list[_Known]:
         params = eqn.params
         closed, (fixed, carried) = params["jaxpr"], scan_counts(eqn)
         wrap: Wrap = "reversed" if params["reverse"] else "iterations"
@@ -361,25 +350,24 @@ class Rerun:
         def body(carry: Any, xs: Any) -> Any:
             del self.marks[start:], self.ends[ends:]
             now = (*(each.value for each in given[:fixed]), *carry, *xs)
-            whole = _renewed(given, now)
-            seen: list[Any] = []
+            whole, turn = _renewed(given, now), replace(inner, seen=[])
             state = whole[fixed : fixed + carried]
             for each in state:
-                self._watch("carry", eqn, each, inner, seen)
-            outs, more = self._program(closed.jaxpr, closed.consts, whole, inner)
+                self._watch("carry", eqn, each, turn)
+            outs = self._program(closed.jaxpr, closed.consts, whole, turn)
             self._feed_back(state, outs)
             about[:] = outs
             values = [each.value for each in outs]
-            return self._like(values[:carried], carry), (values[carried:], [*seen, *more])
+            return self._like(values[:carried], carry), (values[carried:], turn.seen)
 
         init = [each.value for each in given[fixed : fixed + carried]]
         xs = [each.value for each in given[fixed + carried :]]
         options = {"length": params["length"], "reverse": params["reverse"]}
         final, (ys, seen) = jax.lax.scan(body, init, xs, **options)
-        watched += seen
+        scope.seen.extend(seen)
         ended = _renewed(about, (*final, *ys))
         for each in ended:
-            self._watch(LOOP, eqn, each, scope, watched)
+            self._watch(LOOP, eqn, each, scope)
         return ended
 
     def _like(self, values: Sequence[Any], carry: Sequence[Any]) -> list[Any]:
@@ -389,9 +377,7 @@ class Rerun:
             value if value.dtype == old.dtype else value.astype(old.dtype) for value, old in pairs
         ]
 
-    def _while(
-        self, eqn: Any, given: list[_Known], scope: _Scope, watched: list[Any]
-    ) -> list[_Known]:
+    def _while(self, eqn: Any, given: list[_Known], scope: _Scope) -> list[_Known]:
         params = eqn.params
         inner = replace(scope, is_watched=False, place=scope.at(eqn))
         tests, fixed = params["cond_nconsts"], params["body_nconsts"]
@@ -400,9 +386,8 @@ class Rerun:
 
         def run(closed: Any, consts: Sequence[Any], carry: Sequence[Any]) -> list[Any]:
             whole = [_Known(each) for each in (*consts, *carry)]
-            return [
-                each.value for each in self._program(closed.jaxpr, closed.consts, whole, inner)[0]
-            ]
+            outs = self._program(closed.jaxpr, closed.consts, whole, inner)
+            return [each.value for each in outs]
 
         final = jax.lax.while_loop(
             lambda carry: run(params["cond_jaxpr"], values[:tests], carry)[0],
@@ -411,17 +396,15 @@ class Rerun:
             ),
             init,
         )
-        return self._results(eqn, final, given, scope, watched)
+        return self._results(eqn, final, given, scope)
 
-    def _cond(
-        self, eqn: Any, given: list[_Known], scope: _Scope, watched: list[Any]
-    ) -> list[_Known]:
+    def _cond(self, eqn: Any, given: list[_Known], scope: _Scope) -> list[_Known]:
         inner = replace(scope, is_watched=False, place=scope.at(eqn))
 
         def branch(closed: Any) -> Callable[..., list[Any]]:
             def run(*values: Any) -> list[Any]:
                 whole = [_Known(each) for each in values]
-                outs = self._program(closed.jaxpr, closed.consts, whole, inner)[0]
+                outs = self._program(closed.jaxpr, closed.consts, whole, inner)
                 return [jnp.asarray(each.value) for each in outs]
 
             return run
@@ -429,11 +412,9 @@ class Rerun:
         which, *values = (each.value for each in given)
         branches = [branch(each) for each in eqn.params["branches"]]
         outs = jax.lax.switch(which.astype("int32"), branches, *values)
-        return self._results(eqn, outs, given, scope, watched)
+        return self._results(eqn, outs, given, scope)
 
-    def _shard_map(
-        self, eqn: Any, given: list[_Known], scope: _Scope, watched: list[Any]
-    ) -> list[_Known]:
+    def _shard_map(self, eqn: Any, given: list[_Known], scope: _Scope) -> list[_Known]:
         params = eqn.params
         axes = tuple(each for each in self.mesh.axis_names if each in made_manual(eqn))
         is_checked = params["check_vma"]
@@ -445,10 +426,10 @@ class Rerun:
 
         def body(*values: Any) -> Any:
             del self.marks[start:], self.ends[ends:]
-            whole = _renewed(given, values)
-            outs, seen = self._program(params["jaxpr"], (), whole, inner)
+            whole, own = _renewed(given, values), replace(inner, seen=[])
+            outs = self._program(params["jaxpr"], (), whole, own)
             about[:] = outs
-            rows = [_row(each, axes, is_checked) for each in seen]
+            rows = [_row(each, axes, is_checked) for each in own.seen]
             return [each.value for each in outs], rows
 
         stacked = PartitionSpec(axes)
@@ -459,7 +440,7 @@ class Rerun:
             check_vma=is_checked,
             axis_names=frozenset(axes),
         )(*(each.value for each in given))
-        watched += seen
+        scope.seen.extend(seen)
         for each, spec in zip(about, params["out_specs"], strict=True):
             split = frozenset(name for entry in jax_entries(spec) for name in names_of(entry))
             self.ends.append(End(each.marks, split, scope.at(eqn)))
@@ -497,8 +478,6 @@ def _with_open(sharding: Any, dims: Any, rank: int) -> PartitionSpec | None:
     spec = getattr(sharding, "spec", None)
     if spec is None:
         return None
-    stated = jax_entries(spec)
-    entries = [*stated, *(None,) * (rank - len(stated))]
     opened = PartitionSpec.UNCONSTRAINED
-    made = (opened if at in dims else each for at, each in enumerate(entries))
+    made = (opened if at in dims else e for at, e in enumerate(jax_entries(spec, rank)))
     return PartitionSpec(*made, unreduced=spec.unreduced, reduced=spec.reduced)

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.extend import core
 
+from shardspec.jax_backend.equations import followed
+
 #: The function that notes an integer, in the user's modules.
 NOTE = "__shardspec_integer__"
 #: How many times a capacity becomes larger, at the most: so that no token is dropped.
@@ -64,21 +66,18 @@ def capacities(closed: Any) -> dict[int, int]:
 
 
 def _walk(jaxpr: Any, given: Sequence[_Known], found: dict[int, int]) -> list[_Known]:
-    known: dict[Any, _Known] = dict(zip(jaxpr.invars, given, strict=True))
-
-    def read(atom: Any) -> _Known:
-        if isinstance(atom, core.Literal):
-            return _Known(number=_number(atom.val))
-        return known.get(atom, _Known())
-
-    for eqn in jaxpr.eqns:
-        args = [read(each) for each in eqn.invars]
+    def made(eqn: Any, args: list[_Known]) -> list[_Known]:
         outs = _inner(eqn, args, found)
         if outs is None:
             _bound(eqn, args, found)
             outs = [_passed(eqn, args)] * len(eqn.outvars)
-        known.update(zip(eqn.outvars, outs, strict=True))
-    return [read(each) for each in jaxpr.outvars]
+        return outs
+
+    return followed(jaxpr, given, made, _of_literal)
+
+
+def _of_literal(atom: Any) -> _Known:
+    return _Known(number=_number(atom.val)) if isinstance(atom, core.Literal) else _Known()
 
 
 def _inner(eqn: Any, args: Sequence[_Known], found: dict[int, int]) -> list[_Known] | None:

@@ -16,15 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from shardspec.diagnostics.words import grouped
-from shardspec.jax_backend.numbers.rerun import (
-    FORMS_OF_PARTS,
-    LOOP,
-    MOVES,
-    End,
-    Mark,
-    Rerun,
-)
+from shardspec.diagnostics.words import grouped, reached
+from shardspec.jax_backend.numbers.rerun import FORMS_OF_PARTS, LOOP, MOVES, End, Mark, Rerun
 from shardspec.jax_backend.numbers.small import Trial
 from shardspec.jax_backend.step.trace import Program
 from shardspec.jax_backend.target_devices import mesh_for
@@ -64,15 +57,7 @@ class Runner:
 
     def __call__(self, values: Sequence[Any]) -> list[list[Result]]:
         """Return what each call computes, as arrays of this host."""
-        found = []
-        given = list(values)
-        with jax.set_mesh(self.rerun.mesh), self._is_wide():
-            for _ in range(CALLS):
-                outs, _ = self._jitted(self._placed(given))
-                found.append([_here(each) for each in outs])
-                for result, argument in self.trial.program.passed_on:
-                    given[argument] = outs[result]
-        return found
+        return [[_here(each) for each in outs] for outs, _ in self._called(values, CALLS)]
 
     def watched(self, values: Sequence[Any], call: int) -> tuple[list[Mark], list[Any]]:
         """Return the marks of a call, and their values.
@@ -80,13 +65,18 @@ class Runner:
         Args:
           call: 0 for the first.
         """
-        given = list(values)
-        with jax.set_mesh(self.rerun.mesh), self._is_wide():
-            for _ in range(call + 1):
-                outs, seen = self._jitted(self._placed(given))
-                for result, argument in self.trial.program.passed_on:
-                    given[argument] = outs[result]
+        *_, (_, seen) = self._called(values, call + 1)
         return list(self.rerun.marks), [_here(each).value for each in seen]
+
+    def _called(self, values: Sequence[Any], calls: int) -> list[tuple[list[Any], list[Any]]]:
+        """Return what several calls in a row compute, and their watched values."""
+        given, found = list(values), []
+        with jax.set_mesh(self.rerun.mesh), self._is_wide():
+            for _ in range(calls):
+                found.append(self._jitted(self._placed(given)))
+                for result, argument in self.trial.program.passed_on:
+                    given[argument] = found[-1][0][result]
+        return found
 
     def _is_wide(self) -> contextlib.AbstractContextManager[Any]:
         """Let JAX compute with numbers of 64 bits; the program is traced without."""
@@ -113,12 +103,9 @@ def _here(value: Any) -> Result:
     for shard in value.addressable_shards:
         own = np.asarray(shard.data)
         first = parts.setdefault(str(shard.index), own)
-        apart |= first is not own and not np.array_equal(first, own, equal_nan=_is_float(own))
+        has_nan = bool(np.issubdtype(own.dtype, np.inexact))
+        apart |= first is not own and not np.array_equal(first, own, equal_nan=has_nan)
     return Result(np.asarray(value), apart)
-
-
-def _is_float(value: Any) -> bool:
-    return bool(np.issubdtype(value.dtype, np.inexact))
 
 
 def reordered(values: Sequence[Any], seed: int) -> list[Any]:
@@ -495,13 +482,7 @@ def _is_in_loop(mark: Mark) -> bool:
 
 def _behind(many: Watched, marks: Sequence[int]) -> list[int]:
     """Return all values that some are made of, and those, in their order."""
-    waiting, seen = [*marks], set[int]()
-    while waiting:
-        at = waiting.pop()
-        if at not in seen:
-            seen.add(at)
-            waiting += many.marks[at].sources
-    return sorted(seen)
+    return sorted(reached(marks, lambda at: many.marks[at].sources))
 
 
 def _back(
@@ -552,19 +533,12 @@ def _inherited(
 
 def _sources(many: Watched, states: Sequence[State], at: int) -> list[int]:
     """Return the values that one is made of; in place of those without a pair, what makes them."""
-    found: dict[int, None] = {}
-    waiting = list(many.marks[at].sources)
-    seen: set[int] = set()
-    while waiting:
-        each = waiting.pop()
-        if each in seen:
-            continue
-        seen.add(each)
-        if states[each] == "unknown":
-            waiting += many.marks[each].sources
-        else:
-            found[each] = None
-    return list(found)
+
+    def onward(each: int) -> tuple[int, ...]:
+        return many.marks[each].sources if states[each] == "unknown" else ()
+
+    every = reached(many.marks[at].sources, onward)
+    return [each for each in every if states[each] != "unknown"]
 
 
 def _what(many: Watched, states: Sequence[State], at: int, axes: Sequence[str]) -> str:

@@ -12,13 +12,13 @@ import jax
 
 from shardspec.diagnostics import Diagnostic, Severity, ShardspecError, codes
 from shardspec.ir.spec import Spec, Target
-from shardspec.jax_backend.entry_point import Call, find_entry, with_call
+from shardspec.jax_backend.entry_point import find_entry, with_call
 from shardspec.jax_backend.numbers import comparing, room
 from shardspec.jax_backend.numbers import small as small_steps
 from shardspec.jax_backend.numbers.small import TIGHT, SmallSizes, products_among, small_sizes
 from shardspec.jax_backend.on_target import on_target
 from shardspec.jax_backend.resolver import Resolver
-from shardspec.jax_backend.step.trace import Program, program_of
+from shardspec.jax_backend.step.trace import Call, Program, program_of
 from shardspec.jax_backend.trees import shape_of
 from shardspec.programs.numbers import Numbers
 
@@ -224,8 +224,7 @@ class StepCode:
 
     def _traced(self, resolver: Resolver, change: Callable[[Call], Call]) -> Program:
         def work(call: Call) -> Program:
-            call = change(call)
-            return program_of(resolver, call.function, call.args, call.kwargs)
+            return program_of(resolver, change(call))
 
         return with_call(self.name, self.folder, resolver, lambda stage: None, work)
 

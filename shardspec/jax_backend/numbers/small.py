@@ -22,7 +22,6 @@ import importlib.machinery
 import importlib.util
 import itertools
 import math
-import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,12 +33,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core
 
 from shardspec.ir.spec import LogicalAxis, Mesh, Spec, Target
+from shardspec.jax_backend.equations import followed
 from shardspec.jax_backend.numbers.room import NOTE, Noted, NotingCode
+from shardspec.jax_backend.on_target import files_behind
 from shardspec.jax_backend.step.trace import Program
-from shardspec.programs.op_names import is_library, shown
+from shardspec.programs.op_names import is_users, shown
 
 #: What a number of layers is called, and what it becomes where it is larger.
 _OF_LAYERS = re.compile(r"layer|depth|blocks", re.IGNORECASE)
@@ -345,46 +345,31 @@ class Use:
         self.limit = limit if self.limit is None else max(1, min(self.limit, limit))
 
 
+#: The arguments that a value comes from, and the positions that it is made of.
+_Source = tuple[frozenset[int], int | None]
+_NO_SOURCE: _Source = (frozenset(), None)
+
+
 @dataclass
 class _Uses:
     """A walk over a program that carries, for each variable, the arguments that it comes from."""
 
     uses: list[Use]
 
-    def walk(self, jaxpr: Any, given: Sequence[frozenset[int]], sizes: Sequence[int | None]) -> Any:
+    def walk(self, jaxpr: Any, given: Sequence[_Source]) -> list[_Source]:
         """Return the arguments that each result comes from, and of which positions it is made."""
-        known: dict[Any, frozenset[int]] = dict(zip(jaxpr.invars, given, strict=True))
-        places: dict[Any, int | None] = dict(zip(jaxpr.invars, sizes, strict=True))
-        none: frozenset[int] = frozenset()
-        for eqn in jaxpr.eqns:
-            args = [
-                none if isinstance(each, core.Literal) else known.get(each, none)
-                for each in eqn.invars
-            ]
-            at = [
-                None if isinstance(each, core.Literal) else places.get(each) for each in eqn.invars
-            ]
-            outs = self._equation(eqn, args, at)
-            for var, (out, place) in zip(eqn.outvars, outs, strict=True):
-                known[var], places[var] = out, place
-        return [
-            (none, None)
-            if isinstance(each, core.Literal)
-            else (known.get(each, none), places.get(each))
-            for each in jaxpr.outvars
-        ]
+        return followed(jaxpr, given, self._equation, lambda _: _NO_SOURCE)
 
-    def _equation(self, eqn: Any, args: list[frozenset[int]], at: list[int | None]) -> Any:
+    def _equation(self, eqn: Any, given: Sequence[_Source]) -> list[_Source]:
         inner = list(_programs(eqn))
         if inner:
-            found: Any = None
+            found = [_NO_SOURCE] * len(eqn.outvars)
             for jaxpr, skipped in inner:
-                own, places = args[skipped:], at[skipped:]
-                if len(jaxpr.invars) != len(own):
-                    continue
-                outs = self.walk(jaxpr, own, places)
-                found = outs if len(outs) == len(eqn.outvars) else found
-            return found or [(frozenset(), None)] * len(eqn.outvars)
+                if len(jaxpr.invars) == len(given) - skipped:
+                    outs = self.walk(jaxpr, given[skipped:])
+                    found = outs if len(outs) == len(eqn.outvars) else found
+            return found
+        args, at = [own for own, _ in given], [place for _, place in given]
         self._sink(eqn, args, at)
         name = eqn.primitive.name
         passed: frozenset[int] = frozenset()
@@ -457,8 +442,7 @@ def uses_of(closed: Any) -> list[Use]:
     """Return what a program does with each of its arguments."""
     uses = [Use() for _ in closed.jaxpr.invars]
     found = _Uses(uses)
-    given = [frozenset({at}) for at in range(len(uses))]
-    found.walk(closed.jaxpr, given, [None] * len(uses))
+    found.walk(closed.jaxpr, [(frozenset({at}), None) for at in range(len(uses))])
     return uses
 
 
@@ -536,7 +520,6 @@ def _scaled(value: Any, scale: float) -> Any:
     return (value * scale).astype(value.dtype) if is_float else value
 
 
-_MOST_MODULES = 1000
 #: What code counts with, and what a number is called that stands in it.
 _RANGE = "range"
 
@@ -655,25 +638,9 @@ def loops_written(module: str) -> Iterator[str]:
 
 def _trees(module: str) -> Iterator[ast.AST]:
     """Yield the syntax trees of a module and of those of the user's that its names come from."""
-    waiting, seen = [module], set[str]()
-    while waiting and len(seen) < _MOST_MODULES:
-        name = waiting.pop()
-        found = sys.modules.get(name) if name not in seen else None
-        seen.add(name)
-        file = getattr(found, "__file__", None) or ""
-        if found is None or not is_users(file):
-            continue
+    for file in files_behind(module, lambda _, file: is_users(file)):
         with contextlib.suppress(OSError, SyntaxError, ValueError):
             yield ast.parse(Path(file).read_bytes(), file)
-        for value in list(vars(found).values()):
-            owner = value.__name__ if isinstance(value, ModuleType) else _owner(value)
-            waiting += [owner] if isinstance(owner, str) else []
-
-
-def _owner(value: Any) -> Any:
-    with contextlib.suppress(Exception):  # any object may stand in a module
-        return getattr(value, "__module__", None)
-    return None
 
 
 def _named(node: ast.AST) -> Iterator[tuple[int, str]]:
@@ -702,12 +669,6 @@ def _named(node: ast.AST) -> Iterator[tuple[int, str]]:
         name = getattr(target, "id", getattr(target, "attr", target))
         if isinstance(name, str) and isinstance(value, ast.Constant):
             yield id(value), name
-
-
-def is_users(file: str) -> bool:
-    """Say whether a file is source of the user's, and of no package that is installed."""
-    is_installed = "site-packages" in file or "dist-packages" in file
-    return file.endswith(".py") and not is_installed and not is_library(os.path.abspath(file))
 
 
 def numbers_written(module: str) -> Iterator[tuple[str, int]]:

@@ -20,18 +20,21 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import islice
 from typing import Any
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from shardspec.diagnostics.words import by_key
+from shardspec.diagnostics.words import by_key, reached
 from shardspec.ir.plan import Attempt, DimSharding, Kind
 from shardspec.ir.step import Carried, Cause, CauseKind, Flows, OpKind, Place, StepOp
 from shardspec.jax_backend.step import graph as graphs
 from shardspec.jax_backend.step.graph import Graph, Node, Result, Split, Value, dims_of, located
+from shardspec.jax_backend.step.passes import operations
 from shardspec.jax_backend.step.sends import Send
 from shardspec.jax_backend.step.trace import Given, Layouts
+from shardspec.kept import kept
 from shardspec.programs.op_names import constraint_names, einsum_in, phase_of
 from shardspec.programs.operations import Window, einsum, taps
 
@@ -241,6 +244,7 @@ def _summed_dims(node: Node, at: int) -> list[int]:
 _INPUT = re.compile(r"^input: (\d+)$")
 _OUTPUT = re.compile(r"^output: (\d+)$")
 _CONSTRAINT = re.compile(r"^constraint_\d+$")
+_ORIGIN = "sdy.sharding_origin_name"
 #: What reads or writes rows of a table.
 LOOKUPS = ("gather", "scatter")
 _REGION = re.compile(r"^(mc_\d+)_(input|output): (\d+)$")
@@ -267,28 +271,15 @@ def constraints_of(module: Any, sizes: dict[str, int]) -> dict[str, Constraint]:
     """Return every constraint of a propagated module by the name that origins know it by."""
     found: dict[str, Constraint] = {}
     with module.context:
-        _collect(module.operation, sizes, found)
+        for op in operations(module.operation):
+            if op.name != "sdy.sharding_constraint" or _ORIGIN not in op.attributes:
+                continue
+            where = located(op.location)
+            split = graphs.split_of(op.attributes["sharding"], sizes)
+            shape = tuple(op.operands[0].type.shape)
+            made = Constraint(where.place, split, shape, constraint_names(where.name))
+            found[ir.StringAttr(op.attributes[_ORIGIN]).value] = made
     return found
-
-
-def _collect(op: Any, sizes: dict[str, int], found: dict[str, Constraint]) -> None:
-    for region in op.regions:
-        for block in region:
-            for each in block.operations:
-                inner = each.operation
-                if inner.name == "sdy.sharding_constraint":
-                    _add(inner, sizes, found)
-                _collect(inner, sizes, found)
-
-
-def _add(op: Any, sizes: dict[str, int], found: dict[str, Constraint]) -> None:
-    if "sdy.sharding_origin_name" not in op.attributes:
-        return
-    name = ir.StringAttr(op.attributes["sdy.sharding_origin_name"]).value
-    where = located(op.location)
-    split = graphs.split_of(op.attributes["sharding"], sizes)
-    shape = tuple(op.operands[0].type.shape)
-    found[name] = Constraint(where.place, split, shape, constraint_names(where.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +291,7 @@ class Blame:
     arguments: Sequence[Given | None]
     results: Sequence[Result]
     constraints: dict[str, Constraint]
-    _backs: dict[int, Given | None] = field(default_factory=dict, repr=False)
+    _kept: dict[object, object] = field(default_factory=dict, repr=False)
 
     def causes(self, send: Send) -> tuple[Cause, ...]:
         """Return a cause for each mesh axis of a collective, in their order."""
@@ -381,13 +372,9 @@ class Blame:
         logical, attempt = self._placed(given.dims, dim, axis)
         return Cause(axis, CauseKind.RESULT, given.path, dim, logical_axis=logical, attempt=attempt)
 
+    @kept
     def given_back(self, number: int) -> Given | None:
         """Return the argument that a result is the new value of, by its path and shape."""
-        if number not in self._backs:
-            self._backs[number] = self._given_back(number)
-        return self._backs[number]
-
-    def _given_back(self, number: int) -> Given | None:
         path = self.results[number].path if number < len(self.results) else ""
         shape = self.graph.main.yields[number].shape
         found = [
@@ -614,22 +601,11 @@ class Carries:
 
     def _gradient(self, value: Value) -> str:
         """Return the parameter whose state a value is added to, or as which it is given back."""
-        seen: set[Value] = set()
-        waiting = [value]
-        while waiting and len(seen) < _FAR_CARRIED:
-            value = waiting.pop(0)
-            if value in seen:
-                continue
-            seen.add(value)
-            found = self._given_back(value)
-            if found:
-                return found
-            for user in value.users:
-                found = self._updated(user, value)
-                if found:
-                    return found
-                waiting += _onward(user, value)
-            waiting += _yielded(value)
+        for each in islice(reached([value], _later, is_nearest_first=True), _FAR_CARRIED):
+            found = (self._updated(user, each) for user in each.users)
+            path = self._given_back(each) or next(filter(None, found), "")
+            if path:
+                return path
         return ""
 
     def _given_back(self, value: Value) -> str:
@@ -697,12 +673,13 @@ def _onward(user: Node, value: Value) -> list[Value]:
     return []
 
 
-def _yielded(value: Value) -> list[Value]:
-    """Return the results of a loop or a branch that a value is given back as."""
+def _later(value: Value) -> Iterator[Value]:
+    """Yield what a gradient becomes in what reads it, and behind the loop or branch it is in."""
+    for user in value.users:
+        yield from _onward(user, value)
     owner = value.body.owner
-    if owner is None:
-        return []
-    return [owner.results[at] for at in value.yielded if at < len(owner.results)]
+    if owner is not None:
+        yield from (owner.results[at] for at in value.yielded if at < len(owner.results))
 
 
 def _constrained(send: Send) -> str:

@@ -36,6 +36,7 @@ from shardspec.ir.spec import PartitionSpec, Shape, array_bytes, jax_entries
 from shardspec.ir.step import ON_HOST, Phase, Place, Returned, StepArgument, StepArray, Unreused
 from shardspec.jax_backend.batch import names_of
 from shardspec.jax_backend.trees import box_test, is_optimizer_variable
+from shardspec.kept import kept
 from shardspec.programs.op_names import scope, split_name
 
 #: Operations whose regions are programs; the regions of all others say how to combine two numbers.
@@ -238,14 +239,19 @@ def functions_of(module: Any) -> dict[str, Any]:
     }
 
 
+def children(op: Any) -> list[Any]:
+    """Return the operations that stand directly inside of one."""
+    blocks = (block for region in op.regions for block in region)
+    return [each.operation for block in blocks for each in block.operations]
+
+
 class _Reader:
     """Walks the operations once, in the order of the program."""
 
     def __init__(self, sizes: dict[str, int]) -> None:
         self.sizes = sizes
         self.values: dict[Any, Value] = {}
-        self.types: dict[Any, tuple[str, Shape]] = {}
-        self.splits: dict[Any, Split] = {}
+        self._kept: dict[object, object] = {}
         self.regions: dict[str, Node] = {}
         self.clock = 0
 
@@ -341,15 +347,13 @@ class _Reader:
         self.values[mlir] = made
         return made
 
+    @kept
     def type_of(self, kind: Any) -> tuple[str, Shape]:
         """Return the dtype and shape of a type; a token is of no size."""
-        if kind not in self.types:
-            if isinstance(kind, ir.RankedTensorType):
-                tensor = ir.RankedTensorType(kind)
-                self.types[kind] = (_dtype(str(tensor.element_type)), tuple(tensor.shape))
-            else:
-                self.types[kind] = ("bool", (0,))
-        return self.types[kind]
+        if not isinstance(kind, ir.RankedTensorType):
+            return "bool", (0,)
+        tensor = ir.RankedTensorType(kind)
+        return _dtype(str(tensor.element_type)), tuple(tensor.shape)
 
     def shardings(self, op: Any) -> list[Split]:
         """Return how the results of an operation lie, as far as it says so."""
@@ -368,11 +372,10 @@ class _Reader:
             return [self.split(attribute)]
         return [self.split(each) for each in sdy.TensorShardingPerValueAttr(attribute).shardings]
 
+    @kept
     def split(self, attribute: Any) -> Split:
         """Return the axes of each dimension."""
-        if attribute not in self.splits:
-            self.splits[attribute] = split_of(attribute, self.sizes)
-        return self.splits[attribute]
+        return split_of(attribute, self.sizes)
 
 
 def split_of(attribute: Any, sizes: dict[str, int]) -> Split:
@@ -519,15 +522,19 @@ def located(location: Any) -> Located:
 
 @lru_cache(maxsize=65536)
 def _read_location(text: str) -> Located:
-    found = _LOCATED_NAME.match(text)
-    name = found.group(1).rstrip(":") if found else ""
-    frame = _FRAME.search(text)
+    name, frame = name_in(text), _FRAME.search(text)
     if frame is None:
         return Located(name, Place(scope=scope(name)))
     file, line, caller, called = frame.groups()
     if caller is None:
         return Located(name, Place(file, int(line), scope(name)))
     return Located(name, Place(caller, int(called), scope(name), (file, int(line))))
+
+
+def name_in(location: str) -> str:
+    """Return what JAX calls an operation, as its location states it."""
+    found = _LOCATED_NAME.match(location)
+    return found.group(1).rstrip(":") if found else ""
 
 
 def joined(outer: Located, inner: Located) -> Located:
@@ -701,11 +708,7 @@ def sharding_of(value: Any) -> Any:
 def mesh_axes_of(info: Any) -> tuple[tuple[str, ...], ...]:
     """Return the mesh axes of each dimension that an array's sharding states."""
     own = sharding_of(info)
-    if own is None:
-        return ()
-    stated = jax_entries(own.spec)
-    entries = (*stated, *(None,) * (len(info.shape) - len(stated)))
-    return tuple(map(names_of, entries))
+    return () if own is None else tuple(map(names_of, jax_entries(own.spec, len(info.shape))))
 
 
 def unreused(

@@ -19,7 +19,7 @@ from jaxlib.mlir.passmanager import PassManager
 
 from shardspec.diagnostics import ShardspecError, codes
 from shardspec.diagnostics.diagnostic import Diagnostic
-from shardspec.jax_backend.step.graph import functions_of, joined_names
+from shardspec.jax_backend.step.graph import children, functions_of, joined_names, name_in
 from shardspec.programs.op_names import Callers, Frame, Stack, stack_of
 
 #: Propagation, in the order that Shardy's own pipeline has, up to the collectives it asks for.
@@ -58,8 +58,7 @@ def prepared(module: Any) -> None:
     """Put callees in place of calls, and give every operation the user's own location."""
     inlined(module)
     with module.context:
-        for block in functions_of(module)["main"].regions[0].blocks:
-            _respell(block)
+        _respell(functions_of(module)["main"])
         _place(module)
 
 
@@ -67,8 +66,8 @@ def inlined(module: Any) -> None:
     """Put callees in place of calls."""
     with module.context:
         functions = functions_of(module)
-        for block in functions["main"].regions[0].blocks:
-            _inline_block(block, functions, _Outer("", (), ()))
+        for each in children(functions["main"]):
+            _inline(each, functions, _Outer("", (), ()))
     _run(module, "symbol-dce")
 
 
@@ -115,11 +114,6 @@ class _Outer(NamedTuple):
     calls: Stack
 
 
-def _inline_block(block: Any, functions: dict[str, Any], outer: _Outer) -> None:
-    for each in list(block.operations):
-        _inline(each.operation, functions, outer)
-
-
 #: What calls a function, and the attribute that names that.
 CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
 
@@ -135,9 +129,8 @@ def _inline(op: Any, functions: dict[str, Any], outer: _Outer) -> None:
             _inline(new, functions, _Outer(name, stack, stack))
         return
     op.location = _location(name, stack)
-    for region in op.regions:
-        for block in region:
-            _inline_block(block, functions, _Outer(name, stack, outer.calls))
+    for each in children(op):
+        _inline(each, functions, _Outer(name, stack, outer.calls))
 
 
 def _location(name: str, stack: Stack) -> Any:
@@ -150,16 +143,13 @@ def _location(name: str, stack: Stack) -> Any:
 
 
 _FRAME = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
-_LOCATED_NAME = re.compile(r'^loc\("((?:[^"\\]|\\.)*)"(?!:\d)')
 
 
 @lru_cache(maxsize=65536)
 def asked(location: str) -> tuple[str, Stack]:
     """Return what the location of an operation states: its name, and the user's frames."""
-    found = _LOCATED_NAME.match(location)
-    name = found.group(1).rstrip(":") if found else ""
     frames = (Frame(file, int(line), int(at)) for file, line, at in _FRAME.findall(location))
-    return name, stack_of(frames)
+    return name_in(location), stack_of(frames)
 
 
 def _place(module: Any) -> None:
@@ -200,14 +190,12 @@ def _renamed(op: Any, values: dict[Any, Any]) -> None:
     for at, value in enumerate(op.operands):
         if value in values:
             op.operands[at] = values[value]
-    for region in op.regions:
-        for block in region:
-            for each in block.operations:
-                _renamed(each.operation, values)
+    for each in children(op):
+        _renamed(each, values)
 
 
-def _respell(block: Any) -> None:
-    """Replace operations that Shardy handles otherwise than XLA, which simplifies them first.
+def _respell(around: Any) -> None:
+    """Replace inner operations that Shardy handles otherwise than XLA, which simplifies them first.
 
     A reshape stands for what only adds dimensions of size 1, or sums over them: Shardy propagates
     through reshapes before it does through products, and through broadcasts after. Without this,
@@ -218,8 +206,7 @@ def _respell(block: Any) -> None:
     Shardy has no rule for CHLO, where `jnp.square` and `erf` are: no sharding would get past them.
     XLA makes them arithmetic of elements before it propagates.
     """
-    for each in list(block.operations):
-        op = each.operation
+    for op in children(around):
         if only_reshapes(op):
             become(op, "stablehlo.reshape", [op.operands[0]])
             continue
@@ -228,18 +215,14 @@ def _respell(block: Any) -> None:
             continue
         if op.name in _RULELESS:
             op.attributes["sdy.sharding_rule"] = ir.Attribute.parse(_rule(op))
-        for region in op.regions:
-            for inner in region:
-                _respell(inner)
+        _respell(op)
 
 
 def operations(op: Any) -> Iterator[Any]:
     """Yield all operations inside of one."""
-    for region in op.regions:
-        for block in region:
-            for each in list(block.operations):
-                yield from operations(each.operation)
-                yield each.operation
+    for each in children(op):
+        yield from operations(each)
+        yield each
 
 
 def made_by(value: Any) -> str:

@@ -13,7 +13,7 @@ total has to be linear: where code takes a norm of it, or clips it, each round n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,9 +28,10 @@ from shardspec.jax_backend.step import passes
 from shardspec.jax_backend.step.blame import flops_of, ops_of, set_phases
 from shardspec.jax_backend.step.graph import Body, Graph, Node, Value, free_shapes, nodes_of
 from shardspec.jax_backend.step.sends import Send, reshard_of, sends_of
-from shardspec.jax_backend.step.trace import Given, Layouts, Resolving, Traced, traced
+from shardspec.jax_backend.step.trace import Call, Given, Layouts, Resolving, Traced, traced
 from shardspec.jax_backend.xla.cache import Compiled
 from shardspec.jax_backend.xla.partitioning import Partitioning
+from shardspec.kept import kept
 from shardspec.programs.known import Known, as_read, as_shared, with_flops
 from shardspec.programs.partitioned import expanded_first, read_partitioned
 
@@ -53,19 +54,17 @@ def step_of(
     Raises:
       ShardspecError: the spec does not lay out an argument, or this jaxlib lacks a pass.
     """
-    return traced_step(resolver, function, args, kwargs)[1]
+    return traced_step(resolver, Call(function, args, kwargs))[1]
 
 
-def traced_step(
-    resolver: Resolving, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
-) -> tuple[Traced, steps.Step]:
+def traced_step(resolver: Resolving, call: Call) -> tuple[Traced, steps.Step]:
     """Return a lowered function, and the step that it is; see `step_of`.
 
     The partitioner gets ready while the function is traced, and works while Shardy propagates.
     """
     target = resolver.target
     with Partitioning(target.mesh.device_count, for_tpu=target.is_tpu) as partitioning:
-        found = traced(resolver, function, args, kwargs)
+        found = traced(resolver, call)
         partitioning.give(passes.bytecode_of(found.module))
         step, blame = _propagated(resolver, found)
         made = partitioning.result()
@@ -131,10 +130,10 @@ class _Lines:
     def __init__(self, blame: blames.Blame) -> None:
         self.blame = blame
         places = ((node.where.place, node) for node in blame.graph.nodes())
-        self.nodes = by_key((place.shown, node) for place, node in places)
+        self.nodes: dict[Hashable, list[Node]] = by_key((at.shown, node) for at, node in places)
         arguments = enumerate(blame.arguments)
         self.numbers = {given.path: number for number, given in arguments if given is not None}
-        self.known: dict[tuple[object, str], steps.Cause | None] = {}
+        self._kept: dict[object, object] = {}
 
     def of_array(self, carried: steps.Carried, axis: str) -> steps.Cause | None:
         """Return why an argument, or the one that a gradient is of, lies along an axis."""
@@ -144,14 +143,11 @@ class _Lines:
 
     def at(self, place: steps.Place, axis: str) -> steps.Cause | None:
         """Return why an axis is on a value at a line; what a lookup sends is for its table."""
-        if not place.is_known:
-            return None
-        key = place.shown, axis
-        if key not in self.known:
-            self.known[key] = self._at(self.nodes.get(place.shown, []), axis)
-        return self.known[key]
+        return self._at(place.shown, axis) if place.is_known else None
 
-    def _at(self, nodes: Sequence[Node], axis: str) -> steps.Cause | None:
+    @kept
+    def _at(self, shown: Hashable, axis: str) -> steps.Cause | None:
+        nodes = self.nodes.get(shown, [])
         tables = [node.operands[0] for node in nodes if node.info.kind in blames.LOOKUPS]
         values = [value for node in nodes for value in (*node.operands, *node.results)]
         others = (self._least(tables, other) for table in tables for other in table.axes)

@@ -214,10 +214,7 @@ def reshard_of(send: Send, graph: Graph, name: str = "") -> Reshard | None:
         return None
     first, after = _first(node), _last(node).result
     before = first.operands[0]
-    ends = [after]
-    readers = dict.fromkeys(at for value in ends for at in _readers(value))
-    again = frozenset.intersection(*map(_sliced_over, ends))
-    works = _works(ends)
+    readers, again, works = dict.fromkeys(_readers(after)), _sliced_over(after), _works(after)
     return Reshard(
         first.at,
         before.array().split,
@@ -227,7 +224,7 @@ def reshard_of(send: Send, graph: Graph, name: str = "") -> Reshard | None:
         tuple(name for name in graph.sizes if name in again),
         tuple(sorted(each.at for each in works or ())),
         None if works is None else _shared_over(works),
-        any(axis.size != graph.sizes[axis.name] for axis in _axes(before, *ends)),
+        any(axis.size != graph.sizes[axis.name] for axis in _axes(before, after)),
         _tear(before, after, send.names),
         before.array(name),
         Place() if before.made_by is None else before.made_by.where.place,
@@ -271,14 +268,14 @@ def _tear(value: Value, after: Value, names: Sequence[str]) -> Tear | None:
     return Tear(given.shape, value.shape, node.where.place) if moved else None
 
 
-def _works(values: Sequence[Value]) -> list[Node] | None:
-    """Return the operations that arrays come to; None where that leads too far to be known.
+def _works(value: Value) -> list[Node] | None:
+    """Return the operations that an array comes to; None where that leads too far to be known.
 
     What makes an array lie otherwise again reads nothing of it.
     """
     seen: set[Value] = set()
     found: dict[int, Node] = {}
-    waiting = list(values)
+    waiting = [value]
     while waiting:
         value = waiting.pop()
         if value in seen:

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from functools import cache, reduce
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -141,11 +141,6 @@ def same_of(states: Iterable[State]) -> State:
     """Return that of what is computed from values that are the same on all devices."""
     kinds = {state.kind for state in states}
     return State(Kind.CONSTANT if Kind.SAME not in kinds else Kind.SAME)
-
-
-def all_joined(states: Iterable[State]) -> State:
-    """Return what holds of a value that is any of these."""
-    return reduce(joined, states)
 
 
 class Slot(NamedTuple):
@@ -429,16 +424,12 @@ _MULTIPLIES = frozenset(("mul", "dot_general", "conv_general_dilated"))
 
 
 @cache
-def _deterministic() -> set[str]:
+def deterministic() -> set[str]:
+    """Return the operations whose results depend on their operands alone."""
     modules = (jax.lax, jax.lax.linalg)
     found = (getattr(at, name) for at in modules for name in dir(at) if name.endswith("_p"))
     names: set[str] = {getattr(each, "name", "") for each in found}
     return (names | _OTHERS | _VIEWS) - _ELSEWHERE
-
-
-def is_deterministic(name: str) -> bool:
-    """Say whether the result of an operation depends on its operands alone."""
-    return name in _deterministic()
 
 
 def computed(

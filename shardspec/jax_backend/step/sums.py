@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax.extend.core
 from jax.extend.core import Literal
 
+from shardspec.diagnostics.words import by_key
 from shardspec.ir.step import Place, WrongSum
 from shardspec.jax_backend import equations
 from shardspec.jax_backend.equations import callers_of, is_transposed, scan_counts, stack_at
@@ -236,7 +237,7 @@ class Walk:
             return self._while(equation, own)
         if name == "cond":
             return self._cond(equation, own)
-        if rules.is_deterministic(name):
+        if name in rules.deterministic():
             place = partial(self._place, equation)
             return Known(tuple(rules.computed(equation, own, place, is_backward=self._is_backward)))
         return Known(tuple(map(self._stated, equation.outvars)))
@@ -358,7 +359,7 @@ class Walk:
         if not own[0].is_same:
             return Known((rules.UNKNOWN,) * len(equation.outvars), wrong)
         states = zip(*(run.states for run in runs), strict=True)
-        return Known(tuple(map(rules.all_joined, states)), wrong)
+        return Known(tuple(reduce(rules.joined, each) for each in states), wrong)
 
 
 def _outside(var: Any) -> rules.State:
@@ -399,14 +400,9 @@ def _variables(equation: Any) -> list[Any]:
 
 def _readers(program: Any) -> dict[Any, list[Any]]:
     """Return the equations that read each variable; None among them for the end of the program."""
-    found: dict[Any, list[Any]] = {}
-    for equation in program.eqns:
-        for var in _variables(equation):
-            found.setdefault(var, []).append(equation)
-    for var in program.outvars:
-        if not isinstance(var, Literal):
-            found.setdefault(var, []).append(None)
-    return found
+    read = ((var, equation) for equation in program.eqns for var in _variables(equation))
+    ends = ((var, None) for var in program.outvars if not isinstance(var, Literal))
+    return by_key((*read, *ends))
 
 
 def _ends(

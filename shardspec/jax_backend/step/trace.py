@@ -14,13 +14,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple, Protocol, get_args
 
 import jax
 from jax._src.config import traceback_in_locations_limit
 
 from shardspec.diagnostics import ShardspecError
+from shardspec.diagnostics.words import by_key
 from shardspec.ir.plan import Attempt, DimSharding, Kind, Origin, Outcome, ParamSharding
 from shardspec.ir.spec import AxisRule, HostMemory, Spec, Target, host_memory
 from shardspec.ir.step import Place, Role, WrongSum
@@ -76,6 +77,19 @@ class Resolving(Protocol):
 
     def state_plan(self, state: Any, params: Any) -> Plan:
         """Return the plan of optimizer state."""
+
+
+class Call(NamedTuple):
+    """A step: what to trace, and what to call it with.
+
+    Attributes:
+      function: jitted or not.
+      args: trees of arrays or of `ShapeDtypeStruct`s; what is neither goes to it as it is.
+    """
+
+    function: Callable[..., Any]
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,24 +236,18 @@ def platform_of(target: Target) -> str:
     return "cpu" if target.hardware is None else target.hardware.chip.platform
 
 
-def traced(
-    resolver: Resolving, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
-) -> Traced:
+def traced(resolver: Resolving, call: Call) -> Traced:
     """Return the lowered function.
-
-    Args:
-      function: jitted or not.
-      args: trees of arrays or of `ShapeDtypeStruct`s; what is neither goes to it as it is.
 
     Raises:
       ShardspecError: an argument cannot be laid out by the spec.
     """
-    function, args, kwargs = _unbound(function, args, kwargs)
+    function, *_ = call = _unbound(call)
     with contextlib.ExitStack() as stack:
         here = None
         if is_abstract(resolver.mesh):
             here = stack.enter_context(on_target(resolver.target, resolver._arrays.spec))
-        jitted, arrays, named, given = _arranged(resolver, function, args, kwargs)
+        jitted, arrays, named, given = _arranged(resolver, call)
         idle = [] if here is None else here.idle
         lower = partial(_lowered, resolver.target)
         with _passed_on(jitted) as leaves, equations.idle_constraints(idle):
@@ -304,16 +312,13 @@ class Program(NamedTuple):
     passed_on: tuple[tuple[int, int], ...]
 
 
-def program_of(
-    resolver: Resolving, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
-) -> Program:
+def program_of(resolver: Resolving, call: Call) -> Program:
     """Return a function as JAX's program, its arguments placed as `traced` places them.
 
     Raises:
       ShardspecError: an argument cannot be laid out by the spec.
     """
-    function, args, kwargs = _unbound(function, args, kwargs)
-    jitted, arrays, named, given = _arranged(resolver, function, args, kwargs)
+    jitted, arrays, named, given = _arranged(resolver, _unbound(call))
     with _passed_on(jitted) as passed:
         outer, _ = _traced_in_context(resolver, jitted, (arrays, named), lambda found: found)
     found = getattr(outer, "traced", outer)  # `nnx.jit` has its own around that of JAX
@@ -494,9 +499,7 @@ def _in_order(given: Sequence[Given], own: Sequence[Any], passed: Sequence[Any])
       passed: the same objects in another order, some of them perhaps left out.
     """
     arrays = (leaf for leaf in own if shape_of(leaf) is not None)
-    known: dict[int, list[Given]] = {}
-    for leaf, each in zip(arrays, given, strict=True):
-        known.setdefault(id(leaf), []).append(each)
+    known = by_key(zip(map(id, arrays), given, strict=True))
     same = (known.get(id(leaf)) for leaf in passed if shape_of(leaf) is not None)
     return [each.pop(0) if each else _UNNAMED for each in same]
 
@@ -535,21 +538,17 @@ def placed(
     resolver: Resolving, function: Callable[..., Any], args: Sequence[Any]
 ) -> tuple[Any, list[Any]]:
     """Return the function jitted, and its arguments as structs with their shardings."""
-    return _arranged(resolver, function, args, {})[:2]
+    return _arranged(resolver, Call(function, args))[:2]
 
 
-def lowered_here(
-    resolver: Resolving, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
-) -> Any:
+def lowered_here(resolver: Resolving, call: Call) -> Any:
     """Return the function lowered for the devices of the resolver."""
-    jitted, arrays, named, _ = _arranged(resolver, *_unbound(function, args, kwargs))
+    jitted, arrays, named, _ = _arranged(resolver, _unbound(call))
     with resolver:
         return jitted.trace(*arrays, **named).lower()
 
 
-def _unbound(
-    function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]:
+def _unbound(call: Call) -> Call:
     """Return what a partial or a method calls, with all arguments that this is called with.
 
     What is bound stays bound where nothing inside is jitted and none of it is an array: there it
@@ -558,9 +557,10 @@ def _unbound(
     Raises:
       TypeError: the function cannot be called so.
     """
-    require_call(function, args, kwargs)
+    require_call(*call)
     bound: list[Any] = []
-    found, named = function, dict(kwargs)
+    found: Any = call.function
+    named = dict(call.kwargs)
     while True:
         if callable(getattr(found, "func", None)) and hasattr(found, "keywords"):
             bound[:0] = found.args
@@ -570,15 +570,16 @@ def _unbound(
             found = found.__func__
         else:
             break
-    held = jax.tree_util.tree_leaves((bound, [named[each] for each in named.keys() - kwargs]))
+    held = jax.tree_util.tree_leaves((bound, [named[each] for each in named.keys() - call.kwargs]))
     if hasattr(found, "trace") or any(hasattr(leaf, "dtype") for leaf in held):
-        return found, (*bound, *args), named
-    return function, args, dict(kwargs)
+        return Call(found, (*bound, *call.args), named)
+    return call
 
 
 def _arranged(
-    resolver: Resolving, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+    resolver: Resolving, call: Call
 ) -> tuple[Any, list[Any], dict[str, Any], list[Given]]:
+    function, args, kwargs = call
     kwargs = dict(sorted(kwargs.items()))  # as JAX flattens them
     trees = _as_stated(function, [*args, *kwargs.values()], len(args))
     names = pytrees.argument_names(function, len(args), list(kwargs))

@@ -16,7 +16,7 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import Distribution
@@ -47,9 +47,9 @@ _MOST_BYTES = 2**16
 FALLBACK = "fallback"
 
 
-def flags_here(environment: Mapping[str, str] = os.environ) -> Flags:
+def flags_here() -> Flags:
     """Return the flags that compilers get from the environment, by variable."""
-    found = ((name, _flags(name, environment.get(name, ""))) for name in _SHOWN)
+    found = ((name, _flags(name, os.environ.get(name, ""))) for name in _SHOWN)
     return tuple((name, value) for name, value in found if value)
 
 

@@ -58,7 +58,7 @@ def main(folder: Path, parent: int) -> int:
         _tell(folder, "reading")
         stats = executable.get_compiled_memory_stats()
         sizes = {each: getattr(stats, f"{each}_size_in_bytes") for each in MEMORY}
-        if not _dumped(folder):
+        if not any((folder / "dump").glob("*after_optimizations.txt")):
             text = executable.hlo_modules()[0].to_string()
             _write(folder / "final.txt", text)
         _write(folder / "memory.json", json.dumps(sizes))
@@ -221,10 +221,6 @@ def _devices(job: dict[str, Any]) -> list[Any]:
     if places is None:
         raise ValueError(f"{name} gives {describe_devices(found)}, not {hardware}")
     return [places[tuple(each)] for each in job["order"]]
-
-
-def _dumped(folder: Path) -> bool:
-    return any((folder / "dump").glob("*after_optimizations.txt"))
 
 
 def _tell(folder: Path, stage: str) -> None:

@@ -282,17 +282,12 @@ def _hardware(target: Target) -> Hardware:
     hardware = target.hardware
     if hardware is None or hardware.chip.platform == "cpu":
         machine = "names no hardware" if hardware is None else f"is {hardware}"
-        raise ShardspecError(
-            (
-                Diagnostic(
-                    codes.NOT_COMPILED,
-                    f"target `{target.name}` {machine}: there is no machine to describe to a"
-                    " compiler",
-                    help="name a target with TPUs or GPUs, or compile for the devices that are"
-                    " here: `--backend here`",
-                ),
-            )
+        message = f"target `{target.name}` {machine}: there is no machine to describe to a compiler"
+        help = (
+            "name a target with TPUs or GPUs, or compile for the devices that are here:"
+            " `--backend here`"
         )
+        raise ShardspecError((Diagnostic(codes.NOT_COMPILED, message, help=help),))
     return hardware
 
 
@@ -484,6 +479,23 @@ def child_in(
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
+
+
+def started(module: str, *arguments: str, **variables: str) -> subprocess.Popen[bytes]:
+    """Start a module of ours as a process that is asked on stdin and answers on stdout.
+
+    Args:
+      arguments: before the number of this process, which it ends with.
+      variables: of its environment, beside `environment`.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", module, *arguments, str(os.getpid())],
+        env={**environment(), **variables},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def environment(flags: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:

@@ -29,7 +29,7 @@ def pad_concatenated(module: Any) -> None:
     found = [
         each
         for each in passes.operations(module.operation)
-        if each.name == _CONCATENATE and not _is_roll(each)
+        if each.name == _CONCATENATE and len(set(map(_cut_from, each.operands))) > 1  # no roll
     ]
     if not found:
         return
@@ -76,12 +76,8 @@ def _is_padded(concatenate: Any, ways: Sequence[int]) -> bool:
     return lengths[-2] <= parts or not can_move
 
 
-def _is_roll(concatenate: Any) -> bool:
-    """Say whether all operands are slices of one array, or that array."""
-    return len(set(map(_cut_from, concatenate.operands))) == 1
-
-
 def _cut_from(value: Any) -> Any:
+    """Return the array that a value is a slice of, or itself."""
     is_slice = passes.made_by(value) == "stablehlo.slice"
     return value.owner.operands[0] if is_slice else value
 

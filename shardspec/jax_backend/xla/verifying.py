@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from shardspec import pipeline
 from shardspec.analysis.cost import Compiler, Cost, cost_of
@@ -14,10 +14,11 @@ from shardspec.diagnostics import Diagnostic, ShardspecError
 from shardspec.ir.step import Place, Step, StepArgument, wire_bytes
 from shardspec.jax_backend.step.passes import bytecode_of
 from shardspec.jax_backend.step.reading import traced_step
-from shardspec.jax_backend.step.trace import Resolving, lowered_here
+from shardspec.jax_backend.step.trace import Call, Resolving, lowered_here
 from shardspec.jax_backend.target_devices import need_devices
 from shardspec.jax_backend.xla import compiling
 from shardspec.jax_backend.xla.cache import Compiled, flags_here
+from shardspec.jax_backend.xla.child import MEMORY
 from shardspec.jax_backend.xla.compiling import Compile, Compiling, Tell
 from shardspec.programs.costs import compiled_cost
 from shardspec.programs.hlo import with_chips
@@ -37,18 +38,13 @@ class Lowered(NamedTuple):
     module: bytes
 
 
-def lowered(
-    resolver: Resolving,
-    function: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any] | None = None,
-) -> Lowered:
+def lowered(resolver: Resolving, call: Call) -> Lowered:
     """Return a step, and its lowered module.
 
     Raises:
       ShardspecError: the step cannot be traced.
     """
-    found, step = traced_step(resolver, function, args, dict(kwargs or {}))
+    found, step = traced_step(resolver, call)
     return Lowered(step, bytecode_of(found.module))
 
 
@@ -79,9 +75,7 @@ def _read(made: Compiled, cost: Cost, arguments: Sequence[StepArgument]) -> Read
 
 def verify_step(
     resolver: Resolving,
-    function: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any] | None = None,
+    call: Call,
     *,
     cost: Cost | None = None,
     tolerance: float = 0.1,
@@ -104,24 +98,22 @@ def verify_step(
     if is_here:
         need_devices(resolver.mesh, "a compile for the devices that are here")
         tell("tracing")
-        step, _ = lowered(resolver, function, args, kwargs)
+        step, _ = lowered(resolver, call)
         cost = cost or _cost_of(resolver, step)
         tell("compiling")
-        made = _compiled_here(resolver, function, args, dict(kwargs or {}))
+        made = _compiled_here(resolver, call)
         return _proof(made, cost, tolerance, step.arguments, has_estimates=how.is_whole)
     alone, order = replace(how, flags=""), resolver._arrays.spec.policy.order
     with compiling.Compile(resolver.target, alone, order) as compile:
         tell("tracing")
-        asked = given(compile, resolver, function, args, kwargs, cost=cost)
+        asked = given(compile, resolver, call, cost=cost)
         return asked.proof(how, tolerance, tell)
 
 
 def given(
     compile: Compile,
     resolver: Resolving,
-    function: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any] | None = None,
+    call: Call,
     *,
     cost: Cost | None = None,
     notes: tuple[str, ...] = (),
@@ -131,7 +123,7 @@ def given(
     Args:
       notes: on what is compiled, for the proof.
     """
-    step, module = lowered(resolver, function, args, kwargs)
+    step, module = lowered(resolver, call)
     compile.give(module)
     order = resolver._arrays.spec.policy.order
     own = _cost_of(resolver, step)
@@ -232,19 +224,14 @@ def _places(program: ReadProgram, held: Sequence[HeldValue]) -> dict[str, Place]
     return {each.name: maker.place for each, maker in pairs if maker.place.is_known}
 
 
-def _compiled_here(
-    resolver: Resolving, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
-) -> Compiled:
+def _compiled_here(resolver: Resolving, call: Call) -> Compiled:
     """Return the program for the devices that are here."""
     started = time.monotonic()
-    lowered = lowered_here(resolver, function, args, kwargs)
+    lowered = lowered_here(resolver, call)
     executable = lowered.compile()
     stats = executable.memory_analysis()
     device = resolver.mesh.devices.flat[0]
-    sizes = {
-        each: int(getattr(stats, f"{each}_size_in_bytes"))
-        for each in ("argument", "output", "alias", "temp")
-    }
+    sizes = {each: int(getattr(stats, f"{each}_size_in_bytes")) for each in MEMORY}
     name = f"{device.platform} of jaxlib {version('jaxlib')}"
     seconds = time.monotonic() - started
     memory = memory_of_stats(sizes)

@@ -19,15 +19,14 @@ from shardspec import pipeline
 from shardspec.analysis.cost import cost_of
 from shardspec.cure.figures import Figures
 from shardspec.cure.lines import Layout, Line, Site
-from shardspec.jax_backend.cure.layouts import Namer
+from shardspec.jax_backend.cure.layouts import Namer, with_mapped
 from shardspec.jax_backend.cure.sites import sites_of
-from shardspec.jax_backend.cure.weighing import with_mapped
 from shardspec.jax_backend.cure.worker import Base
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.step.graph import free_shapes
 from shardspec.jax_backend.step.passes import bytecode_of
 from shardspec.jax_backend.step.reading import traced_step
-from shardspec.jax_backend.step.trace import Layouts, Traced, traced
+from shardspec.jax_backend.step.trace import Call, Layouts, Traced, traced
 
 SPEC = """\
 shardspec: 1
@@ -178,7 +177,7 @@ def constrained(at: Mapping[str, tuple[str, ...]]) -> Mark:
 
 
 def traced_of(function: Any, *args: Any) -> Traced:
-    return traced(resolver(), function, args, {})
+    return traced(resolver(), Call(function, args))
 
 
 def base_and_sites(
@@ -186,7 +185,7 @@ def base_and_sites(
 ) -> tuple[Base, dict[str, Site]]:
     """Return a step to put lines into, and the values that could be constrained."""
     own = resolver(text)
-    traced, step = traced_step(own, function, args, {})
+    traced, step = traced_step(own, Call(function, args))
     namer = Namer(Layouts(own), traced.arguments)
     sites = {text_of(site): site for site in with_mapped(sites_of(traced.module), namer)}
     (plan,) = pipeline.compile_plans(own._arrays.spec, None, [own.target])

@@ -15,7 +15,7 @@ import shardspec
 from shardspec.diagnostics import ShardspecError
 from shardspec.jax_backend import constrain
 from shardspec.jax_backend.resolver import Resolver
-from shardspec.jax_backend.step.trace import traced
+from shardspec.jax_backend.step.trace import Call, traced
 from tests.jax_backend.specs import make_spec
 
 X = jnp.zeros((4, 8))
@@ -142,7 +142,7 @@ def test_a_thread_of_its_own_is_in_no_block() -> None:
 def test_a_step_is_traced_under_its_resolver() -> None:
     spec = make_spec((("batch", "data"),))
     own = Resolver(spec, devices="abstract", agree_within_s=None)
-    module = traced(own, f, [jax.ShapeDtypeStruct((512, 1024), jnp.float32)], {}).module
+    module = traced(own, Call(f, [jax.ShapeDtypeStruct((512, 1024), jnp.float32)])).module
     assert "sdy.sharding_constraint" in str(module)
     with pytest.raises(ShardspecError):
         shardspec.constrain(X, "batch _")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shardspec.cure.lines import Layout
 from shardspec.jax_backend.cure.layouts import MOST_LAYOUTS, Namer
-from shardspec.jax_backend.step.trace import Layouts, traced
+from shardspec.jax_backend.step.trace import Call, Layouts, traced
 from tests.jax_backend.cure.small import resolver, struct, traced_of
 
 SPEC = """\
@@ -70,7 +70,7 @@ def test_an_axis_of_several_sizes_names_dimensions_of_these_alone() -> None:
     text = SPEC.replace("embed: 256, mlp: 1024, ", "")
     sizes = {"own": {"wi": struct(256, 1024)}, "teacher": {"wi": struct(512, 2048)}}
     own = resolver(text)
-    two = Namer(Layouts(own), traced(own, lambda p: p, (sizes,), {}).arguments)
+    two = Namer(Layouts(own), traced(own, Call(lambda p: p, (sizes,))).arguments)
     found = {shape: [each.names for each in two.layouts(shape)] for shape in SIZES}
     assert found[32, 64, 2048][0] == "batch length mlp"
     assert found[32, 64, 1024][0] == "batch length mlp"

@@ -14,9 +14,8 @@ import pytest
 
 from shardspec.cure.figures import Figures
 from shardspec.cure.lines import Line
-from shardspec.jax_backend.cure import trials as module
-from shardspec.jax_backend.cure.trials import Trials
-from shardspec.jax_backend.cure.worker import Base
+from shardspec.jax_backend.cure import worker as module
+from shardspec.jax_backend.cure.worker import Base, Trials
 from tests.jax_backend.cure.small import line
 from tests.jax_backend.cure.test_inserting import base_of
 
@@ -108,7 +107,7 @@ def test_a_trial_that_goes_on_for_too_long_is_ended(
 
 SEARCHING = """
 import pickle, sys, time
-from shardspec.jax_backend.cure.trials import Trials
+from shardspec.jax_backend.cure.worker import Base, Trials
 with Trials(pickle.load(sys.stdin.buffer), 60) as trials:
     print(trials._all[0].pid, flush=True)
     time.sleep(60)

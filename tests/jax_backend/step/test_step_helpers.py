@@ -18,6 +18,7 @@ from shardspec.ir.step import Collective, Place, Step
 from shardspec.jax_backend.equations import callers_of, stack_at
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.step.reading import traced_step
+from shardspec.jax_backend.step.trace import Call
 from shardspec.programs.hlo import Program, program_of
 from shardspec.programs.measured import files_of
 
@@ -63,7 +64,7 @@ def step_of(module: str, kind: str) -> Step:
     spec = shardspec.loads(SCANNED if kind == "scanned" else SPEC, "spec.yaml")
     resolver = Resolver(spec, "pod", devices="abstract", agree_within_s=None)
     function, args = getattr(importlib.import_module(module), kind)(resolver)
-    return traced_step(resolver, function, args, {})[1]
+    return traced_step(resolver, Call(function, args))[1]
 
 
 @pytest.mark.parametrize("module", ["plain", "modules"])

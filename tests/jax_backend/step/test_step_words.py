@@ -18,6 +18,7 @@ from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.step import CollectiveKind, Step
 from shardspec.jax_backend.resolver import Resolver
 from shardspec.jax_backend.step.reading import step_of
+from shardspec.jax_backend.step.trace import Call
 from shardspec.jax_backend.xla.verifying import verify_step
 from tests.versions_of_jax import needs_libtpu
 
@@ -370,7 +371,7 @@ def test_the_compiler_passes_on_what_stages_do() -> None:
     assert stated is not None
     resolver = Resolver(loaded(STAGES), devices="abstract")
     function, args = stages_step(resolver, resolver.abstract(tree_of(plan)))
-    program = verify_step(resolver, function, args).step
+    program = verify_step(resolver, Call(function, args)).step
     assert passed_on(stated.step) == passed_on(program) > 0
     assert stated.step.flops == pytest.approx(program.flops, rel=0.01)
     sent = {axes: bytes for axes, bytes in stated.step.wire_bytes.items() if bytes > LITTLE}

@@ -20,6 +20,7 @@ import pytest
 
 from shardspec import Resolver, ShardspecError, loads
 from shardspec.analysis.step_memory import StepMemory
+from shardspec.jax_backend.step.trace import Call
 from shardspec.jax_backend.xla import compiling, verifying
 from shardspec.jax_backend.xla.compiling import Compiling
 from shardspec.jax_backend.xla.verifying import verify_step
@@ -44,7 +45,7 @@ needs_gpu_compiler = pytest.mark.skipif(
 
 def proved(program: str, resolver: Any, **how: Any) -> Proof:
     function, args = small_steps.PROGRAMS[program](resolver)
-    return verify_step(resolver, function, args, **how)
+    return verify_step(resolver, Call(function, args), **how)
 
 
 def given_bytes(memory: StepMemory) -> int:
@@ -135,7 +136,7 @@ def test_a_matmul_of_odd_sizes_has_a_program_on_gpus(
     step = jax.grad(functools.partial(attention, heads=heads), (0, 1))
     x = struct((batch, length, width), jnp.bfloat16)
     how = Compiling(is_cached=False)
-    found = verify_step(Resolver(spec, devices="abstract"), step, (params, x), how=how)
+    found = verify_step(Resolver(spec, devices="abstract"), Call(step, (params, x)), how=how)
     assert found.memory is not None
     if (length, chip) == (197, "h100"):
         assert dict(found.flags)["fallback"] == "--xla_gpu_enable_triton_gemm=false"
@@ -175,10 +176,11 @@ def test_whoever_is_killed_leaves_neither_process_nor_folder(folders: Path) -> N
     code = (
         "from tests.models import small_steps as s\n"
         "from shardspec.jax_backend.xla.compiling import Compiling\n"
+        "from shardspec.jax_backend.step.trace import Call\n"
         "from shardspec.jax_backend.xla.verifying import verify_step\n"
         "r = s.resolver(); f, a = s.PROGRAMS['plain'](r)\n"
         "tell = lambda stage: print(stage, flush=True)\n"
-        "verify_step(r, f, a, how=Compiling(is_cached=False), tell=tell)\n"
+        "verify_step(r, Call(f, a), how=Compiling(is_cached=False), tell=tell)\n"
     )
     environment = {**os.environ, "TMPDIR": str(folders), "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", code]
