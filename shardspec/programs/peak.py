@@ -11,7 +11,7 @@ that takes none has memory of its own throughout.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from math import prod
 from types import MappingProxyType
@@ -374,11 +374,34 @@ class _Schedule:
                 if is_product(node) and self.kernels.platform == "tpu":
                     products.update((value, units[-1]) for value in made)
         if self.kernels.platform == "gpu":
-            units = joined_readers(units, siblings, "reduce")
+            units = self._behind_gathered(joined_readers(units, siblings, "reduce"))
         else:
             units = self._made_with(joined_readers(units, sliced))
         is_tpu, most = self.kernels.platform == "tpu", _JOINED_BYTES[self.kernels.platform]
         return joined_collectives(units, self._joint, most, is_backward=is_tpu)
+
+    def _behind_gathered(self, units: list[Unit]) -> list[Unit]:
+        """Let what else reads an array and its sums come behind what is gathered of it for a sum.
+
+        XLA:GPU makes both in one kernel: of logits the sum of each row, in its logarithm, and that
+        of the label less this. The gradient of the logits needs the one, and so comes behind both.
+        """
+        found = [(at, value) for at, unit in enumerate(units) for value in unit.made]
+        found = [(at, value) for at, value in found if value in self.kernels.gathered]
+        for at, value in found:
+            reads = units[at].reads
+            sums = {each for each in reads if each.maker and each.maker.operation == "reduce"}
+            arrays = {each for each in reads - sums if prod(each.shape) > prod(value.shape)}
+            for unit in units:
+                makes = reads & {*unit.made}
+                if (
+                    unit is not units[at]
+                    and not makes
+                    and unit.reads & sums
+                    and unit.reads & arrays
+                ):
+                    unit.reads |= {value}
+        return [units[at] for at in post_order(units, [])] if found else units
 
     def _joint(self, unit: Unit) -> Hashable:
         """Return what collectives have in common that XLA joins; None of what it leaves alone."""
@@ -445,9 +468,17 @@ class _Schedule:
                     self.takes[value] = (into,)
         elif is_elementwise(node) or node.operation == "all-reduce":
             is_any = self.kernels.platform == "gpu" or node.operation == "all-reduce"
-            beside = reads - self.kernels.summed.keys() if is_any else self._beside_product(node)
+            beside = reads - self._summed_in(reads) if is_any else self._beside_product(node)
             for value in made if beside else ():
                 self._take(value, beside)
+
+    def _summed_in(self, reads: frozenset[Value]) -> Set[Value]:
+        """Return what a kernel may sum up, too: on a GPU only that of which it reads the sum."""
+        summed = self.kernels.summed.keys() & reads
+        if self.kernels.platform == "tpu" or not summed:
+            return summed
+        sums = (each.maker for each in reads if each.maker and each.maker.operation == "reduce")
+        return summed & frozenset().union(*map(self.kernels.reads, sums))
 
     def _take(self, value: Value, beside: Collection[Value]) -> None:
         same = [each for each in beside if self.sizes.of(each) == self.sizes.of(value)]

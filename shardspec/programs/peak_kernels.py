@@ -100,6 +100,8 @@ class Kernels:
       gates: which gates of an MLP a TPU writes with a product.
       is_short: that the device has no room for all values that are computed once.
       spread: such constants: a mask, what it fills in, a scale, each written to its whole size.
+      gathered: by a GPU, element by element, for a sum: in the kernel of what else is made of rows
+        of the same array.
       counted: numbers of columns that a GPU writes out for a product that makes one-hot rows.
       widened: values in bf16 that are kept in f32: of a GPU without arithmetic in bf16, and scores
         of attention.
@@ -125,6 +127,7 @@ class Kernels:
     made_with: dict[Value, tuple[Value, ...]] = field(default_factory=dict)
     written_with: dict[Value, Value] = field(default_factory=dict)
     kept: frozenset[Value] = frozenset()
+    gathered: set[Value] = field(default_factory=set)
     counted: set[Value] = field(default_factory=set)
     widened: set[Value] = field(default_factory=set)
     spread: set[Value] = field(default_factory=set)
@@ -337,6 +340,9 @@ class Kernels:
             return "is read inside a loop"
         if self.platform == "tpu" and _reads_memory(user, value):
             return f"is read by a {user.operation}"
+        if user.operation in _REDUCES and self._is_gathered(value):
+            self.gathered.add(value)
+            return "is gathered for a sum"
         if user.operation == UPDATE or user.operation in _REDUCES or self.fuses(user):
             return ""
         if user.operation == "transpose" and value.maker is not None and self.fuses(value.maker):
@@ -350,6 +356,22 @@ class Kernels:
             is_update = user.operation == "scatter" and value is user.operands[-1]
             return "is read by scatter" if is_update and self.platform == "tpu" else ""
         return f"is read by {_named(user)}"
+
+    def _is_gathered(self, value: Value) -> bool:
+        """Say whether a GPU makes a value of single elements that it gathers, as a loss does."""
+        if self.platform != "gpu":
+            return False
+        waiting, seen = [value], {value}
+        for each in waiting:
+            maker = None if each.body is not value.body or each in self.constant else each.maker
+            if maker is None or not self.fuses(maker):
+                continue
+            if maker.operation == "gather" and {*maker.instruction.numbers("slice_sizes")} == {1}:
+                return True
+            if maker.operation != "gather":
+                waiting += [operand for operand in maker.operands if operand not in seen]
+                seen.update(maker.operands)
+        return False
 
     def _is_widened(self, value: Value) -> bool:
         """Say whether a value repeats or converts a smaller one: a GPU's product reads that."""

@@ -1000,6 +1000,49 @@ def test_gpu_writes_a_sum_of_many_arrays_once_for_several_kernels(parts: int, re
     assert is_kept == ((readers - 1) * parts > readers + 1)
 
 
+LOGITS = f"""
+    %p = {BIG} parameter(0)
+    %l = s32[512,1]{{1,0}} parameter(1)
+    %d = {BIG} dot(%p, %p), {DOT}
+    %z = f32[] constant(0)
+    %e = {BIG} exponential(%d)
+    %s = f32[512]{{0}} reduce(%e, %z), dimensions={{1}}, to_apply=%add
+"""
+
+
+def test_gpu_gathers_the_logits_of_labels_before_their_gradient() -> None:
+    """Check that logits are not kept for the loss, which only comes out at the end."""
+    text = entry(f"""{LOGITS}
+        %g = f32[512,1]{{1,0}} gather(%d, %l), offset_dims={{}}, slice_sizes={{1,1}}
+        %f = f32[512]{{0}} reshape(%g)
+        %n = f32[512]{{0}} subtract(%s, %f)
+        %b = {BIG} broadcast(%s), dimensions={{0}}
+        %o = {BIG} divide(%e, %b)
+        %w = {BIG} dot(%o, %p), {DOT}
+        %v = {BIG} dot(%w, %w), {DOT}
+        %loss = f32[] reduce(%n, %z), dimensions={{0}}, to_apply=%add
+        ROOT %r = (f32[], {BIG}) tuple(%loss, %v)
+    """)
+    assert reasons_of(text, "gpu")["n"] == "is gathered for a sum"
+    born = {each.instruction.name: each.born for each in peak(text).values if each.instruction}
+    assert born["n"] < born["o"]
+    rows = text.replace("slice_sizes={1,1}", "slice_sizes={1,512}")
+    assert "n" not in reasons_of(rows, "gpu")
+    assert "n" not in reasons_of(text, "tpu")
+
+
+@pytest.mark.parametrize(("total", "buffers"), [("a", 1), ("s", 2)])
+def test_gpu_writes_over_what_another_kernel_sums(total: str, buffers: int) -> None:
+    text = entry(f"""{LOGITS}
+        %q = f32[512,8]{{1,0}} parameter(2)
+        %a = f32[512]{{0}} all-reduce(%s), replica_groups={{{{0,1}}}}, to_apply=%add
+        %b = {BIG} broadcast(%{total}), dimensions={{0}}
+        %o = {BIG} divide(%e, %b)
+        ROOT %w = f32[512,8]{{1,0}} dot(%o, %q), {DOT}
+    """)
+    assert peak(text).made_bytes // MIB == buffers
+
+
 def test_gpu_has_a_value_where_a_result_of_its_size_comes_later() -> None:
     text = entry(f"""
         %p = {BIG} parameter(0)
