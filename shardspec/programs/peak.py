@@ -473,12 +473,13 @@ class _Schedule:
                 self._take(value, beside)
 
     def _summed_in(self, reads: frozenset[Value]) -> Set[Value]:
-        """Return what a kernel may sum up, too: on a GPU only that of which it reads the sum."""
+        """Return what a kernel may sum up, too: on a GPU no product of which it reads no sum."""
         summed = self.kernels.summed.keys() & reads
         if self.kernels.platform == "tpu" or not summed:
             return summed
         sums = (each.maker for each in reads if each.maker and each.maker.operation == "reduce")
-        return summed & frozenset().union(*map(self.kernels.reads, sums))
+        own = frozenset[Value]().union(*map(self.kernels.reads, sums))
+        return {v for v in summed if v in own or v.maker is None or not is_product(v.maker)}
 
     def _take(self, value: Value, beside: Collection[Value]) -> None:
         same = [each for each in beside if self.sizes.of(each) == self.sizes.of(value)]

@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from shardspec.analysis import step_partition
 from shardspec.ir.operations import IN_HLO, MOVES, SENT_AHEAD, CollectiveKind, ring_bytes
-from shardspec.ir.spec import Shape, array_bytes
+from shardspec.ir.spec import Mesh, Shape, array_bytes
 from shardspec.programs import edit as edits
 from shardspec.programs.alike import Differs
 from shardspec.programs.calls import Ref, is_made_for
@@ -76,36 +77,37 @@ def sums_folded(edit: Edit) -> None:
 def sums_split(edit: Edit) -> None:
     """Scatter first what is summed further than each device's slice needs.
 
-    XLA:GPU makes a sum over all devices, of which each keeps the part of `fsdp`, a scatter over
-    `fsdp` and a sum of the part over the other axes, where the part is added to another sum over
-    those: the total is then summed once. Source: XLA's pass `all-reduce-splitter`.
+    XLA:GPU makes a sum over all devices, of which each keeps a part, a scatter over neighbours that
+    have all parts together and a sum of the part over the others, where there is another sum over
+    either beside it. Source: xla/service/gpu/transforms/all_reduce_splitter.cc.
     """
+    beside = {edit.together(each) for each in edit if each.operation == SUM}
     for each in [*edit]:
         is_of_all = edit.ways(each) == edit.target.mesh.device_count
         if each.operation != SUM or len(each.operands) != 1 or not is_of_all:
             continue
         slice = only_slice(edit, each, edits.FORMS)
-        rest = () if slice is None else _added_to(edit, slice)
-        kept = tuple(name for name in edit.axes(each) if name not in rest)
-        if slice is not None and rest and _parts(edit, slice) == edit.target.mesh.ways(kept):
-            edit.put(edit.over(each, kept))
-            summed = replace(
-                each, name=f"{slice.name}.sum", type=slice.type, operands=(slice.name,)
-            )
-            edit.behind(slice.name, (edit.over(summed, rest),))
+        kept = () if slice is None else _innermost(edit.target.mesh, _parts(edit, slice))
+        rest = tuple(name for name in edit.axes(each) if name not in kept)
+        if slice is None or not kept or not rest or edit.only_reader(slice) is None:
+            continue
+        summed = replace(each, name=f"{slice.name}.sum", type=slice.type, operands=(slice.name,))
+        parts = edit.over(each, kept), edit.over(summed, rest)
+        if not beside.isdisjoint(map(edit.together, parts)):
+            edit.put(parts[0])
+            edit.behind(slice.name, parts[1:])
 
 
-def _added_to(edit: Edit, each: Instruction) -> tuple[str, ...]:
-    """Return over which axes the sum goes that a value is added to; none where it is to none."""
-    value, user = each, edit.only_reader(each)
-    while user is not None and user.operation in PASSES:
-        value, user = user, edit.only_reader(user)
-    if user is None or user.operation not in _ADDS:
-        return ()
-    others = [edit.by_name[name] for name in user.operands if name != value.name]
-    while others and others[0].operation in PASSES:
-        others = [edit.source(others[0])]
-    return edit.axes(others[0]) if others and others[0].operation == SUM else ()
+def _innermost(mesh: Mesh, ways: int) -> tuple[str, ...]:
+    """Return the innermost axes of a mesh that have so many devices; none where none have."""
+    found: list[str] = []
+    for name, size in reversed(mesh.sizes.items()):
+        if ways > 1 and ways % size == 0:
+            ways //= size
+            found.insert(0, name)
+        elif size > 1:
+            break
+    return tuple(found) if ways == 1 else ()
 
 
 def _carried_on(
@@ -193,14 +195,23 @@ def sums_scattered(edit: Edit, passed: Container[str]) -> None:
     devices in a group, and begins at a place that a table has for the number of the device.
 
     Args:
-      passed: operations that may stand between the sum and its slice.
+      passed: operations that may stand between the sum and its slice; where they may only reshape,
+        the dimension that is cut has to be one of the sum's.
     """
     for each in [*edit]:
         if each.operation == SUM and len(each.operands) == 1:
             slice = only_slice(edit, each, passed)
             if slice is None or not 1 < _parts(edit, slice) == edit.ways(each):
                 continue
-            edit.put(replace(each, operation=SCATTER))
+            if "transpose" in passed or _is_dim(each, edit.source(slice), cut_dims(edit, slice)[0]):
+                edit.put(replace(each, operation=SCATTER))
+
+
+def _is_dim(each: Instruction, reshaped: Instruction, dim: int) -> bool:
+    """Say whether a dimension of an array is one that it has before it is reshaped."""
+    before, after = each.arrays[0].shape, reshaped.arrays[0].shape
+    starts = {prod(before[:at]): size for at, size in enumerate(before) if size > 1}
+    return starts.get(prod(after[:dim])) == after[dim]
 
 
 def scatters_cut(edit: Edit, passed: Container[str]) -> None:

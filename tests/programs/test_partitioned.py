@@ -142,16 +142,43 @@ def test_a_sum_that_is_read_whole_too_is_not_scattered() -> None:
     assert left(program(body), TPU) == {"fsdp": SUM}
 
 
-def test_a_sum_over_more_is_split_where_its_part_is_added_to_another() -> None:
-    body = TWO.replace(f"all-reduce(%x), {FSDP}", f"all-reduce(%x), {ALL}")
-    body += sliced("u", "s") + sliced("v", "t") + reduced("w", "v", TENSOR, "f32[16,64]")
-    body += "  ROOT %r = f32[16,64] add(%u, %w)\n"
-    assert left(program(body), GPU) == {"fsdp": 2 * HALF, "tensor": 16 * 64 * 4}
+#: Groups of four neighbours, and of what has the same place in them.
+NEAR, FAR = "replica_groups={{0,1,2,3},{4,5,6,7}}", "replica_groups={{0,4},{1,5},{2,6},{3,7}}"
+SUM_OF_ALL = 2 * 64 * 64 * 4 * 7 // 8
 
 
-def test_a_sum_over_more_stays_where_its_part_is_not_added() -> None:
-    body = PART + reduced("s", "x", ALL) + sliced("u", "s") + "  ROOT %r = f32[16,64] negate(%u)\n"
-    assert left(program(body), GPU) == {"fsdp+tensor": 2 * 64 * 64 * 4 * 7 // 8}
+@pytest.mark.parametrize(
+    ("mesh", "beside", "sent"),
+    [
+        pytest.param("tensor: 2, fsdp: 4", FAR, {"fsdp": HALF}, id="the rest"),
+        pytest.param("tensor: 2, fsdp: 4", NEAR, {"fsdp": HALF}, id="the neighbours"),
+        pytest.param("tensor: 2, fsdp: 4", None, {"fsdp+tensor": SUM_OF_ALL}, id="neither"),
+        pytest.param("fsdp: 4, tensor: 2", FSDP, {"fsdp+tensor": SUM_OF_ALL}, id="not neighbours"),
+    ],
+)
+def test_a_sum_over_more_is_split_beside_one_over_a_part(
+    mesh: str, beside: str | None, sent: dict[str, int]
+) -> None:
+    """Check that a GPU scatters over neighbours, and sums the part over the others."""
+    to = target("h100", mesh)
+    part = (
+        PART if mesh[0] == "f" else PART.replace("0,0,16,16,32,32,48,48", "0,16,32,48,0,16,32,48")
+    )
+    body = part + reduced("s", "x", ALL) + sliced("u", "s") + "  %n = f32[16,64] negate(%u)\n"
+    body += reduced("t", "y", beside) if beside else "  %t = f32[64,64] negate(%y)\n"
+    found = left(program(body + "  ROOT %r = (f32[16,64], f32[64,64]) tuple(%n, %t)\n"), to)
+    alone = left(program(PART + reduced("t", "y", beside)), to) if beside else {}
+    own = {axes: count - alone.get(axes, 0) for axes, count in found.items()}
+    parts = {"tensor": 16 * 64 * 4} if "fsdp" in sent else {}
+    assert {axes: count for axes, count in own.items() if count} == {**sent, **parts}
+
+
+def test_a_gpu_scatters_no_sum_whose_dimension_is_another_when_it_is_cut() -> None:
+    parts = "  %p = f32[4,16,64] reshape(%s)\n"
+    cut = "  %u = f32[1,16,64] dynamic-slice(%p, %at, %zero, %zero)\n"
+    body = PART + reduced("s", "x") + parts + cut + "  ROOT %r = f32[1,16,64] negate(%u)\n"
+    assert left(program(body), GPU) == {"fsdp": SUM}
+    assert left(program(body), TPU) == {"fsdp": HALF}
 
 
 LANES = "  %{0} = f32[64,16] dynamic-slice(%{1}, %zero, %at)\n"
