@@ -39,6 +39,7 @@ from shardspec.programs.peak_results import buffers_of, copy_gathered, relaid_re
 from shardspec.programs.peak_scores import PLAIN, Softmax
 from shardspec.programs.peak_units import (
     Unit,
+    behind_gathered,
     deep_order,
     gathers_first,
     joined_collectives,
@@ -374,34 +375,12 @@ class _Schedule:
                 if is_product(node) and self.kernels.platform == "tpu":
                     products.update((value, units[-1]) for value in made)
         if self.kernels.platform == "gpu":
-            units = self._behind_gathered(joined_readers(units, siblings, "reduce"))
+            joined = joined_readers(units, siblings, "reduce")
+            units = behind_gathered(joined, self.kernels.gathered)
         else:
             units = self._made_with(joined_readers(units, sliced))
         is_tpu, most = self.kernels.platform == "tpu", _JOINED_BYTES[self.kernels.platform]
         return joined_collectives(units, self._joint, most, is_backward=is_tpu)
-
-    def _behind_gathered(self, units: list[Unit]) -> list[Unit]:
-        """Let what else reads an array and its sums come behind what is gathered of it for a sum.
-
-        XLA:GPU makes both in one kernel: of logits the sum of each row, in its logarithm, and that
-        of the label less this. The gradient of the logits needs the one, and so comes behind both.
-        """
-        found = [(at, value) for at, unit in enumerate(units) for value in unit.made]
-        found = [(at, value) for at, value in found if value in self.kernels.gathered]
-        for at, value in found:
-            reads = units[at].reads
-            sums = {each for each in reads if each.maker and each.maker.operation == "reduce"}
-            arrays = {each for each in reads - sums if prod(each.shape) > prod(value.shape)}
-            for unit in units:
-                makes = reads & {*unit.made}
-                if (
-                    unit is not units[at]
-                    and not makes
-                    and unit.reads & sums
-                    and unit.reads & arrays
-                ):
-                    unit.reads |= {value}
-        return [units[at] for at in post_order(units, [])] if found else units
 
     def _joint(self, unit: Unit) -> Hashable:
         """Return what collectives have in common that XLA joins; None of what it leaves alone."""

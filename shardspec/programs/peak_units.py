@@ -137,6 +137,28 @@ def joined_makers(units: list[Unit], pairs: Sequence[tuple[Value, Value]]) -> li
     return _joined(units, [*sets.values()])
 
 
+def behind_gathered(units: list[Unit], gathered: Set[Value]) -> list[Unit]:
+    """Let what else reads an array and its sums come behind what is gathered of it for a sum.
+
+    XLA:GPU makes both in one kernel: of logits the sum of each row, in its logarithm, and that of
+    the label less this. The gradient of the logits needs the one, and so comes behind both.
+    """
+    found = [at for at, unit in enumerate(units) if not gathered.isdisjoint(unit.made)]
+    if not found or len(units) * len(found) > _MOST_UNITS:
+        return units
+    before = _ancestors(units)
+    for at in found:
+        makers = ((value, value.maker) for value in units[at].reads)
+        sums = {value for value, maker in makers if maker and maker.operation == "reduce"}
+        rows = max((math.prod(value.shape) for value in units[at].made), default=0)
+        arrays = {v for v in units[at].reads - sums if math.prod(v.shape) > rows}
+        for other, unit in enumerate(units):
+            is_needed = other in found or before[at] >> other & 1
+            if not is_needed and unit.reads & sums and unit.reads & arrays:
+                unit.reads |= gathered & {*units[at].made}
+    return [units[at] for at in post_order(units, [])]
+
+
 def sliced(node: Node) -> int:
     """Return the elements of a slice or a selection, which libtpu joins."""
     return math.prod(node.results[0].shape) if node.operation in _SLICES else 0

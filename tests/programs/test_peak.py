@@ -1031,6 +1031,29 @@ def test_gpu_gathers_the_logits_of_labels_before_their_gradient() -> None:
     assert "n" not in reasons_of(text, "tpu")
 
 
+def test_what_gpus_gather_of_one_array_does_not_wait_in_a_circle() -> None:
+    text = entry(f"""{LOGITS}
+        %k = s32[512,1]{{1,0}} parameter(2)
+        %g = f32[512,1]{{1,0}} gather(%d, %l), offset_dims={{}}, slice_sizes={{1,1}}
+        %n = f32[512,1]{{1,0}} multiply(%g, %g)
+        %h = f32[512,1]{{1,0}} gather(%d, %k), offset_dims={{}}, slice_sizes={{1,1}}
+        %i = f32[512]{{0}} reshape(%h)
+        %m = f32[512]{{0}} multiply(%i, %s)
+        %first = f32[] reduce(%m, %z), dimensions={{0}}, to_apply=%add
+        %wide = f32[512]{{0}} broadcast(%first), dimensions={{}}
+        %f = f32[512]{{0}} reshape(%n)
+        %both = f32[512]{{0}} add(%f, %wide)
+        %c = f32[512]{{0}} subtract(%both, %s)
+        %b = {BIG} broadcast(%s), dimensions={{0}}
+        %o = {BIG} divide(%e, %b)
+        %w = {BIG} dot(%o, %p), {DOT}
+        %loss = f32[] reduce(%c, %z), dimensions={{0}}, to_apply=%add
+        ROOT %r = (f32[], {BIG}) tuple(%loss, %w)
+    """)
+    born = {each.instruction.name: each.born for each in peak(text).values if each.instruction}
+    assert born["m"] < born["c"] < born["o"]
+
+
 @pytest.mark.parametrize(("total", "buffers"), [("a", 1), ("s", 2)])
 def test_gpu_writes_over_what_another_kernel_sums(total: str, buffers: int) -> None:
     text = entry(f"""{LOGITS}
