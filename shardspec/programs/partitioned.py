@@ -248,7 +248,7 @@ def _device(target: Target) -> Device:
             speeds=_tpu_speeds(target),
             gathers_first=name in GATHERS_FIRST,
         )
-    return Device("gpu", speeds=_speeds(chip), rates=rates_of(chip))
+    return Device("gpu", speeds=_speeds(chip), rates=rates_of(chip), usable_bytes=limit(target))
 
 
 def _tpu_speeds(target: Target) -> Speeds | None:

@@ -181,10 +181,10 @@ def peak_of(
     peak = _peak(main, *first)
     if device.usable_bytes is None or peak.bytes <= device.usable_bytes:
         return peak
-    if device.speeds is not None:  # where there is no room, nothing is moved to hide collectives
+    if is_tpu and device.speeds is not None:  # without room, nothing is moved to hide collectives
         return peak_of(program, replace(device, speeds=None), donated, free)
     short = _scheduled(main, program, device, buffers, relaid, is_short=True)
-    saved = first[0].saved(main)
+    saved = first[0].saved(main) if is_tpu else None
     peaks = (_peak(main, *each, saved=saved) for each in (first, short))
     return min(peaks, key=lambda each: each.bytes)
 
@@ -415,7 +415,8 @@ class _Schedule:
     def _masked(self, node: Node, units: list[Unit]) -> set[Value]:
         """Return what a ragged product of a GPU reads beside its operands.
 
-        The rows of each group, masked, are written first, once for all products of these rows.
+        The rows of each group, masked, are written first, once for all products of these rows, or
+        anew for each where there is no room: XLA makes again what it can.
         """
         is_ragged = node.operation == "ragged-dot" and len(node.operands) == 3
         if not is_ragged or self.kernels.platform != "gpu":
@@ -424,7 +425,7 @@ class _Schedule:
         count = prod(groups.shape)
         found = set()
         for each in (rows,) if len(weights.shape) > len(rows.shape) else (rows, weights):
-            value = self.masks.get((each, groups))
+            value = None if self.kernels.is_short else self.masks.get((each, groups))
             if value is None:
                 maker = Node("select", node.instruction, node.body, [each])
                 value = Value(

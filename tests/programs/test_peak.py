@@ -1304,6 +1304,26 @@ def test_products_of_the_same_rows_read_one_mask_on_a_gpu() -> None:
     assert peak(text).made_bytes == 10 * MIB
 
 
+def test_masks_of_rows_are_made_again_on_a_gpu_without_room() -> None:
+    """Check that a mask is alive from its first product to its last, unless that does not fit."""
+    text = entry(f"""
+        %p = {BIG} parameter(0)
+        %w = f32[8,512,512]{{2,1,0}} parameter(1)
+        %n = s32[8]{{0}} parameter(2)
+        %a = {BIG} ragged-dot(%p, %w, %n), lhs_contracting_dims={{1}}
+        %q = {BIG} dot(%a, %a), {DOT}
+        %b = {BIG} ragged-dot(%q, %w, %n), lhs_contracting_dims={{1}}
+        %o = {BIG} dot(%b, %b), {DOT}
+        %v = f32[8,512,512]{{2,1,0}} broadcast(%o), dimensions={{1,2}}
+        ROOT %c = {BIG} ragged-dot(%p, %v, %n), lhs_contracting_dims={{1}}
+    """)
+    roomy, short = (
+        peak_of(program_of(text), Device("gpu", usable_bytes=room * MIB)).made_bytes
+        for room in (64, 16)
+    )
+    assert (roomy // MIB, short // MIB) == (18, 10)
+
+
 def test_result_of_a_tpu_is_laid_out_for_the_whole_array_where_nobody_shards_it() -> None:
     """One head on a device takes the place of two in bf16, beside the donated argument."""
     rows = "bf16[4096,1,128]{2,1,0}"
