@@ -110,7 +110,7 @@ TARGET_KEY: tuple[Change, ...] = (
 USES_SECTION = """
 from shardspec.diagnostics import SourceFile
 from shardspec.language.formatting import formatted
-from shardspec.language.loader import load_text
+from shardspec.language.loader import LoadOptions, load_text
 from shardspec.language.schema import schema
 from shardspec.language.validate import words_at
 from shardspec.report.pages import field_page
@@ -129,7 +129,8 @@ text, faults = formatted(SourceFile("spec.yaml", yaml), "dsl")
 assert 'precision {\\n  **/wi           : high\\n  optional re"w." : low\\n}' in text, text
 again, faults = load_text(text, "spec.shard")
 assert not faults and again.precision == spec.precision, faults
-assert load_text(yaml, "spec.yaml", {"precision.**/wi": "low"})[0].precision[0].precision == "low"
+changed, _ = load_text(yaml, "spec.yaml", LoadOptions({"precision.**/wi": "low"}))
+assert changed.precision[0].precision == "low"
 _, faults = load_text(yaml.replace("high", "heigh"), "spec.yaml")
 assert "`high` or `low`" in faults[0].message, faults
 _, faults = load_text("precision { a b }", "spec.shard")
@@ -152,7 +153,7 @@ assert [use.name for use in uses(reading) if use.kind == "pattern"] == [
 USES_KEY = """
 from shardspec.diagnostics import SourceFile
 from shardspec.language.formatting import formatted
-from shardspec.language.loader import load_text
+from shardspec.language.loader import LoadOptions, load_text
 from shardspec.language.schema import schema
 from shardspec.language.validate import words_at
 
@@ -163,7 +164,8 @@ text, _ = formatted(SourceFile("spec.yaml", yaml), "dsl")
 assert "  overlap all\\n" in text
 again, faults = load_text(text, "spec.shard")
 assert again.step.overlap == "all" and again.step.program == spec.step.program
-assert load_text(yaml, "spec.yaml", {"step.overlap": "none"})[0].step.overlap == "none"
+changed, _ = load_text(yaml, "spec.yaml", LoadOptions({"step.overlap": "none"}))
+assert changed.step.overlap == "none"
 assert schema()["properties"]["step"]["properties"]["overlap"]["enum"] == ["none", "all"]
 assert words_at(("step", "overlap")) == ("none", "all")
 """
@@ -172,7 +174,7 @@ assert words_at(("step", "overlap")) == ("none", "all")
 USES_AXIS_KEY = """
 from shardspec.diagnostics import SourceFile
 from shardspec.language.formatting import formatted
-from shardspec.language.loader import load_text
+from shardspec.language.loader import LoadOptions, load_text
 from shardspec.language.validate import fields_at
 from shardspec.report.pages import field_page
 
@@ -183,7 +185,8 @@ text, faults = formatted(SourceFile("spec.yaml", yaml), "dsl")
 assert 'axis x = 8 min_shard 4 pad 2 "why"' in text, text
 again, faults = load_text(text, "spec.shard")
 assert again.logical_axes == spec.logical_axes, faults
-assert load_text(yaml, "spec.yaml", {"axes.x.pad": "3"})[0].logical_axes[0].pad == 3
+changed, _ = load_text(yaml, "spec.yaml", LoadOptions({"axes.x.pad": "3"}))
+assert changed.logical_axes[0].pad == 3
 _, faults = load_text(yaml.replace("pad: 2", "pad: two"), "spec.yaml")
 assert "a whole number" in faults[0].message, faults
 assert "pad" in fields_at(("axes",))
@@ -193,7 +196,7 @@ assert "pad" in str(field_page("axes"))
 USES_STATE_KEY = """
 from shardspec.diagnostics import SourceFile
 from shardspec.language.formatting import formatted
-from shardspec.language.loader import load_text
+from shardspec.language.loader import LoadOptions, load_text
 
 yaml = "mesh: {a: 2}\\nrules: [x -> a]\\nstate: {copies: 3}\\n"
 spec, faults = load_text(yaml, "spec.yaml")
@@ -206,7 +209,7 @@ assert load_text(text, "spec.shard")[0].state == spec.state
 USES_TARGET_KEY = """
 from shardspec.diagnostics import SourceFile
 from shardspec.language.formatting import formatted
-from shardspec.language.loader import load_text
+from shardspec.language.loader import LoadOptions, load_text
 
 yaml = "targets: {pod: {hardware: 8 cpu, mesh: {a: 8}, price: 3}}\\nrules: [x -> a]\\n"
 spec, faults = load_text(yaml, "spec.yaml")
@@ -215,13 +218,14 @@ text, faults = formatted(SourceFile("spec.yaml", yaml), "dsl")
 assert "target pod on 8 cpu { a = 8; price 3 }" in text, text
 again, faults = load_text(text, "spec.shard")
 assert again.targets[0].price == 3, faults
-assert load_text(yaml, "spec.yaml", {"targets.pod.price": "4"})[0].targets[0].price == 4
+changed, _ = load_text(yaml, "spec.yaml", LoadOptions({"targets.pod.price": "4"}))
+assert changed.targets[0].price == 4
 """
 
 USES_OVERRIDE_KEY = """
 from shardspec.diagnostics import SourceFile
 from shardspec.language.formatting import formatted
-from shardspec.language.loader import load_text
+from shardspec.language.loader import LoadOptions, load_text
 
 yaml = "mesh: {a: 2}\\noverrides:\\n- {path: w, axes: x, by: me}\\nrules: [x -> a]\\n"
 spec, faults = load_text(yaml, "spec.yaml")
