@@ -14,7 +14,15 @@ from shardspec.analysis.spec_step import stated_cost
 from shardspec.cure.lines import Line
 from shardspec.cure.patching import Patched, Refused
 from shardspec.cure.searching import Found
-from shardspec.cure.telling import OtherMeshes, Report, Tried, ordered, report_lines, report_text
+from shardspec.cure.telling import (
+    OtherMeshes,
+    OtherNames,
+    Report,
+    Tried,
+    ordered,
+    report_lines,
+    report_text,
+)
 from shardspec.ir.spec import PartitionSpec
 from shardspec.ir.step import StepArgument, StepArray
 from tests.cure.worlds import BASE, EXPERTS, ROWS, site
@@ -182,3 +190,13 @@ def test_a_move_names_both_of_its_layouts(cost: Cost) -> None:
 def test_the_runner_up_says_how_much_more_it_sends(cost: Cost, size: float, said: str) -> None:
     best, other = tried(cost, 1.0), tried(cost, 1.5, size)
     assert said in text(report(cost, best, other))
+
+
+@pytest.mark.parametrize(
+    ("late", "said"), [(0, "no other names earn"), (3, "that were tried earn")]
+)
+def test_names_that_earn_too_little_are_not_proposed(cost: Cost, late: int, said: str) -> None:
+    names = OtherNames(1, ("hidden",), (tried(cost, 99.0),), late)
+    told = text(replace(report(cost), names=names))
+    assert f"{said} 6.0 %" in told
+    assert "save hidden" not in told

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from shardspec.lsp.findings import diagnostics
 from shardspec.lsp.hover import hover
 from tests.lsp.texts import BOTH, SPEC, snapshot_of
 
@@ -66,3 +67,20 @@ def test_a_base_says_what_it_is_for(tmp_path: Path) -> None:
     assert found is not None
     assert "preset:t5x/2d" in found
     assert "- batch -> data" in found
+
+
+@pytest.mark.parametrize(("name", "text"), BOTH)
+def test_a_rule_goes_up_to_its_last_character(tmp_path: Path, name: str, text: str) -> None:
+    rule = "embed -> (data, model)"
+    text = text.replace("embed -> data", rule)
+    snapshot = snapshot_of(tmp_path, name, text)
+    ends = text.index(rule) + len("embed "), text.index(rule) + len(rule)
+    assert all(f"rule `{rule}`" in (hover(snapshot, at) or "") for at in ends)
+
+
+def test_a_finding_names_its_other_places(tmp_path: Path) -> None:
+    text = SPEC.replace("  - embed -> data", "  - embed -> data\n  - embed -> data")
+    (shown,) = diagnostics(snapshot_of(tmp_path, "spec.yaml", text)).values()
+    places = [each.location.range.start.line for each in shown[0].related_information or ()]
+    lines = [at for at, line in enumerate(text.splitlines()) if line == "  - embed -> data"]
+    assert sorted(places) == lines

@@ -12,7 +12,7 @@ from shardspec.diagnostics import SourceFile
 from shardspec.ir.spec import Spec
 from shardspec.language.formatting import formatted
 from shardspec.search.ranking import search
-from shardspec.search.rewriting import differs, rewritten
+from shardspec.search.rewriting import _placed, differs, rewritten
 from shardspec.search.variants import Candidate, Refusal, variants
 from tests.search.specs import TEXT, question
 
@@ -102,3 +102,12 @@ def test_a_mesh_that_another_file_states_is_left_alone(tmp_path: Path) -> None:
     assert isinstance(refused, Refusal)
     assert "base.yaml" in refused.message
     assert "--write leaves alone" in refused.message
+
+
+def test_a_new_section_stands_behind_those_that_belong_above_it() -> None:
+    data = {"shardspec": 1, "axes": {}, "params": {}, "mesh": {}, "arrays": {}}
+    found = _placed(data, "rules", ["a -> b"], ("shardspec", "axes", "mesh"))
+    assert list(found) == ["shardspec", "axes", "params", "mesh", "rules", "arrays"]
+    assert list(_placed(data, "rules", ["a -> b"], ())) == ["rules", *data]
+    assert list(_placed(found, "rules", [], ("mesh",))) == [*data]
+    assert list(_placed(found, "rules", ["c -> d"], ())) == [*found]
