@@ -108,7 +108,7 @@ def loaded_json(text: str, twice: list[str]) -> Any:
     """Return the data of a JSON text.
 
     Args:
-      twice: gets of each object the first key that stands in it twice.
+      twice: where the first repeated key of each object is added.
 
     Raises:
       ValueError: it is no JSON.

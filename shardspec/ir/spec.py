@@ -153,7 +153,7 @@ def jax_entries(spec: Any, rank: int = 0) -> tuple[Any, ...]:
     """Return the entries of a `PartitionSpec` of JAX, which one with sums does not iterate over.
 
     Args:
-      rank: of the array: None stands for dimensions that have no entry.
+      rank: how many dimensions the array has; those without an entry get None.
     """
     found: tuple[Any, ...] = spec.partitions if hasattr(spec, "partitions") else tuple(spec)
     return (*found, *(None,) * (rank - len(found)))

@@ -208,9 +208,9 @@ def _permutes_beside(
     ways = [at for each in users if each.operation == "conditional" for at in each.called]
     return [
         (branch.name, each)
-        for branch in map(program.computations.get, ways)
-        for each in (branch.instructions.values() if branch is not None else ())
-        if branch is not None and each.operation.removesuffix("-start") == "collective-permute"
+        for branch in filter(None, map(program.computations.get, ways))
+        for each in branch.instructions.values()
+        if each.operation.removesuffix("-start") == "collective-permute"
     ]
 
 

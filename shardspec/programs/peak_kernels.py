@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
+from shardspec.diagnostics.words import reached
 from shardspec.programs.hlo import number
 from shardspec.programs.operations import base
 from shardspec.programs.peak_again import Rates, kept_of
@@ -361,17 +362,18 @@ class Kernels:
         """Say whether a GPU makes a value of single elements that it gathers, as a loss does."""
         if self.platform != "gpu":
             return False
-        waiting, seen = [value], {value}
-        for each in waiting:
+
+        def inside(each: Value) -> Node | None:
             maker = None if each.body is not value.body or each in self.constant else each.maker
-            if maker is None or not self.fuses(maker):
-                continue
-            if maker.operation == "gather" and {*maker.instruction.numbers("slice_sizes")} == {1}:
-                return True
-            if maker.operation != "gather":
-                waiting += [operand for operand in maker.operands if operand not in seen]
-                seen.update(maker.operands)
-        return False
+            return maker if maker is not None and self.fuses(maker) else None
+
+        def onward(each: Value) -> Sequence[Value]:
+            maker = inside(each)
+            return () if maker is None or maker.operation == "gather" else maker.operands
+
+        makers = filter(None, map(inside, reached([value], onward)))
+        gathers = (maker.instruction for maker in makers if maker.operation == "gather")
+        return any({*each.numbers("slice_sizes")} == {1} for each in gathers)
 
     def _is_widened(self, value: Value) -> bool:
         """Say whether a value repeats or converts a smaller one: a GPU's product reads that."""

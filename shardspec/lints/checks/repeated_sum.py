@@ -68,9 +68,10 @@ def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     key = attrgetter("axes", "is_written", "is_kept")
     for found in grouped(sums, key).values():
         saved = sum(each.wire_bytes - _once(each, step) for each in found)
-        is_worth = not _fsdp(step, found[0]) or 10 * saved >= sum(step.wire_bytes.values())
+        fsdp = _fsdp(step, found[0])
+        is_worth = not fsdp or 10 * saved >= sum(step.wire_bytes.values())
         if steps.is_large_traffic(saved, step) and is_worth:
-            yield _finding(cost, step, found, saved)
+            yield _finding(cost, step, found, saved, fsdp)
 
 
 def _is_gradient(each: Collective) -> bool:
@@ -93,7 +94,9 @@ def _fsdp(step: Step, summed: Collective) -> tuple[str, ...]:
     return tuple(axis for axis in step.mesh.sizes if axis in both - {*summed.axes})
 
 
-def _finding(cost: Cost, step: Step, found: Sequence[Collective], saved: int) -> Diagnostic:
+def _finding(
+    cost: Cost, step: Step, found: Sequence[Collective], saved: int, fsdp: Sequence[str]
+) -> Diagnostic:
     first = max(found, key=lambda each: each.wire_bytes)
     axes = first.axes
     once = sum(_once(each, step) for each in found)
@@ -110,7 +113,7 @@ def _finding(cost: Cost, step: Step, found: Sequence[Collective], saved: int) ->
         labels_at(*steps.spans_of([first]))
         or labels_at((cost.target.span, f"{listed(axes)} is an axis of this mesh")),
         steps.sent_lines(found),
-        _help(first, step.mesh.ways(axes), _fsdp(step, first)),
+        _help(first, step.mesh.ways(axes), fsdp),
     )
 
 
