@@ -36,9 +36,11 @@ from shardspec.programs.peak_scores import (
     is_grouped,
     is_last,
     is_made_again,
+    is_repeated,
     is_scores,
     is_tall,
     is_widened,
+    joins,
     mask_of,
 )
 
@@ -539,7 +541,8 @@ class Kernels:
         Others are in memory, as their rows are not along lanes. Where there is no room, v4 and v5
         make all of them anew for several heads over the same keys.
         """
-        is_again = self.is_short and not self.softmax.spread_rows and is_grouped(product)
+        is_again = self.is_short and not self.softmax.spread_rows
+        is_again = is_again and (is_grouped(product) or is_repeated(product))
         return is_scores(product) and (
             is_again or is_made_again(product, self.fuses) or self._is_bare(product)
         )
@@ -548,9 +551,11 @@ class Kernels:
         """Say whether scores are in memory, and not inside the kernel of a softmax."""
         if not is_scores(product):
             return False
+        row = self.summed.get(value, 0)
         if is_free(product, self.constant):
-            is_wide = is_grouped(product) and is_widened(product, self.summed.get(value, 0))
-            is_joined = not (is_wide and self._is_masked(product)) and not self._is_bare(product)
+            is_joined = not self._is_bare(product)
+            if is_joined and self._is_masked(product):
+                is_joined = joins(product, row, self.softmax, self.fuses)
         else:
             is_joined = is_among(product, self.softmax.joined) and is_last(product, self.fuses)
             is_joined = is_joined and (self.softmax.joins_unmasked or self._is_masked(product))

@@ -31,6 +31,8 @@ class Softmax:
       joined: of which scores one kernel makes their exponentials too: those whose batches come
         first in memory (leading), or all; where there is no gradient.
       joins_unmasked: that it does so without a mask.
+      joins_long: of which scores one kernel does so only in long rows, where a layer makes their
+        queries and keys (flat: those whose heads its products make as one dimension).
       gradients_again: of which grouped scores products compute the gradients anew.
       writes_wide: that the kernel of the gradients of scores in f32 writes the probabilities too,
         and that of any scores also where another product has computed them before.
@@ -40,20 +42,25 @@ class Softmax:
     spread_rows: range = range(0)
     joined: _Which = "leading"
     joins_unmasked: bool = True
+    joins_long: Literal["none", "flat", "all"] = "none"
     gradients_again: _Which = "none"
     writes_wide: bool = True
     writes_unmasked: bool = True
 
 
-#: Of v4 and v5p.
+#: Of v4.
 PLAIN = Softmax()
 #: By chip, where it is another.
 SOFTMAX = {
-    "v5e": Softmax(gradients_again="all", writes_wide=False, writes_unmasked=False),
+    "v5e": Softmax(
+        joins_long="flat", gradients_again="all", writes_wide=False, writes_unmasked=False
+    ),
+    "v5p": Softmax(joins_long="flat"),
     "v6e": Softmax(
         range(2817, 6400),
         "all",
         joins_unmasked=False,
+        joins_long="all",
         gradients_again="leading",
         writes_wide=False,
     ),
@@ -167,6 +174,52 @@ def _is_of_product(value: Value, constant: Collection[Value]) -> bool:
             return False
         value = first
     return False
+
+
+def joins(product: Node, row: int, chip: Softmax, fuses: Callable[[Node], bool]) -> bool:
+    """Say whether one kernel makes the scores of a layer's own queries and keys and exponentials.
+
+    It makes those that have gradients, where no keys are repeated, and those of one head of keys.
+    These are masked scores in bf16.
+    """
+    is_copied, is_long = is_repeated(product), is_widened(product, row)
+    if product.results[0].dtype != "bf16" or (not is_copied and _is_of_copies(product)):
+        return True
+    if not is_copied and not is_last(product, fuses):
+        return not is_grouped(product) or not is_long
+    if chip.joins_long == "none":
+        return not is_copied
+    if chip.joins_long == "all":
+        return is_long or (is_grouped(product) and not _is_flat(product))
+    return is_long if _is_flat(product) else not is_copied and (is_grouped(product) or not is_long)
+
+
+def is_repeated(product: Node) -> bool:
+    """Say whether scores are of heads of which several read copies of the same keys.
+
+    The product reads the heads and their copies as one dimension. Copies of a single head are a
+    dimension of their own.
+    """
+    read = zip(product.operands[:2], product.shapes, strict=False)
+    return any(_is_copied(value) and _long(shape) < _long(value.shape) for value, shape in read)
+
+
+def _is_of_copies(product: Node) -> bool:
+    return any(map(_is_copied, product.operands[:2]))
+
+
+def _is_copied(value: Value) -> bool:
+    return value.maker is not None and value.maker.operation == "broadcast"
+
+
+def _is_flat(product: Node) -> bool:
+    """Say whether other products make the heads of the queries as one dimension."""
+    value = product.operands[0]
+    return len(value.shape) < len(product.shapes[0])
+
+
+def _long(shape: tuple[int, ...]) -> int:
+    return sum(size > 1 for size in shape)
 
 
 def is_widened(product: Node, row: int) -> bool:
