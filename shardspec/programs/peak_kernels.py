@@ -461,11 +461,11 @@ class Kernels:
         if not all(map(is_product, found)):
             return self._source_bytes(node, value) > value.bytes
         is_narrower = node.operation == "convert" and value.bytes < node.operands[0].bytes
-        if is_narrower and sum(v not in self.constant for v in self._sources(node, value)) > 1:
-            product = self._product(node, value)
-            if product is None or not (is_grouped(product) and self._is_made_again(product)):
-                return True
+        product = self._product(node, value) if is_narrower else None
+        if product is not None and is_grouped(product) and self._is_made_again(product):
             return not is_among(product, self.softmax.gradients_again)
+        if is_narrower and sum(v not in self.constant for v in self._sources(node, value)) > 1:
+            return True
         is_tpu = self.platform == "tpu"
         return is_tpu and (self._is_many(node, value) or self._is_gate(node, value, found))
 
