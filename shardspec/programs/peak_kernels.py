@@ -291,7 +291,10 @@ class Kernels:
         return readers if is_inside else {sum}
 
     def _find_written(self, body: Body) -> None:
-        """Find the probabilities that one kernel writes with the gradients of their scores."""
+        """Find the probabilities that one kernel writes with the gradients of their scores.
+
+        Where a product has read them before, another kernel has written them for it.
+        """
         gradients: dict[Node, Value] = {}
         found: list[tuple[Node, Value]] = []
         for node in body.nodes:
@@ -312,11 +315,12 @@ class Kernels:
         for value, gradient in pairs:
             first = needs.get(gradient, frozenset())
             later = [user for user in value.users if user.results[0] not in first]
-            is_all = len(later) == len(value.users)
-            if later and (is_all or self.softmax.writes_wide):
-                written = value if is_all else _copied(value, later)
-                self.written_with[written] = gradient
-                self.stored[written] = "is written with its gradient"
+            is_all = 0 < len(later) == len(value.users)
+            if is_all:
+                self.written_with[value] = gradient
+                self.stored[value] = "is written with its gradient"
+            elif later and self.softmax.writes_wide:
+                self.stored[value] = f"is read by {len(value.users)} products"
 
     def _writes(self, product: Node) -> bool:
         """Say whether the kernel of the gradients of scores writes their probabilities too."""
@@ -720,22 +724,6 @@ def _needs(body: Body, values: Sequence[Value]) -> dict[Value, frozenset[Value]]
         for value in node.results if together else ():
             found[value] = together | found.get(value, frozenset())
     return found
-
-
-def _copied(value: Value, readers: Sequence[Node]) -> Value:
-    """Return a value that some readers read instead of another one, made of the same."""
-    assert value.maker is not None
-    maker = Node(value.maker.operation, value.maker.instruction, value.body, value.maker.operands)
-    made = Value(value.dtype, value.shape, value.bytes, value.body, maker)
-    maker.results.append(made)
-    value.body.nodes.insert(value.body.nodes.index(value.maker) + 1, maker)
-    for operand in maker.operands:
-        operand.users.append(maker)
-    for user in readers:
-        user.operands = [made if each is value else each for each in user.operands]
-        value.users.remove(user)
-        made.users.append(user)
-    return made
 
 
 def _is_as_wide(value: Value, source: Value) -> bool:

@@ -35,7 +35,7 @@ class Softmax:
         queries and keys (flat: those whose heads its products make as one dimension).
       gradients_again: of which grouped scores products compute the gradients anew.
       writes_wide: that the kernel of the gradients of scores in f32 writes the probabilities too,
-        and that of any scores also where another product has computed them before.
+        and that those of any scores are written that products read before and after.
       writes_unmasked: that the kernel of the gradients of scores in bf16 does so without a mask.
     """
 

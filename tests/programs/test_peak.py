@@ -481,13 +481,87 @@ def test_scores_of_a_layer_are_laid_out_by_the_compiler(
     assert " ".join(sorted(found.keys() & {"s", "e", "p", "dp", "ds"})) == held
 
 
+def layer_scores(row: int, keys: str, *, is_flat: bool) -> Program:
+    """Return attention of 4 heads over 2,048 queries that a layer projects, masked, in bf16.
+
+    Args:
+      keys: own: of each head; repeated: of 2 heads, twice; one: of one head, four times.
+      is_flat: that the products of the layer make its heads as one dimension.
+    """
+    count = {"own": 4, "repeated": 2, "one": 1}[keys]
+    wide, narrow = f"f32[2,4,2048,{row}]", f"bf16[2,4,2048,{row}]"
+
+    def projected(name: str, at: int, length: int, heads: int) -> str:
+        sizes = f"{128 * heads}" if is_flat else f"{heads},128"
+        dims = "lhs_contracting_dims={2}, rhs_contracting_dims={0}"
+        return f"""
+        %{name}x = bf16[2,{length},512] parameter({at})
+        %{name}w = bf16[512,{sizes}] parameter({at + 1})
+        %{name}d = bf16[2,{length},{sizes}] dot(%{name}x, %{name}w), {dims}
+        %{name} = bf16[2,{length},{heads},128] reshape(%{name}d)
+        """
+
+    copies = f"""
+        %kb = bf16[2,{row},{count},{4 // count},128] broadcast(%k), dimensions={{0,1,2,4}}
+        %kr = bf16[2,{row},4,128] reshape(%kb)
+    """
+    batched = "lhs_batch_dims={0,2}, rhs_batch_dims={0,2}, lhs_contracting_dims={3}"
+    summed = "lhs_batch_dims={0,1}, rhs_batch_dims={0,2}, lhs_contracting_dims={3}"
+    text = entry(f"""
+        {projected("q", 0, 2048, 4)}
+        {projected("k", 2, row, count)}
+        {copies if count < 4 else ""}
+        %v = bf16[2,{row},4,128] parameter(4)
+        %z = f32[] constant(0)
+        %mask = {wide.replace("f32", "pred")} constant({{...}})
+        %low = {wide} constant({{...}})
+        %s = {narrow} dot(%q, %{"kr" if count < 4 else "k"}), {batched}, rhs_contracting_dims={{3}}
+        %sw = {wide} convert(%s)
+        %sf = {wide} select(%mask, %sw, %low)
+        %m = f32[2,4,2048] reduce(%sf, %z), dimensions={{3}}, to_apply=%add
+        %mb = {wide} broadcast(%m), dimensions={{0,1,2}}
+        %c = {wide} subtract(%sf, %mb)
+        %e = {wide} exponential(%c)
+        %t = f32[2,4,2048] reduce(%e, %z), dimensions={{3}}, to_apply=%add
+        %tb = {wide} broadcast(%t), dimensions={{0,1,2}}
+        %n = {wide} divide(%e, %tb)
+        %p = {narrow} convert(%n)
+        %o = bf16[2,4,2048,128] dot(%p, %v), {summed}, rhs_contracting_dims={{1}}
+        ROOT %r = bf16[2,4,2048,128] add(%o, %o)
+    """)
+    return program_of(text)
+
+
+@pytest.mark.parametrize("keys", ["own", "repeated", "one"])
+@pytest.mark.parametrize("is_flat", [False, True])
+@pytest.mark.parametrize(
+    ("chip", "row", "joined"),
+    [
+        ("v4", 1024, "own, own flat, one, one flat"),
+        ("v4", 2048, "own, own flat, one, one flat"),
+        ("v5p", 1024, "own, one, one flat"),
+        ("v5p", 2048, "own flat, repeated flat, one, one flat"),
+        ("v6e", 1024, "one, one flat"),
+        ("v6e", 2048, "own, own flat, repeated, repeated flat, one, one flat"),
+    ],
+)
+def test_scores_that_a_layer_makes_are_inside_one_kernel_by_chip_row_and_keys(
+    chip: str, row: int, joined: str, keys: str, is_flat: bool
+) -> None:
+    """As libtpu 0.0.52 has it of a forward pass: scores are in memory where they are not joined."""
+    device = Device("tpu", softmax=SOFTMAXES.get(chip, Softmax()))
+    found = reasons_in(peak_of(layer_scores(row, keys, is_flat=is_flat), device))
+    assert "e" in found
+    assert ("s" not in found) == ((f"{keys} flat" if is_flat else keys) in joined.split(", "))
+
+
 @pytest.mark.parametrize(("chip", "is_written"), [("v5e", False), ("v5p", True)])
-def test_probabilities_that_their_gradients_wait_for_are_computed_twice(
+def test_probabilities_that_their_gradients_wait_for_are_kept_on_v5p(
     chip: str, is_written: bool
 ) -> None:
     """Without rematerialization the gradient comes back only when attention has returned.
 
-    On v5p its kernel writes what the product computed inside: for the gradient of the values.
+    On v5p a kernel writes for both products what v5e computes inside each.
     """
     program = scores_of(1, 0, True, is_made=True, is_masked=True, is_late=True)
     found = reasons_in(peak_of(program, Device("tpu", softmax=SOFTMAXES.get(chip, Softmax()))))
