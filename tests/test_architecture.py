@@ -39,6 +39,7 @@ FOR_ONE_SIBLING = {
     "jax_backend.xla.simplified": "what XLA simplifies before it partitions, apart from processes",
     "programs.gathers": "one pass of libtpu's, with an idea and a source of its own",
     "programs.peak_kernels": "which values are in memory, apart from when",
+    "programs.peak_heap": "where values are in memory, apart from when",
     "programs.peak_orders": "orders of dimensions in memory, apart from lives and buffers",
     "programs.peak_layouts": "which arrays XLA:GPU writes out in another order",
     "programs.peak_results": "which memory results take, apart from when they are made",

@@ -24,6 +24,7 @@ from shardspec.programs.members import together
 from shardspec.programs.peak_again import Rates
 from shardspec.programs.peak_gates import Gates
 from shardspec.programs.peak_graph import LOOP, UPDATE, Body, Node, Value, graph_of
+from shardspec.programs.peak_heap import gaps_between
 from shardspec.programs.peak_hiding import Speeds, hidden, sends
 from shardspec.programs.peak_kernels import (
     Kernels,
@@ -124,8 +125,8 @@ class Peak:
 
     Attributes:
       given_bytes: of the parameters, which are in memory throughout.
-      made_bytes: of the values that are in memory at the peak.
-      values: all that take memory of their own, parameters excepted.
+      made_bytes: of the values that are in memory at the peak, and the gaps between them.
+      values: all that take memory of their own, parameters excepted, and the gaps.
       at: the tick at which most is alive.
       end: the last tick.
     """
@@ -218,7 +219,11 @@ def _peak(
     left = (life for life in lives if life[0] is not saved)
     values = [_held(life, schedule.kernels, size(life[0])) for life in left]
     at, made = highest((each.born, each.dies, each.bytes) for each in values)
-    return Peak(sum(map(size, main.arguments)), made, tuple(values), at, end)
+    inside = [each for each in values if each.dies - each.born < end - 1]
+    gaps = gaps_between((each.born, each.dies, each.bytes) for each in inside)
+    if gaps:
+        values.append(Held(None, "u8", (gaps,), gaps, at, at, "gaps between values"))
+    return Peak(sum(map(size, main.arguments)), made + gaps, tuple(values), at, end)
 
 
 def _held(life: Life, kernels: Kernels, size: int) -> Held:

@@ -31,6 +31,7 @@ from shardspec.programs.peak_graph import (
 from shardspec.programs.peak_scores import (
     PLAIN,
     Softmax,
+    are_written,
     is_among,
     is_free,
     is_grouped,
@@ -356,6 +357,7 @@ class Kernels:
             return ""
         if is_product(user):
             is_read = self.platform == "gpu" and not self._is_widened(value)
+            is_read = is_read or (self.platform == "tpu" and are_written(value))
             return "is read by a product" if is_read else ""
         if user.operation == "gather" and self.platform == "gpu":
             return ""

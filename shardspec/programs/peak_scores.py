@@ -204,6 +204,20 @@ def is_repeated(product: Node) -> bool:
     return any(_is_copied(value) and _long(shape) < _long(value.shape) for value, shape in read)
 
 
+def are_written(value: Value) -> bool:
+    """Say whether copies of several heads are in memory: of values that probabilities weigh.
+
+    Products of scores repeat their keys themselves.
+    """
+    first = value.users[0]
+    if not _is_copied(value) or first.operation != "dot":
+        return False
+    at = first.operands.index(value)
+    summed = first.instruction.numbers(("lhs_contracting_dims", "rhs_contracting_dims")[at])
+    shape = first.shapes[at]
+    return len(shape) - 1 not in summed and _long(shape) < _long(value.shape)
+
+
 def _is_of_copies(product: Node) -> bool:
     return any(map(_is_copied, product.operands[:2]))
 
