@@ -48,7 +48,7 @@ tables: .venv/test
 	$(BIN)/python -m tests.grammar_tables
 
 docs: .venv/test
-	$(BIN)/python -m shardspec.report.findings_doc > docs/findings.md
+	$(BIN)/python -m docs.site.findings > docs/findings.md
 
 docs-site: .venv/docs
 	$(BIN)/python -m docs.site build/site

@@ -26,9 +26,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import shardspec  # noqa: E402
-from shardspec.analysis.accuracy import learned  # noqa: E402
 from shardspec.analysis.spec_step import stated_cost  # noqa: E402
 from shardspec.analysis.step_memory import StepMemory  # noqa: E402
+from tests.generated.table import learned  # noqa: E402
 
 DATA = Path(__file__).resolve().parent / "data" / "layouts.json"
 #: Rows closer than this, as a share, are as fast as each other.

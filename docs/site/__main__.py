@@ -14,11 +14,11 @@ from typing import Any
 
 import yaml
 
+from docs.site.findings import FAMILIES
 from docs.site.guides import ROOT, as_page, guide_pages
 from docs.site.links import links_of, report
 from docs.site.reference import Pages, in_family, reference_pages, title_of
 from docs.site.words import words_page
-from shardspec.report.findings_doc import FAMILIES
 
 HERE = Path(__file__).parent
 #: The report that the site has, and what it is of.

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 import shardspec
+from docs.site import findings
 from shardspec import assets
 from shardspec.cli.main import VERBS, cli
 from shardspec.cli.options import EXITS
@@ -18,7 +19,6 @@ from shardspec.diagnostics import Code
 from shardspec.diagnostics.codes import ALL
 from shardspec.language import catalogue, document
 from shardspec.language.loader import bundled_doc
-from shardspec.report import findings_doc
 from shardspec.report import pages as shipped
 
 #: Path below the root of the site -> Markdown.
@@ -152,13 +152,13 @@ def finding_path(code: Code) -> str:
 
 def finding_pages() -> Pages:
     """Return a page for each finding, and one that lists them by family."""
-    lines = [findings_doc.introduction().replace("; `make docs` writes this file anew", "")]
-    for digit, family in findings_doc.FAMILIES.items():
+    lines = [findings.introduction().replace("; `make docs` writes this file anew", "")]
+    for digit, family in findings.FAMILIES.items():
         lines += [f"\n## {family}\n"]
-        lines += findings_doc.table_lines(in_family(digit), lambda code: f"{code.id}.md")
+        lines += findings.table_lines(in_family(digit), lambda code: f"{code.id}.md")
     pages = {"findings/index.md": "\n".join(lines)}
     for code in ALL:
-        parts = [f"# {code.id} {code.name}\n", *findings_doc.section_lines(code)]
+        parts = [f"# {code.id} {code.name}\n", *findings.section_lines(code)]
         pages[finding_path(code)] = "\n".join(parts)
     return pages
 

@@ -66,20 +66,6 @@ class Interval(NamedTuple):
     high: int
 
 
-def learned(ratios: Sequence[float]) -> Rows:
-    """Return what ratios of compiled over predicted figures say.
-
-    The k-th smallest of n is at the level k / (n + 1): n rows do not say how rare is what none of
-    them is. Beyond the first and the last, levels have their ratio.
-
-    >>> learned([1.0, 1.5, 2.0])
-    Rows(size=3, ratios=(1.0, 1.0, 1.0, 1.5, 2.0, 2.0, 2.0))
-    """
-    ordered, count = sorted(ratios), len(ratios)
-    known = [(rank / (count + 1), ratio) for rank, ratio in enumerate(ordered, 1)]
-    return Rows(count, tuple(float(f"{_at(known, level):.3g}") for level in LEVELS))
-
-
 def interval(predicted: int, platform: str, mode: Mode, off: Off) -> Interval | None:
     """Return where a compiler's figure is in nine of ten steps; None where nothing was learned.
 
@@ -112,7 +98,7 @@ def fits_probability(
     if rows is None or limit is None or not predicted:
         return None
     least = 1 / (rows.size + 1)
-    found = _at(list(zip(rows.ratios, LEVELS, strict=True)), limit / predicted)
+    found = interpolated(list(zip(rows.ratios, LEVELS, strict=True)), limit / predicted)
     if limit / predicted < rows.ratios[0]:
         found = least
     elif limit / predicted > 2 * rows.ratios[-1]:
@@ -125,10 +111,10 @@ def _rows(platform: str, mode: Mode, off: Off) -> Rows | None:
     return known.get((platform, mode, off))
 
 
-def _at(points: Sequence[tuple[float, float]], where: float) -> float:
+def interpolated(points: Sequence[tuple[float, float]], where: float) -> float:
     """Return the height of a line through points; beyond them, of the nearest.
 
-    >>> _at([(1.0, 10.0), (2.0, 20.0)], 1.5), _at([(1.0, 10.0), (2.0, 20.0)], 0.0)
+    >>> interpolated([(1.0, 10.0), (2.0, 20.0)], 1.5), interpolated([(1.0, 10.0), (2.0, 20.0)], 0.0)
     (15.0, 10.0)
     """
     return next(_between(points, where), points[-1][1] if where > points[0][0] else points[0][1])

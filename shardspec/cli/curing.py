@@ -326,7 +326,7 @@ class _Tries:
         )
 
     def _with_names(self, report: telling.Report) -> telling.Report:
-        from shardspec.jax_backend.cure.others import Policies, policies, policies_in
+        from shardspec.jax_backend.cure.curing import Policies, policies, policies_in
 
         now, with_lines = self._with_lines(report)
         own, names = policies_in(os.getcwd(), with_lines), self.found.names
@@ -361,7 +361,7 @@ class _Tries:
         return (*proved, *(each.tried for each in found[len(proved) :]))
 
     def _with_meshes(self, report: telling.Report) -> telling.Report:
-        from shardspec.jax_backend.cure.others import meshes
+        from shardspec.jax_backend.cure.curing import meshes
 
         now, with_lines = self._with_lines(report)
         today = pipeline.sound_target(pipeline.find_target(with_lines.spec, self.asked.target))

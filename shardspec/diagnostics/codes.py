@@ -20,10 +20,14 @@ from shardspec.diagnostics.diagnostic import Code, Diagnostic, Severity, Span, p
 
 #: An error that nothing silences: something was dropped, or could not be worked out.
 fault = partial(Code, severity=Severity.ERROR, is_fault=True)
+#: A fault of an entry of the document, which was dropped.
+lost = partial(fault, loses_entry=True)
 #: A finding that makes a run fail.
 error = partial(Code, severity=Severity.ERROR)
 #: A finding that makes no run fail.
 warning = partial(Code, severity=Severity.WARNING)
+#: A warning that nothing uses what stands at its place.
+idle = partial(warning, is_idle=True)
 #: A warning that is said only where it is asked for.
 pedantic = partial(warning, is_pedantic=True)
 #: A warning about a step that was traced.
@@ -46,31 +50,25 @@ _WHY_WHOLE = (
 )
 
 UNREADABLE = fault("SHD001", "a file cannot be read as text")
-SYNTAX = fault("SHD002", "text is not valid YAML, or not valid shardspec DSL", loses_entry=True)
-UNKNOWN_KEY = fault("SHD003", "a key is not part of the language here", loses_entry=True)
-WRONG_TYPE = fault("SHD004", "a value has the wrong type or form", loses_entry=True)
+SYNTAX = lost("SHD002", "text is not valid YAML, or not valid shardspec DSL")
+UNKNOWN_KEY = lost("SHD003", "a key is not part of the language here")
+WRONG_TYPE = lost("SHD004", "a value has the wrong type or form")
 DUPLICATE_KEY = fault("SHD005", "a key is given twice")
-YAML_TRAP = fault("SHD006", "YAML 1.1 reads a plain word as something else", loses_entry=True)
+YAML_TRAP = lost("SHD006", "YAML 1.1 reads a plain word as something else")
 TOO_DEEP = fault("SHD007", "nesting or aliases are too deep, or form a cycle")
-UNKNOWN_PRESET = fault(
-    "SHD008", "`extends` or `manifest` does not match any preset or file", loses_entry=True
-)
+UNKNOWN_PRESET = lost("SHD008", "`extends` or `manifest` does not match any preset or file")
 PRESET_CYCLE = fault("SHD009", "specs extend each other in a cycle")
 VERSION = fault("SHD010", "the document needs another language version")
 UNKNOWN_LINT = fault("SHD011", "no finding that a level can change has this name")
-BAD_MANIFEST = fault(
-    "SHD012",
-    "an entry of a manifest, or a value returned by code, is not an array",
-    loses_entry=True,
+BAD_MANIFEST = lost(
+    "SHD012", "an entry of a manifest, or a value returned by code, is not an array"
 )
 UNUSED_SUPPRESSION = warning("SHD013", "a `# shardspec: ignore[...]` silences nothing", runs=None)
 BAD_SUPPRESSION = warning(
     "SHD014", "a comment looks like a suppression but silences nothing", runs=None
 )
-BAD_CHECKPOINT = fault(
-    "SHD015", "a checkpoint is damaged, or has no named arrays", loses_entry=True
-)
-UNSAFE_MANIFEST = fault("SHD016", "reading the arrays would run code from a file", loses_entry=True)
+BAD_CHECKPOINT = lost("SHD015", "a checkpoint is damaged, or has no named arrays")
+UNSAFE_MANIFEST = lost("SHD016", "reading the arrays would run code from a file")
 BAD_LOCK = fault("SHD017", "a lock cannot be read: edited by hand, or half merged")
 STALE_LOCK = warning("SHD018", "a lock is older than the files it was made from")
 GIT_IN_A_FILE = fault("SHD019", "a file refers to a revision, which would run git")
@@ -92,7 +90,7 @@ ASKS_THIS_MACHINE = warning("SHD028", "code of a step queries devices that only 
 TOO_MUCH_WORK = fault("SHD029", "a file needs more work than `check` allows for one file")
 IDLE_CONSTRAINT = warning("SHD030", "a constraint of Flax does nothing: no rules are in context")
 
-UNKNOWN_HARDWARE = fault("SHD101", "the catalogue has no such hardware", loses_entry=True)
+UNKNOWN_HARDWARE = lost("SHD101", "the catalogue has no such hardware")
 MESH_PRODUCT = fault(
     "SHD102", "mesh sizes do not multiply to the device count", explained_in_entry=True
 )
@@ -103,10 +101,9 @@ UNKNOWN_TARGET = fault("SHD106", "no target has this name", explained_by=_MACHIN
 SIZE_ONE_AXIS = warning("SHD107", "a mesh axis of size 1 wins a rule")
 CROSSES_SLICES = warning("SHD108", "a mesh axis crosses slices or nodes without being marked so")
 SLOW_RING = warning("SHD109", "another submesh of the same size uses more links")
-UNUSED_MESH_AXIS = warning(
+UNUSED_MESH_AXIS = idle(
     "SHD110",
     "nothing is sharded over a mesh axis, so its devices hold copies",
-    is_idle=True,
     explained_by=_LAYOUT | _ARRAYS,
 )
 TENSOR_OVER_DCN = warning(
@@ -146,26 +143,22 @@ RANK_MISMATCH = error(
 SLOW_REGEX = warning(
     "SHD207", "a regex needs backtracking, which can take exponential time", runs="last"
 )
-BAD_PATTERN = fault("SHD208", "a glob or regex cannot be read", loses_entry=True)
+BAD_PATTERN = lost("SHD208", "a glob or regex cannot be read")
 REPEATED_AXIS = error("SHD209", "two dimensions of an array have the same logical axis")
 BAD_PLACE = fault("SHD210", "`at` or `drop` names an axis that has no rules")
-UNKNOWN_SIZE = fault(
+UNKNOWN_SIZE = lost(
     "SHD211",
     "an array's type needs the size of an axis that has none",
-    loses_entry=True,
     explained_by_name=_AXES,
 )
 DUPLICATE_ARRAY = fault("SHD212", "two arrays have the same path")
 UNKNOWN_ACTIVATION = error("SHD213", "code names an activation that the spec does not have")
 DEAD_RULE = error("SHD214", "a rule can never fire", is_idle=True)
-HIDDEN_PATTERN = warning(
-    "SHD215", "a pattern matches arrays but never decides their names", is_idle=True
-)
+HIDDEN_PATTERN = idle("SHD215", "a pattern matches arrays but never decides their names")
 SINGLE_DIGIT = warning("SHD216", "a regex matches one digit, and misses layer 10")
-RULE_WITHOUT_ARRAY = warning(
+RULE_WITHOUT_ARRAY = idle(
     "SHD217",
     "a rule shards none of the arrays that have its axis",
-    is_idle=True,
     explained_by=_NAMES | _ARRAYS,
     outranked_here=("SHD220", "SHD226", "SHD229"),
 )
@@ -191,10 +184,9 @@ LOST_CONTEST = warning("SHD226", "a dimension lost its mesh axis while another a
 SHORT_RANGE = warning("SHD227", "arrays have fewer layers than their neighbours")
 BROKEN_UNIT = error("SHD228", "the size of an axis is not a multiple of its unit")
 WHOLE_BATCH = warning("SHD229", "an activation's batch is replicated: another rule came first")
-AXIS_WITHOUT_ARRAY = warning(
+AXIS_WITHOUT_ARRAY = idle(
     "SHD230",
     "a rule is for a logical axis that nothing has",
-    is_idle=True,
     explained_by_name=(_NAMES | _ARRAYS | _AXES) - _RULES,
     explained_in_entry=True,
 )
@@ -265,9 +257,7 @@ UNEVEN_LOAD = warning(
     explained_by=_LAYOUT,
     outranked_on_target=("SHD301",),
 )
-NEEDLESS_REPLICATE = warning(
-    "SHD406", "an entry of `replicate:` names arrays that are sharded", is_idle=True
-)
+NEEDLESS_REPLICATE = idle("SHD406", "an entry of `replicate:` names arrays that are sharded")
 STATE_NOT_SPLIT = warning(
     "SHD407", "ZeRO cannot shard the optimizer state of an array", explained_by=_LAYOUT
 )

@@ -16,7 +16,7 @@ import jax
 import jax.extend.core
 from jax._src import config, mesh, source_info_util
 
-from shardspec.diagnostics.words import counted
+from shardspec.diagnostics.words import counted, reached
 from shardspec.jax_backend.trees import argument_names
 from shardspec.programs.op_names import Callers, Frame, Stack, is_library, shown, stack_of
 
@@ -44,15 +44,14 @@ def names_in(traced: Any) -> tuple[str, ...]:
 
 def equations_of(program: Any) -> Iterator[Any]:
     """Yield all equations; those of a program that several call, once."""
-    waiting, seen = [program], {id(program)}
-    while waiting:
-        for each in waiting.pop().eqns:
-            yield each
-            for found in jax.extend.core.jaxprs_in_params(each.params):
-                inner = getattr(found, "jaxpr", found)
-                if id(inner) not in seen:
-                    seen.add(id(inner))
-                    waiting.append(inner)
+    for each in programs_of(program):
+        yield from each.eqns
+
+
+def programs_of(program: Any) -> Iterator[Any]:
+    """Yield a program and all programs in it, each once."""
+    inside = jax.extend.core.jaxprs_in_params
+    return reached([program], lambda now: (each for eqn in now.eqns for each in inside(eqn.params)))
 
 
 def followed(

@@ -555,7 +555,7 @@ class Walk:
 
 
 #: Findings about one array; the others are about the spec, or a tree as a whole.
-_OF_ONE_ARRAY = frozenset(
+OF_ONE_ARRAY = frozenset(
     (
         c.UNNAMED_ARRAY,
         c.RANK_MISMATCH,
@@ -592,7 +592,7 @@ def plan_faults(arrays: ArrayResolver, plan: ShardingPlan) -> tuple[Diagnostic, 
     distinct = {kind_of(each): each for each in plan.arrays}
     if not distinct or not _is_at_fault(arrays, tuple(distinct.values())):
         return ()
-    kept = {*_OF_ONE_ARRAY, c.UNKNOWN_LOGICAL_AXIS}
+    kept = {*OF_ONE_ARRAY, c.UNKNOWN_LOGICAL_AXIS}
     plan = pipeline.with_lone_named(plan)
     found = pipeline.findings(pipeline.with_axes_of_code(plan), [plan]).loud
     errors = (each for each in found if each.is_error and each.code in kept)
@@ -610,7 +610,7 @@ def _is_at_fault(arrays: ArrayResolver, sample: Sequence[ParamSharding]) -> bool
     plan = ShardingPlan(arrays.spec, arrays.target, tuple(sample))
     unknown = {name for sharding in sample for name in sharding.logical_axes if name}
     unknown -= declared_axes(arrays)
-    suspects = _OF_ONE_ARRAY | ({c.UNKNOWN_LOGICAL_AXIS} if unknown else set())
+    suspects = OF_ONE_ARRAY | ({c.UNKNOWN_LOGICAL_AXIS} if unknown else set())
     found = pipeline.findings(arrays.spec, [plan]).loud
     return any(diagnostic.is_error and diagnostic.code in suspects for diagnostic in found)
 

@@ -163,19 +163,7 @@ def _field(prefix: str) -> str:
 
 
 #: Findings about an array of state that the spec, or the array itself, names.
-_OF_OWN_NAMES = frozenset(
-    (
-        c.RANK_MISMATCH,
-        c.REPEATED_AXIS,
-        c.INDIVISIBLE,
-        c.CUT_UNIT,
-        c.CUT_PART,
-        c.SIZE_MISMATCH,
-        c.UNKNOWN_LOGICAL_AXIS,
-        c.MISSING_PARENT,
-        c.DERIVED_MISFIT,
-    )
-)
+_OF_OWN_NAMES = placements.OF_ONE_ARRAY - {c.UNNAMED_ARRAY} | {c.UNKNOWN_LOGICAL_AXIS}
 _OWN = frozenset((states.Relation.OWN, states.Relation.DERIVED))
 
 #: Warnings about a state, which a spec may make errors.

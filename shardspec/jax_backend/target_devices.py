@@ -39,7 +39,7 @@ from jax._src import core, dtypes, mesh
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.diagnostics.words import counted, grouped
 from shardspec.ir.spec import Chip, Hardware, MeshAxis, Target, shape_text
-from shardspec.jax_backend.equations import AXES_CONTEXT, DEVICE_CONTEXT
+from shardspec.jax_backend.equations import AXES_CONTEXT, DEVICE_CONTEXT, equations_of
 from shardspec.language.catalogue import chips_of_kind
 from shardspec.programs.op_names import is_library, shown
 from shardspec.topology.machine import Coordinate, PhysicalAxis, machine_of
@@ -299,8 +299,6 @@ def _of_torus(
 NO_VALUE = "has no values: it is on the target"
 #: How many values are made here of what code makes under a mesh of the target that it has set.
 _MOST_VALUES = 1 << 16
-#: How deep constraints are looked for in functions that call others.
-_DEEPEST = 20
 
 
 class TargetArray(jax.Array):
@@ -409,7 +407,8 @@ def _wrapped(
 def _called(original: Callable[..., Any], args: Sequence[Any], told: dict[str, Any]) -> Any:
     """Return what a jitted function makes on the target; one for this machine is run here."""
     jaxpr = told["jaxpr"].jaxpr
-    wanted = (*told["in_shardings"], *told["out_shardings"], *_constraints(jaxpr, _DEEPEST))
+    inside = (each.params["sharding"] for each in filter(_is_constraint, equations_of(jaxpr)))
+    wanted = (*told["in_shardings"], *told["out_shardings"], *inside)
     if not any(isinstance(each, TargetArray) or _is_of_target(each) for each in (*args, *wanted)):
         if not _is_of_target(told["ctx_mesh"]):
             return original(*args, **told)
@@ -542,15 +541,6 @@ def _of_types(sharding: Any, other: Any) -> Any:
 
 def _is_constraint(equation: Any) -> bool:
     return bool(equation.primitive.name == "sharding_constraint")
-
-
-def _constraints(jaxpr: Any, depth: int) -> Iterator[Any]:
-    """Yield the shardings that a function asks for, also in what it calls."""
-    for equation in jaxpr.eqns:
-        if _is_constraint(equation):
-            yield equation.params["sharding"]
-        for inner in jax.extend.core.jaxprs_in_params(equation.params) if depth else ():
-            yield from _constraints(inner, depth - 1)
 
 
 Triple = tuple[int, int, int]

@@ -20,10 +20,10 @@ from shardspec.analysis.accuracy import (
     SURE,
     fits_probability,
     interval,
-    learned,
 )
 from shardspec.analysis.step_memory import Amount, StepMemory, step_memory
 from tests.analysis.test_spec_step import plan_of, stated
+from tests.generated.table import learned
 from tests.generated.table import ratios as ratios_of
 
 ratios = st.lists(st.floats(0.01, 100.0), min_size=1, max_size=60)

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 import shardspec
+from docs.site.findings import codes_by_size, findings_doc
 from shardspec import pipeline
 from shardspec.analysis.coverage import LEAST_BYTES, PARTS, held_bytes, is_large
 from shardspec.diagnostics import Code, codes
 from shardspec.lints.registry import checks, step_checks
-from shardspec.report.findings_doc import codes_by_size, findings_doc
 
 PACKAGE = Path(shardspec.__file__).parent
 

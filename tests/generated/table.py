@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from shardspec.analysis.accuracy import Mode, Off, learned
+from shardspec.analysis.accuracy import LEVELS, Mode, Off, Rows, interpolated
 from tests.generated.rows import Row
 
 #: Classes with fewer rows have no line.
@@ -130,6 +130,20 @@ def ratios(rows: Iterable[Row]) -> dict[tuple[str, Mode, Off], list[float]]:
                 key = row["platform"], row["mode"], off
                 found.setdefault(key, []).append(compiled / predicted)
     return found
+
+
+def learned(ratios: Sequence[float]) -> Rows:
+    """Return what ratios of compiled over predicted figures say.
+
+    The k-th smallest of n is at the level k / (n + 1): n rows do not say how rare is what none of
+    them is. Beyond the first and the last, levels have their ratio.
+
+    >>> learned([1.0, 1.5, 2.0])
+    Rows(size=3, ratios=(1.0, 1.0, 1.0, 1.5, 2.0, 2.0, 2.0))
+    """
+    ordered, count = sorted(ratios), len(ratios)
+    known = [(rank / (count + 1), ratio) for rank, ratio in enumerate(ordered, 1)]
+    return Rows(count, tuple(float(f"{interpolated(known, level):.3g}") for level in LEVELS))
 
 
 def accuracy(rows: Iterable[Row]) -> Iterator[str]:

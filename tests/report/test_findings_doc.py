@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from docs.site.findings import findings_doc
 from shardspec.diagnostics import codes
-from shardspec.report.findings_doc import findings_doc
 from shardspec.report.pages import code_lines, find_code, finding_page
 
 FILE = Path(__file__).parents[2] / "docs" / "findings.md"

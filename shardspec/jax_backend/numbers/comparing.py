@@ -20,11 +20,10 @@ from jax.extend import core
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
-from shardspec.diagnostics.words import reached
 from shardspec.ir.spec import Spec, Target, jax_entries
 from shardspec.ir.step import Place
 from shardspec.jax_backend.batch import names_of
-from shardspec.jax_backend.equations import made_manual
+from shardspec.jax_backend.equations import equations_of, made_manual, programs_of
 from shardspec.jax_backend.numbers import runs
 from shardspec.jax_backend.numbers import small as smalls
 from shardspec.jax_backend.numbers.rerun import KERNEL
@@ -72,7 +71,7 @@ def facts_of(closed: Any, leaves: Iterable[Any]) -> Facts:
     for leaf in leaves:
         facts.sizes.update(leaf.shape)
         _use(facts, getattr(getattr(leaf, "sharding", None), "spec", None))
-    for eqn in equations(closed.jaxpr):
+    for eqn in equations_of(closed.jaxpr):
         for var in eqn.outvars:
             facts.sizes.update(each for each in getattr(var.aval, "shape", ()) if type(each) is int)
         _relate(facts, eqn)
@@ -81,19 +80,6 @@ def facts_of(closed: Any, leaves: Iterable[Any]) -> Facts:
     facts.elements = _elements(closed.jaxpr)
     facts.sizes = {each for each in facts.sizes if each > TIGHT.stays}
     return facts
-
-
-def equations(jaxpr: Any) -> Iterator[Any]:
-    """Yield all equations of a program, those of the programs in it included."""
-    for each in programs(jaxpr):
-        yield from each.eqns
-
-
-def programs(jaxpr: Any) -> Iterator[Any]:
-    """Yield a program and all programs in it, each once."""
-    return reached(
-        [jaxpr], lambda now: (e for eqn in now.eqns for e in core.jaxprs_in_params(eqn.params))
-    )
 
 
 def _elements(jaxpr: Any) -> int:
@@ -151,7 +137,7 @@ def _relate(facts: Facts, eqn: Any) -> None:
 
 def _sliced(facts: Facts, jaxpr: Any) -> None:
     """Note the dimensions that slices part without a rest."""
-    for each in programs(jaxpr):
+    for each in programs_of(jaxpr):
         found: dict[tuple[Any, int], set[tuple[int, int]]] = {}
         for eqn in each.eqns:
             if eqn.primitive.name != "slice" or isinstance(eqn.invars[0], core.Literal):
@@ -204,7 +190,7 @@ def single_slices(closed: Any) -> Iterator[tuple[str, ...]]:
 
     Its code is written for one slice on each device, and computes something else on fewer devices.
     """
-    for eqn in equations(closed.jaxpr):
+    for eqn in equations_of(closed.jaxpr):
         if eqn.primitive.name != "shard_map":
             continue
         body = eqn.params["jaxpr"]
@@ -337,7 +323,7 @@ _OWN_WIDTHS = frozenset((KERNEL, "ffi_call", "pure_callback", "io_callback"))
 
 def _wider(comparison: _Comparison, axes: Sequence[str], facts: Facts) -> _Comparison:
     """Return a comparison in float64 where that shows what float32 hides, or else the same one."""
-    names = {eqn.primitive.name for eqn in equations(comparison.one.program.jaxpr.jaxpr)}
+    names = {eqn.primitive.name for eqn in equations_of(comparison.one.program.jaxpr.jaxpr)}
     if not comparison.is_same or names & _OWN_WIDTHS:
         return comparison
     asked = replace(comparison.asked, width=runs.WIDE.name, seeds=1)
@@ -677,7 +663,7 @@ def _without_place(leaf: Any) -> Any:
 
 def _refuse_other_mesh(program: Program, mesh: Any) -> None:
     sizes = dict(mesh.shape)
-    for eqn in equations(program.jaxpr.jaxpr):
+    for eqn in equations_of(program.jaxpr.jaxpr):
         own = eqn.params.get("mesh") if eqn.primitive.name == "shard_map" else None
         if own is not None and any(sizes.get(n) != size for n, size in dict(own.shape).items()):
             message = "the function holds a mesh, and cannot be run on another one"

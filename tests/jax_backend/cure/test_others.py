@@ -10,7 +10,7 @@ from shardspec.cure.searching import deadline
 from shardspec.cure.telling import Tried
 from shardspec.diagnostics import Diagnostic, codes
 from shardspec.ir.spec import shape_text
-from shardspec.jax_backend.cure import others as module
+from shardspec.jax_backend.cure import curing as module
 from shardspec.jax_backend.cure.again import Asked
 from shardspec.jax_backend.cure.curing import Again
 from shardspec.search.ranking import Choice, Question, asked

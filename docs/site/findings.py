@@ -1,6 +1,6 @@
 """Every page of `shardspec explain`, as one Markdown text: docs/findings.md.
 
-`python -m shardspec.report.findings_doc` prints it; a test holds the file to it. The pages of the
+`python -m docs.site.findings` prints it; a test holds the file to it. The pages of the
 site of the documentation are made of the same parts.
 """
 
