@@ -444,7 +444,8 @@ class Kernels:
             self.absorbed.add(only)
             return ""
         is_wide = self.platform == "tpu" and not self.softmax.spread_rows
-        is_wide = is_wide and not self._is_made_again(node)
+        is_copied = is_repeated(node) and not self._is_row(value)
+        is_wide = is_wide and (is_copied or not self._is_made_again(node))
         if is_wide and self._is_masked(node) and is_widened(node, self.summed.get(value, 0)):
             self.widened.add(value)
         return "product"
