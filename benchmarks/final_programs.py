@@ -64,7 +64,7 @@ def final_text(name: str, hardware: str = "") -> str:
     """
     import shardspec
     from shardspec.jax_backend.step.passes import bytecode_of
-    from shardspec.jax_backend.step.trace import lowered_here, traced
+    from shardspec.jax_backend.step.trace import Call, lowered_here, traced
     from tests.models import small_steps
     from tests.models.steps import CASES
 
@@ -77,8 +77,8 @@ def final_text(name: str, hardware: str = "") -> str:
     resolver = shardspec.Resolver(spec, "pod", devices=devices, agree_within_s=None)
     function, args = build(resolver)
     if devices is None:
-        return lowered_here(resolver, function, args, {}).compile().as_text()
-    module = bytecode_of(traced(resolver, function, args, {}).module)
+        return lowered_here(resolver, Call(function, args)).compile().as_text()
+    module = bytecode_of(traced(resolver, Call(function, args)).module)
     return compiled(module, resolver.target, Compiling(is_cached=False)).text
 
 

@@ -18,7 +18,7 @@ import os
 import random
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "reshards.json"
@@ -35,7 +35,7 @@ def splits(sizes: Parts, rank: int) -> Iterator[tuple[tuple[int, ...], ...]]:
         yield from itertools.product(*map(itertools.permutations, dims))
 
 
-def is_gathered(sizes: Parts, before: object, after: object) -> bool:
+def is_gathered(sizes: Parts, before: Sequence[Parts], after: Sequence[Parts]) -> bool:
     """Compile one transition; say whether XLA logs that it gathers the array whole."""
     import jax
     import jax.numpy as jnp
@@ -45,10 +45,10 @@ def is_gathered(sizes: Parts, before: object, after: object) -> bool:
     mesh = jax.make_mesh(sizes, names, axis_types=(AxisType.Auto,) * len(sizes))
     one, other = (
         NamedSharding(mesh, PartitionSpec(*(tuple(names[at] for at in axes) for axes in dims)))
-        for dims in (before, after)  # type: ignore[call-overload]
+        for dims in (before, after)
     )
     side = math.prod(sizes)
-    shape = jax.ShapeDtypeStruct((side,) * len(tuple(before)), jnp.float32)  # type: ignore[call-overload]
+    shape = jax.ShapeDtypeStruct((side,) * len(tuple(before)), jnp.float32)
     moved = jax.jit(
         lambda x: jax.lax.with_sharding_constraint(jnp.sin(x), other) * 2,
         in_shardings=one,
@@ -101,12 +101,12 @@ def _compare(known: dict[str, list[list[Parts]]], sides: tuple[Parts, Parts], to
 
 
 def _text(found: dict[int, dict[tuple[Parts, Parts], bool]]) -> str:
-    import jaxlib
+    from importlib.metadata import version
 
     head = {
         "_what": "Transitions between two shardings, as parts of each dimension, on so many"
         " devices: those that XLA logs as involuntary full rematerialization, and the others.",
-        "_source": f"jaxlib {jaxlib.__version__} for CPU, compiled by benchmarks/reshards.py",
+        "_source": f"jaxlib {version('jaxlib')} for CPU, compiled by benchmarks/reshards.py",
     }
     lines = [f" {json.dumps(key)}: {json.dumps(text)}" for key, text in head.items()]
     for devices, told in sorted(found.items()):

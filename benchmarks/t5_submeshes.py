@@ -143,8 +143,8 @@ def predicted(row: Mapping[str, Any]) -> Prediction:
     blind = time.compute_seconds + sent / (2 * chip.link_bytes_per_s)
     textbook = step.flops / (chip.bf16_flops_per_s / 2) + sent / chip.link_bytes_per_s
     tokens = cost.tokens or 0
-    seconds = (time.step_seconds, blind, textbook)
-    return Prediction(*(tokens / each for each in seconds), bool(cost.memory.fits))
+    ours, blind, textbook = (tokens / each for each in (time.step_seconds, blind, textbook))
+    return Prediction(ours, blind, textbook, bool(cost.memory.fits))
 
 
 def in_order(pairs: Sequence[tuple[float, float]]) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from pathlib import Path
 import shardspec
 from shardspec.diagnostics import ShardspecError
 from shardspec.diagnostics.words import binary_bytes
+from shardspec.jax_backend.step.trace import Call
 from shardspec.jax_backend.xla.compiling import Compiling
 from shardspec.jax_backend.xla.verifying import verify_step
 from shardspec.programs.proof import Proof
@@ -91,7 +92,7 @@ def proof(row: Row, *, is_whole: bool = False) -> tuple[Proof, float]:
     call = getattr(import_module(f"specs.examples.steps.{module}"), function)(resolver)
     how = Compiling(1800.0, is_whole=is_whole, is_cached=False)
     before = _seconds_of_children()
-    found = verify_step(resolver, *call, how=how)
+    found = verify_step(resolver, Call(*call), how=how)
     return found, _seconds_of_children() - before
 
 
