@@ -1,0 +1,83 @@
+"""Two of Flax's own examples, with the rules that they publish.
+
+Losses are written as in their `train.py`, which also imports TensorFlow.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import PartitionSpec as P
+
+from benchmarks.public_steps import Built, Public
+from shardspec import Resolver
+
+COMMIT = "18f8f311c275d57f46d95e41b15aa97b454754c0"
+
+
+def lm1b(resolver: Resolver) -> Built:
+    """Return a train step of the language model, by the default config: 32 sequences a device."""
+    import models
+    from flax import linen as nn
+
+    config = models.TransformerConfig(
+        vocab_size=30_000, output_vocab_size=30_000, dtype=jnp.bfloat16, max_len=512
+    )
+    model = models.TransformerLM(config)
+    batch, length = 32 * resolver.mesh.size, 128
+    shape = jax.ShapeDtypeStruct((batch, length), jnp.int32)
+    optimizer = optax.adamw(0.0016, b1=0.9, b2=0.98, eps=1e-9, weight_decay=0.1)
+    boxed = jax.eval_shape(
+        lambda x: models.TransformerLM(config.replace(deterministic=True)).init(
+            jax.random.key(0), x
+        )["params"],
+        shape,
+    )
+    params = nn.unbox(boxed)
+    state = jax.eval_shape(optimizer.init, params)
+    places = resolver.shardings(boxed), resolver.state_shardings(state, params)
+
+    @partial(jax.jit, donate_argnums=(0, 1), out_shardings=(*places, None))
+    def step(params: Any, state: Any, inputs: Any, key: Any) -> Any:
+        weights = jnp.where(inputs > 0, 1, 0).astype(jnp.float32)
+
+        def loss(params: Any) -> Any:
+            logits = model.apply({"params": params}, inputs, rngs={"dropout": key})
+            targets = jax.nn.one_hot(inputs, 30_000)
+            each = -jnp.sum(targets * nn.log_softmax(logits), axis=-1) * weights
+            return each.sum() / weights.sum(), logits
+
+        (value, logits), gradients = jax.value_and_grad(loss, has_aux=True)(params)
+        accuracy = jnp.sum(jnp.equal(jnp.argmax(logits, -1), inputs) * weights)
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state, (value, accuracy)
+
+    inputs = jax.ShapeDtypeStruct(
+        shape.shape, shape.dtype, sharding=jax.NamedSharding(resolver.mesh, P("data"))
+    )
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    return step, (params, state, inputs, key)
+
+
+STEPS = [
+    Public(
+        "lm1b",
+        "google/flax",
+        COMMIT,
+        "examples/lm1b",
+        "lm1b, Linen, FSDP of weights alone",
+        """
+shardspec: 1
+axes: {mlp: 2048, vocab: 30000, embed: 512, heads: 8}
+rules: [mlp -> tensor, vocab -> tensor, embed -> fsdp, heads -> tensor]
+targets:
+  v5e-16: {hardware: tpu v5e 4x4, mesh: {data: 1, fsdp: 16, tensor: 1}}
+  two-nodes: {hardware: 2 * h100, mesh: {data: 2 @ dcn, fsdp: 8, tensor: 1}}
+""",
+        lm1b,
+    )
+]
