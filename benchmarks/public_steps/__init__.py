@@ -19,10 +19,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from shardspec import Resolver
 
 #: A step and its arguments.
 Built = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def placed(tree: Any, shardings: Any) -> Any:
+    """Return shapes with the shardings of a tree of the same structure."""
+    return jax.tree.map(
+        lambda each, at: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=at), tree, shardings
+    )
 
 
 @dataclass(frozen=True, slots=True)
