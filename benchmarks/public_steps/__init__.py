@@ -2,10 +2,10 @@
 
     python -m benchmarks.public_steps FOLDER            # all, into data/public_steps.json
     python -m benchmarks.public_steps FOLDER lm1b vit   # some
-    python -m benchmarks.public_steps --table           # the table of docs/verify.md, without running
+    python -m benchmarks.public_steps --table           # the table of docs/verify.md
 
-FOLDER has a checkout of each repository, `OWNER+NAME`, at the commit that its file names. Models are
-imported from there and are as published; what is here builds one training or serving step around
+FOLDER has a checkout of each repository, `OWNER+NAME`, at the commit that its file names. Models
+are imported from there, as published; what is here builds one training or serving step around
 each, with its own rules where it has some. Each step was written before it was predicted for the
 first time, and is not changed afterwards: `first` in a row is that prediction.
 """

@@ -66,6 +66,55 @@ def lm1b(resolver: Resolver) -> Built:
     return step, (params, state, inputs, key)
 
 
+def gemma(resolver: Resolver) -> Built:
+    """Return a train step of Gemma 3 1B, by the default config: 32 sequences of 128 a device."""
+    import transformer
+    from flax import nnx
+    from transformer_cfg import ShardingConfig
+
+    config = transformer.TransformerConfig.from_version_name(
+        "gemma3_1b",
+        num_embed=35_008,
+        dtype=jnp.bfloat16,
+        shd_config=ShardingConfig.fsdp_tp_sharding(tensor_parallel_axis_name="tensor"),
+    )
+    with nnx.use_eager_sharding(False):
+        model = nnx.eval_shape(
+            lambda: transformer.Transformer(config, rngs=nnx.Rngs(params=0, dropout=0))
+        )
+    graph, params, rest = nnx.split(model, nnx.Param, ...)
+    params, rest = nnx.to_pure_dict(params), nnx.to_pure_dict(rest)
+    optimizer = optax.adamw(0.0016, b1=0.9, b2=0.98, eps=1e-9, weight_decay=0.1)
+    state = jax.eval_shape(optimizer.init, params)
+    places = resolver.shardings(params), resolver.state_shardings(state, params)
+
+    @partial(jax.jit, donate_argnums=(0, 1), out_shardings=(*places, None))
+    def step(params: Any, state: Any, rest: Any, inputs: Any, targets: Any) -> Any:
+        mask = inputs > 0
+        positions = jnp.broadcast_to(jnp.arange(inputs.shape[1]), inputs.shape)
+
+        def loss(params: Any) -> Any:
+            module = nnx.merge(graph, params, rest)
+            causal = transformer.make_causal_attn_mask(mask)
+            logits, _ = module(inputs, positions, None, causal, rngs=nnx.Rngs(dropout=1))
+            chosen = jax.nn.one_hot(targets, 35_008)
+            each = -jnp.sum(chosen * nnx.log_softmax(logits), axis=-1) * mask
+            return (each.sum(axis=1) * len(each) / mask.sum()).mean()
+
+        value, gradients = jax.value_and_grad(loss)(params)
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state, value
+
+    at = jax.NamedSharding(resolver.mesh, P("fsdp"))
+    tokens = jax.ShapeDtypeStruct((32 * resolver.mesh.size, 128), jnp.int32, sharding=at)
+
+    def inside(*args: Any) -> Any:
+        with resolver:  # its mesh is that of `jax.set_mesh`
+            return step(*args)
+
+    return inside, (placed(params, places[0]), placed(state, places[1]), rest, tokens, tokens)
+
+
 STEPS = [
     Public(
         "lm1b",
@@ -86,5 +135,30 @@ targets:
   two-nodes: {hardware: 2 * h100, mesh: {data: 2 @ dcn, fsdp: 8, tensor: 1}}
 """,
         lm1b,
-    )
+    ),
+    Public(
+        "gemma",
+        "google/flax",
+        COMMIT,
+        "examples/gemma",
+        "gemma3_1b, NNX, explicit axes",
+        """
+shardspec: 1
+axes: {vocab: 35008, embed: 1152, heads: 4, kv: 256, mlp: 6912, norm: 1152}
+rules: [vocab -> tensor, heads -> tensor, mlp -> tensor, norm -> tensor, embed -> fsdp, kv -> none]
+params:
+  embedder/embedding: vocab embed
+  "**/q_einsum/kernel": heads embed kv
+  "**/kv_einsum/kernel": _ _ embed kv
+  "**/attn_vec_einsum/kernel": heads kv embed
+  "**/{gate_proj,up_proj}/kernel": embed mlp
+  "**/down_proj/kernel": mlp embed
+  "**/_{query,key}_norm/scale": kv
+  "{final_norm,**/{pre,post}_*_norm}/scale": norm
+targets:
+  v5p-32: {hardware: tpu v5p 2x2x4, mesh: {fsdp: 8 explicit, tensor: 2 explicit}}
+  node: {hardware: h100, mesh: {fsdp: 4 explicit, tensor: 2 explicit}}
+""",
+        gemma,
+    ),
 ]

@@ -327,10 +327,10 @@ def _answer(
 
 
 @contextlib.contextmanager
-def mesh_in_context(mesh: Any, order: Order) -> Iterator[bool]:
+def mesh_in_context(mesh: Any, order: Order) -> Iterator[Any]:
     """Make a mesh that of the context, as a training loop does, where code has set none itself.
 
-    Yields whether it is set.
+    Yields that abstract mesh, which knows the devices of the target; None where none is set.
 
     Args:
       mesh: of the target, abstract or of its devices.
@@ -339,7 +339,7 @@ def mesh_in_context(mesh: Any, order: Order) -> Iterator[bool]:
     found = tracing_for()
     around: Any = jax.sharding.get_abstract_mesh()
     if found is None or not around.empty or _legacy_mesh() is not None:
-        yield False
+        yield None
         return
     is_whole = target_devices.has_target_devices(mesh)
     whole = (
@@ -353,7 +353,7 @@ def mesh_in_context(mesh: Any, order: Order) -> Iterator[bool]:
                 warnings.simplefilter("ignore")
                 stack.enter_context(whole)
         stack.enter_context(jax.sharding.use_abstract_mesh(whole.abstract_mesh))
-        yield True
+        yield whole.abstract_mesh
 
 
 def _legacy_mesh() -> Any:

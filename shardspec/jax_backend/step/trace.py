@@ -391,12 +391,15 @@ def _traced_in_context(
         given = _on_mesh(given, resolver.mesh, mesh)
         is_other = has_target_devices(mesh) and _devices(mesh) != _devices(resolver.mesh)
         told = (_OTHER_LINKS,) if is_other else ()
-    with resolver, mesh_in_context(mesh, order) as is_set:
+    with resolver, mesh_in_context(mesh, order) as context:
+        is_typed = jax.sharding.AxisType.Explicit in mesh.axis_types
+        if context is not None and is_typed and not has_target_devices(mesh):
+            given = _on_mesh(given, mesh, context)
         try:
             return made(given), told
         except Exception as error:
             is_other_order = _OTHER_ORDER in str(error) and has_target_devices(mesh)
-            if not is_set and not is_other_order:
+            if (is_typed or context is None) and not is_other_order:
                 raise
             raised = error
         if is_other_order:
