@@ -115,6 +115,116 @@ def gemma(resolver: Resolver) -> Built:
     return inside, (placed(params, places[0]), placed(state, places[1]), rest, tokens, tokens)
 
 
+def wmt(resolver: Resolver) -> Built:
+    """Return a train step of the translation model: 32 pairs a device, gradients by `pmean`."""
+    import models
+
+    config = models.TransformerConfig(
+        vocab_size=32_000,
+        output_vocab_size=32_000,
+        share_embeddings=True,
+        logits_via_embedding=True,
+        dtype=jnp.bfloat16,
+        emb_dim=1024,
+        num_heads=16,
+        num_layers=6,
+        qkv_dim=1024,
+        mlp_dim=4096,
+        max_len=256,
+    )
+    model = models.Transformer(config)
+    pair = [jax.ShapeDtypeStruct((32 * resolver.mesh.size, 256), jnp.int32)] * 2
+    params = jax.eval_shape(
+        lambda *x: models.Transformer(config.replace(deterministic=True)).init(
+            jax.random.key(0), *x
+        )["params"],
+        *pair,
+    )
+    optimizer = optax.adamw(0.002, b1=0.9, b2=0.98, eps=1e-9)
+
+    def local(params: Any, state: Any, inputs: Any, targets: Any, key: Any) -> Any:
+        weights = (targets > 0).astype(jnp.float32)
+
+        def loss(params: Any) -> Any:
+            rngs = {"dropout": key}
+            logits = model.apply({"params": params}, inputs, targets, rngs=rngs)
+            soft = jax.nn.one_hot(targets, 32_000) * 0.9 + 0.1 / 31_999
+            each = -jnp.sum(soft * jax.nn.log_softmax(logits), axis=-1) * weights
+            return each.sum() / weights.sum()
+
+        value, gradients = jax.value_and_grad(loss)(params)
+        gradients = jax.lax.pmean(gradients, "batch")
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state, jax.lax.psum(value, "batch")
+
+    return _by_device(resolver, local, params, optimizer, pair)
+
+
+def imagenet(resolver: Resolver) -> Built:
+    """Return a train step of ResNet-50: 128 images a device, gradients by `pmean`."""
+    import models
+
+    model = models.ResNet50(num_classes=1000, dtype=jnp.bfloat16)
+    size = 128 * resolver.mesh.size
+    images = jax.ShapeDtypeStruct((size, 224, 224, 3), jnp.bfloat16)
+    labels = jax.ShapeDtypeStruct((size,), jnp.int32)
+    variables = jax.eval_shape(
+        lambda x: model.init(jax.random.key(0), x, train=False),
+        jax.ShapeDtypeStruct((1, 224, 224, 3), jnp.bfloat16),
+    )
+    optimizer = optax.sgd(0.1, momentum=0.9, nesterov=True)
+
+    def local(variables: Any, state: Any, images: Any, labels: Any, key: Any) -> Any:
+        def loss(params: Any) -> Any:
+            given = {"params": params, "batch_stats": variables["batch_stats"]}
+            logits, changed = model.apply(given, images, mutable=["batch_stats"])
+            chosen = jax.nn.one_hot(labels, 1000)
+            each = optax.softmax_cross_entropy(logits.astype(jnp.float32), chosen)
+            weights = jax.tree.leaves(params)
+            decay = sum(jnp.sum(x**2) for x in weights if x.ndim > 1)
+            return each.mean() + 0.5e-4 * decay, changed["batch_stats"]
+
+        (value, stats), gradients = jax.value_and_grad(loss, has_aux=True)(variables["params"])
+        gradients = jax.lax.pmean(gradients, "batch")
+        updates, state = optimizer.update(gradients, state, variables["params"])
+        params = optax.apply_updates(variables["params"], updates)
+        return {"params": params, "batch_stats": stats}, state, jax.lax.pmean(value, "batch")
+
+    return _by_device(resolver, local, variables, optimizer, [images, labels])
+
+
+def _by_device(
+    resolver: Resolver, local: Any, params: Any, optimizer: Any, batch: list[Any]
+) -> Built:
+    """Return a step that each device takes with its part of the batch, as `pmap` takes it."""
+    state = jax.eval_shape(optimizer.init, params.get("params", params))
+    whole, part = (
+        jax.NamedSharding(resolver.mesh, P()),
+        jax.NamedSharding(resolver.mesh, P("batch")),
+    )
+    specs = (P(), P(), P("batch"), P("batch"), P())
+    step = jax.shard_map(
+        local, mesh=resolver.mesh, in_specs=specs, out_specs=(P(), P(), P()), check_vma=False
+    )
+    arrays = [
+        jax.tree.map(
+            lambda each: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=whole), tree
+        )
+        for tree in (params, state)
+    ]
+    parts = [jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=part) for each in batch]
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    return jax.jit(step, donate_argnums=(0, 1)), (*arrays, *parts, key)
+
+
+_DATA_PARALLEL = """
+shardspec: 1
+replicate: [{path: "**", because: data parallel}]
+targets:
+  v4-16: {hardware: tpu v4 2x2x2, mesh: {batch: 8}}
+  node: {hardware: a100, mesh: {batch: 8}}
+"""
+
 STEPS = [
     Public(
         "lm1b",
@@ -160,5 +270,23 @@ targets:
   node: {hardware: h100, mesh: {fsdp: 4 explicit, tensor: 2 explicit}}
 """,
         gemma,
+    ),
+    Public(
+        "wmt",
+        "google/flax",
+        COMMIT,
+        "examples/wmt",
+        "wmt, Linen, data parallel by `shard_map`",
+        _DATA_PARALLEL,
+        wmt,
+    ),
+    Public(
+        "imagenet",
+        "google/flax",
+        COMMIT,
+        "examples/imagenet",
+        "imagenet ResNet-50, Linen, data parallel by `shard_map`",
+        _DATA_PARALLEL,
+        imagenet,
     ),
 ]
