@@ -29,6 +29,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import add, mul
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardspec.diagnostics.words import by_key
@@ -270,21 +271,45 @@ _Grid = int
 def _most_shared(machine: Machine, placed: _Placed) -> tuple[int, int]:
     """Return how many steps share the busiest link: of rings that go one way, and both ways.
 
-    All groups go the same ring, each from a corner of its own. The corners are all sums of the
-    digits that are left, so one digit after the other is added. The torus is x, y and z.
+    The walk is counted on the smallest torus that has it. A dimension that it does not go along is
+    left out. Of several tiles along a dimension one is enough, a line that no step leaves. Every
+    `n`-th place of a dimension is a dimension of its own, whose links `n` walks share.
     """
-    torus = [at for at, axis in enumerate(machine) if axis.link == "ici"]
-    axes = [machine[at] for at in torus]
+    joined = joined_digits(digit for each in placed for digit in each.digits)
+    torus = [digit for digit in joined if machine[digit.axis].link == "ici"]
+    every = {digit.axis: digit.stride for digit in reversed(torus)}
+    seats = {at: seat for seat, at in enumerate(sorted(every))}
+    lines = []
+    for at, span in {digit.axis: digit.span for digit in torus}.items():
+        axis = machine[at]
+        wraps = axis.wraps and span == axis.extent
+        lines.append(PhysicalAxis("", span // every[at], "ici", wraps))
+    walks = tuple(
+        _Walked(
+            tuple(
+                Digit(seats[at], size, stride // every[at])
+                for at, size, stride in each.digits
+                if at in seats
+            ),
+            each.order,
+            tuple(dict.fromkeys(tuple(p[at] // every[at] for at in seats) for p in each.route)),
+        )
+        for each in placed
+    )
+    strides = [every[at] for at in seats]
+    one_way, both_ways = _loads(tuple(lines), walks)
+    return max(map(mul, one_way, strides)), max(map(mul, both_ways, strides))
+
+
+@lru_cache(maxsize=1 << 12)
+def _loads(axes: Machine, placed: _Placed) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return how many steps share the busiest link of each dimension: one way, and both ways."""
     extents = tuple(axis.extent for axis in axes)
-    routes = [each.route or route_of(each.digits, machine, each.order) for each in placed]
-    left = [digit for digit in _left_over(placed, machine, torus) if digit.size > 1]
     one_way: dict[tuple[int, int], _Grid] = {}
     other_way: dict[tuple[int, int], _Grid] = {}
-    for step, starts in _starts_by_step(_places(routes, torus), axes).items():
-        for digit in left:
-            starts = _added(starts, digit, extents)
+    for step, starts in _starts_by_step(axes, placed).items():
         here = tuple(max(0, -by) for by in step)
-        there = tuple(map(int.__add__, here, step))
+        there = tuple(map(add, here, step))
         for way, start, end in ((one_way, here, there), (other_way, there, here)):
             for place, dim, sign in machines.links_between(start, end, axes):
                 load = _from(starts, here, place, extents)
@@ -295,55 +320,64 @@ def _most_shared(machine: Machine, placed: _Placed) -> tuple[int, int]:
     return _most(one_way, extents), _most(both_ways, extents)
 
 
-def _starts_by_step(
-    ring: Sequence[Coordinate], axes: Sequence[PhysicalAxis]
-) -> dict[Coordinate, _Grid]:
-    """Return where a ring takes each of its steps; links on the way depend on the step alone."""
-    extents = [axis.extent for axis in axes]
-    found: dict[Coordinate, array[int]] = {}
-    for start, end in zip(ring, (*ring[1:], ring[0]), strict=True):
+def _starts_by_step(axes: Machine, placed: _Placed) -> dict[Coordinate, _Grid]:
+    """Return where rings take each of their steps; links on the way depend on the step alone.
+
+    All groups go the same ring, each from a corner of its own. A ring counts as a number does: a
+    part of it goes on at all values of the parts above, when the parts below start again.
+    """
+    bits = [32 * math.prod(axis.extent for axis in axes[at + 1 :]) for at in range(len(axes))]
+    parts = [part for each in placed for part in _parts(each, axes)]
+    ends = [*itertools.accumulate((part[-1] for part in reversed(parts)), _plus)]
+    found: dict[Coordinate, _Grid] = {}
+    corners = 1
+    for digit in _left_over(placed, axes):
+        by = digit.stride * bits[digit.axis]
+        corners = sum(corners << value * by for value in range(digit.size))
+
+    def take(start: Coordinate, end: Coordinate, corners: _Grid) -> None:
         step = tuple(
             (b - a) % axis.extent if axis.wraps else b - a
             for a, b, axis in zip(start, end, axes, strict=True)
         )
-        starts = found.get(step)
-        if starts is None:
-            starts = found[step] = array("I", bytes(4 * math.prod(extents)))
-        at = 0
-        for coordinate, extent in zip(start, extents, strict=True):
-            at = at * extent + coordinate
-        starts[at] += 1
-    return {step: int.from_bytes(each.tobytes(), sys.byteorder) for step, each in found.items()}
+        found[step] = found.get(step, 0) + (corners << sum(map(mul, start, bits)))
+
+    origin = (0,) * len(axes)
+    take(ends[-1], origin, corners)
+    for part, below in zip(parts, (*reversed(ends[:-1]), origin), strict=True):
+        for here, there in itertools.pairwise(part):
+            take(_plus(here, below), there, corners)
+        corners = sum(corners << sum(map(mul, place, bits)) for place in part)
+    return found
 
 
-def _most(loads: dict[tuple[int, int], _Grid], extents: tuple[int, ...]) -> int:
-    """Return the load of the busiest link."""
-    size = 4 * math.prod(extents)
-    return max(max(array("I", each.to_bytes(size, sys.byteorder))) for each in loads.values())
+def _plus(place: Coordinate, offset: Coordinate) -> Coordinate:
+    return tuple(map(add, place, offset))
 
 
-def _left_over(placed: _Placed, machine: Machine, torus: Sequence[int]) -> Iterator[Digit]:
-    """Yield the digits of x, y and z that some mesh axes leave to the others."""
+def _parts(walked: _Walked, axes: Machine) -> Iterator[Sequence[Coordinate]]:
+    """Yield the places of each part of a walk, those of the slowest first."""
+    if walked.route or walked.order == "ring":
+        yield walked.route or route_of(walked.digits, axes, walked.order)
+    else:
+        for digit in walked.digits:
+            yield route_of((digit,), axes, "t5x")
+
+
+def _most(loads: dict[tuple[int, int], _Grid], extents: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the load of the busiest link of each dimension."""
+    size, found = 4 * math.prod(extents), [0] * len(extents)
+    for (dim, _), each in loads.items():
+        found[dim] = max(found[dim], *array("I", each.to_bytes(size, sys.byteorder)))
+    return tuple(found)
+
+
+def _left_over(placed: _Placed, axes: Machine) -> Iterator[Digit]:
+    """Yield the digits of the torus that some mesh axes leave to the others."""
     joined = joined_digits(digit for each in placed for digit in each.digits)
-    for at in torus:
-        below = 1
-        for digit in joined:
-            if digit.axis == at:
-                yield Digit(at - torus[0], digit.stride // below, below)
-                below = digit.span
-        yield Digit(at - torus[0], machine[at].extent // below, below)
-
-
-def _added(grid: _Grid, digit: Digit, extents: tuple[int, ...]) -> _Grid:
-    """Return the sum of a grid at every value of a digit: twice as many values at each turn."""
-    total, done, block, size = 0, 0, grid, 1
-    while size <= digit.size:
-        if digit.size & size:
-            total += _moved(block, digit.axis, done * digit.stride, extents)
-            done += size
-        block += _moved(block, digit.axis, size * digit.stride, extents)
-        size *= 2
-    return total
+    for below, digit in itertools.pairwise(joined):
+        if below.axis == digit.axis:
+            yield Digit(digit.axis, digit.stride // below.span, below.span)
 
 
 def _from(grid: _Grid, here: Coordinate, place: Coordinate, extents: tuple[int, ...]) -> _Grid:
@@ -369,13 +403,6 @@ def _mask(extents: tuple[int, ...], dim: int, below: int) -> int:
     lanes = 32 * math.prod(extents[dim + 1 :])
     lines = ((1 << 32 * math.prod(extents)) - 1) // ((1 << lanes * extents[dim]) - 1)
     return lines * ((1 << lanes * below) - 1)
-
-
-def _places(routes: Sequence[Sequence[Coordinate]], torus: Sequence[int]) -> tuple[Coordinate, ...]:
-    """Return the places on the torus that mesh axes reach together, in their order."""
-    offsets = itertools.product(*routes)
-    reached = (tuple(sum(offset[at] for offset in each) for at in torus) for each in offsets)
-    return tuple(dict.fromkeys(reached))
 
 
 @lru_cache(maxsize=1 << 10)
