@@ -24,7 +24,7 @@ def kept(
     @functools.wraps(method)
     def asked(self: Owner, *args: Asked.args, **kwargs: Asked.kwargs) -> Answer:
         answers: dict[object, Any] = self._kept  # type: ignore[attr-defined]
-        key = (method, args, *kwargs.items())
+        key = (method, args, *kwargs.items()) if kwargs else (method, args)
         found: Any = answers.get(key, _NOTHING)
         if found is _NOTHING:
             found = answers[key] = method(self, *args, **kwargs)

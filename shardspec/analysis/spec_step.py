@@ -19,18 +19,16 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import NamedTuple, cast
 
-from shardspec.analysis import step_layout, step_partition, step_values
+from shardspec.analysis import step_layout, step_partition
 from shardspec.analysis.cost import Cost, Loaded, Uneven, cost_of
 from shardspec.analysis.step_flow import flow_of
-from shardspec.analysis.step_layout import Record, StepLayout, arguments, notes, place_of, unknown
-from shardspec.analysis.step_partition import Laid, Move, Partition, Seat, laid, partition, summed
-from shardspec.analysis.step_values import Flow, Loop, Op, Read, Value, View, Weight, is_whole
-from shardspec.diagnostics import Span
+from shardspec.analysis.step_layout import Record, StepLayout, arguments, notes, unknown
+from shardspec.analysis.step_partition import Laid, Move, Partition, Seat, laid, summed
+from shardspec.analysis.step_values import Flow, Loop, Op, Read, Value, Weight, is_whole, place_of
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.program import Balance
 from shardspec.ir.spec import DTYPE_BITS, Spec
 from shardspec.ir.step import CollectiveKind, Phase, Place, StageTag, Step, StepOp, StepTensor
-from shardspec.kept import kept
 from shardspec.resolve.resolver import array_resolver
 
 #: FLOPs of a kernel of attention in its backward pass, which makes the scores again, by forward.
@@ -168,7 +166,7 @@ class _Sum:
     seats: dict[str, Seat]
     along: set[str]
     born: int
-    line: Span | None
+    place: Place
     loop: Loop | None = None
     stage: StageTag = ""
     turned: int = 0
@@ -184,7 +182,6 @@ class _Assembly:
     plan: ShardingPlan = field(init=False)
     flow: Flow = field(init=False)
     arrays: tuple[ParamSharding, ...] = field(init=False)
-    _kept: dict[object, object] = field(default_factory=dict)
     _pending: dict[int, tuple[Value, _Sum]] = field(default_factory=dict)
     lives: Lives = field(init=False)
     _weights: dict[int, tuple[Weight, _Sum]] = field(default_factory=dict)
@@ -241,7 +238,7 @@ class _Assembly:
             self.lives.live(op.result, self.record.at)
             self._pass_on(op, phase)
             return
-        part = self._partition(op)
+        part = self.layout.partition(op)
         self.record.at += 1
         self.lives.read(op, phase, self.record.at)
         self.record.moves(op, op.reads, part, phase)
@@ -251,24 +248,12 @@ class _Assembly:
         turned = self.record.flops_in_turns(op)
         for move in summed(result, part.sums, split, self.plan.mesh):
             is_turned = step_partition.hides_ring(move, turned, self.plan.target)
-            runs, place = self.layout.runs(op) * op.copies, place_of(op.line.span)
+            runs, place = self.layout.runs(op) * op.copies, op.place
             self.record.send(move, runs, op.result, phase, place, is_turned=is_turned)
         self.record.send_all(_of_result(part), op, op.result, phase, op.copies)
         life = self.lives.live(op.result, self.record.at)
         if phase == "remat":
             life.again = self.record.at
-
-    @kept
-    def _partition(self, op: Op) -> Partition:
-        operands = [self.layout.lies(read.source, read.view) for read in op.reads]
-        result = self.layout.lies(op.result, op.view)
-        tables = [
-            each
-            for each, read in zip(operands, op.reads, strict=True)
-            if op.kind == "gather" and isinstance(read.source, Weight)
-        ]
-        table = next(iter(tables), None)
-        return partition(operands, result, self.plan.mesh, op.whole, table=table)
 
     def _train(self) -> None:
         """Add the backward pass, the sums of gradients and the update."""
@@ -310,7 +295,7 @@ class _Assembly:
         self.record.stage = "between"
         hops = (stages.count * stages.schedule.chunks - 1) / stages.count
         for value in given.values():
-            payload, place = self.layout.array(value).bytes, place_of(ops[0].line.span)
+            payload, place = self.layout.array(value).bytes, ops[0].place
             move = Move(_PERMUTE, tuple(seats), payload, tuple(seats.values()))
             self.record.send(move, hops, value, phase, place)
 
@@ -323,7 +308,7 @@ class _Assembly:
             if self.layout.tag_of(weight.first.path) == "ends" and sums.stage == "last":
                 payload = self.layout.gradient(weight.first).bytes
                 move = Move(_PERMUTE, tuple(seats), payload, tuple(seats.values()))
-                count, place = self.layout.mean("ends"), place_of(sums.line)
+                count, place = self.layout.mean("ends"), sums.place
                 self.record.send(
                     *(move, count, weight, "backward", place, "gradient"), is_once=True
                 )
@@ -371,25 +356,15 @@ class _Assembly:
             self._kernel_backward(op)
             return
         self.record.at += 1
-        made = Read(op.result, op.view)
         flops = 2 * op.flops // len(op.reads) if op.kind == "op" else op.flops
-        for read in op.reads:
+        for at, read in enumerate(op.reads):
             if not read.source.is_trained:
                 continue
-            others = [each for each in op.reads if each is not read]
             if op.kind == "op":
                 self.lives.need(read.source, op, self.record.at)
-            if op.kind == "gather":
-                others = [each for each in others if not isinstance(each.source, Weight)]
-            if op.kind == "view":
-                others = []
-            reads = (made, *others)
-            for each in others:
+            reads, result, part = self.layout.backward(op, at)
+            for each in reads[1:]:
                 self.lives.need(each.source, op, self.record.at)
-            operands = [self.layout.lies(each.source, each.view) for each in reads]
-            result = self.layout.lies(read.source, read.view, "gradient")
-            table = result if op.kind == "gather" else None
-            part = partition(operands, result, self.plan.mesh, op.whole, table=table)
             self.record.moves(op, reads, part, "backward", of_gradient=True)
             share = read.source.trained_share if isinstance(read.source, Weight) else 1
             self.record.op(op, reads, read.source, read.view, part, flops, "backward", share)
@@ -410,24 +385,19 @@ class _Assembly:
         if is_entering:
             runs = turns * (2 if is_split else 1)
             move = Move(_PERMUTE, axes, payload, tuple(seats.values()))
-            self.record.send(move, runs, source, phase, place_of(op.line.span))
+            self.record.send(move, runs, source, phase, op.place)
         if not is_split and is_entering == (phase == "backward"):
             runs = self.flow.microbatches if is_entering else turns
             move = Move(CollectiveKind.ALL_REDUCE, axes, payload, tuple(seats.values()))
-            self.record.send(move, runs, source, phase, place_of(op.line.span))
+            self.record.send(move, runs, source, phase, op.place)
 
     def _kernel_backward(self, op: Op) -> None:
         """Add the one kernel that makes the gradients of all that attention reads."""
         self.record.at += 1
-        along = self._partition(op).along
-        made = Read(op.result, op.view)
-        reads = (*op.reads, made)
-        operands = [self.layout.lies(each.source, each.view) for each in reads]
         flops = round(op.flops * _KERNEL_BACKWARD)
         for at, read in enumerate(op.reads):
             self.lives.need(read.source, op, self.record.at)
-            result = self.layout.lies(read.source, read.view, "gradient")
-            part = step_partition.shared(along, operands, result, self.plan.mesh)
+            reads, result, part = self.layout.backward(op, at)
             if at == 0:
                 self.record.moves(op, reads, part, "backward")
                 self.record.op(op, reads, read.source, read.view, part, flops, "backward")
@@ -461,7 +431,7 @@ class _Assembly:
 
     def _sum_of(self, seats: dict[str, Seat], along: set[str], op: Op) -> _Sum:
         stage = self.layout.tag(op)
-        return _Sum(seats, along, self.record.at, op.line.span, op.loop, stage)
+        return _Sum(seats, along, self.record.at, op.place, op.loop, stage)
 
     def _add_up(self, weight: Weight, op: Op) -> None:
         """Note that the gradient of a microbatch is added to those before, in memory."""
@@ -469,9 +439,14 @@ class _Assembly:
             array, at = self.layout.gradient(each), self.record.at
             passes = self.flow.passes * self.layout.mean(self.record.stage)
             runs = count * passes * self.layout.turns(op.loop)
-            place, axes = place_of(op.line.span), tuple(a for dim in array.split.dims for a in dim)
-            added = StepOp("scatter", "", (array,), array, 0, runs, place, "backward", axes, at)
-            self.record.ops.append(replace(added, stage=self.record.stage))
+            axes = tuple(a for dim in array.split.dims for a in dim)
+            stage, place = self.record.stage, op.place
+            self.record.ops.append(
+                StepOp(
+                    *("scatter", "", (array,), array, 0, runs, place, "backward", axes, at),
+                    stage=stage,
+                )
+            )
 
     def _flush(self, value: Value, count: float) -> None:
         """Add up the parts of the gradient of a value."""
@@ -484,7 +459,7 @@ class _Assembly:
         own = self.layout.lies(value, value.view)
         for move in summed(own, sums.seats, sums.along, self.plan.mesh):
             is_turned = step_partition.hides_ring(move, sums.turned, self.plan.target)
-            place = place_of(sums.line)
+            place = sums.place
             self.record.send(move, count, value, "backward", place, is_turned=is_turned)
             if is_turned and sums.is_again:  # for the gradients of weights, gathered once more
                 again = move._replace(kind=CollectiveKind.ALL_GATHER)
@@ -492,14 +467,14 @@ class _Assembly:
 
     def _sum_weight(self, weight: Weight, sums: _Sum, count: float) -> None:
         self.record.stage = sums.stage
-        own = self.layout.lies(weight, _view(weight), "gradient")
+        own = self.layout.lies(weight, weight.view, "gradient")
         dtype, uses = weight.first.param.dtype, sums.loop.uses if sums.loop is not None else 1
         moves = list(self._summed(weight, sums.seats, sums.along))
         if self._is_scanned(sums.loop):
             held = summed(own, sums.seats, sums.along, self.plan.mesh)
             moves = [(each, False) for each in held]
         for move, is_once in moves:
-            place, is_turned, runs = place_of(sums.line), not is_once, count
+            place, is_turned, runs = sums.place, not is_once, count
             if is_turned:  # in every microbatch and use, ahead of what adds them up
                 dtype = self.layout.wire_dtype(dtype)
             else:  # added up over the turns of a pipeline, and summed behind them
@@ -540,7 +515,7 @@ class _Assembly:
         Of what a device holds a part of, every microbatch is summed. What it holds whole is summed
         at the end, to what the update takes.
         """
-        view, mesh = _view(weight), self.plan.mesh
+        view, mesh = weight.view, self.plan.mesh
         held, taken = (self.layout.lies(weight, view, kind) for kind in ("gradient", "update"))
         for move in summed(held, seats, along, mesh):
             if move.kind is _SCATTER:
@@ -559,7 +534,7 @@ class _Assembly:
             weight = Weight((each,), tuple(range(each.param.rank)))
             tensor, count = self.layout.gradient(each), self.layout.count_of(each.path)
             bits = DTYPE_BITS.get(tensor.dtype, 32)  # no product makes it, so it has its own dtype
-            own = self.layout.lies(weight, _view(weight), "gradient").bits
+            own = self.layout.lies(weight, weight.view, "gradient").bits
             for move, is_once in self._summed(weight, axes, ()):
                 move = move._replace(payload_bytes=move.payload_bytes * bits // own)
                 self.record.send(move, 1, weight, "backward", place, "gradient", is_once=is_once)
@@ -588,7 +563,7 @@ class _Assembly:
             if further == each.dims or not each.is_trained:
                 continue
             weight = Weight((each,), tuple(range(each.param.rank)))
-            view = _view(weight)
+            view = weight.view
             own = laid(view, further, each.param.dtype, self.plan.mesh, each.path)
             before = laid(view, each.dims, each.param.dtype, self.plan.mesh)
             axes = tuple(axis for axis in own.seats if axis not in before.seats)
@@ -613,7 +588,7 @@ class _Assembly:
             born = min(end, self._left[id(sums.loop)] + 1)
         for each, count in self.layout.trained_of(weight):
             array = self.layout.gradient(each)
-            lives, place = (array, array.bytes, born, end), place_of(sums.line)
+            lives, place = (array, array.bytes, born, end), sums.place
             tag = self.layout.tag_of(each.path)
             yield StepTensor(*lives, place, "backward", count, stage=tag)
 
@@ -639,10 +614,6 @@ def _merged(found: Sequence[tuple[Weight, _Sum]]) -> Iterator[tuple[Weight, _Sum
     for weight, sums in found:
         by_axes.setdefault(frozenset(sums.seats), (weight, sums))
     yield from by_axes.values()
-
-
-def _view(weight: Weight) -> View:
-    return tuple((step_values.Index(f"{at}", size),) for at, size in enumerate(weight.shape))
 
 
 # When the values of a step are made and read, and so how long they are alive.
@@ -710,7 +681,7 @@ class Lives:
             yield from self._value_tensors(value, life)
 
     def _value_tensors(self, value: Value, life: Life) -> Iterator[StepTensor]:
-        place = place_of(value.maker.line.span if value.maker else self.layout.flow.step.span)
+        place = value.maker.place if value.maker else place_of(self.layout.flow.step.span)
         array = self.layout.array(value)
         carry = next((loop for loop in self._carried_by(value)), None)
         keeps, tag = self.layout.flow.keeps(value), self.layout.tag(value.maker)

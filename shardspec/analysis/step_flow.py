@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import cast
 
 from shardspec.analysis import step_values
@@ -63,6 +64,13 @@ def flow_of(spec: Spec, arrays: Sequence[ParamSharding], load: float = 1.0) -> s
     )
 
 
+@lru_cache(maxsize=1 << 8)
+def _matched(pattern: Pattern, paths: tuple[str, ...]) -> tuple[int, ...]:
+    """Return which of some paths a pattern matches: a search asks about each of its variants."""
+    matcher = path_matcher((pattern,))
+    return tuple(at for at, path in enumerate(paths) if matcher.first_match(path) is not None)
+
+
 _REMATS = ("none", "full", "dots", "stages")
 _NO_ARRAYS = 'name them in lines of the spec\'s own: `residual, "**/wi/kernel" -> hidden`'
 
@@ -74,6 +82,7 @@ class _Build:
         self.spec = spec
         self.step = step
         self.arrays = [each for each in arrays if not each.param.is_cache]
+        self.paths = tuple(each.path for each in self.arrays)
         self.axes = {axis.name: axis for axis in spec.logical_axes}
         named = [each for each in spec.activations if each.pattern is None]
         self.activations = {each.name: self._of_one(each.logical_axes) for each in named}
@@ -198,8 +207,8 @@ class _Build:
         if term.kind == "value":
             found = [each for each in self.arrays if each.path == term.text]
         else:
-            matcher = path_matcher((Pattern(term.text, term.kind, term.span),))
-            found = [each for each in self.arrays if matcher.first_match(each.path) is not None]
+            pattern = Pattern(term.text, term.kind, term.span)
+            found = [self.arrays[at] for at in _matched(pattern, self.paths)]
         if not self._is_own(line):  # what an earlier line multiplies is not for a looser pattern
             own = term.text
             left = (each for each in found if self.taken.get(each.path, own) == own)
@@ -209,8 +218,7 @@ class _Build:
             return found
         if not self._is_own(line):
             raise LostError  # of a step that is for other models, too
-        paths = [each.path for each in self.arrays]
-        help = did_you_mean(term.text, paths) or "`shardspec compile` lists the arrays"
+        help = did_you_mean(term.text, self.paths) or "`shardspec compile` lists the arrays"
         raise self.fault(f"no array matches `{term.text}`", term.span, help, term.text)
 
     def _is_own(self, line: Line) -> bool:

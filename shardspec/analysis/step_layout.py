@@ -14,14 +14,26 @@ A step is given arrays, what the optimizer keeps, and a batch; what no line read
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple, get_args
 
+from shardspec.analysis import step_partition
 from shardspec.analysis.memory import Gradients, Held, gradients_of, memory
 from shardspec.analysis.step_partition import Laid, Move, Partition, Seat, laid, legs_of, sent_bytes
-from shardspec.analysis.step_values import APART, Flow, Loop, Op, Read, Value, View, Weight, turns
-from shardspec.diagnostics import Span
+from shardspec.analysis.step_values import (
+    APART,
+    Flow,
+    Loop,
+    Op,
+    Read,
+    Value,
+    View,
+    Weight,
+    place_of,
+    turns,
+)
 from shardspec.diagnostics.words import binary_bytes, counted, percent
 from shardspec.ir import step as steps
 from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan, stacked_names
@@ -40,15 +52,19 @@ class StepLayout:
       flow: the program, which does not depend on the mesh.
       counts: by path, how many arrays of the program one of the plan stands for; empty where the
         plan has all of them.
+      ops: what operations compute, by how their work is shared.
+      is_told: whether anybody asks what makes an operand, and why it is split and sent as it is.
     """
 
     plan: ShardingPlan
     flow: Flow
     resolver: ArrayResolver
     counts: Mapping[str, int] = field(default_factory=dict)
+    is_told: bool = True
     gradients: Gradients = field(init=False)
     _kept: dict[object, object] = field(default_factory=dict)
     pipeline: Stages | None = field(init=False)
+    ops: dict[tuple[Partition, object, steps.Phase], steps.StepOp] = field(default_factory=dict)
     _tags: dict[Op, StageTag] = field(default_factory=dict)
     _path_tags: dict[str, StageTag] = field(default_factory=dict)
 
@@ -57,6 +73,16 @@ class StepLayout:
         self.pipeline = self._pipeline()
         if self.pipeline is not None:
             self._tag()
+
+    def under(self, spec: Spec) -> StepLayout:
+        """Return that of a spec that differs in what is kept, and in how long weights are gathered.
+
+        The two share all that they work out: nothing lies otherwise.
+        """
+        made = copy(self)
+        made.plan = replace(self.plan, spec=spec)
+        made.flow = replace(self.flow, step=spec.step or self.flow.step)
+        return made
 
     # arrays of the plan
 
@@ -79,6 +105,11 @@ class StepLayout:
         """Say whether a value is kept in the memory of the host: `activations:` says that."""
         named = (each for each in self.plan.spec.activations if each.name == value.name)
         return any(host_memory(each.memory) is not None for each in named)
+
+    @kept
+    def unread(self) -> Unread:
+        """Return the matrices that no line of the step reads."""
+        return unread(self.plan.spec, self.flow, self.plan.arrays, self.counts)
 
     # stages
 
@@ -179,6 +210,7 @@ class StepLayout:
             return 1
         return turns(self.flow.microbatches, self.plan.mesh.ways(self.stages(loop)))
 
+    @kept
     def runs(self, op: Op) -> float:
         """Return how often a device runs an operation in a pass, on the mean of all stages."""
         if op.loop is None:
@@ -216,6 +248,36 @@ class StepLayout:
             dims = tuple(whole[dim] for dim in source.kept)
             dtype = self.gradients.dtype or self.flow.step.gradients or dtype
         return laid(view, dims, dtype, mesh, source.first.path)
+
+    @kept
+    def partition(self, op: Op) -> Partition:
+        """Return how the work of an operation is shared."""
+        operands = [self.lies(read.source, read.view) for read in op.reads]
+        result = self.lies(op.result, op.view)
+        tables = [
+            each
+            for each, read in zip(operands, op.reads, strict=True)
+            if op.kind == "gather" and isinstance(read.source, Weight)
+        ]
+        table = next(iter(tables), None)
+        return step_partition.partition(operands, result, self.plan.mesh, op.whole, table=table)
+
+    @kept
+    def backward(self, op: Op, at: int) -> tuple[tuple[Read, ...], Laid, Partition]:
+        """Return what makes the gradient of an operand, how that lies, and how it is shared."""
+        read, made = op.reads[at], Read(op.result, op.view)
+        others = [each for each in op.reads if each is not read and op.kind != "view"]
+        if op.kind == "gather":
+            others = [each for each in others if not isinstance(each.source, Weight)]
+        reads = (*op.reads, made) if op.kind == "flash" else (made, *others)
+        operands = [self.lies(each.source, each.view) for each in reads]
+        result, mesh = self.lies(read.source, read.view, "gradient"), self.plan.mesh
+        if op.kind == "flash":
+            along = self.partition(op).along
+            return reads, result, step_partition.shared(along, operands, result, mesh)
+        table = result if op.kind == "gather" else None
+        part = step_partition.partition(operands, result, mesh, op.whole, table=table)
+        return reads, result, part
 
     def wire_dtype(self, dtype: str) -> str:
         """Return the dtype that a weight is sent in: that of products, unless its own is less."""
@@ -274,14 +336,6 @@ def stacked_array(array: StepArray, rounds: int) -> StepArray:
     return StepArray(array.dtype, shape, split, shard, array.name)
 
 
-@lru_cache(maxsize=1 << 10)
-def place_of(span: Span | None) -> Place:
-    """Return the line of a program."""
-    if span is None:
-        return Place()
-    return Place(span.source.name, span.line)
-
-
 #: Kinds that compute nothing: another view of a value, or who passes it on to whom.
 _VIEWS = ("view", "route", "stage")
 _KINDS: dict[str, steps.OpKind] = {"flash": "kernel", "gather": "gather", "op": "kernel"}
@@ -325,9 +379,24 @@ class Record:
         part: Partition, flops: int, phase: steps.Phase, share: float = 1,
     ) -> None:  # fmt: skip
         """Note an operation that computes, for a share of the arrays that it reads."""
-        sources = self.passed_on(op, phase)
+        is_told = self.layout.is_told
+        sources = self.passed_on(op, phase) if is_told else ()
         if op.kind in _VIEWS:
             return
+        key = part, result, phase
+        made = self.layout.ops.get(key)
+        if made is None:
+            made = self._op(op, reads, result, view, part, flops, phase, share)
+            self.layout.ops[key] = made
+        if is_told:
+            why = self._because(reads, part)
+            made = replace(made, because=why, reads=tuple(sorted(sources)))
+        self.ops.append(made if made.at == self.at else replace(made, at=self.at))
+
+    def _op(
+        self, op: Op, reads: Sequence[Read], result: Value | Weight, view: View,
+        part: Partition, flops: int, phase: steps.Phase, share: float,
+    ) -> steps.StepOp:  # fmt: skip
         kind: steps.OpKind = _KINDS.get(op.kind, "einsum")
         if op.kind == "gather" and phase == "backward":
             kind = "scatter"
@@ -337,27 +406,24 @@ class Record:
         made, left = self.layout.at_work(result, view, part), None
         if isinstance(result, Value) and (own := self.layout.array(result).bytes) < made.bytes:
             left = own
-        self.ops.append(
-            steps.StepOp(
-                kind,
-                _letters(tuple([read.view for read in reads]), view) if kind == "einsum" else "",
-                operands,
-                made,
-                round(flops * part.padding(self.layout.plan.mesh, _sizes(reads))) // copies // ways,
-                self.layout.runs(op) * copies * self.layout.flow.passes * share,
-                place_of(op.line.span),
-                phase,
-                (*part.along, *self.layout.stages_of(op)),
-                self.at,
-                self.layout.flow.microbatches / rounds
-                if (rounds := self.layout.turns(op.loop)) > 1
-                else 1.0,
-                self.stage,
-                left,
-                self._load(reads),
-                self._because(reads, part),
-                tuple(sorted(sources)),
-            )
+        views = tuple([read.view for read in reads])
+        padding = part.padding(self.layout.plan.mesh, _sizes(views))
+        turns = self.layout.turns(op.loop)
+        return steps.StepOp(
+            kind,
+            _letters(views, view) if kind == "einsum" else "",
+            operands,
+            made,
+            round(flops * padding) // copies // ways,
+            self.layout.runs(op) * copies * self.layout.flow.passes * share,
+            op.place,
+            phase,
+            (*part.along, *self.layout.stages_of(op)),
+            self.at,
+            self.layout.flow.microbatches / turns if turns > 1 else 1.0,
+            self.stage,
+            left,
+            self._load(reads),
         )
 
     def _because(self, reads: Sequence[Read], part: Partition) -> tuple[steps.Cause, ...]:
@@ -398,6 +464,8 @@ class Record:
     def _load(self, reads: Sequence[Read]) -> float:
         """Return how many even shares of tokens the busiest device has of what is computed."""
         slots = self.layout.flow.slots
+        if not slots:
+            return 1.0
         is_of_experts = any(index.name in slots for read in reads for index in read.indices)
         return self.layout.flow.load if is_of_experts else 1.0
 
@@ -424,7 +492,7 @@ class Record:
             is_lone = carried == "weight" and op.kind == "einsum" and not part.sums
             is_lone &= op.loop is not None or self.layout.flow.step.mode == "serve"
             is_turned = is_lone and (phase == "forward" or op not in self.again)
-            runs, place = self.layout.runs(op), place_of(op.line.span)
+            runs, place = self.layout.runs(op), op.place
             stays = "layer" if not carried else self.layout.flow.step.gather
             self.send(
                 *(move, runs, source, phase, place, carried),
@@ -458,7 +526,7 @@ class Record:
 
     def temporary(self, array: steps.StepArray, phase: steps.Phase, op: Op) -> None:
         """Note what a device has while an operation runs: a gathered array, or one of its host."""
-        place = place_of(op.line.span)
+        place = op.place
         lives = (array, array.bytes, self.at, self.at, place, phase)
         self.tensors.append(steps.StepTensor(*lives, stage=self.stage))
 
@@ -467,9 +535,9 @@ class Record:
         copies: int = 1, carried: str = "",
     ) -> None:  # fmt: skip
         """Note the collectives of an operation, as often as it runs."""
-        runs, place = self.layout.runs(op) * copies, place_of(op.line.span)
+        runs = self.layout.runs(op) * copies
         for move in moves:
-            self.send(move, runs, source, phase, place, carried)
+            self.send(move, runs, source, phase, op.place, carried)
 
     def send(
         self, move: Move, count: float, source: Value | Weight, phase: steps.Phase,
@@ -493,10 +561,10 @@ class Record:
         sent = sent_bytes(move, self.layout.plan.target, is_turned=is_turned, is_whole=is_whole)
         if not sent:
             return
-        array = self.layout.array(source)
-        microbatches = self.layout.flow.passes
-        runs = count * (1 if is_once or phase == "update" else microbatches)
-        causes = tuple(_cause(a, s) for a, s in zip(move.mesh_axes, move.seats, strict=True))
+        is_once, array = is_once or phase == "update", self.layout.array(source)
+        runs = count * (1 if is_once else self.layout.flow.passes)
+        causes = map(_cause, move.mesh_axes, move.seats) if self.layout.is_told else ()
+        because = tuple(causes)
         paths: Iterable[tuple[str, float]] = [("", 1)]
         if isinstance(source, Weight):
             is_gradient = carried == "gradient"
@@ -504,22 +572,23 @@ class Record:
             part = source.copies / len(source.arrays)
             paths = [(each.path, count * part) for each, count in alike]
         for path, share in paths:
-            carries = _carried(source, carried, path)
+            named = array if path in ("", array.name) else replace(array, name=path)
             self.collectives.append(
                 steps.Collective(
                     *(move.kind, move.mesh_axes, move.payload_bytes, sent, runs * share),
-                    *(replace(array, name=path) if path else array, place, phase),
-                    carries=carries,
-                    because=causes,
+                    *(named, place, phase),
+                    carries=_carried(source, carried, path),
+                    because=because,
                     at=self.at,
-                    is_once=is_once or phase == "update",
+                    is_once=is_once,
                     stage=self.stage,
                 )
             )
 
 
-def _sizes(reads: Sequence[Read]) -> dict[str, int]:
-    return {index.name: index.size for read in reads for index in read.indices}
+@lru_cache(maxsize=1 << 10)
+def _sizes(views: tuple[View, ...]) -> dict[str, int]:
+    return {index.name: index.size for view in views for dim in view for index in dim}
 
 
 def _carried(source: Value | Weight, carried: str, path: str) -> steps.Carried:
@@ -600,7 +669,7 @@ def _moments(layout: StepLayout) -> Iterator[StepArgument]:
 
 def notes(layout: StepLayout) -> Iterator[str]:
     """Yield what is not counted: optimizer state, sends of stages, arrays that no line reads."""
-    flow, arrays = layout.flow, parameters_of(layout.plan)
+    flow = layout.flow
     if flow.step.mode == "train" and not _has_state(layout.plan):
         yield (
             "no optimizer state is counted, since the spec has no `state:`;"
@@ -626,7 +695,7 @@ def notes(layout: StepLayout) -> Iterator[str]:
                 f"{turns} turns of {turns - microbatches + 1} stages for {microbatches}"
                 f" microbatches: each is idle in {1 - microbatches / turns:.0%}"
             )
-    left = unread(layout.plan.spec, flow, arrays, layout.counts)
+    left = layout.unread()
     if left.arrays and not left.is_much:
         yield f"{left.told}: what they compute is not counted"
 
@@ -711,7 +780,7 @@ def _shares(
 def unknown(layout: StepLayout, given: Iterable[StepArgument]) -> Iterator[Unknown]:
     """Yield what makes the figures of a step lower bounds: much that no line of it reads."""
     plan, flow = layout.plan, layout.flow
-    left = unread(plan.spec, flow, plan.arrays, layout.counts)
+    left = layout.unread()
     if left.is_much:
         what = f"the work of {counted(left.count, 'array')}"
         yield Unknown(what, left.told, get_args(steps.Figure), place_of(flow.step.span))

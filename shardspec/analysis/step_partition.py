@@ -452,8 +452,10 @@ def summed(result: Laid, sums: dict[str, Seat], along: Iterable[str], mesh: Mesh
 
 def legs_of(move: Move, target: Target) -> list[Move]:
     """Return a move as what goes within slices of TPUs, and what goes between them."""
-    seats = dict(zip(move.mesh_axes, move.seats, strict=True))
     legs = across_slices(move.kind, move.mesh_axes, move.payload_bytes, target)
+    if len(legs) == 1:
+        return [move]
+    seats = dict(zip(move.mesh_axes, move.seats, strict=True))
     return [
         Move(kind, axes, payload, tuple(seats[axis] for axis in axes), move.of)
         for kind, axes, payload in legs

@@ -598,14 +598,14 @@ def op_seconds(
     hbm = op_bytes(op) / per_device(chip.hbm_bytes_per_s, chip)
     if op.kind == "kernel":
         return constants.kernel * op.flops / peak("bf16", chip), hbm
-    cost = constants.narrow if array_bytes((8,), op.dtype) <= 8 else 1.0
-    sizes = matmul_sizes(op)
+    dtype, sizes = op.dtype, matmul_sizes(op)
+    cost = constants.narrow if array_bytes((8,), dtype) <= 8 else 1.0
     if sizes is not None:
-        share = efficiency(chip, op.dtype, *sizes)
-        slowed = 1.0 if _table(chip, op.dtype) is None else share
-        return cost * op.flops / (peak(op.dtype, chip) * share), hbm / slowed
+        share = efficiency(chip, dtype, *sizes)
+        slowed = 1.0 if _table(chip, dtype) is None else share
+        return cost * op.flops / (peak(dtype, chip) * share), hbm / slowed
     assert chip.matmul_efficiency is not None, "only a chip that has one is timed"
-    return cost * op.flops / (peak(op.dtype, chip) * chip.matmul_efficiency), hbm
+    return cost * op.flops / (peak(dtype, chip) * chip.matmul_efficiency), hbm
 
 
 def made_bytes(op: steps.StepOp) -> float:

@@ -38,6 +38,7 @@ from shardspec.diagnostics.words import listed
 from shardspec.ir.plan import ParamSharding
 from shardspec.ir.program import Line, Product, StepSpec, Term, TermDim
 from shardspec.ir.spec import LogicalAxes, LogicalAxis, Param, Shape, axis_of
+from shardspec.ir.step import Place
 
 OpName = Literal["einsum", "flash", "gather", "route", "view", "op", "stage"]
 
@@ -91,11 +92,19 @@ class Weight:
       arrays: in order of the rounds.
       kept: the dimensions that are no stacked axis.
       copies: how many each round uses: two for `wi_0` and `wi_1`.
+      view: by its own dimensions.
+      is_trained: whether any of them has a gradient.
     """
 
     arrays: tuple[ParamSharding, ...]
     kept: tuple[int, ...]
     copies: int = 1
+    view: View = field(init=False)
+    is_trained: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.view = tuple((Index(f"{at}", size),) for at, size in enumerate(self.shape))
+        self.is_trained = any(each.is_trained for each in self.arrays)
 
     @property
     def first(self) -> ParamSharding:
@@ -107,11 +116,6 @@ class Weight:
         """Return the share of the arrays that have gradients."""
         trained = sum(each.is_trained for each in self.arrays)
         return 1 if trained == len(self.arrays) else trained / len(self.arrays)
-
-    @property
-    def is_trained(self) -> bool:
-        """Say whether any of them has a gradient."""
-        return any(each.is_trained for each in self.arrays)
 
     @property
     def is_stacked(self) -> bool:
@@ -143,6 +147,11 @@ class Loop:
     key: str
     is_unrolled: bool = True
     uses: int = 1
+
+
+def place_of(span: Span | None) -> Place:
+    """Return the line of a program."""
+    return Place() if span is None else Place(span.source.name, span.line)
 
 
 class Read(NamedTuple):
@@ -179,8 +188,10 @@ class Op:
     copies: int = 1
     passes: Loop | None = None
     weight: Weight | None = field(init=False)
+    place: Place = field(init=False)
 
     def __post_init__(self) -> None:
+        self.place = place_of(self.line.span)
         found = (read.source for read in self.reads if isinstance(read.source, Weight))
         self.weight = next(found, None)
 

@@ -178,6 +178,8 @@ class DimSharding:
     @property
     def mesh_axes(self) -> tuple[str, ...]:
         """Return the mesh axes that split the dimension, major to minor."""
+        if not self.attempts:
+            return ()
         taken, added = self.taken, self.added
         mesh_axes = taken.mesh_axes if taken else ()
         return mesh_axes + added.mesh_axes if added else mesh_axes

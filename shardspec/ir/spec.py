@@ -574,7 +574,7 @@ class Mesh:
     def ways(self, names: Iterable[str]) -> int:
         """Return into how many shards these axes split; one that is not here splits nothing."""
         sizes = self._sizes
-        return math.prod(sizes.get(name, 1) for name in names)
+        return math.prod([sizes.get(name, 1) for name in names])
 
     def splitting(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return these axes without those of size 1; one that is not here stays."""

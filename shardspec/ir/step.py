@@ -26,7 +26,7 @@ from shardspec.ir.operations import OpKind as OpKind
 from shardspec.ir.operations import ring_bytes as ring_bytes
 from shardspec.ir.plan import Attempt
 from shardspec.ir.program import Schedule
-from shardspec.ir.spec import AxisRule, Mesh, PartitionSpec, Shape, array_bytes
+from shardspec.ir.spec import DTYPE_BITS, AxisRule, Mesh, PartitionSpec, Shape, array_bytes
 
 #: Where a step was read from: `step:` of a spec, a traced function, or a compiled program.
 Source = Literal["spec", "code", "compiler"]
@@ -175,7 +175,7 @@ class StepOp:
     def dtype(self) -> str:
         """Return the dtype that is multiplied, that of the widest operand."""
         kinds = [operand.dtype for operand in self.operands] or [self.result.dtype]
-        return max(kinds, key=lambda dtype: array_bytes((8,), dtype))
+        return max(kinds, key=lambda dtype: DTYPE_BITS.get(dtype, 32))
 
     @property
     def bytes(self) -> int:

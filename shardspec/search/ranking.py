@@ -80,6 +80,7 @@ class Evaluator:
     spec: Spec
     params: Params
     flow: Flow = field(init=False)
+    _layouts: dict[tuple[Mesh, float], StepLayout] = field(default_factory=dict)
     _kinds: Params = field(init=False)
     _counts: Mapping[str, int] = field(init=False)
     _resolver: ArrayResolver = field(init=False)
@@ -91,16 +92,22 @@ class Evaluator:
     def __post_init__(self) -> None:
         self._resolver = array_resolver(self.spec, Target("", Mesh()))
         self._arrays = arrays = self._resolver.resolve_all(self.params)
-        self.flow = flow_of(self.spec, arrays)
+        self.flow = self._flows[1.0] = flow_of(self.spec, arrays)
         kinds = grouped(arrays, _kinds(self.spec, self.flow))
         self._kinds = tuple(alike[0].param for alike in kinds.values())
         self._counts = {alike[0].path: len(alike) for alike in kinds.values()}
 
     def under(self, spec: Spec) -> Evaluator:
-        """Return one for a spec that differs in its rules alone, which no program goes by."""
+        """Return one for a spec whose program is the same, for all that it says beside it.
+
+        What is kept of layers, and how long weights stay gathered, changes no layout either.
+        """
         made = copy(self)
         made.spec, made._last, made._in_order = spec, (None, None), {}
-        made._resolver = array_resolver(spec, Target("", Mesh()))
+        made.flow = replace(self.flow, step=spec.step or self.flow.step)
+        if _laid_by(spec) != _laid_by(self.spec):
+            made._resolver = array_resolver(spec, Target("", Mesh()))
+            made._layouts = {}
         return made
 
     @property
@@ -138,26 +145,27 @@ class Evaluator:
         return self._in_order[order]
 
     def _worked_out(self, target: Target) -> _Known | None:
-        resolver = self._resolver.on(target)
-        plan = ShardingPlan(self.spec, target, resolver.resolve_all(self._kinds))
-        layout, balance = (
-            StepLayout(plan, self.flow, resolver, self._counts),
-            spec_step.balance_of(self.spec),
-        )
+        layout, balance = self._layout(target), spec_step.balance_of(self.spec)
         spread = None if balance is None else spec_step.spread_on(layout, balance)
         if spread is None:
             return self._laid(layout)
-        expected, p99 = (
-            self._laid(StepLayout(plan, self._loaded(load), resolver, self._counts))
-            for load in spread.balance
-        )
+        expected, p99 = (self._laid(self._layout(target, load)) for load in spread.balance)
         return expected and expected._replace(spread=spread, p99=p99)
 
-    def _loaded(self, load: float) -> Flow:
-        """Return the program of a device with so many even shares of the tokens of experts."""
-        if load not in self._flows:
-            self._flows[load] = flow_of(self.spec, self._arrays, load)
-        return self._flows[load]
+    def _layout(self, target: Target, load: float = 1.0) -> StepLayout:
+        """Return how the program lies, of a device with so many even shares of experts' tokens."""
+        key = target.mesh, load
+        found = self._layouts.get(key)
+        if found is None or found.plan.target != target:
+            if len(self._layouts) >= _MOST_LAYOUTS:
+                self._layouts.clear()
+            if load not in self._flows:
+                self._flows[load] = flow_of(self.spec, self._arrays, load)
+            resolver = self._resolver.on(target)
+            plan = ShardingPlan(self.spec, target, resolver.resolve_all(self._kinds))
+            found = StepLayout(plan, self._flows[load], resolver, self._counts, is_told=False)
+            self._layouts[key] = found
+        return found.under(self.spec)
 
     def _laid(self, layout: StepLayout) -> _Known | None:
         plan = layout.plan
@@ -175,8 +183,8 @@ class Evaluator:
         return None if known is None else known.share
 
     def _share_of(self, layout: StepLayout) -> Share | None:
-        values = [*self.flow.inputs, *(op.result for op in self.flow.ops)]
-        for value in values:
+        flow = layout.flow
+        for value in (*flow.inputs, *(op.result for op in flow.ops)):
             if "batch" in value.names:
                 at = value.names.index("batch")
                 dim = layout.dims(value)[at]
@@ -184,6 +192,24 @@ class Evaluator:
                 copies = max(refused, default=1) // dim.ways
                 return Share(value.shape[at] / dim.ways, max(1, copies))
         return None
+
+
+#: Words of `--over` that no layout goes by, and those that no program does.
+_SAME_LAYOUTS = ("remat", "gather")
+_SAME_PROGRAM = ("roles", "rules", "state", "reduce")
+#: Layouts that are kept of a program: those of the sizes that are looked at.
+_MOST_LAYOUTS = 8
+
+
+def _laid_by(spec: Spec) -> Spec:
+    """Return a spec without what no layout goes by."""
+    step = spec.step
+    return spec if step is None else replace(spec, step=replace(step, remat=(), gather="layer"))
+
+
+def _names_results(spec: Spec) -> bool:
+    """Say whether a spec keeps results by their names, which its program may not have."""
+    return spec.step is not None and not {*spec.step.remat} <= {"none", "full", "dots"}
 
 
 def _timed(plan: ShardingPlan, known: _Known) -> Cost:
@@ -410,14 +436,22 @@ class Ranking:
             return self._padded(candidate)
         known = self._evaluators.get(variant.changes)
         if known is None:
-            others = tuple(each for each in variant.changes if each[0] != "roles")
-            like = None if others == variant.changes else self._evaluators.get(others)
+            like = self._like(variant)
             if like is None:
                 known = Evaluator(variant.spec, candidate.arrays(self.params))
             else:
                 known = like.under(variant.spec)
             self._evaluators[variant.changes] = known
         return known
+
+    def _like(self, variant: Variant) -> Evaluator | None:
+        """Return an evaluator of the same program, of the same layouts if there is one."""
+        for words in (_SAME_LAYOUTS, (*_SAME_LAYOUTS, *_SAME_PROGRAM)):
+            others = tuple(each for each in variant.changes if each[0] not in words)
+            like = self._evaluators.get(others)
+            if like is not None:
+                return None if _names_results(variant.spec) else like
+        return None
 
     def _padded(self, candidate: Candidate) -> Evaluator:
         """Return one for the sizes that a spec which pads has on a mesh."""
