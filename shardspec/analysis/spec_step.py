@@ -22,7 +22,7 @@ from typing import NamedTuple, cast
 from shardspec.analysis import step_layout, step_partition
 from shardspec.analysis.cost import Cost, Loaded, Uneven, cost_of
 from shardspec.analysis.step_flow import flow_of
-from shardspec.analysis.step_layout import Record, StepLayout, arguments, notes, unknown
+from shardspec.analysis.step_layout import Record, StepLayout, notes, unknown
 from shardspec.analysis.step_partition import Laid, Move, Partition, Seat, laid, summed
 from shardspec.analysis.step_values import Flow, Loop, Op, Read, Value, Weight, is_whole, place_of
 from shardspec.ir.plan import ParamSharding, ShardingPlan
@@ -212,7 +212,7 @@ class _Assembly:
                 found.setdefault(key, each)
         self.record.tensors += found.values()
         self.record.tensors += (replace(each, dies=end) for each in self.record.gathered)
-        span, given = self.flow.step.span, tuple(arguments(self.layout))
+        span, given = self.flow.step.span, self.layout.arguments()
         return Step(
             "spec",
             self.plan.mesh,
@@ -531,7 +531,7 @@ class _Assembly:
         for each in self.arrays:
             if each.path in self.flow.used or each.is_state or not each.is_trained:
                 continue
-            weight = Weight((each,), tuple(range(each.param.rank)))
+            weight = self.layout.alone(each.path)
             tensor, count = self.layout.gradient(each), self.layout.count_of(each.path)
             bits = DTYPE_BITS.get(tensor.dtype, 32)  # no product makes it, so it has its own dtype
             own = self.layout.lies(weight, weight.view, "gradient").bits
@@ -559,10 +559,10 @@ class _Assembly:
         state = self.plan.spec.state
         place = place_of(state.span if state is not None else None)
         for each in self.arrays:
-            further = self.layout.gradients.updated(each.dims)
+            further = self.layout.updated(each.path)
             if further == each.dims or not each.is_trained:
                 continue
-            weight = Weight((each,), tuple(range(each.param.rank)))
+            weight = self.layout.alone(each.path)
             view = weight.view
             own = laid(view, further, each.param.dtype, self.plan.mesh, each.path)
             before = laid(view, each.dims, each.param.dtype, self.plan.mesh)

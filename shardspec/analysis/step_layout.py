@@ -36,7 +36,7 @@ from shardspec.analysis.step_values import (
 )
 from shardspec.diagnostics.words import binary_bytes, counted, percent
 from shardspec.ir import step as steps
-from shardspec.ir.plan import DimSharding, ParamSharding, ShardingPlan, stacked_names
+from shardspec.ir.plan import Dims, DimSharding, ParamSharding, ShardingPlan, stacked_names
 from shardspec.ir.program import USUAL
 from shardspec.ir.spec import DTYPE_BITS, Hardware, PartitionSpec, Shape, Spec, host_memory
 from shardspec.ir.step import Place, Stages, StageTag, StepArgument, StepArray, Ticks, Unknown
@@ -243,8 +243,8 @@ class StepLayout:
         dtype = self.wire_dtype(source.first.param.dtype)
         dims: Sequence[DimSharding] = self.dims(source)
         if kind:
-            laid_by = self.gradients.held if kind == "gradient" else self.gradients.updated
-            whole = laid_by(self.plan[source.first.path].dims)
+            path = source.first.path
+            whole = self.held(path) if kind == "gradient" else self.updated(path)
             dims = tuple(whole[dim] for dim in source.kept)
             dtype = self.gradients.dtype or self.flow.step.gradients or dtype
         return laid(view, dims, dtype, mesh, source.first.path)
@@ -286,8 +286,29 @@ class StepLayout:
 
     def gradient(self, each: ParamSharding) -> StepArray:
         """Return the gradient of an array as it is held."""
-        param, held = each.param, self.gradients
-        return step_array(held.held(each.dims), param.shape, held.dtype or param.dtype, each.path)
+        dtype = self.gradients.dtype or each.param.dtype
+        return step_array(self.held(each.path), each.param.shape, dtype, each.path)
+
+    @kept
+    def held(self, path: str) -> Dims:
+        """Return how the gradient of an array is held."""
+        return self.gradients.held(self.plan[path].dims)
+
+    @kept
+    def updated(self, path: str) -> Dims:
+        """Return what the update takes of an array."""
+        return self.gradients.updated(self.plan[path].dims)
+
+    @kept
+    def alone(self, path: str) -> Weight:
+        """Return an array that no line reads, as one that does."""
+        each = self.plan[path]
+        return Weight((each,), tuple(range(each.param.rank)))
+
+    @kept
+    def arguments(self) -> tuple[StepArgument, ...]:
+        """Return what the step is given."""
+        return tuple(arguments(self))
 
     # as a step shows it
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from shardspec.ir import plan
@@ -53,10 +54,15 @@ class Resolving(Protocol):
 
 def wanted_paths(rule: DeriveRule, path: str) -> tuple[str, ...]:
     """Return where the parent of an array may be, in order."""
-    made = template_of(rule.pattern.text, rule.parent) if rule.parent else None
-    if made is None or isinstance(made, SyntaxFault):
-        return ()
-    return tuple(each for each in made.paths(path) if each != path)
+    found = _paths(rule.pattern.text, rule.parent, path) if rule.parent else ()
+    return tuple(each for each in found if each != path)
+
+
+@lru_cache(maxsize=1 << 12)
+def _paths(pattern: str, wanted: str, path: str) -> tuple[str, ...]:
+    """Return the paths that go with one; on every mesh of a search they are the same."""
+    made = template_of(pattern, wanted)
+    return () if isinstance(made, SyntaxFault) else made.paths(path)
 
 
 def derived(resolver: Resolving, param: Param, rule: DeriveRule, depth: int = 0) -> ParamSharding:
@@ -296,8 +302,7 @@ def side_of(rule: ir.DeriveRule, path: str) -> ir.Side | None:
     assert rule.factors is not None
     left, right, _ = rule.factors
     braces = braces_of(rule.pattern.text, (left.text, right.text))
-    made = None if braces is None else template_of(rule.pattern.text, braces)
-    texts = () if made is None or isinstance(made, SyntaxFault) else made.paths(path)
+    texts = () if braces is None else _paths(rule.pattern.text, braces, path)
     return next((side for side in (left, right) if texts == (side.text,)), None)
 
 
@@ -309,8 +314,7 @@ def other_side(rule: ir.DeriveRule, path: str) -> tuple[str, ...]:
     left, right, _ = rule.factors
     braces = braces_of(rule.pattern.text, (left.text, right.text)) or ""
     wanted = rule.pattern.text.replace(braces, (right if side == left else left).text)
-    made = template_of(rule.pattern.text, wanted)
-    return () if isinstance(made, SyntaxFault) else made.paths(path)
+    return _paths(rule.pattern.text, wanted, path)
 
 
 def disagreement(

@@ -194,9 +194,11 @@ class Evaluator:
         return None
 
 
+#: What differs from the spec, by word.
+Changes = tuple[tuple[str, str], ...]
 #: Words of `--over` that no layout goes by, and those that no program does.
 _SAME_LAYOUTS = ("remat", "gather")
-_SAME_PROGRAM = ("roles", "rules", "state", "reduce")
+_SAME_PROGRAM = (*_SAME_LAYOUTS, "roles", "rules", "state", "reduce")
 #: Layouts that are kept of a program: those of the sizes that are looked at.
 _MOST_LAYOUTS = 8
 
@@ -400,7 +402,7 @@ class Ranking:
     too_slow: int = 0
     untimed: dict[str, None] = field(default_factory=dict)
     kinds: dict[RoleSet | None, Searched] = field(default_factory=dict)
-    _evaluators: dict[tuple[tuple[str, str], ...], Evaluator] = field(default_factory=dict)
+    _evaluators: dict[Changes, Evaluator] = field(default_factory=dict)
     _paddings: dict[object, Evaluator] = field(default_factory=dict)
     _best: dict[object, SearchRow] = field(default_factory=dict)
 
@@ -434,24 +436,20 @@ class Ranking:
         variant = candidate.variant
         if pads(variant.spec):
             return self._padded(candidate)
-        known = self._evaluators.get(variant.changes)
-        if known is None:
-            like = self._like(variant)
-            if like is None:
-                known = Evaluator(variant.spec, candidate.arrays(self.params))
-            else:
-                known = like.under(variant.spec)
-            self._evaluators[variant.changes] = known
-        return known
+        return self._made(variant.changes, variant.spec, candidate.arrays(self.params))
 
-    def _like(self, variant: Variant) -> Evaluator | None:
-        """Return an evaluator of the same program, of the same layouts if there is one."""
-        for words in (_SAME_LAYOUTS, (*_SAME_LAYOUTS, *_SAME_PROGRAM)):
-            others = tuple(each for each in variant.changes if each[0] not in words)
-            like = self._evaluators.get(others)
-            if like is not None:
-                return None if _names_results(variant.spec) else like
-        return None
+    def _made(self, changes: Changes, spec: Spec, params: Params) -> Evaluator:
+        """Return one for a spec: that of the same program, if there is one, and of its layouts."""
+        if changes not in self._evaluators:
+            like = None
+            for words in (_SAME_LAYOUTS, _SAME_PROGRAM):
+                others = tuple(each for each in changes if each[0] not in words)
+                like = like or self._evaluators.get(others)
+            if like is None or _names_results(spec):
+                self._evaluators[changes] = Evaluator(spec, params)
+            else:
+                self._evaluators[changes] = like.under(spec)
+        return self._evaluators[changes]
 
     def _padded(self, candidate: Candidate) -> Evaluator:
         """Return one for the sizes that a spec which pads has on a mesh."""
@@ -461,8 +459,7 @@ class Ranking:
         if made is None:
             own = candidate.arrays(self.params)
             spec, params = padded(spec, own, [candidate.target])
-            key = (*changes, ("", f"{spec.multiples}"))
-            made = self._evaluators.setdefault(key, Evaluator(spec, params))
+            made = self._made((*changes, ("", f"{spec.multiples}")), spec, params)
             self._paddings[changes, sizes] = made
         return made
 
