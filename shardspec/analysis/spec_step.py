@@ -467,6 +467,8 @@ class _Assembly:
 
     def _sum_weight(self, weight: Weight, sums: _Sum, count: float) -> None:
         self.record.stage = sums.stage
+        if not sums.seats:
+            return
         own = self.layout.lies(weight, weight.view, "gradient")
         dtype, uses = weight.first.param.dtype, sums.loop.uses if sums.loop is not None else 1
         moves = list(self._summed(weight, sums.seats, sums.along))

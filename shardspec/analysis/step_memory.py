@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from shardspec.analysis import accuracy
@@ -174,8 +175,13 @@ def held_bytes(shape: Shape, dtype: str, target: Target) -> Amount:
 
     A floor for the dtypes whose tiles are not known here.
     """
+    return _held_by(shape, dtype, memories.is_tiled(target))
+
+
+@lru_cache(maxsize=1 << 14)
+def _held_by(shape: Shape, dtype: str, is_tiled: bool) -> Amount:
     bare = array_bytes(shape, dtype)
-    if not memories.is_tiled(target):
+    if not is_tiled:
         return Amount(bare)
     tiled = memories.tiled_bytes(shape, dtype)
     return Amount(bare, "floor") if tiled is None else Amount(tiled)

@@ -436,6 +436,8 @@ def summed(result: Laid, sums: dict[str, Seat], along: Iterable[str], mesh: Mesh
     Args:
       along: the mesh axes that split the parts.
     """
+    if not sums:
+        return []
     scattered = {axis: seat for axis, seat in sums.items() if axis in result.seats}
     rest = {axis: seat for axis, seat in sums.items() if axis not in scattered}
     ways = mesh.ways({*along, *result.seats} - set(sums))

@@ -481,14 +481,15 @@ def peak(dtype: str, chip: Chip) -> float:
 
     Source: JAX documentation, `jax.default_matmul_precision`; NVIDIA A100 and H100 datasheets.
     """
-    measured = dict(chip.calibration.flops_per_s) if chip.calibration else {}
-    if dtype in measured:
-        return measured[dtype]
-    per_s = {
-        1: chip.fp8_flops_per_s if dtype.startswith("f8") else chip.int8_ops_per_s,
-        4: (chip.bf16_flops_per_s or 0.0) / (2 if chip.platform == "gpu" else 1),
-    }.get(array_bytes((1,), dtype))
-    return per_device(per_s or chip.bf16_flops_per_s, chip)
+    for measured, per_s in chip.calibration.flops_per_s if chip.calibration else ():
+        if measured == dtype:
+            return per_s
+    width, peak = array_bytes((1,), dtype), chip.bf16_flops_per_s
+    if width == 1:
+        peak = (chip.fp8_flops_per_s if dtype.startswith("f8") else chip.int8_ops_per_s) or peak
+    elif width == 4 and chip.platform == "gpu":
+        peak = peak and peak / 2
+    return per_device(peak, chip)
 
 
 def efficiency(chip: Chip, dtype: str, m: float, k: float, n: float) -> float:
@@ -505,7 +506,7 @@ def efficiency(chip: Chip, dtype: str, m: float, k: float, n: float) -> float:
     table = _table(chip, dtype)
     if table is None:
         assert chip.matmul_efficiency is not None, "only a chip that has one is timed"
-        cores = dict(chip.compiler).get("core_count")
+        cores = next((value for name, value in chip.compiler if name == "core_count"), None)
         return chip.matmul_efficiency * tiled(cores and int(cores), m, k, n)
     full = max(m, table.m[0]), max(k, table.k[0]), max(n, table.n[0])
     filled = matmul_seconds(chip, dtype, m, k, n) / matmul_seconds(chip, dtype, *full)

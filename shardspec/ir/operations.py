@@ -11,7 +11,7 @@ those of XLA's HLO, of StableHLO, of Shardy's dialect and of libtpu's Megascale.
 from __future__ import annotations
 
 from enum import StrEnum
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Literal, NamedTuple, assert_never
 
 OpKind = Literal["einsum", "convolution", "gather", "scatter", "sort", "kernel"]
@@ -103,6 +103,7 @@ class CollectiveKind(StrEnum):
     COLLECTIVE_PERMUTE = "collective-permute"
 
     @property
+    @cache
     def traits(self) -> Traits:
         """Return what is so of the kind wherever it is used."""
         match self:
