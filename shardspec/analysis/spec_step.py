@@ -191,7 +191,7 @@ class _Assembly:
     def __post_init__(self) -> None:
         self.plan, self.flow = self.layout.plan, self.layout.flow
         self.record, self.lives = Record(self.layout), Lives(self.layout)
-        self.arrays = step_layout.parameters_of(self.plan)
+        self.arrays = tuple(each for each in self.plan.arrays if not each.param.is_cache)
 
     def step(self) -> Step:
         """Return the whole step."""

@@ -824,8 +824,3 @@ def transfers(
 
 def _has_state(plan: ShardingPlan) -> bool:
     return plan.spec.state is not None or any(each.is_state for each in plan.arrays)
-
-
-def parameters_of(plan: ShardingPlan) -> tuple[ParamSharding, ...]:
-    """Return the arrays of a plan but for caches."""
-    return tuple(each for each in plan.arrays if not each.param.is_cache)

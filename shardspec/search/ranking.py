@@ -97,15 +97,12 @@ class Evaluator:
         self._kinds = tuple(alike[0].param for alike in kinds.values())
         self._counts = {alike[0].path: len(alike) for alike in kinds.values()}
 
-    def under(self, spec: Spec) -> Evaluator:
-        """Return one for a spec whose program is the same, for all that it says beside it.
-
-        What is kept of layers, and how long weights stay gathered, changes no layout either.
-        """
+    def under(self, spec: Spec, *, is_laid_alike: bool) -> Evaluator:
+        """Return one for a spec whose program is the same, and perhaps all of its layouts."""
         made = copy(self)
         made.spec, made._last, made._in_order = spec, (None, None), {}
         made.flow = replace(self.flow, step=spec.step or self.flow.step)
-        if _laid_by(spec) != _laid_by(self.spec):
+        if not is_laid_alike:
             made._resolver = array_resolver(spec, Target("", Mesh()))
             made._layouts = {}
         return made
@@ -201,17 +198,6 @@ _SAME_LAYOUTS = ("remat", "gather")
 _SAME_PROGRAM = (*_SAME_LAYOUTS, "roles", "rules", "state", "reduce")
 #: Layouts that are kept of a program: those of the sizes that are looked at.
 _MOST_LAYOUTS = 8
-
-
-def _laid_by(spec: Spec) -> Spec:
-    """Return a spec without what no layout goes by."""
-    step = spec.step
-    return spec if step is None else replace(spec, step=replace(step, remat=(), gather="layer"))
-
-
-def _names_results(spec: Spec) -> bool:
-    """Say whether a spec keeps results by their names, which its program may not have."""
-    return spec.step is not None and not {*spec.step.remat} <= {"none", "full", "dots"}
 
 
 def _timed(plan: ShardingPlan, known: _Known) -> Cost:
@@ -439,17 +425,18 @@ class Ranking:
         return self._made(variant.changes, variant.spec, candidate.arrays(self.params))
 
     def _made(self, changes: Changes, spec: Spec, params: Params) -> Evaluator:
-        """Return one for a spec: that of the same program, if there is one, and of its layouts."""
-        if changes not in self._evaluators:
-            like = None
-            for words in (_SAME_LAYOUTS, _SAME_PROGRAM):
-                others = tuple(each for each in changes if each[0] not in words)
-                like = like or self._evaluators.get(others)
-            if like is None or _names_results(spec):
-                self._evaluators[changes] = Evaluator(spec, params)
-            else:
-                self._evaluators[changes] = like.under(spec)
-        return self._evaluators[changes]
+        """Return one for a spec: that of the same program, if there is one, and of its layouts.
+
+        A spec that keeps results by their names says what its program may not have.
+        """
+        known, kept = self._evaluators, () if spec.step is None else spec.step.remat
+        for words in () if changes in known else (_SAME_LAYOUTS, _SAME_PROGRAM):
+            others = tuple(each for each in changes if each[0] not in words)
+            if changes not in known and others in known and {*kept} <= {"none", "full", "dots"}:
+                known[changes] = known[others].under(spec, is_laid_alike=words is _SAME_LAYOUTS)
+        if changes not in known:
+            known[changes] = Evaluator(spec, params)
+        return known[changes]
 
     def _padded(self, candidate: Candidate) -> Evaluator:
         """Return one for the sizes that a spec which pads has on a mesh."""

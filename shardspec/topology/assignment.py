@@ -98,7 +98,7 @@ def _score(digits: tuple[Digit, ...], machine: Machine, asks_dcn: bool) -> AxisS
         chip_groups=shared,
         open_runs=int(not all(is_whole(digit, machine[digit.axis]) for digit in torus)),
         minus_links=-links / shared if torus else -math.inf,
-        diameter=sum(_reach(digit, machine[digit.axis]) for digit in torus),
+        diameter=sum(reach(digit, machine[digit.axis]) for digit in torus),
         hosts=host_count(digits, machine),
     )
 
@@ -110,7 +110,8 @@ def links_shared(digits: Iterable[Digit], machine: Machine) -> int:
     return max(1, cores // own)
 
 
-def _reach(digit: Digit, axis: PhysicalAxis) -> int:
+def reach(digit: Digit, axis: PhysicalAxis) -> int:
+    """Return the hops between the two places of a digit that are farthest apart."""
     steps = digit.size // 2 if is_ring(digit, axis) else digit.size - 1
     return steps * digit.stride
 

@@ -26,7 +26,7 @@ import itertools
 import math
 import sys
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import add, mul
@@ -37,9 +37,10 @@ from shardspec.ir.operations import CollectiveKind
 from shardspec.ir.spec import Hardware
 from shardspec.topology import machine as machines
 from shardspec.topology import placement as placements
-from shardspec.topology.assignment import is_ring
+from shardspec.topology.assignment import is_ring, reach
+from shardspec.topology.by_hand import free_digits
 from shardspec.topology.machine import Coordinate, Digit, Link, Machine, PhysicalAxis, joined_digits
-from shardspec.topology.placement import AxisPlacement, Order, Placement, route_of
+from shardspec.topology.placement import AxisPlacement, Placement, route_of
 
 if TYPE_CHECKING:
     from shardspec.topology.machine import Stretches
@@ -183,36 +184,34 @@ def _joined(placement: Placement, ways: int, link: Link) -> Leg | None:
     return Leg(link, ways, speed, speed, shift or speed)
 
 
-class _Walked(NamedTuple):
-    """A mesh axis and how it is counted: in an order, or along a route that a list states.
+class _Part(NamedTuple):
+    """Digits that are counted along a ring, or along a route that a list states.
 
     Attributes:
       digits: they say where the groups of all other axes begin, too.
     """
 
     digits: tuple[Digit, ...]
-    order: Order
     route: tuple[Coordinate, ...] = ()
 
 
-_Placed = tuple[_Walked, ...]
+#: Row by row, each digit is a part of its own.
+_Walk = tuple[_Part, ...]
 
 
-def _walk(placed: Sequence[AxisPlacement]) -> _Placed:
-    """Return the walk of some mesh axes, in one form for axes that walk alike.
-
-    Row by row, several axes are one of all their digits, and digits that follow on each other are
-    one; a ring along one digit is row by row.
-    """
-    found = [_Walked(_plain(each.digits), each.order, each.stated or ()) for each in placed]
-    if any(each.route or (each.order == "ring" and len(each.digits) > 1) for each in found):
-        return tuple(each for each in found if each.digits or each.route)
-    digits = _plain(tuple(digit for each in found for digit in each.digits))
-    return (_Walked(digits, "t5x"),)
+def _walk(placed: Sequence[AxisPlacement]) -> _Walk:
+    """Return the walk of some mesh axes, the slowest part first."""
+    found: list[_Part] = []
+    for each in placed:
+        digits = machines.chained(reversed(each.digits))[::-1]
+        is_one = each.stated is not None or each.order == "ring"
+        parts = [digits] if is_one and digits else [(digit,) for digit in digits]
+        found += [_Part(part, each.stated or ()) for part in parts]
+    return tuple(found)
 
 
 @lru_cache(maxsize=1 << 12)
-def _alike(walk: _Placed, machine: Machine) -> _Placed:
+def _alike(walk: _Walk, machine: Machine) -> _Walk:
     """Return one walk for all that differ in which of several equal dimensions they take."""
     if any(each.route for each in walk):
         return walk
@@ -229,16 +228,11 @@ def _alike(walk: _Placed, machine: Machine) -> _Placed:
     )
 
 
-def _plain(digits: Sequence[Digit]) -> tuple[Digit, ...]:
-    """Return digits, the highest first, without those of one value, and neighbours as one."""
-    return machines.chained(reversed(digits))[::-1]
-
-
 @lru_cache(maxsize=1 << 12)
-def _torus(hardware: Hardware, placed: _Placed) -> Leg | None:
+def _torus(hardware: Hardware, walk: _Walk) -> Leg | None:
     """Return the leg over the torus; the devices of one chip share its links."""
     machine, chip = machines.machine_of(hardware), hardware.chip
-    own = [digit for each in placed for digit in each.digits if digit.size > 1]
+    own = [digit for part in walk for digit in part.digits]
     digits = [digit for digit in own if machine[digit.axis].link == "ici"]
     if chip.link_bytes_per_s is None:
         return None
@@ -249,7 +243,7 @@ def _torus(hardware: Hardware, placed: _Placed) -> Leg | None:
         ring = sum(2 / digit.stride for digit, _ in runs)
         shift = 1 / max(digit.stride for digit, _ in runs)
     else:
-        forward, both = _most_shared(machine, placed)
+        forward, both = _most_shared(machine, walk)
         ring, shift = 2 / both, 1 / forward
     distance = sum(_mean_distance(digit, axis) for digit, axis in runs)
     lanes = sum(2 if is_ring(digit, axis) else 1 for digit, axis in runs)
@@ -259,7 +253,7 @@ def _torus(hardware: Hardware, placed: _Placed) -> Leg | None:
         link * ring,
         link * lanes * (ways - 1) / ways / distance,
         link * shift,
-        sum(_reach(digit, axis) for digit, axis in runs),
+        sum(reach(digit, axis) for digit, axis in runs),
     )
 
 
@@ -268,46 +262,39 @@ def _torus(hardware: Hardware, placed: _Placed) -> Leg | None:
 _Grid = int
 
 
-def _most_shared(machine: Machine, placed: _Placed) -> tuple[int, int]:
+def _most_shared(machine: Machine, walk: _Walk) -> tuple[int, int]:
     """Return how many steps share the busiest link: of rings that go one way, and both ways.
 
     The walk is counted on the smallest torus that has it. A dimension that it does not go along is
     left out. Of several tiles along a dimension one is enough, a line that no step leaves. Every
     `n`-th place of a dimension is a dimension of its own, whose links `n` walks share.
     """
-    joined = joined_digits(digit for each in placed for digit in each.digits)
+    joined = joined_digits(digit for part in walk for digit in part.digits)
     torus = [digit for digit in joined if machine[digit.axis].link == "ici"]
     every = {digit.axis: digit.stride for digit in reversed(torus)}
     seats = {at: seat for seat, at in enumerate(sorted(every))}
     lines = []
     for at, span in {digit.axis: digit.span for digit in torus}.items():
-        axis = machine[at]
-        wraps = axis.wraps and span == axis.extent
+        wraps = machine[at].wraps and span == machine[at].extent
         lines.append(PhysicalAxis("", span // every[at], "ici", wraps))
-    walks = tuple(
-        _Walked(
-            tuple(
-                Digit(seats[at], size, stride // every[at])
-                for at, size, stride in each.digits
-                if at in seats
-            ),
-            each.order,
-            tuple(dict.fromkeys(tuple(p[at] // every[at] for at in seats) for p in each.route)),
-        )
-        for each in placed
-    )
+    parts = []
+    for digits, route in walk:
+        own = [digit for digit in digits if digit.axis in seats]
+        scaled = (Digit(seats[at], size, stride // every[at]) for at, size, stride in own)
+        places = (tuple(place[at] // every[at] for at in seats) for place in route)
+        parts += [_Part(tuple(scaled), tuple(dict.fromkeys(places)))] if own else []
     strides = [every[at] for at in seats]
-    one_way, both_ways = _loads(tuple(lines), walks)
+    one_way, both_ways = _loads(tuple(lines), tuple(parts))
     return max(map(mul, one_way, strides)), max(map(mul, both_ways, strides))
 
 
 @lru_cache(maxsize=1 << 12)
-def _loads(axes: Machine, placed: _Placed) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _loads(axes: Machine, walk: _Walk) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return how many steps share the busiest link of each dimension: one way, and both ways."""
     extents = tuple(axis.extent for axis in axes)
     one_way: dict[tuple[int, int], _Grid] = {}
     other_way: dict[tuple[int, int], _Grid] = {}
-    for step, starts in _starts_by_step(axes, placed).items():
+    for step, starts in _starts_by_step(axes, walk).items():
         here = tuple(max(0, -by) for by in step)
         there = tuple(map(add, here, step))
         for way, start, end in ((one_way, here, there), (other_way, there, here)):
@@ -320,18 +307,18 @@ def _loads(axes: Machine, placed: _Placed) -> tuple[tuple[int, ...], tuple[int, 
     return _most(one_way, extents), _most(both_ways, extents)
 
 
-def _starts_by_step(axes: Machine, placed: _Placed) -> dict[Coordinate, _Grid]:
+def _starts_by_step(axes: Machine, walk: _Walk) -> dict[Coordinate, _Grid]:
     """Return where rings take each of their steps; links on the way depend on the step alone.
 
     All groups go the same ring, each from a corner of its own. A ring counts as a number does: a
     part of it goes on at all values of the parts above, when the parts below start again.
     """
     bits = [32 * math.prod(axis.extent for axis in axes[at + 1 :]) for at in range(len(axes))]
-    parts = [part for each in placed for part in _parts(each, axes)]
+    parts = [part.route or route_of(part.digits, axes, "ring") for part in walk]
     ends = [*itertools.accumulate((part[-1] for part in reversed(parts)), _plus)]
     found: dict[Coordinate, _Grid] = {}
     corners = 1
-    for digit in _left_over(placed, axes):
+    for digit in free_digits([digit for part in walk for digit in part.digits], axes):
         by = digit.stride * bits[digit.axis]
         corners = sum(corners << value * by for value in range(digit.size))
 
@@ -355,29 +342,12 @@ def _plus(place: Coordinate, offset: Coordinate) -> Coordinate:
     return tuple(map(add, place, offset))
 
 
-def _parts(walked: _Walked, axes: Machine) -> Iterator[Sequence[Coordinate]]:
-    """Yield the places of each part of a walk, those of the slowest first."""
-    if walked.route or walked.order == "ring":
-        yield walked.route or route_of(walked.digits, axes, walked.order)
-    else:
-        for digit in walked.digits:
-            yield route_of((digit,), axes, "t5x")
-
-
 def _most(loads: dict[tuple[int, int], _Grid], extents: tuple[int, ...]) -> tuple[int, ...]:
     """Return the load of the busiest link of each dimension."""
     size, found = 4 * math.prod(extents), [0] * len(extents)
     for (dim, _), each in loads.items():
         found[dim] = max(found[dim], *array("I", each.to_bytes(size, sys.byteorder)))
     return tuple(found)
-
-
-def _left_over(placed: _Placed, axes: Machine) -> Iterator[Digit]:
-    """Yield the digits of the torus that some mesh axes leave to the others."""
-    joined = joined_digits(digit for each in placed for digit in each.digits)
-    for below, digit in itertools.pairwise(joined):
-        if below.axis == digit.axis:
-            yield Digit(digit.axis, digit.stride // below.span, below.span)
 
 
 def _from(grid: _Grid, here: Coordinate, place: Coordinate, extents: tuple[int, ...]) -> _Grid:
@@ -411,8 +381,3 @@ def _mean_distance(digit: Digit, axis: PhysicalAxis) -> float:
     places = [value * digit.stride for value in range(digit.size)]
     pairs = itertools.product(places, places)
     return sum(axis.hops(one, other) for one, other in pairs) / digit.size**2
-
-
-@lru_cache(maxsize=1 << 10)
-def _reach(digit: Digit, axis: PhysicalAxis) -> int:
-    return max(axis.hops(0, value * digit.stride) for value in range(digit.size))
