@@ -1,7 +1,8 @@
 """How long `shardspec search` takes for a thousand candidates of models of about 100 arrays.
 
 Twelve layers with arrays of their own, and models of the examples; on machines and with
-choices that give a thousand candidates or more. Run from the root: `python benchmarks/search.py`.
+choices that give a thousand candidates or more. The last lines are those that take longest: four
+mesh axes on 4,096 chips, and steps of many lines on GPUs, where few candidates share a layout. Run from the root: `python benchmarks/search.py`.
 It prints CPU seconds of one process, those of a thousand candidates, and how many evaluations of a
 step there were: placements of the same sizes share one.
 """
@@ -60,22 +61,37 @@ step:
 """
 
 
+#: The same on four axes of 4,096 chips.
+LARGE = (
+    MODEL.replace("8x8x8", "16x16x16")
+    .replace("data: 2, fsdp: 64", "data: 16, fsdp: 64, sequence: 1")
+    .replace("length -> none", "length -> sequence")
+)
+ROLES = "roles=data|fsdp|tensor"
+
+
 def main() -> None:
     """Print a line for each search."""
     gc.disable()  # as the command line does
-    for name, text, over in (
+    for name, text, over, *machines in (
         ("98 arrays", MODEL, "mesh,order"),
         ("98 arrays", MODEL, "mesh,order,remat,microbatches=1|2|4"),
         ("llama-3-70b-scanned", None, "mesh,order,remat,microbatches"),
         ("mixtral-8x7b", None, "mesh,order,remat=none|full"),
         ("t5-1.0-11b", None, "mesh,order,microbatches"),
+        ("98 arrays", LARGE, "mesh,order"),
+        ("llama-3-70b-pipeline", None, "mesh,schedule,microbatches=8|16|32,remat", "128 * h100"),
+        ("llama-3-8b-lora", None, f"{ROLES},remat,microbatches=1|2|4", "32 * h100"),
+        ("t5-1.1-xxl", None, f"{ROLES},remat,microbatches=1|2|4", "32 * h100"),
+        ("vit-b-16", None, f"{ROLES},remat,batch,indivisible", "16 * h100"),
     ):
         if text is None:
             spec, _ = pipeline.load_path(str(EXAMPLES / f"{name}.yaml"))
         else:
             spec, _ = pipeline.load_text(text)
         assert spec is not None
-        question = asked(spec, spec.params, spec.targets[0], Choice(over), Wanted())
+        choice = Choice(over, machines=machines)
+        question = asked(spec, spec.params, spec.targets[0], choice, Wanted())
         assert isinstance(question, Question), question
         began = time.process_time()
         found = search(question)

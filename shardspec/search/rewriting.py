@@ -48,9 +48,6 @@ def rewritten(spec: Spec, today: Target, found: Candidate) -> str | Refusal:
     Args:
       spec: as it was loaded.
     """
-    if family(today.name) != today.name:
-        message = f"target `{today.name}` is one of several that share a mesh"
-        return Refusal(message, "write the sizes by hand")
     if today.devices != found.target.devices:
         message = f"the devices of target `{today.name}` are listed, which --write leaves alone"
         return Refusal(message, "take `devices` out, and search again")
@@ -91,6 +88,9 @@ def _edits(spec: Spec, today: Target, found: Candidate) -> list[Edit] | Refusal:
         assert now.span is not None, "it is here"
         edits.append(Edit(now.span, _size_text(now.span.text, then)))
     if found.hardware != today.hardware:
+        if family(today.name) != today.name:
+            message = f"target `{today.name}` shares its machine with other counts of slices"
+            return Refusal(message, f"write `{found.hardware}` by hand")
         span = None if today.hardware is None else today.hardware.span
         if span is None or not _is_here(span, spec):
             return _elsewhere("the machine", span)
@@ -235,12 +235,20 @@ def _offloaded(data: _Data, what: str, spec: Spec) -> _Data:
 
 
 def _with_mesh(data: _Data, today: Target, mesh: Mesh) -> tuple[str, ...] | None:
-    """Put a mesh in the place of that of a target, and return where it stands."""
-    sizes = {axis.name: _plain(size_text(axis)) for axis in mesh.axes}
-    targets = data.get("targets")
-    if isinstance(targets, dict) and isinstance(targets.get(today.name), dict):
-        data["targets"] = targets | {today.name: targets[today.name] | {"mesh": sizes}}
-        return "targets", today.name, "mesh"
+    """Put a mesh in the place of that of a target, and return where it stands.
+
+    Of several counts of slices, what says `rest` has another size on each, and says so still.
+    """
+    name, targets = family(today.name), data.get("targets")
+    spans = {axis.name: axis.span for axis in today.mesh.axes if name != today.name}
+    sizes = {
+        axis.name: _plain(_size_text("" if span is None else span.text, axis))
+        for axis in mesh.axes
+        for span in (spans.get(axis.name),)
+    }
+    if isinstance(targets, dict) and isinstance(targets.get(name), dict):
+        data["targets"] = targets | {name: targets[name] | {"mesh": sizes}}
+        return "targets", name, "mesh"
     if "mesh" in data:
         data["mesh"] = sizes
         return ("mesh",)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,16 +12,16 @@ from shardspec import pipeline
 from shardspec.diagnostics import SourceFile
 from shardspec.ir.spec import Spec
 from shardspec.language.formatting import formatted
-from shardspec.search.ranking import search
+from shardspec.search.ranking import Choice, Question, asked, search
 from shardspec.search.rewriting import _placed, differs, rewritten
-from shardspec.search.variants import Candidate, Refusal, variants
+from shardspec.search.variants import Candidate, Refusal, Variant, variants
 from tests.search.specs import TEXT, question
 
 
-def _dsl() -> str:
-    text, faults = formatted(SourceFile("spec.yaml", TEXT), "dsl")
-    assert text is not None, faults
-    return text
+def _dsl(text: str = TEXT) -> str:
+    made, faults = formatted(SourceFile("spec.yaml", text), "dsl")
+    assert made is not None, faults
+    return made
 
 
 def _loaded(text: str, name: str) -> Spec:
@@ -45,6 +46,53 @@ def test_the_text_has_the_mesh_that_was_found_and_the_rest_as_it_was(text: str, 
         assert (again.axis_rules, again.params) == (spec.axis_rules, spec.params)
         for comment in re.findall(r"#.*", text):
             assert comment in made
+
+
+#: One target for each of three counts of slices, which share a mesh.
+FAMILY = TEXT.replace("hardware: tpu v5e 4x4", 'hardware: "{1,2,4} * tpu v5e 4x4"')
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("form", ["yaml", "dsl"])
+def test_counts_of_slices_that_share_a_mesh_keep_what_takes_the_rest(count: int, form: str) -> None:
+    name = f"spec.{form}" if form == "yaml" else "spec.shard"
+    text = FAMILY if form == "yaml" else _dsl(FAMILY)
+    spec = _loaded(text, name)
+    at = next(i for i, each in enumerate(spec.targets) if each.name == f"slice[{count}]")
+    rows = search(question(spec, target=at)).rows
+    sizes = set()
+    for row in rows:
+        made = rewritten(spec, spec.targets[at], row.candidate)
+        assert not isinstance(made, Refusal), made
+        again = _loaded(made, name)
+        assert [each.name for each in again.targets] == [each.name for each in spec.targets]
+        assert differs(again, again.targets[at], row.candidate) is None
+        if row.candidate.mesh.axes[0].submesh is None:
+            assert made.count("rest") == text.count("rest")
+        sizes.add(tuple(again.targets[at].mesh.sizes.values()))
+    assert len(sizes) == len(rows) > 5
+
+
+def test_a_mesh_of_other_axes_keeps_the_rest_of_several_counts_of_slices() -> None:
+    spec = _loaded(FAMILY, "spec.yaml")
+    asks = asked(spec, spec.params, spec.targets[1], Choice("roles=context"))
+    assert isinstance(asks, Question), asks
+    others = [row for row in search(asks).rows if "context" in row.candidate.mesh.names]
+    made = rewritten(spec, spec.targets[1], others[0].candidate)
+    assert not isinstance(made, Refusal), made
+    written = _loaded(made, "spec.yaml").targets
+    assert [each.name for each in written] == [each.name for each in spec.targets]
+    assert written[1].mesh.sizes == others[0].candidate.mesh.sizes
+    assert made.count("rest") == FAMILY.count("rest")
+
+
+def test_another_machine_is_not_written_for_one_of_several_counts_of_slices() -> None:
+    spec = _loaded(FAMILY, "spec.yaml")
+    today = spec.targets[0]
+    other = replace(today, hardware=spec.targets[-1].hardware)
+    refused = rewritten(spec, today, Candidate(other, "t5x", Variant(spec)))
+    assert isinstance(refused, Refusal)
+    assert "`slice[1]` shares its machine" in refused.message
 
 
 #: The same spec with its sections in braces, in blocks, with comments, or without some keys.
