@@ -2,9 +2,10 @@
 
 Twelve layers with arrays of their own, and models of the examples; on machines and with
 choices that give a thousand candidates or more. The last lines are those that take longest: four
-mesh axes on 4,096 chips, and steps of many lines on GPUs, where few candidates share a layout. Run from the root: `python benchmarks/search.py`.
-It prints CPU seconds of one process, those of a thousand candidates, and how many evaluations of a
-step there were: placements of the same sizes share one.
+mesh axes on 4,096 chips, and steps of many lines on GPUs, where few candidates share a layout. Run
+from the root: `python benchmarks/search.py`. It prints CPU seconds of one process, those of a
+thousand candidates, and how many evaluations of a step there were: placements of the same sizes
+share one.
 """
 
 from __future__ import annotations

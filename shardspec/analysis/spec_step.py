@@ -22,7 +22,7 @@ from typing import NamedTuple, cast
 from shardspec.analysis import step_layout, step_partition
 from shardspec.analysis.cost import Cost, Loaded, Uneven, cost_of
 from shardspec.analysis.step_flow import flow_of
-from shardspec.analysis.step_layout import Record, StepLayout, notes, unknown
+from shardspec.analysis.step_layout import Record, StepLayout, Summed, notes, unknown
 from shardspec.analysis.step_partition import Laid, Move, Partition, Seat, laid, summed
 from shardspec.analysis.step_values import Flow, Loop, Op, Read, Value, Weight, is_whole, place_of
 from shardspec.ir.plan import ParamSharding, ShardingPlan
@@ -161,6 +161,7 @@ class _Sum:
       stage: the stages that make them.
       turned: the FLOPs of the largest product of a part that may be computed in turns of a ring.
       is_again: whether what it reads was gathered anew for the backward pass.
+      part: of a weight, how the work is shared that makes it.
     """
 
     seats: dict[str, Seat]
@@ -171,6 +172,7 @@ class _Sum:
     stage: StageTag = ""
     turned: int = 0
     is_again: bool = False
+    part: Partition | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -418,7 +420,7 @@ class _Assembly:
             life = self.lives.live(source, self.record.at)
             life.gradient = life.gradient or (self.record.at, self.record.at)
             return
-        found = self._sum_of(dict(part.sums), along, op)
+        found = self._sum_of(part.sums, along, op, part)
         self.record.send_all(_of_result(part), op, source, "backward", 1, "gradient")
         if op.loop is None:
             by = source.first.path, op.kind == "gather"  # it adds rows to the sum of the others
@@ -429,9 +431,11 @@ class _Assembly:
         if self.flow.passes * self.layout.turns(op.loop) > 1:
             self._add_up(source, op)
 
-    def _sum_of(self, seats: dict[str, Seat], along: set[str], op: Op) -> _Sum:
+    def _sum_of(
+        self, seats: dict[str, Seat], along: set[str], op: Op, part: Partition | None = None
+    ) -> _Sum:
         stage = self.layout.tag(op)
-        return _Sum(seats, along, self.record.at, op.place, op.loop, stage)
+        return _Sum(seats, along, self.record.at, op.place, op.loop, stage, part=part)
 
     def _add_up(self, weight: Weight, op: Op) -> None:
         """Note that the gradient of a microbatch is added to those before, in memory."""
@@ -467,14 +471,17 @@ class _Assembly:
 
     def _sum_weight(self, weight: Weight, sums: _Sum, count: float) -> None:
         self.record.stage = sums.stage
-        if not sums.seats:
+        if sums.part is None or not sums.seats:
             return
         own = self.layout.lies(weight, weight.view, "gradient")
         dtype, uses = weight.first.param.dtype, sums.loop.uses if sums.loop is not None else 1
-        moves = list(self._summed(weight, sums.seats, sums.along))
+        known, key = self.layout.sums, (weight, sums.part)
+        if key not in known:
+            known[key] = tuple(self._summed(weight, sums.seats, sums.along))
+        moves = known[key]
         if self._is_scanned(sums.loop):
             held = summed(own, sums.seats, sums.along, self.plan.mesh)
-            moves = [(each, False) for each in held]
+            moves = tuple((each, False) for each in held)
         for move, is_once in moves:
             place, is_turned, runs = sums.place, not is_once, count
             if is_turned:  # in every microbatch and use, ahead of what adds them up
@@ -511,7 +518,7 @@ class _Assembly:
 
     def _summed(
         self, weight: Weight, seats: dict[str, Seat], along: Iterable[str]
-    ) -> Iterator[tuple[Move, bool]]:
+    ) -> Iterator[Summed]:
         """Yield what sums up a gradient, and whether it does so once a step.
 
         Of what a device holds a part of, every microbatch is summed. What it holds whole is summed

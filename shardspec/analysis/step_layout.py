@@ -43,6 +43,9 @@ from shardspec.ir.step import Place, Stages, StageTag, StepArgument, StepArray, 
 from shardspec.kept import kept
 from shardspec.resolve.resolver import ArrayResolver
 
+#: What sums up a gradient, and whether it does so once a step.
+Summed = tuple[Move, bool]
+
 
 @dataclass(slots=True, eq=False)
 class StepLayout:
@@ -52,7 +55,7 @@ class StepLayout:
       flow: the program, which does not depend on the mesh.
       counts: by path, how many arrays of the program one of the plan stands for; empty where the
         plan has all of them.
-      ops: what operations compute, by how their work is shared.
+      ops: what operations compute, by how their work is shared; `sums` what adds up gradients.
       is_told: whether anybody asks what makes an operand, and why it is split and sent as it is.
     """
 
@@ -65,6 +68,7 @@ class StepLayout:
     _kept: dict[object, object] = field(default_factory=dict)
     pipeline: Stages | None = field(init=False)
     ops: dict[tuple[Partition, object, steps.Phase], steps.StepOp] = field(default_factory=dict)
+    sums: dict[tuple[Weight, Partition], tuple[Summed, ...]] = field(default_factory=dict)
     _tags: dict[Op, StageTag] = field(default_factory=dict)
     _path_tags: dict[str, StageTag] = field(default_factory=dict)
 
@@ -121,7 +125,7 @@ class StepLayout:
         step, ways, layers = self.flow.step, 1, 0
         for loop in () if step.is_buffered else self._loops():
             axes = self.stages(loop)
-            inside = (op.result for op in self.flow.ops if op.loop is loop)
+            inside = (op.result for op in self.flow.ops if axes and op.loop is loop)
             if any(set(axes) & self.lies(value, value.view).seats.keys() for value in inside):
                 return None
             ways = max(ways, self.plan.mesh.ways(axes))

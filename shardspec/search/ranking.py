@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from shardspec.analysis import spec_step
 from shardspec.analysis.comparison import Change, changes, group
@@ -81,6 +81,7 @@ class Evaluator:
     params: Params
     flow: Flow = field(init=False)
     _layouts: dict[tuple[Mesh, float], StepLayout] = field(default_factory=dict)
+    _plans: dict[Mesh, tuple[ArrayResolver, ShardingPlan]] = field(default_factory=dict)
     _kinds: Params = field(init=False)
     _counts: Mapping[str, int] = field(init=False)
     _resolver: ArrayResolver = field(init=False)
@@ -104,8 +105,13 @@ class Evaluator:
         made.flow = replace(self.flow, step=spec.step or self.flow.step)
         if not is_laid_alike:
             made._resolver = array_resolver(spec, Target("", Mesh()))
-            made._layouts = {}
+            made._layouts, made._plans = {}, {}
         return made
+
+    def beside(self, other: Evaluator) -> None:
+        """Lay arrays out once for another program of the same rules and arrays."""
+        if other._kinds == self._kinds:
+            self._plans = other._plans
 
     @property
     def faults(self) -> tuple[Diagnostic, ...]:
@@ -154,15 +160,23 @@ class Evaluator:
         key = target.mesh, load
         found = self._layouts.get(key)
         if found is None or found.plan.target != target:
-            if len(self._layouts) >= _MOST_LAYOUTS:
-                self._layouts.clear()
             if load not in self._flows:
                 self._flows[load] = flow_of(self.spec, self._arrays, load)
+            resolver, plan = self._plan(target)
+            plan = replace(plan, spec=self.spec)
+            found = StepLayout(plan, self._flows[load], resolver, self._counts, is_told=False)
+            _keep(self._layouts, key, found)
+        return found.under(self.spec)
+
+    def _plan(self, target: Target) -> tuple[ArrayResolver, ShardingPlan]:
+        """Return how arrays lie, and what lays out more of them."""
+        found = self._plans.get(target.mesh)
+        if found is None or found[1].target != target:
             resolver = self._resolver.on(target)
             plan = ShardingPlan(self.spec, target, resolver.resolve_all(self._kinds))
-            found = StepLayout(plan, self._flows[load], resolver, self._counts, is_told=False)
-            self._layouts[key] = found
-        return found.under(self.spec)
+            found = resolver, plan
+            _keep(self._plans, target.mesh, found)
+        return found
 
     def _laid(self, layout: StepLayout) -> _Known | None:
         plan = layout.plan
@@ -193,11 +207,22 @@ class Evaluator:
 
 #: What differs from the spec, by word.
 Changes = tuple[tuple[str, str], ...]
-#: Words of `--over` that no layout goes by, and those that no program does.
+#: Words of `--over` that no layout goes by, those that no program does, and those that change
+#: neither rules nor arrays.
 _SAME_LAYOUTS = ("remat", "gather")
 _SAME_PROGRAM = (*_SAME_LAYOUTS, "roles", "rules", "state", "reduce")
+_SAME_ARRAYS = (*_SAME_LAYOUTS, "state", "reduce", "microbatches", "dtype")
 #: Layouts that are kept of a program: those of the sizes that are looked at.
 _MOST_LAYOUTS = 8
+_Key = TypeVar("_Key")
+_Kept = TypeVar("_Kept")
+
+
+def _keep(known: dict[_Key, _Kept], key: _Key, found: _Kept) -> None:
+    """Keep an answer, and few others."""
+    if len(known) >= _MOST_LAYOUTS:
+        known.clear()
+    known[key] = found
 
 
 def _timed(plan: ShardingPlan, known: _Known) -> Cost:
@@ -436,6 +461,8 @@ class Ranking:
                 known[changes] = known[others].under(spec, is_laid_alike=words is _SAME_LAYOUTS)
         if changes not in known:
             known[changes] = Evaluator(spec, params)
+            like = known.get(tuple(each for each in changes if each[0] not in _SAME_ARRAYS))
+            known[changes].beside(like or known[changes])
         return known[changes]
 
     def _padded(self, candidate: Candidate) -> Evaluator:

@@ -551,3 +551,30 @@ def test_what_does_not_fit_is_said_of_a_schedule() -> None:
     lines = [line for line in str(checked(search(found))).splitlines() if "DOES NOT FIT" in line]
     assert any("DOES NOT FIT (1f1b, stage" in line for line in lines), lines
     assert any("DOES NOT FIT (zero-bubble, stage" in line for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("name", "over"),
+    [
+        ("", "mesh,state,remat=none|dots|logits,microbatches=1|4,gather=step,reduce=step"),
+        ("", "roles=sequence|fsdp,remat=none,indivisible,dtype"),
+        ("", "mesh,rules=preset:fsdp|preset:megatron,offload,remat,batch"),
+        ("llama-3-70b-pipeline", "mesh,schedule=1f1b,remat=none|full,microbatches=8"),
+        ("mixtral-8x7b", "mesh,remat,gather,microbatches=1|2"),
+    ],
+)
+def test_a_row_is_the_same_whatever_was_looked_at_before(name: str, over: str) -> None:
+    """Variants share programs, layouts and arrays as far as none of these goes by what differs."""
+    uneven = {"step.experts": "top 2 dropless balance 1.3 p99 2"} if "mixtral" in name else {}
+    path = f"specs/examples/{name}.yaml"
+    spec = pipeline.load_path(path, settings=uneven)[0] if name else SPEC
+    assert spec is not None
+    asks = asked(spec, spec.params, spec.targets[1] if name else spec.targets[0], Choice(over))
+    assert isinstance(asks, Question), asks
+    every = list(asks.candidates())
+    ranking = Ranking(spec.params, Wanted())
+    rows = [ranking.row(each) for each in every]
+    assert None not in rows
+    assert len(ranking._evaluators) > 4
+    for at in range(0, len(every), 1 + len(every) // 40):
+        assert rows[at] == Ranking(spec.params, Wanted()).row(every[at]), every[at]
