@@ -98,7 +98,7 @@ class Evaluator:
         self._kinds = tuple(alike[0].param for alike in kinds.values())
         self._counts = {alike[0].path: len(alike) for alike in kinds.values()}
 
-    def under(self, spec: Spec, *, is_laid_alike: bool) -> Evaluator:
+    def under(self, spec: Spec, is_laid_alike: bool) -> Evaluator:
         """Return one for a spec whose program is the same, and perhaps all of its layouts."""
         made = copy(self)
         made.spec, made._last, made._in_order = spec, (None, None), {}
@@ -455,15 +455,19 @@ class Ranking:
         A spec that keeps results by their names says what its program may not have.
         """
         known, kept = self._evaluators, () if spec.step is None else spec.step.remat
-        for words in () if changes in known else (_SAME_LAYOUTS, _SAME_PROGRAM):
-            others = tuple(each for each in changes if each[0] not in words)
-            if changes not in known and others in known and {*kept} <= {"none", "full", "dots"}:
-                known[changes] = known[others].under(spec, is_laid_alike=words is _SAME_LAYOUTS)
-        if changes not in known:
-            known[changes] = Evaluator(spec, params)
-            like = known.get(tuple(each for each in changes if each[0] not in _SAME_ARRAYS))
-            known[changes].beside(like or known[changes])
-        return known[changes]
+        if changes in known:
+            return known[changes]
+        found = (
+            known.get(tuple(each for each in changes if each[0] not in words))
+            for words in (_SAME_LAYOUTS, _SAME_PROGRAM, _SAME_ARRAYS)
+        )
+        layouts, program, arrays = found
+        like = (layouts or program) if {*kept} <= {"none", "full", "dots"} else None
+        made = Evaluator(spec, params) if like is None else like.under(spec, like is layouts)
+        if arrays is not None and like is not layouts:
+            made.beside(arrays)
+        known[changes] = made
+        return made
 
     def _padded(self, candidate: Candidate) -> Evaluator:
         """Return one for the sizes that a spec which pads has on a mesh."""
