@@ -409,10 +409,10 @@ class Record:
         if op.kind in _VIEWS:
             return
         key = part, result, phase
-        made = self.layout.ops.get(key)
-        if made is None:
+        if key not in self.layout.ops:
             made = self._op(op, reads, result, view, part, flops, phase, share)
             self.layout.ops[key] = made
+        made = self.layout.ops[key]
         if is_told:
             why = self._because(reads, part)
             made = replace(made, because=why, reads=tuple(sorted(sources)))

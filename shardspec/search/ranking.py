@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from shardspec.analysis import spec_step
 from shardspec.analysis.comparison import Change, changes, group
@@ -27,7 +27,6 @@ from shardspec.analysis.step_layout import StepLayout
 from shardspec.analysis.step_memory import Amount, StepMemory, step_memory
 from shardspec.analysis.step_time import Scale, StepTime, Work, scaled, step_time, step_work
 from shardspec.analysis.step_values import Flow
-from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import by_key, counted, grouped, listed
 from shardspec.ir.calibration import Calibration
 from shardspec.ir.plan import Outcome, ParamSharding, ShardingPlan
@@ -73,8 +72,7 @@ class _Known(NamedTuple):
 class Evaluator:
     """A spec with a step, asked what it costs on one target after the other.
 
-    Attributes:
-      faults: of the program, which then costs nothing.
+    A program with faults costs nothing.
     """
 
     spec: Spec
@@ -112,11 +110,6 @@ class Evaluator:
         """Lay arrays out once for another program of the same rules and arrays."""
         if other._kinds == self._kinds:
             self._plans = other._plans
-
-    @property
-    def faults(self) -> tuple[Diagnostic, ...]:
-        """Return the lines of the program that cannot be."""
-        return self.flow.faults
 
     def cost(self, target: Target, order: Order | None = None) -> Cost | None:
         """Return what a step costs on a target; None where the spec has no step that can be.
@@ -164,8 +157,10 @@ class Evaluator:
                 self._flows[load] = flow_of(self.spec, self._arrays, load)
             resolver, plan = self._plan(target)
             plan = replace(plan, spec=self.spec)
+            if len(self._layouts) >= _MOST_LAYOUTS:
+                self._layouts.clear()
             found = StepLayout(plan, self._flows[load], resolver, self._counts, is_told=False)
-            _keep(self._layouts, key, found)
+            self._layouts[key] = found
         return found.under(self.spec)
 
     def _plan(self, target: Target) -> tuple[ArrayResolver, ShardingPlan]:
@@ -174,8 +169,9 @@ class Evaluator:
         if found is None or found[1].target != target:
             resolver = self._resolver.on(target)
             plan = ShardingPlan(self.spec, target, resolver.resolve_all(self._kinds))
-            found = resolver, plan
-            _keep(self._plans, target.mesh, found)
+            if len(self._plans) >= _MOST_LAYOUTS:
+                self._plans.clear()
+            found = self._plans[target.mesh] = resolver, plan
         return found
 
     def _laid(self, layout: StepLayout) -> _Known | None:
@@ -214,15 +210,6 @@ _SAME_PROGRAM = (*_SAME_LAYOUTS, "roles", "rules", "state", "reduce")
 _SAME_ARRAYS = (*_SAME_LAYOUTS, "state", "reduce", "microbatches", "dtype")
 #: Layouts that are kept of a program: those of the sizes that are looked at.
 _MOST_LAYOUTS = 8
-_Key = TypeVar("_Key")
-_Kept = TypeVar("_Kept")
-
-
-def _keep(known: dict[_Key, _Kept], key: _Key, found: _Kept) -> None:
-    """Keep an answer, and few others."""
-    if len(known) >= _MOST_LAYOUTS:
-        known.clear()
-    known[key] = found
 
 
 def _timed(plan: ShardingPlan, known: _Known) -> Cost:
@@ -730,7 +717,7 @@ class Question:
         return None
 
     def _no_program(self) -> Refusal | None:
-        faults = Evaluator(self.spec, self.params).faults
+        faults = Evaluator(self.spec, self.params).flow.faults
         if not faults:
             return None
         help = faults[0].help or "`shardspec check` says more"

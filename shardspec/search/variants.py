@@ -131,7 +131,7 @@ def variants(
 
 def with_counts(found: Sequence[Variant], values: Sequence[str]) -> tuple[Variant, ...] | Refusal:
     """Return specs with numbers of microbatches that the code of their step is called with."""
-    unread = next((each for each in values if not _COUNT.fullmatch(each)), None)
+    unread = _no_count(values)
     if unread is not None or not values:
         what = (
             f"`microbatches={unread}` is no number of them" if unread else "`microbatches` of what?"
@@ -144,6 +144,10 @@ def with_counts(found: Sequence[Variant], values: Sequence[str]) -> tuple[Varian
         for each in found
         for count in (None, *values)
     )
+
+
+def _no_count(values: Sequence[str]) -> str | None:
+    return next((each for each in values if not _COUNT.fullmatch(each)), None)
 
 
 def _few(made: Iterable[Variant]) -> tuple[Variant, ...] | Refusal:
@@ -250,8 +254,7 @@ def _remat(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
 
 
 def _microbatches(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
-    unread = next((each for each in values if not _COUNT.fullmatch(each)), None)
-    if unread is not None:
+    if (unread := _no_count(values)) is not None:
         return Refusal(f"`microbatches={unread}` is no number of them", "as in `microbatches=1|4`")
     sizes = {axis.name: axis.size for axis in spec.logical_axes}
     batch, most = sizes.get("batch"), _MOST_IN_PIPELINE if stage_axes(spec) else _MOST_PARTS
@@ -268,8 +271,7 @@ def _batch(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
     if now is None or (spec.step is not None and spec.step.tokens is not None):
         help = "state it: `axes: {batch: 256}`, and no `tokens` in `step:`"
         return Refusal("`batch` cannot be chosen: the spec does not state its size", help)
-    unread = next((each for each in values if not _COUNT.fullmatch(each)), None)
-    if unread is not None:
+    if (unread := _no_count(values)) is not None:
         return Refusal(f"`batch={unread}` is no number of sequences", "as in `batch=256|512`")
     found: _Made = {}
     for size in map(int, values or (str(max(1, now // 2)), str(now * 2), str(now * 4))):

@@ -200,5 +200,5 @@ def test_arrays_that_differ_by_their_path_are_not_one() -> None:
 def test_a_program_with_faults_costs_nothing() -> None:
     spec = spec_of(TEXT.replace('residual, "table" -> logits', "nothing -> logits"))
     evaluator = Evaluator(spec, spec.params)
-    assert evaluator.faults
+    assert evaluator.flow.faults
     assert evaluator.cost(spec.targets[0]) is None
