@@ -32,7 +32,6 @@ from functools import lru_cache
 from operator import add, mul
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardspec.diagnostics.words import by_key
 from shardspec.ir.operations import CollectiveKind
 from shardspec.ir.spec import Hardware
 from shardspec.topology import machine as machines
@@ -93,7 +92,7 @@ def legs(placement: Placement, mesh_axes: Sequence[str]) -> tuple[Leg, ...] | No
         own = [digit for digit in digits if placement.machine[digit.axis].link == link]
         if own:
             if link == "ici":
-                leg = _torus(placement.hardware, _alike(_walk(placed), placement.machine))
+                leg = _torus(placement.hardware, _walk(placed))
             else:
                 leg = _joined(placement, math.prod(digit.size for digit in own), link)
             if leg is None:
@@ -208,24 +207,6 @@ def _walk(placed: Sequence[AxisPlacement]) -> _Walk:
         parts = [digits] if is_one and digits else [(digit,) for digit in digits]
         found += [_Part(part, each.stated or ()) for part in parts]
     return tuple(found)
-
-
-@lru_cache(maxsize=1 << 12)
-def _alike(walk: _Walk, machine: Machine) -> _Walk:
-    """Return one walk for all that differ in which of several equal dimensions they take."""
-    if any(each.route for each in walk):
-        return walk
-    kinds = by_key((axis._replace(name="", host=1), at) for at, axis in enumerate(machine))
-    taken = dict.fromkeys(digit.axis for each in walk for digit in each.digits)
-    seats: dict[int, int] = {}
-    for alike in kinds.values():
-        used = [axis for axis in taken if axis in alike]
-        free = (axis for axis in alike if axis not in used)
-        seats |= dict(zip((*used, *free), alike, strict=True))
-    return tuple(
-        each._replace(digits=tuple(digit._replace(axis=seats[digit.axis]) for digit in each.digits))
-        for each in walk
-    )
 
 
 @lru_cache(maxsize=1 << 12)

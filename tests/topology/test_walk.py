@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from itertools import product
+from itertools import chain, permutations, product
 
 import pytest
 from hypothesis import assume, given
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shardspec.ir.spec import MeshAxis, Target
 from shardspec.ir.step import CollectiveKind, ring_bytes
 from shardspec.topology.assignment import is_ring
-from shardspec.topology.machine import Coordinate, Wire, joined_digits, links_between
+from shardspec.topology.machine import Coordinate, Wire, joined_digits, links_between, stretches
 from shardspec.topology.placement import Placement, place
 from shardspec.topology.walk import HOP_SECONDS, Leg, legs, start_seconds, walk_seconds
 from tests.topology.machines import hardware, sized, target, targets, tiled_targets
@@ -207,6 +207,32 @@ def test_the_busiest_link_sets_the_pace(wanted: Target, order: str) -> None:
         own = speed / lies.hardware.chip.devices_per_chip
         assert leg.shift_bytes_per_s == pytest.approx(own / max(there.values()))
         assert leg.bytes_per_s == pytest.approx(own * 2 / max((there + back).values()))
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        target(
+            hardware("tpu_v4", (4, 4, 12)),
+            *(MeshAxis("fsdp", 4), MeshAxis("sequence", 2), MeshAxis("tensor", 3)),
+            MeshAxis("data", 8, submesh=tile),
+        )
+        for tile in ((1, 2, 4, 1), (1, 4, 2, 1), (2, 2, 2, 1))
+    ]
+    + [sized(hardware("tpu_v5p", (4, 4, 8)), a=4, b=2, c=4, d=4)],
+)
+@pytest.mark.parametrize("order", ["t5x", "ring"])
+def test_several_axes_go_one_ring_whose_links_are_counted(wanted: Target, order: str) -> None:
+    lies = placed(wanted, order)
+    speed, names = lies.hardware.chip.link_bytes_per_s, lies.mesh.names
+    assert speed is not None
+    for some in chain.from_iterable(permutations(names, count) for count in (1, 2, 3)):
+        (leg,) = legs(lies, some) or ()
+        digits = joined_digits(digit for name in some for digit in lies.axis(name).digits)
+        if not all(is_ring(digit, lies.machine[digit.axis]) for digit in digits):
+            counted = stretches(lies.mesh, lies.coordinates(), lies.machine, some)
+            assert leg.shift_bytes_per_s == pytest.approx(speed / counted.one_way), some
+            assert leg.bytes_per_s == pytest.approx(speed * 2 / counted.both_ways), some
 
 
 def groups(lies: Placement, name: str, torus: list[int]) -> set[tuple[Coordinate, ...]]:
