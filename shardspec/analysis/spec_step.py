@@ -354,23 +354,22 @@ class _Assembly:
             life = self.lives.live(cast(Value, op.reads[0].source), self.record.at)
             life.gradient = life.gradient or (self.record.at, self.record.at)
             return
-        if op.kind == "flash":
-            self._kernel_backward(op)
-            return
         self.record.at += 1
         flops = 2 * op.flops // len(op.reads) if op.kind == "op" else op.flops
+        is_kernel = op.kind == "flash"  # one makes the gradients of all that attention reads
+        flops = round(op.flops * _KERNEL_BACKWARD) if is_kernel else flops
         for at, read in enumerate(op.reads):
-            if not read.source.is_trained:
+            if not (is_kernel or read.source.is_trained):
                 continue
-            if op.kind == "op":
-                self.lives.need(read.source, op, self.record.at)
             reads, result, part = self.layout.backward(op, at)
-            for each in reads[1:]:
+            for each in op.reads if op.kind in ("flash", "op") else reads[1:]:
                 self.lives.need(each.source, op, self.record.at)
-            self.record.moves(op, reads, part, "backward", of_gradient=True)
-            share = read.source.trained_share if isinstance(read.source, Weight) else 1
-            self.record.op(op, reads, read.source, read.view, part, flops, "backward", share)
-            self._collect(op, read, part, result)
+            if at == 0 or not is_kernel:
+                self.record.moves(op, reads, part, "backward", of_gradient=not is_kernel)
+                share = read.source.trained_share if isinstance(read.source, Weight) else 1
+                self.record.op(op, reads, read.source, read.view, part, flops, "backward", share)
+            if read.source.is_trained:
+                self._collect(op, read, part, result)
 
     def _pass_on(self, op: Op, phase: Phase) -> None:
         """Send what stages of a pipeline pass on; and what comes in, or goes out, on the way."""
@@ -392,19 +391,6 @@ class _Assembly:
             runs = self.flow.microbatches if is_entering else turns
             move = Move(CollectiveKind.ALL_REDUCE, axes, payload, tuple(seats.values()))
             self.record.send(move, runs, source, phase, op.place)
-
-    def _kernel_backward(self, op: Op) -> None:
-        """Add the one kernel that makes the gradients of all that attention reads."""
-        self.record.at += 1
-        flops = round(op.flops * _KERNEL_BACKWARD)
-        for at, read in enumerate(op.reads):
-            self.lives.need(read.source, op, self.record.at)
-            reads, result, part = self.layout.backward(op, at)
-            if at == 0:
-                self.record.moves(op, reads, part, "backward")
-                self.record.op(op, reads, read.source, read.view, part, flops, "backward")
-            if read.source.is_trained:
-                self._collect(op, read, part, result)
 
     def _collect(self, op: Op, read: Read, part: Partition, result: Laid) -> None:
         """Take in one part of the gradient of what is read."""
