@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from bisect import bisect_right
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
 from shardspec.analysis import spec_step
+from shardspec.analysis import step_time as times
 from shardspec.analysis.comparison import Change, changes, group
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.spec_step import stated_cost
@@ -477,7 +477,7 @@ class Ranking:
         kind.sizes.add(sizes)
         row = self.row(candidate)
         if row is None:
-            if not _is_timed(candidate):
+            if not times.is_timed(candidate.hardware.chip):
                 self.untimed[str(candidate.hardware)] = None
             elif isinstance(place(candidate.target, candidate.order), Placement):
                 self.unlinked += 1
@@ -519,11 +519,6 @@ def _layout(row: SearchRow) -> object:
     sizes = frozenset((axis.name, axis.size) for axis in candidate.mesh.axes if axis.size > 1)
     beside = tuple(each for each in candidate.variant.changes if each[0] != "roles")
     return sizes, candidate.hardware, beside, f"{row.seconds:.9g}", row.memory.bytes
-
-
-def _is_timed(candidate: Candidate) -> bool:
-    chip = candidate.hardware.chip
-    return None not in (chip.bf16_flops_per_s, chip.hbm_bytes_per_s, chip.matmul_efficiency)
 
 
 def _order(row: SearchRow) -> tuple[bool, float, int, str]:
@@ -574,26 +569,19 @@ Point = tuple[float, int, int]
 def unbeaten(points: Iterable[Point], known: Collection[Point]) -> set[Point]:
     """Return the points that no other is as good as in everything, and better in something.
 
-    What beats a point comes before it in order, so the stairs of memory and chips are looked at
-    that those before it make.
+    What beats a point comes before it in order.
 
     Args:
       known: those that can beat others.
     """
     found: set[Point] = set()
-    stairs: list[tuple[int, int]] = []  # more and more memory, of fewer and fewer chips
+    least: dict[int, int] = {}  # memory of those before, by chips
     for point in sorted(set(points)):
         _, size, chips = point
-        at = bisect_right(stairs, size, key=lambda step: step[0])
-        if at and stairs[at - 1][1] <= chips:
-            continue
-        found.add(point)
-        if point in known:
-            first = at - 1 if at and stairs[at - 1][0] == size else at
-            end = first
-            while end < len(stairs) and stairs[end][1] >= chips:
-                end += 1
-            stairs[first:end] = [(size, chips)]
+        if all(size < memory or chips < count for count, memory in least.items()):
+            found.add(point)
+            if point in known:
+                least[chips] = size
     return found
 
 
