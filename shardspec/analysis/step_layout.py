@@ -19,21 +19,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple, get_args
 
-from shardspec.analysis import step_partition
+from shardspec.analysis import step_partition, step_values
 from shardspec.analysis.memory import Gradients, Held, gradients_of, memory
 from shardspec.analysis.step_partition import Laid, Move, Partition, Seat, laid, legs_of, sent_bytes
-from shardspec.analysis.step_values import (
-    APART,
-    Flow,
-    Loop,
-    Op,
-    Read,
-    Value,
-    View,
-    Weight,
-    place_of,
-    turns,
-)
+from shardspec.analysis.step_values import APART, Flow, Loop, Op, Read, Value, View, Weight, turns
 from shardspec.diagnostics.words import binary_bytes, counted, percent
 from shardspec.ir import step as steps
 from shardspec.ir.plan import Dims, DimSharding, ParamSharding, ShardingPlan, stacked_names
@@ -808,8 +797,8 @@ def unknown(layout: StepLayout, given: Iterable[StepArgument]) -> Iterator[Unkno
     left = layout.unread()
     if left.is_much:
         what = f"the work of {counted(left.count, 'array')}"
-        yield Unknown(what, left.told, get_args(steps.Figure), place_of(flow.step.span))
-    yield from transfers(given, place_of(flow.step.span), plan.target.hardware)
+        yield Unknown(what, left.told, get_args(steps.Figure), step_values.place_of(flow.step.span))
+    yield from transfers(given, step_values.place_of(flow.step.span), plan.target.hardware)
 
 
 def transfers(

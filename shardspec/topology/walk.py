@@ -28,9 +28,9 @@ import sys
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import add, mul
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from shardspec.ir.operations import CollectiveKind
 from shardspec.ir.spec import Hardware
@@ -40,9 +40,6 @@ from shardspec.topology.assignment import is_ring, reach
 from shardspec.topology.by_hand import free_digits
 from shardspec.topology.machine import Coordinate, Digit, Link, Machine, PhysicalAxis, joined_digits
 from shardspec.topology.placement import AxisPlacement, Placement, route_of
-
-if TYPE_CHECKING:
-    from shardspec.topology.machine import Stretches
 
 #: What one hop takes, however little is sent.
 #: Source: "How to Scale Your Model", part 3: about 1 us a hop on ICI.
@@ -83,45 +80,28 @@ def legs(placement: Placement, mesh_axes: Sequence[str]) -> tuple[Leg, ...] | No
 
     None where the catalogue has no speed of a link that it goes over.
     """
-    if placement.listed:
-        return _listed_legs(placement, mesh_axes)
-    placed = [placement.axis(name) for name in mesh_axes]
-    digits = [digit for each in placed for digit in each.digits if digit.size > 1]
+    if placement.listed:  # groups are no translates of one another: those of the worst group
+        lies = machines.stretches(placement.mesh, placement.listed, placement.machine, mesh_axes)
+        ways, torus = lies.ways, partial(_listed_torus, placement, lies)
+    else:
+        placed = [placement.axis(name) for name in mesh_axes]
+        digits = [digit for each in placed for digit in each.digits]
+        ways = dict.fromkeys(LINKS, 1)
+        for digit in digits:
+            link = placement.machine[digit.axis].link
+            ways[link] = ways.get(link, 1) * digit.size
+        torus = partial(_torus, placement.hardware, _walk(placed))
     found: list[Leg] = []
     for link in LINKS:
-        own = [digit for digit in digits if placement.machine[digit.axis].link == link]
-        if own:
-            if link == "ici":
-                leg = _torus(placement.hardware, _walk(placed))
-            else:
-                leg = _joined(placement, math.prod(digit.size for digit in own), link)
+        if ways[link] > 1:
+            leg = torus() if link == "ici" else _joined(placement, ways[link], link)
             if leg is None:
                 return None
             found.append(leg)
-    is_timed = all(placement.machine[digit.axis].link != "memory" for digit in digits)
-    return tuple(found) if is_timed else None
+    return tuple(found) if ways.get("memory", 1) == 1 else None
 
 
-def _listed_legs(placement: Placement, mesh_axes: Sequence[str]) -> tuple[Leg, ...] | None:
-    """Return the legs of groups that are no translates of one another: those of the worst group."""
-    from shardspec.topology.machine import stretches
-
-    lies, found = stretches(placement.mesh, placement.listed, placement.machine, mesh_axes), []
-    for link in LINKS:
-        if lies.ways[link] > 1:
-            is_torus = link == "ici"
-            leg = (
-                _listed_torus(placement, lies)
-                if is_torus
-                else _joined(placement, lies.ways[link], link)
-            )
-            if leg is None:
-                return None
-            found.append(leg)
-    return tuple(found) if lies.ways["memory"] == 1 else None
-
-
-def _listed_torus(placement: Placement, lies: Stretches) -> Leg | None:
+def _listed_torus(placement: Placement, lies: machines.Stretches) -> Leg | None:
     """Return the leg over the torus of groups that were looked at one by one."""
     chip, ways = placement.hardware.chip, lies.ways["ici"]
     speed = chip.link_bytes_per_s
