@@ -22,11 +22,11 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from shardspec.diagnostics import Diagnostic, codes, point, quote
 from shardspec.ir.spec import Chip, Hardware, Mesh, MeshAxis, Target, divisors
-from shardspec.topology import assignment
+from shardspec.topology import assignment, by_hand
 from shardspec.topology import machine as machines
 from shardspec.topology.assignment import Request, Tile, Tiling, assign_digits, slice_text
 from shardspec.topology.machine import Coordinate, Digit, Machine, digit_offsets, machine_of, summed
@@ -146,13 +146,10 @@ def placed(target: Target, order: Order = "t5x") -> Placement | None:
 
 def _place_listed(target: Target, hardware: Hardware, machine: Machine) -> Placement:
     """Return the placement of a mesh whose devices are listed, row by row."""
-    from shardspec.topology.by_hand import device_coordinates
-    from shardspec.topology.machine import in_digits
-
-    numbered = tuple(device_coordinates(hardware))
+    numbered = tuple(by_hand.device_coordinates(hardware))
     places = tuple(numbered[number] for number in target.devices)
     axes = target.mesh.axes
-    found = in_digits([axis.size for axis in axes], places, machine)
+    found = machines.in_digits([axis.size for axis in axes], places, machine)
     if found is None:
         bare = tuple(AxisPlacement(axis, (), machine, stated=()) for axis in axes)
         return Placement(hardware, machine, bare, "listed", listed=places)
@@ -170,14 +167,12 @@ def _place_by_hand(
 
     What they leave is shared by the others as ever; T5X knows one tile, so its order is not asked.
     """
-    from shardspec.topology.by_hand import digits_over, fault_on, free_digits
-
-    fault = fault_on(mesh, hardware)
+    fault = by_hand.fault_on(mesh, hardware)
     if fault is not None:
         return fault
-    stated = {axis.name: digits_over(axis, machine) for axis in mesh.axes if axis.over}
+    stated = {axis.name: by_hand.digits_over(axis, machine) for axis in mesh.axes if axis.over}
     others = [axis for axis in mesh.axes if not axis.over]
-    free = free_digits([digit for digits in stated.values() for digit in digits], machine)
+    free = by_hand.free_digits([digit for digits in stated.values() for digit in digits], machine)
     is_torus = hardware.chip.torus_rank > 0
     requests = tuple(
         _request(axis, axis.submesh and (1, *axis.submesh), is_inside=axis.auto and is_torus)
@@ -352,9 +347,6 @@ def _insert(place: Coordinate, index: int, value: int) -> Coordinate:
     return (*place[:index], value, *place[index:])
 
 
-if TYPE_CHECKING:
-    from shardspec.topology.machine import Stretches
-
 RunShape = Literal["ring", "line", "switch", "direct", "chip"]
 Bottleneck = Literal["dcn", "ici", "chip", "nvlink", "memory", "none"]
 
@@ -474,10 +466,8 @@ def slices_of(placed: AxisPlacement, placement: Placement) -> int:
     return math.prod(digit.size for digit in placed.digits if machine[digit.axis].link == "dcn")
 
 
-def _stretches(axis: MeshAxis, placement: Placement) -> Stretches:
-    from shardspec.topology.machine import stretches
-
-    return stretches(placement.mesh, placement.listed, placement.machine, [axis.name])
+def _stretches(axis: MeshAxis, placement: Placement) -> machines.Stretches:
+    return machines.stretches(placement.mesh, placement.listed, placement.machine, [axis.name])
 
 
 def _explain_listed(axis: MeshAxis, placement: Placement) -> AxisExplanation:
