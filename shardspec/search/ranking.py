@@ -86,7 +86,6 @@ class Evaluator:
     _arrays: tuple[ParamSharding, ...] = field(init=False)
     _flows: dict[float, Flow] = field(default_factory=dict)
     _last: tuple[Target | None, _Known | None] = (None, None)
-    _in_order: dict[Order, Spec] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._resolver = array_resolver(self.spec, Target("", Mesh()))
@@ -99,7 +98,7 @@ class Evaluator:
     def under(self, spec: Spec, is_laid_alike: bool) -> Evaluator:
         """Return one for a spec whose program is the same, and perhaps all of its layouts."""
         made = copy(self)
-        made.spec, made._last, made._in_order = spec, (None, None), {}
+        made.spec, made._last = spec, (None, None)
         made.flow = replace(self.flow, step=spec.step or self.flow.step)
         if not is_laid_alike:
             made._resolver = array_resolver(spec, Target("", Mesh()))
@@ -125,20 +124,14 @@ class Evaluator:
         known = self._last[1]
         if known is None:
             return None
-        plan = replace(known.plan, target=target, spec=self._ordered(order))
+        spec, policy = self.spec, self.spec.policy
+        if order not in (None, policy.order):
+            spec = replace(spec, policy=replace(policy, order=order))
+        plan = replace(known.plan, target=target, spec=spec)
         made, p99 = _timed(plan, known), known.p99
         if known.spread is None or p99 is None:
             return made
         return spec_step.unevenly(known.spread, made, _timed(plan, p99))
-
-    def _ordered(self, order: Order | None) -> Spec:
-        """Return the spec with an order of chips."""
-        policy = self.spec.policy
-        if order is None or order == policy.order:
-            return self.spec
-        if order not in self._in_order:
-            self._in_order[order] = replace(self.spec, policy=replace(policy, order=order))
-        return self._in_order[order]
 
     def _worked_out(self, target: Target) -> _Known | None:
         layout, balance = self._layout(target), spec_step.balance_of(self.spec)
