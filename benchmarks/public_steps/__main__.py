@@ -65,11 +65,8 @@ def keep(new: Row) -> None:
     """Write a row beside the others, with its first prediction."""
     rows = {(each["step"], each["target"]): each for each in kept()}
     key = new["step"], new["target"]
-    before = rows.get(key, new)
-    first = before.get("first") or {
-        name: before.get(name) for name in ("bytes", "difference", "memory", "fits")
-    }
-    rows[key] = {**new, "first": first}
+    first = {name: new[name] for name in ("bytes", "difference", "memory", "fits") if name in new}
+    rows[key] = {**new, "first": rows.get(key, {}).get("first") or first}
     about = "Steps of public code; `first` is what was predicted before any rule was changed for it"
     lines = ",\n".join(json.dumps(each) for each in rows.values())
     DATA.write_text(f'{{"about": {json.dumps(about)},\n"rows": [\n{lines}\n]}}\n', encoding="utf-8")
