@@ -9,7 +9,7 @@ Source: xla/service/gpu/transforms/priority_fusion.cc and xla/service/gpu/model/
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
@@ -50,6 +50,7 @@ _FREE = frozenset(("broadcast", "concatenate", "dynamic-slice", "pad", "reverse"
 #: writes or reads it, and moves its other arrays while it computes nothing.
 #: Source: XLA of jaxlib 0.10, `tanh`, `power`, `log` and `sin` in two kernels of an H100.
 _MOVED = 3.2
+_PASSES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +96,21 @@ def kept_of(
       is_fused: the operations that a kernel with a reader can compute.
       constant: values that cost nothing.
     """
+    found: frozenset[Value] = frozenset()
+    for _ in range(_PASSES):  # a value that another one keeps is computed for fewer kernels
+        kernels = _kernels_of(main, is_fused, found)
+        found = frozenset(_kept(main, rates, kernels, constant, is_fused))
+    return found
+
+
+def _kept(
+    main: Body,
+    rates: Rates,
+    kernels: Mapping[Value, frozenset[Node]],
+    constant: Collection[Value],
+    is_fused: Collection[str],
+) -> Iterator[Value]:
     costs: dict[Value, int] = {}
-    found: set[Value] = set()
-    kernels = _kernels_of(main, is_fused)
     sources: dict[Value, frozenset[Value]] = {}
     for node in every_node(main):
         if node.operation not in is_fused or len(node.results) != 1:
@@ -111,20 +124,26 @@ def kept_of(
         is_slow = saved > _MOVED * count * value.bytes * rates.per_byte
         moved = (count - 1) * sum(each.bytes for each in read)
         if count > 1 and (is_slow or moved > (count + 1) * value.bytes):
-            found.add(value)
+            yield value
         else:
             costs[value], sources[value] = cost, read
-    return frozenset(found)
 
 
-def _kernels_of(main: Body, is_fused: Collection[str]) -> dict[Value, frozenset[Node]]:
-    """Return what each value is computed for: an operation of each kernel that would do it."""
+def _kernels_of(
+    main: Body, is_fused: Collection[str], kept: Collection[Value]
+) -> dict[Value, frozenset[Node]]:
+    """Return what each value is computed for: an operation of each kernel that would do it.
+
+    Args:
+      kept: values that one kernel computes for all others.
+    """
     found: dict[Value, frozenset[Node]] = {}
     for node in reversed([*every_node(main)]):
         for value in node.results:
             kernels: set[Node] = set()
             for user in value.users:
                 is_inside = user.operation in is_fused and user.body is value.body
+                is_inside = is_inside and user.results[0] not in kept
                 if is_inside and not _is_stored(user.results[0], is_fused):
                     kernels |= found[user.results[0]]
                 else:

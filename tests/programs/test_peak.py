@@ -1540,3 +1540,36 @@ def test_computations_that_call_themselves_come_to_an_end() -> None:
         "  %a = f32[8]{0} call(%p), to_apply=%f\n  ROOT %b = f32[8]{0} call(%a), to_apply=%f\n}\n"
     )
     assert peak(text).bytes >= 32
+
+
+RESIDUAL = """
+    %x = bf16[4096,512] parameter(0)
+    %y = bf16[4096,512] parameter(1)
+    %w = bf16[512,512] parameter(2)
+    %g = bf16[4096,512] parameter(3)
+    %z = bf16[] constant(0)
+    %zs = bf16[4096,512] broadcast(%z), dimensions={}
+    %f = f32[] constant(0)
+    %a1 = bf16[4096,512] dot(%x, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+    %a2 = bf16[4096,512] dot(%y, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+    %a = bf16[4096,512] add(%a1, %a2)
+    %m = bf16[4096,512] maximum(%a, %zs)
+    %o = bf16[4096,512] dot(%m, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+    %d = bf16[4096,512] multiply(%a, %g)
+    %t = bf16[4096,512] multiply(%d, %a1)
+    %u = bf16[4096,512] multiply(%d, %a2)
+    %s1 = bf16[512] reduce(%d, %z), dimensions={0}, to_apply=%add
+    %s2 = bf16[512] reduce(%t, %z), dimensions={0}, to_apply=%add
+    %s3 = bf16[512] reduce(%u, %z), dimensions={0}, to_apply=%add
+    %b = bf16[4096,512] broadcast(%s1), dimensions={1}
+    %e = bf16[4096,512] subtract(%d, %b)
+    %c = bf16[4096,512] dot(%e, %w), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+    ROOT %r = (bf16[4096,512], bf16[4096,512], bf16[512], bf16[512]) tuple(%o, %c, %s2, %s3)
+"""
+
+
+def test_gpu_computes_a_sum_again_for_a_value_that_is_kept() -> None:
+    """The readers of that value then read it, and no longer the sum."""
+    found = reasons_in(peak_of(program_of(entry(RESIDUAL)), Device("gpu", rates=AMPERE)))
+    assert "d" in found
+    assert "a" not in found
