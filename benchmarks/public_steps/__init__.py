@@ -68,7 +68,12 @@ class Public:
             yield
         finally:
             sys.path.remove(str(path))
-            for name in set(sys.modules) - before:
-                file = getattr(sys.modules[name], "__file__", None) or ""
-                if file.startswith(str(path)):
-                    del sys.modules[name]
+            new = {name: sys.modules[name] for name in set(sys.modules) - before}
+            for name in [each for each, module in new.items() if _is_below(module, path)]:
+                del sys.modules[name]
+
+
+def _is_below(module: Any, path: Path) -> bool:
+    """Return whether a module, or a package without a file of its own, is in a folder."""
+    places = [getattr(module, "__file__", None) or "", *getattr(module, "__path__", ())]
+    return any(str(place).startswith(str(path)) for place in places)

@@ -46,8 +46,9 @@ def resnet(resolver: Resolver) -> Built:
             logits, after = forward.apply(params, state, None, images)
             smooth = optax.smooth_labels(jax.nn.one_hot(labels, 1000), 0.1)
             mean = optax.softmax_cross_entropy(logits=logits, labels=smooth).mean()
-            decayed = [x for name, each in params.items() if "batchnorm" not in name
-                       for x in each.values()]
+            decayed = [
+                x for name, each in params.items() if "batchnorm" not in name for x in each.values()
+            ]
             norm = 0.5 * sum(jnp.sum(jnp.square(each)) for each in decayed)
             return mean + 1e-4 * norm, after
 
@@ -55,7 +56,9 @@ def resnet(resolver: Resolver) -> Built:
         updates, kept = optimizer.update(gradients, momenta)
         return optax.apply_updates(params, updates), after, kept, value
 
-    weights = (placed(each, where) for each, where in zip((params, state, momenta), at, strict=True))
+    weights = (
+        placed(each, where) for each, where in zip((params, state, momenta), at, strict=True)
+    )
     return step, (*weights, images, labels)
 
 

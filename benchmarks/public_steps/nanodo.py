@@ -39,9 +39,7 @@ def default(resolver: Resolver) -> Built:
     boxed = jax.eval_shape(init, jax.ShapeDtypeStruct((1, c.model.L), jnp.int32))
     at = resolver.shardings(boxed, boxed=False)
     step = jax.jit(
-        partial(
-            train._train_step, c=c, get_loss_fn=loss.get_default_loss_fn, mesh=resolver.mesh
-        ),
+        partial(train._train_step, c=c, get_loss_fn=loss.get_default_loss_fn, mesh=resolver.mesh),
         out_shardings=(at, None),
         donate_argnums=(0, 1),
     )

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from benchmarks.public_steps import Built, Public
-from benchmarks.public_steps._training import shaped, trained
+from benchmarks.public_steps._training import absent, shaped, trained
 from shardspec import Resolver
 
 COMMIT = "2efa84dac0e68e63547a27a18fa943c98f1c312e"
@@ -26,8 +26,9 @@ def is_decayed(path: Any, _: Any) -> bool:
 
 def fine_tuning(resolver: Resolver) -> Built:
     """Return the step for 32 sequences of 2,049 tokens."""
-    from recurrentgemma import common
-    from recurrentgemma.jax import griffin
+    with absent("sentencepiece"):
+        from recurrentgemma import common
+        from recurrentgemma.jax import griffin
 
     preset = common.GriffinConfig.from_preset(common.Preset.RECURRENT_GEMMA_2B_V1)
     config = preset._replace(scan_type=common.ScanType.LINEAR_NATIVE)
