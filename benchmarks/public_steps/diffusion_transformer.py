@@ -1,4 +1,4 @@
-"""DiT-B in JAX: the update of its `train_diffusion.py`, with the averaged weights beside the trained.
+"""DiT-B in JAX: the update of its `train_diffusion.py`, which keeps averaged weights, too.
 
 The repository trains under `pmap`. Here the step is under `jit`, with the batch over all devices
 and the weights split as a user of more than a few devices would.

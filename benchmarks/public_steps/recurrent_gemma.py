@@ -68,7 +68,7 @@ STEPS = [
         """
 shardspec: 1
 axes: {batch: 32, vocab: 256000, embed: 2560, mlp: 7680, lru: 2560, heads: {size: 2560, unit: 256}}
-rules: [batch -> fsdp, embed -> fsdp, mlp -> tensor, lru -> tensor, heads -> tensor, vocab -> tensor]
+rules: ["batch, embed -> fsdp", "mlp, lru, heads, vocab -> tensor"]
 params:
   embedder/input_embedding: vocab embed
   "**/proj_q/kernel": embed heads
