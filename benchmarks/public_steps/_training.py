@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib import util
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -30,6 +31,14 @@ def absent(*names: str) -> Iterator[None]:
                 sys.modules.pop(name, None)
             else:
                 sys.modules[name] = module
+
+
+def bare(name: str) -> None:
+    """Make a package known without what its `__init__` imports."""
+    spec = util.find_spec(name)
+    if spec is None:
+        raise ModuleNotFoundError(name)
+    sys.modules[name] = util.module_from_spec(spec)
 
 
 def shaped(resolver: Resolver, names: str, shape: tuple[int, ...], dtype: Any) -> Any:

@@ -5,9 +5,7 @@ Packages of T5X around these three are mocks. Its constraints are by logical axe
 
 from __future__ import annotations
 
-import sys
 from functools import partial
-from importlib import util
 from typing import Any
 
 import jax
@@ -16,7 +14,7 @@ from flax import traverse_util
 from flax.linen import partitioning
 
 from benchmarks.public_steps import Built, Public, placed
-from benchmarks.public_steps._training import absent, shaped
+from benchmarks.public_steps._training import absent, bare, shaped
 from shardspec import Resolver
 
 COMMIT = "cc342d419ec3e3e9c4bf1df33c82330cafdc1e16"
@@ -34,16 +32,9 @@ RULES = (
 )
 
 
-def bare() -> None:
-    """Make the package known without what its `__init__` imports."""
-    spec = util.find_spec("t5x")
-    assert spec is not None
-    sys.modules["t5x"] = util.module_from_spec(spec)
-
-
 def large(resolver: Resolver) -> Built:
     """Return a train step of span corruption for 256 sequences of 512 and 114 tokens."""
-    bare()
+    bare("t5x")
     with absent("t5x.utils", "jestimator"):
         from t5x import adafactor, losses
         from t5x.examples.t5 import network
