@@ -224,6 +224,9 @@ def _meant(route: Route, value: Any) -> str | None:
         return f"rules are a list: `- {meant}`" if meant else None
     if route == ("rules",) and isinstance(value, str):
         return "write each rule on a line of its own, with a space after `-`: `- embed -> model`"
+    if route == ("axes",) and isinstance(value, list):
+        inside = ", ".join(f"{each}: null" for each in value)
+        return f"write a size after each name, or `null` for any size: `axes: {{{inside}}}`"
     if route and route[-1] == "mesh":
         return _mesh_meant(value)
     if isinstance(value, float) and value.is_integer():

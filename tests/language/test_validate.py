@@ -108,3 +108,12 @@ def test_fields_at() -> None:
         "doc",
     )
     assert "rules" in fields_at(("params",))
+
+
+def test_axes_in_a_list_are_told_how_a_mapping_leaves_sizes_open() -> None:
+    text = "shardspec: 1\naxes: {}\nmesh: {{data: 2}}\nrules: [batch -> data]\n"
+    _, (first, *_) = pipeline.load_text(text.format("[batch, embed]"), "s.yaml")
+    assert "`axes: {batch: null, embed: null}`" in (first.help or "")
+    spec, diagnostics = pipeline.load_text(text.format("{batch: null, embed: null}"), "s.yaml")
+    assert spec is not None
+    assert not diagnostics
