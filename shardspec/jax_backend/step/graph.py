@@ -477,8 +477,8 @@ def _number(value: Value, condition: Body | None, body: Body | None) -> int | No
         return _number(value.given, None, None) if kept and value.given is not None else None
     if value.made_by is None or value.made_by.name not in _CONSTANTS or value.shape:
         return None
-    held: Any = value.made_by.op.attributes["value"]
     try:
+        held: Any = value.made_by.op.attributes["value"]
         return int(held[0])
     except (TypeError, IndexError):
         return None

@@ -154,8 +154,11 @@ def _compute_once(module: Any) -> None:
 
 def _as_computed(op: Any) -> tuple[object, ...]:
     """Return what two operations share that compute the same at the same time."""
-    stated = tuple((each, op.attributes[each]) for each in op.attributes)
     kinds = tuple(each.type for each in op.results)
+    try:
+        stated = tuple((each, op.attributes[each]) for each in op.attributes)
+    except TypeError:  # complex numbers, which MLIR's bindings print and do not read
+        stated = ((op.name, str(op).partition(" = ")[2]),)
     return op.block, op.name, tuple(op.operands), stated, kinds
 
 
@@ -216,6 +219,8 @@ def _is_zero(value: Any) -> bool:
     if made_by(value) == _BROADCAST:
         value = value.owner.operands[0]
     if made_by(value) != _CONSTANT:
+        return False
+    if isinstance(ir.RankedTensorType(value.type).element_type, ir.ComplexType):
         return False
     stated = value.owner.attributes["value"]
     return bool(stated.is_splat and not stated.get_splat_value().value)

@@ -286,3 +286,14 @@ def test_a_product_over_two_dimensions_reads_the_transpose() -> None:
         for_tpu=True,
     )
     assert "stablehlo.transpose" in found
+
+
+def test_a_tpu_makes_equal_complex_constants_once() -> None:
+    kind = "tensor<2xcomplex<f32>>"
+    made = [
+        f"stablehlo.constant dense<[(1.0,2.0), (3.0,{each})]> : {kind}" for each in (4.0, 4.0, 5.0)
+    ]
+    body = "\n".join(f"%{name} = {each}" for name, each in zip("abc", made, strict=True))
+    sums = f"%d = stablehlo.add %a, %b : {kind}\n%e = stablehlo.add %d, %c : {kind}"
+    text = f"func.func @main() -> {kind} {{\n{body}\n{sums}\nreturn %e : {kind}\n}}"
+    assert left(text, for_tpu=True).count("stablehlo.constant") == 2
