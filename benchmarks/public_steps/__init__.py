@@ -7,7 +7,8 @@
 FOLDER has a checkout of each repository, `OWNER+NAME`, at the commit that its file names. Models
 are imported from there, as published; what is here builds one training or serving step around
 each, with its own rules where it has some. Each step was written before it was predicted for the
-first time, and is not changed afterwards: `first` in a row is that prediction.
+first time, and is not changed afterwards: `first` in a row is that prediction. Some repositories
+need `ml_collections`, `einops`, `flatbuffers` and `typeguard==2.13.3` on the path.
 """
 
 from __future__ import annotations

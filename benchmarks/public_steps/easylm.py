@@ -13,7 +13,6 @@ from unittest.mock import MagicMock
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import optax
 
 from benchmarks.public_steps import Built, Public
@@ -31,6 +30,8 @@ TRANSFORMERS = (
 
 def imported(resolver: Resolver) -> Any:
     """Return the module of the model, with constraints on this mesh."""
+    from ml_collections import ConfigDict
+
     with absent("mlxu", "EasyLM.jax_utils", *TRANSFORMERS):
         utils: MagicMock = sys.modules["EasyLM.jax_utils"]  # type: ignore[assignment]
         utils.with_sharding_constraint = lambda x, spec: jax.lax.with_sharding_constraint(
@@ -38,7 +39,7 @@ def imported(resolver: Resolver) -> Any:
         )
         utils.get_gradient_checkpoint_policy = lambda name: getattr(jax.checkpoint_policies, name)
         mlxu: MagicMock = sys.modules["mlxu"]  # type: ignore[assignment]
-        mlxu.config_dict = ml_collections.ConfigDict
+        mlxu.config_dict = ConfigDict
         mlxu.update_config_dict = lambda config, more: config.update(more) or config
         from EasyLM.models.llama import llama_model
     return llama_model
@@ -46,9 +47,11 @@ def imported(resolver: Resolver) -> Any:
 
 def pretraining(resolver: Resolver) -> Built:
     """Return the train step for 8 sequences of 2,048 tokens a device."""
+    from ml_collections import FrozenConfigDict
+
     llama = imported(resolver)
     standard = llama.LLaMAConfigurator.get_standard_llama_config("llama_7b")
-    model = llama.FlaxLLaMAForCausalLMModule(ml_collections.FrozenConfigDict(standard))
+    model = llama.FlaxLLaMAForCausalLMModule(FrozenConfigDict(standard))
     shape = 8 * resolver.mesh.size, 2048
     inputs, targets = (shaped(resolver, "batch _", shape, jnp.int32) for _ in range(2))
     mask = shaped(resolver, "batch _", shape, jnp.float32)
