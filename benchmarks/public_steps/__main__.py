@@ -100,12 +100,15 @@ def main() -> None:
     if asked.table or asked.checkouts is None:
         table()
         return
-    for step in steps():
-        for target in shardspec.loads(step.spec).targets:
-            if not asked.names or step.name in asked.names:
-                found = row(step, target, asked.checkouts)
-                keep(found)
-                print(json.dumps(found), flush=True)
+    known = {each.name: each for each in steps()}
+    unknown = set(asked.names) - known.keys()
+    if unknown:
+        parser.error(f"there is no step {', '.join(sorted(unknown))}: {', '.join(known)}")
+    for name in asked.names or known:
+        for target in shardspec.loads(known[name].spec).targets:
+            found = row(known[name], target, asked.checkouts)
+            keep(found)
+            print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":
