@@ -179,8 +179,8 @@ def _is_of_product(value: Value, constant: Collection[Value]) -> bool:
 def joins(product: Node, row: int, chip: Softmax, fuses: Callable[[Node], bool]) -> bool:
     """Say whether one kernel makes the scores of a layer's own queries and keys and exponentials.
 
-    It makes those that have gradients, where no keys are repeated, and those of one head of keys.
-    These are masked scores in bf16.
+    These are masked scores in bf16. It makes those of one head of keys, and those that have
+    gradients where no keys are repeated, but for groups in long rows. Others differ by chip.
     """
     is_copied, is_long = is_repeated(product), is_widened(product, row)
     if product.results[0].dtype != "bf16" or (not is_copied and _is_of_copies(product)):
