@@ -70,6 +70,7 @@ _JOINED_BYTES = {"gpu": 30 << 20, "tpu": 120 << 20}
 _MOST_JOINED = 4_000_000
 _NO_SHAPES: Mapping[int, Shape] = MappingProxyType({})
 _NO_STARTS: Mapping[Value, int] = MappingProxyType({})
+_GAPS = "gaps between values"
 #: A value, and the first and the last tick at which it is in memory.
 Life = tuple[Value, int, int]
 
@@ -141,6 +142,11 @@ class Peak:
     def bytes(self) -> int:
         """Return the most bytes that the program holds."""
         return self.given_bytes + self.made_bytes
+
+    @property
+    def gap_bytes(self) -> int:
+        """Return the bytes of them that are gaps between values."""
+        return sum(each.bytes for each in self.values if each.why == _GAPS)
 
     @property
     def alive(self) -> tuple[Held, ...]:
@@ -222,7 +228,7 @@ def _peak(
     inside = [each for each in values if each.dies - each.born < end - 1]
     gaps = gaps_between((each.born, each.dies, each.bytes) for each in inside)
     if gaps:
-        values.append(Held(None, "u8", (gaps,), gaps, at, at, "gaps between values"))
+        values.append(Held(None, "u8", (gaps,), gaps, at, at, _GAPS))
     return Peak(sum(map(size, main.arguments)), made + gaps, tuple(values), at, end)
 
 

@@ -197,8 +197,8 @@ class Kernels:
             if not is_product(node):
                 continue
             value = self._end(node.results[0], ends)
-            is_summed = any(user.operation in _REDUCES for user in value.users)
-            if value is not node.results[0] and len(value.users) > 1 and not is_summed:
+            is_row = any(_sums_rows(user, value) for user in value.users)
+            if value is not node.results[0] and len(value.users) > 1 and not is_row:
                 self.ends.add(value)
 
     def _end(self, value: Value, ends: dict[Value, Value]) -> Value:
@@ -754,6 +754,12 @@ def _reads_memory(user: Node, value: Value) -> bool:
     if user.operation == "slice":
         return len(value.users) > 1 or any(step > 1 for step in _steps(user))
     return user.operation in ("pad", "concatenate")
+
+
+def _sums_rows(user: Node, value: Value) -> bool:
+    """Say whether an operation sums up the last dimension, as a softmax does and no batch norm."""
+    is_sum = user.operation in _REDUCES
+    return is_sum and len(value.shape) - 1 in user.instruction.numbers("dimensions")
 
 
 def _is_strided(node: Node) -> bool:

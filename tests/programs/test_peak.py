@@ -1531,7 +1531,8 @@ def test_donation_never_adds_and_the_peak_is_the_same_on_every_run(
         device = Device(platform)
         kept = peak_of(program, device)
         assert peak_of(program, device) == kept
-        assert peak_of(program, device, range(6)).bytes <= kept.bytes
+        found = peak_of(program, device, range(6))
+        assert found.bytes - found.gap_bytes <= kept.bytes - kept.gap_bytes
 
 
 def test_computations_that_call_themselves_come_to_an_end() -> None:
@@ -1573,3 +1574,25 @@ def test_gpu_computes_a_sum_again_for_a_value_that_is_kept() -> None:
     found = reasons_in(peak_of(program_of(entry(RESIDUAL)), Device("gpu", rates=AMPERE)))
     assert "d" in found
     assert "a" not in found
+
+
+NORMALIZED = """
+    %x = f32[4096,512] parameter(0)
+    %w = f32[512,512] parameter(1)
+    %v = f32[512,512] parameter(2)
+    %z = f32[] constant(0)
+    %h = f32[4096,512] dot(%x, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+    %a = f32[4096,512] add(%h, %x)
+    %s = f32[512] reduce(%a, %z), dimensions={0}, to_apply=%add
+    %b = f32[4096,512] broadcast(%s), dimensions={1}
+    %n = f32[4096,512] subtract(%a, %b)
+    %o = f32[4096,512] dot(%n, %v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+    ROOT %r = f32[4096,512] add(%o, %a)
+"""
+
+
+def test_product_of_a_tpu_adds_what_is_normalized_over_the_batch() -> None:
+    """As libtpu 0.0.52 has it of a residual network: not the product is kept, but the sum."""
+    found = reasons_in(peak_of(program_of(entry(NORMALIZED)), Device("tpu")))
+    assert found["a"].startswith("add after a product")
+    assert "h" not in found
