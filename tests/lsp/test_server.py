@@ -283,7 +283,7 @@ def test_a_rename_in_a_base_reaches_open_specs_that_extend_it(session: Editor) -
 
 
 def test_a_file_that_takes_long_keeps_no_other_waiting(session: Editor) -> None:
-    entries = "".join(f"  a{n}/**: mlp_{n}\n" for n in range(12_000))
+    entries = "".join(f"  a{n}/**: mlp_{n}\n" for n in range(40_000))
     long = session.open("long.yaml", f"shardspec: 1\nmesh: {{data: 2}}\nparams:\n{entries}")
     short = session.open("short.yaml", "shardspec: 1\nmesh: {data: 2}\nrules: [mlp -> modle]\n")
     assert session.findings(short)
