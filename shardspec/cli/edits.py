@@ -72,7 +72,7 @@ def changed(spec: Spec, today: Target, best: Candidate, request: Request) -> Cha
     target = pipeline.find_target(again, today.name)
     off = "the target" if isinstance(target, Diagnostic) else differs(again, target, best)
     if off is not None:
-        return Refusal(f"{off} is stated where --write does not reach", by_hand)
+        return Refusal(f"--write does not reach the place that states {off}", by_hand)
     before, after = (pipeline.check(each, (), request.params(each)).shown for each in (spec, again))
     worse = harm(before, after, today)
     if worse is not None:
