@@ -212,10 +212,13 @@ def are_written(value: Value) -> bool:
     first = value.users[0]
     if not _is_copied(value) or first.operation != "dot":
         return False
-    at = first.operands.index(value)
-    summed = first.instruction.numbers(("lhs_contracting_dims", "rhs_contracting_dims")[at])
-    shape = first.shapes[at]
-    return len(shape) - 1 not in summed and _long(shape) < _long(value.shape)
+    sides = zip(first.operands, first.shapes, ("lhs", "rhs"), strict=False)
+    return any(
+        each is value
+        and len(shape) - 1 not in first.instruction.numbers(f"{side}_contracting_dims")
+        and _long(shape) < _long(value.shape)
+        for each, shape, side in sides
+    )
 
 
 def _is_of_copies(product: Node) -> bool:
@@ -228,8 +231,8 @@ def _is_copied(value: Value) -> bool:
 
 def _is_flat(product: Node) -> bool:
     """Say whether other products make the heads of the queries as one dimension."""
-    value = product.operands[0]
-    return len(value.shape) < len(product.shapes[0])
+    queries = zip(product.operands[:1], product.shapes, strict=False)
+    return any(len(value.shape) < len(shape) for value, shape in queries)
 
 
 def _long(shape: tuple[int, ...]) -> int:
