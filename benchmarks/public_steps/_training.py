@@ -52,6 +52,19 @@ def key() -> Any:
     return jax.eval_shape(lambda: jax.random.key(0))
 
 
+def weights(
+    resolver: Resolver, boxed: Any, optimizer: optax.GradientTransformation
+) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    """Return the shardings of parameters and of their optimizer state, and both with these."""
+    states = jax.eval_shape(optimizer.init, boxed)
+    places = (
+        resolver.shardings(boxed, boxed=False),
+        resolver.state_shardings(states, boxed, boxed=False),
+    )
+    params, state = (placed(nn.unbox(x), at) for x, at in zip((boxed, states), places, strict=True))
+    return places, (params, state)
+
+
 def trained(
     resolver: Resolver,
     loss: Callable[..., Any],
@@ -63,12 +76,7 @@ def trained(
 
     Parameters and optimizer state are donated, and returned as they came.
     """
-    states = jax.eval_shape(optimizer.init, boxed)
-    places = (
-        resolver.shardings(boxed, boxed=False),
-        resolver.state_shardings(states, boxed, boxed=False),
-    )
-    params, state = (placed(nn.unbox(x), at) for x, at in zip((boxed, states), places, strict=True))
+    places, (params, state) = weights(resolver, boxed, optimizer)
 
     @partial(jax.jit, donate_argnums=(0, 1), out_shardings=(*places, None))
     def step(params: Any, state: Any, *data: Any) -> Any:

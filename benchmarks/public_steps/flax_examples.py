@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import PartitionSpec as P
 
-from benchmarks.public_steps import Built, Public, placed
+from benchmarks.public_steps import Built, Public
+from benchmarks.public_steps._training import key, weights
 from shardspec import Resolver
 
 COMMIT = "18f8f311c275d57f46d95e41b15aa97b454754c0"
@@ -37,19 +38,14 @@ def lm1b(resolver: Resolver) -> Built:
         )["params"],
         shape,
     )
-    boxes = jax.eval_shape(optimizer.init, boxed)
-    places = (
-        resolver.shardings(boxed, boxed=False),
-        resolver.state_shardings(boxes, boxed, boxed=False),
-    )
-    params, state = (placed(nn.unbox(x), at) for x, at in zip((boxed, boxes), places, strict=True))
+    places, (params, state) = weights(resolver, boxed, optimizer)
 
     @partial(jax.jit, donate_argnums=(0, 1), out_shardings=(*places, None))
-    def step(params: Any, state: Any, inputs: Any, key: Any) -> Any:
+    def step(params: Any, state: Any, inputs: Any, rng: Any) -> Any:
         weights = jnp.where(inputs > 0, 1, 0).astype(jnp.float32)
 
         def loss(params: Any) -> Any:
-            logits = model.apply({"params": params}, inputs, rngs={"dropout": key})
+            logits = model.apply({"params": params}, inputs, rngs={"dropout": rng})
             targets = jax.nn.one_hot(inputs, 30_000)
             each = -jnp.sum(targets * nn.log_softmax(logits), axis=-1) * weights
             return each.sum() / weights.sum(), logits
@@ -62,8 +58,7 @@ def lm1b(resolver: Resolver) -> Built:
     inputs = jax.ShapeDtypeStruct(
         shape.shape, shape.dtype, sharding=jax.NamedSharding(resolver.mesh, P("data"))
     )
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    return step, (params, state, inputs, key)
+    return step, (params, state, inputs, key())
 
 
 def gemma(resolver: Resolver) -> Built:
@@ -85,8 +80,7 @@ def gemma(resolver: Resolver) -> Built:
     graph, params, rest = nnx.split(model, nnx.Param, ...)
     params, rest = nnx.to_pure_dict(params), nnx.to_pure_dict(rest)
     optimizer = optax.adamw(0.0016, b1=0.9, b2=0.98, eps=1e-9, weight_decay=0.1)
-    state = jax.eval_shape(optimizer.init, params)
-    places = resolver.shardings(params), resolver.state_shardings(state, params)
+    places, given = weights(resolver, params, optimizer)
 
     @partial(jax.jit, donate_argnums=(0, 1), out_shardings=(*places, None))
     def step(params: Any, state: Any, rest: Any, inputs: Any, targets: Any) -> Any:
@@ -112,7 +106,7 @@ def gemma(resolver: Resolver) -> Built:
         with resolver:  # its mesh is that of `jax.set_mesh`
             return step(*args)
 
-    return inside, (placed(params, places[0]), placed(state, places[1]), rest, tokens, tokens)
+    return inside, (*given, rest, tokens, tokens)
 
 
 def wmt(resolver: Resolver) -> Built:
@@ -142,11 +136,11 @@ def wmt(resolver: Resolver) -> Built:
     )
     optimizer = optax.adamw(0.002, b1=0.9, b2=0.98, eps=1e-9)
 
-    def local(params: Any, state: Any, inputs: Any, targets: Any, key: Any) -> Any:
+    def local(params: Any, state: Any, inputs: Any, targets: Any, rng: Any) -> Any:
         weights = (targets > 0).astype(jnp.float32)
 
         def loss(params: Any) -> Any:
-            rngs = {"dropout": key}
+            rngs = {"dropout": rng}
             logits = model.apply({"params": params}, inputs, targets, rngs=rngs)
             soft = jax.nn.one_hot(targets, 32_000) * 0.9 + 0.1 / 31_999
             each = -jnp.sum(soft * jax.nn.log_softmax(logits), axis=-1) * weights
@@ -174,7 +168,7 @@ def imagenet(resolver: Resolver) -> Built:
     )
     optimizer = optax.sgd(0.1, momentum=0.9, nesterov=True)
 
-    def local(variables: Any, state: Any, images: Any, labels: Any, key: Any) -> Any:
+    def local(variables: Any, state: Any, images: Any, labels: Any, rng: Any) -> Any:
         def loss(params: Any) -> Any:
             given = {"params": params, "batch_stats": variables["batch_stats"]}
             logits, changed = model.apply(given, images, mutable=["batch_stats"])
@@ -213,8 +207,7 @@ def _by_device(
         for tree in (params, state)
     ]
     parts = [jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=part) for each in batch]
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    return jax.jit(step, donate_argnums=(0, 1)), (*arrays, *parts, key)
+    return jax.jit(step, donate_argnums=(0, 1)), (*arrays, *parts, key())
 
 
 _DATA_PARALLEL = """

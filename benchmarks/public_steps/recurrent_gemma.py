@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from benchmarks.public_steps import Built, Public
-from benchmarks.public_steps._training import absent, shaped, trained
+from benchmarks.public_steps._training import absent, key, shaped, trained
 from shardspec import Resolver
 
 COMMIT = "2efa84dac0e68e63547a27a18fa943c98f1c312e"
@@ -36,7 +36,7 @@ def fine_tuning(resolver: Resolver) -> Built:
     tokens = shaped(resolver, "batch _", (32, 2049), jnp.int32)
     mask = shaped(resolver, "batch _", (32, 2049), jnp.bool_)
     short = jax.ShapeDtypeStruct((1, 32), jnp.int32)
-    params = jax.eval_shape(model.init, jax.eval_shape(lambda: jax.random.key(0)), short, short)
+    params = jax.eval_shape(model.init, key(), short, short)
 
     def loss(params: Any, tokens: Any, mask: Any) -> Any:
         positions = jnp.cumsum(tokens != 0, axis=-1)

@@ -70,7 +70,7 @@ class StepLayout:
     def under(self, spec: Spec) -> StepLayout:
         """Return that of a spec that differs in what is kept, and in how long weights are gathered.
 
-        The two share all that they work out: nothing lies otherwise.
+        Both share what they have computed: every array has the same layout in both.
         """
         made = copy(self)
         made.plan = replace(self.plan, spec=spec)
