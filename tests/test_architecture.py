@@ -30,6 +30,7 @@ IMPORT_CEILING = 0.085
 
 #: Modules that one other of their folder uses and nothing else does, each with the reason.
 FOR_ONE_SIBLING = {
+    "programs.added": "what a compiler adds, apart from what a step costs",
     "compat.flax": "a drop-in for a library, which another one is written with",
     "jax_backend.stated_lines": "what one line computes; `stated` runs them in loops and trains",
     "jax_backend.step.blame": "why something is sent, apart from what is sent",

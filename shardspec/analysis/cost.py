@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 from shardspec.analysis.accuracy import Interval, interval
 from shardspec.analysis.step_memory import Basis, StepMemory, mode_of, step_memory
@@ -49,10 +49,14 @@ class Added(NamedTuple):
     """Work that a compiler added to a step, which neither the code nor the sharding asks for.
 
     Attributes:
-      what: `copy` into another layout, or `computed again` to save memory.
+      what: `copy`; `written out`, of a constant; or `computed again` to save memory.
       array: on one device, `bf16[4, 4096, 8192]`.
       bytes: of it, each time.
       runs: how often in a step.
+      why: of a copy at the start or end of a step: another `order` of dimensions is wanted; a
+        `loop` has its result beside what it reads; the caller has `kept` what a loop changes.
+      path: of the argument that is copied, or whose memory the copy takes.
+      order: the dimensions from major to minor, as what reads or makes the array has them.
     """
 
     what: str
@@ -61,6 +65,9 @@ class Added(NamedTuple):
     runs: float
     place: Place
     phase: Phase
+    why: Literal["", "order", "loop", "kept"] = ""
+    path: str = ""
+    order: tuple[int, ...] = ()
 
     @property
     def step_bytes(self) -> float:
@@ -147,10 +154,10 @@ class Cost:
 
     @property
     def for_checks(self) -> Cost:
-        """Return what findings read: the traced step, which knows why, with the best memory."""
+        """Return what findings read: the traced step, which knows why, and what a compiler made."""
         if self.predicted is None:
             return self
-        return replace(self.predicted, memory=self.memory)
+        return replace(self.predicted, memory=self.memory, added=self.added)
 
     @property
     def target(self) -> Target:

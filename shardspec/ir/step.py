@@ -21,6 +21,7 @@ from enum import StrEnum
 from typing import Literal, NamedTuple
 
 from shardspec.diagnostics import Span
+from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.operations import CollectiveKind as CollectiveKind
 from shardspec.ir.operations import OpKind as OpKind
 from shardspec.ir.operations import ring_bytes as ring_bytes
@@ -390,6 +391,7 @@ class StepTensor:
       count: how many there are of it, each as large.
       part: of the memory of a step; empty where its phase and its shape say it.
       why: why it is in memory, and not inside of a kernel: `exponential, read by 3 kernels`.
+      is_attended: whether it is of the scores of attention, which a flash kernel never holds whole.
       stage: the stages that hold it.
       moves: how often it goes to the memory of the host and back in a step, where it lies there.
     """
@@ -403,8 +405,19 @@ class StepTensor:
     count: int = 1
     part: MadePart | Literal[""] = ""
     why: str = ""
+    is_attended: bool = False
     stage: StageTag = ""
     moves: float = 0.0
+
+    @property
+    def reason(self) -> str:
+        """Return why it is in memory, with what would spare it."""
+        return self.reason_of(self.bytes * self.count)
+
+    def reason_of(self, size: int) -> str:
+        """Return the same of several that are alike, and take `size` bytes together."""
+        saved = f"a flash kernel saves {binary_bytes(size)}" if self.is_attended else ""
+        return ": ".join(filter(None, (self.why, saved)))
 
 
 #: A figure of a step that something uncounted would change.

@@ -4,9 +4,8 @@ Bytes come from the collectives of the final program, memory from the buffer ass
 cost stays beside it: findings read what only a traced step knows, such as which reshard a
 constraint forces.
 
-What the compiler added has no line in the code: copies that lay an array out anew, since two
-readers want different tiles, and operations that XLA does again to save memory. Full
-rematerializations of a reshard are in its log, and become notes.
+What the compiler added has no line in the code (`added`). Full rematerializations of a reshard are
+in its log, and become notes.
 
 How long a step takes by the schedule of its compiled program.
 
@@ -31,15 +30,15 @@ from shardspec.analysis.cost import Added, Compiler, Cost
 from shardspec.analysis.memory import limit, share_of
 from shardspec.analysis.step_memory import Amount, StepMemory
 from shardspec.analysis.step_time import FITTED, SPREAD, Constants, Links, StepTime, op_seconds
-from shardspec.diagnostics.words import grouped
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Chip, PartitionSpec
 from shardspec.ir.step import CollectiveKind, Role, Step, StepArray, StepOp, StepTensor
+from shardspec.programs.added import added_by
 from shardspec.programs.calls import Ref, Site, called_by, rounds_of
 from shardspec.programs.hlo import Computation, Instruction, arrays_of
 from shardspec.programs.memory import NO_ROOM, CompiledMemory
-from shardspec.programs.op_names import KERNEL, split_name
-from shardspec.programs.operations import Traffic, kind_of, target_of
+from shardspec.programs.op_names import KERNEL
+from shardspec.programs.operations import Traffic, target_of
 from shardspec.programs.proof import with_causes
 from shardspec.programs.reading import STARTS, Parts, ReadProgram
 
@@ -436,15 +435,12 @@ _PARTS: Mapping[Role, str] = {
     "cache": "caches",
     "other": "other",
 }
-
-#: How XLA names what it does again to save memory.
-_AGAIN = ".remat"
-#: How libtpu marks an array in on-chip memory.
-_ON_CHIP = "S("
-_MOVES = frozenset(("copy", "transpose"))
-_VIEWS = frozenset(("parameter", "bitcast", "reshape", "tuple", "get-tuple-element"))
-#: Additions smaller than this, on one device in a step, are not reported.
-_LEAST_BYTES = 2**20
+#: Why what a compiler added is in memory.
+_REASONS = {
+    "copy": "a copy",
+    "written out": "a constant, written out",
+    "computed again": "computed again",
+}
 
 
 def compiled_cost(
@@ -468,14 +464,15 @@ def compiled_cost(
     notes = tuple(dict.fromkeys((*program.step.notes, *warnings, *own)))
     place = program.step.place if predicted.step is None else predicted.step.place
     step = replace(with_causes(program.step, predicted), notes=notes, place=place)
-    held = _memory(predicted, program, memory, is_refused=NO_ROOM in refusal)
+    added = added_by(program)
+    held = _memory(predicted, program, memory, added, is_refused=NO_ROOM in refusal)
     return replace(
         predicted,
         step=step,
         memory=held,
         schedule=_schedule(predicted, program),
         compiler=by,
-        added=added_by(program),
+        added=added,
         predicted=predicted,
     )
 
@@ -496,7 +493,12 @@ def _schedule(predicted: Cost, program: ReadProgram) -> StepTime | None:
 
 
 def _memory(
-    predicted: Cost, program: ReadProgram, memory: CompiledMemory | None, *, is_refused: bool
+    predicted: Cost,
+    program: ReadProgram,
+    memory: CompiledMemory | None,
+    added: Sequence[Added],
+    *,
+    is_refused: bool,
 ) -> StepMemory:
     """Return what a device holds, in the parts that a compiler knows."""
     target, step = predicted.target, program.step
@@ -510,7 +512,7 @@ def _memory(
         host=predicted.memory.host,
         hbm_bytes=limit(target),
         hbm_share=share_of(target),
-        peak=() if memory is None else tuple(_peak(program, memory)),
+        peak=() if memory is None else tuple(_peak(program, memory, added, predicted.memory.peak)),
         is_partial=memory is None or bool(step.uncounted("memory")),
         is_refused=is_refused,
         interval=None,
@@ -528,50 +530,24 @@ def _arguments(step: Step, memory: CompiledMemory) -> Iterator[tuple[Role, int]]
         yield step.arguments[number].role if is_known else "other", size
 
 
-def _peak(program: ReadProgram, memory: CompiledMemory) -> Iterator[StepTensor]:
-    """Yield the largest values that are alive at the peak, each with its line or its argument."""
+def _peak(
+    program: ReadProgram,
+    memory: CompiledMemory,
+    added: Sequence[Added],
+    predicted: Sequence[StepTensor],
+) -> Iterator[StepTensor]:
+    """Yield the largest values that are alive at the peak, each with its line or its argument.
+
+    The program says why what was added is in memory; of values of a predicted shape the model does.
+    """
+    reasons = {(each.array, each.place): _REASONS[each.what] for each in added}
+    known = {each.array.shard_shape: each for each in predicted}
     for each, where in zip(memory.largest, program.makers(memory.largest), strict=True):
         array = next(arrays_of(each.shape), None)
         if array is not None:
             whole = PartitionSpec(((),) * len(array.shape))
             held = StepArray(array.dtype, array.shape, whole, array.shape, where.argument)
-            yield StepTensor(held, each.bytes, 0, 0, where.place, where.phase)
-
-
-def added_by(program: ReadProgram) -> tuple[Added, ...]:
-    """Return what a compiler added to a program, alike ones as one, the most bytes first."""
-    found = grouped(_added(program), lambda each: each._replace(runs=0))
-    rows = (same[0]._replace(runs=sum(each.runs for each in same)) for same in found.values())
-    large = (each for each in rows if each.step_bytes >= _LEAST_BYTES)
-    return tuple(sorted(large, key=lambda each: (-each.step_bytes, each.array, str(each.place))))
-
-
-def _added(program: ReadProgram) -> Iterator[Added]:
-    for body, times in program.calls.unfused():
-        for each in body.instructions.values():
-            what = _what(each, program)
-            array = each.arrays[0] if each.arrays else None
-            if what and array is not None and _ON_CHIP not in each.type:
-                shape = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
-                yield Added(
-                    what, shape, array.bytes, times, *program.made(Ref(body.name, each.name))
-                )
-
-
-def _what(each: Instruction, program: ReadProgram) -> str:
-    """Return what an instruction is, where the compiler added it."""
-    if each.operation in ("copy", "transpose", "fusion") and _only_moves(each, program):
-        return "" if split_name(each.op_name)[-1:] == ["transpose"] else "copy"
-    is_again = _AGAIN in each.name and (kind_of(each) is not None or each.operation == "fusion")
-    return "computed again" if is_again else ""
-
-
-def _only_moves(each: Instruction, program: ReadProgram) -> bool:
-    """Say whether an instruction does no more than lay its operand out anew."""
-    if each.operation != "fusion":
-        return True
-    bodies = (program.calls.program.computations.get(name) for name in each.called)
-    inner = [
-        op.operation for body in bodies if body is not None for op in body.instructions.values()
-    ]
-    return not _MOVES.isdisjoint(inner) and set(inner) <= _MOVES | _VIEWS
+            made = StepTensor(held, each.bytes, 0, 0, where.place, where.phase)
+            like = known.get(array.shape, made)
+            why = reasons.get((str(held), where.place), like.why)
+            yield replace(made, why=why, is_attended=like.is_attended)

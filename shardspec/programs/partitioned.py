@@ -324,9 +324,8 @@ def _tensors(
         whole = PartitionSpec(((),) * len(each.shape))
         array = StepArray(each.dtype, each.shape, whole, each.shape)
         place = _place(maker, program)
-        yield StepTensor(
-            array, each.bytes, each.born, each.dies, place, phase, part=part, why=each.why
-        )
+        made = StepTensor(array, each.bytes, each.born, each.dies, place, phase, part=part)
+        yield replace(made, why=each.why, is_attended=each.is_attended)
 
 
 _BACK = ("backward", "remat")

@@ -37,7 +37,7 @@ from shardspec.programs.peak_layouts import turn
 from shardspec.programs.peak_narrow import narrow
 from shardspec.programs.peak_orders import reorder
 from shardspec.programs.peak_results import buffers_of, copy_gathered, relaid_results
-from shardspec.programs.peak_scores import PLAIN, Softmax
+from shardspec.programs.peak_scores import PLAIN, Softmax, attended, sizes
 from shardspec.programs.peak_units import (
     Unit,
     behind_gathered,
@@ -109,6 +109,7 @@ class Held:
       born: the first tick at which it is in memory, of one clock for the whole program.
       dies: the last.
       why: why it is in memory and not inside a kernel: `exponential, read by 3 kernels`.
+      is_attended: whether it is of the scores of attention, which a flash kernel never holds whole.
     """
 
     instruction: Instruction | None
@@ -118,6 +119,7 @@ class Held:
     born: int
     dies: int
     why: str
+    is_attended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +225,8 @@ def _peak(
 ) -> Peak:
     size = schedule.sizes.of
     left = (life for life in lives if life[0] is not saved)
-    values = [_held(life, schedule.kernels, size(life[0])) for life in left]
+    scores = attended(main, schedule.kernels.fuses)
+    values = [_held(life, schedule.kernels, size(life[0]), scores) for life in left]
     at, made = highest((each.born, each.dies, each.bytes) for each in values)
     inside = [each for each in values if each.dies - each.born < end - 1]
     gaps = gaps_between((each.born, each.dies, each.bytes) for each in inside)
@@ -232,11 +235,12 @@ def _peak(
     return Peak(sum(map(size, main.arguments)), made + gaps, tuple(values), at, end)
 
 
-def _held(life: Life, kernels: Kernels, size: int) -> Held:
+def _held(life: Life, kernels: Kernels, size: int, scores: Set[tuple[int, ...]]) -> Held:
     value, born, dies = life
     instruction = None if value.maker is None else value.maker.instruction
     why = kernels.stored.get(value, "")
-    return Held(instruction, value.dtype, value.shape, size, born, dies, why)
+    is_attended = not scores.isdisjoint((sizes(value.shape), sizes(value.shape[1:])))
+    return Held(instruction, value.dtype, value.shape, size, born, dies, why, is_attended)
 
 
 def _without_fast(

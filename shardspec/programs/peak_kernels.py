@@ -452,7 +452,7 @@ class Kernels:
 
     def _reason_of_constant(self, node: Node, value: Value, forced: str) -> str:
         if value in self.spread:
-            return "is read by a softmax"
+            return "a constant, written out for a softmax"
         is_kept = value.is_yielded or (forced and self.platform == "gpu")
         return forced if is_kept and node.operation != "constant" else ""
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from shardspec.programs.peak_graph import Node, Value
+from shardspec.programs.peak_graph import Body, Node, Value
 
 _Which = Literal["none", "leading", "all"]
 
@@ -131,6 +131,36 @@ def _products_of(product: Node, fuses: Callable[[Node], bool]) -> int:
                 seen.add(user.results[0])
                 waiting.append(user.results[0])
     return len(found)
+
+
+def attended(body: Body, fuses: Callable[[Node], bool]) -> frozenset[tuple[int, ...]]:
+    """Return the sizes, sorted, of the scores of attention in a body and in its loops.
+
+    They are products of queries and keys whose exponentials another product reads. A kernel that
+    goes through them in blocks (FlashAttention, arXiv 2205.14135) has none of this size in memory.
+    """
+    inner = (attended(each, fuses) for node in body.nodes for each in node.bodies)
+    own = {sizes(node.results[0].shape) for node in body.nodes if _is_attention(node, fuses)}
+    return frozenset(own).union(*inner)
+
+
+def sizes(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the sizes of an array in order of size, but those of 1."""
+    return tuple(sorted(size for size in shape if size > 1))
+
+
+def _is_attention(product: Node, fuses: Callable[[Node], bool]) -> bool:
+    if not is_scores(product):
+        return False
+    made, seen = [product.results[0]], {product.results[0]}
+    for value in made:
+        for user in value.users:
+            result = user.results[0]
+            if fuses(user) and result not in seen and sizes(result.shape) == sizes(value.shape):
+                seen.add(result)
+                made.append(result)
+    makers = {value.maker.operation for value in made if value.maker is not None}
+    return "exponential" in makers and _products_of(product, fuses) > 0
 
 
 def is_tall(product: Node, row: int) -> bool:

@@ -181,8 +181,9 @@ def _tensors(group: Sequence[StepTensor], mark: str) -> Cells:
     first = group[0]
     named = f"{first.array.name} " if first.array.name else ""
     times = f" x{len(group)}" if len(group) > 1 else ""
-    size = f"{mark} {binary_bytes(sum(each.bytes for each in group))}"
-    return f"{named}{first.array}{times}", size, first.phase, str(first.place)
+    total = sum(each.bytes for each in group)
+    size, why = f"{mark} {binary_bytes(total)}", first.reason_of(total)
+    return f"{named}{first.array}{times}", size, first.phase, str(first.place), why
 
 
 # time
@@ -293,7 +294,11 @@ def _added(cost: figures.Cost) -> Iterator[str]:
 
 
 #: What the compiler added, in a sentence.
-_ADDED = {"copy": "copied into other layouts", "computed again": "computed again to save memory"}
+_ADDED = {
+    "copy": "copied",
+    "written out": "of constants written out",
+    "computed again": "computed again to save memory",
+}
 
 
 def unknown_lines(unknown: Sequence[Unknown]) -> Iterator[str]:

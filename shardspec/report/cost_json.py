@@ -210,7 +210,7 @@ class Alive(NamedTuple):
     bytes: int
     phase: str
     place: Line | None
-    why: Annotated[str, OMITTED] = ""
+    why: Annotated[str, Of("reason"), OMITTED] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,23 +12,37 @@ from typing import Any
 
 import shardspec
 from shardspec import pipeline
-from shardspec.analysis.cost import Cost, cost_of
+from shardspec.analysis.cost import Compiler, Cost, cost_of
 from shardspec.diagnostics import Diagnostic
 
 _CODE = re.compile(r"((?:^#.*\n)*)", re.MULTILINE)
 
 
-def cost(text: str) -> Cost:
+def cost(text: str, *, is_compiled: bool = False) -> Cost:
     """Return the cost of the step of an example, on its first target."""
-    import jax
-    import jax.numpy as jnp
-
-    from shardspec.jax_backend.step.reading import step_of
+    from shardspec.jax_backend.on_target import on_target
 
     found = _CODE.match(text)
     assert found is not None
     code = "".join(line.removeprefix("#").removeprefix(" ") for line in found[1].splitlines(True))
-    resolver = shardspec.Resolver(shardspec.loads(text, "spec.yaml"), devices="abstract")
+    loaded = shardspec.loads(text, "spec.yaml")
+    if is_compiled:
+        spec, _ = pipeline.load_text(text, "spec.yaml")
+        assert spec is not None
+        with on_target(spec.targets[0], spec):
+            return _cost(text, code, shardspec.Resolver(loaded), is_compiled=True)
+    return _cost(text, code, shardspec.Resolver(loaded, devices="abstract"), is_compiled=False)
+
+
+def _cost(text: str, code: str, resolver: Any, *, is_compiled: bool) -> Cost:
+    import jax
+    import jax.numpy as jnp
+
+    from shardspec.jax_backend.step.reading import step_of
+    from shardspec.jax_backend.step.trace import Call
+    from shardspec.jax_backend.xla.verifying import verify_step
+    from shardspec.programs.costs import compiled_cost
+
     names: dict[str, Any] = {"jax": jax, "jnp": jnp, "resolver": resolver, "shardspec": shardspec}
     names |= {"P": jax.sharding.PartitionSpec, "NamedSharding": jax.sharding.NamedSharding}
     exec(compile(code, "model.py", "exec"), names)
@@ -41,9 +55,12 @@ def cost(text: str) -> Cost:
         sharding = resolver.sharding(each.activation.logical_axes, shape)
         given[each.activation.name] = jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=sharding)
     asked = inspect.signature(names["step"]).parameters
+    call = Call(names["step"], tuple(given[name] for name in asked), {})
     with resolver:
-        step = step_of(resolver, names["step"], *(given[name] for name in asked))
-    return cost_of(plan, step)
+        if is_compiled:
+            proof = verify_step(resolver, call)
+            return compiled_cost(proof.cost, proof.program, proof.memory, Compiler("libtpu"))
+        return cost_of(plan, step_of(resolver, call.function, *call.args))
 
 
 def _tree(plan: Any) -> Any:
@@ -56,8 +73,9 @@ def _tree(plan: Any) -> Any:
     }
 
 
-def findings(text: str) -> tuple[Diagnostic, ...]:
+def findings(text: str, *, is_compiled: bool = False) -> tuple[Diagnostic, ...]:
     """Return everything that `check` says of an example, its step included."""
     spec, faults = pipeline.load_text(text, "spec.yaml")
     assert spec is not None
-    return pipeline.checked(spec, faults, pipeline.compile_plans(spec), costs=(cost(text),)).shown
+    costs = (cost(text, is_compiled=is_compiled),)
+    return pipeline.checked(spec, faults, pipeline.compile_plans(spec), costs=costs).shown

@@ -879,13 +879,19 @@ def _placed(tree: Any, plan: _Plan, seen: dict[int, Any]) -> Any:
         if shape is None:
             return leaf
         wanted = next(places)
-        return _struct(leaf, shape, sharding_of(leaf) or wanted)
+        return _struct(leaf, shape, _with_layout(leaf) or sharding_of(leaf) or wanted)
 
     made = [jax.tree_util.tree_map(struct, node) for node in nodes]
     return treedef.unflatten(
         seen.setdefault(id(node), each) if is_box(type(node)) else each
         for node, each in zip(nodes, made, strict=True)
     )
+
+
+def _with_layout(leaf: Any) -> Any:
+    """Return the sharding of a struct with its layout in memory, where it states one."""
+    stated = leaf.format if isinstance(leaf, jax.ShapeDtypeStruct) else None
+    return None if getattr(stated, "layout", None) is None else stated
 
 
 def _struct(leaf: Any, shape: tuple[int, ...], sharding: Any) -> Any:

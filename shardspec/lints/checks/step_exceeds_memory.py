@@ -79,7 +79,7 @@ def _finding(cost: Cost) -> Diagnostic:
 def _largest(cost: Cost) -> Iterator[str]:
     for tensor in cost.memory.peak[:_SHOWN]:
         name = f"{tensor.array.name} " if tensor.array.name else ""
-        why = f": {tensor.why}" if tensor.why else ""
+        why = f": {tensor.reason}" if tensor.reason else ""
         yield f"{binary_bytes(tensor.bytes)}  {name}{tensor.array}, {tensor.place}{why}"
 
 

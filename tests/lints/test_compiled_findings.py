@@ -1,0 +1,104 @@
+"""What a compiler wastes: help about it is followed literally, and libtpu needs less memory."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from shardspec.analysis.cost import Cost
+from shardspec.diagnostics import Diagnostic
+from tests.lints.step_examples import cost, findings
+
+pytest.importorskip("libtpu")
+
+HEAD = """\
+shardspec: 1
+hardware: tpu v5e 4x4
+mesh: {data: 4, tensor: 4}
+axes: {batch: 64, features: 1024, kv_heads: 8, layers: 8}
+rules:
+  - batch -> data
+  - kv_heads, joined -> tensor
+  - features, layers -> none
+params:
+  k: layers features joined
+arrays:
+  k: bf16[8, 1024, 1024]
+activations:
+  x: batch features
+"""
+MADE = """\
+shape = (8, 64, 2048, 8, 128)
+place = resolver.sharding("layers batch _ kv_heads _", shape)
+FORMAT
+cache = jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=place)
+at = jax.ShapeDtypeStruct((), jnp.int32)
+def attend(x, new, keys):
+    scores = jnp.einsum("bhk,bthk->bht", new, keys)
+    return x + jnp.einsum("bht,bthk->bhk", jax.nn.softmax(scores), keys).reshape(64, 1024)
+"""
+SCANNED = """\
+def decode(params, x, cache, at):
+    def layer(x, given):
+        weight, keys = given
+        new = (x @ weight).reshape(64, 8, 128)
+        keys = jax.lax.dynamic_update_slice_in_dim(keys, new[:, None], at, 1)
+        return attend(x, new, keys), keys
+    return jax.lax.scan(layer, x, (params["k"], cache))
+"""
+CARRIED = """\
+def decode(params, x, cache, at):
+    def layer(carry, given):
+        x, cache = carry
+        weight, number = given
+        new = (x @ weight).reshape(64, 8, 128)
+        new_rows = new[None, :, None]
+        cache = jax.lax.dynamic_update_slice(cache, new_rows, (number, 0, at, 0, 0))
+        return (attend(x, new, cache[number]), cache), None
+    return jax.lax.scan(layer, (x, cache), (params["k"], jnp.arange(8)))[0]
+"""
+STEP = 'step = jax.jit(decode, donate_argnames="cache", out_shardings=(None, place))\n'
+
+
+def _example(loop: str, stated: str = "", step: str = STEP) -> str:
+    code = MADE.replace("FORMAT", stated) + loop + step
+    return "".join(f"# {line}\n" for line in code.splitlines()) + HEAD
+
+
+def _found(text: str) -> tuple[Cost, list[Diagnostic]]:
+    found = [each for each in findings(text, is_compiled=True) if each.code.id == "SHD522"]
+    return cost(text, is_compiled=True), found
+
+
+def test_a_loop_that_carries_a_cache_in_the_stated_order_copies_nothing() -> None:
+    """Help is followed twice: carry the cache, then state the order in which the loop wants it."""
+    before, (beside,) = _found(_example(SCANNED))
+    assert "let the loop carry `cache` and write into it" in (beside.help or "")
+    _, (turned,) = _found(_example(CARRIED))
+    said = re.search(
+        r"`Format\(Layout\((\([\d, ]+\))\), sharding\)` for `cache`", turned.help or ""
+    )
+    assert said, turned.help
+    stated = "from jax.experimental.layout import Format, Layout\n"
+    stated += f"place = Format(Layout({said[1]}), place)"
+    after, none = _found(_example(CARRIED, stated))
+    assert not none
+    saved = before.memory.total.bytes - after.memory.total.bytes
+    cache = 8 * 64 * 2048 * 8 * 128 * 2 // 16
+    assert saved == pytest.approx(cache, rel=0.1), "the memory of one cache"
+
+
+def test_what_a_loop_changes_is_donated_as_help_says() -> None:
+    lent = STEP.replace('donate_argnames="cache", ', "")
+    stated = "from jax.experimental.layout import Format, Layout\n"
+    stated += "place = Format(Layout((0, 2, 1, 3, 4)), place)"
+    before, found = _found(_example(CARRIED, stated, lent))
+    assert ["donate `cache`" in (each.help or "") for each in found] == [True]
+    after, none = _found(_example(CARRIED, stated))
+    assert not none
+    assert after.memory.total.bytes < before.memory.total.bytes
+
+
+def test_the_model_alone_says_nothing_of_copies() -> None:
+    assert not [each for each in findings(_example(SCANNED)) if each.code.id == "SHD522"]
