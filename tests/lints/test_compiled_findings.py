@@ -102,3 +102,57 @@ def test_what_a_loop_changes_is_donated_as_help_says() -> None:
 
 def test_the_model_alone_says_nothing_of_copies() -> None:
     assert not [each for each in findings(_example(SCANNED)) if each.code.id == "SHD522"]
+
+
+SCORES = """\
+shardspec: 1
+hardware: tpu v5e 4x4
+mesh: {data: 4, tensor: 4}
+axes: {batch: 32, length: 4096, features: 1024}
+rules:
+  - batch -> data
+  - joined -> tensor
+  - length, features -> none
+params:
+  q: features joined
+arrays:
+  q: bf16[1024, 1024]
+activations:
+  x: batch length features
+"""
+STORED = """\
+def mix(q):
+    scores = jnp.einsum("bhqk,bhtk->bhqt", q, q, preferred_element_type="float32")
+    scores += jnp.where(jnp.tril(jnp.ones((4096, 4096), bool)), 0, -1e9)
+    return jnp.einsum("bhqt,bhtk->bhqk", jax.nn.softmax(scores).astype("bfloat16"), q)
+"""
+FLASH = """\
+from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention
+split = P("data", "tensor")
+def mix(q):
+    def kernel(q):
+        return flash_attention(q, q, q, causal=True)
+    args = dict(mesh=resolver.mesh, in_specs=split, out_specs=split, check_vma=False)
+    return jax.shard_map(kernel, **args)(q)
+"""
+ATTEND = """\
+def loss(params, x):
+    def layer(params, x):
+        q = (x @ params["q"]).reshape(32, 4096, 8, 128).swapaxes(1, 2)
+        return x + mix(q).swapaxes(1, 2).reshape(32, 4096, 1024)
+    return jnp.mean(jax.checkpoint(layer)(params, x) ** 2)
+step = jax.grad(loss)
+"""
+
+
+def _attention(mix: str) -> Cost:
+    text = "".join(f"# {line}\n" for line in (mix + ATTEND).splitlines()) + SCORES
+    return cost(text, is_compiled=True)
+
+
+def test_a_flash_kernel_saves_what_is_said() -> None:
+    before, after = _attention(STORED), _attention(FLASH)
+    told = [each for each in before.memory.peak if "a flash kernel saves" in each.reason]
+    saved = before.memory.total.bytes - after.memory.total.bytes
+    assert sum(each.bytes * each.count for each in told) == pytest.approx(saved, rel=0.15)
+    assert not [each for each in after.memory.peak if each.is_attended]
