@@ -114,7 +114,7 @@ class _Walk:
             case "tuple":
                 return tuple(map(self._all, read))
             case "get-tuple-element":
-                at = number(each.attribute("index"))
+                at = each.index
                 return (read[0][at],) if read and at < len(read[0]) else (self._all(*read),)
             case "while" if depth < _DEEPEST:
                 return self._loop(each, read[0] if read else (), depth)

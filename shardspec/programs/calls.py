@@ -231,7 +231,7 @@ def _element(each: Instruction | None) -> int | None:
     """Return which element of its tuple an instruction takes."""
     if each is None or each.operation != "get-tuple-element":
         return None
-    return number(each.attribute("index"))
+    return each.index
 
 
 def _number(each: Instruction | None) -> int | None:

@@ -17,7 +17,7 @@ from shardspec.ir.operations import IN_HLO
 from shardspec.ir.spec import Target
 from shardspec.programs import hlo
 from shardspec.programs.calls import calls_of
-from shardspec.programs.hlo import Computation, Instruction, Program, number
+from shardspec.programs.hlo import Computation, Instruction, Program
 from shardspec.programs.members import Members, Slices, members_of, together
 from shardspec.programs.reading import SENDS
 
@@ -236,7 +236,7 @@ def _has_operands(each: Instruction, body: Computation) -> bool:
     if kind == "get-tuple-element":
         source = body.instructions[read[0]] if read else each
         most = len(source.operands) if source.operation == "tuple" else math.inf
-        return len(read) == 1 and number(each.attribute("index")) < most
+        return len(read) == 1 and each.index < most
     if kind not in _ARRAYS:
         return True
     given = [body.instructions[name].arrays for name in read]
@@ -316,7 +316,7 @@ def _picked(body: Computation) -> Computation:
         each = replace(each, operands=tuple(given.get(name, name) for name in each.operands))
         source = found.get(each.operands[0]) if each.operation == "get-tuple-element" else None
         if source is not None and source.operation == "tuple" and not each.is_root:
-            given[each.name] = source.operands[number(each.attribute("index"))]
+            given[each.name] = source.operands[each.index]
         else:
             found[each.name] = each
     read = {name for each in found.values() for name in each.operands}

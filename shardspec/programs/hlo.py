@@ -107,6 +107,11 @@ class Instruction:
         """Return the names of the computations that it calls, in the order they are named."""
         return tuple(name for each in _CALLED.findall(self.bare) for name in _NAME.findall(each))
 
+    @cached_property
+    def index(self) -> int:
+        """Return which element of a tuple is taken."""
+        return number(self.attribute("index"))
+
     @property
     def op_name(self) -> str:
         """Return what the code was doing, `jit(step)/jvp()/dot_general`, or an empty text."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from shardspec.analysis.memory import limit
 from shardspec.diagnostics import Diagnostic
@@ -187,7 +188,7 @@ def _differing(
     sizes, slices = target.mesh.sizes, Slices(tuple(range(program.partitions)), (0,))
     given = [of_shards(each.array.split.mesh_axes, sizes) for each in arguments]
     found = alike(program, given, lambda each: members_of(each, slices), program.partitions)
-    how = {each: differing(each, sizes) for value in found.values() for each in value}
+    how = {each: differing(each, sizes) for each in {*chain(*found.values())}}
     return {ref: how[value[0]] for ref, value in found.items() if len(value) == 1}
 
 

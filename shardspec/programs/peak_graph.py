@@ -339,7 +339,7 @@ def _element(
         parts = divided(source.type[1:-1]) if source.type.startswith("(") else []
         lengths = (sum(1 for _ in arrays_of(part)) for part in parts)
         starts[name] = [0, *itertools.accumulate(lengths)]
-    at = number(each.attribute("index"))
+    at = each.index
     bounds = starts[name][at : at + 2]
     return values.get(name, [])[slice(*bounds)] if len(bounds) == 2 else []
 
@@ -358,7 +358,7 @@ def _kept(computation: Computation, length: int) -> frozenset[int]:
             continue
         source = computation.instructions.get(each.operands[0]) if each.operands else None
         is_given = source is not None and source.operation == "parameter"
-        if is_given and number(each.attribute("index")) == at:
+        if is_given and each.index == at:
             found.add(at)
     return frozenset(found)
 

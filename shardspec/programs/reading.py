@@ -106,7 +106,7 @@ class Origins:
             return None
         first = Ref(own, each.operands[0])
         if each.operation == "get-tuple-element":
-            return first, (*indices, number(each.attribute("index")))
+            return first, (*indices, each.index)
         if each.operation == "tuple":
             picked = each.operands[indices[-1] : indices[-1] + 1] if indices else ()
             return (Ref(own, picked[0]), indices[:-1]) if picked else None
@@ -152,7 +152,7 @@ class Origins:
         back = body.root.operands[indices[-1] : indices[-1] + 1]
         kept = through(body, back[0]) if back else None
         is_element = kept is not None and kept.operation == "get-tuple-element"
-        return is_element and kept is not None and number(kept.attribute("index")) == indices[-1]
+        return is_element and kept is not None and kept.index == indices[-1]
 
     def results(self, start: Element) -> frozenset[int]:
         """Return the results of the program that a value flows into, by number.
@@ -214,7 +214,7 @@ class Origins:
         ref, indices = Ref(at[0].computation, user.name), at[1]
         which = user.operands.index(at[0].name)
         if user.operation == "get-tuple-element":
-            index = number(user.attribute("index"))
+            index = user.index
             if not indices:
                 yield ref, ()
             elif indices[-1] == index:

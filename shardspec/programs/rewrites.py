@@ -159,7 +159,7 @@ def sums_after_loop(edit: Edit, outer: Edit, loop: Instruction, *, are_narrow: b
         edit.stop(each)
         for made in outer.readers(loop.name):
             is_total = made.operation == "get-tuple-element" and len(made.arrays) == 1
-            if is_total and number(made.attribute("index")) == at:
+            if is_total and made.index == at:
                 whole = made.arrays[0]
                 dtype = each.arrays[0].dtype if are_narrow else whole.dtype
                 kind = typed(dtype, whole.shape)
@@ -182,7 +182,7 @@ def _total(edit: Edit, sum: Instruction) -> int | None:
     is_element = kept.operation == "get-tuple-element" and edit.only_reader(kept) is not None
     if not is_element or root is None or not root.is_root or root.operation != "tuple":
         return None
-    at = number(kept.attribute("index"))
+    at = kept.index
     is_given = edit.source(kept).operation == "parameter"
     back = root.operands[at : at + 1]
     return at if is_given and root.operands.count(user.name) == 1 and back == (user.name,) else None
@@ -610,7 +610,7 @@ class _Fixed:
             return False
         if each.operation == "get-tuple-element" and each.operands[0] == self.given:
             root = self.edit.by_name[self.edit.root]
-            at = number(each.attribute("index"))
+            at = each.index
             return root.operation == "tuple" and root.operands[at : at + 1] == (each.name,)
         return all(self.known.get(name, False) for name in each.operands)
 

@@ -347,7 +347,7 @@ class Blame:
         if constraint is None:
             return Cause(axis, CauseKind.UNKNOWN)
         dim = dims_of(constraint.split).get(axis)
-        dims = self.layouts.constrained(constraint.names, constraint.shape, constraint.split)
+        dims = self._dims_of(name)
         logical, attempt = (None, None) if dim is None else self._placed(dims, dim, axis)
         is_own = constraint.shape == value.shape
         return Cause(
@@ -359,6 +359,12 @@ class Blame:
             attempt=attempt,
             through=() if is_own else _through(value),
         )
+
+    @kept
+    def _dims_of(self, name: str) -> tuple[DimSharding, ...]:
+        """Return the dimensions of what a constraint of that name constrains."""
+        found = self.constraints[name]
+        return self.layouts.constrained(found.names, found.shape, found.split)
 
     def _of_result(self, number: int, axis: str) -> Cause:
         """Return the cause that a result's sharding is, with the argument that lies likewise."""
