@@ -369,10 +369,34 @@ def _lookup(op: Op, given: list[Any]) -> Any:
     made = {index.name for dim in op.view for index in dim}
     table = op.reads[-1]
     at = next((d for d, dim in enumerate(table.view) if made.isdisjoint(i.name for i in dim)), 0)
-    index = given[0]
-    if not jnp.issubdtype(index.dtype, jnp.integer):
-        raise no_function("what is looked up by is computed", op.line.span)
-    return jnp.take(given[-1], index, axis=at).reshape(op.result.shape)
+    if not jnp.issubdtype(given[0].dtype, jnp.integer):
+        return _picked(op, *given)
+    return jnp.take(given[-1], given[0], axis=at).reshape(op.result.shape)
+
+
+def _picked(op: Op, x: Any, scores: Any) -> Any:
+    """Return rows of an array by computed numbers: as many as the result has, of each example.
+
+    What the numbers are is not stated. Here they are the first scores, in place of the best ones.
+    """
+    here, by = ([i.name for i in read.indices] for read in op.reads)
+    made = {index.name: index.size for dim in op.view for index in dim}
+    old, new = ([n for n in one if n not in other] for one, other in ((here, made), (made, here)))
+    shared = [name for name in made if name in here and name in by]
+    along = next((name for name in by if name in (*old, *new)), None)
+    if (len(old), len(new)) != (1, 1) or along is None:
+        raise no_function("which dimension is looked up in is not plain", op.line.span)
+    rest = [name for name in by if name not in (*shared, along)]
+    order = [by.index(name) for name in (*shared, along, *rest)]
+    sizes = (*scores.shape, 1)
+    numbers = scores.transpose(order).reshape([*(sizes[at] for at in order[: len(shared) + 1]), -1])
+    numbers = numbers[..., jnp.arange(made[new[0]]) % numbers.shape[-2], 0]
+    inner = [name for name in here if name not in (*shared, *old)]
+    x = x.transpose([here.index(name) for name in (*shared, *old, *inner)])
+    index = numbers.astype(jnp.int32).reshape(*numbers.shape, *(1 for _ in inner))
+    x = jnp.take_along_axis(x, index % x.shape[len(shared)], axis=len(shared))
+    order = [*shared, *new, *inner]
+    return x.transpose([order.index(name) for name in made]).reshape(op.result.shape)
 
 
 def _viewed(read: Read, array: Any, result: Value, view: Sequence[Sequence[Index]]) -> Any:

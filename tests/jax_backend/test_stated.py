@@ -177,6 +177,49 @@ def test_a_cache_gets_the_token() -> None:
     assert [x.shape for x in ends] == [(8, 1, 256)]
 
 
+PICKED = """\
+shardspec: 1
+axes: {batch: 8, length: 512, slot: 128, embed: 128, mlp: 512, router: 4, vocab: 256}
+targets: {cpu: {hardware: 8 cpu, mesh: {fsdp: 4, tensor: 2}}}
+rules: [batch -> fsdp, "mlp, vocab -> tensor", "length, slot, embed, router -> none"]
+params: {embedder: vocab embed, router: embed router, up: embed mlp, down: mlp embed}
+arrays:
+  embedder: f32[256, 128]
+  router: f32[128, 4]
+  up: f32[128, 512]
+  down: f32[512, 128]
+activations: {residual: batch length embed, hidden: batch slot mlp}
+step:
+  mode: serve
+  program:
+    - 'gather(tokens[batch length], "embedder") -> residual'
+    - 'residual, "router" -> scores[batch length router]'
+    - 'gather(residual, scores) -> chosen[batch slot embed]'
+    - 'chosen, "up" -> hidden'
+    - 'hidden, "down" -> made[batch slot embed]'
+    - 'gather(made, scores) -> back[batch length embed]'
+"""
+
+
+def test_rows_that_are_looked_up_by_computed_numbers_send_what_is_counted() -> None:
+    traced, model = both(PICKED)
+    assert sent(model).keys() == {"tensor"}
+    assert sent(traced).get("fsdp", 0) < LOOKUPS
+    assert sent(traced)["tensor"] == pytest.approx(sent(model)["tensor"], abs=LOOKUPS)
+    assert traced.flops == pytest.approx(model.flops, rel=0.01)
+
+
+def test_rows_are_looked_up_in_each_example_by_its_own_numbers() -> None:
+    call = call_of_step(alone(PICKED))
+    params, cache, batch = filled(call)
+    before = jax.tree.leaves(call.function(params, cache, batch))
+    other = {name: x.at[0].set((x[0] + 7) % 256) for name, x in batch.items()}
+    after = jax.tree.leaves(call.function(params, cache, other))
+    for one, two in zip(before, after, strict=True):
+        changed = (np.asarray(one) != np.asarray(two)).any(axis=(1, 2))
+        assert changed.tolist() == [True] + [False] * 7
+
+
 def test_what_has_no_function_is_told() -> None:
     for step, message in (
         ("extends: decoder, pipeline: gpipe, microbatches: 2", "a pipeline of `step:` has no"),
