@@ -395,8 +395,8 @@ def _picked(op: Op, x: Any, scores: Any) -> Any:
     x = x.transpose([here.index(name) for name in (*shared, *old, *inner)])
     index = numbers.astype(jnp.int32).reshape(*numbers.shape, *(1 for _ in inner))
     x = jnp.take_along_axis(x, index % x.shape[len(shared)], axis=len(shared))
-    order = [*shared, *new, *inner]
-    return x.transpose([order.index(name) for name in made]).reshape(op.result.shape)
+    lies = [*shared, *new, *inner]
+    return x.transpose([lies.index(name) for name in made]).reshape(op.result.shape)
 
 
 def _viewed(read: Read, array: Any, result: Value, view: Sequence[Sequence[Index]]) -> Any:
