@@ -103,7 +103,7 @@ def _finding(cost: Cost, why: str, found: Sequence[Added]) -> Diagnostic:
     results = {each.array for each in found if not each.path}
     who = listed(paths, _SHOWN) if paths else counted(len(results), "large result")
     held = _at_peak(cost, found)
-    more = f", and {binary_bytes(held)} at the peak" if held else ""
+    more = f", {binary_bytes(held)} of memory at the peak" if held else ""
     size = per_step(sum(each.step_bytes for each in found))
     verb = "is" if max(len(paths), len(results)) == 1 else "are"
     return point(
