@@ -14,6 +14,8 @@ from click.testing import CliRunner, Result
 
 from shardspec import assets
 from shardspec.cli.main import cli
+from shardspec.ir.step import Added, Cure
+from tests.test_cases import files_of
 from tests.test_guides import ROOT, own_files
 
 
@@ -53,10 +55,69 @@ def test_json_says_what_the_schema_describes_and_git_applies_the_patch(folder: P
     assert "shardspec.constrain(hidden" in (folder / "lm.py").read_text()
 
 
-def help_of_check() -> str:
-    found = CliRunner().invoke(cli, ["check", "lm.yaml", "--step", "lm:step", "--format", "json"])
+CASES = (
+    "SHD503-whole-and-split",
+    "SHD507-gate",
+    "SHD508-xla-15207",
+    "SHD510-no-remat",
+    "SHD513-fsdp",
+)
+FOUND = Cure(
+    (Added("m.py", 3, 'x = resolver.constrain(x, "batch _")'),), "2 times as fast, compiled"
+)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("found", [None, Cure((), ""), FOUND], ids=["unsearched", "none", "line"])
+def test_help_names_what_search_found(
+    name: str, found: Cure | None, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = (ROOT / "tests" / "cases" / f"{name}.md").read_text("utf-8")
+    for file, text in files_of(case).items():
+        (folder / file).write_text(text)
+    monkeypatch.setattr("shardspec.jax_backend.cure.remembered.remembered", lambda *_: found)
+    step = re.search(r"--step (\S+)", case)
+    assert step
+    help = help_of_check("spec.yaml", step[1], name[:6])
+    if found is None:
+        assert f"`shardspec search spec.yaml --step {step[1]}` looks for the line to add" in help
+    elif found.lines:
+        added = (
+            f"add `{found.lines[0].text}` at m.py:3, which `shardspec search` found: {found.gain}"
+        )
+        assert help.startswith(added)
+    else:
+        assert "`shardspec search` found no line that" in help
+
+
+SQUARE = """
+import jax, jax.numpy as jnp
+
+def step(resolver):
+    x = jax.ShapeDtypeStruct((65536, 4096), jnp.bfloat16)
+    w = jax.ShapeDtypeStruct((4096, 1022), jnp.bfloat16)
+    return (lambda w, x: x @ w["gate"]), ({"gate": w}, x)
+"""
+
+
+def test_a_line_that_was_found_takes_the_place_of_what_allows_repeated_work(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = "shardspec: 1\nhardware: tpu v5e 4x4\nmesh: {data: 4, tensor: 4}\n"
+    spec += "axes: {batch: 65536, wide: 1022}\nrules: [batch -> data, wide -> tensor | none]\n"
+    (folder / "square.yaml").write_text(f"{spec}params: {{gate: _ wide}}\n")
+    (folder / "square.py").write_text(SQUARE)
+    told = [help_of_check("square.yaml", "square:step", "SHD507")]
+    monkeypatch.setattr("shardspec.jax_backend.cure.remembered.remembered", lambda *_: FOUND)
+    told.append(help_of_check("square.yaml", "square:step", "SHD507"))
+    assert ["repeated-work: allow" in each for each in told] == [True, False]
+
+
+def help_of_check(spec: str = "lm.yaml", step: str = "lm:step", code: str = "") -> str:
+    found = CliRunner().invoke(cli, ["check", spec, "--step", step, "--format", "json"])
     assert found.exit_code in (0, 1), found.output
-    return " ".join(each["help"] or "" for each in json.loads(found.stdout)["findings"])
+    findings = json.loads(found.stdout)["findings"]
+    return " ".join(each["help"] or "" for each in findings if each["code"].startswith(code))
 
 
 def test_a_line_inside_of_vmap_names_what_it_maps(folder: Path) -> None:

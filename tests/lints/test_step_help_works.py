@@ -107,7 +107,7 @@ def test_what_would_cost_more_than_it_saves_is_not_proposed() -> None:
 def test_a_result_that_nothing_divides_is_not_padded() -> None:
     spec = HEAD.replace("[4096, 1024]", "[4096, 1023]")
     help = _one(_example(GATE, spec), "SHD507").help or ""
-    assert "has no dimension that `tensor` divide" in help
+    assert "has no dimension that divides over `tensor`" in help
     assert "pad" not in help
 
 

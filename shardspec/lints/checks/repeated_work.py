@@ -110,7 +110,7 @@ def _finding(
         f" {listed(repeated)}: {percent(wasted, step.flops)} of the step's FLOPs are repeated",
         labels_at(*spans),
         steps.op_lines(ops, step.flops),
-        steps.searchable(_help(cost, step, repeated, ops), cost),
+        _help(cost, step, repeated, ops),
     )
 
 
@@ -123,33 +123,41 @@ def _help(cost: Cost, step: Step, repeated: Mapping[str, int], ops: Sequence[Ste
     """Return which sizes of which product the axes would divide, where that pays."""
     ways = math.prod(repeated.values())
     heaviest = sorted(ops, key=lambda op: (op.phase == "backward", -op.flops * op.count))
-    allow = quote.setting("lints", ("repeated-work", "allow"))
+    intended = f"if repeating it is intended, {quote.setting('lints', ('repeated-work', 'allow'))}"
     by_rows = _by_rows(cost, step, repeated, heaviest[0])
     if by_rows is not None:
-        return by_rows
+        return steps.searchable(by_rows, cost)
     undivided = next(_undivided(cost, repeated, heaviest[0]), None)
     if undivided is not None:
-        return f"{undivided}; if repeating it is intended, {allow}"
+        return steps.searchable("", cost, f"{undivided}; {intended}")
+    what = f"the result of the {steps.product(heaviest[0])}"
     if not any(_fitting(op, ways) for op in heaviest):
-        what = f"the result of the {steps.product(heaviest[0])}"
-        has_none = f"{what} has no dimension that {listed(repeated)} divide"
-        return f"{has_none}; if that is intended, {allow}"
-    for op in heaviest[:_TRIED]:
+        has_none = f"{what} has no dimension that divides over {listed(repeated)}"
+        return steps.searchable("", cost, f"{has_none}; {intended}")
+    split = next(_splits(cost, step, repeated, heaviest), None)
+    if split is not None:
+        return steps.searchable(split, cost)
+    over = f"shard {what} and its readers over {listed(repeated)}"
+    lone = "the result alone would be gathered again, which sends more than it saves"
+    return steps.searchable(f"{over}: {lone}", cost, intended)
+
+
+def _splits(
+    cost: Cost, step: Step, repeated: Mapping[str, int], ops: Sequence[StepOp]
+) -> Iterator[str]:
+    """Yield constraints that split the first product, or one that it reads, and that pay."""
+    ways = math.prod(repeated.values())
+    for op in ops[:_TRIED]:
         fitting = _fitting(op, ways)
         readers = list(islice(_readers(op, fitting, ops), 1))
-        if heaviest[0] not in (op, *readers):
+        if ops[0] not in (op, *readers):
             continue
         if readers and _pays(cost, step, repeated, _at(ops, op, *readers), _summed(op, readers[0])):
             summed = _summing(op, readers[0], fitting)
-            return f"{_split(op, repeated, summed)}; the {steps.product(readers[0])} sums over it"
+            yield f"{_split(op, repeated, summed)}; the {steps.product(readers[0])} sums over it"
         here = [each for each in ops if (each.place, each.phase) == (op.place, op.phase)]
-        if fitting and op is heaviest[0] and _pays(cost, step, repeated, here, _gathered(here)):
-            return _split(op, repeated, fitting)
-    what = f"the result of the {steps.product(heaviest[0])}"
-    return (
-        f"shard {what} and its readers over {listed(repeated)}: the result alone would be gathered"
-        f" again, which sends more than it saves; or if repeating it is intended, {allow}"
-    )
+        if fitting and op is ops[0] and _pays(cost, step, repeated, here, _gathered(here)):
+            yield _split(op, repeated, fitting)
 
 
 def _by_rows(cost: Cost, step: Step, repeated: Collection[str], op: StepOp) -> str | None:

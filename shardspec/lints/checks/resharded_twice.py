@@ -121,5 +121,5 @@ def _finding(cost: Cost, found: Sequence[_Detour]) -> Diagnostic:
         f" {place}, and {then} before anything reads it: {steps.per_step(saved)} more than needed",
         labels_at(*steps.spans_of(parts)),
         steps.sent_lines(move for each in found for move in (*each.first, *each.onward)),
-        steps.searchable(way_out, cost) if asked is None else way_out,
+        steps.searchable(way_out, cost),
     )

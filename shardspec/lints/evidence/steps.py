@@ -273,27 +273,33 @@ def op_lines(ops: Iterable[steps.StepOp], whole: float) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def searchable(help: str, cost: Cost) -> str:
+def searchable(way_out: str, cost: Cost, otherwise: str = "") -> str:
     """Return help with the lines that a search found, or the command that looks for one.
 
-    Of a step that was not traced from code, it is as it was.
+    Of a step that was not traced from code, there is neither.
+
+    Args:
+      way_out: what to do, or empty.
+      otherwise: what to know where no line was found.
     """
+    own = "; ".join(filter(None, (way_out, otherwise)))
     if cost.step is None or cost.step.source != "code":
-        return help
+        return own
     cure = cost.step.cure
     if cure is not None and not cure.lines:
-        return f"{help}; `shardspec search` found no line to add"
+        return f"{own}; `shardspec search` found no line that the spec's rules allow and that helps"
     if cure is not None:
         shown = [_added(each) for each in cure.lines[:_SHOWN]]
         more = len(cure.lines) - len(shown)
         rest = [counted(more, "other line")] if more > 0 else []
         added = " and ".join([*shown, *rest])
-        return f"add {added}, which `shardspec search` found: {cure.gain}; or {help}"
+        found = f"add {added}, which `shardspec search` found: {cure.gain}"
+        return f"{found}; or {way_out}" if way_out else found
     over = " --over constraints" if cost.plan.spec.step is not None else ""
     span = cost.target.span if cost.step.called else None
     spec = "SPEC" if span is None else shlex.quote(span.source.name)
     command = f"shardspec search {spec} --step {cost.step.called or 'MODULE:FUNCTION'}{over}"
-    return f"{help}; `{command}` looks for the line to add"
+    return f"{own}; `{command}` looks for the line to add"
 
 
 def _added(line: steps.Added) -> str:
