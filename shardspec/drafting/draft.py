@@ -626,6 +626,8 @@ class _Whole:
 _OF_CACHES = {
     "batch": "sequences that are answered at once",
     "cache_length": "tokens that a cache has room for",
+    "pages": "pages of all requests together",
+    "page_size": "tokens of a page",
 }
 _HEAD = (
     "Written by `shardspec init`. Names are guesses: `by name` arrays of common models are called",

@@ -14,11 +14,9 @@ _ORDER = ("layers", "batch", "cache_length", "kv_heads", "heads", "ssm_heads")
 #: What says most of a cache, first: a dimension that is no other is as long as the cache.
 _WORTH = {"batch": 8, "kv_heads": 6, "layers": 5, "kv": 4, "cache_length": 3, None: 0}
 _USUAL_WORTH = 2
-#: Axes that caches may have beside those of attention.
-_OF_STATES = (
-    *("heads", "kv", "inner", "inner_conv", "ssm_heads", "state"),
-    *("kv_lora", "kv_lora_rope", "joined_kv", "joined_kv_heads", "embed"),
-)
+#: What is kept of each token: a cache has one of these.
+_WIDTHS = frozenset(("kv", "kv_lora", "kv_lora_rope", "joined_kv", "joined_kv_heads", "embed"))
+_OF_STATES = _WIDTHS | {"heads", "inner", "inner_conv", "ssm_heads", "state"}
 _MOST_ANSWERS = 4096
 _LAYER = re.compile(r"(?:^|[/._])(\d+)(?=[/.]|$)")
 #: The least rank of a cache that is as long as its tokens.
@@ -85,7 +83,7 @@ def _sizes(
     if numbers:
         add("layers", max(numbers) + 1)
     for axis in axes:
-        if axis.name in ("layers", "kv_heads", *_OF_STATES):
+        if axis.name in _OF_STATES | {"layers", "kv_heads"}:
             add(axis.name, axis.size)
         if axis.kind in ("joined_kv_heads", "joined_kv"):
             for heads, kv in _heads(axis.size, caches):
@@ -97,8 +95,8 @@ def _sizes(
 def _heads(width: int, caches: Params) -> Iterator[tuple[int, int]]:
     """Yield how many heads a cache has, and their width, where both together are so wide."""
     for shape in dict.fromkeys(each.shape for each in caches if each.rank > _LEAST_RANK):
-        *_, length, heads, kv = shape
-        yield from ((n, kv) for n in (heads, length) if n * kv == width)
+        *others, kv = shape
+        yield from ((n, kv) for n in others if n * kv == width)
 
 
 def _best(shape: Shape, sizes: Mapping[int, Sequence[str]]) -> Names:
@@ -107,10 +105,31 @@ def _best(shape: Shape, sizes: Mapping[int, Sequence[str]]) -> Names:
     answers: list[Names] = [()]
     for size in shape:
         options = (*sizes.get(size, ()), *length, None)
-        more = [(*names, n) for names in answers for n in options if n is None or n not in names]
+        more = [(*names, n) for names in answers for n in options if n is None or _is_new(n, names)]
         more.sort(key=lambda names: (-_worth(names), _inversions(names)))
         answers = more[:_MOST_ANSWERS]
-    return answers[0]
+    return _with_length(shape, answers[0]) if length else answers[0]
+
+
+def _with_length(shape: Shape, names: Names) -> Names:
+    """Return names with those of what is as long as the tokens: the largest that is no other.
+
+    A cache without rows that has two such dimensions, the larger one first, is one of pages.
+    """
+    free = [at for at, name in enumerate(names) if name in (None, "cache_length")]
+    pages = [at for at in free if at + 1 in free and shape[at] > shape[at + 1] > 1]
+    found: list[str | None] = [None if at in free else name for at, name in enumerate(names)]
+    is_paged = bool(pages) and "batch" not in names and not {*found} <= {"layers", None}
+    at = max(pages if is_paged else free, key=shape.__getitem__, default=0)
+    if is_paged:
+        found[at : at + 2] = "pages", "page_size"
+    elif free:
+        found[at] = "cache_length"
+    return tuple(found)
+
+
+def _is_new(name: str, names: Names) -> bool:
+    return name not in names and not (name in _WIDTHS and _WIDTHS & {*names})
 
 
 def _worth(names: Names) -> int:

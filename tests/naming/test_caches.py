@@ -37,6 +37,17 @@ def _decoder(layers: int = 4, kv_heads: int = 8) -> Params:
         ((64, 2048, 8, 128), "batch cache_length kv_heads kv"),
         ((64, 64, 8, 128), "batch cache_length kv_heads kv"),
         ((64, 2048, 512), "batch cache_length _"),
+        ((16384, 16, 8, 128), "pages page_size kv_heads kv"),
+        ((4, 16384, 16, 8, 128), "layers pages page_size kv_heads kv"),
+        ((2, 16384, 16, 8, 128), "_ pages page_size kv_heads kv"),
+        ((4096, 16, 8, 128), "pages page_size kv_heads kv"),
+        ((4096, 16, 1024), "pages page_size joined_kv_heads"),
+        ((8, 16384, 16, 128), "kv_heads pages page_size kv"),
+        ((16384, 16, 6, 128), "cache_length _ _ _"),
+        ((2048, 8, 128), "cache_length _ _"),
+        ((16, 2048, 8, 128), "_ cache_length kv_heads kv"),
+        ((64, 2048, 16, 8, 128), "batch cache_length _ kv_heads kv"),
+        ((16384, 16, 512), "cache_length _ _"),
         ((64,), "batch"),
         ((2048,), "_"),
     ],
@@ -75,6 +86,23 @@ def test_a_step_with_caches_gets_weights_over_tensor_and_its_batch_over_data() -
     known = draft(Asked(params, "serve:step", (machine,), has_step=True))
     assert isinstance(known, Draft)
     assert "what is in a step?" not in known.text, "the step is code"
+
+
+def test_the_pages_of_a_cache_go_over_data_and_are_counted() -> None:
+    machine = hardware_of("tpu v5e 4x4")
+    assert machine is not None
+    caches = (Param("cache/k", (4, 16384, 16, 8, 128), "bf16"),)
+    params = _decoder()
+    found = draft(Asked(params, "serve:step", (machine,), (), None, True, caches, frozenset((64,))))
+    assert isinstance(found, Draft)
+    assert "pages: 16384  # pages of all requests together" in found.text
+    assert "page_size: 16  # tokens of a page" in found.text
+    spec, faults = pipeline.load_text(found.text, "spec.yaml")
+    assert spec is not None, faults
+    assert not pipeline.check(spec, faults, params).shown
+    (plan,) = pipeline.compile_plans(spec)
+    splits = {each.param.path: [dim.mesh_axes for dim in each.dims] for each in plan.arrays}
+    assert splits["cache/k"] == [(), ("data",), (), ("tensor",), ()]
 
 
 def test_one_head_of_keys_is_on_each_device_and_leaves_the_queries_split() -> None:
