@@ -67,6 +67,8 @@ class Numbers:
       untried: why the sharded step could not be run, by mesh axis.
       sizes: that became small, with the small ones; `written` are those in code.
       unstable: outputs without a finite number on one device, which are not compared.
+      capacities: lines that give each device a capacity of its own, by which it drops other tokens
+        than one device: both runs had room for all.
       device_random: lines whose random numbers depend on the device; both runs used constants.
     """
 
@@ -84,6 +86,7 @@ class Numbers:
     written: tuple[str, ...] = ()
     unstable: tuple[str, ...] = ()
     device_random: tuple[Place, ...] = ()
+    capacities: tuple[str, ...] = ()
     seconds: float = field(default=0.0, compare=False)
 
     def __str__(self) -> str:
@@ -121,9 +124,10 @@ def _headline(numbers: Numbers) -> str:
     if numbers.unstable:
         some = f"{len(numbers.unstable)} of {count}"
         return f"NOT COMPARED in {some}: no finite number on one device; the same in the others"
+    room = " with room for all tokens" if numbers.capacities else ""
     if numbers.outputs == 1:
-        return "the same: the output equals that of one device"
-    return f"the same: all {count} equal those of one device"
+        return f"the same{room}: the output equals that of one device"
+    return f"the same{room}: all {count} equal those of one device"
 
 
 def _facts(numbers: Numbers) -> Iterator[tuple[str, str]]:
@@ -140,6 +144,8 @@ def _facts(numbers: Numbers) -> Iterator[tuple[str, str]]:
         yield "untried", f"{', '.join(axes)}: {why}"
     if numbers.unstable:
         yield "unstable", f"{listed(numbers.unstable)}: give values by `--inputs MODULE:FUNCTION`"
+    for line in numbers.capacities:
+        yield "capacity", f"{line} is of each device, which drops other tokens: both runs keep all"
     for place in numbers.device_random:
         yield "random", f"{place} depends on the device: replaced by a constant in both runs"
     if numbers.sizes:

@@ -29,6 +29,7 @@ NUMBERS = st.builds(
     st.lists(DIFFERENCES, max_size=25).map(tuple),
     untried=st.sampled_from(((), (("model", "no rule"),))),
     unstable=st.sampled_from(((), ("loss",))),
+    capacities=st.sampled_from(((), ("moe.py:7",))),
     written=st.integers(0, 30).map(lambda count: tuple(f"a.py:{at}" for at in range(count))),
 )
 
@@ -81,6 +82,7 @@ def test_each_fact_is_a_line_and_sizes_in_code_are_named_or_counted(numbers: Num
     assert ("meshes" in facts) == bool(numbers.meshes)
     assert facts.get("untried", "") == ("model: no rule" if numbers.untried else "")
     assert ("unstable" in facts) == bool(numbers.unstable)
+    assert facts.get("capacity", "").startswith("moe.py:7 ") == bool(numbers.capacities)
     named = [line for line in numbers_lines(numbers) if line.startswith("  in code")]
     assert len(named) == bool(numbers.written)
     for line in named:

@@ -313,7 +313,7 @@ def compared(
         tuple(map(str, one.written)),
         comparison.unstable,
         tuple(comparison.device_random),
-        time.monotonic() - started,
+        seconds=time.monotonic() - started,
     )
 
 

@@ -3,9 +3,9 @@
 Devices that have a capacity of their own drop other tokens than one device does, in right steps,
 too. What a capacity is called tells nothing, so it is found by what the program does. It counts or
 sorts tokens, and what it counts is a place: compared with the capacity, or an index of the slots.
-The lines that compute that number are found by running them: the user's modules are imported with
-each integer that they compute noted. Then one of these integers gets larger, and the step is traced
-again.
+Or so many of the tokens that were sorted are taken. The lines that compute that number are found by
+running them: the user's modules are imported with each integer that they compute noted. Then one of
+these integers gets larger, and the step is traced again.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ NOTE = "__shardspec_integer__"
 TIMES = 16
 #: What counts or sorts along a dimension, and by which parameter it names that.
 _RANKS = {"cumsum": "axis", "sort": "dimension", "top_k": "axis"}
+#: JAX's function that looks up places in what is sorted: its loop shows nothing of them.
+_LOOKUP = "searchsorted"
 _COMPARES = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
 _BOUNDS = frozenset(("min", "max", "clamp"))
 #: What passes places on.
@@ -59,7 +61,7 @@ class _Known(NamedTuple):
 
 
 def capacities(closed: Any) -> dict[int, int]:
-    """Return each number that bounds places in a program, with how many are counted."""
+    """Return each number that bounds places in a program, with how many leave none without one."""
     found: dict[int, int] = {}
     _walk(closed.jaxpr, [_Known()] * len(closed.jaxpr.invars), found)
     return found
@@ -86,6 +88,8 @@ def _inner(eqn: Any, args: Sequence[_Known], found: dict[int, int]) -> list[_Kno
     programs = [] if name == "pallas_call" else list(core.jaxprs_in_params(eqn.params))
     if not programs:
         return None
+    if eqn.params.get("name") == _LOOKUP:
+        return [_Known(eqn.invars[0].aval.shape[0], is_ranked=True)]
     outs = [_Known()] * len(eqn.outvars)
     for each in programs:
         skipped = eqn.params["cond_nconsts"] if name == "while" else int(name == "cond")
@@ -112,13 +116,16 @@ def _passed(eqn: Any, args: Sequence[_Known]) -> _Known:
 
 
 def _bound(eqn: Any, args: Sequence[_Known], found: dict[int, int]) -> None:
-    """Note the numbers that places are compared with, and the sizes that they index."""
+    """Note the numbers that places are compared with, the sizes they index, and how many are taken.
+
+    Twice as many as are counted have room for all where a device rounds its own capacity down.
+    """
     name = eqn.primitive.name
     count = max((each.extent for each in args if each.is_ranked), default=0)
 
-    def note(size: int | None) -> None:
+    def note(size: int | None, room: int = 2 * count) -> None:
         if size is not None and size > 0:
-            found[size] = max(found.get(size, 0), count)
+            found[size] = max(found.get(size, 0), room)
 
     if name in _COMPARES or name in _BOUNDS:
         if count:
@@ -133,6 +140,11 @@ def _bound(eqn: Any, args: Sequence[_Known], found: dict[int, int]) -> None:
             size = eqn.invars[0].aval.shape[dim]
             note(size)
             note(size - 1)
+    elif name == "top_k" or (name == "slice" and count):
+        sides = zip(eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape, strict=True)
+        for whole, size in sides:
+            if size < whole and (name == "top_k" or whole == count):
+                note(size, whole)
 
 
 def _number(value: Any) -> int | None:
@@ -146,11 +158,12 @@ class Noted:
     """The integers that code computes.
 
     Attributes:
-      larger: what some of them are at the least, by their places in the code.
+      larger: what some of them become, and the largest that they are on one device, by their places
+        in the code: those of a part of the tokens become larger by as much.
       seen: the values of each.
     """
 
-    larger: Mapping[str, int] = field(default_factory=dict)
+    larger: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     seen: dict[str, set[int]] = field(default_factory=dict)
 
     def __call__(self, place: str, value: Any) -> Any:
@@ -158,7 +171,8 @@ class Noted:
         if type(value) is not int:
             return value
         self.seen.setdefault(place, set()).add(value)
-        return max(value, self.larger.get(place, value))
+        larger, largest = self.larger.get(place, (1, 1))
+        return value * larger // largest
 
 
 @dataclass
@@ -194,7 +208,7 @@ def line_of(place: str) -> str:
 Traced = Callable[[Noted], Any]
 
 
-def with_room(program: Any, traced: Traced) -> Iterator[tuple[Mapping[str, int], Any]]:
+def with_room(program: Any, traced: Traced) -> Iterator[tuple[Noted, Any]]:
     """Yield a step on one device with larger capacities, and the integers that became so.
 
     Args:
@@ -206,18 +220,18 @@ def with_room(program: Any, traced: Traced) -> Iterator[tuple[Mapping[str, int],
     if not wanted or traced(noted) is None:
         return
     sizes = {
-        place: min(max(wanted[size] for size in own), TIMES * max(own))
+        place: (min(max(wanted[size] for size in own), TIMES * max(own)), max(values))
         for place, values in noted.seen.items()
         if (own := values & wanted.keys())
     }
-    sizes = {place: size for place, size in sizes.items() if size > max(noted.seen[place])}
+    sizes = {place: (size, largest) for place, (size, largest) in sizes.items() if size > largest}
     computed = {place: size for place, size in sizes.items() if not place.endswith("=")}
     written = [{place: size} for place, size in sizes.items() if place not in computed]
     single = [{place: size} for place, size in computed.items()][:_TRIES]
     together = [computed] if len(computed) > 1 else []
     for way in (*single, *together, *written[:_TRIES]):
-        trial = traced(Noted(way))
-        if trial is not None and not capacities(trial.program.jaxpr).keys().isdisjoint(
-            way.values()
-        ):
-            yield way, trial
+        larger = Noted(way)
+        trial = traced(larger)
+        made = () if trial is None else capacities(trial.program.jaxpr)
+        if any(size in made for size, _ in way.values()):
+            yield larger, trial

@@ -26,6 +26,8 @@ from shardspec.programs.numbers import Numbers
 _SMALL_STEP = 20_000_000
 #: A step that computes no more elements than this takes seconds.
 _QUICK_STEP = 400_000_000
+#: No further way to have room for all tokens is tried after so long.
+_ROOM_WITHIN_S = 30.0
 
 
 def same_numbers(code: StepCode, asked: comparing.Asked, tell: Callable[[str], None]) -> Numbers:
@@ -65,28 +67,26 @@ def _with_room(
     tell: Callable[[str], None],
     started: float,
 ) -> Numbers:
-    """Return what differs when no token is dropped, where experts have a capacity."""
+    """Return what differs when no token is dropped, where devices have capacities of their own."""
 
     def traced(noted: room.Noted) -> small_steps.Trial | None:
         with contextlib.suppress(ShardspecError):
             return replace(code, noted=noted).small(sizes, {})
         return None
 
-    for larger, roomy in room.with_room(one.program.jaxpr, traced):
+    first: Numbers | None = None
+    for noted, roomy in room.with_room(one.program.jaxpr, traced):
         tell("running it with room for all tokens")
-        made = replace(code, noted=room.Noted(larger))
+        made = replace(code, noted=noted)
         again = comparing.compared(made, sizes, roomy, facts, asked, tell, started)
-        if again.differences:
+        lines = dict.fromkeys(map(room.line_of, noted.larger))
+        again = replace(again, capacities=tuple(lines))
+        if again.verdict == "same":
             return again
-        if not again.untried:
-            lines = ", ".join(dict.fromkeys(map(room.line_of, larger)))
-            dropped = (
-                f"each device drops tokens by a capacity of its own ({lines}), and drops others"
-                " than one device; with room for all of them all outputs are the same"
-            )
-            axes = dict.fromkeys(axis for axes in numbers.axes for axis in axes)
-            return replace(again, untried=tuple((axis, dropped) for axis in axes))
-    return numbers
+        first = first or (again if again.differences else None)
+        if time.monotonic() - started > _ROOM_WITHIN_S:
+            break
+    return first or numbers
 
 
 def _on_one(

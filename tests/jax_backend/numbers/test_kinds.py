@@ -114,6 +114,50 @@ def step(resolver):
 
     return over_parts(resolver, moe, P(), P("part")), (f32(EXPERTS, 8, 8), f32(TOKENS, 8))
 """
+#: A method counts the places; where the tokens of an expert begin is looked up in what is sorted.
+SORTED = """
+
+class Config:
+    experts, factor = 8, 1.125
+
+    def capacity(self, tokens):
+        return -(-int(tokens * self.factor) // self.experts)
+
+
+def step(resolver):
+    def moe(weights, x):
+        expert = jnp.argmax(x[:, :8], -1)
+        order = jnp.argsort(expert)
+        x, expert, room = x[order], expert[order], Config().capacity(len(x))
+        place = jnp.arange(len(x)) - jnp.searchsorted(expert, jnp.arange(8))[expert]
+        slot = jnp.where(place < room, expert * room + place, 8 * room)
+        table = jnp.zeros((8 * room + 1, 16)).at[slot].set(x)[:-1].reshape(8, room, 16)
+        out = jnp.tanh(jnp.einsum("esd,edf->esf", table, weights)).reshape(-1, 16)
+        got = jnp.where((place < room)[:, None], out[jnp.minimum(slot, 8 * room - 1)], 0)
+        return jnp.zeros_like(x).at[order].set(got)
+
+    return over_parts(resolver, moe, P(), P("part")), (f32(8, 16, 16), f32(512, 16))
+"""
+#: Each expert chooses among the tokens of each device.
+CHOICE = """
+
+EXPERTS = 8
+
+
+def step(resolver):
+    def moe(weights, x):
+        gates = jax.nn.softmax(x[:, :EXPERTS])
+        count = 2 * len(x) // EXPERTS
+        gate, chosen = lax.top_k(gates.T, count)
+        out = jnp.einsum("esd,edf->esf", x[chosen], weights) * gate[..., None]
+        return jnp.zeros_like(x).at[chosen.reshape(-1)].add(out.reshape(-1, 16))
+
+    return over_parts(resolver, moe, P(), P("part")), (f32(EXPERTS, 16, 16), f32(512, 16))
+"""
+CUT = CHOICE.replace(
+    "gate, chosen = lax.top_k(gates.T, count)", "chosen = jnp.argsort(gates.T)[:, :count]"
+)
+CUT = CUT.replace(" * gate[..., None]", "")
 #: Rows of microbatches are other ones on each mesh; their sum is the same.
 MICRO = """
 
@@ -225,18 +269,17 @@ def test_what_is_exchanged_wrong_is_named(text: str, change: tuple, line: str, r
     assert line in found, (found, numbers.first)
 
 
-def test_drops_of_each_device_are_not_compared_and_not_called_a_fault(run) -> None:
-    numbers, _ = run(CAPACITY)
-    assert (numbers.verdict, numbers.differences) == ("untried", ())
-    ((axis, reason),) = numbers.untried
-    assert axis == "part"
-    assert "drops tokens by a capacity of its own (kinds_step.py:23)" in reason
-
-
-def test_a_capacity_is_known_by_what_the_program_does_with_it(run) -> None:
-    numbers, _ = run(PLACES)
-    assert (numbers.verdict, numbers.differences) == ("untried", ())
-    assert "by a capacity of its own (kinds_step.py:21)" in numbers.untried[0][1]
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [(CAPACITY, 23), (PLACES, 21), (SORTED, 21), (CHOICE, 23), (CUT, 23)],
+    ids=["counted", "places", "sorted", "chosen", "cut"],
+)
+def test_a_capacity_of_each_device_is_no_fault(text: str, line: int, run) -> None:
+    """With room for all tokens the step is that of one device: only what is dropped differs."""
+    numbers, _ = run(text)
+    assert (numbers.verdict, numbers.differences) == ("same", ())
+    assert numbers.capacities == (f"kinds_step.py:{line}",)
+    assert f"capacity kinds_step.py:{line} " in str(numbers)
 
 
 def test_a_fault_in_a_step_with_places_is_found(run) -> None:
@@ -250,7 +293,10 @@ def test_a_fault_that_float32_hides_is_found(run) -> None:
     assert (numbers.verdict, numbers.width, numbers.axes) == ("different", "float64", (("part",),))
 
 
-def test_a_fault_beside_drops_is_found(run) -> None:
-    change = ("slot < capacity)", 'slot < capacity) * (1 + lax.axis_index("part"))')
-    numbers, _ = run(CAPACITY, change)
+@pytest.mark.parametrize(
+    ("text", "place"), [(CAPACITY, "slot < capacity)"), (SORTED, "x[order]"), (CHOICE, "gates.T")]
+)
+def test_a_fault_beside_drops_is_found(text: str, place: str, run) -> None:
+    numbers, _ = run(text, (place, f'{place} * (1 + lax.axis_index("part"))'))
     assert (numbers.verdict, numbers.axes) == ("different", (("part",),))
+    assert numbers.capacities
