@@ -7,24 +7,31 @@ returns the value as it is.
 from __future__ import annotations
 
 import contextlib
+import dis
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import CodeType
 from typing import Any, TypeVar
 
 import jax
 import jax.extend.core
+import jax.numpy as jnp
 from jax._src import config, mesh, source_info_util
+from jax.ad_checkpoint import checkpoint_name
 
 from shardspec.diagnostics.words import counted, reached
 from shardspec.jax_backend.trees import argument_names
-from shardspec.programs.op_names import Callers, Frame, Stack, is_library, shown, stack_of
+from shardspec.programs.op_names import Callers, Frame, Stack, is_library, is_users, shown, stack_of
 
 Known = TypeVar("Known")
 
 
 def stack_at(equation: Any) -> Stack:
     """Return the user's frames of an equation, those of the function that it is traced in."""
+    returned = returned_at(equation)
+    if returned:
+        return returned
     frames = source_info_util.user_frames(equation.source_info.traceback)
     return stack_of(Frame(each.file_name, each.start_line, each.start_column) for each in frames)
 
@@ -89,6 +96,66 @@ def computed(equation: Any, values: Sequence[Any], params: dict[str, Any]) -> li
 def is_transposed(equation: Any) -> bool:
     """Say whether an equation computes gradients."""
     return "transpose(" in str(equation.source_info.name_stack)
+
+
+#: What gradients are named that a backward rule returns, before its line.
+BACKWARD = "custom_vjp"
+
+
+def returned_at(equation: Any) -> Stack:
+    """Return the line at which a backward rule returns what an equation names; none of others."""
+    kind, _, place = str(equation.params.get("name", "")).partition(" ")
+    if kind != BACKWARD or equation.primitive.name != "name":
+        return ()
+    file, _, line = place.rpartition(":")
+    return (Frame(file, int(line), 0),)
+
+
+@contextlib.contextmanager
+def backward_lines() -> Iterator[None]:
+    """Trace the backward rules of the user's `jax.custom_vjp` at their own lines.
+
+    JAX gives what they compute the line of the call. What they return is named, since a rule that
+    forgets something may compute nothing at all.
+    """
+    kind: Any = jax.custom_vjp
+    call, kept = kind.__call__, list[tuple[Any, Any]]()
+
+    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+        code = getattr(self.bwd, "__code__", None)
+        if code is not None and is_users(code.co_filename):
+            kept.append((self, self.bwd))
+            self.bwd = _at_its_lines(self.bwd, code)
+        return call(self, *args, **kwargs)
+
+    kind.__call__ = called
+    try:
+        yield
+    finally:
+        kind.__call__ = call
+        for function, rule in kept:
+            function.bwd = rule
+
+
+def _at_its_lines(rule: Callable[..., Any], code: CodeType) -> Callable[..., Any]:
+    ends = [each for each in dis.get_instructions(code) if each.opname.startswith("RETURN_")]
+    line = (ends[-1].positions.lineno if ends and ends[-1].positions else 0) or code.co_firstlineno
+
+    def named(value: Any) -> Any:
+        is_float = jnp.issubdtype(getattr(value, "dtype", bool), jnp.inexact)
+        name = f"{BACKWARD} {code.co_filename}:{line}"
+        return checkpoint_name(value, name) if is_float else value
+
+    def run(*args: Any) -> Any:
+        here: Any = source_info_util._source_info_context
+        call = here.context
+        here.context = source_info_util.SourceInfo(None, call.name_stack)
+        try:
+            return jax.tree_util.tree_map(named, rule(*args))
+        finally:
+            here.context = call
+
+    return run
 
 
 #: The module of Flax whose constraints ask for rules, and what they ask.

@@ -23,7 +23,12 @@ from shardspec.diagnostics import Diagnostic, ShardspecError, codes
 from shardspec.ir.spec import Spec, Target, jax_entries
 from shardspec.ir.step import Place
 from shardspec.jax_backend.batch import names_of
-from shardspec.jax_backend.equations import equations_of, made_manual, programs_of
+from shardspec.jax_backend.equations import (
+    backward_lines,
+    equations_of,
+    made_manual,
+    programs_of,
+)
 from shardspec.jax_backend.numbers import runs
 from shardspec.jax_backend.numbers import small as smalls
 from shardspec.jax_backend.numbers.rerun import KERNEL
@@ -618,7 +623,7 @@ class StepFunction:
         spec, target = smalls.small_spec(self.spec, self.target, sizes, mesh)
         devices = jax.devices()[: target.mesh.device_count]
         other = self.on(spec, target.name, devices)
-        with _in_context(other.mesh):
+        with _in_context(other.mesh), backward_lines():
             if self.args is None:
                 require_call(self.function, (other,), {})
                 made = self.function(other)

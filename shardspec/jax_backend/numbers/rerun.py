@@ -25,7 +25,15 @@ from jax.sharding import NamedSharding, PartitionSpec
 from shardspec.ir.spec import jax_entries
 from shardspec.ir.step import Place
 from shardspec.jax_backend.batch import names_of
-from shardspec.jax_backend.equations import callers_of, computed, made_manual, scan_counts, stack_at
+from shardspec.jax_backend.equations import (
+    BACKWARD,
+    callers_of,
+    computed,
+    made_manual,
+    returned_at,
+    scan_counts,
+    stack_at,
+)
 from shardspec.programs.op_names import Callers
 
 #: What wraps a value of an inner program: a first dimension of iterations, in the order in which
@@ -266,7 +274,8 @@ class Rerun:
         """Mark a value where this is a watched run."""
         if not scope.is_watched or not _is_number(known.value):
             return
-        mark = Mark(name, scope.at(eqn), scope.wraps, known.marks)
+        kind = BACKWARD if returned_at(eqn) else name
+        mark = Mark(kind, scope.at(eqn), scope.wraps, known.marks)
         known.marks = (len(self.marks),)
         self.marks.append(mark)
         scope.seen.append(known.value)

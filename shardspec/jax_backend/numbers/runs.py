@@ -17,6 +17,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardspec.diagnostics.words import grouped, reached
+from shardspec.jax_backend.equations import BACKWARD
 from shardspec.jax_backend.numbers.rerun import FORMS_OF_PARTS, LOOP, MOVES, End, Mark, Rerun
 from shardspec.jax_backend.numbers.small import Trial
 from shardspec.jax_backend.step.trace import Program
@@ -278,6 +279,7 @@ _PENDING: dict[State, str] = {
 _INHERITED = 0.05
 #: What follows the order of the values on one device.
 _OWN_ORDER = frozenset(("iota", "sort", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"))
+_SCATTERS = frozenset(("psum_scatter", "reduce_scatter"))
 _SUMS = frozenset(("psum", "psum_invariant", "psum2", "all_gather_invariant"))
 
 
@@ -313,7 +315,7 @@ def first_difference(
             for at in found
             if many.marks[at].place.is_known and (is_whole or many.marks[at].primitive != LOOP)
         )
-        told = [(at, _what(many, states, at, axes)) for at in named]
+        told = [_what(many, states, at, axes) for at in named]
         reasons = [pair for pair in told if pair[1]]
         for at, what in reasons or _exchange(many, states, named, passed, axes) or told:
             mark = many.marks[at]
@@ -541,40 +543,66 @@ def _sources(many: Watched, states: Sequence[State], at: int) -> list[int]:
     return [each for each in every if states[each] != "unknown"]
 
 
-def _what(many: Watched, states: Sequence[State], at: int, axes: Sequence[str]) -> str:
-    """Return what is wrong about a value; empty where that is not clear."""
+def _what(many: Watched, states: Sequence[State], at: int, axes: Sequence[str]) -> tuple[int, str]:
+    """Return the value at fault, and what is wrong about it; that is empty where it is not clear.
+
+    Where a backward rule returns what another line takes for complete, the rule is at fault.
+    """
     mark = many.marks[at]
     over = _over(axes)
     sources = _sources(many, states, at)
     kinds = {states[each] for each in sources}
     if mark.primitive == "random_bits":
-        return f"every device along {over} draws the same random numbers for other data"
+        return at, f"every device along {over} draws the same random numbers for other data"
     if mark.primitive in _SUMS and "same" in kinds:
-        return f"sums over {over} a value that is already the same on every device"
-    if mark.primitive in _SUMS and "mean" in kinds:
-        return f"sums over {over} what is to be averaged: each device has a mean over its part"
+        return at, f"sums over {over} a value that is already the same on every device"
+    if mark.primitive in _SUMS | _SCATTERS and "mean" in kinds:
+        whole = "what is to be averaged: each device has a mean over its part"
+        return at, f"sums over {over} {whole}"
     if mark.primitive in FORMS_OF_PARTS:
-        return f"orders what devices along {over} have exchanged differently from one device"
+        return at, f"orders what devices along {over} have exchanged differently from one device"
     if mark.primitive in MOVES:
-        return f"does not give the array of one device in its order along {over}"
+        return at, f"does not give the array of one device in its order along {over}"
     pending = next((each for each in sources if states[each] in _PENDING), None)
-    if pending is not None:
-        made = many.marks[_origin(many, states, pending)].place
-        where = f" (of {made})" if made.is_known and made != mark.place else ""
-        return f"uses {_PENDING[states[pending]]} over {over}{where} as if it were complete"
-    return ""
+    if pending is None:
+        return at, ""
+    return _part(many, states, pending, over, at)
 
 
-def _origin(many: Watched, states: Sequence[State], at: int) -> int:
-    """Return where a value began to be a part: what it is made of is not one."""
+def _part(
+    many: Watched, states: Sequence[State], pending: int, over: str, reader: int | None = None
+) -> tuple[int, str]:
+    """Return the value at fault where a part is taken for complete, and what is wrong about it.
+
+    Args:
+      reader: the value made of it; None where `shard_map` returns it.
+    """
+    chain = list(_pending_since(many, states, pending))
+    rule = next((each for each in chain if many.marks[each].primitive == BACKWARD), None)
+    at = next(each for each in (rule, reader, pending) if each is not None)
+    made, own = many.marks[chain[-1]].place, many.marks[at].place
+    part = f"{_PENDING[states[pending]]} over {over}"
+    part += f" (of {made})" if made.is_known and made != own else ""
+    if rule is None:
+        uses = f"uses {part} as if it were complete"
+        return (
+            at,
+            uses if reader is not None else f"is {part}, and `shard_map` returns it as complete",
+        )
+    if reader is None:
+        return at, f"returns {part}, and `shard_map` returns it as complete"
+    return at, f"returns {part}, and {many.marks[reader].place} uses it as if it were complete"
+
+
+def _pending_since(many: Watched, states: Sequence[State], at: int) -> Iterator[int]:
+    """Yield a value that is a part, and what it is made of, back to where it began to be one."""
     seen = {at}
-    while True:
-        before = (each for each in _sources(many, states, at) if states[each] in _PENDING)
-        found = next((each for each in before if each not in seen), None)
-        if found is None:
-            return at
+    found: int | None = at
+    while found is not None:
+        yield found
         seen.add(found)
-        at = found
+        before = (e for e in _sources(many, states, found) if states[e] in _PENDING)
+        found = next((each for each in before if each not in seen), None)
 
 
 def _at_end(many: Watched, states: Sequence[State], axes: Sequence[str]) -> FirstDifference | None:
@@ -582,10 +610,9 @@ def _at_end(many: Watched, states: Sequence[State], axes: Sequence[str]) -> Firs
     over = _over(axes)
     for end in many.ends:
         for at in end.marks:
-            pending = _PENDING.get(states[at])
-            if pending is not None and not end.axes.issuperset(axes):
-                mark = many.marks[at]
+            if states[at] in _PENDING and not end.axes.issuperset(axes):
+                fault, what = _part(many, states, at, over)
+                mark = many.marks[fault]
                 place = mark.place if mark.place.is_known else end.place
-                what = f"is {pending} over {over}, and `shard_map` returns it as complete"
                 return FirstDifference(place, what, mark.primitive)
     return None

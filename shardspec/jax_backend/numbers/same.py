@@ -13,6 +13,7 @@ import jax
 from shardspec.diagnostics import Diagnostic, Severity, ShardspecError, codes
 from shardspec.ir.spec import Spec, Target
 from shardspec.jax_backend.entry_point import find_entry, with_call
+from shardspec.jax_backend.equations import backward_lines
 from shardspec.jax_backend.numbers import comparing, room
 from shardspec.jax_backend.numbers import small as small_steps
 from shardspec.jax_backend.numbers.small import TIGHT, SmallSizes, products_among, small_sizes
@@ -224,7 +225,8 @@ class StepCode:
 
     def _traced(self, resolver: Resolver, change: Callable[[Call], Call]) -> Program:
         def work(call: Call) -> Program:
-            return program_of(resolver, change(call))
+            with backward_lines():
+                return program_of(resolver, change(call))
 
         return with_call(self.name, self.folder, resolver, lambda stage: None, work)
 

@@ -226,6 +226,49 @@ def step(resolver):
     params = {"up": f32(WIDTH, 4 * WIDTH), "down": f32(WIDTH, WIDTH)}
     return over_parts(resolver, forward, P(), P("part")), (params, f32(BATCH, WIDTH))
 """
+#: Rules of `jax.custom_vjp`: sums of a row and a column, and a mean over all devices.
+RULES = """
+
+
+def ruled(forward, kept, backward):
+    function = jax.custom_vjp(forward)
+    function.defvjp(lambda *args: (forward(*args), kept(*args)), backward)
+    return function
+
+
+def back_of_copy(_, g):
+    return (lax.psum(g, "part"),)  # copy
+
+
+def back_of_sum(_, g):
+    return (g,)  # sum
+
+
+def back_of_dense(kept, g):
+    x, w = kept
+    w_grad = lax.pmean(x.T @ g, "part")  # dense
+    return g @ w.T, w_grad  # returned
+
+
+copy = ruled(lambda x: x, lambda x: None, back_of_copy)
+summed = ruled(lambda x: lax.psum(x, "part"), lambda x: None, back_of_sum)
+dense = ruled(lambda x, w: x @ w, lambda x, w: (x, w), back_of_dense)
+
+
+def step(resolver):
+    def loss(params, x, z):
+        hidden = jnp.tanh(copy(z @ params["in"]) @ params["up"])
+        out = summed(hidden @ params["down"])
+        return jnp.square(out).mean() + jnp.square(jnp.tanh(dense(x, params["rows"]))).mean()
+
+    def train(params, x, z):
+        return jax.tree.map(lambda p, g: p - g, params, jax.grad(loss)(params, x, z))  # update
+
+    places = {"in": P(), "up": P(None, "part"), "down": P("part"), "rows": P()}
+    run = over_parts(resolver, train, places, P("part"), P(), out=places)
+    params = {"in": f32(8, 8), "up": f32(8, 16), "down": f32(16, 8), "rows": f32(8, 8)}
+    return run, (params, f32(64, 8), f32(4, 8))
+"""
 
 
 @pytest.fixture
@@ -248,7 +291,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     return compared
 
 
-@pytest.mark.parametrize("text", [EXPERTS, RING, CHUNKS, MULTIPLES, MICRO, DESCENT, NARROW])
+@pytest.mark.parametrize("text", [EXPERTS, RING, CHUNKS, MULTIPLES, MICRO, DESCENT, NARROW, RULES])
 def test_a_right_step_is_the_same(text: str, run) -> None:
     numbers, _ = run(text)
     assert numbers.verdict == "same", str(numbers)
@@ -260,6 +303,10 @@ def test_a_right_step_is_the_same(text: str, run) -> None:
         (EXPERTS, ("got.swapaxes(0, 1).", "got."), "# got"),
         (EXPERTS, ("own, n, *x.shape).swapaxes(0, 1)", "n, own, *x.shape)"), "(out, "),
         (RING, ("(j, (j + 1) % n)", "(j, (j - 1) % n)"), "# send"),
+        (RULES, ('(lax.psum(g, "part"),)  # copy', "(g,)  # copy"), "# copy"),
+        (RULES, ("(g,)  # sum", '(lax.psum(g, "part"),)  # sum'), "# sum"),
+        (RULES, ('lax.pmean(x.T @ g, "part")', "x.T @ g"), "# returned"),
+        (RULES, ("lax.pmean(x.T", "lax.psum(x.T"), "# dense"),
         (MICRO, ("return total  #", 'return lax.psum(total, "part")  #'), "# sum"),
     ],
 )
