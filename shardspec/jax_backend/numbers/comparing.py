@@ -31,8 +31,8 @@ from shardspec.jax_backend.equations import (
 )
 from shardspec.jax_backend.numbers import runs
 from shardspec.jax_backend.numbers import small as smalls
-from shardspec.jax_backend.numbers.rerun import KERNEL
-from shardspec.jax_backend.numbers.runs import Watched, first_difference
+from shardspec.jax_backend.numbers.rerun import KERNEL, Watched
+from shardspec.jax_backend.numbers.runs import first_difference
 from shardspec.jax_backend.numbers.small import TIGHT, Relations, SmallSizes, Trial, values_of
 from shardspec.jax_backend.step.sum_rules import same_elements
 from shardspec.jax_backend.step.trace import Call, Program, Resolving, program_of

@@ -65,6 +65,8 @@ FORMS_OF_PARTS = frozenset(("reshape", "transpose"))
 KERNEL = "pallas_call"
 #: What all iterations of a loop have made: an iteration may differ, and the end be right again.
 LOOP = "scan"
+#: What an iteration gets of the one before.
+CARRY = "carry"
 #: What computes at the widths that it states: code for that width, and the bits of numbers.
 _OWN_WIDTHS = frozenset((KERNEL, "bitcast_convert_type"))
 _DROPPED = frozenset(("debug_callback", "debug_print"))
@@ -99,6 +101,20 @@ class End:
     marks: tuple[int, ...]
     axes: frozenset[str]
     place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """One watched run.
+
+    Attributes:
+      results: the marks of each result.
+    """
+
+    marks: Sequence[Mark]
+    values: Sequence[Any]
+    results: Sequence[tuple[int, ...]]
+    ends: Sequence[End]
 
 
 @dataclass(frozen=True)
@@ -284,7 +300,7 @@ class Rerun:
         """Note that what an iteration returns is what the next one gets."""
         for before, after in zip(state, outs, strict=False):
             for at in before.marks:
-                if self.marks[at].primitive == "carry":
+                if self.marks[at].primitive == CARRY:
                     sources = dict.fromkeys((*self.marks[at].sources, *after.marks))
                     self.marks[at] = replace(self.marks[at], sources=tuple(sources))
 
@@ -362,7 +378,7 @@ class Rerun:
             whole, turn = _renewed(given, now), replace(inner, seen=[])
             state = whole[fixed : fixed + carried]
             for each in state:
-                self._watch("carry", eqn, each, turn)
+                self._watch(CARRY, eqn, each, turn)
             outs = self._program(closed.jaxpr, closed.consts, whole, turn)
             self._feed_back(state, outs)
             about[:] = outs

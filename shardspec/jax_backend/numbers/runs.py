@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -18,7 +18,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from shardspec.diagnostics.words import grouped, reached
 from shardspec.jax_backend.equations import BACKWARD
-from shardspec.jax_backend.numbers.rerun import FORMS_OF_PARTS, LOOP, MOVES, End, Mark, Rerun
+from shardspec.jax_backend.numbers import schedules
+from shardspec.jax_backend.numbers.rerun import FORMS_OF_PARTS, LOOP, MOVES, Mark, Rerun, Watched
+from shardspec.jax_backend.numbers.schedules import ROUNDING, Spread, key_of
 from shardspec.jax_backend.numbers.small import Trial
 from shardspec.jax_backend.step.trace import Program
 from shardspec.jax_backend.target_devices import mesh_for
@@ -266,8 +268,6 @@ def ratio_of(expected: Any, found: Any) -> float | None:
 #: How the values of devices stand for that of one; `unknown` where they cannot be paired.
 State = Literal["same", "split", "sum", "mean", "largest", "wrong", "unknown"]
 
-#: A difference up to this share of the largest value is rounding.
-_ROUNDING = 1e-5
 #: What is larger stands for a score that is masked, and says nothing of the size of others.
 _MASKED = 1e9
 _PENDING: dict[State, str] = {
@@ -283,20 +283,6 @@ _SCATTERS = frozenset(("psum_scatter", "reduce_scatter"))
 _SUMS = frozenset(("psum", "psum_invariant", "psum2", "all_gather_invariant"))
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """One watched run.
-
-    Attributes:
-      results: the marks of each result.
-    """
-
-    marks: Sequence[Mark]
-    values: Sequence[Any]
-    results: Sequence[tuple[int, ...]]
-    ends: Sequence[End]
-
-
 def first_difference(
     one: Watched, many: Watched, axes: Sequence[str], wrong: Sequence[int]
 ) -> FirstDifference | None:
@@ -306,8 +292,9 @@ def first_difference(
       axes: the mesh axes of `many`.
       wrong: the outputs that differ, by their places.
     """
+    spreads = schedules.spread(one, many)
     for is_whole in (False, True):
-        pairs = list(_states(one, many, is_whole=is_whole))
+        pairs = list(_states(one, many, spreads, is_whole=is_whole))
         states = [state for state, _ in pairs]
         found, passed = _back(many, states, [error for _, error in pairs], wrong)
         named = sorted(
@@ -315,7 +302,12 @@ def first_difference(
             for at in found
             if many.marks[at].place.is_known and (is_whole or many.marks[at].primitive != LOOP)
         )
+        fault = schedules.fault_of(many, spreads, passed, _over(axes))
         told = [_what(many, states, at, axes) for at in named]
+        before = (at for at, _ in told if at not in spreads and at < fault.at) if fault else ()
+        if fault is not None and all(many.marks[at].primitive in _OWN_ORDER for at in before):
+            mark = many.marks[fault.at]
+            return FirstDifference(mark.place, fault.what, mark.primitive)
         reasons = [pair for pair in told if pair[1]]
         for at, what in reasons or _exchange(many, states, named, passed, axes) or told:
             mark = many.marks[at]
@@ -327,20 +319,26 @@ def first_difference(
     return None
 
 
-def _states(one: Watched, many: Watched, *, is_whole: bool) -> Iterator[tuple[State, float]]:
+def _states(
+    one: Watched, many: Watched, spreads: Mapping[int, Spread], *, is_whole: bool
+) -> Iterator[tuple[State, float]]:
     """Yield how each value of many devices is related to that of one device, and its error.
 
     Args:
+      spreads: values that a pipeline computes in other iterations.
       is_whole: whether all iterations of loops are compared, or the first alone.
     """
-    expected = grouped(range(len(one.marks)), lambda at: _key(one.marks[at]))
-    found = grouped(range(len(many.marks)), lambda at: _key(many.marks[at]))
+    expected = grouped(range(len(one.marks)), lambda at: key_of(one.marks[at]))
+    found = grouped(range(len(many.marks)), lambda at: key_of(many.marks[at]))
     pairs: dict[int, int] = {}
     for key, places in found.items():
         others = expected.get(key, ())
         if len(others) == len(places):
             pairs.update(zip(places, others, strict=True))
     for at, mark in enumerate(many.marks):
+        if at in spreads:
+            yield ("same", 0.0) if spreads[at].at is None else ("wrong", 1.0)
+            continue
         if at not in pairs:
             yield "unknown", 0.0
             continue
@@ -348,10 +346,6 @@ def _states(one: Watched, many: Watched, *, is_whole: bool) -> Iterator[tuple[St
         yield _state(
             _by_device(left, one.marks[pairs[at]], is_whole), _by_device(right, mark, is_whole)
         )
-
-
-def _key(mark: Mark) -> object:
-    return mark.primitive, mark.place, mark.wraps
 
 
 def _by_device(value: Any, mark: Mark, is_whole: bool) -> Any:
@@ -382,7 +376,7 @@ def _state(one: Any, many: Any) -> tuple[State, float]:
     with np.errstate(all="ignore"):
         for state, value in _ways(expected, many):
             off = _off(expected, value, scale)
-            if off <= _ROUNDING:
+            if off <= ROUNDING:
                 return state, off
             least = min(least, off)
     return "wrong", least
@@ -419,7 +413,7 @@ def _merged(value: Any, among: int, dim: int) -> Any:
 
 
 def _off(expected: Any, value: Any, scale: float) -> float:
-    """Return the largest difference as a share of what it may be: rounding is `_ROUNDING`."""
+    """Return the largest difference as a share of what it may be: rounding is `ROUNDING`."""
     if value.shape[value.ndim - expected.ndim :] != expected.shape:
         return math.inf
     is_number = np.issubdtype(value.dtype, np.inexact)

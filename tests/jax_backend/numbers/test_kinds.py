@@ -226,6 +226,37 @@ def step(resolver):
     params = {"up": f32(WIDTH, 4 * WIDTH), "down": f32(WIDTH, WIDTH)}
     return over_parts(resolver, forward, P(), P("part")), (params, f32(BATCH, WIDTH))
 """
+#: A pipeline: each device has some of the layers, and hands microbatches on.
+PIPELINE = """
+
+LAYERS, MICRO = 8, 8
+
+
+def step(resolver):
+    def pipeline(params, x):
+        n, me = lax.axis_size("part"), lax.axis_index("part")
+
+        def tick(carry, t):
+            state, outs = carry
+            new = x[jnp.minimum(t, MICRO - 1)]  # input
+            begun = jnp.where(me == 0, new, state)  # begun
+            y = lax.scan(lambda x, w: (jnp.tanh(x @ w), None), begun, params)[0]  # layers
+            at = t - (n - 1)  # at
+            done = outs.at[jnp.maximum(at, 0)].set(y)  # done
+            outs = jnp.where((me == n - 1) & (at >= 0), done, outs)  # kept
+            state = lax.ppermute(y, "part", [(j, (j + 1) % n) for j in range(n)])  # send
+            return (state, outs), None
+
+        ticks = jnp.arange(MICRO + n - 1)
+        outs = lax.scan(tick, (jnp.zeros_like(x[0]), jnp.zeros_like(x)), ticks)[0][1]  # loop
+        return lax.psum(jnp.where(me == n - 1, outs, 0.0), "part")  # last
+
+    def train(params, x):
+        run = over_parts(resolver, pipeline, P("part"), P(), out=P())
+        return params - jax.grad(lambda params: jnp.square(run(params, x)).mean())(params)
+
+    return train, (f32(LAYERS, 16, 16), f32(MICRO, 4, 16))
+"""
 #: Rules of `jax.custom_vjp`: sums of a row and a column, and a mean over all devices.
 RULES = """
 
@@ -291,7 +322,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     return compared
 
 
-@pytest.mark.parametrize("text", [EXPERTS, RING, CHUNKS, MULTIPLES, MICRO, DESCENT, NARROW, RULES])
+@pytest.mark.parametrize(
+    "text", [EXPERTS, RING, CHUNKS, MULTIPLES, MICRO, DESCENT, NARROW, RULES, PIPELINE]
+)
 def test_a_right_step_is_the_same(text: str, run) -> None:
     numbers, _ = run(text)
     assert numbers.verdict == "same", str(numbers)
@@ -303,6 +336,13 @@ def test_a_right_step_is_the_same(text: str, run) -> None:
         (EXPERTS, ("got.swapaxes(0, 1).", "got."), "# got"),
         (EXPERTS, ("own, n, *x.shape).swapaxes(0, 1)", "n, own, *x.shape)"), "(out, "),
         (RING, ("(j, (j + 1) % n)", "(j, (j - 1) % n)"), "# send"),
+        (PIPELINE, ("jnp.minimum(t, ", "jnp.minimum(t + n - 1, "), "# input"),
+        (PIPELINE, ("me == 0, new", "me >= 0, new"), "# begun"),
+        (PIPELINE, ("at = t - (n - 1)", "at = t"), "# done"),
+        (PIPELINE, ("(me == n - 1) & ", "(me == 0) & "), "# kept"),
+        (PIPELINE, ("(j, (j + 1) % n)", "(j, (j - 1) % n)"), "# send"),
+        (PIPELINE, ("MICRO + n - 1)", "MICRO)"), "# loop"),
+        (PIPELINE, ("me == n - 1, outs", "me == 0, outs"), "# last"),
         (RULES, ('(lax.psum(g, "part"),)  # copy', "(g,)  # copy"), "# copy"),
         (RULES, ("(g,)  # sum", '(lax.psum(g, "part"),)  # sum'), "# sum"),
         (RULES, ('lax.pmean(x.T @ g, "part")', "x.T @ g"), "# returned"),
@@ -314,6 +354,12 @@ def test_what_is_exchanged_wrong_is_named(text: str, change: tuple, line: str, r
     numbers, found = run(text, change)
     assert (numbers.verdict, numbers.axes) == ("different", (("part",),))
     assert line in found, (found, numbers.first)
+
+
+def test_the_line_of_an_index_is_named_beside_what_it_puts_elsewhere(run) -> None:
+    numbers, _ = run(PIPELINE, ("at = t - (n - 1)", "at = t - (n - 1) // 2"))
+    line = (HEAD + PIPELINE).split("\n").index("            at = t - (n - 1)  # at") + 1
+    assert f"by an index of kinds_step.py:{line}" in str(numbers.first)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from shardspec.ir.step import Place
-from shardspec.jax_backend.numbers.rerun import End, Mark
-from shardspec.jax_backend.numbers.runs import Watched, _state, first_difference
+from shardspec.jax_backend.numbers.rerun import End, Mark, Watched
+from shardspec.jax_backend.numbers.runs import _state, first_difference
 
 ONE = np.random.default_rng(0).standard_normal((4, 6)).astype("float32")
 PART = ONE * 0.25
