@@ -4,7 +4,8 @@ A model whose layers are not scanned is lowered as the same operations over and 
 backward, and for each of its weights in the update. All but a few layers are cut out, and what read
 their values reads those of a layer that stays. Types are equal, thus the program stays well-formed;
 what it computes is another thing, and is never run. Two programs, one with a layer more than the
-other, say what a layer takes, and thus what the whole step takes.
+other, say what a layer takes, and thus what the whole step takes. The first and the last layers may
+take something else: then steps with one layer more tell it.
 
 Nothing here knows what a layer is. Operations that come again at a fixed distance are a run, and
 parts of runs are of one layer where they read the same arguments.
@@ -25,8 +26,8 @@ from shardspec.jax_backend.cure.sites import inside, numbered
 from shardspec.jax_backend.step.graph import children, functions_of
 from shardspec.jax_backend.step.passes import bytecode_of
 
-#: Layers that stay, in the two programs; of fewer layers than the least, cutting saves little.
-KEPT = (3, 2)
+#: Layers that stay, in the programs; of fewer layers than the least, cutting saves little.
+KEPT = (4, 3, 2)
 _LEAST_LAYERS = 6
 #: Layers that may have no part of a run: the first and the last one.
 _UNLIKE = 2
@@ -47,10 +48,12 @@ class Shortened:
 
     Attributes:
       module: its bytecode.
+      layers: how many are left.
       numbers: of the operations that stay, by their numbers in the whole step.
     """
 
     module: bytes
+    layers: int
     numbers: Mapping[int, int]
 
 
@@ -73,9 +76,9 @@ class Run(NamedTuple):
 
 
 def shortened(module: bytes) -> tuple[int, tuple[Shortened, ...]]:
-    """Return how many layers a step has, and the step with three and with two of them.
+    """Return how many layers a step has, and the step with four, three and two of them.
 
-    There are none of either where the same operations do not come again and again, or where both
+    There are none of either where the same operations do not come again and again, or where two
     programs together are as long as the whole one.
     """
     with mlir.make_ir_context():
@@ -96,15 +99,14 @@ def shortened(module: bytes) -> tuple[int, tuple[Shortened, ...]]:
             for op in reversed(gone):
                 op.erase()
             new = {old: number for old, (number, _) in zip(stay, numbered(whole), strict=True)}
-            found.append(Shortened(bytecode_of(whole), new))
-            length -= len(new)
-            if length < 0:
-                return 0, ()
+            found.append(Shortened(bytecode_of(whole), kept, new))
+        while sum(len(each.numbers) for each in found[:2]) > length:
+            found.pop(0)
         try:
             whole.operation.verify()
         except ir.MLIRError:
             return 0, ()
-        return layers.count, tuple(found)
+        return (layers.count, tuple(found)) if len(found) > 1 else (0, ())
 
 
 def runs(kinds: Sequence[int]) -> list[Run]:

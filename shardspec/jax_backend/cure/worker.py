@@ -27,6 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
+from itertools import pairwise, product
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -41,7 +42,7 @@ from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Shape, Target
 from shardspec.ir.step import Step, StepArgument
 from shardspec.jax_backend.cure.inserting import arguments_with, inserted, prepared, remaining
-from shardspec.jax_backend.cure.shortened import KEPT, Shortened
+from shardspec.jax_backend.cure.shortened import Shortened
 from shardspec.jax_backend.xla.child import partition, partitioned_text
 from shardspec.jax_backend.xla.compiling import most_at_once, started
 from shardspec.orphans import end_group, end_with, forked
@@ -61,7 +62,7 @@ class Base:
       free: the shapes of whole results whose sharding nobody states, by their numbers.
       tokens: that a step goes through.
       layers: that it repeats, if they are not scanned.
-      shorter: the step with three and with two of these layers.
+      shorter: the step with a few of these layers, the longest first.
       timeout_s: that the partitioner may take for one trial.
     """
 
@@ -91,36 +92,34 @@ class Pricing:
         """Note the step, and a folder to work in."""
         self.base, self.folder = base, folder
         self._known: dict[bytes, Priced | str] = {}
-        self._shorter = [replace(each, module=prepared(each.module)) for each in base.shorter]
+        self._shorter: tuple[Shortened, ...] = ()
         #: What the whole step holds beyond what shorter ones tell.
         self._beyond = 0.0
-        if base.shorter:
-            found = self.figures(())
-            if isinstance(found, str) or not self._is_whole(found):
-                self._shorter = []
-            else:
+        ready = [replace(each, module=prepared(each.module)) for each in base.shorter]
+        for is_read, pair in product((False, True), reversed([*pairwise(ready)])):
+            self._shorter = pair
+            found, whole = self.figures(()), self._whole if is_read else base.now
+            if isinstance(found, Figures) and whole is not None and found.is_like(whole):
                 self._beyond = base.now.memory - found.memory
+                return
+        self._shorter = ()
 
     @cached_property
     def _module(self) -> bytes:
         """Return the whole step, ready for lines; where shorter ones do, it is not needed."""
         return prepared(self.base.module)
 
-    def _is_whole(self, found: Figures) -> bool:
-        """Say whether shorter steps tell what the whole one takes.
+    @cached_property
+    def _whole(self) -> Figures | None:
+        """Return what the whole step takes, read as trials are, without what it holds.
 
-        Where what computes is counted otherwise for the step as it is, its program is read once
-        more, as those of trials are, without what it holds.
+        What computes may be counted otherwise for the step as it is.
         """
-        if found.is_like(self.base.now):
-            return True
         text = self._partitioned(inserted(self._module, (), for_tpu=self._target.is_tpu))
-        if not text:
-            return False
-        read = read_sends(program_of(text), self._target, self.base.arguments)
-        if isinstance(read, Diagnostic):
-            return False
-        return found.is_like(Figures.of(self._cost(replace(read.step, source="code"))))
+        read = read_sends(program_of(text), self._target, self.base.arguments) if text else None
+        if read is None or isinstance(read, Diagnostic):
+            return None
+        return Figures.of(self._cost(replace(read.step, source="code")))
 
     def figures(self, lines: Sequence[Line]) -> Figures | str:
         """Return what the step takes with some lines, or why that is not known."""
@@ -132,7 +131,8 @@ class Pricing:
         )
         if isinstance(more, str) or isinstance(less, str):
             return more if isinstance(more, str) else str(less)
-        whole = less.figures.onward(more.figures, self.base.layers - KEPT[1])
+        layers = self.base.layers - self._shorter[1].layers
+        whole = less.figures.onward(more.figures, layers)
         memory = whole.memory + self._beyond
         held = grown(more.memory, round(memory) - more.memory.total.bytes, more.mode, self._target)
         return whole._replace(memory=memory, fits=held.fits)
