@@ -85,6 +85,36 @@ def followed(
     return [read(var) for var in program.outvars]
 
 
+def followed_inside(
+    equation: Any,
+    given: list[Known],
+    walk: Callable[[Any, list[Known]], list[Known]],
+    nothing: Known,
+) -> list[Known] | None:
+    """Return what a walk finds of the results of an equation that runs programs; None of others."""
+    outs: list[Known] | None = None
+    for program, skipped in _programs(equation):
+        outs = outs or [nothing] * len(equation.outvars)
+        if len(program.invars) == len(given) - skipped:
+            made = walk(program, given[skipped:])
+            outs = made if len(made) == len(outs) else outs
+    return outs
+
+
+def _programs(equation: Any) -> Iterator[tuple[Any, int]]:
+    """Yield the programs inside an equation, and how many of its operands are not theirs."""
+    params, name = equation.params, equation.primitive.name
+    if name == "while":
+        yield params["body_jaxpr"].jaxpr, params["cond_nconsts"]
+    elif name == "cond":
+        yield from ((each.jaxpr, 1) for each in params["branches"])
+    elif name != "pallas_call":
+        keys = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+        inner = next((params[key] for key in keys if params.get(key) is not None), None)
+        if inner is not None:
+            yield getattr(inner, "jaxpr", inner), 0
+
+
 def computed(equation: Any, values: Sequence[Any], params: dict[str, Any]) -> list[Any]:
     """Return what an equation computes of some values, with other parameters."""
     found: Any = equation.primitive.get_bind_params(params)

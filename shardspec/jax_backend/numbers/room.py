@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.extend import core
 
-from shardspec.jax_backend.equations import followed
+from shardspec.jax_backend.equations import followed, followed_inside
 
 #: The function that notes an integer, in the user's modules.
 NOTE = "__shardspec_integer__"
@@ -69,7 +69,9 @@ def capacities(closed: Any) -> dict[int, int]:
 
 def _walk(jaxpr: Any, given: Sequence[_Known], found: dict[int, int]) -> list[_Known]:
     def made(eqn: Any, args: list[_Known]) -> list[_Known]:
-        outs = _inner(eqn, args, found)
+        if eqn.params.get("name") == _LOOKUP:
+            return [_Known(eqn.invars[0].aval.shape[0], is_ranked=True)]
+        outs = followed_inside(eqn, args, lambda inner, own: _walk(inner, own, found), _Known())
         if outs is None:
             _bound(eqn, args, found)
             outs = [_passed(eqn, args)] * len(eqn.outvars)
@@ -80,23 +82,6 @@ def _walk(jaxpr: Any, given: Sequence[_Known], found: dict[int, int]) -> list[_K
 
 def _of_literal(atom: Any) -> _Known:
     return _Known(number=_number(atom.val)) if isinstance(atom, core.Literal) else _Known()
-
-
-def _inner(eqn: Any, args: Sequence[_Known], found: dict[int, int]) -> list[_Known] | None:
-    """Return what is known of the results of an equation that runs a program; None of others."""
-    name = eqn.primitive.name
-    programs = [] if name == "pallas_call" else list(core.jaxprs_in_params(eqn.params))
-    if not programs:
-        return None
-    if eqn.params.get("name") == _LOOKUP:
-        return [_Known(eqn.invars[0].aval.shape[0], is_ranked=True)]
-    outs = [_Known()] * len(eqn.outvars)
-    for each in programs:
-        skipped = eqn.params["cond_nconsts"] if name == "while" else int(name == "cond")
-        own = args[skipped:] if len(each.invars) == len(args) - skipped else None
-        made = _walk(each, own or [_Known()] * len(each.invars), found)
-        outs = made if own is not None and len(made) == len(outs) else outs
-    return outs
 
 
 def _passed(eqn: Any, args: Sequence[_Known]) -> _Known:

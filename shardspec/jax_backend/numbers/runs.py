@@ -304,11 +304,9 @@ def first_difference(
         )
         fault = schedules.fault_of(many, spreads, passed, _over(axes))
         told = [_what(many, states, at, axes) for at in named]
-        before = (at for at, _ in told if at not in spreads and at < fault.at) if fault else ()
-        if fault is not None and all(many.marks[at].primitive in _OWN_ORDER for at in before):
-            mark = many.marks[fault.at]
-            return FirstDifference(mark.place, fault.what, mark.primitive)
-        reasons = [pair for pair in told if pair[1]]
+        before = (at for at, _ in told if at not in spreads and at < fault[0]) if fault else ()
+        is_first = all(many.marks[at].primitive in _OWN_ORDER for at in before)
+        reasons = [fault] if fault and is_first else [pair for pair in told if pair[1]]
         for at, what in reasons or _exchange(many, states, named, passed, axes) or told:
             mark = many.marks[at]
             plain = f"is the first value that differs when {_over(axes)} is larger than 1"

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,18 +110,10 @@ def _has(rows: Any, value: Any) -> bool:
         return bool((np.abs(rows - value).max(1, initial=0.0) <= 2 * ROUNDING * scale).any())
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Where a pipeline goes wrong: a mark, and what is wrong there."""
-
-    at: int
-    what: str
-
-
 def fault_of(
     many: Watched, spreads: dict[int, Spread], passed: Collection[int], over: str
-) -> Fault | None:
-    """Return the first value that no device computes, or what keeps it from the device.
+) -> tuple[int, str] | None:
+    """Return the first value that no device computes, or what keeps it from it; and what is wrong.
 
     Args:
       passed: the wrong values on the way to wrong outputs.
@@ -135,7 +126,7 @@ def fault_of(
     found = spreads[at]
     index = "".join(f", by an index of {place}" for place in _indices(many, at))
     what = f"is the first value in a pipeline over {over} that no device computes{index}"
-    plain = Fault(at, what)
+    plain = (at, what)
     is_handed_on = many.marks[at].primitive == CARRY and found.layer and found.layers
     if not is_handed_on or found.layer % found.layers:
         return plain
@@ -144,11 +135,11 @@ def fault_of(
         turns = [turn for turn, row in enumerate(rows) if _has(row[None], found.value)]
         if turns and turns[0] == len(rows) - 1 > 0:
             told = f"ends before devices along {over} have used what the last iteration sends"
-            return Fault(_loop(many, move), told)
+            return _loop(many, move), told
         if turns:
-            return Fault(_reader(many, move), f"does not use what devices along {over} exchange")
+            return _reader(many, move), f"does not use what devices along {over} exchange"
     told = f"does not send what is computed next to the device along {over} that computes it"
-    return Fault(sent[0][0], told) if sent else plain
+    return (sent[0][0], told) if sent else plain
 
 
 def _indices(many: Watched, at: int) -> list[Place]:

@@ -35,7 +35,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shardspec.ir.spec import LogicalAxis, Mesh, Spec, Target
-from shardspec.jax_backend.equations import followed
+from shardspec.jax_backend.equations import followed, followed_inside
 from shardspec.jax_backend.numbers.room import NOTE, Noted, NotingCode
 from shardspec.jax_backend.on_target import files_behind
 from shardspec.jax_backend.step.trace import Program
@@ -361,14 +361,9 @@ class _Uses:
         return followed(jaxpr, given, self._equation, lambda _: _NO_SOURCE)
 
     def _equation(self, eqn: Any, given: Sequence[_Source]) -> list[_Source]:
-        inner = list(_programs(eqn))
-        if inner:
-            found = [_NO_SOURCE] * len(eqn.outvars)
-            for jaxpr, skipped in inner:
-                if len(jaxpr.invars) == len(given) - skipped:
-                    outs = self.walk(jaxpr, given[skipped:])
-                    found = outs if len(outs) == len(eqn.outvars) else found
-            return found
+        inside = followed_inside(eqn, list(given), self.walk, _NO_SOURCE)
+        if inside is not None:
+            return inside
         args, at = [own for own, _ in given], [place for _, place in given]
         self._sink(eqn, args, at)
         name = eqn.primitive.name
@@ -419,23 +414,6 @@ class _Uses:
 
     def _of(self, args: Sequence[frozenset[int]]) -> Iterator[Use]:
         yield from (self.uses[at] for own in args for at in own)
-
-
-def _programs(eqn: Any) -> Iterator[tuple[Any, int]]:
-    """Yield the programs inside an equation, and how many of its operands are not theirs."""
-    params, name = eqn.params, eqn.primitive.name
-    if name == "while":
-        yield params["body_jaxpr"].jaxpr, params["cond_nconsts"]
-        return
-    if name == "cond":
-        for each in params["branches"]:
-            yield each.jaxpr, 1
-        return
-    for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
-        inner = params.get(key)
-        if inner is not None and name != "pallas_call":
-            yield getattr(inner, "jaxpr", inner), 0
-            return
 
 
 def uses_of(closed: Any) -> list[Use]:
