@@ -193,7 +193,7 @@ def report_lines(report: Report) -> Iterator[str]:
         yield from _meshes(report, report.meshes)
     if report.unfinished:
         yield ""
-        yield f"unknown, since the time ended (--within): {'; '.join(_unfinished(report))}"
+        yield f"not finished in time (--within): {'; '.join(_unfinished(report))}"
 
 
 def _unfinished(report: Report) -> Iterator[str]:
@@ -235,7 +235,7 @@ def _meshes(report: Report, meshes: OtherMeshes) -> Iterator[str]:
     """Yield the step on other meshes, and what the best of them gains."""
     cost, best = report.base.cost, report.mesh
     assert cost is not None, "the step as it is was traced"
-    lines = "with these lines" if report.best is not None else "the code as it is"
+    lines = "with these lines" if report.best is not None else "with the code as it is"
     others = [e for e in meshes.tried if e is best or str(e.candidate) != str(cost.plan.mesh)]
     if not others and meshes.late and not meshes.failed:
         yield "unknown whether another mesh is better"
@@ -256,7 +256,7 @@ def _meshes(report: Report, meshes: OtherMeshes) -> Iterator[str]:
         yield "no other mesh could be priced"
     elif best is None:
         tried = " that was tried" if meshes.late else ""
-        yield f"no other mesh{tried} earns {percent(LEAST_GAIN, 1)}"
+        yield f"no other mesh{tried} saves {_LEAST}"
     else:
         yield f"take {best.candidate}: {_gain(report.today.figures, best.figures)}"
         if best.candidate is not None and "microbatches" in dict(best.candidate.variant.changes):
@@ -269,7 +269,7 @@ def _names(report: Report, names: OtherNames) -> Iterator[str]:
         what = "names no value by `checkpoint_name`" if names.policies else "has none with names"
         yield f"no policy of `jax.checkpoint` is searched: the code {what}"
         return
-    lines = "with these lines" if report.best is not None else "the code as it is"
+    lines = "with these lines" if report.best is not None else "with the code as it is"
     yield f"{counted(len(names.tried), 'set')} of names to save, {lines}"
     rows = [(str(at), *_cells(e), _saved(e)) for at, e in enumerate(names.tried[:_MOST_MESHES], 1)]
     cells = [("", "step", "sends", "memory", "saved"), ("now", *_cells(report.today), ""), *rows]
@@ -277,7 +277,7 @@ def _names(report: Report, names: OtherNames) -> Iterator[str]:
     yield ""
     if report.remat is None:
         tried = " that were tried" if names.late else ""
-        yield f"no other names{tried} earn {percent(LEAST_GAIN, 1)}"
+        yield f"no other names{tried} save {_LEAST}"
     else:
         gain = _gain(report.today.figures, report.remat.figures)
         yield f"save {_saved(report.remat)}: {gain}"
@@ -291,6 +291,8 @@ def _saved(tried: Tried) -> str:
     )
 
 
+#: What a line saves at the least.
+_LEAST = f"{LEAST_GAIN:.0%}".replace("%", " %")
 #: Of names that take at most so much more, the fewest are saved.
 _AS_GOOD = 0.02
 #: Meshes, and meshes that could not be priced, that are shown.
@@ -302,10 +304,10 @@ def _searched(report: Report) -> str:
         why = "the time ended" if report.late else "the step cannot be priced"
         return f"{why}: nothing was searched"
     sites, layouts = report.found.sites, report.found.layouts
-    told = f"{counted(sites, 'value')} in {counted(layouts, 'layout')}; "
+    told = f"searched {counted(sites, 'value')} and {counted(layouts, 'layout')}: "
     told += f"{counted(report.trials, 'trial')} in {seconds_text(report.seconds)}"
     if report.beyond:
-        told += f"; {counted(report.beyond, 'value')} out of reach"
+        told += f"; no line can constrain {counted(report.beyond, 'other value')}"
     if report.mapped:
         told += f", {report.mapped} of them inside of `jax.vmap`, where they have no batch"
     if not sites and report.beyond > report.mapped:
@@ -317,7 +319,8 @@ def _refuted(report: Report) -> str:
     """Return how many answers were tried, and how many of them earn too little."""
     how = "compiled" if report.base.basis == "compiled" else "traced again"
     tried = f"{counted(len(report._sound), 'answer')} {how}"
-    return f"{tried}; {len(report.refuted)} refuted: less than {percent(LEAST_GAIN, 1)} earned"
+    verb = "it saves" if len(report.refuted) == 1 else "they save"
+    return f"{tried}; {len(report.refuted)} refuted: {verb} less than {_LEAST}"
 
 
 def _table(report: Report) -> Iterator[str]:
@@ -422,7 +425,7 @@ def _written(tried: Tried, spec: Spec) -> Iterator[str]:
         yield from (f"        {each}" for each in text.split("\n"))
         rules = dict.fromkeys(rule for each in line.layouts for rule in _rules(each, spec))
         if rules:
-            yield f"            {', '.join(rules)}"
+            yield f"            by {', '.join(rules)}"
         yield from (f"            {doubt}" for doubt in _doubts(line, spec, data))
 
 
@@ -464,7 +467,7 @@ def _others(report: Report, best: Tried) -> Iterator[str]:
     together = None if report.found is None else report.found.together
     if report.found is not None and together is not None:
         modelled = dict(report.found.tried).get(best.lines, best.figures)
-        yield f"all lines  {_against(modelled, together)}"
+        yield f"with every value constrained  {_against(modelled, together)}"
 
 
 def _against(best: Figures, other: Figures) -> str:
@@ -483,7 +486,6 @@ _SAME, _MANY_TIMES = 0.005, 9.0
 
 
 def _nothing(report: Report) -> str:
-    least = percent(LEAST_GAIN, 1)
     if report.found is None:
         return "unknown whether a line helps" if report.late else "nothing to add is known"
     if report.answers and all(each.is_late for each in report.answers):
@@ -495,7 +497,7 @@ def _nothing(report: Report) -> str:
     if report.late >= report.trials:
         every = report.late + report.trials
         return f"unknown whether a line helps: {report.trials} of {counted(every, 'layout')} tried"
-    return f"nothing to add: no line that was tried earns {least} of the time or of the bytes"
+    return f"nothing to add: no line that was tried saves {_LEAST} of the time or of the bytes sent"
 
 
 def report_text(report: Report, patch: str) -> str:

@@ -592,7 +592,7 @@ class _Whole:
         named = sum(each.bytes for each in arrays if each.names is not None and not each.is_own)
         count = sum(len(each.params) for each in arrays if each.names and not each.is_own)
         yield (
-            f"{count} of {counted(len(self.asked.params), 'array')} named by guesses,"
+            f"guessed the dimensions of {count} of {counted(len(self.asked.params), 'array')},"
             f" {percent(named, total)} of their bytes"
         )
         own = sum(len(each.params) for each in arrays if each.is_own)
@@ -630,9 +630,9 @@ _OF_CACHES = {
     "page_size": "tokens of a page",
 }
 _HEAD = (
-    "Written by `shardspec init`. Names are guesses: `by name` arrays of common models are called",
-    "so, `and size` other arrays have axes as long. Mend what is wrong, and take the comments out.",
-    f"{QUESTION} marks what could not be guessed.",
+    "Written by `shardspec init`. Names of dimensions are guesses: from what arrays are called in",
+    "common models (`by name`), and from sizes that other arrays share (`and size`). Correct them,",
+    f"answer each {QUESTION}, and delete the comments.",
 )
 _SIZES = "guess: the axes that the presets name, in sizes that divide"
 _TRAINING = "  # training with Adam"

@@ -266,7 +266,7 @@ def test_right_code_gets_no_line_and_no_patch(folder: Path) -> None:
     (folder / "train.py").write_text(RIGHT)
     result = search("--patch", "lines.diff")
     assert "    0 values" not in result.stdout
-    assert "nothing to add: no line that was tried earns 6.0 %" in result.stdout
+    assert "nothing to add: no line that was tried saves 6 %" in result.stdout
     assert "lines.diff is not written: there is nothing to add" in result.stderr
     assert "train:step: traced and searched in " in result.stderr
     assert not (folder / "lines.diff").exists()
@@ -356,7 +356,7 @@ def test_an_answer_without_time_is_left_out_where_another_is_compiled(
     monkeypatch.setattr(compiling, "most_at_once", lambda *args: 1)
     result = run("search", "--step", "train:step")
     assert "add 1 line" in result.stdout
-    assert "\nunknown, since the time ended (--within): " in result.stdout
+    assert "\nnot finished in time (--within): " in result.stdout
     assert "not compiled" in result.stdout
 
 

@@ -75,8 +75,8 @@ def test_remarks_count_arrays_and_their_bytes(model: tuple[Params, Draft, Shardi
     size = {name: sum(param.bytes for param in _of(group)) for name, group in groups.items()}
     said = "\n".join(made.remarks)
     total = sum(size.values())
-    assert f"{count['named']} of {len(params)} arrays named by guesses, " in said
-    (share,) = re.findall(r"guesses, ([\d.]+) % of their bytes", said)
+    assert f"guessed the dimensions of {count['named']} of {len(params)} arrays, " in said
+    (share,) = re.findall(r"arrays, ([\d.]+) % of their bytes", said)
     assert float(share) == pytest.approx(100 * size["named"] / total, rel=0.25)
     assert re.findall(r"(\d+) arrays? with names of", said) == _unless_none(count["own"])
     assert re.findall(r"(\d+) arrays? not guessed", said) == _unless_none(count["asked"])
