@@ -249,7 +249,7 @@ class _Assembly:
         split = [axis for axis, name in part.along.items() if name in result.indices]
         turned = self.record.flops_in_turns(op)
         for move in summed(result, part.sums, split, self.plan.mesh):
-            is_turned = step_partition.hides_ring(move, turned, self.plan.target)
+            is_turned = step_partition.is_turned(move, turned, self.plan.target)
             runs, place = self.layout.runs(op) * op.copies, op.place
             self.record.send(move, runs, op.result, phase, place, is_turned=is_turned)
         self.record.send_all(_of_result(part), op, op.result, phase, op.copies)
@@ -448,7 +448,7 @@ class _Assembly:
             count = self.layout.mean(sums.stage)
         own = self.layout.lies(value, value.view)
         for move in summed(own, sums.seats, sums.along, self.plan.mesh):
-            is_turned = step_partition.hides_ring(move, sums.turned, self.plan.target)
+            is_turned = step_partition.is_turned(move, sums.turned, self.plan.target)
             place = sums.place
             self.record.send(move, count, value, "backward", place, is_turned=is_turned)
             if is_turned and sums.is_again:  # for the gradients of weights, gathered once more

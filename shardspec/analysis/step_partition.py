@@ -46,8 +46,8 @@ _SMALL_GATHER = 2**24
 _SCATTER = ("v7x",)
 
 
-#: The share of a ring's time that a product of activations has to take: see `hides_ring`.
-_LEAST_TURNED = 0.75
+#: By how much one device has to take longer for all of a product than for passing all of it on.
+_LEAST_HIDDEN = 0.945
 _LANES = 128
 #: A part of a collective: its kind, its mesh axes, and its payload as `ring_bytes` takes that.
 Leg = tuple[CollectiveKind, tuple[str, ...], int]
@@ -109,26 +109,38 @@ def windowed_bytes(payload_bytes: int, ways: int) -> int:
     return payload_bytes * (ways + 1) // ways
 
 
-def hides_ring(move: Move, flops: int, target: Target) -> bool:
-    """Say whether libtpu passes a sum of activations around a ring while it computes the product.
+def hides_ring(flops: int, payload_bytes: int, ways: int, target: Target) -> bool:
+    """Say whether a product takes long enough to be computed while a ring passes what it sums.
 
-    Source: compiles of four decoders that split sequences, with libtpu 0.0.52 for v5e 4x4 and
-    v6e 2x4: in turns for products of 0.94 and 2.2 times as long as the ring takes, not for those of
-    0.27 and 0.62.
+    XLA compares both as of one device, before the product is split over the ring.
+
+    Source: libtpu 0.0.52. It computes in turns sums over rings of 8 and 16 on v5e, v5p and v6e of
+    1.01 to 1.2 times the time and more, and whole those of 0.9 and less; over rings of 32, those of
+    0.96 and 0.93.
+
+    Args:
+      flops: of the part of one device.
+    """
+    chip = None if target.hardware is None else target.hardware.chip
+    if chip is None or not chip.bf16_flops_per_s or not chip.link_bytes_per_s:
+        return False
+    seconds = flops * ways * chip.devices_per_chip / chip.bf16_flops_per_s
+    return seconds > _LEAST_HIDDEN * payload_bytes / chip.link_bytes_per_s
+
+
+def is_turned(move: Move, flops: int, target: Target) -> bool:
+    """Say whether libtpu passes a sum of activations around a ring while it computes the product.
 
     Args:
       flops: of one product on one device.
     """
-    chip = None if target.hardware is None else target.hardware.chip
-    if move.kind is not CollectiveKind.REDUCE_SCATTER or not flops or not target.is_tpu:
-        return False
-    if chip is None or not chip.bf16_flops_per_s or not chip.link_bytes_per_s:
-        return False
     ways = target.mesh.ways(move.mesh_axes)
-    if not has_ring(len(move.mesh_axes), ways, longest_row(target.hardware)):
-        return False
-    ring = ring_bytes(move.kind, move.payload_bytes, ways) / (2 * chip.link_bytes_per_s)
-    return flops / chip.bf16_flops_per_s > _LEAST_TURNED * ring
+    return (
+        move.kind is CollectiveKind.REDUCE_SCATTER
+        and target.is_tpu
+        and has_ring(len(move.mesh_axes), ways, longest_row(target.hardware))
+        and hides_ring(flops, move.payload_bytes, ways, target)
+    )
 
 
 def is_sliced_whole(shard: Shape, dtype: str) -> bool:

@@ -75,7 +75,7 @@ def rewritten(program: Program, target: Target, arguments: Sequence[StepArgument
         if is_tpu:
             rewrites.gathers_joined(edit)
         if not is_gpu:
-            rewrites.sums_once(edit)
+            rewrites.sums_once(edit, rewrites.sums_in_turns(edit, differs) if is_tpu else ())
         if around is not None:
             rewrites.moves_hoisted(edit, *around)
         rewrites.moves_narrowed(edit, is_tpu=is_tpu)

@@ -30,19 +30,23 @@ _COPIES = frozenset(("copy",))
 _SAME_NUMBER = frozenset(("bitcast", "convert", "copy", "reshape"))
 
 
-def sums_once(edit: Edit) -> None:
+def sums_once(edit: Edit, apart: Container[str] = ()) -> None:
     """Sum once what is added up before anything else reads it.
 
     The gradients of one activation through several weights are each a partial sum on every device:
     XLA adds them up on the device and sums the total. Where each device keeps the same slice of all
     of them, it slices the total.
+
+    Args:
+      apart: the names of sums that stay as they are.
     """
     pending: dict[str, tuple[str, ...]] = {}
     totals: dict[tuple[str, ...], str] = {}
     sliced: dict[str, tuple[str, ...]] = {}
     for each in edit:
         if each.operation == SUM and len(each.operands) == 1:
-            pending[each.name] = (each.name,)
+            if each.name not in apart:
+                pending[each.name] = (each.name,)
             continue
         group = _carried_on(edit, each, pending, sliced)
         if group:
@@ -281,9 +285,6 @@ def _constant(edit: Edit, name: str) -> str:
     return each.stated.strip() if each.operation == "constant" else ""
 
 
-#: The share of a ring's time that a product has to take. Source: compiles with libtpu 0.0.52, which
-#: computes in turns products of 0.06 and more, and whole those of 0.058 and less.
-_LEAST_HIDDEN = 0.059
 #: How values differ from device to device.
 Differing = Mapping[Ref, Differs]
 
@@ -299,22 +300,37 @@ def products_in_turns(edit: Edit, differs: Differing) -> None:
     Args:
       differs: how each value differs from device to device.
     """
-    longest = step_partition.longest_row(edit.target.hardware)
     for each in [*edit]:
-        if each.operation not in (SCATTER, GATHER) or not is_alone(each):
-            continue
-        members = edit.members(each)
-        axes = () if members is None else members.axes(edit.target.mesh)
-        if members is None or not step_partition.has_ring(len(axes), members.ways, longest):
-            continue
-        if each.operation == SCATTER:
-            product, whole = _summed(edit, each, differs), edit.source(each).arrays[0]
-        else:
-            is_small = members.ways == step_partition.SMALL_RING
-            product = None if is_small else _product(edit, each, {*axes}, differs)
-            whole = each.arrays[0]
-        if product is not None and _is_long(edit, product, whole.bytes):
-            edit.sends(each, step_partition.windowed_bytes(whole.bytes, members.ways))
+        whole = _turned_bytes(edit, each, differs) if each.operation in (SCATTER, GATHER) else 0
+        if whole:
+            edit.sends(each, step_partition.windowed_bytes(whole, edit.ways(each)))
+
+
+def sums_in_turns(edit: Edit, differs: Differing) -> frozenset[str]:
+    """Return the sums of products that are computed in turns: each by itself, even if added up."""
+    sums = (each for each in edit if each.operation == SUM)
+    return frozenset(each.name for each in sums if _turned_bytes(edit, each, differs))
+
+
+def _turned_bytes(edit: Edit, each: Instruction, differs: Differing) -> int:
+    """Return the bytes of the array that a ring passes on in place of a collective; 0 for none."""
+    members = edit.members(each) if is_alone(each) else None
+    axes = () if members is None else members.axes(edit.target.mesh)
+    longest = step_partition.longest_row(edit.target.hardware)
+    if members is None or not step_partition.has_ring(len(axes), members.ways, longest):
+        return 0
+    if each.operation == GATHER:
+        is_small = members.ways == step_partition.SMALL_RING
+        product = None if is_small else _product(edit, each, {*axes}, differs)
+        whole = each.arrays[0].bytes
+    else:
+        product, whole = _summed(edit, each, differs), edit.source(each).arrays[0].bytes
+    if product is None:
+        return 0
+    shapes = [edit.by_name[name].arrays[0].shape for name in product.operands]
+    flops = flops_of(product, shapes, product.arrays[0].shape)
+    is_long = step_partition.hides_ring(flops, whole, members.ways, edit.target)
+    return whole if is_long else 0
 
 
 def _summed(edit: Edit, scatter: Instruction, differs: Differing) -> Instruction | None:
@@ -365,18 +381,6 @@ def _readers(edit: Edit, each: Instruction) -> list[Instruction]:
             is_passed = user.operation in PASSES and user.name not in edit.stopped
             (waiting if is_passed else found).append(user)
     return found
-
-
-def _is_long(edit: Edit, product: Instruction, moved_bytes: int) -> bool:
-    """Say whether a product takes long enough to be computed while a ring passes bytes."""
-    hardware = edit.target.hardware
-    chip = None if hardware is None else hardware.chip
-    if chip is None or not chip.bf16_flops_per_s or not chip.link_bytes_per_s:
-        return False
-    shapes = [edit.by_name[name].arrays[0].shape for name in product.operands]
-    flops = flops_of(product, shapes, product.arrays[0].shape)
-    seconds = flops * chip.devices_per_chip / chip.bf16_flops_per_s
-    return seconds > _LEAST_HIDDEN * moved_bytes / (2 * chip.link_bytes_per_s)
 
 
 def sums_of_lanes_whole(edit: Edit) -> None:
