@@ -227,6 +227,7 @@ class _Assembly:
             tuple(notes(self.layout)),
             tuple(unknown(self.layout, given)),
             stages=self.layout.pipeline,
+            turned=self.record.turned,
         )
 
     # passes
@@ -308,7 +309,7 @@ class _Assembly:
         self.record.stage = "ends"
         for weight, sums in self._weights.values():
             if self.layout.tag_of(weight.first.path) == "ends" and sums.stage == "last":
-                payload = self.layout.gradient(weight.first).bytes
+                payload = self.layout.gradient(weight.first.path).bytes
                 move = Move(_PERMUTE, tuple(seats), payload, tuple(seats.values()))
                 count, place = self.layout.mean("ends"), sums.place
                 self.record.send(
@@ -415,28 +416,13 @@ class _Assembly:
             self._sum_weight(source, found, self.layout.runs(op))
         self._weights.setdefault(id(source), (source, found))
         if self.flow.passes * self.layout.turns(op.loop) > 1:
-            self._add_up(source, op)
+            self.record.ops += self.layout.added(source, op, self.record.stage, self.record.when)
 
     def _sum_of(
         self, seats: dict[str, Seat], along: set[str], op: Op, part: Partition | None = None
     ) -> _Sum:
         stage = self.layout.tag(op)
         return _Sum(seats, along, self.record.at, op.place, op.loop, stage, part=part)
-
-    def _add_up(self, weight: Weight, op: Op) -> None:
-        """Note that the gradient of a microbatch is added to those before, in memory."""
-        for each, count in self.layout.trained_of(weight):
-            array, at = self.layout.gradient(each), self.record.at
-            passes = self.flow.passes * self.layout.mean(self.record.stage)
-            runs = count * passes * self.layout.turns(op.loop)
-            axes = tuple(a for dim in array.split.dims for a in dim)
-            stage, place = self.record.stage, op.place
-            self.record.ops.append(
-                StepOp(
-                    *("scatter", "", (array,), array, 0, runs, place, "backward", axes, at),
-                    stage=stage,
-                )
-            )
 
     def _flush(self, value: Value, count: float) -> None:
         """Add up the parts of the gradient of a value."""
@@ -527,7 +513,7 @@ class _Assembly:
             if each.path in self.flow.used or each.is_state or not each.is_trained:
                 continue
             weight = self.layout.alone(each.path)
-            tensor, count = self.layout.gradient(each), self.layout.count_of(each.path)
+            tensor, count = self.layout.gradient(each.path), self.layout.count_of(each.path)
             bits = DTYPE_BITS.get(tensor.dtype, 32)  # no product makes it, so it has its own dtype
             own = self.layout.lies(weight, weight.view, "gradient").bits
             for move, is_once in self._summed(weight, axes, ()):
@@ -582,7 +568,7 @@ class _Assembly:
         elif sums.loop is not None and sums.loop.is_unrolled:
             born = min(end, self._left[id(sums.loop)] + 1)
         for each, count in self.layout.trained_of(weight):
-            array = self.layout.gradient(each)
+            array = self.layout.gradient(each.path)
             lives, place = (array, array.bytes, born, end), sums.place
             tag = self.layout.tag_of(each.path)
             yield StepTensor(*lives, place, "backward", count, stage=tag)

@@ -93,7 +93,7 @@ class Weight:
       kept: the dimensions that are no stacked axis.
       copies: how many each round uses: two for `wi_0` and `wi_1`.
       view: by its own dimensions.
-      is_trained: whether any of them has a gradient.
+      is_trained: whether any of them has a gradient; `trained_share` how many of them have.
     """
 
     arrays: tuple[ParamSharding, ...]
@@ -101,21 +101,18 @@ class Weight:
     copies: int = 1
     view: View = field(init=False)
     is_trained: bool = field(init=False)
+    trained_share: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.view = tuple((Index(f"{at}", size),) for at, size in enumerate(self.shape))
-        self.is_trained = any(each.is_trained for each in self.arrays)
+        trained = sum(each.is_trained for each in self.arrays)
+        self.is_trained = trained > 0
+        self.trained_share = 1 if trained == len(self.arrays) else trained / len(self.arrays)
 
     @property
     def first(self) -> ParamSharding:
         """Return the first of the arrays."""
         return self.arrays[0]
-
-    @property
-    def trained_share(self) -> float:
-        """Return the share of the arrays that have gradients."""
-        trained = sum(each.is_trained for each in self.arrays)
-        return 1 if trained == len(self.arrays) else trained / len(self.arrays)
 
     @property
     def is_stacked(self) -> bool:

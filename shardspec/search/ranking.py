@@ -173,7 +173,7 @@ class Evaluator:
         if stated is None:
             return None
         memory, hardware = step_memory(plan, stated.step), plan.target.hardware
-        work = None if hardware is None else step_work(stated.step, hardware.chip)
+        work = hardware and step_work(stated.step, hardware.chip, known=layout.taken)
         return _Known(plan, stated, memory, work, self._share_of(layout))
 
     @property
