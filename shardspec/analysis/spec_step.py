@@ -197,12 +197,7 @@ class _Assembly:
 
     def step(self) -> Step:
         """Return the whole step."""
-        for value in self.flow.inputs:
-            self.lives.live(value, self.record.at)
-        for op in self.flow.ops:
-            self._forward(op, "forward")
-        for loop in dict.fromkeys(op.loop for op in self.flow.ops):
-            self._hand_on(loop, "forward")
+        self._forwards()
         if self.flow.step.mode == "train":
             self._train()
         end = self.record.at + 1
@@ -231,6 +226,22 @@ class _Assembly:
         )
 
     # passes
+
+    def _forwards(self) -> None:
+        """Run the forward pass, or take it from another step that lies and gathers alike."""
+        layout, passed = self.layout, self.layout.passed
+        by = self.flow.step.gather, self.flow.step.remat == ("none",)
+        if by in passed:
+            self.record, self.lives = (each.under(layout) for each in passed[by])
+            return
+        for value in self.flow.inputs:
+            self.lives.live(value, self.record.at)
+        for op in self.flow.ops:
+            self._forward(op, "forward")
+        for loop in dict.fromkeys(op.loop for op in self.flow.ops):
+            self._hand_on(loop, "forward")
+        if not layout.is_told:
+            passed[by] = self.record.under(layout), self.lives.under(layout)
 
     def _forward(self, op: Op, phase: Phase) -> None:
         self.record.stage = self.layout.tag(op)
@@ -568,10 +579,9 @@ class _Assembly:
         elif sums.loop is not None and sums.loop.is_unrolled:
             born = min(end, self._left[id(sums.loop)] + 1)
         for each, count in self.layout.trained_of(weight):
-            array = self.layout.gradient(each.path)
-            lives, place = (array, array.bytes, born, end), sums.place
-            tag = self.layout.tag_of(each.path)
-            yield StepTensor(*lives, place, "backward", count, stage=tag)
+            array, tag = self.layout.gradient(each.path), self.layout.tag_of(each.path)
+            lives = array, array.bytes, born, end, sums.place, "backward", count
+            yield StepTensor(*lives, stage=tag)
 
 
 def _of_result(part: Partition) -> tuple[Move, ...]:
@@ -624,6 +634,10 @@ class Lives:
 
     layout: StepLayout
     _found: dict[int, tuple[Value, Life]] = field(default_factory=dict)
+
+    def under(self, layout: StepLayout) -> Lives:
+        """Return the same, to go on with under another layout that is alike so far."""
+        return Lives(layout, {key: (value, replace(life)) for key, (value, life) in self._found.items()})
 
     def live(self, value: Value, at: int) -> Life:
         """Return the life of a value, which is born where nobody has seen it."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 from shardspec.analysis import step_partition, step_values
 from shardspec.analysis.memory import Gradients, Held, gradients_of, memory
@@ -46,7 +46,8 @@ class StepLayout:
       counts: by path, how many arrays of the program one of the plan stands for; empty where the
         plan has all of them.
       ops: what operations compute, by how their work is shared; `sums` what adds up gradients, and
-        `sent` what is sent, where nobody asks when and why; `taken` what operations take.
+        `sent` what is sent, where nobody asks when and why; `taken` what operations take; `passed`
+        the forward pass.
       is_told: whether anybody asks what makes an operand, when it is sent, and why.
     """
 
@@ -62,6 +63,7 @@ class StepLayout:
     sums: dict[tuple[Weight, Partition], tuple[Summed, ...]] = field(default_factory=dict)
     sent: dict[Hashable, tuple[steps.Collective, ...]] = field(default_factory=dict)
     taken: OpTimes = field(default_factory=dict)
+    passed: dict[Hashable, Any] = field(default_factory=dict)
     _tags: dict[Op, StageTag] = field(default_factory=dict)
     _path_tags: dict[str, StageTag] = field(default_factory=dict)
 
@@ -239,13 +241,14 @@ class StepLayout:
         if isinstance(source, Value):
             return laid(view, self.dims(source), source.dtype, mesh)
         dtype = self.wire_dtype(source.first.param.dtype)
-        dims: Sequence[DimSharding] = self.dims(source)
-        if kind:
-            path = source.first.path
-            whole = self.held(path) if kind == "gradient" else self.updated(path)
-            dims = tuple(whole[dim] for dim in source.kept)
-            dtype = self.gradients.dtype or self.flow.step.gradients or dtype
-        return laid(view, dims, dtype, mesh, source.first.path)
+        path = source.first.path
+        if not kind:
+            return laid(view, self.dims(source), dtype, mesh, path)
+        whole = self.held(path) if kind == "gradient" else self.updated(path)
+        dtype = self.gradients.dtype or self.flow.step.gradients or dtype
+        if whole is self.plan[path].dims:
+            return replace(self.lies(source, view), bits=DTYPE_BITS.get(dtype, 32))
+        return laid(view, tuple(whole[dim] for dim in source.kept), dtype, mesh, path)
 
     @kept
     def partition(self, op: Op) -> Partition:
@@ -411,6 +414,12 @@ class Record:
     again: set[Op] = field(default_factory=set)
     gathered: list[steps.StepTensor] = field(default_factory=list)
     _moved: set[_Moved] = field(default_factory=set)
+
+    def under(self, layout: StepLayout) -> Record:
+        """Return the same, to go on with under another layout that is alike so far."""
+        named = ("ops", "collectives", "tensors", "gathered", "_moved")
+        own = {name: copy(getattr(self, name)) for name in named}
+        return replace(self, layout=layout, again=set(), flows=steps.Flows(), **own)
 
     @property
     def when(self) -> int:

@@ -21,6 +21,7 @@ from shardspec.analysis import spec_step
 from shardspec.analysis import step_time as times
 from shardspec.analysis.comparison import Change, changes, group
 from shardspec.analysis.cost import Cost
+from shardspec.analysis.memory import Gradients, gradients_of
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.analysis.step_flow import flow_of
 from shardspec.analysis.step_layout import StepLayout
@@ -78,7 +79,7 @@ class Evaluator:
     spec: Spec
     params: Params
     flow: Flow = field(init=False)
-    _layouts: dict[tuple[Mesh, float], StepLayout] = field(default_factory=dict)
+    _layouts: dict[tuple[Gradients, float], StepLayout] = field(default_factory=dict)
     _plans: dict[Mesh, tuple[ArrayResolver, ShardingPlan]] = field(default_factory=dict)
     _kinds: Params = field(init=False)
     _counts: Mapping[str, int] = field(init=False)
@@ -143,7 +144,7 @@ class Evaluator:
 
     def _layout(self, target: Target, load: float = 1.0) -> StepLayout:
         """Return how the program lies, of a device with so many even shares of experts' tokens."""
-        key = target.mesh, load
+        key = gradients_of(self.spec, target.mesh), load
         found = self._layouts.get(key)
         if found is None or found.plan.target != target:
             if load not in self._flows:
@@ -196,11 +197,11 @@ class Evaluator:
 
 #: What differs from the spec, by word.
 Changes = tuple[tuple[str, str], ...]
-#: Words of `--over` that no layout goes by, those that no program does, and those that change
-#: neither rules nor arrays.
-_SAME_LAYOUTS = ("remat", "gather")
-_SAME_PROGRAM = (*_SAME_LAYOUTS, "roles", "rules", "state", "reduce")
-_SAME_ARRAYS = (*_SAME_LAYOUTS, "state", "reduce", "microbatches", "dtype")
+#: Words of `--over` that no layout goes by, beside how it holds gradients; those that no program
+#: does, and those that change neither rules nor arrays.
+_SAME_LAYOUTS = ("remat", "gather", "reduce")
+_SAME_PROGRAM = (*_SAME_LAYOUTS, "roles", "rules", "state")
+_SAME_ARRAYS = (*_SAME_LAYOUTS, "state", "microbatches", "dtype")
 #: Layouts that are kept of a program: those of the sizes that are looked at.
 _MOST_LAYOUTS = 8
 
