@@ -28,7 +28,7 @@ from shardspec.analysis.step_values import Flow, Loop, Op, Read, Value, Weight, 
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.program import Balance
 from shardspec.ir.spec import DTYPE_BITS, Spec
-from shardspec.ir.step import CollectiveKind, Phase, Place, StageTag, Step, StepOp, StepTensor
+from shardspec.ir.step import CollectiveKind, Phase, Place, StageTag, Step, StepTensor
 from shardspec.resolve.resolver import array_resolver
 
 #: FLOPs of a kernel of attention in its backward pass, which makes the scores again, by forward.
@@ -580,8 +580,8 @@ class _Assembly:
             born = min(end, self._left[id(sums.loop)] + 1)
         for each, count in self.layout.trained_of(weight):
             array, tag = self.layout.gradient(each.path), self.layout.tag_of(each.path)
-            lives = array, array.bytes, born, end, sums.place, "backward", count
-            yield StepTensor(*lives, stage=tag)
+            lives = array, array.bytes, born, end, sums.place
+            yield StepTensor(*lives, "backward", count, stage=tag)
 
 
 def _of_result(part: Partition) -> tuple[Move, ...]:
@@ -636,8 +636,9 @@ class Lives:
     _found: dict[int, tuple[Value, Life]] = field(default_factory=dict)
 
     def under(self, layout: StepLayout) -> Lives:
-        """Return the same, to go on with under another layout that is alike so far."""
-        return Lives(layout, {key: (value, replace(life)) for key, (value, life) in self._found.items()})
+        """Return those of a forward pass, to go on with under a layout that is alike so far."""
+        pairs = self._found.values()
+        return Lives(layout, {id(each): (each, Life(life.born, life.read)) for each, life in pairs})
 
     def live(self, value: Value, at: int) -> Life:
         """Return the life of a value, which is born where nobody has seen it."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, NamedTuple, get_args
 
 from shardspec.analysis import step_partition, step_values
@@ -292,9 +291,7 @@ class StepLayout:
         return step_array(self.held(path), param.shape, self.gradients.dtype or param.dtype, path)
 
     @kept
-    def added(
-        self, weight: Weight, op: Op, stage: StageTag, at: int
-    ) -> tuple[steps.StepOp, ...]:
+    def added(self, weight: Weight, op: Op, stage: StageTag, at: int) -> tuple[steps.StepOp, ...]:
         """Return what adds the gradient of a microbatch to those before, in memory."""
         arrays = ((self.gradient(each.path), count) for each, count in self.trained_of(weight))
         passes, turns = self.flow.passes * self.mean(stage), self.turns(op.loop)
@@ -416,7 +413,7 @@ class Record:
     _moved: set[_Moved] = field(default_factory=set)
 
     def under(self, layout: StepLayout) -> Record:
-        """Return the same, to go on with under another layout that is alike so far."""
+        """Return that of a forward pass, to go on with under a layout that is alike so far."""
         named = ("ops", "collectives", "tensors", "gathered", "_moved")
         own = {name: copy(getattr(self, name)) for name in named}
         return replace(self, layout=layout, again=set(), flows=steps.Flows(), **own)
@@ -437,11 +434,15 @@ class Record:
             return
         if self.turned is None and phase != "forward":
             self.turned = self.at
-        key = part, result, phase
-        if key not in self.layout.ops:
-            made = self._op(op, reads, result, view, part, flops, phase, share)
-            self.layout.ops[key] = made
-        made = self.layout.ops[key]
+        known, key = self.layout.ops, (part, result, phase)
+        if key not in known:
+            before = known.get((part, result, "forward"))
+            known[key] = (
+                replace(before, phase=phase)  # done again
+                if before is not None and phase == "remat"
+                else self._op(op, reads, result, view, part, flops, phase, share)
+            )
+        made = known[key]
         if is_told:
             why = self._because(reads, part)
             made = replace(made, at=self.at, because=why, reads=tuple(sorted(sources)))
@@ -461,11 +462,11 @@ class Record:
         if isinstance(result, Value) and (own := self.layout.array(result).bytes) < made.bytes:
             left = own
         views = tuple([read.view for read in reads])
-        padding = part.padding(self.layout.plan.mesh, _sizes(views))
+        padding = part.padding(self.layout.plan.mesh, step_values.indices_of(views))
         turns = self.layout.turns(op.loop)
         return steps.StepOp(
             kind,
-            _letters(views, view) if kind == "einsum" else "",
+            step_values.letters_of(views, view) if kind == "einsum" else "",
             operands,
             made,
             round(flops * padding) // copies // ways,
@@ -644,30 +645,12 @@ class Record:
             yield named, share, steps.Carried("gradient" if is_gradient else "weight", each.path)
 
 
-@lru_cache(maxsize=1 << 10)
-def _sizes(views: tuple[View, ...]) -> dict[str, int]:
-    return {index.name: index.size for view in views for dim in view for index in dim}
-
-
 def _cause(axis: str, seat: Seat | None) -> steps.Cause:
     if seat is None:
         return steps.Cause(axis, steps.CauseKind.UNKNOWN)
     kind = steps.CauseKind.ARGUMENT if seat.path else steps.CauseKind.CONSTRAINT
     dim = seat.dim if seat.path else None
     return steps.Cause(axis, kind, seat.path, dim, steps.Place(), seat.logical_axis, seat.attempt)
-
-
-@lru_cache(maxsize=1 << 10)
-def _letters(views: tuple[View, ...], view: View) -> str:
-    """Return an einsum by letter: `abc,cd->abd`."""
-    names: dict[str, str] = {}
-
-    def spelt(one: View) -> str:
-        found = (index.name for dim in one for index in dim)
-        return "".join(names.setdefault(name, chr(97 + len(names) % 26)) for name in found)
-
-    left = ",".join(map(spelt, views))
-    return f"{left}->{spelt(view)}"
 
 
 #: Dimensions of an array that products read, beside those of stacked layers.

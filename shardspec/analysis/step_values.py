@@ -31,6 +31,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Span, codes, point, quote
@@ -269,6 +270,25 @@ def mark_trained(ops: Sequence[Op]) -> None:
             base = result.base
             if base is not None and op.loop is not None and base.loop is not op.loop:
                 base.is_trained |= result.is_trained
+
+
+@lru_cache(maxsize=1 << 10)
+def indices_of(views: tuple[View, ...]) -> dict[str, int]:
+    """Return the sizes of all indices, by name."""
+    return {index.name: index.size for view in views for dim in view for index in dim}
+
+
+@lru_cache(maxsize=1 << 10)
+def letters_of(views: tuple[View, ...], view: View) -> str:
+    """Return an einsum by letter: `abc,cd->abd`."""
+    names: dict[str, str] = {}
+
+    def spelt(one: View) -> str:
+        found = (index.name for dim in one for index in dim)
+        return "".join(names.setdefault(name, chr(97 + len(names) % 26)) for name in found)
+
+    left = ",".join(map(spelt, views))
+    return f"{left}->{spelt(view)}"
 
 
 #: What tells positions from heads in attention.

@@ -174,7 +174,9 @@ class Evaluator:
         if stated is None:
             return None
         memory, hardware = step_memory(plan, stated.step), plan.target.hardware
-        work = hardware and step_work(stated.step, hardware.chip, known=layout.taken)
+        work = (
+            None if hardware is None else step_work(stated.step, hardware.chip, known=layout.taken)
+        )
         return _Known(plan, stated, memory, work, self._share_of(layout))
 
     @property
@@ -395,13 +397,14 @@ class Ranking:
     untimed: dict[str, None] = field(default_factory=dict)
     kinds: dict[RoleSet | None, Searched] = field(default_factory=dict)
     _evaluators: dict[Changes, Evaluator] = field(default_factory=dict)
+    _alike: dict[object, Evaluator] = field(default_factory=dict)
     _paddings: dict[object, Evaluator] = field(default_factory=dict)
     _best: dict[object, SearchRow] = field(default_factory=dict)
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         """Return what a copy has: all but the compiled patterns of the evaluators."""
         state = {each.name: getattr(self, each.name) for each in fields(self)}
-        return None, {**state, "_evaluators": {}, "_paddings": {}}
+        return None, {**state, "_evaluators": {}, "_alike": {}, "_paddings": {}}
 
     def row(self, candidate: Candidate) -> SearchRow | None:
         """Return what a candidate costs; None where that is not known."""
@@ -438,16 +441,19 @@ class Ranking:
         known, kept = self._evaluators, () if spec.step is None else spec.step.remat
         if changes in known:
             return known[changes]
-        found = (
-            known.get(tuple(each for each in changes if each[0] not in words))
+        keys = [
+            (words, tuple(each for each in changes if each[0] not in words))
             for words in (_SAME_LAYOUTS, _SAME_PROGRAM, _SAME_ARRAYS)
-        )
-        layouts, program, arrays = found
-        like = (layouts or program) if {*kept} <= {"none", "full", "dots"} else None
+        ]
+        layouts, program, arrays = map(self._alike.get, keys)
+        is_plain = {*kept} <= {"none", "full", "dots"}
+        like = (layouts or program) if is_plain else None
         made = Evaluator(spec, params) if like is None else like.under(spec, like is layouts)
         if arrays is not None and like is not layouts:
             made.beside(arrays)
         known[changes] = made
+        if is_plain or not changes:
+            self._alike = dict.fromkeys(keys, made) | self._alike
         return made
 
     def _padded(self, candidate: Candidate) -> Evaluator:
