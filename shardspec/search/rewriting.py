@@ -9,6 +9,7 @@ written. Nor is what leaves another target of the spec worse (`harm`).
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -264,12 +265,18 @@ def _with_roles(data: _Data, roles: RoleSet) -> _Data:
     presets = set(assets.spec_names("presets"))
     stated: Any = data.get("extends") or []
     before = [stated] if isinstance(stated, str) else list(stated)
-    kept = [each for each in before if roles.is_own or not _is_of_rules(each, presets)]
+    kept = [
+        each
+        for each in before
+        if each not in roles.extends and (roles.is_own or not _is_of_rules(each, presets))
+    ]
     data = _placed(data, "extends", [*kept, *roles.extends], _ABOVE_EXTENDS)
-    rules = [_without(each, roles.covered) for each in data.get("rules") or () if roles.is_own]
+    left = {text.partition(" ->")[0]: text for text in roles.rules}
+    stated = data.get("rules") or () if roles.is_own else ()
+    rules = [part for rule in stated for part in _parted(rule, roles.covered, left)]
     if not roles.is_own:
         data.pop("drop", None)
-    return _placed(data, "rules", [*filter(None, rules), *roles.rules], _ABOVE_RULES)
+    return _placed(data, "rules", [*rules, *left.values()], _ABOVE_RULES)
 
 
 def _is_of_rules(name: str, presets: Collection[str]) -> bool:
@@ -278,16 +285,20 @@ def _is_of_rules(name: str, presets: Collection[str]) -> bool:
     return not is_file and name in presets
 
 
-def _without(rule: Any, covered: Collection[str]) -> Any:
-    """Return a rule without logical axes that others are for; None where none is left."""
+def _parted(rule: Any, covered: frozenset[str], texts: _Data) -> Iterator[Any]:
+    """Yield a rule without logical axes that others are for, with those of `texts` among them."""
     text = rule.get("rule", "") if isinstance(rule, dict) else rule
-    left, arrow, right = str(text).partition("->")
-    names = [name.strip() for name in left.split(",")]
-    kept = [name for name in names if name not in covered]
-    if kept == names:
-        return rule
-    made = f"{', '.join(kept)} {arrow}{right}" if kept else None
-    return made and (rule | {"rule": made} if isinstance(rule, dict) else made)
+    names, arrow, right = str(text).partition("->")
+    found = [name.strip() for name in names.split(",")]
+    if covered.isdisjoint(found):
+        yield rule
+        return
+    for is_covered, group in itertools.groupby(found, covered.__contains__):
+        if is_covered:
+            yield from (texts.pop(name) for name in group if name in texts)
+            continue
+        made = f"{', '.join(group)} {arrow}{right}"
+        yield rule | {"rule": made} if isinstance(rule, dict) else made
 
 
 def _placed(data: _Data, key: str, value: Any, above: Collection[str]) -> _Data:

@@ -59,9 +59,9 @@ class RoleSet(NamedTuple):
     Attributes:
       names: of the roles, in the order of `ROLES`.
       is_own: whether they are added to the mesh and rules of the spec.
-      extends: the presets that it is made of.
+      extends: the presets that it is made of; none where the spec's own rules come before theirs.
       rules: what differs from these presets, as a spec writes it.
-      covered: logical axes whose rules are those of the presets.
+      covered: logical axes whose rules are those of the presets, or `rules`.
       mesh_axes: of its mesh, major to minor.
       new: those that are larger than 1; the others may have any size.
     """
@@ -167,10 +167,22 @@ def _own_set(spec: Spec, today: Mesh, chosen: tuple[str, ...]) -> tuple[Spec, Ro
     last = own.index("tensor") if "tensor" in own else len(own)
     inner = [axis for axis in new if axis != "stage"]
     mesh_axes = (*(axis for axis in new if axis == "stage"), *own[:last], *inner, *own[last:])
-    placed = tuple(_merged(spec.placed_rules, _by_axis(rules)))
-    covered = frozenset(rule.logical_axis for rule in rules)
-    made = RoleSet(chosen, True, extends, (), covered, mesh_axes, frozenset(new))
+    by_axis, texts = _by_axis(rules), tuple[str, ...]()
+    stated = {
+        rule.logical_axis: rule.span is not None and rule.span.source.name == spec.source.name
+        for rule in spec.placed_rules
+    }
+    if any(stated.values()) and not all(stated.get(axis) is False for axis in by_axis):
+        used = _names(spec).union(*(each.logical_axes for each in spec.activations))
+        by_axis = {axis: each for axis, each in by_axis.items() if axis in used or _shards(each)}
+        extends, texts = (), tuple(map(_text, by_axis.values()))  # what is extended comes first
+    placed = tuple(_merged(spec.placed_rules, by_axis))
+    made = RoleSet(chosen, True, extends, texts, frozenset(by_axis), mesh_axes, frozenset(new))
     return _with_rules(spec, placed, spec.any_rules), made
+
+
+def _shards(rules: Iterable[AxisRule]) -> bool:
+    return any(rule.mesh_axes for rule in rules)
 
 
 def _preset_set(spec: Spec, chosen: tuple[str, ...], *, serves: bool) -> tuple[Spec, RoleSet]:
