@@ -25,6 +25,7 @@ from shardspec.analysis.step_flow import flow_of
 from shardspec.analysis.step_layout import Record, StepLayout, Summed, notes, unknown
 from shardspec.analysis.step_partition import Laid, Move, Partition, Seat, laid, summed
 from shardspec.analysis.step_values import Flow, Loop, Op, Read, Value, Weight, is_whole, place_of
+from shardspec.diagnostics.words import listed
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.program import Balance
 from shardspec.ir.spec import DTYPE_BITS, Spec
@@ -219,7 +220,7 @@ class _Assembly:
             given,
             end,
             place_of(span),
-            tuple(notes(self.layout)),
+            (*notes(self.layout), *_mixed(self.layout)),
             tuple(unknown(self.layout, given)),
             stages=self.layout.pipeline,
             turned=self.record.turned,
@@ -582,6 +583,22 @@ class _Assembly:
             array, tag = self.layout.gradient(each.path), self.layout.tag_of(each.path)
             lives = array, array.bytes, born, end, sums.place
             yield StepTensor(*lives, "backward", count, stage=tag)
+
+
+def _mixed(layout: StepLayout) -> Iterator[str]:
+    """Yield which layers of a line are sharded otherwise than the first, which it is priced by."""
+    for weight in dict.fromkeys(op.weight for op in layout.flow.ops if op.weight is not None):
+        split = {
+            tuple([dim.mesh_axes for dim in each.dims]): each.path
+            for each, _ in reversed(layout.arrays_of(weight))
+        }
+        if len(split) > 1:
+            first, *others = reversed(split.values())
+            are = "is" if len(others) == 1 else "are"
+            yield (
+                f"one line reads `{first}` and {listed(others)}, which {are} sharded in another"
+                f" way: all layers are counted as `{first}`; write a line for each group of layers"
+            )
 
 
 def _of_result(part: Partition) -> tuple[Move, ...]:

@@ -202,7 +202,7 @@ Changes = tuple[tuple[str, str], ...]
 #: Words of `--over` that no layout goes by, beside how it holds gradients; those that no program
 #: does, and those that change neither rules nor arrays.
 _SAME_LAYOUTS = ("remat", "gather", "reduce")
-_SAME_PROGRAM = (*_SAME_LAYOUTS, "roles", "rules", "state")
+_SAME_PROGRAM = (*_SAME_LAYOUTS, "roles", "rules", "rule", "state")
 _SAME_ARRAYS = (*_SAME_LAYOUTS, "state", "microbatches", "dtype")
 #: Layouts that are kept of a program: those of the sizes that are looked at.
 _MOST_LAYOUTS = 8

@@ -40,7 +40,7 @@ _PLACES = {
 }
 
 #: What is set in the data of a spec, and printed.
-_PRINTED = frozenset(("roles", "batch", "offload"))
+_PRINTED = frozenset(("roles", "rule", "batch", "offload"))
 
 
 def rewritten(spec: Spec, today: Target, found: Candidate) -> str | Refusal:
@@ -162,7 +162,7 @@ def _stated(
         gone.add(place)
     for word, value in changes:
         made = _with_change(made, word, value, found)
-        gone |= {("rules",)} if word == "roles" else set()
+        gone |= {("rules",)} if word in ("roles", "rule") else set()
     comments = {
         route: each
         for route, each in reading.comments.items()
@@ -216,6 +216,9 @@ def _with_change(data: _Data, word: str, value: str, found: Candidate) -> _Data:
     if word == "roles":
         assert found.variant.roles is not None, "they are what changes"
         return _with_roles(data, found.variant.roles)
+    if word == "rule":
+        pairs = (each.split("->") for each in value.split(","))
+        return _with_lines(data, {axis: f"{axis} -> {right}" for axis, right in pairs})
     if word == "offload":
         return _offloaded(data, value, found.variant.spec)
     section, key = ("axes", "batch") if word == "batch" else _PLACES[word]
@@ -271,11 +274,21 @@ def _with_roles(data: _Data, roles: RoleSet) -> _Data:
         if each not in roles.extends and (roles.is_own or not _is_of_rules(each, presets))
     ]
     data = _placed(data, "extends", [*kept, *roles.extends], _ABOVE_EXTENDS)
-    left = {text.partition(" ->")[0]: text for text in roles.rules}
-    stated = data.get("rules") or () if roles.is_own else ()
-    rules = [part for rule in stated for part in _parted(rule, roles.covered, left)]
     if not roles.is_own:
         data.pop("drop", None)
+        return _placed(data, "rules", [*roles.rules], _ABOVE_RULES)
+    lines = {text.partition(" ->")[0]: text for text in roles.rules}
+    return _with_lines(data, lines, roles.covered)
+
+
+def _with_lines(data: _Data, lines: _Data, covered: Collection[str] = ()) -> _Data:
+    """Return the data of a spec with some rules in place of those of the same axes.
+
+    Args:
+      covered: axes whose rules are taken out.
+    """
+    left, axes = dict(lines), frozenset((*lines, *covered))
+    rules = [part for rule in data.get("rules") or () for part in _parted(rule, axes, left)]
     return _placed(data, "rules", [*rules, *left.values()], _ABOVE_RULES)
 
 

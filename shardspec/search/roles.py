@@ -176,9 +176,9 @@ def _own_set(spec: Spec, today: Mesh, chosen: tuple[str, ...]) -> tuple[Spec, Ro
         used = _names(spec).union(*(each.logical_axes for each in spec.activations))
         by_axis = {axis: each for axis, each in by_axis.items() if axis in used or _shards(each)}
         extends, texts = (), tuple(map(_text, by_axis.values()))  # what is extended comes first
-    placed = tuple(_merged(spec.placed_rules, by_axis))
+    placed = merged(spec.placed_rules, by_axis)
     made = RoleSet(chosen, True, extends, texts, frozenset(by_axis), mesh_axes, frozenset(new))
-    return _with_rules(spec, placed, spec.any_rules), made
+    return with_rules(spec, placed, spec.any_rules), made
 
 
 def _shards(rules: Iterable[AxisRule]) -> bool:
@@ -206,25 +206,26 @@ def _preset_set(spec: Spec, chosen: tuple[str, ...], *, serves: bool) -> tuple[S
     made = RoleSet(
         *(chosen, False, extends, tuple(texts), frozenset(rules), mesh_axes, frozenset(mesh_axes))
     )
-    return _with_rules(spec, tuple(placed), every), made
+    return with_rules(spec, tuple(placed), every), made
 
 
 def _by_axis(rules: Iterable[AxisRule]) -> dict[str, list[AxisRule]]:
     return grouped(rules, attrgetter("logical_axis"))
 
 
-def _merged(
+def merged(
     parent: Iterable[AxisRule], child: Mapping[str, Sequence[AxisRule]]
-) -> Iterator[AxisRule]:
-    """Yield rules with others in the place of those of the same axes, as `extends` merges them."""
+) -> tuple[AxisRule, ...]:
+    """Return rules with others in the place of those of the same axes, as `extends` merges them."""
+    found: list[AxisRule] = []
     settled: set[str] = set()
     for rule in parent:
         if rule.logical_axis not in child:
-            yield rule
+            found.append(rule)
         elif rule.logical_axis not in settled:
             settled.add(rule.logical_axis)
-            yield from child[rule.logical_axis]
-    yield from (rule for axis, rules in child.items() if axis not in settled for rule in rules)
+            found += child[rule.logical_axis]
+    return (*found, *(r for axis, rules in child.items() if axis not in settled for r in rules))
 
 
 def _on_axes(
@@ -250,6 +251,7 @@ def _text(rules: Sequence[AxisRule]) -> str:
     return f"{first.logical_axis} -> {right}{at}"
 
 
-def _with_rules(spec: Spec, placed: tuple[AxisRule, ...], every: tuple[AxisRule, ...]) -> Spec:
+def with_rules(spec: Spec, placed: tuple[AxisRule, ...], every: tuple[AxisRule, ...]) -> Spec:
+    """Return a spec with other rules, in the order in which they are placed."""
     ordered = tuple(sorted(placed, key=lambda rule: rule.priority))
     return replace(spec, axis_rules=ordered, any_rules=every, placed_rules=placed)

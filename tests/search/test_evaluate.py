@@ -190,15 +190,19 @@ def assert_row(ranking: Ranking, candidate: Candidate, text: str) -> None:
 
 @pytest.mark.parametrize("machine", ["tpu v5e 4x4", "2 * h100"])
 @pytest.mark.parametrize("state", ["same", "zero1"])
-def test_what_variants_share_changes_none_of_them(machine: str, state: str) -> None:
+@pytest.mark.parametrize(
+    ("over", "count"),
+    [("gather,remat,reduce,microbatches=4", 3 * 3 * 3 * 2), ("rule=mlp|embed,remat", 4 * 4 * 3)],
+)
+def test_what_variants_share_changes_none_of_them(
+    machine: str, state: str, over: str, count: int
+) -> None:
     """Layouts, the forward pass and what operations take are those that each has on its own."""
     spec = spec_of(TEXT.replace(HARDWARE, f"hardware: {machine}"), state__optimizer=state)
-    question = asked(
-        spec, spec.params, spec.targets[0], Choice("gather,remat,reduce,microbatches=4")
-    )
+    question = asked(spec, spec.params, spec.targets[0], Choice(over))
     assert isinstance(question, Question)
     ranking, every = Ranking(spec.params, Wanted()), list(question.candidates())
-    assert len(every) == 54
+    assert len(every) == len({str(each) for each in every}) == count
     for each in every:
         quick = ranking._evaluator(each).cost(each.target)
         assert_same(quick, whole_cost(each.spec, each.target))
