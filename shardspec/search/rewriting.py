@@ -65,16 +65,8 @@ def rewritten(spec: Spec, today: Target, found: Candidate) -> str | Refusal:
         is_known = section or word in _PRINTED
         if not is_known or (section == "step" and spec.step is None):
             return Refusal(f"--write does not write `{word}`", f"say `{word}: {value}` by hand")
-    text = text.replace("\r\n", "\n")
-    if not is_same or is_dsl(spec.source) or not _PRINTED.isdisjoint(dict(changes)):
-        stated = _stated(text, spec, today, found, changes)
-        if isinstance(stated, Refusal):
-            return stated
-        text = stated
-    else:
-        for word, value in changes:
-            text = _with_word(text, *_PLACES[word], value)
-    return with_line_ends_of(spec.source, text)
+    stated = _stated(text.replace("\r\n", "\n"), spec, today, found, changes)
+    return stated if isinstance(stated, Refusal) else with_line_ends_of(spec.source, stated)
 
 
 def _edits(spec: Spec, today: Target, found: Candidate) -> list[Edit] | Refusal:
@@ -182,8 +174,15 @@ def _spliced(before: str, after: str, same: frozenset[str]) -> str:
     old, new = dict(_sections(before)), dict(_sections(after))
     if not same <= old.keys():
         return after
-    kept = (old[key] if key in same or not key else text for key, text in new.items())
+    kept = (
+        old[key] if key in same or not key else _blanks(old.get(key, text)) + text.lstrip("\n")
+        for key, text in new.items()
+    )
     return "".join(text if text.endswith("\n") else f"{text}\n" for text in kept if text)
+
+
+def _blanks(text: str) -> str:
+    return "\n" * (len(text) - len(text.lstrip("\n")))
 
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:
@@ -325,28 +324,6 @@ def _placed(data: _Data, key: str, value: Any, above: Collection[str]) -> _Data:
     at = max((at for at, name in enumerate(data, 1) if name in above), default=0)
     entries = list(data.items())
     return dict([*entries[:at], (key, value), *entries[at:]])
-
-
-def _with_word(text: str, section: str, key: str, value: str) -> str:
-    """Return YAML with `section: {key: value}`, in the form that the section has."""
-    head = re.search(rf"(?m)^{section}:[ \t]*(?P<rest>[^\n]*)\n?", text)
-    if head is None:
-        end = "" if text.endswith("\n") else "\n"
-        return f"{text}{end}{section}: {{{key}: {value}}}\n"
-    if head["rest"].startswith("{"):
-        start, end_at = head.start("rest"), head.end("rest")
-        inner = head["rest"]
-        changed, count = re.subn(rf"\b{key}:\s*[^,}}]+", f"{key}: {value}", inner, count=1)
-        if not count:
-            changed = f"{{{key}: {value}, {inner[1:].lstrip()}"
-        return text[:start] + changed + text[end_at:]
-    block = re.compile(r"(?:[ \t]++[^\n]*+\n|\n|#[^\n]*+\n)*+").match(text, head.end())
-    body = block[0] if block is not None else ""
-    changed, count = re.subn(rf"(?m)^([ \t]+{key}:[ \t]*)[^\s#]+", rf"\g<1>{value}", body, count=1)
-    if not count:
-        indent = re.match(r"[ \t]+", body)
-        changed = f"{indent[0] if indent else '  '}{key}: {value}\n{body}"
-    return text[: head.end()] + changed + text[head.end() + len(body) :]
 
 
 def harm(before: Iterable[Diagnostic], after: Iterable[Diagnostic], target: Target) -> str | None:
