@@ -11,6 +11,7 @@ as they are. Printed are:
 - each constant, with the range of nine in ten fits on models drawn anew, with replacement;
 - the errors: of the fit, of rows whose model was left out of it, and of rows whose chip was; beside
   the baseline, one MFU, with the same left out;
+- how well the rows that send over DCN tell what of it shows, by what it carries;
 - what that makes of the measured submeshes of T5 on v4, which are in no fit: their order.
 
 What comes out is written into `shardspec.analysis.step_time.FITTED` and `specs/hardware` by hand.
@@ -21,8 +22,8 @@ from __future__ import annotations
 import random
 import statistics
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,14 +36,21 @@ from benchmarks.measured_steps import Measured, baseline, compiled, load  # noqa
 from shardspec.analysis.step_time import (  # noqa: E402
     FITTED,
     ON_GPU,
+    Carries,
     Constants,
+    Send,
     constants_of,
+    links_of,
     step_time,
 )
 
 #: `slices` is told by steps of one model on one slice and on more, and not by this fit.
 NAMES = tuple(each.name for each in fields(Constants) if each.name not in ("carrying", "slices"))
 DRAWN = 200
+#: Shares that may show of what a role sends over DCN; rows tell if these change their time by 1 %.
+SHARES = tuple(each / 10 for each in range(16))
+ROLES: tuple[Carries, ...] = ("activations", "weights", "gradients")
+LEAST_TOLD = 0.01
 
 
 class Parts(NamedTuple):
@@ -161,6 +169,59 @@ def spread(errors: Sequence[float]) -> str:
     return f"{mean(errors)}, four in five within {within:.0%}"
 
 
+@dataclass(frozen=True, slots=True)
+class OverDcn(Constants):
+    """Constants of which what one role sends over DCN shows as another share."""
+
+    crossing: frozenset[str] = frozenset()
+    role: Carries = "gradients"
+    share: float = 1.0
+
+    def shown_of(self, send: Send) -> float:
+        """Return the share of a collective that shows."""
+        is_it = send.carries == self.role and not self.crossing.isdisjoint(send.mesh_axes)
+        return self.share if is_it else Constants.shown_of(self, send)
+
+
+def errors_over_dcn(row: Measured, role: Carries) -> list[float] | None:
+    """Return the errors of a row with each of `SHARES`; None where the role sends none over DCN."""
+    links, mesh, own = links_of(row.plan), row.plan.mesh, constants_of(row.chip)
+    assert links is not None, "a row of the fit has a time"
+    large = [axis.name for axis in mesh.axes if axis.size > 1]
+    crossing = {a for a in large if any(leg.link == "dcn" for leg in links.legs((a,)) or ())}
+    values = {each.name: getattr(own, each.name) for each in fields(own)}
+    found = []
+    for share in SHARES:
+        constants = OverDcn(**values, crossing=frozenset(crossing), role=role, share=share)
+        time = step_time(row.plan, row.stated.step, constants)
+        assert time is not None, "a row of the fit has a time"
+        assert row.seconds is not None, "only measured rows are fitted"
+        found.append(time.step_seconds / row.seconds - 1)
+    return found if max(found) - min(found) > LEAST_TOLD else None
+
+
+def dcn_lines(rows: Sequence[Measured], role: Carries, seed: int = 0) -> Iterator[str]:
+    """Yield how many rows tell what of a role's traffic over DCN shows, and how well."""
+    told = [(str(model_of(row)), errors_over_dcn(row, role)) for row in rows]
+    by_model: dict[str, list[list[float]]] = {}
+    for name, errors in told:
+        if errors is not None:
+            by_model.setdefault(name, []).append(errors)
+    if not by_model:
+        yield f"  {role:9} over DCN: no row tells"
+        return
+
+    def best(names: Sequence[str]) -> float:
+        drawn = [errors for name in names for errors in by_model[name]]
+        return min(SHARES, key=lambda s: sum(abs(e[SHARES.index(s)]) for e in drawn))
+
+    draw = random.Random(seed)
+    fits = sorted(best(draw.choices(sorted(by_model), k=len(by_model))) for _ in range(DRAWN))
+    count = sum(map(len, by_model.values()))
+    low, high = fits[DRAWN // 20], fits[-DRAWN // 20 - 1]
+    yield f"  {role:9} over DCN: {count} rows of {len(by_model)} models, {low} to {high}"
+
+
 def main() -> None:
     found = [each for each in map(compiled, load()) if each is not None and each.seconds]
     tpu = [parts_of(each) for each in found if each.chip.platform == "tpu" and each.is_large]
@@ -178,6 +239,8 @@ def main() -> None:
     own = spread(left_out(tpu, model_of, fitted))
     print(f"  model left out {own}, one MFU {mean(simple)}")
     print(f"  chip left out {spread(left_out(tpu, chip_of, fitted))}, one MFU {mean(bare)}")
+    for role in ROLES:
+        print(*dcn_lines(rows, role), sep="\n")
     of_gpu = [parts_of(each) for each in gpu]
     now = [getattr(ON_GPU, name) for name in NAMES]
     share = gpu_share(of_gpu, now)
@@ -191,6 +254,8 @@ def main() -> None:
     pairs = ((baseline(each, gpu), each.seconds) for each in gpu)
     simple = [told / own - 1 for told, own in pairs if told and own]
     print(f"  model left out {spread(errors)}, one MFU {mean(simple)}")
+    for role in ROLES:
+        print(*dcn_lines(gpu, role), sep="\n")
 
 
 if __name__ == "__main__":

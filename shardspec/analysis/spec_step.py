@@ -25,10 +25,11 @@ from shardspec.analysis.step_flow import flow_of
 from shardspec.analysis.step_layout import Record, StepLayout, Summed, notes, unknown
 from shardspec.analysis.step_partition import Laid, Move, Partition, Seat, laid, summed
 from shardspec.analysis.step_values import Flow, Loop, Op, Read, Value, Weight, is_whole, place_of
+from shardspec.diagnostics.words import listed
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.program import Balance
 from shardspec.ir.spec import DTYPE_BITS, Spec
-from shardspec.ir.step import CollectiveKind, Phase, Place, StageTag, Step, StepOp, StepTensor
+from shardspec.ir.step import CollectiveKind, Phase, Place, StageTag, Step, StepTensor
 from shardspec.resolve.resolver import array_resolver
 
 #: FLOPs of a kernel of attention in its backward pass, which makes the scores again, by forward.
@@ -197,12 +198,7 @@ class _Assembly:
 
     def step(self) -> Step:
         """Return the whole step."""
-        for value in self.flow.inputs:
-            self.lives.live(value, self.record.at)
-        for op in self.flow.ops:
-            self._forward(op, "forward")
-        for loop in dict.fromkeys(op.loop for op in self.flow.ops):
-            self._hand_on(loop, "forward")
+        self._forwards()
         if self.flow.step.mode == "train":
             self._train()
         end = self.record.at + 1
@@ -224,12 +220,29 @@ class _Assembly:
             given,
             end,
             place_of(span),
-            tuple(notes(self.layout)),
+            (*notes(self.layout), *_mixed(self.layout)),
             tuple(unknown(self.layout, given)),
             stages=self.layout.pipeline,
+            turned=self.record.turned,
         )
 
     # passes
+
+    def _forwards(self) -> None:
+        """Run the forward pass, or take it from another step that lies and gathers alike."""
+        layout, passed = self.layout, self.layout.passed
+        by = self.flow.step.gather, self.flow.step.remat == ("none",)
+        if by in passed:
+            self.record, self.lives = (each.under(layout) for each in passed[by])
+            return
+        for value in self.flow.inputs:
+            self.lives.live(value, self.record.at)
+        for op in self.flow.ops:
+            self._forward(op, "forward")
+        for loop in dict.fromkeys(op.loop for op in self.flow.ops):
+            self._hand_on(loop, "forward")
+        if not layout.is_told:
+            passed[by] = self.record.under(layout), self.lives.under(layout)
 
     def _forward(self, op: Op, phase: Phase) -> None:
         self.record.stage = self.layout.tag(op)
@@ -308,7 +321,7 @@ class _Assembly:
         self.record.stage = "ends"
         for weight, sums in self._weights.values():
             if self.layout.tag_of(weight.first.path) == "ends" and sums.stage == "last":
-                payload = self.layout.gradient(weight.first).bytes
+                payload = self.layout.gradient(weight.first.path).bytes
                 move = Move(_PERMUTE, tuple(seats), payload, tuple(seats.values()))
                 count, place = self.layout.mean("ends"), sums.place
                 self.record.send(
@@ -415,28 +428,13 @@ class _Assembly:
             self._sum_weight(source, found, self.layout.runs(op))
         self._weights.setdefault(id(source), (source, found))
         if self.flow.passes * self.layout.turns(op.loop) > 1:
-            self._add_up(source, op)
+            self.record.ops += self.layout.added(source, op, self.record.stage, self.record.when)
 
     def _sum_of(
         self, seats: dict[str, Seat], along: set[str], op: Op, part: Partition | None = None
     ) -> _Sum:
         stage = self.layout.tag(op)
         return _Sum(seats, along, self.record.at, op.place, op.loop, stage, part=part)
-
-    def _add_up(self, weight: Weight, op: Op) -> None:
-        """Note that the gradient of a microbatch is added to those before, in memory."""
-        for each, count in self.layout.trained_of(weight):
-            array, at = self.layout.gradient(each), self.record.at
-            passes = self.flow.passes * self.layout.mean(self.record.stage)
-            runs = count * passes * self.layout.turns(op.loop)
-            axes = tuple(a for dim in array.split.dims for a in dim)
-            stage, place = self.record.stage, op.place
-            self.record.ops.append(
-                StepOp(
-                    *("scatter", "", (array,), array, 0, runs, place, "backward", axes, at),
-                    stage=stage,
-                )
-            )
 
     def _flush(self, value: Value, count: float) -> None:
         """Add up the parts of the gradient of a value."""
@@ -527,7 +525,7 @@ class _Assembly:
             if each.path in self.flow.used or each.is_state or not each.is_trained:
                 continue
             weight = self.layout.alone(each.path)
-            tensor, count = self.layout.gradient(each), self.layout.count_of(each.path)
+            tensor, count = self.layout.gradient(each.path), self.layout.count_of(each.path)
             bits = DTYPE_BITS.get(tensor.dtype, 32)  # no product makes it, so it has its own dtype
             own = self.layout.lies(weight, weight.view, "gradient").bits
             for move, is_once in self._summed(weight, axes, ()):
@@ -582,10 +580,25 @@ class _Assembly:
         elif sums.loop is not None and sums.loop.is_unrolled:
             born = min(end, self._left[id(sums.loop)] + 1)
         for each, count in self.layout.trained_of(weight):
-            array = self.layout.gradient(each)
-            lives, place = (array, array.bytes, born, end), sums.place
-            tag = self.layout.tag_of(each.path)
-            yield StepTensor(*lives, place, "backward", count, stage=tag)
+            array, tag = self.layout.gradient(each.path), self.layout.tag_of(each.path)
+            lives = array, array.bytes, born, end, sums.place
+            yield StepTensor(*lives, "backward", count, stage=tag)
+
+
+def _mixed(layout: StepLayout) -> Iterator[str]:
+    """Yield which layers of a line are sharded otherwise than the first, which it is priced by."""
+    for weight in dict.fromkeys(op.weight for op in layout.flow.ops if op.weight is not None):
+        split = {
+            tuple([dim.mesh_axes for dim in each.dims]): each.path
+            for each, _ in reversed(layout.arrays_of(weight))
+        }
+        if len(split) > 1:
+            first, *others = reversed(split.values())
+            are = "is" if len(others) == 1 else "are"
+            yield (
+                f"one line reads `{first}` and {listed(others)}, which {are} sharded in another"
+                f" way: all layers are counted as `{first}`; write a line for each group of layers"
+            )
 
 
 def _of_result(part: Partition) -> tuple[Move, ...]:
@@ -638,6 +651,11 @@ class Lives:
 
     layout: StepLayout
     _found: dict[int, tuple[Value, Life]] = field(default_factory=dict)
+
+    def under(self, layout: StepLayout) -> Lives:
+        """Return those of a forward pass, to go on with under a layout that is alike so far."""
+        pairs = self._found.values()
+        return Lives(layout, {id(each): (each, Life(life.born, life.read)) for each, life in pairs})
 
     def live(self, value: Value, at: int) -> Life:
         """Return the life of a value, which is born where nobody has seen it."""

@@ -13,15 +13,15 @@ A step is given arrays, what the optimizer keeps, and a batch; what no line read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 from shardspec.analysis import step_partition, step_values
 from shardspec.analysis.memory import Gradients, Held, gradients_of, memory
 from shardspec.analysis.step_partition import Laid, Move, Partition, Seat, laid, legs_of, sent_bytes
+from shardspec.analysis.step_time import OpTimes
 from shardspec.analysis.step_values import APART, Flow, Loop, Op, Read, Value, View, Weight, turns
 from shardspec.diagnostics.words import binary_bytes, counted, percent
 from shardspec.ir import step as steps
@@ -44,8 +44,10 @@ class StepLayout:
       flow: the program, which does not depend on the mesh.
       counts: by path, how many arrays of the program one of the plan stands for; empty where the
         plan has all of them.
-      ops: what operations compute, by how their work is shared; `sums` what adds up gradients.
-      is_told: whether anybody asks what makes an operand, and why it is split and sent as it is.
+      ops: what operations compute, by how their work is shared; `sums` what adds up gradients, and
+        `sent` what is sent, where nobody asks when and why; `taken` what operations take; `passed`
+        the forward pass.
+      is_told: whether anybody asks what makes an operand, when it is sent, and why.
     """
 
     plan: ShardingPlan
@@ -58,6 +60,9 @@ class StepLayout:
     pipeline: Stages | None = field(init=False)
     ops: dict[tuple[Partition, object, steps.Phase], steps.StepOp] = field(default_factory=dict)
     sums: dict[tuple[Weight, Partition], tuple[Summed, ...]] = field(default_factory=dict)
+    sent: dict[Hashable, tuple[steps.Collective, ...]] = field(default_factory=dict)
+    taken: OpTimes = field(default_factory=dict)
+    passed: dict[Hashable, Any] = field(default_factory=dict)
     _tags: dict[Op, StageTag] = field(default_factory=dict)
     _path_tags: dict[str, StageTag] = field(default_factory=dict)
 
@@ -90,9 +95,10 @@ class StepLayout:
         known = [path for path in paths if not self.counts or path in self.counts]
         return tuple((self.plan[path], self.count_of(path)) for path in known)
 
-    def trained_of(self, weight: Weight) -> Iterator[tuple[ParamSharding, int]]:
-        """Yield the arrays of a weight that have gradients, and how many each stands for."""
-        return (pair for pair in self.arrays_of(weight) if pair[0].is_trained)
+    @kept
+    def trained_of(self, weight: Weight) -> tuple[tuple[ParamSharding, int], ...]:
+        """Return the arrays of a weight that have gradients, and how many each stands for."""
+        return tuple(pair for pair in self.arrays_of(weight) if pair[0].is_trained)
 
     def is_on_host(self, value: Value) -> bool:
         """Say whether a value is kept in the memory of the host: `activations:` says that."""
@@ -234,13 +240,14 @@ class StepLayout:
         if isinstance(source, Value):
             return laid(view, self.dims(source), source.dtype, mesh)
         dtype = self.wire_dtype(source.first.param.dtype)
-        dims: Sequence[DimSharding] = self.dims(source)
-        if kind:
-            path = source.first.path
-            whole = self.held(path) if kind == "gradient" else self.updated(path)
-            dims = tuple(whole[dim] for dim in source.kept)
-            dtype = self.gradients.dtype or self.flow.step.gradients or dtype
-        return laid(view, dims, dtype, mesh, source.first.path)
+        path = source.first.path
+        if not kind:
+            return laid(view, self.dims(source), dtype, mesh, path)
+        whole = self.held(path) if kind == "gradient" else self.updated(path)
+        dtype = self.gradients.dtype or self.flow.step.gradients or dtype
+        if whole is self.plan[path].dims:
+            return replace(self.lies(source, view), bits=DTYPE_BITS.get(dtype, 32))
+        return laid(view, tuple(whole[dim] for dim in source.kept), dtype, mesh, path)
 
     @kept
     def partition(self, op: Op) -> Partition:
@@ -277,10 +284,25 @@ class StepLayout:
         own = self.flow.step.dtype
         return own if DTYPE_BITS.get(dtype, 32) > DTYPE_BITS.get(own, 32) else dtype
 
-    def gradient(self, each: ParamSharding) -> StepArray:
+    @kept
+    def gradient(self, path: str) -> StepArray:
         """Return the gradient of an array as it is held."""
-        dtype = self.gradients.dtype or each.param.dtype
-        return step_array(self.held(each.path), each.param.shape, dtype, each.path)
+        param = self.plan[path].param
+        return step_array(self.held(path), param.shape, self.gradients.dtype or param.dtype, path)
+
+    @kept
+    def added(self, weight: Weight, op: Op, stage: StageTag, at: int) -> tuple[steps.StepOp, ...]:
+        """Return what adds the gradient of a microbatch to those before, in memory."""
+        arrays = ((self.gradient(each.path), count) for each, count in self.trained_of(weight))
+        passes, turns = self.flow.passes * self.mean(stage), self.turns(op.loop)
+        return tuple(
+            steps.StepOp(
+                *("scatter", "", (array,), array, 0, count * passes * turns, op.place, "backward"),
+                *(tuple(axis for dim in array.split.dims for axis in dim), at),
+                stage=stage,
+            )
+            for array, count in arrays
+        )
 
     @kept
     def held(self, path: str) -> Dims:
@@ -373,6 +395,7 @@ class Record:
     Attributes:
       at: the tick of the pass.
       stage: which stages do what is noted.
+      turned: the tick of the first operation of the backward pass; None where there is none yet.
       again: the operations that the backward pass does again.
       gathered: the weights that stay so until the end.
     """
@@ -383,10 +406,22 @@ class Record:
     tensors: list[steps.StepTensor] = field(default_factory=list)
     at: int = 0
     stage: steps.StageTag = ""
+    turned: int | None = None
     flows: steps.Flows = field(default_factory=steps.Flows)
     again: set[Op] = field(default_factory=set)
     gathered: list[steps.StepTensor] = field(default_factory=list)
     _moved: set[_Moved] = field(default_factory=set)
+
+    def under(self, layout: StepLayout) -> Record:
+        """Return that of a forward pass, to go on with under a layout that is alike so far."""
+        named = ("ops", "collectives", "tensors", "gathered", "_moved")
+        own = {name: copy(getattr(self, name)) for name in named}
+        return replace(self, layout=layout, again=set(), flows=steps.Flows(), **own)
+
+    @property
+    def when(self) -> int:
+        """Return the tick of the pass, where anybody asks."""
+        return self.at if self.layout.is_told else 0
 
     def op(
         self, op: Op, reads: Sequence[Read], result: Value | Weight, view: View,
@@ -397,15 +432,21 @@ class Record:
         sources = self.passed_on(op, phase) if is_told else ()
         if op.kind in _VIEWS:
             return
-        key = part, result, phase
-        if key not in self.layout.ops:
-            made = self._op(op, reads, result, view, part, flops, phase, share)
-            self.layout.ops[key] = made
-        made = self.layout.ops[key]
+        if self.turned is None and phase != "forward":
+            self.turned = self.at
+        known, key = self.layout.ops, (part, result, phase)
+        if key not in known:
+            before = known.get((part, result, "forward"))
+            known[key] = (
+                replace(before, phase=phase)  # done again
+                if before is not None and phase == "remat"
+                else self._op(op, reads, result, view, part, flops, phase, share)
+            )
+        made = known[key]
         if is_told:
             why = self._because(reads, part)
-            made = replace(made, because=why, reads=tuple(sorted(sources)))
-        self.ops.append(made if made.at == self.at else replace(made, at=self.at))
+            made = replace(made, at=self.at, because=why, reads=tuple(sorted(sources)))
+        self.ops.append(made)
 
     def _op(
         self, op: Op, reads: Sequence[Read], result: Value | Weight, view: View,
@@ -421,11 +462,11 @@ class Record:
         if isinstance(result, Value) and (own := self.layout.array(result).bytes) < made.bytes:
             left = own
         views = tuple([read.view for read in reads])
-        padding = part.padding(self.layout.plan.mesh, _sizes(views))
+        padding = part.padding(self.layout.plan.mesh, step_values.indices_of(views))
         turns = self.layout.turns(op.loop)
         return steps.StepOp(
             kind,
-            _letters(views, view) if kind == "einsum" else "",
+            step_values.letters_of(views, view) if kind == "einsum" else "",
             operands,
             made,
             round(flops * padding) // copies // ways,
@@ -565,50 +606,43 @@ class Record:
           is_whole: likewise.
           is_once: whether it is sent once a step, and not in every microbatch.
         """
-        legs = legs_of(move, self.layout.plan.target)
-        if len(legs) > 1:
-            for leg in legs:
-                self.send(
-                    *(leg, count, source, phase, place, carried), is_whole=is_whole, is_once=is_once
-                )
-            return
-        sent = sent_bytes(move, self.layout.plan.target, is_turned=is_turned, is_whole=is_whole)
-        if not sent:
-            return
-        is_once, array = is_once or phase == "update", self.layout.array(source)
-        runs = count * (1 if is_once else self.layout.flow.passes)
-        causes = map(_cause, move.mesh_axes, move.seats) if self.layout.is_told else ()
-        because = tuple(causes)
-        paths: Iterable[tuple[str, float]] = [("", 1)]
-        if isinstance(source, Weight):
-            is_gradient = carried == "gradient"
-            alike = self.layout.trained_of(source) if is_gradient else self.layout.arrays_of(source)
-            part = source.copies / len(source.arrays)
-            paths = [(each.path, count * part) for each, count in alike]
-        for path, share in paths:
-            named = array if path in ("", array.name) else replace(array, name=path)
-            self.collectives.append(
+        key = *move[:3], source, count, phase, carried, is_turned, is_whole, is_once, self.stage
+        found = None if self.layout.is_told else self.layout.sent.get(key)
+        if found is None:
+            target, is_once = self.layout.plan.target, is_once or phase == "update"
+            legs, runs = legs_of(move, target), count * (1 if is_once else self.layout.flow.passes)
+            is_turned &= len(legs) == 1
+            found = self.layout.sent[key] = tuple(
                 steps.Collective(
-                    *(move.kind, move.mesh_axes, move.payload_bytes, sent, runs * share),
-                    *(named, place, phase),
-                    carries=_carried(source, carried, path),
-                    because=because,
+                    *(*leg[:3], sent, runs * share, array, place, phase, carries, because),
                     at=self.at,
                     is_once=is_once,
                     stage=self.stage,
                 )
+                for leg in legs
+                if (sent := sent_bytes(leg, target, is_turned=is_turned, is_whole=is_whole))
+                for because in [self._causes(leg)]
+                for array, share, carries in self._carried(source, carried)
             )
+        self.collectives += found
 
+    def _causes(self, leg: Move) -> tuple[steps.Cause, ...]:
+        return tuple(map(_cause, leg.mesh_axes, leg.seats)) if self.layout.is_told else ()
 
-@lru_cache(maxsize=1 << 10)
-def _sizes(views: tuple[View, ...]) -> dict[str, int]:
-    return {index.name: index.size for view in views for dim in view for index in dim}
-
-
-def _carried(source: Value | Weight, carried: str, path: str) -> steps.Carried:
-    if isinstance(source, Weight):
-        return steps.Carried("gradient" if carried == "gradient" else "weight", path)
-    return steps.Carried("activation", source.name)
+    def _carried(
+        self, source: Value | Weight, carried: str
+    ) -> Iterator[tuple[StepArray, float, steps.Carried]]:
+        """Yield what is sent of something, and how often for each time that it is read."""
+        array = self.layout.array(source)
+        if isinstance(source, Value):
+            yield array, 1, steps.Carried("activation", source.name)
+            return
+        is_gradient = carried == "gradient"
+        alike = self.layout.trained_of(source) if is_gradient else self.layout.arrays_of(source)
+        for each, count in alike:
+            named = array if each.path == array.name else replace(array, name=each.path)
+            share = count * (source.copies / len(source.arrays))
+            yield named, share, steps.Carried("gradient" if is_gradient else "weight", each.path)
 
 
 def _cause(axis: str, seat: Seat | None) -> steps.Cause:
@@ -617,19 +651,6 @@ def _cause(axis: str, seat: Seat | None) -> steps.Cause:
     kind = steps.CauseKind.ARGUMENT if seat.path else steps.CauseKind.CONSTRAINT
     dim = seat.dim if seat.path else None
     return steps.Cause(axis, kind, seat.path, dim, steps.Place(), seat.logical_axis, seat.attempt)
-
-
-@lru_cache(maxsize=1 << 10)
-def _letters(views: tuple[View, ...], view: View) -> str:
-    """Return an einsum by letter: `abc,cd->abd`."""
-    names: dict[str, str] = {}
-
-    def spelt(one: View) -> str:
-        found = (index.name for dim in one for index in dim)
-        return "".join(names.setdefault(name, chr(97 + len(names) % 26)) for name in found)
-
-    left = ",".join(map(spelt, views))
-    return f"{left}->{spelt(view)}"
 
 
 #: Dimensions of an array that products read, beside those of stacked layers.

@@ -430,7 +430,7 @@ class _Kinds:
         hosted = (each for each in step.arguments if each.is_on_host and each.role != "parameter")
         self._hosted = {each.path for each in hosted} - {""}
         backward = [op.at for op in step.ops if op.phase in ("backward", "remat")]
-        self._backward = min(backward, default=step.end + 1)
+        self._backward = step.turned or min(backward, default=step.end + 1)
 
     def of(self, tensor: StepTensor) -> str:
         array = tensor.array

@@ -358,25 +358,48 @@ class Work(NamedTuple):
     notes: tuple[str, ...]
 
 
-def step_work(step: steps.Step, chip: Chip, constants: Constants | None = None) -> Work | None:
-    """Return the work of a step on a chip; None if the catalogue has no speeds for it."""
+class OpTime(NamedTuple):
+    """The seconds of an operation in a step: all, those that wait for memory, and its own FLOPs."""
+
+    op: steps.StepOp
+    taken: float
+    waited: float
+    own: float
+
+
+#: What operations take, by their identity: each is kept, so that no other can have it.
+OpTimes = dict[int, OpTime]
+
+
+def step_work(
+    step: steps.Step,
+    chip: Chip,
+    constants: Constants | None = None,
+    known: OpTimes | None = None,
+) -> Work | None:
+    """Return the work of a step on a chip; None if the catalogue has no speeds for it.
+
+    Args:
+      known: what operations of other steps on this mesh and chip take.
+    """
     if not is_timed(chip):
         return None
     constants = constants or constants_of(chip)
     speed, backward = per_device(chip.hbm_bytes_per_s, chip), 0.0
     compute: dict[steps.StageTag, float] = {"": 0.0}
     memory: dict[steps.StageTag, float] = {"": 0.0}
+    known, found = {} if known is None else known, []
     for op in step.ops:
-        flops, hbm = op_seconds(op, chip, constants)
-        beside = constants.passes * made_bytes(op) / speed
-        taken = beside + max(flops, hbm) * op.count
-        waited = beside + (hbm * op.count if hbm > flops else 0.0)
-        compute[op.stage] = compute.get(op.stage, 0.0) + taken
-        memory[op.stage] = memory.get(op.stage, 0.0) + waited
-        backward += taken if op.phase == "backward" else 0.0
+        one = known.get(id(op))
+        if one is None:
+            one = known[id(op)] = _op_time(op, step, chip, constants)
+        found.append(one)
+        compute[op.stage] = compute.get(op.stage, 0.0) + one.taken
+        memory[op.stage] = memory.get(op.stage, 0.0) + one.waited
+        backward += one.taken if op.phase == "backward" else 0.0
     tags = dict.fromkeys(each.stage for each in step.arguments)
     update = {tag: update_bytes(step, tag) / speed for tag in tags}
-    own = sum(own_seconds(op, step, chip) for op in step.ops)
+    own = sum(each.own for each in found)
     sends: dict[Send, float] = {}
     for each in step.collectives:
         key = _send(each)
@@ -385,6 +408,14 @@ def step_work(step: steps.Step, chip: Chip, constants: Constants | None = None) 
     share = backward / whole if whole else 0.0
     hosts = _host_seconds(step, chip)
     return Work(compute, memory, update, own, share, sends, *hosts, tuple(silent_kernels(step)))
+
+
+def _op_time(op: steps.StepOp, step: steps.Step, chip: Chip, constants: Constants) -> OpTime:
+    flops, hbm = op_seconds(op, chip, constants)
+    beside = constants.passes * made_bytes(op) / per_device(chip.hbm_bytes_per_s, chip)
+    taken = beside + max(flops, hbm) * op.count
+    waited = beside + (hbm * op.count if hbm > flops else 0.0)
+    return OpTime(op, taken, waited, own_seconds(op, step, chip))
 
 
 _Seconds = Mapping[steps.StageTag, float]

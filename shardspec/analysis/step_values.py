@@ -31,6 +31,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Span, codes, point, quote
@@ -93,7 +94,7 @@ class Weight:
       kept: the dimensions that are no stacked axis.
       copies: how many each round uses: two for `wi_0` and `wi_1`.
       view: by its own dimensions.
-      is_trained: whether any of them has a gradient.
+      is_trained: whether any of them has a gradient; `trained_share` how many of them have.
     """
 
     arrays: tuple[ParamSharding, ...]
@@ -101,21 +102,18 @@ class Weight:
     copies: int = 1
     view: View = field(init=False)
     is_trained: bool = field(init=False)
+    trained_share: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.view = tuple((Index(f"{at}", size),) for at, size in enumerate(self.shape))
-        self.is_trained = any(each.is_trained for each in self.arrays)
+        trained = sum(each.is_trained for each in self.arrays)
+        self.is_trained = trained > 0
+        self.trained_share = 1 if trained == len(self.arrays) else trained / len(self.arrays)
 
     @property
     def first(self) -> ParamSharding:
         """Return the first of the arrays."""
         return self.arrays[0]
-
-    @property
-    def trained_share(self) -> float:
-        """Return the share of the arrays that have gradients."""
-        trained = sum(each.is_trained for each in self.arrays)
-        return 1 if trained == len(self.arrays) else trained / len(self.arrays)
 
     @property
     def is_stacked(self) -> bool:
@@ -272,6 +270,25 @@ def mark_trained(ops: Sequence[Op]) -> None:
             base = result.base
             if base is not None and op.loop is not None and base.loop is not op.loop:
                 base.is_trained |= result.is_trained
+
+
+@lru_cache(maxsize=1 << 10)
+def indices_of(views: tuple[View, ...]) -> dict[str, int]:
+    """Return the sizes of all indices, by name."""
+    return {index.name: index.size for view in views for dim in view for index in dim}
+
+
+@lru_cache(maxsize=1 << 10)
+def letters_of(views: tuple[View, ...], view: View) -> str:
+    """Return an einsum by letter: `abc,cd->abd`."""
+    names: dict[str, str] = {}
+
+    def spelt(one: View) -> str:
+        found = (index.name for dim in one for index in dim)
+        return "".join(names.setdefault(name, chr(97 + len(names) % 26)) for name in found)
+
+    left = ",".join(map(spelt, views))
+    return f"{left}->{spelt(view)}"
 
 
 #: What tells positions from heads in attention.

@@ -668,6 +668,7 @@ class Step:
         held that of the stage that has it.
       cure: what a search found for it; None where none ran, or its code changed since.
       called: what `--step` calls it, `train:step`; "" where no command traced it.
+      turned: the tick at which the backward pass begins, where operations do not say their own.
 
     Invariants:
       ticks: every `at`, `born` and `dies` is from 0 to `end`, and `born` <= `dies`.
@@ -690,6 +691,7 @@ class Step:
     stages: Stages | None = None
     cure: Cure | None = None
     called: str = field(default="", compare=False)
+    turned: int | None = field(default=None, compare=False, repr=False)
 
     @property
     def flops(self) -> int:

@@ -416,9 +416,9 @@ def _rules(best: rankings.SearchRow) -> Iterator[str]:
     if roles is None:
         return
     place = "beside what the spec extends" if roles.is_own else "in place of the spec's rules"
-    yield f"    rules   extends: [{', '.join(roles.extends)}] {place}"
-    for text in roles.rules:
-        yield f"            {text}"
+    extends = [f"extends: [{', '.join(roles.extends)}] {place}"] if roles.extends else []
+    for at, text in enumerate((*extends, *roles.rules)):
+        yield f"    {'' if at else 'rules':<8}{text}"
 
 
 def _kinds(found: Found) -> Iterator[str]:

@@ -21,6 +21,7 @@ from shardspec.analysis import spec_step
 from shardspec.analysis import step_time as times
 from shardspec.analysis.comparison import Change, changes, group
 from shardspec.analysis.cost import Cost
+from shardspec.analysis.memory import Gradients, gradients_of
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.analysis.step_flow import flow_of
 from shardspec.analysis.step_layout import StepLayout
@@ -78,7 +79,7 @@ class Evaluator:
     spec: Spec
     params: Params
     flow: Flow = field(init=False)
-    _layouts: dict[tuple[Mesh, float], StepLayout] = field(default_factory=dict)
+    _layouts: dict[tuple[Gradients, float], StepLayout] = field(default_factory=dict)
     _plans: dict[Mesh, tuple[ArrayResolver, ShardingPlan]] = field(default_factory=dict)
     _kinds: Params = field(init=False)
     _counts: Mapping[str, int] = field(init=False)
@@ -143,7 +144,7 @@ class Evaluator:
 
     def _layout(self, target: Target, load: float = 1.0) -> StepLayout:
         """Return how the program lies, of a device with so many even shares of experts' tokens."""
-        key = target.mesh, load
+        key = gradients_of(self.spec, target.mesh), load
         found = self._layouts.get(key)
         if found is None or found.plan.target != target:
             if load not in self._flows:
@@ -173,7 +174,9 @@ class Evaluator:
         if stated is None:
             return None
         memory, hardware = step_memory(plan, stated.step), plan.target.hardware
-        work = None if hardware is None else step_work(stated.step, hardware.chip)
+        work = (
+            None if hardware is None else step_work(stated.step, hardware.chip, known=layout.taken)
+        )
         return _Known(plan, stated, memory, work, self._share_of(layout))
 
     @property
@@ -196,11 +199,11 @@ class Evaluator:
 
 #: What differs from the spec, by word.
 Changes = tuple[tuple[str, str], ...]
-#: Words of `--over` that no layout goes by, those that no program does, and those that change
-#: neither rules nor arrays.
-_SAME_LAYOUTS = ("remat", "gather")
-_SAME_PROGRAM = (*_SAME_LAYOUTS, "roles", "rules", "state", "reduce")
-_SAME_ARRAYS = (*_SAME_LAYOUTS, "state", "reduce", "microbatches", "dtype")
+#: Words of `--over` that no layout goes by, beside how it holds gradients; those that no program
+#: does, and those that change neither rules nor arrays.
+_SAME_LAYOUTS = ("remat", "gather", "reduce")
+_SAME_PROGRAM = (*_SAME_LAYOUTS, "roles", "rules", "rule", "state")
+_SAME_ARRAYS = (*_SAME_LAYOUTS, "state", "microbatches", "dtype")
 #: Layouts that are kept of a program: those of the sizes that are looked at.
 _MOST_LAYOUTS = 8
 
@@ -394,13 +397,14 @@ class Ranking:
     untimed: dict[str, None] = field(default_factory=dict)
     kinds: dict[RoleSet | None, Searched] = field(default_factory=dict)
     _evaluators: dict[Changes, Evaluator] = field(default_factory=dict)
+    _alike: dict[object, Evaluator] = field(default_factory=dict)
     _paddings: dict[object, Evaluator] = field(default_factory=dict)
     _best: dict[object, SearchRow] = field(default_factory=dict)
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         """Return what a copy has: all but the compiled patterns of the evaluators."""
         state = {each.name: getattr(self, each.name) for each in fields(self)}
-        return None, {**state, "_evaluators": {}, "_paddings": {}}
+        return None, {**state, "_evaluators": {}, "_alike": {}, "_paddings": {}}
 
     def row(self, candidate: Candidate) -> SearchRow | None:
         """Return what a candidate costs; None where that is not known."""
@@ -437,16 +441,19 @@ class Ranking:
         known, kept = self._evaluators, () if spec.step is None else spec.step.remat
         if changes in known:
             return known[changes]
-        found = (
-            known.get(tuple(each for each in changes if each[0] not in words))
+        keys = [
+            (words, tuple(each for each in changes if each[0] not in words))
             for words in (_SAME_LAYOUTS, _SAME_PROGRAM, _SAME_ARRAYS)
-        )
-        layouts, program, arrays = found
-        like = (layouts or program) if {*kept} <= {"none", "full", "dots"} else None
+        ]
+        layouts, program, arrays = map(self._alike.get, keys)
+        is_plain = {*kept} <= {"none", "full", "dots"}
+        like = (layouts or program) if is_plain else None
         made = Evaluator(spec, params) if like is None else like.under(spec, like is layouts)
         if arrays is not None and like is not layouts:
             made.beside(arrays)
         known[changes] = made
+        if is_plain or not changes:
+            self._alike = dict.fromkeys(keys, made) | self._alike
         return made
 
     def _padded(self, candidate: Candidate) -> Evaluator:

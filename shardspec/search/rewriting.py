@@ -9,6 +9,7 @@ written. Nor is what leaves another target of the spec worse (`harm`).
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -39,7 +40,7 @@ _PLACES = {
 }
 
 #: What is set in the data of a spec, and printed.
-_PRINTED = frozenset(("roles", "batch", "offload"))
+_PRINTED = frozenset(("roles", "rule", "batch", "offload"))
 
 
 def rewritten(spec: Spec, today: Target, found: Candidate) -> str | Refusal:
@@ -64,16 +65,8 @@ def rewritten(spec: Spec, today: Target, found: Candidate) -> str | Refusal:
         is_known = section or word in _PRINTED
         if not is_known or (section == "step" and spec.step is None):
             return Refusal(f"--write does not write `{word}`", f"say `{word}: {value}` by hand")
-    text = text.replace("\r\n", "\n")
-    if not is_same or is_dsl(spec.source) or not _PRINTED.isdisjoint(dict(changes)):
-        stated = _stated(text, spec, today, found, changes)
-        if isinstance(stated, Refusal):
-            return stated
-        text = stated
-    else:
-        for word, value in changes:
-            text = _with_word(text, *_PLACES[word], value)
-    return with_line_ends_of(spec.source, text)
+    stated = _stated(text.replace("\r\n", "\n"), spec, today, found, changes)
+    return stated if isinstance(stated, Refusal) else with_line_ends_of(spec.source, stated)
 
 
 def _edits(spec: Spec, today: Target, found: Candidate) -> list[Edit] | Refusal:
@@ -161,7 +154,7 @@ def _stated(
         gone.add(place)
     for word, value in changes:
         made = _with_change(made, word, value, found)
-        gone |= {("rules",)} if word == "roles" else set()
+        gone |= {("rules",)} if word in ("roles", "rule") else set()
     comments = {
         route: each
         for route, each in reading.comments.items()
@@ -181,8 +174,15 @@ def _spliced(before: str, after: str, same: frozenset[str]) -> str:
     old, new = dict(_sections(before)), dict(_sections(after))
     if not same <= old.keys():
         return after
-    kept = (old[key] if key in same or not key else text for key, text in new.items())
+    kept = (
+        old[key] if key in same or not key else _blanks(old.get(key, text)) + text.lstrip("\n")
+        for key, text in new.items()
+    )
     return "".join(text if text.endswith("\n") else f"{text}\n" for text in kept if text)
+
+
+def _blanks(text: str) -> str:
+    return "\n" * (len(text) - len(text.lstrip("\n")))
 
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:
@@ -215,6 +215,9 @@ def _with_change(data: _Data, word: str, value: str, found: Candidate) -> _Data:
     if word == "roles":
         assert found.variant.roles is not None, "they are what changes"
         return _with_roles(data, found.variant.roles)
+    if word == "rule":
+        pairs = (each.split("->") for each in value.split(","))
+        return _with_lines(data, {axis: f"{axis} -> {right}" for axis, right in pairs})
     if word == "offload":
         return _offloaded(data, value, found.variant.spec)
     section, key = ("axes", "batch") if word == "batch" else _PLACES[word]
@@ -264,12 +267,28 @@ def _with_roles(data: _Data, roles: RoleSet) -> _Data:
     presets = set(assets.spec_names("presets"))
     stated: Any = data.get("extends") or []
     before = [stated] if isinstance(stated, str) else list(stated)
-    kept = [each for each in before if roles.is_own or not _is_of_rules(each, presets)]
+    kept = [
+        each
+        for each in before
+        if each not in roles.extends and (roles.is_own or not _is_of_rules(each, presets))
+    ]
     data = _placed(data, "extends", [*kept, *roles.extends], _ABOVE_EXTENDS)
-    rules = [_without(each, roles.covered) for each in data.get("rules") or () if roles.is_own]
     if not roles.is_own:
         data.pop("drop", None)
-    return _placed(data, "rules", [*filter(None, rules), *roles.rules], _ABOVE_RULES)
+        return _placed(data, "rules", [*roles.rules], _ABOVE_RULES)
+    lines = {text.partition(" ->")[0]: text for text in roles.rules}
+    return _with_lines(data, lines, roles.covered)
+
+
+def _with_lines(data: _Data, lines: _Data, covered: Collection[str] = ()) -> _Data:
+    """Return the data of a spec with some rules in place of those of the same axes.
+
+    Args:
+      covered: axes whose rules are taken out.
+    """
+    left, axes = dict(lines), frozenset((*lines, *covered))
+    rules = [part for rule in data.get("rules") or () for part in _parted(rule, axes, left)]
+    return _placed(data, "rules", [*rules, *left.values()], _ABOVE_RULES)
 
 
 def _is_of_rules(name: str, presets: Collection[str]) -> bool:
@@ -278,16 +297,20 @@ def _is_of_rules(name: str, presets: Collection[str]) -> bool:
     return not is_file and name in presets
 
 
-def _without(rule: Any, covered: Collection[str]) -> Any:
-    """Return a rule without logical axes that others are for; None where none is left."""
+def _parted(rule: Any, covered: frozenset[str], texts: _Data) -> Iterator[Any]:
+    """Yield a rule without logical axes that others are for, with those of `texts` among them."""
     text = rule.get("rule", "") if isinstance(rule, dict) else rule
-    left, arrow, right = str(text).partition("->")
-    names = [name.strip() for name in left.split(",")]
-    kept = [name for name in names if name not in covered]
-    if kept == names:
-        return rule
-    made = f"{', '.join(kept)} {arrow}{right}" if kept else None
-    return made and (rule | {"rule": made} if isinstance(rule, dict) else made)
+    names, arrow, right = str(text).partition("->")
+    found = [name.strip() for name in names.split(",")]
+    if covered.isdisjoint(found):
+        yield rule
+        return
+    for is_covered, group in itertools.groupby(found, covered.__contains__):
+        if is_covered:
+            yield from (texts.pop(name) for name in group if name in texts)
+            continue
+        made = f"{', '.join(group)} {arrow}{right}"
+        yield rule | {"rule": made} if isinstance(rule, dict) else made
 
 
 def _placed(data: _Data, key: str, value: Any, above: Collection[str]) -> _Data:
@@ -301,28 +324,6 @@ def _placed(data: _Data, key: str, value: Any, above: Collection[str]) -> _Data:
     at = max((at for at, name in enumerate(data, 1) if name in above), default=0)
     entries = list(data.items())
     return dict([*entries[:at], (key, value), *entries[at:]])
-
-
-def _with_word(text: str, section: str, key: str, value: str) -> str:
-    """Return YAML with `section: {key: value}`, in the form that the section has."""
-    head = re.search(rf"(?m)^{section}:[ \t]*(?P<rest>[^\n]*)\n?", text)
-    if head is None:
-        end = "" if text.endswith("\n") else "\n"
-        return f"{text}{end}{section}: {{{key}: {value}}}\n"
-    if head["rest"].startswith("{"):
-        start, end_at = head.start("rest"), head.end("rest")
-        inner = head["rest"]
-        changed, count = re.subn(rf"\b{key}:\s*[^,}}]+", f"{key}: {value}", inner, count=1)
-        if not count:
-            changed = f"{{{key}: {value}, {inner[1:].lstrip()}"
-        return text[:start] + changed + text[end_at:]
-    block = re.compile(r"(?:[ \t]++[^\n]*+\n|\n|#[^\n]*+\n)*+").match(text, head.end())
-    body = block[0] if block is not None else ""
-    changed, count = re.subn(rf"(?m)^([ \t]+{key}:[ \t]*)[^\s#]+", rf"\g<1>{value}", body, count=1)
-    if not count:
-        indent = re.match(r"[ \t]+", body)
-        changed = f"{indent[0] if indent else '  '}{key}: {value}\n{body}"
-    return text[: head.end()] + changed + text[head.end() + len(body) :]
 
 
 def harm(before: Iterable[Diagnostic], after: Iterable[Diagnostic], target: Target) -> str | None:

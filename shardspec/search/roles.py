@@ -59,9 +59,9 @@ class RoleSet(NamedTuple):
     Attributes:
       names: of the roles, in the order of `ROLES`.
       is_own: whether they are added to the mesh and rules of the spec.
-      extends: the presets that it is made of.
+      extends: the presets that it is made of; none where the spec's own rules come before theirs.
       rules: what differs from these presets, as a spec writes it.
-      covered: logical axes whose rules are those of the presets.
+      covered: logical axes whose rules are those of the presets, or `rules`.
       mesh_axes: of its mesh, major to minor.
       new: those that are larger than 1; the others may have any size.
     """
@@ -167,10 +167,22 @@ def _own_set(spec: Spec, today: Mesh, chosen: tuple[str, ...]) -> tuple[Spec, Ro
     last = own.index("tensor") if "tensor" in own else len(own)
     inner = [axis for axis in new if axis != "stage"]
     mesh_axes = (*(axis for axis in new if axis == "stage"), *own[:last], *inner, *own[last:])
-    placed = tuple(_merged(spec.placed_rules, _by_axis(rules)))
-    covered = frozenset(rule.logical_axis for rule in rules)
-    made = RoleSet(chosen, True, extends, (), covered, mesh_axes, frozenset(new))
-    return _with_rules(spec, placed, spec.any_rules), made
+    by_axis, texts = _by_axis(rules), tuple[str, ...]()
+    stated = {
+        rule.logical_axis: rule.span is not None and rule.span.source.name == spec.source.name
+        for rule in spec.placed_rules
+    }
+    if any(stated.values()) and not all(stated.get(axis) is False for axis in by_axis):
+        used = _names(spec).union(*(each.logical_axes for each in spec.activations))
+        by_axis = {axis: each for axis, each in by_axis.items() if axis in used or _shards(each)}
+        extends, texts = (), tuple(map(_text, by_axis.values()))  # what is extended comes first
+    placed = merged(spec.placed_rules, by_axis)
+    made = RoleSet(chosen, True, extends, texts, frozenset(by_axis), mesh_axes, frozenset(new))
+    return with_rules(spec, placed, spec.any_rules), made
+
+
+def _shards(rules: Iterable[AxisRule]) -> bool:
+    return any(rule.mesh_axes for rule in rules)
 
 
 def _preset_set(spec: Spec, chosen: tuple[str, ...], *, serves: bool) -> tuple[Spec, RoleSet]:
@@ -194,25 +206,26 @@ def _preset_set(spec: Spec, chosen: tuple[str, ...], *, serves: bool) -> tuple[S
     made = RoleSet(
         *(chosen, False, extends, tuple(texts), frozenset(rules), mesh_axes, frozenset(mesh_axes))
     )
-    return _with_rules(spec, tuple(placed), every), made
+    return with_rules(spec, tuple(placed), every), made
 
 
 def _by_axis(rules: Iterable[AxisRule]) -> dict[str, list[AxisRule]]:
     return grouped(rules, attrgetter("logical_axis"))
 
 
-def _merged(
+def merged(
     parent: Iterable[AxisRule], child: Mapping[str, Sequence[AxisRule]]
-) -> Iterator[AxisRule]:
-    """Yield rules with others in the place of those of the same axes, as `extends` merges them."""
+) -> tuple[AxisRule, ...]:
+    """Return rules with others in the place of those of the same axes, as `extends` merges them."""
+    found: list[AxisRule] = []
     settled: set[str] = set()
     for rule in parent:
         if rule.logical_axis not in child:
-            yield rule
+            found.append(rule)
         elif rule.logical_axis not in settled:
             settled.add(rule.logical_axis)
-            yield from child[rule.logical_axis]
-    yield from (rule for axis, rules in child.items() if axis not in settled for rule in rules)
+            found += child[rule.logical_axis]
+    return (*found, *(r for axis, rules in child.items() if axis not in settled for r in rules))
 
 
 def _on_axes(
@@ -238,6 +251,7 @@ def _text(rules: Sequence[AxisRule]) -> str:
     return f"{first.logical_axis} -> {right}{at}"
 
 
-def _with_rules(spec: Spec, placed: tuple[AxisRule, ...], every: tuple[AxisRule, ...]) -> Spec:
+def with_rules(spec: Spec, placed: tuple[AxisRule, ...], every: tuple[AxisRule, ...]) -> Spec:
+    """Return a spec with other rules, in the order in which they are placed."""
     ordered = tuple(sorted(placed, key=lambda rule: rule.priority))
     return replace(spec, axis_rules=ordered, any_rules=every, placed_rules=placed)

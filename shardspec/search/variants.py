@@ -25,7 +25,7 @@ from shardspec.language.grammar import expressions
 from shardspec.language.grammar.step_lines import parse_schedule
 from shardspec.language.grammar.syntax import SyntaxFault
 from shardspec.resolve.resolver import padded, padding
-from shardspec.search.roles import ROLES, RoleSet, role_sets
+from shardspec.search.roles import ROLES, RoleSet, merged, role_sets, with_rules
 from shardspec.topology.assignment import tilings
 from shardspec.topology.placement import Order, Placement, place
 
@@ -35,6 +35,7 @@ WORDS: dict[str, str] = {
     "mesh": "the sizes of mesh axes, and where they lie",
     "order": "the order of chips: t5x or ring",
     "rules": "other rules: preset:NAME|preset:NAME",
+    "rule": "where logical axes go, by name: none, or one mesh axis: mlp|late_mlp",
     "state": "same|zero1|zero2",
     "remat": "none|dots|full",
     "indivisible": "pad: sizes that mesh axes do not divide are padded",
@@ -106,6 +107,9 @@ def variants(
     Args:
       today: the mesh beside which `roles` are others.
     """
+    twice = next((word for word in ("roles", "rules") if word in over and "rule" in over), None)
+    if twice is not None:
+        return Refusal(f"`rule` and `{twice}` both choose rules", f"leave `{twice}` out")
     choices: list[Sequence[Variant]] = []
     if "roles" in over:
         sets = role_sets(spec, today or specs.Mesh(), over["roles"])
@@ -208,6 +212,30 @@ def _rules(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
             why = errors[0].help if errors and errors[0].help else "a preset is named `preset:fsdp`"
             return Refusal(f"`rules={value}`: no preset is called `{name}`", why)
         found[value] = replace(spec, **{name: getattr(loaded, name) for name in _RULES})
+    return found
+
+
+def _rule(spec: specs.Spec, values: Sequence[str]) -> _Made | Refusal:
+    """Make specs that place some logical axes otherwise, such as those of a group of layers."""
+    known = dict.fromkeys(rule.logical_axis for rule in spec.axis_rules)
+    unknown = next((value for value in values if value not in known), None)
+    if unknown is not None or not values:
+        help = did_you_mean(unknown or "", known) or f"name them: `--over rule={'|'.join(known)}`"
+        return Refusal(f"`rule={unknown or ''}` is no logical axis that a rule places", help)
+    meshes = (axis for target in spec.targets for axis in target.mesh.names)
+    ways = ((), *((axis,) for axis in dict.fromkeys(meshes)))
+    options: list[list[specs.AxisRule | None]] = []
+    for name in dict.fromkeys(values):
+        now = [rule for rule in spec.axis_rules if rule.logical_axis == name]
+        others = (replace(now[0], mesh_axes=axes, in_part=False) for axes in ways)
+        options.append([None, *(each for each in others if [each] != now)])
+    found: _Made = {}
+    for chosen in itertools.product(*options):
+        child = {rule.logical_axis: [rule] for rule in chosen if rule is not None}
+        made = with_rules(spec, merged(spec.placed_rules, child), spec.any_rules)
+        found[",".join(f"{name}->{rule.right}" for name, (rule,) in child.items())] = made
+        if len(found) > MOST_VARIANTS:
+            break
     return found
 
 
@@ -335,6 +363,7 @@ def _with_step(spec: specs.Spec, **changes: Any) -> specs.Spec:
 _Maker = Callable[[specs.Spec, Sequence[str]], "_Made | Refusal"]
 _MAKERS: dict[str, _Maker] = {
     "rules": _rules,
+    "rule": _rule,
     "state": _state,
     "remat": _remat,
     "offload": _offload,

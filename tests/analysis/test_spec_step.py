@@ -592,3 +592,34 @@ def test_a_word_of_remat_that_no_line_makes_is_a_fault() -> None:
     assert spec is not None
     found = pipeline.check(spec, faults, spec.params).shown
     assert [each.code.id for each in found if "sometimes" in each.message] == ["SHD240"]
+
+
+def test_layers_that_are_sharded_otherwise_are_noted() -> None:
+    """One line is priced by its first array; a line for each group prices all of them."""
+    text = """
+axes: {batch: 64, length: 128, embed: 256, mlp: 1024, late: 1024}
+hardware: tpu v5e 4x4
+mesh: {fsdp: 4, tensor: 4}
+rules: [batch -> fsdp, mlp -> tensor, embed -> fsdp, length -> none, late -> none]
+params: {"layers_{0,1}/up": embed mlp, "layers_{2,3}/up": embed late}
+arrays: {"layers_{0..3}/up": "bf16[256, 1024]"}
+activations: {residual: batch length embed}
+step:
+  program:
+    - residual, "layers_*/up" -> hidden
+"""
+    apart = text.replace(
+        'residual, "layers_*/up" -> hidden', 'residual, "layers_{0,1}/up" -> hidden'
+    )
+    apart += '    - residual, "layers_{2,3}/up" -> broad\n'
+    notes = [
+        [note for note in step.notes if "one line reads" in note]
+        for step in map(step_of, (text, apart))
+    ]
+    assert notes == [
+        [
+            "one line reads `layers_0/up` and `layers_2/up`, which is sharded in another way: all"
+            " layers are counted as `layers_0/up`; write a line for each group of layers"
+        ],
+        [],
+    ]

@@ -188,6 +188,26 @@ def assert_row(ranking: Ranking, candidate: Candidate, text: str) -> None:
         assert row.memory == whole.memory.total
 
 
+@pytest.mark.parametrize("machine", ["tpu v5e 4x4", "2 * h100"])
+@pytest.mark.parametrize("state", ["same", "zero1"])
+@pytest.mark.parametrize(
+    ("over", "count"),
+    [("gather,remat,reduce,microbatches=4", 3 * 3 * 3 * 2), ("rule=mlp|embed,remat", 4 * 4 * 3)],
+)
+def test_what_variants_share_changes_none_of_them(
+    machine: str, state: str, over: str, count: int
+) -> None:
+    """Layouts, the forward pass and what operations take are those that each has on its own."""
+    spec = spec_of(TEXT.replace(HARDWARE, f"hardware: {machine}"), state__optimizer=state)
+    question = asked(spec, spec.params, spec.targets[0], Choice(over))
+    assert isinstance(question, Question)
+    ranking, every = Ranking(spec.params, Wanted()), list(question.candidates())
+    assert len(every) == len({str(each) for each in every}) == count
+    for each in every:
+        quick = ranking._evaluator(each).cost(each.target)
+        assert_same(quick, whole_cost(each.spec, each.target))
+
+
 def test_arrays_that_differ_by_their_path_are_not_one() -> None:
     """State of some layers lies in host memory, which the path says."""
     spec = spec_of(TEXT + 'memory: {"opt_state/**/layers_0/**": pinned_host}\n')

@@ -115,6 +115,7 @@ OVER = {
     "reduce": ("step",),
     "dtype": ("f32",),
     "batch": ("128",),
+    "rule": ("mlp", "embed"),
 }
 
 

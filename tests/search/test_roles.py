@@ -297,6 +297,27 @@ def test_other_targets_are_not_left_worse(tmp_path: Path) -> None:
     assert path.read_text() == text
 
 
+def test_rules_of_a_role_are_written_among_those_of_the_spec(tmp_path: Path) -> None:
+    """A preset would come before the spec's own rules: its rules take the place of theirs."""
+    text = DATA_ONLY.replace("extends: [data-parallel]\n", "").replace(
+        "rules: [classes -> none]",
+        'rules: [batch -> fsdp, "vocab, length, embed -> none", "mlp, heads, kv, classes -> none"]',
+    )
+    path = tmp_path / "spec.yaml"
+    path.write_text(text.replace("data: 16", "fsdp: 16"))
+    over = ("--over", "roles=context", "--keep", "context=4")
+    result = run("search", str(path), *over, "--write")
+    assert "rules   length -> context @ -1\n            embed -> (fsdp, context)" in result.stdout
+    assert yaml.safe_load(path.read_text())["rules"] == [
+        "batch -> fsdp",
+        "vocab -> none",
+        "length -> context @ -1",
+        "embed -> (fsdp, context) | fsdp",
+        "mlp, heads, kv, classes -> none",
+    ]
+    assert not errors(path)
+
+
 def test_roles_are_named_as_their_presets_say() -> None:
     """Each preset shards over the axis of its role."""
     for name, role in ROLES.items():

@@ -83,6 +83,10 @@ def test_what_a_spec_does_not_have_cannot_be_chosen() -> None:
         assert word in found.message
     assert isinstance(with_counts([Variant(SPEC)], ()), Refusal)
     assert isinstance(variants(SPEC, {"rules": ()}), Refusal)
+    assert isinstance(variants(SPEC, {"rule": ()}), Refusal)
+    twice = variants(SPEC, {"rules": ("preset:fsdp",), "rule": ("mlp",)})
+    assert isinstance(twice, Refusal)
+    assert twice.message == "`rule` and `rules` both choose rules"
 
 
 @given(st.integers(1, 12), st.integers(1, 12))
