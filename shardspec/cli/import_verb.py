@@ -15,7 +15,7 @@ from shardspec import pipeline
 from shardspec.cli import completion
 from shardspec.cli import options as shared
 from shardspec.cli.request import Request, begins_a_spec, has_errors
-from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail, progress
+from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail, progress, unbroken
 from shardspec.diagnostics import Diagnostic, ShardspecError, SourceFile
 from shardspec.diagnostics.words import counted
 from shardspec.foreign.formats import FORMATS, Format, Imported, Options, format_named, module_of
@@ -208,9 +208,10 @@ def _layout(name: str, options: Options, request: Request) -> Layout:
             raise ShardspecError(target)
         with progress(is_quiet=request.is_quiet) as tell, contextlib.ExitStack() as stack:
             tell("loading jax")
-            from shardspec.jax_backend.layout import read_layout
-            from shardspec.jax_backend.on_target import on_target, start_on_cpu
-            from shardspec.jax_backend.target_devices import device_mesh
+            with unbroken():
+                from shardspec.jax_backend.layout import read_layout
+                from shardspec.jax_backend.on_target import on_target, start_on_cpu
+                from shardspec.jax_backend.target_devices import device_mesh
 
             start_on_cpu()
             mesh = None

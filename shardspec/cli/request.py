@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from shardspec import pipeline
 from shardspec.cli import streams
-from shardspec.cli.streams import FAILED, FINDINGS, Failure, echo, fail, show, write_file
+from shardspec.cli.streams import (
+    FAILED,
+    FINDINGS,
+    Failure,
+    echo,
+    fail,
+    show,
+    unbroken,
+    write_file,
+)
 from shardspec.diagnostics import Diagnostic, ShardspecError, SourceFile
 from shardspec.diagnostics.codes import NOTHING_ASKED, Levels, LevelTable
 from shardspec.diagnostics.words import counted
@@ -426,9 +435,10 @@ class Request:
         from shardspec.arrays.listing import is_entry_point
 
         if is_entry_point(name):
-            from shardspec.jax_backend.entry_point import call_entry_point
-
             self.remark(f"{name}: importing it, which runs its code")
+            with unbroken():
+                from shardspec.jax_backend.entry_point import call_entry_point
+
             params, diagnostics = call_entry_point(name, policy, target)
         else:
             arrays, diagnostics = pipeline.read_arrays(name, boundary=boundary)

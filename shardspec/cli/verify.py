@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING
 
 from shardspec.cli import options, steps
 from shardspec.cli.request import Request
-from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, progress, show, width_of
+from shardspec.cli.streams import (
+    FAILED,
+    FINDINGS,
+    FINE,
+    echo,
+    fail,
+    progress,
+    show,
+    unbroken,
+    width_of,
+)
 from shardspec.diagnostics import ShardspecError
 from shardspec.diagnostics.lines import fitted
 from shardspec.orphans import forked
@@ -104,7 +114,8 @@ def _of_child() -> int | None:
 
 
 def _numbers(request: Request, name: str, folder: str, asked: Asked) -> Numbers | None:
-    from shardspec.jax_backend.numbers.same import StepCode, same_numbers
+    with unbroken():
+        from shardspec.jax_backend.numbers.same import StepCode, same_numbers
 
     plan = steps.plan_on_target(request, "nothing is run", has_code=True)
     request.remark(f"{name}: importing it, which runs its code")
@@ -164,7 +175,7 @@ _NAME_ONE = "name one: `--step train:step`"
         metavar="FLAGS",
         default="",
         help="Compile again with these compiler flags, and show the difference:"
-        " `--flags '--xla_tpu_enable_latency_hiding_scheduler=true'`.",
+        " `--flags=--xla_tpu_scoped_vmem_limit_kib=9216`.",
     ),
     *NUMBERS,
     *options.OUTPUT,
