@@ -606,7 +606,7 @@ def test_init_goes_from_a_step_to_a_spec_and_its_lines(folder: Path) -> None:
     assert "shardspec.constrain(" in (folder / "train.py").read_text()
     again = init(*asked)
     assert again.exit_code == 2
-    assert "is there already" in again.output
+    assert "already exists" in again.output
 
 
 @pytest.mark.parametrize(
