@@ -16,16 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from shardspec import pipeline
 from shardspec.cli import streams
-from shardspec.cli.streams import (
-    FAILED,
-    FINDINGS,
-    Failure,
-    echo,
-    fail,
-    show,
-    unbroken,
-    write_file,
-)
+from shardspec.cli.streams import FAILED, FINDINGS, Failure, echo, fail, show, write_file
 from shardspec.diagnostics import Diagnostic, ShardspecError, SourceFile
 from shardspec.diagnostics.codes import NOTHING_ASKED, Levels, LevelTable
 from shardspec.diagnostics.words import counted
@@ -436,7 +427,7 @@ class Request:
 
         if is_entry_point(name):
             self.remark(f"{name}: importing it, which runs its code")
-            with unbroken():
+            with streams.unbroken():
                 from shardspec.jax_backend.entry_point import call_entry_point
 
             params, diagnostics = call_entry_point(name, policy, target)

@@ -15,19 +15,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shardspec.cli import options, steps
+from shardspec.cli import options, steps, streams
 from shardspec.cli.request import Request
-from shardspec.cli.streams import (
-    FAILED,
-    FINDINGS,
-    FINE,
-    echo,
-    fail,
-    progress,
-    show,
-    unbroken,
-    width_of,
-)
+from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, progress, show, width_of
 from shardspec.diagnostics import ShardspecError
 from shardspec.diagnostics.lines import fitted
 from shardspec.orphans import forked
@@ -114,7 +104,7 @@ def _of_child() -> int | None:
 
 
 def _numbers(request: Request, name: str, folder: str, asked: Asked) -> Numbers | None:
-    with unbroken():
+    with streams.unbroken():
         from shardspec.jax_backend.numbers.same import StepCode, same_numbers
 
     plan = steps.plan_on_target(request, "nothing is run", has_code=True)
