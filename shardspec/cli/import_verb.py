@@ -74,7 +74,7 @@ _FORMATS = {each.name: each.title for each in FORMATS}
         "names",
         multiple=True,
         metavar="NAME",
-        help="The list in the file, or the gin scope; for hf-tp-plan NAME=MODULE, repeatable.",
+        help="The list in the file, or the gin scope. A plan of hf-tp-plan: NAME=MODULE.",
     ),
     shared.option(
         "--semantics",
