@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+import time
 from contextlib import suppress
 
 
@@ -12,12 +13,16 @@ def run() -> None:
     A verb is short-lived: collecting garbage while modules load costs a tenth of the start-up.
     Taking hundreds of modules down costs a fifth of the start-up. What others have loaded may have
     to end in order: jax and what code of the user's has begun, a profiler, a measure of coverage.
+    Ctrl-C while modules load, or while the last output is written, ends it as it ends a verb.
     """
+    began = time.monotonic()
     gc.disable()
-    from shardspec.cli.main import main
-
     try:
-        main()
+        from shardspec.cli.main import INTERRUPTED, main
+
+        main(began)
+    except KeyboardInterrupt:
+        os._exit(INTERRUPTED)
     except SystemExit as end:
         if "jax" in sys.modules or sys.gettrace() or sys.getprofile() or _is_monitored():
             raise

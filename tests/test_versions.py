@@ -72,7 +72,7 @@ def test_what_is_said_is_what_counts(folder: Path) -> None:
 
 def test_a_lock_of_the_version_before_is_read(folder: Path) -> None:
     result = CliRunner().invoke(cli, ["lock", "--check"])
-    assert (result.exit_code, result.output) == (0, "spec.lock is what the spec says.\n")
+    assert (result.exit_code, result.output) == (0, "The layout in spec.lock is up to date.\n")
     assert CliRunner().invoke(cli, ["diff", "spec.lock", "spec.yaml"]).exit_code == 0
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from shardspec import pipeline
 from shardspec.cli import completion, options
 from shardspec.cli.request import Request
-from shardspec.cli.streams import fail, progress, show
+from shardspec.cli.streams import fail, progress, show, unbroken
 from shardspec.ir.spec import shape_text
 from shardspec.language.catalogue import catalogue_entry, hardware_names
 
@@ -170,8 +170,9 @@ def _measured(request: Request, dtypes: tuple[str, ...], is_quick: bool, tell: T
     tell("loading jax")
     if machine.chip.platform == "cpu":
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    from shardspec.jax_backend import measuring
-    from shardspec.jax_backend.resolver import Resolver
+    with unbroken():
+        from shardspec.jax_backend import measuring
+        from shardspec.jax_backend.resolver import Resolver
 
     _require_dtypes(machine.chip, dtypes, measuring.multiplied(machine.chip))
     resolver = Resolver(spec, target.name, agree_within_s=None)

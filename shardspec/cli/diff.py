@@ -135,7 +135,11 @@ def _need_arrays(
     if limit is not None:
         fail(f"--fail-on {limit.text} compares arrays, and {empty}", NO_ARRAYS)
     if not has_step:
-        request.remark(f"no arrays are compared: {empty}; {NO_ARRAYS}")
+        said = f"no arrays are compared: {empty}"
+        if len(sides) == 1:
+            shown = "gone" if sides == [after.name] else "new"
+            said = f"{sides[0]} lists no arrays, so all are {shown}"
+        request.remark(f"{said}; {NO_ARRAYS}")
 
 
 @dataclass(frozen=True, slots=True)

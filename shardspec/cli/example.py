@@ -37,7 +37,7 @@ def command(request: Request, *, name: str, folder: str, spelling: str) -> None:
     new = {os.path.normpath(os.path.join(folder, file)): text for file, text in files.items()}
     for path, text in new.items():
         if not request.is_forced and os.path.lexists(path) and not _holds(path, text):
-            fail(f"`{path}` is there already, and is another", "--force writes over it")
+            fail(f"`{path}` already exists and differs", "--force overwrites it")
     for path, text in new.items():
         if not streams.is_dry_run():
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)

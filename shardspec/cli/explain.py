@@ -331,7 +331,8 @@ def _one_question(
         help = "a path, a glob, FILE:LINE, axis:NAME, an activation, a code"
         fail("nothing to explain is named", help)
     if len(asked) > 1:
-        fail(f"{' and '.join(asked)} are two questions", "ask one at a time")
+        help = "ask one at a time; --why-not names its own array, `--why-not 'PATH:0=tensor'`"
+        fail(f"{' and '.join(asked)} are two questions", help)
     if porcelain and (subject is None or subject.startswith("axis:")):
         fail(*_ARRAYS_ONLY)
     if draw and (porcelain or subject is None or subject.startswith("axis:")):

@@ -15,7 +15,7 @@ from shardspec import pipeline
 from shardspec.cli import completion
 from shardspec.cli import options as shared
 from shardspec.cli.request import Request, begins_a_spec, has_errors
-from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail, progress
+from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail, progress, unbroken
 from shardspec.diagnostics import Diagnostic, ShardspecError, SourceFile
 from shardspec.diagnostics.words import counted
 from shardspec.foreign.formats import FORMATS, Format, Imported, Options, format_named, module_of
@@ -65,17 +65,21 @@ _FORMATS = {each.name: each.title for each in FORMATS}
         help="The machine: `tpu v4 4x4x8`, `4 * h100`.",
     ),
     shared.file_option(
-        "--against", metavar="ARRAYS", help="Prove, array by array, that the spec says the same."
+        "--against",
+        metavar="ARRAYS",
+        help="Prove, array by array, that the spec gives the same layout.",
     ),
     shared.option(
         "--name",
         "names",
         multiple=True,
         metavar="NAME",
-        help="Which list of the file, or which gin scope; for hf-tp-plan NAME=MODULE, and several.",
+        help="The list in the file, or the gin scope. A plan of hf-tp-plan: NAME=MODULE.",
     ),
     shared.option(
-        "--semantics", type=click.Choice(["linen", "nnx"]), help="Who reads a Flax list."
+        "--semantics",
+        type=click.Choice(["linen", "nnx"]),
+        help="Which of the two reads a Flax list.",
     ),
     shared.option(
         "--merge",
@@ -83,9 +87,11 @@ _FORMATS = {each.name: each.title for each in FORMATS}
         help="How MaxText's files are joined.",
     ),
     shared.option(
-        "--match", type=click.Choice(["search", "fullmatch"]), help="How regexes are meant."
+        "--match", type=click.Choice(["search", "fullmatch"]), help="How the tool applies regexes."
     ),
-    shared.option("--separator", metavar="TEXT", help="What joins the parts of a path over there."),
+    shared.option(
+        "--separator", metavar="TEXT", help="What joins the parts of a path in the tool."
+    ),
     shared.option(
         "--strict", is_flag=True, default=None, help="The tool refuses unmatched arrays."
     ),
@@ -95,7 +101,7 @@ _FORMATS = {each.name: each.title for each in FORMATS}
         multiple=True,
         metavar="FOLDER",
         shell_complete=completion.folders,
-        help="Where includes are found.",
+        help="Where to look for included files.",
     ),
     *shared.FINDINGS,
     epilog=shared.format_page(_FORMATS),
@@ -208,9 +214,10 @@ def _layout(name: str, options: Options, request: Request) -> Layout:
             raise ShardspecError(target)
         with progress(is_quiet=request.is_quiet) as tell, contextlib.ExitStack() as stack:
             tell("loading jax")
-            from shardspec.jax_backend.layout import read_layout
-            from shardspec.jax_backend.on_target import on_target, start_on_cpu
-            from shardspec.jax_backend.target_devices import device_mesh
+            with unbroken():
+                from shardspec.jax_backend.layout import read_layout
+                from shardspec.jax_backend.on_target import on_target, start_on_cpu
+                from shardspec.jax_backend.target_devices import device_mesh
 
             start_on_cpu()
             mesh = None
@@ -310,9 +317,10 @@ def _prove(
 def _sum_up(where: str, tool: str, differing: int, unknown: int, request: Request) -> int:
     """Say how many arrays differ and how many are not compared; return the exit code."""
     if not differing and not unknown:
-        request.remark(f"{where}: the spec lays out all as {tool} does")
+        request.remark(f"{where}: the spec places every array as {tool} does")
         return FINE
     counts = [f"{differing} differ from {tool}"] if differing else []
     counts += [f"{unknown} not compared with {tool}"] if unknown else []
-    request.remark(f"{where}: {', '.join(counts)}")
+    written = "" if request.output in (None, "-") else f"; wrote {request.output} nevertheless"
+    request.remark(f"{where}: {', '.join(counts)}{written}")
     return FINDINGS

@@ -76,7 +76,7 @@ def command(
         )
     output = request.output or "spec.yaml"
     if output != "-" and not request.is_forced and os.path.lexists(output):
-        fail(f"`{output}` is there already", "--force writes over it, -o names another file")
+        fail(f"`{output}` already exists", "--force overwrites it, -o names another file")
     request.require_place(output, "spec")
     hardware = tuple(_hardware(text, request) for text in machines)
     _require_presets(presets)
@@ -133,7 +133,7 @@ def _write(request: Request, asked: Asked, output: str) -> None:
     params = asked.params
     manifest, listing = _manifest(str(request.arrays), params, output)
     if listing is not None and not request.is_forced and os.path.lexists(listing):
-        fail(f"`{listing}` is there already", "--force writes over it")
+        fail(f"`{listing}` already exists", "--force overwrites it")
     asked = replace(asked, manifest=manifest)
     found = draft(asked, "dsl" if output.endswith(".shard") else "yaml")
     if not isinstance(found, Draft):

@@ -51,10 +51,10 @@ def command(
     """Write what every device holds on every target, one line for each group of arrays.
 
     The lock of `model/spec.yaml` is `model/spec.lock`. It is made for git: a review shows what a
-    change of the spec, of a preset or of shardspec itself moves. With --verify it holds what the
-    real compiler made of a step on all targets that have TPUs or GPUs, or on those of --target;
-    --check then says when that belongs to other code, another spec, jax or compiler. A lock that is
-    written anew keeps the proofs that it had.
+    change of the spec, of a preset or of shardspec itself moves. With --verify the lock also stores
+    what the real compiler found for a step, on all targets with TPUs or GPUs, or on those of
+    --target; --check then reports when the code, the spec, jax or the compiler has changed since. A
+    lock that is written again keeps its proofs.
     """
     if check and verify:
         fail("--check writes nothing, and --verify does", "run one after the other")
@@ -101,7 +101,7 @@ def _lock(file: str, request: Request, *, check: bool, verify: bool) -> int:
     if verify:
         made = _prove(layout, os.path.dirname(held), plans, request)
         if made is None:
-            request.undone(f"{path} is not written: the promise of the plan is broken")
+            request.undone(f"{path} is not written: the step is not proved")
             return FINDINGS
         proofs |= made
     layout = lock_file.with_proofs(layout, proofs)
@@ -151,7 +151,7 @@ def _old_proofs(layout: Layout, path: str) -> Iterator[tuple[str, str]]:
 def _prove(
     layout: Layout, lock_folder: str, plans: Sequence[ShardingPlan], request: Request
 ) -> dict[str, ProofLayout] | None:
-    """Return the proofs of the targets that are meant; None where a promise is broken."""
+    """Return the proofs of the targets that are meant; None where one is not proved."""
     made, broken = {}, False
     proved = _proved_plans(plans, request)
     begun = (partial(Pending, plan, request) for plan in proved)
@@ -246,15 +246,16 @@ def _check(path: str, plans: Sequence[ShardingPlan], request: Request) -> int:
         request.error(said, help)
     if source.text.replace("\r\n", "\n") == lock_file.lock_text(layout):
         proved = [each.name for each in layout.targets if each.proof is not None and not old]
-        told = f" The proof on {listed(proved)} belongs to it." if proved else ""
-        echo(f"{path} is what the spec says.{told}")
+        told = f", and so is the proof on {listed(proved)}" if proved else ""
+        echo(f"The layout in {path} is up to date{told}.")
         return FINDINGS if old else FINE
     from shardspec.analysis.layout_diff import diff_layouts, reasons_of
     from shardspec.lock.diff_forms import diff_lines
 
     moved = list(diff_lines(diff_layouts(locked, layout, why_after=reasons_of(plans))))
     show(moved or ["no array moved; the files it was made from, or its text, did change"])
-    request.error(f"{path} is stale", f"`{_command(plans[0], request)}` writes it again")
+    help = f"if the change is intended, `{_command(plans[0], request)}` updates the lock"
+    request.error(f"{path} is stale", help)
     return FINDINGS
 
 

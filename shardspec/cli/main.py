@@ -36,6 +36,8 @@ VERBS = {
     "lsp": "Run the language server for editors.",
 }
 
+#: The exit code after Ctrl-C, as a shell has it.
+INTERRUPTED = 130
 #: Commands about the verbs themselves, each with its summary.
 HELPERS = {
     "help": "Show the help of a verb; --man prints the man page.",
@@ -106,12 +108,12 @@ class _Verbs(click.Group):
         formatter.write(f"\nStart with `shardspec example tiny-t5`, or read {DOCS}tutorial.md.\n")
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run a verb and exit; Ctrl-C ends it with 130."""
+        """Run a verb and exit; Ctrl-C ends it with `INTERRUPTED`."""
         extra["standalone_mode"] = False
         try:
             exit_code = super().main(*args, **extra)
         except click.exceptions.Abort:
-            exit_code = 130
+            exit_code = INTERRUPTED
         except click.ClickException as failure:
             show_failure(failure)
             exit_code = FAILED
@@ -128,8 +130,12 @@ def cli() -> None:
     """Compile sharding specs for JAX: rules in, NamedShardings and reasons out."""
 
 
-def main() -> None:
-    """Run the command line, `| head` behind it or not."""
+def main(began: float | None = None) -> None:
+    """Run the command line, `| head` behind it or not.
+
+    Args:
+      began: when the process did, by `time.monotonic`.
+    """
     # A plugin of pydantic is for the models of a program: to look for one costs milliseconds.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     if "_SHARDSPEC_COMPLETE" in os.environ:
@@ -142,7 +148,7 @@ def main() -> None:
         if sys.stdout is None:
             raise OSError(0, "standard output is closed")
         try:
-            cli.main(prog_name="shardspec")
+            cli.main(prog_name="shardspec", obj=began)
         except SystemExit as end:
             exit_code = end.code
         sys.stdout.flush()

@@ -118,7 +118,8 @@ def verb(
         def run(**values: Any) -> None:
             if not has_request:
                 return function(**{each.name: values[each.name] for each in options if each.name})
-            with waiting(f"shardspec {name}", is_quiet=values["is_quiet"]):
+            began = click.get_current_context().obj
+            with waiting(f"shardspec {name}", is_quiet=values["is_quiet"], began=began):
                 from shardspec.cli.request import request_of
                 from shardspec.language.files import forget_what_was_read
 
@@ -273,10 +274,11 @@ def _undo(ctx: click.Context, param: click.Parameter, name: str | None) -> None:
 
     old = replaced(os.path.realpath(name))
     if old is None:
-        why = "it was not written over, or has changed since"
-        fail(f"nothing is known that `{name}` could be given back: {why}", "ask git or an editor")
+        why = "shardspec has not replaced its text, or it has changed since"
+        fail(f"nothing to undo in `{name}`: {why}", "git or your editor may have an older text")
     write_file(name, old, is_forced=True)
-    echo(f"{name}: the text before it was last written; --undo again puts that back", err=True)
+    done = "restored the text before the last write; --undo again brings the newer one back"
+    echo(f"{name}: {done}", err=True)
     ctx.exit()
 
 
@@ -289,7 +291,7 @@ def undo_option() -> click.Option:
         expose_value=False,
         callback=_undo,
         shell_complete=completion.files,
-        help="Restore what FILE held before shardspec last wrote over it, and exit.",
+        help="Restore the text that shardspec last replaced in FILE, and exit.",
     )
 
 
@@ -390,11 +392,11 @@ TARGETS = repeated(
     "target_names",
     metavar="NAME",
     shell_complete=completion.targets,
-    help="A target of the spec; several, one after the other, by saying it again.",
+    help="A target of the spec; repeat it for several.",
 )
 ARRAYS = file_option(
     "--arrays",
-    help="Arrays from a manifest, a checkpoint or `package.module:function`, not the spec.",
+    help="Arrays in place of the spec's own: a manifest, a checkpoint, `package.module:function`.",
 )
 ONLY = option(
     "--only",
@@ -416,7 +418,7 @@ COST = file_option(
     help="Say what it costs, too, by what `cost -o FILE` saved; else by `[tool.shardspec] cost`.",
 )
 FORCE = click.Option(
-    ["--force", "is_forced"], is_flag=True, help="Write over a file that was read, or is a spec."
+    ["--force", "is_forced"], is_flag=True, help="Overwrite an input file or a spec."
 )
 
 
@@ -437,7 +439,7 @@ WRITES = (
     ),
 )
 OUTPUT = (
-    file_option("-o", "--output", callback=_file_name, help="Where to write; `-` is stdout."),
+    file_option("-o", "--output", callback=_file_name, help="The file to write; `-` is stdout."),
     *WRITES,
 )
 FINDINGS = tuple(

@@ -426,9 +426,10 @@ class Request:
         from shardspec.arrays.listing import is_entry_point
 
         if is_entry_point(name):
-            from shardspec.jax_backend.entry_point import call_entry_point
-
             self.remark(f"{name}: importing it, which runs its code")
+            with streams.unbroken():
+                from shardspec.jax_backend.entry_point import call_entry_point
+
             params, diagnostics = call_entry_point(name, policy, target)
         else:
             arrays, diagnostics = pipeline.read_arrays(name, boundary=boundary)

@@ -21,7 +21,7 @@ from shardspec.analysis.step_time import Scale
 from shardspec.arrays.listing import is_entry_point
 from shardspec.cli import options
 from shardspec.cli.request import Request, has_errors, project_setting
-from shardspec.cli.streams import FINDINGS, fail, progress, show, width_of
+from shardspec.cli.streams import FINDINGS, fail, progress, show, unbroken, width_of
 from shardspec.diagnostics import ShardspecError
 from shardspec.diagnostics.lines import fitted
 from shardspec.diagnostics.words import seconds_text, three_figures
@@ -85,9 +85,10 @@ def with_step(
     try:
         with progress(is_quiet=request.is_quiet) as tell:
             tell("loading jax")
-            from shardspec.jax_backend.entry_point import questions_of
-            from shardspec.jax_backend.on_target import on_target, start_on_cpu
-            from shardspec.jax_backend.resolver import Resolver
+            with unbroken():
+                from shardspec.jax_backend.entry_point import questions_of
+                from shardspec.jax_backend.on_target import on_target, start_on_cpu
+                from shardspec.jax_backend.resolver import Resolver
 
             with contextlib.ExitStack() as stack:
                 if not is_here:
@@ -372,7 +373,7 @@ PROOF = (
         help="By what share of all compiled bytes the prediction may differ.",
     ),
     options.seconds_option("--timeout", 600.0, "For each compile.", least=0.1),
-    options.flag("--no-cache", "Compile, also what was compiled of the same before; keep nothing."),
+    options.flag("--no-cache", "Compile again, without the cache of compiled programs."),
 )
 
 

@@ -16,6 +16,7 @@ import hashlib
 import io
 import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -191,16 +192,20 @@ def rows_of_terminal() -> int:
 
 
 @contextmanager
-def waiting(name: str, *, is_quiet: bool) -> Iterator[None]:
+def waiting(name: str, *, is_quiet: bool, began: float | None = None) -> Iterator[None]:
     """Say on stderr that a verb is at work, unless it prints something in its first half second.
 
     On a terminal the line is gone once there is something to print.
+
+    Args:
+      began: when the user started to wait: modules that load before this take their time, too.
     """
     if is_quiet or _is_silent():
         yield
         return
     _FIRST.start()
-    timer = threading.Timer(_PATIENCE_SECONDS, _FIRST.say, [f"{name} is working ..."])
+    patience = _PATIENCE_SECONDS - (0.0 if began is None else time.monotonic() - began)
+    timer = threading.Timer(patience, _FIRST.say, [f"{name} is working ..."])
     timer.daemon = True
     timer.start()
     try:
@@ -208,6 +213,22 @@ def waiting(name: str, *, is_quiet: bool) -> Iterator[None]:
     finally:
         timer.cancel()
         _FIRST.end()
+
+
+@contextmanager
+def unbroken() -> Iterator[None]:
+    """Keep Ctrl-C until the end. A native module that it interrupts while it loads aborts."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if held:
+        raise KeyboardInterrupt
 
 
 class _First:

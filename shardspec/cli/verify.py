@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shardspec.cli import options, steps
+from shardspec.cli import options, steps, streams
 from shardspec.cli.request import Request
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, progress, show, width_of
 from shardspec.diagnostics import ShardspecError
@@ -104,7 +104,8 @@ def _of_child() -> int | None:
 
 
 def _numbers(request: Request, name: str, folder: str, asked: Asked) -> Numbers | None:
-    from shardspec.jax_backend.numbers.same import StepCode, same_numbers
+    with streams.unbroken():
+        from shardspec.jax_backend.numbers.same import StepCode, same_numbers
 
     plan = steps.plan_on_target(request, "nothing is run", has_code=True)
     request.remark(f"{name}: importing it, which runs its code")
@@ -164,7 +165,7 @@ _NAME_ONE = "name one: `--step train:step`"
         metavar="FLAGS",
         default="",
         help="Compile again with these compiler flags, and show the difference:"
-        " `--flags '--xla_tpu_enable_latency_hiding_scheduler=true'`.",
+        " `--flags=--xla_tpu_scoped_vmem_limit_kib=9216`.",
     ),
     *NUMBERS,
     *options.OUTPUT,

@@ -225,7 +225,7 @@ def _lines(report: Report, spec: Spec) -> Iterator[str]:
     if best is None:
         yield _nothing(report)
         return
-    lines = counted(len(best.lines), "line")
+    lines = counted(sum(len(each.layouts) for each in best.lines), "line")
     yield f"add {lines}: {_gain(report.base.figures, best.figures)}"
     yield from _written(best, spec)
     yield from _others(report, best)

@@ -76,7 +76,7 @@ NOTHING_CHECKED = warning(
     "SHD020", "there are no arrays to check the rules against", is_alone=True, runs=None
 )
 
-OWN_FILE = fault("SHD021", "a plan, a lock or a list of arrays is given as a spec")
+OWN_FILE = fault("SHD021", "a plan, a lock, arrays or another tool's file is given as a spec")
 
 BAD_STEP = fault("SHD022", "the function that `--step` names does not return a step")
 BAD_COST = fault("SHD023", "a saved cost or search cannot be read")

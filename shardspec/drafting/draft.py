@@ -408,9 +408,7 @@ class _Whole:
         sections = dict(self.proposed)
         ask = f"{QUESTION}: what is in a step? Arrays do not tell. With your own numbers"
         if self.asked.has_step:
-            ask = (
-                "`--step` counts the step of your code. To count one without it, with your numbers"
-            )
+            ask = "`--step` reads the step from your code. For figures without it, put your numbers"
         elif "step" not in sections:
             yield "No step of the library reads all these arrays: see `shardspec explain step`."
         yield f"{ask}:" if spelling == "dsl" else f"{ask}, in `axes:`"

@@ -165,7 +165,7 @@ def usual_base(
         return base_of(("serving",), why)
     largest = max(machines, key=lambda each: each.device_count)
     more = ("expert",) if has_experts else ()
-    also = "; `expert` for the arrays that have experts" if has_experts else ""
+    also = "; `expert` is for arrays that have experts" if has_experts else ""
     devices = largest.devices_per_slice
     if has_tensor:
         why = "arrays name a mesh axis that splits heads and width"
@@ -176,7 +176,7 @@ def usual_base(
     if largest.slice_count > 1 and not has_room(params, largest, largest.slice_count):
         why = f"one of {counted(largest.slice_count, 'node')} has no room for the model in training"
         return base_of(("fsdp-tensor", *more), why + also)
-    why = f"{counted(devices, 'device')} with fast links need one mesh axis, the least to set up"
+    why = f"one mesh axis is enough for {counted(devices, 'device')} with fast links"
     return base_of(("fsdp", *more), why + also)
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, codes, parted
-from shardspec.diagnostics.words import by_key, counted
+from shardspec.diagnostics.words import by_key, counted, is_slip
 from shardspec.foreign import formats, maxtext_config
 from shardspec.foreign.formats import ForeignRule, Options, Request, bad, linen_axes, lost, place
 from shardspec.foreign.maxtext_config import MaxTextConfig, MaxTextMesh, Rules
@@ -262,7 +262,8 @@ def _unknown_axes(rules: Rules, config: MaxTextConfig, dead: Rules) -> Iterator[
         left = [place(rule.span) for rule in dead if rule.span is not None]
         if left and axis == next(iter(unknown)):
             notes += (f"rules that can never fire without such axes: {', '.join(left)}, left out",)
-        help = "the axis is left out of these rules in the spec"
+        meant = [f"did you mean `{each}`? " for each in axes if is_slip(axis, each)][:1]
+        help = f"{''.join(meant)}the axis is left out of these rules in the spec"
         yield replace(lost(message, None, help=help), labels=labels, notes=notes)
 
 

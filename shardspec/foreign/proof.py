@@ -23,7 +23,7 @@ from shardspec.foreign import formats
 from shardspec.ir.plan import Attempt, Outcome, ParamSharding, ShardingPlan
 from shardspec.ir.spec import AxisRule, PartitionSpec, target_text
 
-_NO_ANSWER = "{} cannot use these arrays with this file: there is no answer to equal"
+_NO_ANSWER = "{} itself fails for these arrays with this file, so there is nothing to compare"
 _UNSAYABLE = "a spec keeps them whole: in JAX, make the parts arrays of their own and split those"
 
 

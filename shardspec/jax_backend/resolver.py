@@ -649,7 +649,7 @@ class Resolver:
 
         The chips need not be here: libtpu compiles for any TPU slice, XLA's CUDA plugin for GPUs.
         It takes 10 to 80 s, in a process of its own. `print` shows it as `shardspec verify` does,
-        and `proof.faults` says why the promise of the plan is broken, if it is.
+        and `proof.faults` says why the step is not proved, if it is not.
 
         Args:
           function: as for `cost`, and so are the other arguments.

@@ -376,6 +376,7 @@ def _refuse(message: str, way_out: str | None = None) -> Diagnostic:
 
 PREFIX = "git:"
 
+_NO_REVISION = "`git branch -a` lists branches; in GitHub Actions, check out with `fetch-depth: 0`"
 _OTHER_PATH = "a new file has nothing to compare with; name one that moved: `git:REV:./old.yaml`"
 _PATIENCE_S = 60
 
@@ -491,8 +492,8 @@ def _git(*arguments: str) -> bytes | Diagnostic:
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
         message = f"git has no `{arguments[-1]}`: {said[-1].removeprefix('fatal: ')}"
-        is_other_path = "but not in" in message
-        return _refuse(message, _OTHER_PATH if is_other_path else None)
+        helps = {"but not in": _OTHER_PATH, "invalid object name": _NO_REVISION}
+        return _refuse(message, next((helps[each] for each in helps if each in message), None))
     return done.stdout
 
 

@@ -49,8 +49,9 @@ _ARRAYS = re.compile(
     r"\A(?:[ \t]*(?:#.*|---)?\n)*[ \t]*(?:\{\s*)?"
     rf"(?![\"']?{_KEY}[\"']?\s*:)"
     r"(?:\"[^\"\n]+\"|'[^'\n]+'|[^\s\"'{}\[\],:#][^\"'\n:]*):\s*"
-    r"(?:[\"']?[a-z]\w*\[[ \t]*(?:\d|\])|\{?\s*[\"']?(?:shape|dtype)[\"']?:)"
+    r"(?:[\"']?[a-z]\w*\[[ \t]*(?:\d|\]|\w++=)|\{?\s*[\"']?(?:shape|dtype)[\"']?:)"
 )
+_MAXTEXT = re.compile(r"^logical_axis_rules[ \t]*+:", re.MULTILINE)
 _YAML_LINE = re.compile(rf"\"?{_KEY}\"?\s*:(?:\s|$)")
 _DSL_LINE = re.compile(
     r"shardspec[ \t]+\d"
@@ -98,7 +99,7 @@ def _own_file(source: SourceFile) -> Diagnostic | None:
     schema = _SCHEMA.match(start)
     has_arrays = _ARRAYS.match(start) is not None
     if not has_arrays and "shardspec" not in start:
-        return None
+        return _of_maxtext(source)
     if schema and not has_arrays:
         what = _SAYS.get(schema[1], f"output of `shardspec {schema[1]}`")
         named = _SPEC.search(start)
@@ -111,6 +112,14 @@ def _own_file(source: SourceFile) -> Diagnostic | None:
     else:
         return None
     return point(codes.OWN_FILE, f"`{source.name}` is {what}, and no spec", source.whole, help=help)
+
+
+def _of_maxtext(source: SourceFile) -> Diagnostic | None:
+    if _MAXTEXT.search(source.text) is None:
+        return None
+    message = f"`{source.name}` is a configuration of MaxText, and no spec"
+    help = f"`shardspec import maxtext {source.name} -o spec.yaml` makes a spec of it"
+    return point(codes.OWN_FILE, message, source.whole, help=help)
 
 
 def _other_spelling(source: SourceFile, is_dsl: bool) -> Diagnostic | None:

@@ -25,7 +25,7 @@ from shardspec.language.loader import Kind, kind_of
 _LOOKED_AT_BYTES = 2**20
 #: How a spec begins that was made from another tool's rules; it replaces no other spec.
 IMPORTED = "imported from "
-_WAY_OUT = "name another file with -o; --force writes over it"
+_WAY_OUT = "name another file with -o, or overwrite it with --force"
 
 
 class Refusal(NamedTuple):
@@ -52,9 +52,9 @@ def refusal(path: str, text: str, own: Kind | None = None) -> Refusal | None:
     is_kept = text == there or (_is_imported(text) and _is_imported(there))
     is_lost = old == "spec" != own and not is_kept
     if is_lost or old not in (None, own, _kind(real, text)):
-        return Refusal(f"{path} is a {old}, and is not written over", _WAY_OUT)
+        return Refusal(f"{path} is a {old}, so it is not overwritten", _WAY_OUT)
     if (old is None or old != own) and about.st_size and (files.was_read(about) or _is_code(about)):
-        return Refusal(f"{path} was read for this, and is not written over", _WAY_OUT)
+        return Refusal(f"{path} is an input, so it is not overwritten", _WAY_OUT)
     return None
 
 

@@ -15,6 +15,7 @@ a sum over devices that took the same slice is right.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -371,7 +372,7 @@ class Proof:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """Return why the promise of the plan is broken; none where it is kept."""
+        """Return why the step is not proved; none where it is."""
         return tuple(self._faults())
 
     def _faults(self) -> Iterator[str]:
@@ -386,7 +387,7 @@ class Proof:
             yield "the compiler made a wrong program of it"
         if self.difference > self.tolerance:
             shares = percent(self.difference, 1), percent(self.tolerance, 1)
-            yield f"{shares[0]} of the bytes differ, and {shares[1]} may"
+            yield f"{shares[0]} of the bytes differ, more than the tolerance of {shares[1]}"
         whole = self.compiled_bytes
         for row in self.rows:
             share = row.compiled / whole if whole else 0.0
@@ -413,6 +414,7 @@ def proof_lines(proof: Proof) -> Iterator[str]:
     if proof.what_if is not None:
         yield from _what_if(proof, proof.what_if)
     yield verdict(proof)
+    yield from _tolerable(proof)
 
 
 def made_text(proof: Proof) -> str:
@@ -467,13 +469,20 @@ def _closing(proof: Proof | str) -> tuple[str, ...]:
 
 
 def verdict(proof: Proof) -> str:
-    """Return the last line: whether the promise of the plan is kept, and by how much."""
+    """Return the last line: whether the step is proved, and by how much."""
     if proof.faults:
         return f"not proved: {'; '.join(proof.faults)}"
     room = "it fits" if proof.fits else "whether it fits is not known"
     if not (proof.predicted_bytes or proof.compiled_bytes):
         return f"proved: {room}, and nothing is sent, as predicted"
     return f"proved: {room}, and {percent(proof.difference, 1)} of the bytes differ"
+
+
+def _tolerable(proof: Proof) -> Iterator[str]:
+    """Yield what accepts a program that differs from the prediction by its bytes alone."""
+    share = math.ceil(proof.difference * 100)
+    if proof.fits and proof.faults and share <= 100 and not replace(proof, tolerance=1.0).faults:
+        yield f"it fits; `--tolerance {share}%` accepts the difference"
 
 
 def rows_of(proof: Proof) -> Iterator[Row]:

@@ -128,14 +128,24 @@ def memory_lines(plans: Iterable[ShardingPlan]) -> Iterator[str]:
     """
     from shardspec.analysis.step_memory import step_memory  # start-up pays for what it reads
 
-    found = [(plan.name, step_memory(plan)) for plan in plans if plan.arrays]
+    plans = [plan for plan in plans if plan.arrays]
+    found = [(plan.name, step_memory(plan)) for plan in plans]
     if all(each.hbm_bytes is None and _is_bare(each) for _, each in found):
         return
     rows = words.by_key((_memory_cells(each), name) for name, each in found).items()
     yield ""
-    yield "  memory of a device, without activations"
+    is_padded = any(map(_is_padded, plans, (each for _, each in found)))
+    padded = ", with arrays padded to tiles" if is_padded else ""
+    yield f"  memory of a device, without activations{padded}"
     cells = ((words.listed(names).replace("`", ""), *cells) for cells, names in rows)
     yield from columns(cells, right=(1,))
+
+
+def _is_padded(plan: ShardingPlan, memory: StepMemory) -> bool:
+    """Say whether the tiles of a TPU show in the bytes of parameters."""
+    own = [each for each in plan.alike if not each.first.param.is_cache]
+    bare = sum(each.device_bytes for each in own if each.memory_kind is None)
+    return binary_bytes(memory.parameters.bytes) != binary_bytes(bare)
 
 
 def _is_bare(memory: StepMemory) -> bool:

@@ -148,5 +148,5 @@ def test_other_verbs_do_not_write_over_it(folder: Path) -> None:
     text = (folder / "base.json").read_text()
     made = CliRunner().invoke(cli, ["schema", "-o", "base.json"])
     assert made.exit_code == 2
-    assert "base.json is a baseline, and is not written over" in made.stderr
+    assert "base.json is a baseline, so it is not overwritten" in made.stderr
     assert (folder / "base.json").read_text() == text

@@ -103,9 +103,15 @@ def test_undo_takes_back_no_work_of_others(folder: Path) -> None:
     (folder / "spec.yaml").write_text(edited)
     result = run("--undo", "spec.yaml")
     assert result.exit_code == 2
-    assert "it was not written over, or has changed since" in result.stderr
+    assert "shardspec has not replaced its text, or it has changed since" in result.stderr
     assert (folder / "spec.yaml").read_text() == edited
     assert run("--undo", "rules.json").exit_code == 2
+
+
+def test_undo_says_what_it_restored(folder: Path) -> None:
+    assert run("fmt").exit_code == 0
+    said = "spec.yaml: restored the text before the last write; --undo again brings the newer one"
+    assert said in run("--undo", "spec.yaml").stderr
 
 
 def test_undo_keeps_bytes(folder: Path) -> None:

@@ -240,6 +240,7 @@ def test_help_has_an_example_that_runs_and_a_page(name: str, with_everything: Pa
     verb = command(name)
     assert isinstance(verb, options.Verb)
     shown = run(name, "--help").stdout
+    assert "-\n" not in shown, "a flag in two pieces"
     assert f"$ {verb.example}" in " ".join(shown.split())
     assert shown.endswith(f"\nDocumentation: {DOCS}{verb.page}\n")
     assert (Path(__file__).parents[2] / "docs" / verb.page).is_file()

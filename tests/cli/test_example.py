@@ -53,7 +53,7 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
     spec.write_text("mine", encoding="utf-8")
     refused = run("example", "llama-3-8b", str(tmp_path))
     assert refused.exit_code == 2
-    assert "is there already" in refused.stderr
+    assert "already exists and differs" in refused.stderr
     assert spec.read_text(encoding="utf-8") == "mine"
     assert run("example", "llama-3-8b", str(tmp_path), "--force").exit_code == 0
     assert spec.read_text(encoding="utf-8") != "mine"

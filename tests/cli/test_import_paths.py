@@ -42,7 +42,7 @@ def test_proof(here: Path, name: str) -> None:
     mesh = ["--mesh", "data=4 tp=2", "--against", "arrays.json", "-o", "spec.yaml"]
     result = run(name, file, *options, *mesh)
     assert result.exit_code == 0, result.output
-    assert "9 arrays of arrays.json on data=4 tp=2: the spec lays out all as" in result.stderr
+    assert "9 arrays of arrays.json on data=4 tp=2: the spec places every array as" in result.stderr
     assert f"# imported from {file}\n" in (here / "spec.yaml").read_text(encoding="utf-8")
 
 

@@ -150,7 +150,7 @@ def test_what_is_there_stays(folder: Path) -> None:
     (folder / "spec.yaml").write_text("mine", encoding="utf-8")
     refused = run("init", "--arrays", "arrays.yaml")
     assert refused.exit_code == 2
-    assert "error: `spec.yaml` is there already" in refused.stderr
+    assert "error: `spec.yaml` already exists" in refused.stderr
     assert (folder / "spec.yaml").read_text("utf-8") == "mine"
     assert run("init", "--arrays", "arrays.yaml", "--force").exit_code == 0
     assert (folder / "spec.yaml").read_text("utf-8") != "mine"

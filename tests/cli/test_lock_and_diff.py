@@ -332,6 +332,19 @@ def test_the_spec_of_the_project_is_not_compared_with_itself(folder: Path) -> No
     assert "shardspec diff git:HEAD spec.yaml" in result.stderr
 
 
+@pytest.mark.parametrize("names", [("spec.yaml", "bare.yaml"), ("bare.yaml", "spec.yaml")])
+def test_a_side_without_arrays_says_what_becomes_of_the_other(
+    folder: Path, names: tuple[str, str]
+) -> None:
+    """It does not say that nothing is compared, above a list of arrays that are gone."""
+    text = "shardspec: 1\nmesh: {data: 4, model: 4}\nrules: [mlp -> model]\n"
+    (folder / "bare.yaml").write_text(text)
+    result = run("diff", *names)
+    what = "gone" if names[1] == "bare.yaml" else "new"
+    assert f"bare.yaml lists no arrays, so all are {what}; add `arrays:`" in result.stderr
+    assert "no arrays are compared" not in result.stderr
+
+
 def test_no_gate_on_arrays_passes_where_there_are_none(folder: Path) -> None:
     for name, size in (("old.yaml", 4), ("new.yaml", 2)):
         text = f"shardspec: 1\nmesh: {{data: {size}, model: {16 // size}}}\nrules: [mlp -> model]\n"

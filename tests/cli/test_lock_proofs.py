@@ -66,7 +66,7 @@ def test_the_lock_holds_what_was_proved(run: Callable[..., Result]) -> None:
     assert proofs[5].startswith(f"proof holds = {MEMORY.bytes}, predicted ")
     checked = run("--check")
     assert checked.exit_code == 0
-    assert "The proof on `pod`, `other` belongs to it." in checked.stdout
+    assert "and so is the proof on `pod`, `other`." in checked.stdout
 
 
 def test_targets_are_chosen(run: Callable[..., Result]) -> None:
@@ -122,7 +122,7 @@ def test_check_says_what_a_proof_no_longer_belongs_to(
     assert f"error: the proofs of `pod`, `other` are old: {said}" in checked.stderr
     way_out = "shardspec lock --verify --step locked_step:step --target pod --target other"
     assert f"`{way_out}` proves it anew" in checked.stderr
-    assert "spec.lock is what the spec says." in checked.stdout
+    assert "The layout in spec.lock is up to date." in checked.stdout
 
 
 def edit(old: str, new: str) -> None:
@@ -145,7 +145,7 @@ def test_a_stale_lock_says_both(run: Callable[..., Result]) -> None:
 def test_a_broken_promise_is_not_locked(run: Callable[..., Result], text: str) -> None:
     result = run(*VERIFY, text=text)
     assert result.exit_code == 1
-    assert "spec.lock is not written: the promise of the plan is broken" in result.stderr
+    assert "spec.lock is not written: the step is not proved" in result.stderr
     assert not Path("spec.lock").exists()
 
 

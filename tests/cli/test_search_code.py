@@ -601,12 +601,12 @@ def test_init_goes_from_a_step_to_a_spec_and_its_lines(folder: Path) -> None:
     spec = (folder / "spec.yaml").read_text()
     assert "hardware: tpu v5e 2x4" in spec
     assert "embed mlp" in spec
-    assert "optimizer" not in spec.partition("# `--step` counts the step")[0]
+    assert "optimizer" not in spec.partition("# `--step` reads the step")[0]
     subprocess.run(["git", "apply", "lines.diff"], cwd=folder, check=True)
     assert "shardspec.constrain(" in (folder / "train.py").read_text()
     again = init(*asked)
     assert again.exit_code == 2
-    assert "is there already" in again.output
+    assert "already exists" in again.output
 
 
 @pytest.mark.parametrize(

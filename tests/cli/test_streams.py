@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -289,7 +290,7 @@ def test_a_stream_is_added_to(folder: Path, name: str) -> None:
 def test_a_folder_that_is_not_there_hides_no_file(folder: Path, path: str) -> None:
     result = run("compile", "spec.yaml", "-o", path)
     assert result.exit_code == 2
-    assert f"{path} is a spec, and is not written over" in result.output
+    assert f"{path} is a spec, so it is not overwritten" in result.output
     assert (folder / "spec.yaml").read_text() == SPEC
 
 
@@ -299,7 +300,7 @@ def test_a_spec_takes_the_place_of_no_other_spec(folder: Path) -> None:
     for words in (["--to", "dsl", "spec.yaml"], ["bad.yaml"]):
         result = run("fmt", *words, "-o", "other.shard")
         assert result.exit_code == 2
-        assert "other.shard is a spec, and is not written over" in result.output
+        assert "other.shard is a spec, so it is not overwritten" in result.output
         assert (folder / "other.shard").read_text() == mine
     for _ in range(2):  # what it writes is there already
         assert run("fmt", "--to", "dsl", "spec.yaml", "-o", "new.shard").exit_code == 0
@@ -321,7 +322,7 @@ def test_what_may_not_be_written_is_refused_before_the_work(folder: Path, words:
     """The step, which is not there, would be the next fault."""
     result = run(*words.split(), "bad.yaml")
     assert result.exit_code == 2
-    assert "bad.yaml is a spec, and is not written over" in result.output
+    assert "bad.yaml is a spec, so it is not overwritten" in result.output
     assert "none" not in result.output
     result = run(*words.split(), "no/folder/here.json")
     assert "cannot write no/folder/here.json: no such file or directory" in result.output
@@ -331,7 +332,7 @@ def test_import_writes_over_what_it_made(folder: Path) -> None:
     words = ("import", "flax", "rules.json", "-o")
     result = run(*words, "spec.yaml")
     assert result.exit_code == 2
-    assert "spec.yaml is a spec, and is not written over" in result.output
+    assert "spec.yaml is a spec, so it is not overwritten" in result.output
     assert (folder / "spec.yaml").read_text() == SPEC
     for _ in range(2):
         assert run(*words, "made.yaml").exit_code == 0
@@ -404,6 +405,44 @@ def test_a_verb_that_prints_nothing_says_that_it_works(monkeypatch: pytest.Monke
         while not pipe.getvalue() and time.monotonic() < end:
             time.sleep(0.001)
     assert pipe.getvalue() == "shardspec cost is working ...\n"
+
+
+def test_modules_that_load_before_a_verb_are_part_of_the_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipe = piped(monkeypatch)
+    monkeypatch.setattr(streams, "_PATIENCE_SECONDS", 60.0)
+    with streams.waiting("shardspec cost", is_quiet=False, began=time.monotonic() - 60.0):
+        end = time.monotonic() + 10
+        while not pipe.getvalue() and time.monotonic() < end:
+            time.sleep(0.001)
+    assert pipe.getvalue() == "shardspec cost is working ...\n"
+
+
+def test_an_interrupt_waits_for_a_module_that_loads() -> None:
+    loaded = []
+
+    def load() -> None:
+        with streams.unbroken():
+            signal.raise_signal(signal.SIGINT)
+            loaded.append("jax")
+
+    with pytest.raises(KeyboardInterrupt):
+        load()
+    assert loaded == ["jax"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_outside_of_a_verb_shows_no_traceback() -> None:
+    """It may come while modules load, or while the last output is written."""
+    code = """if True:
+        import unittest.mock
+        from shardspec.__main__ import run
+        with unittest.mock.patch("shardspec.cli.main.main", side_effect=KeyboardInterrupt):
+            run()
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 @pytest.mark.parametrize("is_quiet", [True, False])

@@ -63,6 +63,11 @@ def test_the_best_is_that_of_the_best_figures_once_tried(cost: Cost) -> None:
     assert '    model.py:7\n        x = resolver.constrain(x, "batch _ embed")' in told
 
 
+def test_a_move_counts_as_the_two_lines_that_it_adds(cost: Cost) -> None:
+    move = Line(site(7), (ROWS, EXPERTS))
+    assert "add 3 lines: " in text(report(cost, tried(cost, 50.0, lines=(LINE, move))))
+
+
 def test_what_cannot_be_traced_is_not_the_best_and_comes_last(cost: Cost) -> None:
     lost, sound = tried(None, 10.0, why="it has 2 dimensions"), tried(cost, 80.0)
     found = report(cost, lost, sound)

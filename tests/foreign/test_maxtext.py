@@ -114,6 +114,13 @@ def test_unknown_mesh_axes_of_a_shipped_file_are_found() -> None:
     )
 
 
+def test_a_misspelt_mesh_axis_has_a_suggestion() -> None:
+    text = "mesh_axes: [expert, tensor]\n" + rules("[exp, exprt]", "[mlp, model]")
+    helps = [fault.help for fault in read(file(text))[1]]
+    left = "the axis is left out of these rules in the spec"
+    assert helps[-2:] == [f"did you mean `expert`? {left}", left]
+
+
 def test_a_custom_mesh_replaces_everything() -> None:
     spec, _ = spec_of(
         real("base.yml"), real("custom_mesh_and_rule/pure-fsdp.yml"), hardware="tpu v5e 4x4"

@@ -100,6 +100,7 @@ def test_a_spec_may_speak_of_itself() -> None:
         "# from a checkpoint\n---\na/w: bf16[ 4 ]\n",
         "a/w:\n  shape: [4]\n  dtype: f32\n",
         "'h_{0..3}/w': {dtype: f32, shape: [4]}\n",
+        "params/embedding: f32[vocab=32000 embed=2048]\n",
     ],
 )
 def test_a_list_of_arrays_without_its_header(text: str) -> None:
@@ -123,3 +124,13 @@ def test_a_list_of_arrays_without_its_header(text: str) -> None:
 )
 def test_a_spec_that_begins_with_arrays_is_one(text: str) -> None:
     assert mistaken(SourceFile("a.yaml", text), is_dsl=False) is None
+
+
+def test_a_configuration_of_maxtext_is_one_fault_with_the_import(folder: Path) -> None:
+    text = "model_name: default\nscan_layers: True\nlogical_axis_rules: [[mlp, [tensor]]]\n"
+    (folder / "base.yml").write_text(text, encoding="utf-8")
+    code, output = run("check", "base.yml")
+    assert code == 1
+    assert output.count("error[") == 1
+    assert "`base.yml` is a configuration of MaxText, and no spec" in output
+    assert "`shardspec import maxtext base.yml -o spec.yaml` makes a spec of it" in output

@@ -52,6 +52,13 @@ def test_parameters_alone_where_nothing_says_that_it_trains() -> None:
     ]
 
 
+def test_tiles_are_named_where_they_make_the_memory_more_than_the_total() -> None:
+    narrow = REST.replace("mlp=16384", "mlp=100").replace("embed=4096", "embed=1000")
+    assert _lines(TARGETS + narrow)[1].endswith("without activations, with arrays padded to tiles")
+    gpu = "targets: {node: {hardware: 1 * h100, mesh: {data: 2, model: rest}}}\n"
+    assert _lines(gpu + narrow)[1].endswith("without activations")
+
+
 def test_state_counts_as_the_spec_says() -> None:
     text = TARGETS + TRAINING + REST.replace("{0..3}", "{0..99}")
     parts = "parameters = 3.12 GiB   gradients = 3.12 GiB   optimizer = 12.5 GiB"

@@ -109,6 +109,9 @@ def line_above(trouble: Trouble, start: int) -> Span | None:
 _NO_SPACE = re.compile(r"""[ \t]*(?:-[ \t]+)?([^\s"'#:{\[][^\s"'#:]*)(:)([^\s:/][^\n]*)""")
 
 
+_CLOSING = {"[": "]", "{": "}"}
+#: Quoted text and comments, whose brackets do not count, and brackets.
+_BRACKET = re.compile(r"'[^']*+'|\"(?:\\.|[^\"\\])*+\"|(?<!\S)#.*+|[\[{\]}]")
 _PARTITION = re.compile(r"(?<![\w.])(?:\w++\.)*+(?:P|PartitionSpec)\((?:[^()]++|\([^()]*+\))*+\)")
 #: `hardware: {1..8} * tpu v5e 16x16`, up to what ends the value.
 _COUNTS = re.compile(r":\s+(\{[\d.,\s]+\}\s*\*[^,{}#\n]*[^,{}#\s])")
@@ -257,10 +260,9 @@ def _unclosed_bracket(trouble: Trouble) -> Diagnostic | None:
         return None
     start = trouble.at if trouble.opened_at is None else trouble.opened_at
     bracket = trouble.text[start : start + 1]
-    closing, opened = "}" if bracket == "{" else "]", "opened here"
+    closing, opened = _CLOSING[bracket], "opened here"
     if not trouble.text[trouble.at :].strip():
-        way_out = f"close it with `{closing}`"
-        return trouble.report(f"`{bracket}` is never closed", trouble.span(start), opened, way_out)
+        return _never_closed(trouble, start)
     if variable := parse_faults.SHELL_VARIABLE.match(trouble.text, max(0, trouble.at - 1)):
         found = parse_faults.variable_fault(variable)
         return trouble.report(found.message, trouble.span(found.start, found.end), "", found.help)
@@ -269,6 +271,24 @@ def _unclosed_bracket(trouble: Trouble) -> Diagnostic | None:
     other = Label(trouble.span(start), opened, primary=False)
     message = f"`,` or `{closing}` is missing"
     return trouble.report(message, trouble.span(trouble.at), "before this", way_out, other)
+
+
+def _never_closed(trouble: Trouble, start: int) -> Diagnostic:
+    bracket = trouble.text[start : start + 1]
+    way_out = f"close it with `{_CLOSING[bracket]}`"
+    message = f"`{bracket}` is never closed"
+    return trouble.report(message, trouble.span(start), "opened here", way_out)
+
+
+def _last_open(text: str) -> int | None:
+    """Return where the innermost bracket is that a text leaves open."""
+    open_at: list[int] = []
+    for found in _BRACKET.finditer(text):
+        if found[0] in _CLOSING:
+            open_at.append(found.start())
+        elif found[0] in _CLOSING.values() and open_at:
+            open_at.pop()
+    return open_at[-1] if open_at else None
 
 
 def _partition_within(trouble: Trouble, start: int) -> str | None:
@@ -362,6 +382,9 @@ def _no_content(trouble: Trouble) -> Diagnostic | None:
     elif trouble.char in ("}", "]"):
         message = f"`{trouble.char}` closes nothing"
     elif not trouble.char:
+        start = _last_open(trouble.text)
+        if start is not None:
+            return _never_closed(trouble, start)
         message = "a value is missing"
     way_out = advise_quotes(trouble, trouble.at, max(trouble.word_end(trouble.at), trouble.at + 1))
     return trouble.report(message, trouble.span(trouble.at), "", way_out)

@@ -28,6 +28,8 @@ SLIPS = [
     ("a: {b: 1\nc: 2\n", ":", "`,` or `}` is missing", "quote values"),
     ("{a: bf16[4, 2]}", "[", "`,` or `}` is missing", "quote values"),
     ("a: [b, c\n", "[", "`[` is never closed", "`]`"),
+    ("a: [\n", "[", "`[` is never closed", "`]`"),
+    ('a: "[" # [\nb: [1, {c: [2], d:\n', "{", "`{` is never closed", "`}`"),
     ("a: 1\n  b: 2\n", "b", "indented deeper", "line the two up"),
     ("doc: heads: 3 # c\n", ":", "cannot hold `: `", 'quote it: "heads: 3"'),
     ("mesh:\n  data:8\n  model: 4\n", ":", "space is missing", "`data: 8`"),
