@@ -96,7 +96,7 @@ PASSES = [
     (rewrites, "moves_narrowed", "small", "shard_mapped", 0.2),
     (partitioned, "gathers_once", "small", "two_weights", 0.2),
     (rewrites, "products_in_turns", "small", "kept_activations", 0.07),
-    (rewrites, "sums_of_lanes_whole", "large", "t5-xxl-v5e", 0.04),
+    (rewrites, "sums_of_lanes_whole", "large", "t5-xxl-v5e", 0.03),
     (rewrites, "whole_machine_summed", "large", "llama-4-layers-fsdp-v5p", 0.45),
 ]
 
