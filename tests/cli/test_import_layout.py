@@ -57,7 +57,7 @@ def test_all_arrays_in_one_command_without_devices() -> None:
     result = run("own_tree:layout", "--hardware", "tpu v5e 2x4", "-o", "spec.yaml")
     assert result.exit_code == 0, result.stderr
     assert "own_tree:layout: importing it, which runs its code" in result.stderr
-    assert "201 arrays of own_tree:layout on fsdp=4 tp=2: the spec lays out all" in result.stderr
+    assert "201 arrays of own_tree:layout on fsdp=4 tp=2: the spec places every array" in result.stderr
     text = Path("spec.yaml").read_text()
     assert "hardware: tpu v5e 2x4" in text
     assert "- embed -> fsdp" in text
@@ -72,7 +72,7 @@ def test_all_arrays_in_one_command_without_devices() -> None:
 
 def test_a_dimension_that_is_whole_because_another_is_sharded_is_no_finding_of_check() -> None:
     result = run("own_tree:largest", "--hardware", "tpu v6e 2x4", "-o", "spec.yaml")
-    assert "3 arrays of own_tree:largest on fsdp=8: the spec lays out all" in result.stderr
+    assert "3 arrays of own_tree:largest on fsdp=8: the spec places every array" in result.stderr
     assert "- embed -> fsdp | none" in Path("spec.yaml").read_text()
     checked = CliRunner().invoke(cli, ["check", "spec.yaml"])
     assert checked.stdout.startswith("No findings in 1 file"), checked.stdout
