@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
 
 from shardspec import Resolver, ShardspecError, loads
+from shardspec.ir.spec import PartitionSpec
+from shardspec.jax_backend.step.reading import step_of
 
 TEXT = """\
 shardspec: 1
@@ -74,3 +77,22 @@ def test_a_cache_that_nothing_places_has_the_batch_where_it_is_as_long_as_the_to
     (cache,) = (each for each in cost.step.arguments if each.path == "cache")
     assert cache.is_guess
     assert tuple(axes[0] if axes else None for axes in cache.array.split.dims) == wanted
+
+
+@pytest.mark.parametrize("entry", ["cache/{k,v}", "{k,v}"])
+def test_an_entry_names_what_is_in_an_argument_with_its_name_or_without(entry: str) -> None:
+    text = TEXT.replace("cache/{0,1}/{key,value}", entry)
+    resolver = Resolver(loads(text), devices="abstract")
+    cache = {name: jax.ShapeDtypeStruct((64, 128, 8, 16), jnp.bfloat16) for name in "kv"}
+    kernel = {"mlp": {"kernel": jax.ShapeDtypeStruct((8, 16), jnp.bfloat16)}}
+
+    def step(params: Any, cache: Any, x: Any) -> Any:
+        return x @ params["mlp"]["kernel"], cache
+
+    x = jax.ShapeDtypeStruct((64, 8), jnp.bfloat16)
+    found = {each.path: each for each in step_of(resolver, step, kernel, cache, x).arguments}
+    assert found.keys() >= {"mlp/kernel", "x"}
+    for path in ("cache/k", "cache/v"):
+        assert found[path].role == "cache"
+        assert found[path].array.split == PartitionSpec((("data",), (), ("tensor",), ()))
+        assert not found[path].is_guess

@@ -762,7 +762,8 @@ def _plan(resolver: Resolving, tree: Any, params: Any, name: str) -> _Plan:
     elif arrays and _is_named(resolver, tree, params):
         given = _of_params(resolver.plan(tree).arrays, arrays, name)
     else:
-        return _lone(resolver, arrays, is_whole, name) or _batch(resolver, arrays, is_whole, name)
+        known = _lone(resolver, arrays, is_whole, name) or _behind(resolver, tree, is_whole, name)
+        return known or _batch(resolver, arrays, is_whole, name)
     told = tuple(given)
     if is_whole:
         return _Plan(told, None)
@@ -789,6 +790,22 @@ def _lone(
     role: Role = "cache" if is_cache or name in CACHES else "batch"
     given = Given("", role, found.dims, "", is_whole, is_named=True)
     return _Plan((given,), None if is_whole else (resolver.shardings(tree)[name],))
+
+
+def _behind(resolver: Resolving, tree: Any, is_whole: bool, name: str) -> _Plan | None:
+    """Return the plan of an argument whose arrays `caches:` names behind the argument's own name.
+
+    The entry may be `cache/{k,v}`, or `{k,v}`, where the argument is `cache`.
+    """
+    arrays = _arrays(tree)
+    named = {name: tree}
+    planned = resolver.plan(named).arrays if arrays else ()
+    if not any(each.origin is Origin.CACHES for each in planned):
+        return None
+    found = _of_params(planned, arrays, name)
+    given = tuple(replace(each, path=each.path.removeprefix(f"{name}/")) for each in found)
+    places = jax.tree_util.tree_leaves(resolver.shardings(named))
+    return _Plan(given, None if is_whole else tuple(places))
 
 
 def _of_state(state: Any, arrays: list[tuple[str, Any]]) -> Iterator[Given]:
