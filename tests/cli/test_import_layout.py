@@ -57,7 +57,7 @@ def test_all_arrays_in_one_command_without_devices() -> None:
     result = run("own_tree:layout", "--hardware", "tpu v5e 2x4", "-o", "spec.yaml")
     assert result.exit_code == 0, result.stderr
     assert "own_tree:layout: importing it, which runs its code" in result.stderr
-    assert "201 arrays of own_tree:layout on fsdp=4 tp=2: the spec places every array" in result.stderr
+    assert "201 arrays of own_tree:layout on fsdp=4 tp=2: the spec places every" in result.stderr
     text = Path("spec.yaml").read_text()
     assert "hardware: tpu v5e 2x4" in text
     assert "- embed -> fsdp" in text

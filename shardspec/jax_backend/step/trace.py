@@ -762,7 +762,7 @@ def _plan(resolver: Resolving, tree: Any, params: Any, name: str) -> _Plan:
     elif arrays and _is_named(resolver, tree, params):
         given = _of_params(resolver.plan(tree).arrays, arrays, name)
     else:
-        known = _lone(resolver, arrays, is_whole, name) or _behind(resolver, tree, is_whole, name)
+        known = _by_argument(resolver, tree, is_whole, name) if arrays else None
         return known or _batch(resolver, arrays, is_whole, name)
     told = tuple(given)
     if is_whole:
@@ -771,41 +771,25 @@ def _plan(resolver: Resolving, tree: Any, params: Any, name: str) -> _Plan:
     return _Plan(told, tuple(jax.tree_util.tree_leaves(laid_out)))
 
 
-def _lone(
-    resolver: Resolving, arrays: list[tuple[str, Any]], is_whole: bool, name: str
-) -> _Plan | None:
-    """Return the plan of an argument that is one array, which the spec names as the code does.
+def _by_argument(resolver: Resolving, tree: Any, is_whole: bool, name: str) -> _Plan | None:
+    """Return the plan of an argument that the spec names as the code does.
 
-    Such as `latents`, of an entry of `caches:`, or one of `params:` that is that name itself. What
-    a pattern says of all arrays is not said of a batch.
-    """
-    if [path for path, _ in arrays] != [""]:
-        return None
-    tree = {name: arrays[0][1]}
-    (found,) = resolver.plan(tree).arrays
-    pattern = getattr(found.matched, "pattern", None)
-    is_cache = found.origin is Origin.CACHES
-    if not is_cache and (pattern is None or pattern.text != name):
-        return None
-    role: Role = "cache" if is_cache or name in CACHES else "batch"
-    given = Given("", role, found.dims, "", is_whole, is_named=True)
-    return _Plan((given,), None if is_whole else (resolver.shardings(tree)[name],))
-
-
-def _behind(resolver: Resolving, tree: Any, is_whole: bool, name: str) -> _Plan | None:
-    """Return the plan of an argument whose arrays `caches:` names behind the argument's own name.
-
-    The entry may be `cache/{k,v}`, or `{k,v}`, where the argument is `cache`.
+    Such as `cache/{k,v}` or `latents`, of an entry of `caches:`, or one of `params:` that is that
+    name itself. What a pattern says of all arrays is not said of a batch.
     """
     arrays = _arrays(tree)
-    named = {name: tree}
-    planned = resolver.plan(named).arrays if arrays else ()
-    if not any(each.origin is Origin.CACHES for each in planned):
+    named = {name: arrays[0][1] if [path for path, _ in arrays] == [""] else tree}
+    planned = resolver.plan(named).arrays
+    patterns = [getattr(each.matched, "pattern", None) for each in planned]
+    is_own = [getattr(pattern, "text", None) for pattern in patterns] == [name]
+    if not is_own and all(each.origin is not Origin.CACHES for each in planned):
         return None
-    found = _of_params(planned, arrays, name)
-    given = tuple(replace(each, path=each.path.removeprefix(f"{name}/")) for each in found)
+    given = []
+    for each in _of_params(planned, arrays, name):
+        role = "batch" if each.role == "parameter" else each.role
+        given.append(replace(each, path=each.path[len(name) :].lstrip("/"), role=role))
     places = jax.tree_util.tree_leaves(resolver.shardings(named))
-    return _Plan(given, None if is_whole else tuple(places))
+    return _Plan(tuple(given), None if is_whole else tuple(places))
 
 
 def _of_state(state: Any, arrays: list[tuple[str, Any]]) -> Iterator[Given]:
