@@ -11,11 +11,12 @@ keys, with and without a mask, a scale, groups of heads, and gradients.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
+from shardspec.diagnostics.words import reached
 from shardspec.programs.peak_graph import Body, Node, Value
 
 _Which = Literal["none", "leading", "all"]
@@ -121,16 +122,8 @@ def _is_leading(product: Node) -> bool:
 
 def _products_of(product: Node, fuses: Callable[[Node], bool]) -> int:
     """Return how many products read what is made of scores, element by element."""
-    found: set[Node] = set()
-    waiting, seen = [product.results[0]], {product.results[0]}
-    for value in waiting:
-        for user in value.users:
-            if user.operation == "dot":
-                found.add(user)
-            elif fuses(user) and user.results[0] not in seen:
-                seen.add(user.results[0])
-                waiting.append(user.results[0])
-    return len(found)
+    made = _made_of(product, lambda user: user.operation != "dot" and fuses(user))
+    return len({user for value in made for user in value.users if user.operation == "dot"})
 
 
 def attended(body: Body, fuses: Callable[[Node], bool]) -> frozenset[tuple[int, ...]]:
@@ -152,15 +145,18 @@ def sizes(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _is_attention(product: Node, fuses: Callable[[Node], bool]) -> bool:
     if not is_scores(product):
         return False
-    made, seen = [product.results[0]], {product.results[0]}
-    for value in made:
-        for user in value.users:
-            result = user.results[0]
-            if fuses(user) and result not in seen and sizes(result.shape) == sizes(value.shape):
-                seen.add(result)
-                made.append(result)
+    own = sizes(product.results[0].shape)
+    made = _made_of(product, lambda user: fuses(user) and sizes(user.results[0].shape) == own)
     makers = {value.maker.operation for value in made if value.maker is not None}
     return "exponential" in makers and _products_of(product, fuses) > 0
+
+
+def _made_of(product: Node, passes: Callable[[Node], bool]) -> Iterator[Value]:
+    """Yield what is made of the result of a product by operations that pass, that included."""
+    return reached(
+        [product.results[0]],
+        lambda value: (user.results[0] for user in value.users if passes(user)),
+    )
 
 
 def is_tall(product: Node, row: int) -> bool:
