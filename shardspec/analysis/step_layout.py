@@ -97,7 +97,7 @@ class StepLayout:
 
     @kept
     def trained_of(self, weight: Weight) -> tuple[tuple[ParamSharding, int], ...]:
-        """Return the arrays of a weight that have gradients, and how many each stands for."""
+        """Return each trained array of a weight, with the number of arrays that it represents."""
         return tuple(pair for pair in self.arrays_of(weight) if pair[0].is_trained)
 
     def is_on_host(self, value: Value) -> bool:

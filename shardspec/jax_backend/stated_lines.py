@@ -387,9 +387,8 @@ def _picked(op: Op, x: Any, scores: Any) -> Any:
     if (len(old), len(new)) != (1, 1) or along is None:
         raise no_function("which dimension is looked up in is not plain", op.line.span)
     rest = [name for name in by if name not in (*shared, along)]
-    order = [by.index(name) for name in (*shared, along, *rest)]
-    sizes = (*scores.shape, 1)
-    numbers = scores.transpose(order).reshape([*(sizes[at] for at in order[: len(shared) + 1]), -1])
+    numbers = scores.transpose([by.index(name) for name in (*shared, along, *rest)])
+    numbers = numbers.reshape(*numbers.shape[: len(shared) + 1], -1)
     numbers = numbers[..., jnp.arange(made[new[0]]) % numbers.shape[-2], 0]
     inner = [name for name in here if name not in (*shared, *old)]
     x = x.transpose([here.index(name) for name in (*shared, *old, *inner)])

@@ -124,7 +124,7 @@ class TargetMachine:
         return args
 
     def get_default_layout(self, dtype: np.dtype, shape: tuple[int, ...], device: object) -> object:
-        """Return the layout that needs no word: dimensions in order, tiles left to the compiler."""
+        """Return the layout of an array that states none: dimensions in order, without tiles."""
         del device
         here = jax.local_devices(backend="cpu")[0]
         return here.client.get_default_layout(dtype, shape, here)

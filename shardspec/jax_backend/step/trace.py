@@ -788,8 +788,8 @@ def _by_argument(resolver: Resolving, tree: Any, is_whole: bool, name: str) -> _
     for each in _of_params(planned, arrays, name):
         role = "batch" if each.role == "parameter" else each.role
         given.append(replace(each, path=each.path[len(name) :].lstrip("/"), role=role))
-    places = jax.tree_util.tree_leaves(resolver.shardings(named))
-    return _Plan(tuple(given), None if is_whole else tuple(places))
+    places = None if is_whole else tuple(jax.tree_util.tree_leaves(resolver.shardings(named)))
+    return _Plan(tuple(given), places)
 
 
 def _of_state(state: Any, arrays: list[tuple[str, Any]]) -> Iterator[Given]:
