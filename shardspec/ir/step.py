@@ -749,11 +749,10 @@ class Flows:
 
     def reduced(self, found: Collection[int]) -> Ticks:
         """Return operations without those that lead to another of them."""
-        return frozenset(
-            tick
-            for tick in found
-            if not any(self._before[other] >> tick & 1 for other in found if other != tick)
-        )
+        lead = 0
+        for tick in found:
+            lead |= self._before[tick] & ~(1 << tick)
+        return frozenset(tick for tick in found if not lead >> tick & 1)
 
     def compute(self, tick: int, values: Iterable[Hashable]) -> Ticks:
         """Note an operation that reads values, and return the operations that make them."""

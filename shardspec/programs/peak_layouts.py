@@ -89,7 +89,7 @@ def _turn_for_products(loop: Node, body: Body) -> None:
             turned.update(dict.fromkeys(_stacks(body, node.operands[1])))
     for stack in turned:
         if stack.body is not body:
-            replaced(body, stack, converted(stack, stack.dtype, loop, "transpose"))
+            replaced(body, {stack: converted(stack, stack.dtype, loop, "transpose")})
         else:
             _carry_turned(loop, stack.at)
 
@@ -165,6 +165,6 @@ def _carry_turned(loop: Node, at: int) -> None:
     reader = next((node for node in after if result in (*node.operands, *node.captures)), None)
     back = converted(result, result.dtype, reader or loop.body, "transpose")
     made = back.maker
-    replaced(loop.body, result, back)
+    replaced(loop.body, {result: back})
     if made is not None:
         made.operands = [result]

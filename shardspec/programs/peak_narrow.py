@@ -10,6 +10,8 @@ What a loop sends alike in each round is sent once, ahead of it, and lives as lo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from shardspec.ir.operations import SENT_AHEAD
 from shardspec.ir.spec import array_bytes
 from shardspec.programs.hlo import Instruction
@@ -114,7 +116,7 @@ def _hoist(main: Body, stacks: dict[tuple[Value, str], Value]) -> None:
         for user in result.users:
             user.operands = [stacks[key] if each is result else each for each in user.operands]
             for inner in user.bodies:
-                replaced(inner, result, stacks[key])
+                replaced(inner, {result: stacks[key]})
         node.body.nodes.remove(node)
 
 
@@ -190,7 +192,7 @@ def _moved(
         for user in gone.users:
             user.operands = [result if each is gone else each for each in user.operands]
             for inner in user.bodies:
-                replaced(inner, gone, result)
+                replaced(inner, {gone: result})
         yields = convert.body.yields
         convert.body.yields = [result if each is gone else each for each in yields]
         result.is_yielded = result.is_yielded or gone.is_yielded
@@ -198,13 +200,13 @@ def _moved(
     result.users = [user for convert in result.users for user in convert.results[0].users]
 
 
-def replaced(body: Body, gone: Value, by: Value) -> None:
-    """Let all that reads a value in a body, or in those inside it, read another one."""
-    body.yields = [by if each is gone else each for each in body.yields]
+def replaced(body: Body, others: Mapping[Value, Value]) -> None:
+    """Let all that reads values in a body, or in those inside it, read others instead."""
+    body.yields = [others.get(each, each) for each in body.yields]
     for node in body.nodes:
-        node.operands = [by if each is gone else each for each in node.operands]
+        node.operands = [others.get(each, each) for each in node.operands]
         for inner in node.bodies:
-            replaced(inner, gone, by)
+            replaced(inner, others)
 
 
 def outermost(node: Node, source: Value) -> Node:

@@ -7,7 +7,7 @@ of its type and shape. On a TPU some results are copied to the place that they t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 
 from shardspec.analysis.memory import relaid_bytes
 from shardspec.ir.spec import Shape
@@ -75,20 +75,22 @@ def copy_gathered(main: Body, buffers: list[Value | None]) -> None:
         for at, (buffer, value) in enumerate(pairs)
         if buffer is not None and value.maker is not None and value.maker.operation == "all-gather"
     ]
-    for at, buffer in gathered:
+    for at, _ in gathered:
         _yielded_copy(main, at)
-        _read_copy(main, buffer)
     if gathered:
+        _read_copies(main, {buffer for _, buffer in gathered})
         noted_anew(main)
 
 
-def _read_copy(main: Body, argument: Value) -> None:
-    """Let all that reads an argument read a copy of it."""
-    readers = (node for node in main.nodes if argument in (*node.operands, *node.captures))
-    first = next(readers, None)
-    if first is not None:
-        copy = converted(argument, argument.dtype, first, "copy")
-        replaced(main, argument, copy)
+def _read_copies(main: Body, arguments: Set[Value]) -> None:
+    """Let all that reads some arguments read a copy of each."""
+    copies: dict[Value, Value] = {}
+    for node in [*main.nodes]:
+        for each in (*node.operands, *node.captures):
+            if each in arguments and each not in copies:
+                copies[each] = converted(each, each.dtype, node, "copy")
+    replaced(main, copies)
+    for argument, copy in copies.items():
         if copy.maker is not None:
             copy.maker.operands = [argument]
 

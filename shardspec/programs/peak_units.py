@@ -12,7 +12,7 @@ import heapq
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from shardspec.programs.peak_graph import Node, Value
@@ -208,7 +208,7 @@ def _joined(units: list[Unit], sets: list[list[int]]) -> list[Unit]:
     A set that needs another in a circle is not joined.
     """
     first = [*range(len(units))]
-    _join([each for each in sets if len(each) > 1], first, needs_of(units))
+    _join([each for each in sets if len(each) > 1], first, needs_of(units), range(len(units)))
     whole: dict[int, Unit] = {}
     for at, unit in enumerate(units):
         one = whole.get(first[at])
@@ -221,36 +221,46 @@ def _joined(units: list[Unit], sets: list[list[int]]) -> list[Unit]:
     return [found[at] for at in post_order(found, [])]
 
 
-def _join(sets: list[list[int]], first: list[int], needs: Sequence[tuple[int, ...]]) -> None:
-    """Note the first of its set for each unit: of all sets at once, or else of each half."""
-    before = [(at, first[at]) for each in sets for at in each]
+def _join(
+    sets: list[list[int]], first: list[int], needs: Sequence[tuple[int, ...]], among: Iterable[int]
+) -> None:
+    """Note the first of its set for each unit; of sets in a circle, of each half that has none.
+
+    Args:
+      among: the units that circles of these sets lead through.
+    """
     for each in sets:
         for at in each:
             first[at] = each[0]
-    if sets and not _can_run(first, needs):
-        for at, one in before:
-            first[at] = one
-        if len(sets) > 1:
-            _join(sets[: len(sets) // 2], first, needs)
-            _join(sets[len(sets) // 2 :], first, needs)
+    for circle in _circles(first, needs, among):
+        inside = [at for at in among if first[at] in circle]
+        own = [each for each in sets if each[0] in circle]
+        for each in own:
+            for at in each:
+                first[at] = at
+        if len(own) > 1:
+            _join(own[: len(own) // 2], first, needs, inside)
+            _join(own[len(own) // 2 :], first, needs, inside)
 
 
-def _can_run(first: list[int], needs: Sequence[tuple[int, ...]]) -> bool:
-    """Say whether no joined units need each other in a circle."""
-    left = dict.fromkeys(first, 0)
-    readers: dict[int, list[int]] = defaultdict(list)
-    for at, found in enumerate(needs):
-        for other in found:
-            if first[other] != first[at]:
-                left[first[at]] += 1
-                readers[first[other]].append(first[at])
-    ready = [at for at, count in left.items() if count == 0]
-    for at in ready:
-        for other in readers[at]:
-            left[other] -= 1
-            if left[other] == 0:
-                ready.append(other)
-    return len(ready) == len(left)
+def _circles(
+    first: Sequence[int], needs: Sequence[tuple[int, ...]], among: Iterable[int]
+) -> list[set[int]]:
+    """Return the joined units that need each other in a circle, each by the first of it.
+
+    These are the strongly connected components of more than one, as Kosaraju finds them.
+    """
+    needed: dict[int, set[int]] = {first[at]: set() for at in among}
+    for at in among:
+        needed[first[at]].update(first[other] for other in needs[at] if first[other] in needed)
+    readers: dict[int, list[int]] = {at: [] for at in needed}
+    for at, others in needed.items():
+        for other in others:
+            readers[other].append(at)
+    seen: set[int] = set()
+    last = reversed(_depth_first(needed, needed, set()))
+    found = [{*_depth_first(readers, (at,), seen)} for at in last if at not in seen]
+    return [each for each in found if len(each) > 1]
 
 
 def post_order(units: Sequence[Unit], outs: Sequence[frozenset[Value]]) -> list[int]:
@@ -296,10 +306,18 @@ def _deep(
     units: Sequence[Unit], needs: Sequence[tuple[int, ...]], firsts: Iterable[int]
 ) -> list[int]:
     """Return units depth first, each behind what it needs, in that order."""
+    effects = (at for at, unit in enumerate(units) if not unit.made)
+    return _depth_first(needs, (*effects, *firsts, *range(len(units))), set())
+
+
+def _depth_first(
+    needs: Sequence[Iterable[int]] | Mapping[int, Iterable[int]],
+    firsts: Iterable[int],
+    seen: set[int],
+) -> list[int]:
+    """Return numbers depth first, each behind what it needs, but not what was seen before."""
     order: list[int] = []
-    seen: set[int] = set()
-    effects = [at for at, unit in enumerate(units) if not unit.made]
-    for first in dict.fromkeys((*effects, *firsts, *range(len(units)))):
+    for first in dict.fromkeys(firsts):
         if first in seen:
             continue
         seen.add(first)

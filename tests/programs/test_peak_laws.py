@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
+from contextlib import suppress
+from graphlib import CycleError, TopologicalSorter
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardspec.diagnostics.words import by_key
 from shardspec.programs.hlo import Instruction, program_of
 from shardspec.programs.peak import Device, peak_of
 from shardspec.programs.peak_again import _MOVED, Rates
 from shardspec.programs.peak_graph import Body, Node, Value, graph_of
-from shardspec.programs.peak_units import Unit, deep_order, list_order, needs_of, post_order
+from shardspec.programs.peak_units import (
+    Unit,
+    deep_order,
+    joined_makers,
+    list_order,
+    needs_of,
+    post_order,
+)
 from tests.programs.test_peak import BIG, DOT, MIB, entry, looped
 
 #: Which two of the values before it each of some products reads.
@@ -26,6 +37,18 @@ def products(reads: list[tuple[int, int]]) -> str:
         lines.append(f"%v{at} = {BIG} dot(%v{at - 6 + one}, %v{at - 6 + other}), {DOT}")
     last = ", ".join(f"%v{at}" for at in range(len(lines) - 2, len(lines)))
     return entry("\n".join(lines) + f"\nROOT %t = ({BIG}, {BIG}) tuple({last})")
+
+
+def units_of(reads: list[tuple[int, int]], sizes: Iterable[int]) -> tuple[list[Value], list[Unit]]:
+    """Return values of some bytes, and units each of which makes one from two before it."""
+    body = Body("main", None, 0)
+    none = Instruction("none", "f32[]", "none", (), "", "")
+    node = Node("none", none, body, [])
+    values = [Value("f32", (size,), size, body) for size in sizes]
+    return values, [
+        Unit(node, frozenset({values[at - 6 + one], values[at - 6 + other]}), [values[at]])
+        for at, (one, other) in enumerate(reads, 6)
+    ]
 
 
 @given(READS, st.sampled_from((1, 2, 3, 5, 64)))
@@ -49,14 +72,7 @@ def test_the_fast_memory_holds_no_more_than_it_has(
 @settings(max_examples=60)
 def test_a_list_scheduler_takes_what_frees_most(reads: list[tuple[int, int]]) -> None:
     """Held to a slow one, which looks at all that is ready each time."""
-    body = Body("main", None, 0)
-    none = Instruction("none", "f32[]", "none", (), "", "")
-    node = Node("none", none, body, [])
-    values = [Value("f32", (size,), size, body) for size in range(1, len(reads) + 7)]
-    units = [
-        Unit(node, frozenset({values[at + one], values[at + other]}), [values[at + 6]])
-        for at, (one, other) in enumerate(reads)
-    ]
+    values, units = units_of(reads, range(1, len(reads) + 7))
     held = frozenset(values[::5])
     order = list_order(units, held, lambda value: value.bytes)
     needs = needs_of(units)
@@ -84,14 +100,8 @@ def test_orders_go_deep_and_begin_with_what_most_bytes_are_made_for(
     reads: list[tuple[int, int]], sizes: list[int]
 ) -> None:
     """Of two that nothing else reads, the one comes first that more bytes lead to."""
-    body = Body("main", None, 0)
-    none = Instruction("none", "f32[]", "none", (), "", "")
-    node = Node("none", none, body, [])
-    values = [Value("f32", (), size, body) for size in sizes[: 6 + len(reads)]]
-    units = [
-        Unit(node, frozenset({values[at - 6 + one], values[at - 6 + other]}), [values[at]], 0)
-        for at, (one, other) in enumerate(reads, 6)
-    ]
+    values, units = units_of(reads, sizes[: 6 + len(reads)])
+    node, body = units[0].node, units[0].node.body
     needs, outs = needs_of(units), [frozenset({values[-1]})]
     for order in (post_order(units, outs), deep_order(units, outs, lambda each: each.bytes)):
         place = {at: number for number, at in enumerate(order)}
@@ -103,6 +113,30 @@ def test_orders_go_deep_and_begin_with_what_most_bytes_are_made_for(
         pair = [*units[:2], Unit(node, frozenset({values[6], values[7]}), [last], 0)]
         found = deep_order(pair, [frozenset({last})], lambda each: each.bytes)
         assert found == ([0, 1, 2] if weighed[0] > weighed[1] else [1, 0, 2])
+
+
+@given(READS.filter(lambda reads: len(reads) > 5), st.data())
+@settings(max_examples=200)
+def test_units_are_joined_in_turn_unless_they_would_need_each_other(
+    reads: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    values, units = units_of(reads, range(1, len(reads) + 7))
+    order = data.draw(st.permutations(range(len(units))))
+    pairs = sorted(sorted(order[at : at + 2]) for at in range(0, len(order) - 1, 2))
+    one = list(range(len(units)))
+    for pair in pairs:
+        tried = [pair[0] if at == pair[1] else first for at, first in enumerate(one)]
+        needs: dict[int, set[int]] = {first: set() for first in tried}
+        for at, own in enumerate(needs_of(units)):
+            needs[tried[at]].update(tried[other] for other in own if tried[other] != tried[at])
+        with suppress(CycleError):
+            TopologicalSorter(needs).prepare()
+            one = tried
+    found = joined_makers(units, [(values[a + 6], values[b + 6]) for a, b in pairs])
+    joined = sorted(sorted(values.index(each) - 6 for each in unit.made) for unit in found)
+    assert joined == sorted(by_key((first, at) for at, first in enumerate(one)).values())
+    needed = [{*each} for each in needs_of(found)]
+    assert all(other < at for at, each in enumerate(needed) for other in each), "all can run"
 
 
 KINDS = ("add", "multiply", "subtract", "maximum", "minimum")

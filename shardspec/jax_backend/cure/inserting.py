@@ -5,7 +5,7 @@ A constraint in the code becomes one operation of the module for each value that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -47,6 +47,13 @@ def prepared(module: bytes) -> bytes:
         return bytecode_of(found)
 
 
+def without_idle_marks(module: Any) -> None:
+    """Take away the marks of operands that nothing reads, in a prepared module, in place."""
+    for op in operations(module.operation):
+        if _AT in op.attributes and not any(op.results[0].uses):
+            op.erase()
+
+
 def _integer(number: int) -> Any:
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
 
@@ -73,39 +80,45 @@ def inserted(module: bytes, lines: Iterable[Line], *, for_tpu: bool = False) -> 
     with mlir.make_ir_context():
         found = ir.Module.parse(module)
         ops: dict[tuple[int, int | None], list[Any]] = {}
-        marks = []
+        marks: list[tuple[int, Any]] = []
         for op in operations(found.operation):
             name = _MARK if _MARK in op.attributes else _NUMBER
             if name in op.attributes:
+                number = op.attributes[name].value
                 at = op.attributes[_AT].value if _AT in op.attributes else None
-                ops.setdefault((op.attributes[name].value, at), []).append(op)
+                ops.setdefault((number, at), []).append(op)
                 del op.attributes[name]
-                marks += [op] if name == _MARK else []
+                marks += [(number, op)] if name == _MARK else []
+        calls = {number for number, _ in marks}
         for line in lines:
             if line.site.at is None:
                 _place(found, line)
                 continue
             gradients: dict[Any, Any] = {}
             for point in line.site.points:
-                mark = ops.get((point.op, point.at)) if point.is_operand else None
-                for op in mark or ops.get((point.op, None), []):
-                    where = point._replace(at=0) if mark else point
+                is_marked = point.is_operand and point.op in calls
+                where = point._replace(at=0) if is_marked else point
+                for op in ops.get((point.op, point.at if is_marked else None), []):
                     _constrain(op, where, [*map(line.site.split_of, line.layouts)], gradients)
-        for op in marks:
+        for _, op in marks:
             op.results[0].replace_all_uses_with(op.operands[0])
             op.erase()
         simplify(found, for_tpu=for_tpu)
         return bytecode_of(found)
 
 
-def remaining(lines: Iterable[Line], numbers: Mapping[int, int]) -> tuple[Line, ...]:
+def remaining(
+    lines: Iterable[Line], numbers: Mapping[int, int], arguments: Sequence[int]
+) -> tuple[Line, ...]:
     """Return lines of a step for one from which operations were cut out; see `Shortened`."""
+    given = {old: number for number, old in enumerate(arguments)}
 
     def left(line: Line) -> Line:
-        points = (e._replace(op=numbers[e.op]) for e in line.site.points if e.op in numbers)
+        new = given if line.site.at is None else numbers
+        points = (each._replace(op=new[each.op]) for each in line.site.points if each.op in new)
         return replace(line, site=replace(line.site, points=tuple(points)))
 
-    return tuple(line if line.site.at is None else left(line) for line in lines)
+    return tuple(each for each in map(left, lines) if each.site.points)
 
 
 def _constrain(op: Any, point: Point, splits: list[Split], gradients: dict[Any, Any]) -> None:

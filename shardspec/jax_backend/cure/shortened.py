@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from jax.interpreters import mlir
 from jaxlib.mlir import ir
 
+from shardspec.jax_backend.cure.inserting import without_idle_marks
 from shardspec.jax_backend.cure.sites import inside, numbered
 from shardspec.jax_backend.step.graph import children, functions_of
 from shardspec.jax_backend.step.passes import bytecode_of
@@ -38,6 +39,8 @@ _OF_ONE = frozenset(
     f"stablehlo.{name}"
     for name in ("broadcast_in_dim", "convert", "dynamic_slice", "reshape", "slice", "transpose")
 )
+#: The attribute of an argument that says which result takes its memory.
+_TAKES = "tf.aliasing_output"
 #: Their attributes may say of which layer they are.
 _UNTOLD = frozenset(("stablehlo.constant", "stablehlo.slice"))
 
@@ -50,11 +53,14 @@ class Shortened:
       module: its bytecode.
       layers: how many are left.
       numbers: of the operations that stay, by their numbers in the whole step.
+      arguments, results: those that stay, by their numbers in the whole step; see `pruned`.
     """
 
     module: bytes
     layers: int
     numbers: Mapping[int, int]
+    arguments: tuple[int, ...] = ()
+    results: tuple[int, ...] = ()
 
 
 class Run(NamedTuple):
@@ -107,6 +113,64 @@ def shortened(module: bytes) -> tuple[int, tuple[Shortened, ...]]:
         except ir.MLIRError:
             return 0, ()
         return (layers.count, tuple(found)) if len(found) > 1 else (0, ())
+
+
+def pruned(step: Shortened) -> Shortened:
+    """Return a prepared step without the arguments and results of the layers that are gone.
+
+    Nothing reads such an argument. Such a result is one of a layer that stays, which has its own.
+    """
+    with mlir.make_ir_context():
+        found = ir.Module.parse(step.module)
+        without_idle_marks(found)
+        main = functions_of(found)["main"]
+        told = [{each.name: each.attr for each in own} for own in main.attributes["arg_attrs"]]
+        takes = {own[_TAKES].value: at for at, own in enumerate(told) if _TAKES in own}
+        block = main.regions[0].blocks[0]
+        arguments = [at for at, value in enumerate(block.arguments) if any(value.uses)]
+        made = list(_last(block).operands)
+        own = {made[result] for result, at in takes.items() if at in arguments}
+        results = []
+        for number, value in enumerate(made):
+            if takes.get(number) in arguments or value not in own:
+                own.add(value)
+                results.append(number)
+        for result, at in takes.items():
+            taken = told[at].pop(_TAKES)
+            if result in results:
+                told[at][_TAKES] = ir.IntegerAttr.get(taken.type, results.index(result))
+        _keep(main, [(at, told[at]) for at in arguments], results)
+        found.operation.verify()
+        return replace(
+            step, module=bytecode_of(found), arguments=(*arguments,), results=(*results,)
+        )
+
+
+def _keep(
+    main: Any, arguments: Sequence[tuple[int, Mapping[str, Any]]], results: Sequence[int]
+) -> None:
+    """Leave a function some of its arguments, with their attributes, and some of its results."""
+    block = main.regions[0].blocks[0]
+    before = _last(block)
+    values = [before.operands[at] for at in results]
+    with ir.InsertionPoint(before), before.location:
+        ir.Operation.create(before.name, operands=values)
+    before.erase()
+    stay = {at for at, _ in arguments}
+    for at in reversed(range(len(block.arguments))):
+        if at not in stay:
+            block.erase_argument(at)
+    types = [each.type for each in block.arguments], [each.type for each in values]
+    own = [ir.DictAttr.get(dict(told)) for _, told in arguments]
+    main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*types))
+    main.attributes["arg_attrs"] = ir.ArrayAttr.get(own)
+    if "res_attrs" in main.attributes:
+        given = list(main.attributes["res_attrs"])
+        main.attributes["res_attrs"] = ir.ArrayAttr.get([given[at] for at in results])
+
+
+def _last(block: Any) -> Any:
+    return block.operations[len(block.operations) - 1].operation
 
 
 def runs(kinds: Sequence[int]) -> list[Run]:

@@ -27,7 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -42,7 +42,7 @@ from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Shape, Target
 from shardspec.ir.step import Step, StepArgument
 from shardspec.jax_backend.cure.inserting import arguments_with, inserted, prepared, remaining
-from shardspec.jax_backend.cure.shortened import Shortened
+from shardspec.jax_backend.cure.shortened import Shortened, pruned
 from shardspec.jax_backend.xla.child import partition, partitioned_text
 from shardspec.jax_backend.xla.compiling import most_at_once, started
 from shardspec.orphans import end_group, end_with, forked
@@ -92,17 +92,42 @@ class Pricing:
         """Note the step, and a folder to work in."""
         self.base, self.folder = base, folder
         self._known: dict[bytes, Priced | str] = {}
+        self._told: dict[tuple[int, Trial], Priced | str] = {}
         self._shorter: tuple[Shortened, ...] = ()
         #: What the whole step holds beyond what shorter ones tell.
         self._beyond = 0.0
-        ready = [replace(each, module=prepared(each.module)) for each in base.shorter]
-        for is_read, pair in product((False, True), reversed([*pairwise(ready)])):
+        ready = [pruned(replace(each, module=prepared(each.module))) for each in base.shorter]
+        told: list[tuple[tuple[Shortened, ...], Figures]] = []
+        for pair in reversed([*pairwise(ready)]):
             self._shorter = pair
-            found, whole = self.figures(()), self._whole if is_read else base.now
-            if isinstance(found, Figures) and whole is not None and found.is_like(whole):
-                self._beyond = base.now.memory - found.memory
-                return
-        self._shorter = ()
+            found = self.figures(())
+            if isinstance(found, Figures):
+                told.append((pair, found))
+                if found.is_like(base.now):
+                    break
+        self._shorter, self._beyond = self._like_whole(told)
+
+    def _like_whole(
+        self, told: Sequence[tuple[tuple[Shortened, ...], Figures]]
+    ) -> tuple[tuple[Shortened, ...], float]:
+        """Return shorter steps that tell what the whole one takes, and what it holds beyond.
+
+        What computes may be counted otherwise for the step as it is. Where two pairs say the same
+        of its time, and what it sends, that is what it takes; else the whole step is read once.
+        """
+        now = self.base.now
+        if not told:
+            return (), 0.0
+        *_, (pair, last) = told
+        if last.is_like(now):
+            return pair, now.memory - last.memory
+        (_, first), *_ = told
+        is_agreed = len(told) > 1 and first.is_like(last)
+        whole = last if is_agreed and last.bytes == now.bytes else self._whole
+        for pair, found in told:
+            if whole is not None and found.is_like(whole):
+                return pair, now.memory - found.memory
+        return (), 0.0
 
     @cached_property
     def _module(self) -> bytes:
@@ -111,10 +136,7 @@ class Pricing:
 
     @cached_property
     def _whole(self) -> Figures | None:
-        """Return what the whole step takes, read as trials are, without what it holds.
-
-        What computes may be counted otherwise for the step as it is.
-        """
+        """Return what the whole step takes, read as trials are, without what it holds."""
         text = self._partitioned(inserted(self._module, (), for_tpu=self._target.is_tpu))
         read = read_sends(program_of(text), self._target, self.base.arguments) if text else None
         if read is None or isinstance(read, Diagnostic):
@@ -124,13 +146,17 @@ class Pricing:
     def figures(self, lines: Sequence[Line]) -> Figures | str:
         """Return what the step takes with some lines, or why that is not known."""
         if not self._shorter:
-            found = self._given(self._module, lines)
+            found = self._given(self._module, lines, self.base.arguments, self.base.free)
             return found if isinstance(found, str) else found.figures
-        more, less = (
-            self._given(each.module, remaining(lines, each.numbers)) for each in self._shorter
-        )
-        if isinstance(more, str) or isinstance(less, str):
-            return more if isinstance(more, str) else str(less)
+        longer, shorter = self._shorter
+        more = self._shorter_given(longer, lines)
+        if isinstance(more, str):
+            return more
+        # lines that do nothing in a step do nothing in one with a layer less
+        is_idle = more is self._shorter_given(longer, ())
+        less = self._shorter_given(shorter, () if is_idle else lines)
+        if isinstance(less, str):
+            return less
         layers = self.base.layers - self._shorter[1].layers
         whole = less.figures.onward(more.figures, layers)
         memory = whole.memory + self._beyond
@@ -141,17 +167,34 @@ class Pricing:
     def _target(self) -> Target:
         return self.base.plan.target
 
-    def _given(self, module: bytes, lines: Sequence[Line]) -> Priced | str:
+    def _shorter_given(self, step: Shortened, lines: Sequence[Line]) -> Priced | str:
+        """Return what a step with fewer layers takes with the lines of which it has the values."""
+        own = remaining(lines, step.numbers, step.arguments)
+        key = step.layers, own
+        if key not in self._told:
+            arguments = tuple(self.base.arguments[at] for at in step.arguments)
+            free = self.base.free
+            left = {at: free[old] for at, old in enumerate(step.results) if old in free}
+            self._told[key] = self._given(step.module, own, arguments, left)
+        return self._told[key]
+
+    def _given(
+        self,
+        module: bytes,
+        lines: Sequence[Line],
+        arguments: tuple[StepArgument, ...],
+        free: Mapping[int, Shape],
+    ) -> Priced | str:
         """Return what a module takes with lines in it."""
         try:
             given = inserted(module, lines, for_tpu=self._target.is_tpu)
         except Exception as error:  # of MLIR: the layout does not fit
             return f"{type(error).__name__}: {error}"
-        arguments = arguments_with(self.base.arguments, lines, self._target.mesh.sizes)
+        laid = arguments_with(arguments, lines, self._target.mesh.sizes)
         text = self._partitioned(given)
         key = sha256(_bare(text).encode()).digest()
         if key not in self._known:
-            self._known[key] = self._priced(text, arguments)
+            self._known[key] = self._priced(text, laid, free)
         return self._known[key]
 
     def _partitioned(self, module: bytes) -> str:
@@ -180,10 +223,12 @@ class Pricing:
             pass
         return partitioned_text(self.folder, count)
 
-    def _priced(self, text: str, arguments: tuple[StepArgument, ...]) -> Priced | str:
+    def _priced(
+        self, text: str, arguments: tuple[StepArgument, ...], free: Mapping[int, Shape]
+    ) -> Priced | str:
         if not text:
             return "XLA's partitioner gives no program"
-        read = read_partitioned(text, self._target, arguments, self.base.free)
+        read = read_partitioned(text, self._target, arguments, free)
         if isinstance(read, Diagnostic):
             return read.message
         found, tensors = read

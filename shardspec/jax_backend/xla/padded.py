@@ -26,10 +26,11 @@ _CONCATENATE, _SHARDING, _MARK = "stablehlo.concatenate", "sdy.sharding", "shard
 
 def pad_concatenated(module: Any) -> None:
     """Replace the concatenations that libtpu pads, in a module without calls, in place."""
+    devices = math.prod(_sizes(module).values())
     found = [
         each
         for each in passes.operations(module.operation)
-        if each.name == _CONCATENATE and len(set(map(_cut_from, each.operands))) > 1  # no roll
+        if each.name == _CONCATENATE and _could_be_padded(each, devices)
     ]
     if not found:
         return
@@ -49,18 +50,36 @@ def _propagated(module: Any) -> dict[int, tuple[Any, list[int]]]:
     for name in passes.propagated(copy):
         if name == passes.NAMED_AFTER:
             break
-    sizes: dict[str, int] = {}
+    sizes = _sizes(copy)
     found = {}
     for each in passes.operations(copy.operation):
-        if each.name == "sdy.mesh":
-            axes = map(sdy.MeshAxisAttr, sdy.MeshAttr(each.attributes["mesh"]).axes)
-            sizes |= {axis.name: axis.size for axis in axes}
-        elif _MARK in each.attributes and _SHARDING in each.attributes:
+        if _MARK in each.attributes and _SHARDING in each.attributes:
             sharding = each.attributes[_SHARDING]
             (value,) = sdy.TensorShardingPerValueAttr(sharding).shardings
             ways = [math.prod(axis.size for axis in dim) for dim in split_of(value, sizes)]
             found[int(each.attributes[_MARK])] = sharding, ways
     return found
+
+
+def _sizes(module: Any) -> dict[str, int]:
+    """Return the sizes of the axes of all meshes of a module."""
+    meshes = (each.attributes["mesh"] for each in module.body.operations if each.name == "sdy.mesh")
+    axes = (sdy.MeshAxisAttr(axis) for mesh in meshes for axis in sdy.MeshAttr(mesh).axes)
+    return {axis.name: axis.size for axis in axes}
+
+
+def _could_be_padded(concatenate: Any, devices: int) -> bool:
+    """Say whether operands are padded for some sharding; the slices of a roll never are.
+
+    Mesh axes that split two dimensions divide the devices together. Another dimension that these
+    divide can thus always be split as often.
+    """
+    if len(set(map(_cut_from, concatenate.operands))) == 1:
+        return False
+    dim = int(concatenate.attributes["dimension"])
+    _, shorter, *_ = sorted((each.type.shape[dim] for each in concatenate.operands), reverse=True)
+    others = (size for at, size in enumerate(concatenate.results[0].type.shape) if at != dim)
+    return shorter <= devices or all(size % devices for size in others)
 
 
 def _is_padded(concatenate: Any, ways: Sequence[int]) -> bool:

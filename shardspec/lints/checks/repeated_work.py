@@ -46,8 +46,9 @@ from shardspec.analysis.cost import Cost
 from shardspec.analysis.coverage import is_large_work
 from shardspec.analysis.step_time import Send, op_seconds, step_time, step_work
 from shardspec.diagnostics import Diagnostic, codes, labels_at, quote
-from shardspec.diagnostics.words import counted, grouped, listed, percent
+from shardspec.diagnostics.words import by_key, counted, grouped, listed, percent
 from shardspec.ir.plan import divides
+from shardspec.ir.spec import Shape
 from shardspec.ir.step import CollectiveKind, Place, Step, StepOp
 from shardspec.lints.evidence import steps
 from shardspec.lints.evidence.constraints import constraint, with_rows
@@ -78,19 +79,24 @@ def _repeated(step: Step) -> Iterator[tuple[tuple[tuple[str, int], ...], StepOp]
         (op, operand.name, axis) for op in ops for operand in op.operands for _, axis in weights
     )
     told |= {(op.at, axis) for op, name, axis in reads if name and (name, axis) in weights}
-    told |= {(op.at, axis) for op in ops for axis in _asked_whole(step, op)}
+    replicated = _replicated(step)
+    told |= {
+        (op.at, axis) for op in ops for axis in replicated.get((op.place, op.result.shape), ())
+    }
     for op in ops:
         found = steps.repeats(op, step.mesh)
         if op.kind in _PRODUCTS and found and not any((op.at, axis) in told for axis in found):
             yield tuple(found.items()), op
 
 
-def _asked_whole(step: Step, op: StepOp) -> Iterator[str]:
-    """Yield the mesh axes over which a constraint replicates the result of a product."""
-    for each in step.collectives:
-        is_own = (each.place, steps.moved(each).shape) == (op.place, op.result.shape)
-        if each.forced_by is not None and is_own:
-            yield from each.mesh_axes
+def _replicated(step: Step) -> dict[tuple[Place | None, Shape], list[str]]:
+    """Return the mesh axes over which constraints replicate results, by their place and shape."""
+    return by_key(
+        ((each.place, steps.moved(each).shape), axis)
+        for each in step.collectives
+        if each.forced_by is not None
+        for axis in each.mesh_axes
+    )
 
 
 def _finding(

@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardspec.cure.figures import Figures
-from shardspec.cure.lines import Line
-from shardspec.jax_backend.cure.inserting import remaining
-from shardspec.jax_backend.cure.shortened import KEPT, Run, runs, shortened
+from shardspec.cure.lines import Line, Point
+from shardspec.jax_backend.cure.inserting import prepared, remaining
+from shardspec.jax_backend.cure.shortened import KEPT, Run, Shortened, pruned, runs, shortened
 from shardspec.jax_backend.cure.worker import Base
+from shardspec.jax_backend.step.passes import bytecode_of
 from tests.jax_backend.cure.pricing import prices
 from tests.jax_backend.cure.small import (
     SPEC,
@@ -173,9 +174,39 @@ def shortened_numbers(base: Base) -> list[int]:
 def test_lines_are_at_the_layers_that_stay() -> None:
     base, sites = base_and_sites(*MODELS["plain"]())
     _, shorter = shortened(base.module)
-    own = line(sites["x + out"], "batch _ _")
-    counts = [len(remaining([own], each.numbers)[0].site.points) for each in shorter]
+    own, weights = line(sites["x + out"], "batch _ _"), range(len(base.arguments))
+    counts = [len(remaining([own], each.numbers, weights)[0].site.points) for each in shorter]
     assert counts == [*KEPT]
+    placed = replace(own, site=replace(own.site, at=None, points=(Point(3), Point(5))))
+    (left,) = remaining([own, placed], {}, (0, 2, 5))
+    assert left.site.points == (Point(2),), "a line without values is left out"
+
+
+@pytest.mark.parametrize("name", [*MODELS])
+def test_arguments_and_results_go_with_their_layers(name: str) -> None:
+    """What is left are the weights and their momenta of each layer, and what is around."""
+    base, _ = base_and_sites(*MODELS[name]())
+    layers, shorter = shortened(base.module)
+    for step in shorter:
+        found = pruned(replace(step, module=prepared(step.module)))
+        for left, count in ((found.arguments, 1), (found.results, 0)):
+            around = (name == "by_name") * 2 + count
+            weights = len(base.arguments) - 1 - (name == "by_name") * 2
+            assert len(left) == weights * step.layers // layers + around
+            assert {*left} <= {*range(len(base.arguments))}
+
+
+def test_what_layers_that_stay_give_back_takes_the_memory_of_their_own() -> None:
+    def step(params: Any, x: Any) -> Any:
+        for p in params:
+            x = jnp.tanh(x @ p["w"])
+        return jax.tree.map(lambda p: p + x.sum(), params), x
+
+    args = ([{"w": struct(64, 64)}] * 8, struct(8, 64))
+    module = bytecode_of(jax.jit(step, donate_argnums=0).lower(*args).compiler_ir())
+    numbers = dict.fromkeys(range(99), 0)
+    found = pruned(Shortened(prepared(module), 8, numbers))
+    assert (found.arguments, found.results) == ((*range(9),), (*range(9),))
 
 
 def few(params: Any, x: Any) -> Any:

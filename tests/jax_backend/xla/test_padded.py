@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jax.interpreters import mlir
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxlib import xla_client
@@ -17,6 +21,7 @@ from jaxlib.mlir import ir
 from shardspec.diagnostics import codes
 from shardspec.diagnostics.diagnostic import Diagnostic
 from shardspec.jax_backend.step import passes
+from shardspec.jax_backend.xla import padded
 from shardspec.jax_backend.xla.partitioning import Partitioning
 from shardspec.jax_backend.xla.simplified import simplified
 
@@ -168,3 +173,27 @@ def test_two_elements_of_a_row_stay_a_scatter() -> None:
     x, at = array(4, 16), array(4, 2, dtype=np.int32) + 3
     module = simple(jax.grad(chosen), PartitionSpec("a"), x, at)
     assert "stablehlo.scatter" in text_of(module)
+
+
+@given(
+    st.lists(st.integers(1, 12), min_size=2, max_size=3),
+    st.tuples(st.sampled_from((1, 2, 6, 8, 16)), st.sampled_from((1, 4, 8, 24))),
+)
+@settings(max_examples=40, deadline=None)
+def test_what_no_sharding_pads_is_not_propagated_through(
+    lengths: list[int], others: tuple[int, int]
+) -> None:
+    def put_together(*parts: Any) -> Any:
+        return jnp.concatenate(parts, 1)
+
+    shapes = [(others[0], size, others[1]) for size in lengths]
+    args = [jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes]
+    module = jax.jit(put_together).lower(*args).compiler_ir("stablehlo")
+    with module.context:
+        ops = passes.operations(module.operation)
+        (found,) = (each for each in ops if each.name == "stablehlo.concatenate")
+        shape = found.results[0].type.shape
+        for ways in itertools.product((1, 2, 4, 8), repeat=3):
+            fits = all(size % count == 0 for size, count in zip(shape, ways, strict=True))
+            if math.prod(ways) <= 8 and fits and padded._is_padded(found, ways):
+                assert padded._could_be_padded(found, 8)
