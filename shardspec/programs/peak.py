@@ -18,6 +18,7 @@ from types import MappingProxyType
 
 from shardspec.analysis.memory import tiled_bytes
 from shardspec.analysis.step_memory import highest
+from shardspec.diagnostics.words import grouped
 from shardspec.ir.spec import Shape
 from shardspec.programs.hlo import Instruction, Program
 from shardspec.programs.members import together
@@ -565,16 +566,14 @@ class _Schedule:
         sizes = {size(result) for _, result in taken}
         left = [v for v in born.keys() - free - own if size(v) in sizes and not _begins_loop(v)]
         left.sort(key=lambda each: (born[each] - last.get(each, 0), each.serial))
+        of_size = grouped(left, size)
         found: dict[Value, Value] = {}
         for begun, result in taken:
             span = range(begun + 1, born[result])
             inside = (
                 each
-                for each in left
-                if each not in found
-                and size(each) == size(result)
-                and born[each] in span
-                and last.get(each, born[each]) in span
+                for each in of_size.get(size(result), ())
+                if each not in found and born[each] in span and last.get(each, born[each]) in span
             )
             first = next(inside, None)
             if first is not None:

@@ -22,7 +22,14 @@ from shardspec.cure.lines import Point, Site
 from shardspec.cure.patching import Extent
 from shardspec.diagnostics.words import by_key, grouped
 from shardspec.ir.spec import Shape
-from shardspec.jax_backend.step.graph import RETURNS, children, functions_of, joined_names, name_in
+from shardspec.jax_backend.step.graph import (
+    RETURNS,
+    children,
+    functions_of,
+    joined_names,
+    location_texts,
+    name_in,
+)
 from shardspec.programs.op_names import Callers, Frame, Stack, stack_of
 
 #: A frame of Python, as MLIR prints it: `"model.py":3:8 to 4:24`, `"model.py":3:8 to :24`.
@@ -157,11 +164,12 @@ def _located(module: Any) -> dict[Any, _Op]:
     numbers = {op: number for number, op in numbered(module)}
     found: dict[Any, _Op] = {}
     functions = functions_of(module)
+    text = location_texts()
     waiting, seen = [("main", "")], {"main"}
     while waiting:
         name, prefix = waiting.pop(0)
         for op in inside(functions[name]):
-            own = where(str(op.location))
+            own = where(text(op))
             whole = joined_names(prefix, own.name)
             found[op] = _Op(numbers[op], op, own._replace(name=whole))
             callee = op.attributes["callee"].value if op.name == "func.call" else name

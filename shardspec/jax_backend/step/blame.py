@@ -274,7 +274,7 @@ def constraints_of(module: Any, sizes: dict[str, int]) -> dict[str, Constraint]:
         for op in operations(module.operation):
             if op.name != "sdy.sharding_constraint" or _ORIGIN not in op.attributes:
                 continue
-            where = located(op.location)
+            where = located(str(op.location))
             split = graphs.split_of(op.attributes["sharding"], sizes)
             shape = tuple(op.operands[0].type.shape)
             made = Constraint(where.place, split, shape, constraint_names(where.name))

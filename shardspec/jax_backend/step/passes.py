@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -19,7 +19,13 @@ from jaxlib.mlir.passmanager import PassManager
 
 from shardspec.diagnostics import ShardspecError, codes
 from shardspec.diagnostics.diagnostic import Diagnostic
-from shardspec.jax_backend.step.graph import children, functions_of, joined_names, name_in
+from shardspec.jax_backend.step.graph import (
+    children,
+    functions_of,
+    joined_names,
+    location_texts,
+    name_in,
+)
 from shardspec.programs.op_names import Callers, Frame, Stack, stack_of
 
 #: Propagation, in the order that Shardy's own pipeline has, up to the collectives it asks for.
@@ -65,9 +71,9 @@ def prepared(module: Any) -> None:
 def inlined(module: Any) -> None:
     """Put callees in place of calls."""
     with module.context:
-        functions = functions_of(module)
+        functions, text = functions_of(module), location_texts()
         for each in children(functions["main"]):
-            _inline(each, functions, _Outer("", (), ()))
+            _inline(each, functions, _Outer("", (), ()), text)
     _run(module, "symbol-dce")
 
 
@@ -118,19 +124,19 @@ class _Outer(NamedTuple):
 CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
 
 
-def _inline(op: Any, functions: dict[str, Any], outer: _Outer) -> None:
+def _inline(op: Any, functions: dict[str, Any], outer: _Outer, text: Callable[[Any], str]) -> None:
     """Replace an operation by what it calls, or go into its own regions."""
-    own, frames = asked(str(op.location))
+    own, frames = asked(text(op))
     name = joined_names(outer.name, own)
     stack = stack_of((*frames, *outer.calls)) if frames else outer.stack
     if op.name in CALLS:
         callee = functions[ir.FlatSymbolRefAttr(op.attributes[CALLS[op.name]]).value]
         for new in _spliced(op, callee):
-            _inline(new, functions, _Outer(name, stack, stack))
+            _inline(new, functions, _Outer(name, stack, stack), text)
         return
     op.location = _location(name, stack)
     for each in children(op):
-        _inline(each, functions, _Outer(name, stack, outer.calls))
+        _inline(each, functions, _Outer(name, stack, outer.calls), text)
 
 
 def _location(name: str, stack: Stack) -> Any:
@@ -154,7 +160,8 @@ def asked(location: str) -> tuple[str, Stack]:
 
 def _place(module: Any) -> None:
     """Leave the user's line in the location of each operation, with that of a helper it calls."""
-    found = [(op, *asked(str(op.location))) for op in operations(module.operation)]
+    text = location_texts()
+    found = [(op, *asked(text(op))) for op in operations(module.operation)]
     callers = Callers((stack, name) for _, name, stack in found)
     for op, name, stack in found:
         if stack:
