@@ -56,12 +56,15 @@ class Known:
         self._of_array = by_key(((axis, each.kind, each.carries), each) for axis, each in named)
         moves = (each for _, each in named if not each.kind.traits.sums)
         self._moves = by_key(((each.place.own, each.carries), each) for each in moves)
+        #: When the propagated step starts each explained collective; None where it does not.
+        self.ticks: list[int | None] = []
         self._taken: Counter[int] = Counter()
         self._best: dict[Hashable, list[steps.Collective]] = {}
 
     def explained(self, sent: steps.Collective) -> steps.Collective:
         """Return a collective with a cause for each mesh axis, and the reshard it belongs to."""
         like = self._like(sent, sent.mesh_axes[0])
+        self.ticks.append(None if like is None else like.at)
         if like is not None:
             self._taken[id(like)] += 1
         if like is not None and sent.carries.kind in ("einsum", "unknown"):
@@ -112,10 +115,9 @@ class Known:
                 if last is not None and last.result.split == each.reshard.before:
                     yield replace(each, place=last.place, phase=last.phase)
 
-    def tick(self, sent: steps.Collective) -> int | None:
-        """Return when the propagated step starts what a collective does; None where it does not."""
-        like = self._like(sent, sent.mesh_axes[0])
-        return None if like is None else like.at
+    def has(self, sent: steps.Collective) -> bool:
+        """Say whether the propagated step does what a collective does."""
+        return self._like(sent, sent.mesh_axes[0]) is not None
 
     def _cause(self, sent: steps.Collective, axis: str) -> steps.Cause:
         like = self._like(sent, axis)

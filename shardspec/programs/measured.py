@@ -226,7 +226,7 @@ class Joined:
         traced = Known(step) if step is not None else None
         self.new = {
             id(one) for each, one in zip(own, told, strict=True)
-            if traced is not None and traced.tick(each) is None
+            if traced is not None and not traced.has(each)
         }  # fmt: skip
         for ref in self.parts.sends:
             found = self.program.calls.instruction(ref)

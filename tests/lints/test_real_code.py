@@ -166,6 +166,33 @@ def test_examples_that_are_constrained_as_help_says_make_weights_travel(text: st
     assert seconds(after) < seconds(before)
 
 
+def test_layers_with_weights_of_their_own_count_each() -> None:
+    """What weights of a line send is that of all layers, as what is summed there is."""
+    text = DATA.replace("layers/", "layers/*/").replace(": layers ", ": ")
+
+    def figures(layers: int) -> tuple[float, float]:
+        own = {name: struct(*each.shape[1:]) for name, each in weights()["layers"].items()}
+        tree = weights() | {"layers": [own] * layers}
+
+        def unrolled(p: Tree, tokens: Any) -> Any:
+            x = p["table"][tokens]
+            for each in p["layers"]:
+                x = layer(each, x)
+            return jnp.mean(x * x)
+
+        def build(r: Any) -> Any:
+            step = jax.jit(lambda p, x: sgd(p, jax.grad(unrolled)(p, x)), donate_argnums=0)
+            return step, (tree, struct(64, 1024, dtype=jnp.int32))
+
+        _, found = told(text, build)
+        now, then = re.findall(r"([\d.]+) ([KMG]iB)", found["SHD513"].message)
+        units = {"KiB": 1, "MiB": 2**10, "GiB": 2**20}
+        return float(now[0]) * units[now[1]], float(then[0]) * units[then[1]]
+
+    few, many = figures(2), figures(8)
+    assert many[1] / many[0] == pytest.approx(few[1] / few[0], rel=0.2)
+
+
 def test_repeated_work_over_the_same_axis_is_not_told_as_well() -> None:
     r = shardspec.Resolver(shardspec.loads(DATA, "spec.yaml"), devices="abstract")
     function, args = train(r)

@@ -90,7 +90,8 @@ def _with_sends(
     ops = as_shared(step.ops, sent.ops, target.mesh)
     told = known.with_forced([known.explained(each) for each in sent.collectives])
     read_by = [as_read(each, step.ops, ops) for each in told]
-    sends = [replace(each, at=_tick(known, each, step, sent)) for each in read_by]
+    pairs = zip(read_by, known.ticks, strict=True)
+    sends = [replace(each, at=_tick(tick, each, step, sent)) for each, tick in pairs]
     return replace(
         step,
         ops=tuple(map(lines.explained, with_flops(ops, sent.ops))),
@@ -114,13 +115,16 @@ def _partitioned(
     return replace(found.step, unknown=unknown, tensors=tensors)
 
 
-def _tick(known: Known, sent: steps.Collective, step: steps.Step, made: steps.Step) -> int:
-    """Return when a collective of the partitioned program starts, by the clock of the step."""
-    at = known.tick(sent)
-    if at is None:
-        at = next(
-            (op.at for op in step.ops if (op.place, op.phase) == (sent.place, sent.phase)), None
-        )
+def _tick(tick: int | None, sent: steps.Collective, step: steps.Step, made: steps.Step) -> int:
+    """Return when a collective of the partitioned program starts, by the clock of the step.
+
+    Args:
+      tick: when the propagated step starts it, where that has it.
+    """
+    if tick is not None:
+        return tick
+    line = ((op.at, (op.place, op.phase)) for op in step.ops)
+    at = next((at for at, where in line if where == (sent.place, sent.phase)), None)
     return sent.at * step.end // max(1, made.end) if at is None else at
 
 

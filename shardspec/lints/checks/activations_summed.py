@@ -53,7 +53,7 @@ class _Sum(NamedTuple):
     """A sum of what a product makes, over the mesh axes that shard its weight.
 
     Attributes:
-      read: what the product reads beside the weight.
+      read: what the product reads beside its weight.
       wanted: how that has to be sharded instead.
     """
 
@@ -68,7 +68,7 @@ def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each set of mesh axes over which activations are summed needlessly."""
     for axes, found in grouped(_sums(cost, step), lambda each: each.sent.axes).items():
         now = sum(each.sent.wire_bytes for each in found)
-        then = _gathered(step, axes, {each.weight for each in found})
+        then = _gathered(step, axes, found)
         if 2 * then <= now and steps.is_large_traffic(now - then, step):
             yield _finding(cost, step, found, now, then)
 
@@ -120,13 +120,20 @@ def _wanted(
     return PartitionSpec(tuple(dims)) if divides else None
 
 
-def _gathered(step: Step, axes: Sequence[str], weights: set[str]) -> int:
-    """Return what gathers of weights send in a step, and the sums of their gradients."""
+def _gathered(step: Step, axes: Sequence[str], found: Sequence[_Sum]) -> int:
+    """Return what gathers of the weights of products send in a step, and sums of their gradients.
+
+    Products at one line, as those of layers that are not scanned, are alike.
+    """
+    weights = {each.path for each in step.arguments if each.role == "parameter"}
+    lines = {each.op.place.shown for each in found if each.op.place.is_known}
+    own = {each.weight for each in found}
     ways = step.mesh.ways(axes)
     sent = 0.0
     for op in step.ops:
+        read = weights if op.place.shown in lines else own
         for each in op.operands:
-            if each.name in weights and set(axes) <= {*each.split.mesh_axes}:
+            if each.name in read and set(axes) <= {*each.split.mesh_axes}:
                 times = 2 if op.phase == "backward" else 1
                 whole = each.bytes * ways
                 sent += times * op.count * ring_bytes(CollectiveKind.ALL_GATHER, whole, ways)

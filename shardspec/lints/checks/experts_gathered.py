@@ -71,7 +71,7 @@ class _Gather(NamedTuple):
 def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each mesh axis over which the weights of experts are gathered."""
     for found in grouped(_gathers(cost, step), lambda each: each.cause.mesh_axis).values():
-        now = sum({each.sent.at: each.sent.wire_bytes for each in found}.values())
+        now = sum(sent.wire_bytes for sent in {each.sent for each in found})
         then = sum({each.op.at: each.tokens for each in found}.values())
         if 2 * then <= now and steps.is_large_traffic(now - then, step):
             yield _finding(found, now, then)
