@@ -118,7 +118,8 @@ def shortened(module: bytes) -> tuple[int, tuple[Shortened, ...]]:
 def pruned(step: Shortened) -> Shortened:
     """Return a prepared step without the arguments and results of the layers that are gone.
 
-    Nothing reads such an argument. Such a result is one of a layer that stays, which has its own.
+    Nothing reads such an argument, but that it may be given back. Such a result is one of a layer
+    that stays, which has its own.
     """
     with mlir.make_ir_context():
         found = ir.Module.parse(step.module)
@@ -127,9 +128,11 @@ def pruned(step: Shortened) -> Shortened:
         told = [{each.name: each.attr for each in own} for own in main.attributes["arg_attrs"]]
         takes = {own[_TAKES].value: at for at, own in enumerate(told) if _TAKES in own}
         block = main.regions[0].blocks[0]
-        arguments = [at for at, value in enumerate(block.arguments) if any(value.uses)]
-        made = list(_last(block).operands)
+        back = _last(block)
+        made, given = list(back.operands), list(block.arguments)
+        arguments = [at for at, value in enumerate(given) if _is_read(value, back.name)]
         own = {made[result] for result, at in takes.items() if at in arguments}
+        own |= {value for at, value in enumerate(given) if at not in arguments}
         results = []
         for number, value in enumerate(made):
             if takes.get(number) in arguments or value not in own:
@@ -167,6 +170,11 @@ def _keep(
     if "res_attrs" in main.attributes:
         given = list(main.attributes["res_attrs"])
         main.attributes["res_attrs"] = ir.ArrayAttr.get([given[at] for at in results])
+
+
+def _is_read(value: Any, but: str) -> bool:
+    """Say whether anything reads a value but operations of a name."""
+    return any(use.owner.operation.name != but for use in value.uses)
 
 
 def _last(block: Any) -> Any:

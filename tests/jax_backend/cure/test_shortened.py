@@ -202,11 +202,25 @@ def test_what_layers_that_stay_give_back_takes_the_memory_of_their_own() -> None
             x = jnp.tanh(x @ p["w"])
         return jax.tree.map(lambda p: p + x.sum(), params), x
 
+    assert left_of(step) == ((*range(9),), (*range(9),))
+
+
+def test_weights_that_are_given_back_as_they_are_go_with_their_layers() -> None:
+    def step(params: Any, x: Any) -> Any:
+        for p in params[:2]:
+            x = jnp.tanh(x @ p["w"])
+        return params, x
+
+    assert left_of(step) == ((0, 1, 8), (0, 1, 8))
+
+
+def left_of(step: Callable[..., Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the arguments and results that are left of a step of eight weights."""
     args = ([{"w": struct(64, 64)}] * 8, struct(8, 64))
-    module = bytecode_of(jax.jit(step, donate_argnums=0).lower(*args).compiler_ir())
-    numbers = dict.fromkeys(range(99), 0)
-    found = pruned(Shortened(prepared(module), 8, numbers))
-    assert (found.arguments, found.results) == ((*range(9),), (*range(9),))
+    lowered = jax.jit(step, donate_argnums=0, keep_unused=True).lower(*args)
+    module = prepared(bytecode_of(lowered.compiler_ir()))
+    found = pruned(Shortened(module, 8, dict.fromkeys(range(99), 0)))
+    return found.arguments, found.results
 
 
 def few(params: Any, x: Any) -> Any:
