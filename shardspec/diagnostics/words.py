@@ -595,13 +595,14 @@ def _runs(names: Iterable[str]) -> list[list[str]]:
 
 
 def pattern_of(paths: Iterable[str]) -> str:
-    """Return a pattern of some paths, whose numbers stand for layers.
+    """Return a pattern of exactly these paths.
 
-    >>> pattern_of(["layers/0/k", "layers/1/k"]), pattern_of(["0", "1"])
-    ('layers/*/k', '{0,1}')
+    >>> pattern_of(["a/0/k", "a/1/k", "a/2/k"]), pattern_of(["a/0", "a/b"])
+    ('a/{0..2}/k', '{a/0,a/b}')
     """
-    found = dict.fromkeys(
-        "/".join("*" if part.isdigit() and "/" in path else part for part in path.split("/"))
-        for path in paths
-    )
-    return next(iter(found)) if len(found) == 1 else "{" + ",".join(found) + "}"
+    alike = grouped(paths, template)
+    found: list[str] = []
+    for each in alike.values():
+        glob = collapsed(each)
+        found += each if glob is None else [glob]
+    return found[0] if len(found) == 1 else "{" + ",".join(found) + "}"

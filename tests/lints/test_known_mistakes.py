@@ -65,7 +65,7 @@ ROWS = {
         "SHD201",
         "tensor_transpose",
         ("activation `residual`",),
-        "mesh axes: `fsdp`, `tensor`",
+        "a mesh axis (`fsdp`, `tensor`) or `none`",
     ),
     "typo in a logical name of a rule": Row(
         "mlp -> tensor",

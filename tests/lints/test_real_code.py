@@ -993,6 +993,26 @@ def test_a_cache_that_is_placed_as_help_says_is_exact() -> None:
     assert seconds(after) == seconds(before)
 
 
+def test_the_entry_for_a_tuple_of_caches_matches_them_alone() -> None:
+    """Each array has a number for a name: `*/*` would match weights, and arrays of other ranks."""
+
+    def tupled(r: Any) -> Any:
+        function, (p, tokens, keys) = decoding(r)
+        cache = ((keys, struct(64, 4096, dtype=jnp.int32)),) * 2
+        step = lambda p, tokens, cache: function(p, tokens, cache[0][0] + cache[1][0])  # noqa: E731
+        return step, (p, tokens, cache)
+
+    _, found = told(DECODE, tupled)
+    said = re.search(r'`("optional:(.*?)": .*?)` in `params:`', found["SHD518"].help or "")
+    assert said
+    assert said[2] == "cache/{0,1}/0"
+    text = DECODE.replace("params:\n", f"params:\n  {said[1]}\n")
+    cost, left = told(text, tupled)
+    assert not {"SHD518", "SHD206", "SHD215"} & {*left}
+    assert cost.memory.caches is not None
+    assert cost.memory.caches.mark == "="
+
+
 def test_names_are_those_that_xla_would_choose() -> None:
     """Four layers do not divide: nothing is taken for the batch, and XLA follows what reads it."""
     _, found = told(DECODE, partial(decoding, layers=3))

@@ -310,17 +310,16 @@ def _inside_vmap(site: Site, namer: Namer) -> Site:
 def unplaced(arguments: Sequence[Given | None]) -> Iterator[Site]:
     """Yield the arguments that nothing places, as sites: one for all of one tree and shape.
 
-    Their path is a pattern of the spec's `params`, which go by the paths inside of an argument.
-    What is an argument by itself goes by what the function calls it.
+    Their path is a pattern of the spec's `params`, which begins with the name of the argument.
     """
     groups: dict[tuple[str, Shape], list[tuple[int, str]]] = {}
     for number, each in enumerate(arguments):
         if each is not None and each.is_guess and len(each.shape) > 1:
-            name, _, path = each.path.partition("/")
-            groups.setdefault((name, each.shape), []).append((number, path or name))
+            name = each.path.partition("/")[0]
+            groups.setdefault((name, each.shape), []).append((number, each.path))
     for (_, shape), own in groups.items():
         points = tuple(Point(number) for number, _ in own)
-        yield Site(shape, "", None, pattern_of([path for _, path in own]), points)
+        yield Site(shape, "", None, pattern_of(path for _, path in own), points)
 
 
 def _weight_shapes(arguments: Sequence[Given | None]) -> Iterable[Shape]:

@@ -774,19 +774,19 @@ def _plan(resolver: Resolving, tree: Any, params: Any, name: str) -> _Plan:
 def _by_argument(resolver: Resolving, tree: Any, is_whole: bool, name: str) -> _Plan | None:
     """Return the plan of an argument that the spec names as the code does.
 
-    Such as `cache/{k,v}` or `latents`, of an entry of `caches:`, or one of `params:` that is that
-    name itself. What a pattern says of all arrays is not said of a batch.
+    Such as `cache/{k,v}` or `latents`, of an entry of `caches:`, or one of `params:` that begins
+    with that name. What a pattern says of all arrays is not said of a batch.
     """
     arrays = _arrays(tree)
     named = {name: arrays[0][1] if [path for path, _ in arrays] == [""] else tree}
     planned = resolver.plan(named).arrays
-    patterns = [getattr(each.matched, "pattern", None) for each in planned]
-    is_own = [getattr(pattern, "text", None) for pattern in patterns] == [name]
+    patterns = (str(getattr(each.matched, "pattern", "")) for each in planned)
+    is_own = any(pattern.partition("/")[0] == name for pattern in patterns)
     if not is_own and all(each.origin is not Origin.CACHES for each in planned):
         return None
     given = []
     for each in _of_params(planned, arrays, name):
-        role = "batch" if each.role == "parameter" else each.role
+        role = _role(name, each.path) if each.role == "parameter" else each.role
         given.append(replace(each, path=each.path[len(name) :].lstrip("/"), role=role))
     places = None if is_whole else tuple(jax.tree_util.tree_leaves(resolver.shardings(named)))
     return _Plan(tuple(given), places)
@@ -845,11 +845,15 @@ def _batch(resolver: Resolving, arrays: list[tuple[str, Any]], is_whole: bool, n
     shardings = []
     for path, value in arrays:
         own = sharding_of(value)
-        role: Role = "cache" if CACHES & {name, *path.split("/")} else "batch"
+        role = _role(name, path)
         dims = _batch_dims(layouts, value)
         shardings.append(None if own is not None or not dims else layouts.named(dims))
         given.append(Given(path, role, dims, "", own is not None))
     return _Plan(tuple(given), None if is_whole else tuple(shardings))
+
+
+def _role(name: str, path: str) -> Role:
+    return "cache" if CACHES & {name, *path.split("/")} else "batch"
 
 
 def _batch_dims(layouts: Layouts, value: Any) -> tuple[DimSharding, ...]:

@@ -38,6 +38,7 @@ from collections.abc import Iterator, Sequence
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.coverage import is_large
 from shardspec.diagnostics import Diagnostic, codes, point
+from shardspec.diagnostics.quote import either
 from shardspec.diagnostics.words import binary_bytes, counted, grouped, pattern_of
 from shardspec.ir.step import Step, StepArgument, StepArray
 
@@ -63,12 +64,14 @@ def _finding(cost: Cost, step: Step, found: Sequence[StepArgument], size: int) -
     which = "first dimension" if at == 0 else f"dimension {at}"
     how = f"its {which} is taken for the batch" if is_batch else "it is what XLA would choose"
     names = " ".join(_names(cost, step, array))
-    alike = (each.path for each in found if each.array.shape == array.shape)
+    entry = pattern_of(each.path for each in found if each.array.shape == array.shape)
     tree, _, inside = largest.path.partition("/")
-    entry = pattern_of(path.partition("/")[2] for path in alike)
+    row = either(
+        f'`"optional:{entry}": {names}` in `params:`', f"`optional {entry} : {names}` in `params`"
+    )
     way = (
-        f'write `"optional:{entry}": {names}` in `params:`, with a name for each dimension to'
-        f" shard, and make `{tree}` with `resolver.shardings({tree})`"
+        f"write {row}, with a name for each dimension to shard, and place the argument with"
+        f' `resolver.shardings({{"{tree}": {tree}}})`'
         if inside
         else f'give it `sharding=resolver.sharding("{names}", {array.shape})`, with a name for each'
         " dimension to shard"

@@ -76,10 +76,15 @@ def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
     paths = list(dict.fromkeys(path for paths in won.values() for path in paths))
     rules = ", ".join(dict.fromkeys(map(_shown, won)))
     allowed = quote.setting("lints", ("size-one-axis", "allow"))
+    others = (each.mesh.names for each in plan.spec.targets if each.name != plan.target.name)
+    is_known = any(axis.name in names for names in others)
     way_out = (
         "remove it from the override"
         if all(map(_is_stated, won))
         else "remove it from this mesh, and the next alternative is tried"
+        if is_known
+        else "remove it from the mesh and from all that names it, with `none` where a rule has no"
+        " other"
     )
     yield Diagnostic(
         codes.SIZE_ONE_AXIS,
