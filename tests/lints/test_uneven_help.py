@@ -49,6 +49,22 @@ def test_two_mesh_axes_hold_each_head_twice(axis: str) -> None:
     assert plan["wi"].shard_count == plan_of(kv(axis))["wi"].shard_count == 16
 
 
+def test_copies_get_rows_of_their_own() -> None:
+    """Without it, both copies hold all rows of a cache, and a step compute the same for them."""
+    text = kv("kv_heads").replace("rules:\n", "rules:\n  - batch -> data\n")
+    text += "caches: {'c/{0..3}': 'bf16[batch=64 _=512 kv_heads _=128]'}\n"
+    (found,) = findings_of(text, only="indivisible")
+    entry = '{rule: "batch -> (data, tensor_copy)? | none", at: end}'
+    assert f"`{entry}`, in place of the rule for `batch`, gives" in found.notes[-1]
+    split = text.replace("tensor: 16", "tensor: {tensor_part: 8, tensor_copy: 2}")
+    split = split.replace("kv_heads -> tensor", "kv_heads -> tensor_part")
+    assert plan_of(split)["c/0"].shard_count == 16
+    split = split.replace("- batch -> data", f"- {entry}")
+    assert findings_of(split) == ()
+    assert plan_of(split)["c/0"].shard_count == 32
+    assert plan_of(split)["wi"].shard_count == 16
+
+
 @pytest.mark.parametrize("axis", ["kv_heads", "joined_kv"])
 def test_the_sizes_of_the_mesh_axis_work(axis: str) -> None:
     assert "`tensor` in {1, 2, 4, 8}" in (only(kv(axis)).help or "")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from shardspec.diagnostics import Code, Diagnostic, Edit, Fix, Span, labels_at, quote
 from shardspec.diagnostics.words import binary_bytes, described, listed, named, percent
 from shardspec.ir.plan import Alike, Attempt, Dims, DimSharding, Kind, Outcome, ShardingPlan
-from shardspec.ir.spec import Mesh, axis_of, divisors, target_text
+from shardspec.ir.spec import Mesh, Spec, axis_of, divisors, target_text
 from shardspec.lints.context import Context
 from shardspec.lints.evidence.arrays import Affected, Subject, subjects
 
@@ -25,6 +25,8 @@ class Judged(NamedTuple):
     attempt: Attempt
 
 
+#: What a copy of the heads has rows of its own of.
+_ROWS = frozenset(("batch", "cache_batch", "pages"))
 Judge = Callable[[Dims], Iterable[Judged]]
 
 
@@ -222,7 +224,7 @@ def finding(context: Context, code: Code, found: Uneven, message: str) -> Diagno
         code,
         message,
         labels_at(*_places(context, found)),
-        (*_notes(found), *_by_policy(context, found)),
+        (*_notes(context, found), *_by_policy(context, found)),
         _help(found),
         target=case.affected.target,
         fix=_fix(context, found),
@@ -252,7 +254,7 @@ def _places(context: Context, found: Uneven) -> Iterator[tuple[Span | None, str]
             yield axis.span, f"`{axis.name}` is {axis.size} on `{target}`"
 
 
-def _notes(found: Uneven) -> Iterator[str]:
+def _notes(context: Context, found: Uneven) -> Iterator[str]:
     """Yield what it happens to, and for arrays what they cost."""
     case = found.case
     first, *others = case.notes()
@@ -266,7 +268,7 @@ def _notes(found: Uneven) -> Iterator[str]:
         yield f"divides on {listed(found.divides_on)}{f'{affected} affected' * found.is_only}"
     if not found.cuts_parts:
         yield from _padding(found)
-        yield from _copies(found)
+        yield from _copies(context, found)
 
 
 def _by_policy(context: Context, found: Uneven) -> Iterator[str]:
@@ -301,7 +303,7 @@ def _padding(found: Uneven) -> Iterator[str]:
     )
 
 
-def _copies(found: Uneven) -> Iterator[str]:
+def _copies(context: Context, found: Uneven) -> Iterator[str]:
     """Yield how to give each device one unit, where there are fewer units than devices."""
     case = found.case
     times = copies(case.size, case.unit, case.ways)
@@ -319,8 +321,26 @@ def _copies(found: Uneven) -> Iterator[str]:
     yield (
         f"{units}{of} over {case.ways}: each would be held x{times} if `{axis}` were in two parts,"
         f" {in_two}; then `{case.axis} -> {part}`, and"
-        f" `{axis}` is both for what splits {case.ways} ways"
+        f" `{axis}` is both for what splits {case.ways} ways{_for_rows(context.spec, axis, copy)}"
     )
+
+
+def _for_rows(spec: Spec, axis: str, copy: str) -> str:
+    """Return the rule that gives the devices of each copy rows of their own.
+
+    It comes last: where something else has all of the axis, rows are split over the others alone.
+    """
+    over: dict[tuple[str, ...], list[str]] = {}
+    for rule in spec.axis_rules:
+        over.setdefault(rule.mesh_axes, []).append(rule.logical_axis)
+    rows = next((each for each in over.items() if not {*each[1]} - _ROWS), None)
+    if rows is None or axis in rows[0]:
+        return ""
+    axes, names = rows
+    right = target_text((*axes, copy), in_part=True)
+    text = f"{', '.join(names)} -> {right} | none"
+    entry = quote.either(f'`{{rule: "{text}", at: end}}`', f"`{text} at end`")
+    return f"; {entry}, in place of the rule for {listed(names)}, gives each copy rows of its own"
 
 
 def _help(found: Uneven) -> str:
