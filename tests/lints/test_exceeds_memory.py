@@ -14,7 +14,7 @@ TEXT = """\
 targets:
   t: {{hardware: {hardware}, mesh: {{data: {data}, model: rest}}}}
 lints: {{size-one-axis: allow, unused-mesh-axis: allow, unnamed-array: allow}}
-rules: [batch -> data, mlp -> {mlp}, embed -> {embed}]
+rules: [batch -> data, mlp -> {mlp}, 'embed -> {embed}']
 axes: {{batch: 4096}}
 activations: {{tokens: batch}}
 arrays:
@@ -87,7 +87,7 @@ def test_without_state_only_parameters_count() -> None:
     [
         ("`state: {optimizer: zero1}`", text("state: {optimizer: zero1}")),
         ("`state: {optimizer: zero2}`", text("state: {optimizer: zero2}")),
-        ("splitting every array over `data` as well", text(ADAM, embed="data")),
+        ("`embed -> data | none`", text(ADAM, embed="data | none")),
     ],
 )
 def test_each_way_out_works_and_makes_it_what_it_says(option: str, applied: str) -> None:
@@ -114,8 +114,30 @@ def test_over_all_mesh_axes_where_one_is_not_enough() -> None:
     big = text(ADAM, hardware="tpu v5e 4x4", data=4, mlp="none", layers=127)
     found = found_in(big)
     assert found is not None
-    assert "splitting every array over all mesh axes makes it 10.5 GiB" in (found.help or "")
-    assert found_in(text(ADAM, data=4, embed="data", layers=127)) is None
+    both = "(data, model) | data | none"
+    assert f"`embed -> {both}` makes it 10.5 GiB" in (found.help or "")
+    followed = text(ADAM, data=4, mlp="none", embed=both, layers=127)
+    assert found_in(followed) is None
+    assert per_device(followed) == "10.5 GiB"
+
+
+def test_a_rule_that_cannot_fire_is_no_way_out() -> None:
+    """Eight heads over 16: pages are what divides, and the help says so."""
+    spec = """\
+hardware: tpu v5e 4x4
+mesh: {data: 1, tensor: 16}
+rules: [pages -> data, kv_heads -> PLACE, kv -> none]
+lints: {size-one-axis: allow}
+caches:
+  'c/{0..31}/{k,v}': bf16[pages=16384 _=16 kv_heads=8 kv=128]
+"""
+    before = spec.replace("PLACE", "tensor")
+    found = found_in(before)
+    assert found is not None
+    (rule,) = re.findall("`(pages -> .*?)` makes it", found.help or "")
+    followed = before.replace("pages -> data", f"'{rule}'")
+    assert found_in(followed) is None
+    assert findings_of(followed.replace("-> tensor, kv", "-> tensor | none, kv")) == ()
 
 
 def test_dimensions_that_do_not_divide_so() -> None:

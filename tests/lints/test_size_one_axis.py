@@ -50,6 +50,8 @@ def test_help_does_not_lead_to_the_finding_that_leads_back(
     (one,) = findings_of(spec.replace("MESH", "{data: 8, model: 1}"), only="size-one-axis")
     (unknown,) = findings_of(spec.replace("MESH", "{data: 8}"), only="unknown-mesh-axis")
     assert "from the mesh and from all that names it" in (one.help or "")
-    assert "`model: 1` to the mesh and `lints: {size-one-axis: allow}`" in (unknown.help or "")
+    assert "`model: 1` to the mesh, which keeps the rule, and allow `size-one-axis`" in (
+        unknown.help or ""
+    )
     followed = spec.replace("MESH", mesh).replace("mlp -> model", rule) + lints
     assert findings_of(followed) == ()

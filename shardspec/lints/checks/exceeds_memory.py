@@ -29,18 +29,24 @@ Good:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from shardspec.analysis.coverage import PARTS
 from shardspec.analysis.memory import Held, Memory, memory, room_text, share_notes
 from shardspec.diagnostics import Diagnostic, codes, point, quote
 from shardspec.diagnostics.words import binary_bytes, counted, listed
 from shardspec.ir.plan import ParamSharding, ShardingPlan
-from shardspec.ir.spec import MemoryRule, Pattern
+from shardspec.ir.spec import AxisRule, MemoryRule, Pattern, Spec
 from shardspec.lints.context import Context
-from shardspec.lints.evidence.arrays import largest
+from shardspec.lints.evidence.arrays import largest, would_divide
+from shardspec.lints.evidence.rules import is_stacked, stacked_axes
+from shardspec.resolve.resolver import resolve
 from shardspec.resolve.state import OPT_STATE, state_axes
+
+#: Arrays of less than one part in so many need no rule of their own.
+_SMALL = 1000
 
 
 def check(context: Context) -> Iterator[Diagnostic]:
@@ -124,19 +130,55 @@ def _help(plan: ShardingPlan, held: Memory) -> str:
             f"it needs at least {least} such devices, with every array sharded over all of them,"
             f" not {devices}"
         )
-    options = [
-        f"{text} makes it {binary_bytes(fit.bytes)}" for text, fit in _what_ifs(plan) if fit.fits
-    ]
+    options = [_makes(text, fit) for text, fit in _what_ifs(plan) if fit.fits]
     if options:
         return "; or ".join(options[:3])
-    axes = [axis.name for axis in plan.mesh.axes if axis.size > 1]
-    further = memory(plan, over=axes)
+    text, further = _under_rules(plan, [axis.name for axis in plan.mesh.axes if axis.size > 1])
     if further.fits:
-        return f"splitting every array over all mesh axes makes it {binary_bytes(further.bytes)}"
+        return _makes(text, further)
     return (
         f"all arrays over all {devices} devices are {binary_bytes(held.global_bytes / devices)},"
-        " but their dimensions do not divide so: change the sizes, or take more devices"
+        " but their named dimensions do not divide so: change the sizes, or take more devices"
     )
+
+
+def _makes(text: str, fit: Memory) -> str:
+    return f"{text} {'make' if text.count('->') > 1 else 'makes'} it {binary_bytes(fit.bytes)}"
+
+
+def _under_rules(plan: ShardingPlan, axes: Sequence[str]) -> tuple[str, Memory]:
+    """Return rules that shard what they can over more mesh axes, and what is held under them.
+
+    The largest arrays choose first. All is resolved again: a rule that one array needs may take
+    a mesh axis from another.
+    """
+    spec, stacked = plan.spec, stacked_axes(plan.spec)
+    chosen: dict[str, str] = {}
+    for axis in axes:
+        wider: dict[str, tuple[str, ...]] = {}
+        for group in sorted(plan.alike, key=lambda group: -group.device_bytes):
+            is_small = group.device_bytes * _SMALL < memory(plan).bytes
+            if is_small or axis in group.first.mesh_axes:
+                continue
+            named = [dim for dim in group.dims if would_divide(plan.mesh.sizes[axis], dim)]
+            names = {dim.logical_axis: (*dim.mesh_axes, axis) for dim in named if dim.logical_axis}
+            if wider.keys().isdisjoint(names):
+                own = (name for name in names if not is_stacked(name, stacked))
+                wider |= {name: names[name] for name in islice(own, 1)}
+        for name, mesh_axes in wider.items():
+            spec, chosen[name] = _with_rule(spec, name, mesh_axes)
+        plan = resolve(spec, plan.target, [each.param for each in plan.arrays])
+    return " and ".join(f"`{rule}`" for rule in chosen.values()), memory(plan)
+
+
+def _with_rule(spec: Spec, name: str, mesh_axes: tuple[str, ...]) -> tuple[Spec, str]:
+    """Return a spec that tries these mesh axes first for a logical axis, and that rule."""
+    rules = list(spec.axis_rules)
+    own = [rule for rule in rules if rule.logical_axis == name]
+    at = rules.index(own[0]) if own else len(rules)
+    rules.insert(at, AxisRule(name, mesh_axes))
+    text = " | ".join((str(rules[at]), *(rule.right for rule in own)))
+    return replace(spec, axis_rules=tuple(rules)), text
 
 
 def _what_ifs(plan: ShardingPlan) -> Iterator[tuple[str, Memory]]:
@@ -152,8 +194,7 @@ def _what_ifs(plan: ShardingPlan) -> Iterator[tuple[str, Memory]]:
                 )
     for axis in plan.mesh.axes:
         if axis.size > 1:
-            what = f"splitting every array over `{axis.name}` as well"
-            yield what, memory(plan, over=(axis.name,))
+            yield _under_rules(plan, (axis.name,))
     if memory(plan).of(Held.MOMENTS):
         entry = MemoryRule(Pattern(f"{OPT_STATE}/**"), "pinned_host")
         spec = replace(plan.spec, memory=(entry, *plan.spec.memory))

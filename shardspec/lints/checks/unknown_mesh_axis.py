@@ -96,7 +96,6 @@ def _finding(axis: str, places: list[Span], spec: Spec) -> Diagnostic:
     places.sort(key=lambda place: place.start)
     said = ("no target has this axis", *[""] * (_SHOWN - 1))
     target, keeps = spec.targets[0], quote.size(axis, 1)
-    allowed = quote.setting("lints", ("size-one-axis", "allow"))
     rest = len(places) - _SHOWN
     known = spec.mesh_axis_names
     more = (f"it is in {rest} more place{'s' if rest > 1 else ''}",) if rest > 0 else ()
@@ -109,8 +108,8 @@ def _finding(axis: str, places: list[Span], spec: Spec) -> Diagnostic:
         ),
         notes=more,
         help=did_you_mean(axis, sorted(known))
-        or f"write a mesh axis ({listed(sorted(known))}) or `none`; or add {keeps} to the mesh"
-        f" and {allowed} to the spec, which keeps the rule",
+        or f"write a mesh axis ({listed(sorted(known))}) or `none`; or add {keeps} to the mesh,"
+        f" which keeps the rule, and allow `size-one-axis` in {quote.section('lints')}",
         fix=respelt(places, axis, known),
         subject=axis,
     )
