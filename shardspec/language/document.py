@@ -328,12 +328,16 @@ class Document(_Model):
 
     shardspec: int = _key("Version of the language: 1.", 1)
     doc: str = _key("One line on what this spec is for.", "")
-    extends: Texts = _items("Presets by name, or files by relative path, merged left to right.")
+    extends: Texts = _items(
+        "Presets by name, or files by relative path, merged left to right: `[fsdp, ./base.yaml]`."
+    )
     let: dict[str, Expression] = _entries(
         "Names for numbers: `tp: 8`, `dp: 2 * tp`. They stand in mesh sizes (`tensor: tp`), in"
         " sizes of axes and arrays (`heads: 8 * tp`) and in each other."
     )
-    axes: dict[str, Axis] = _entries("Logical axes: what the model calls its dimensions.")
+    axes: dict[str, Axis] = _entries(
+        "Logical axes, what the model calls its dimensions, and their sizes: `{embed: 4096}`."
+    )
     hardware: Expression | None = _key(
         "The machine of the only target, where `targets` is left out."
     )
@@ -342,68 +346,76 @@ class Document(_Model):
         "Which device stands where in the mesh of the only target, as in `targets`: `0 1 3 2`,"
         " `0..3 7..4`."
     )
-    targets: dict[str, TargetEntry] = _entries("Machines by name, each with its mesh.")
+    targets: dict[str, TargetEntry] = _entries(
+        "Machines by name, each with its mesh: `pod: {hardware: tpu v5e 4x4, mesh: {data: rest}}`."
+    )
     rules: list[Rule] = _items(
         "Axis rules, tried top to bottom: order is priority. `* -> fsdp` is for arrays that"
         " nothing names."
     )
     drop: Texts = _items("Logical axes whose inherited rules are removed.")
     params: dict[str, Names] = _entries(
-        "Logical axes by path, for arrays that carry none: a glob, or `re:` and a regex; behind"
-        " `optional:` for a part that some models lack. The first match wins."
+        'Logical axes by path, for arrays that carry none: `"**/wi": embed mlp`. The path is a'
+        " glob, or `re:` and a regex; behind `optional:` for a part that some models lack. The"
+        " first match wins."
     )
     overrides: list[OverrideEntry] = _items(
-        "Names or partitions that beat what the array itself says. First match wins."
+        "A list of names or partitions that win over everything else:"
+        ' `- {path: "**/wo", axes: mlp embed}`, or `- {path: "**/wo", spec: "(model, none)"}`.'
+        " The first match wins."
     )
     derive: dict[str, str] = _entries(
-        "Arrays that are laid out from another, by path: `from **/kernel dims 0 _` is the first"
-        " dimension of the kernel beside it, and one of its own. `from **/kernel = a[embed] @ b`"
-        " is both sides of a LoRA, by what is summed over."
+        'Arrays that follow another array, by path: `"**/lora_a": from **/kernel dims 0 _` has the'
+        " first dimension of the kernel beside it, and one of its own. `from **/kernel = a[embed] @"
+        " b` is both sides of a LoRA, by what is summed over."
     )
     scan: dict[str, str] = _entries(
-        "Stacked axes by path: `layers@0` puts the axis `layers` at position 0."
+        "Stacked axes by path: `{layers/**: layers@0}` puts the axis `layers` at position 0."
     )
     memory: dict[str, Memory] = _entries(
-        "In which memory arrays lie, by path: `device`, `pinned_host` or `unpinned_host`."
+        "Memory kinds by path: `{opt_state/**: pinned_host}`; or `device`, `unpinned_host`."
         " Optimizer state is called `opt_state/...`. The first match wins."
     )
     training: dict[str, Literal["trained", "frozen"]] = _entries(
-        "Which arrays are trained, by path: `frozen` ones have no gradient and no optimizer"
+        'Which arrays are trained, by path: `"**/kernel": frozen` have no gradient and no optimizer'
         " state. The first match wins; what none matches is `trained`."
     )
     activations: dict[str, Activation] = _entries(
-        "Constraints that code uses by name: a name, a glob, or `re:` and a regex. The"
-        " name itself comes first, then the first pattern that matches."
+        "Constraints that code uses by name: `{hidden: batch mlp}`. The key is a name, a glob, or"
+        " `re:` and a regex. The name itself comes first, then the first pattern that matches."
     )
     arrays: dict[str, str] = _entries(
-        "Arrays by path, with ranges: `bf16[embed mlp]` or `bf16[10240, 4096]`."
+        'Arrays by path, with ranges: `"a/{0..3}": bf16[embed mlp]` or `bf16[10240, 4096]`.'
     )
     caches: dict[str, str] = _entries(
-        "Key-value caches by path, with ranges: `bf16[batch cache_length kv_heads kv]`. They"
-        " stand beside the model, and count apart in memory."
+        "Key-value caches by path, with ranges:"
+        ' `"{0..3}/key": bf16[batch cache_length kv_heads kv]`. Memory counts them apart.'
     )
     manifest: Texts = _items(
         "Files that list arrays, relative to this one, or names of bundled ones."
     )
     policy: PolicyEntry = Field(
         default_factory=lambda: PolicyEntry.model_construct(),
-        description="Choices that change the answer.",
+        description="Choices that change the answer: `{indivisible: next}`.",
     )
     state: StateEntry | None = _key(
-        "What stands beside every parameter while training, and its layout."
+        "Optimizer state and gradients in training, and their layout: `{optimizer: zero1}`."
     )
-    coverage: CoverageEntry | None = _key("How much every device may hold whole.")
+    coverage: CoverageEntry | None = _key(
+        "How much may be replicated on every device: `{max_replicated_bytes: 2%}`."
+    )
     replicate: list[ReplicateEntry] = _items(
-        "Arrays that are meant to be replicated on every device, each with the reason."
+        "A list of arrays that are meant to be replicated, each with the reason:"
+        ' `- {path: "**/norm/**", because: tiny}`.'
     )
     step: StepEntry | None = _key(
-        "What a step computes, by names: what `cost` goes by without code."
+        "What a step computes: `{extends: decoder}`. `cost` uses it where there is no code."
     )
     lints: dict[str, Level] = _entries(
-        "Severity of findings, by name, by code or by the start of codes: `SHD3`."
+        "Severity of findings, by name, by code or by the start of codes: `{SHD3: allow}`."
     )
     phases: dict[str, dict[str, Any]] = _entries(
-        "The same arrays laid out otherwise, by name: `eval`, `prefill`, `decode`. Each is a"
+        "Other layouts of the same arrays, by name: `decode: {rules: [batch -> data]}`. Each is a"
         " small document that is merged over this one."
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 from shardspec import assets, pipeline
 from shardspec.cli.main import cli
 from shardspec.diagnostics import SourceFile
+from shardspec.language.document import Document
 from shardspec.language.loader import mistaken
 
 SPEC = """\
@@ -134,3 +136,23 @@ def test_a_configuration_of_maxtext_is_one_fault_with_the_import(folder: Path) -
     assert output.count("error[") == 1
     assert "`base.yml` is a configuration of MaxText, and no spec" in output
     assert "`shardspec import maxtext base.yml -o spec.yaml` makes a spec of it" in output
+
+
+SECTIONS = [
+    name
+    for name, field in Document.model_fields.items()
+    if name not in {"shardspec", "doc", "rules", "drop", "hardware", "mesh", "devices", "manifest"}
+]
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_help_for_a_section_of_a_wrong_type_has_an_entry_that_works(section: str) -> None:
+    """It said what the section is for, and not how an entry looks."""
+    _, faults = pipeline.load_text(f"shardspec: 1\nmesh: {{data: 2}}\n{section}: 7\n")
+    (found,) = [each for each in faults if each.code.id == "SHD004"]
+    form = re.findall(r"`([^`]*)`", found.help or "")[1]
+    inline = form if form[0] in "[{" else f"\n  {form}"
+    mesh = "" if section == "targets" else "mesh: {data: 2}\n"
+    text = f"shardspec: 1\n{mesh}{section}: {inline}\n"
+    _, faults = pipeline.load_text(text)
+    assert not {"SHD002", "SHD003", "SHD004"} & {each.code.id for each in faults}, text
