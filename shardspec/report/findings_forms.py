@@ -7,8 +7,9 @@ Workflow commands are shown by GitHub Actions beside the lines of a pull request
 Source: GitHub's documentation of workflow commands: `%`, CR and LF are escaped everywhere, `:`
 and `,` in properties too.
 
-SARIF is read by code hosts and editors. URIs are relative to the folder of the run. A finding in a
-preset stands at the place that pulled the preset in, with the preset as its logical location.
+SARIF is read by code hosts and editors. URIs are relative to the root of the repository, as GitHub
+reads them, wherever the run was started; outside of a repository, to the folder of the run. So are
+the files of workflow commands. A finding in a preset stands at the place that pulled the preset in, with the preset as its logical location.
 Fingerprints are made of the finding, the file and the text of the line, so they outlive edits
 elsewhere in the file.
 """
@@ -21,6 +22,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from shardspec.diagnostics import Code, Diagnostic, Fix, Label, SourceFile, Span, codes
@@ -58,6 +60,16 @@ def relative(name: str) -> str:
         inside = os.path.relpath(path)
         path = path if inside.startswith("..") else inside
     return path.replace(os.sep, "/")
+
+
+def in_repository(name: str) -> str:
+    """Return the path of a file from the top of the repository of this folder; absolute outside."""
+    here = os.path.realpath(os.curdir)
+    folders = (here, *map(str, Path(here).parents))
+    top = next((each for each in folders if os.path.exists(os.path.join(each, ".git"))), here)
+    path = os.path.join(os.path.realpath(os.path.dirname(name)), os.path.basename(name))
+    inside = os.path.relpath(path, top)
+    return (path if inside.split(os.sep)[0] == ".." else inside).replace(os.sep, "/")
 
 
 def end(span: Span) -> tuple[int, int]:
@@ -117,7 +129,7 @@ def _github_place(diagnostic: Diagnostic) -> dict[str, object]:
     if span is None:
         return {}
     line, column = end(span)
-    file = relative(span.source.name)
+    file = in_repository(span.source.name)
     start = {"file": file, "line": span.line, "col": span.column}
     return {**start, "endLine": line, "endColumn": column}
 
@@ -138,6 +150,7 @@ def _property(text: str) -> str:
 
 
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_ROOT = "%SRCROOT%"
 _FINGERPRINT = "shardspec/v1"
 
 Json = dict[str, Any]
@@ -164,6 +177,7 @@ def sarif(diagnostics: Sequence[Diagnostic], scope: Mapping[str, int] | None = N
         "tool": {"driver": {**driver, "rules": [_rule(code) for code in codes]}},
         "columnKind": "unicodeCodePoints",
         "invocations": [{"executionSuccessful": True}],
+        "originalUriBaseIds": {_ROOT: {"description": {"text": "The top of the repository."}}},
         "results": results,
     }
     if scope is not None:
@@ -221,7 +235,7 @@ def _location(label: Label, *, said: bool = False) -> Json | None:
     location: Json = {}
     if span is not None:
         location["physicalLocation"] = {
-            "artifactLocation": {"uri": uri(span.source.name)},
+            "artifactLocation": _artifact(uri(span.source.name)),
             "region": _region(span),
         }
     if span != label.span:
@@ -246,8 +260,12 @@ def uri(name: str) -> str:
     """
     from urllib.parse import quote
 
-    path = relative(name)
+    path = in_repository(name)
     return f"file://{quote(path)}" if path.startswith("/") else quote(path)
+
+
+def _artifact(uri: str) -> Json:
+    return {"uri": uri} if uri.startswith("file:") else {"uri": uri, "uriBaseId": _ROOT}
 
 
 def _sarif_fix(fix: Fix) -> Json | None:
@@ -261,7 +279,7 @@ def _sarif_fix(fix: Fix) -> Json | None:
             replacement["insertedContent"] = {"text": edit.text}
         changes.setdefault(uri(edit.span.source.name), []).append(replacement)
     listed = [
-        {"artifactLocation": {"uri": name}, "replacements": replacements}
+        {"artifactLocation": _artifact(name), "replacements": replacements}
         for name, replacements in changes.items()
     ]
     return {"description": {"text": fix.title}, "artifactChanges": listed} if listed else None
@@ -275,7 +293,7 @@ def _fingerprints(diagnostics: Iterable[Diagnostic]) -> Iterator[str]:
     for diagnostic in diagnostics:
         span = local_primary(diagnostic)
         label = diagnostic.primary
-        file = "" if span is None else relative(span.source.name)
+        file = "" if span is None else in_repository(span.source.name)
         is_shown = label is not None and not label.span.source.is_outside
         line = label.span.source.line_text(label.span.line).strip() if label and is_shown else ""
         key = (diagnostic.code.id, file, line)

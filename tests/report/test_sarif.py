@@ -13,7 +13,7 @@ from jsonschema import Draft4Validator, FormatChecker
 
 from shardspec import pipeline
 from shardspec.diagnostics import Diagnostic, codes
-from shardspec.report.findings_forms import sarif, sarif_text, uri
+from shardspec.report.findings_forms import commands, sarif, sarif_text, uri
 from tests.test_docs import NOT_ONE_TEXT, example
 
 SCHEMA = Path(__file__).parents[1] / "data" / "sarif" / "sarif-2.1.0-rtm.4.json"
@@ -112,7 +112,7 @@ def test_no_findings(validator: Draft4Validator) -> None:
     ("name", "expected"),
     [
         ("./a/../b/spec.yaml", "b/spec.yaml"),
-        ("../up.yaml", "../up.yaml"),
+        ("../up.yaml", f"file://{Path.cwd().parent}/up.yaml"),
         ("100%.yaml", "100%25.yaml"),
         ("a:b.yaml", "a%3Ab.yaml"),
         (str(Path.cwd() / "in here.yaml"), "in%20here.yaml"),
@@ -120,3 +120,21 @@ def test_no_findings(validator: Draft4Validator) -> None:
 )
 def test_uri(name: str, expected: str) -> None:
     assert uri(name) == expected
+
+
+def test_uris_are_seen_from_the_top_of_the_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GitHub reads them so, wherever the run was started."""
+    (tmp_path / ".git").mkdir()
+    folder = tmp_path / "a dir" / "specs"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    for name in ("spec.yaml", str(folder / "spec.yaml")):
+        assert uri(name) == "a%20dir/specs/spec.yaml"
+        assert sarif(found_in(BAD, name))["runs"][0]["results"][0]["locations"][0][
+            "physicalLocation"
+        ]["artifactLocation"] == {"uri": uri(name), "uriBaseId": "%SRCROOT%"}
+        assert "file=a dir/specs/spec.yaml," in next(commands(found_in(BAD, name)))
+    assert uri("../other.yaml") == "a%20dir/other.yaml"
+    assert uri("../../../elsewhere.yaml") == f"file://{tmp_path.parent}/elsewhere.yaml"
