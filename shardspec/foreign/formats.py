@@ -139,10 +139,12 @@ class NoAnswer(NamedTuple):
 
     Attributes:
       refuses: whether it raises; False where it has a layout that no PartitionSpec can say.
+      help: what to change in its file.
     """
 
     reason: str
     refuses: bool = True
+    help: str = ""
 
 
 class NotRead(NamedTuple):
@@ -221,15 +223,19 @@ def placed(dims: Dims | NoAnswer | NotRead, param: ir.Param, mesh: ir.Mesh) -> A
         return dims
     partition = PartitionSpec(dims)
     if len(dims) > param.rank:
-        return NoAnswer(f"{partition} has {len(dims)} entries for {param.rank} dimensions")
+        reason = f"{partition} has {len(dims)} entries for {param.rank} dimensions"
+        return NoAnswer(reason, help=f"write {param.rank} in the file")
     used = partition.mesh_axes
     unknown = next((axis for axis in used if axis not in mesh.sizes), None)
     if unknown is not None:
         axes = ", ".join(mesh.names)
-        return NoAnswer(f"`{unknown}` of {partition} is not found in the mesh ({axes})")
+        reason = f"`{unknown}` of {partition} is not found in the mesh ({axes})"
+        return NoAnswer(reason, help=f"add `{unknown}` to --mesh, or change the file")
     twice = next((axis for axis in used if used.count(axis) > 1), None)
     if twice is not None:
-        return NoAnswer(f"{partition} has `{twice}` twice (DuplicateSpecError)")
+        reason = f"{partition} has `{twice}` twice (DuplicateSpecError)"
+        help = f"in the file, write another mesh axis, or None, for one dimension with `{twice}`"
+        return NoAnswer(reason, help=help)
     return PartitionSpec(dims + ((),) * (param.rank - len(dims)))
 
 
@@ -390,7 +396,8 @@ def linen_axes(names: Sequence[str | None], rules: Sequence[ForeignRule]) -> Dim
     twice = tuple(name for name, count in counts.items() if count > 1)
     if twice:
         listed = ", ".join(map(repr, twice))
-        return NoAnswer(f"dimensions ({listed}) occur more than once in array names (ValueError)")
+        reason = f"dimensions ({listed}) occur more than once in array names (ValueError)"
+        return NoAnswer(reason, help="give each dimension of the array a name of its own")
     found: dict[str, ForeignRule] = {}
     used: set[str] = set()
     for rule in rules:
@@ -419,7 +426,8 @@ def nnx_axes(names: Sequence[str | None], rules: Sequence[ForeignRule]) -> Dims 
 
 def _dims(chosen: Sequence[ForeignRule | None]) -> Dims | NoAnswer:
     for index in (index for index, rule in enumerate(chosen) if rule and rule.is_free):
-        return NoAnswer(f"UNCONSTRAINED leaves dim {index} to the compiler")
+        reason = f"UNCONSTRAINED leaves dim {index} to the compiler"
+        return NoAnswer(reason, help="in the file, write a mesh axis or None for it")
     return tuple(rule.mesh_axes if rule else () for rule in chosen)
 
 

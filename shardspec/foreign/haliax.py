@@ -392,7 +392,8 @@ def _answer(
         why = "`{}` names two dimensions, which Haliax refuses (ValueError)"
         wrong = [name for name in known if known.count(name) > 1]
     if wrong:
-        return formats.NoAnswer(why.format(wrong[0]))
+        help = "add the field to the class" if reading.is_class else "name each dimension apart"
+        return formats.NoAnswer(why.format(wrong[0]), help=help)
     return formats.placed(tuple(mapping.get(name, ()) for name in names), param, mesh)
 
 

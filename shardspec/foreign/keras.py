@@ -139,7 +139,8 @@ def _answer(reading: KerasReading, owners: _Owners, param: Param, mesh: Mesh) ->
     entries = [reading.entries[index] for index in found]
     if len(entries) > 1:
         keys = ", ".join(f"`{entry.pattern}`" for entry in entries)
-        return formats.NoAnswer(f"{keys} match (ValueError)")
+        help = "in the file, write keys of which one matches"
+        return formats.NoAnswer(f"{keys} match (ValueError)", help=help)
     return path_entries.placed(entries[0], param, mesh)
 
 

@@ -18,12 +18,12 @@ from itertools import combinations
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, codes, words
-from shardspec.diagnostics.words import counted, described
+from shardspec.diagnostics.words import counted, described, pattern_of
 from shardspec.foreign import formats
 from shardspec.ir.plan import Attempt, Outcome, ParamSharding, ShardingPlan
-from shardspec.ir.spec import AxisRule, PartitionSpec, target_text
+from shardspec.ir.spec import AxisRule, PartitionSpec, override_text, target_text
 
-_NO_ANSWER = "{} itself fails for these arrays with this file, so there is nothing to compare"
+_NO_ANSWER = "change the file: {} itself fails for these arrays with it"
 _UNSAYABLE = "a spec keeps them whole: in JAX, make the parts arrays of their own and split those"
 
 
@@ -107,11 +107,14 @@ def _finding(group: Sequence[Difference], tool: str) -> Diagnostic:
     """Return the finding for arrays that differ alike, or are refused for one reason."""
     paths = [path for each in group for path in each.paths]
     theirs, notes = group[0].theirs, group[0].reasons
-    said, help = str(theirs), "an entry of `overrides:` with `spec:` states an answer itself"
+    said, help = str(theirs), ""
+    if isinstance(theirs, PartitionSpec):
+        stated = f'`- {{path: "{pattern_of(paths)}", spec: "{override_text(theirs.dims)}"}}`'
+        help = f"add {stated} to `overrides:` of the imported spec"
     if isinstance(theirs, formats.NoAnswer):
         those = "them" if len(group) > 1 else "it"
         said = "refuses" if theirs.refuses else f"splits {those} as no PartitionSpec can say"
-        help = _NO_ANSWER.format(tool) if theirs.refuses else _UNSAYABLE
+        help = theirs.help or (_NO_ANSWER.format(tool) if theirs.refuses else _UNSAYABLE)
         notes = (f"{tool}: {theirs.reason}", *notes)
     one = words.collapsed(paths) if len(group) == 1 else None
     if one is None:

@@ -160,7 +160,9 @@ def _answer(reading: RegexReading, winners: Winners, param: Param, mesh: Mesh) -
         return whole
     index = winners.first(reading.there(param.path))
     if index is None:
-        return formats.NoAnswer("no regex matches (ValueError)") if reading.is_strict else whole
+        help = 'add a last pair to the file, `(".*", PartitionSpec())`'
+        refused = formats.NoAnswer("no regex matches (ValueError)", help=help)
+        return refused if reading.is_strict else whole
     return path_entries.placed(reading.entries[index], param, mesh)
 
 

@@ -60,8 +60,8 @@ _ARGUMENTS = (
 _MOE = "moe"
 _MANY_SLICES = ("replica", "data")
 NO_NAMES = formats.NoAnswer(
-    "missing axis names for this parameter (ValueError); a manifest can state them, "
-    "`f32[embed=64 mlp=256]`, and so does a model-info.txt"
+    "missing axis names for this parameter (ValueError)",
+    help="state them in the manifest, `f32[embed=64 mlp=256]`, or give a model-info.txt",
 )
 
 
@@ -162,7 +162,7 @@ def _answer(
     if given is not None:
         if len(given) != param.rank:
             why = f"the override's {given} does not match rank {param.rank} (ValueError)"
-            return formats.NoAnswer(why)
+            return formats.NoAnswer(why, help=f"give the override {param.rank} names")
         names = given
     if names is None:
         return NO_NAMES

@@ -7,9 +7,10 @@ Workflow commands are shown by GitHub Actions beside the lines of a pull request
 Source: GitHub's documentation of workflow commands: `%`, CR and LF are escaped everywhere, `:`
 and `,` in properties too.
 
-SARIF is read by code hosts and editors. URIs are relative to the root of the repository, as GitHub
+SARIF is read by code hosts and editors. URIs are relative to the top of the repository, as GitHub
 reads them, wherever the run was started; outside of a repository, to the folder of the run. So are
-the files of workflow commands. A finding in a preset stands at the place that pulled the preset in, with the preset as its logical location.
+the files of workflow commands. A finding in a preset stands at the place that pulled the preset in,
+with the preset as its logical location.
 Fingerprints are made of the finding, the file and the text of the line, so they outlive edits
 elsewhere in the file.
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from shardspec import pipeline
 from shardspec.foreign.formats import Answer, NoAnswer, placed
 from shardspec.foreign.proof import differences, findings
@@ -15,8 +17,8 @@ rules: [embed -> data, mlp -> model, heads -> model]
 """
 
 
-def plan(*params: Param) -> ShardingPlan:
-    spec, faults = pipeline.load_text(SPEC)
+def plan(*params: Param, more: str = "") -> ShardingPlan:
+    spec, faults = pipeline.load_text(SPEC + more)
     assert spec is not None
     assert faults == ()
     return pipeline.compile_plans(spec, params)[0]
@@ -42,6 +44,25 @@ def test_arrays_that_differ_alike_are_one_difference() -> None:
         "`layers_{0..2}/wi` x3: shardspec gives P('data', 'model'), Flax P(None, 'model')",
         "`layers_3/wi`: shardspec gives P('data', 'model'), Flax refuses",
     ]
+
+
+def test_the_override_in_help_gives_the_other_answer() -> None:
+    params = (*layers(12), Param("head", (8, 6), "f32", ("mlp", "embed")))
+    answers: list[Answer] = [PartitionSpec((("model", "data"), ()))] * 13
+    entries = []
+    for each in findings(differences(plan(*params), answers), "Flax"):
+        said = re.fullmatch(r"add `- (.*)` to `overrides:` of the imported spec", each.help or "")
+        assert said
+        entries.append(said[1])
+    assert len(entries) == 2
+    more = f"overrides: [{', '.join(entries)}]\n"
+    assert differences(plan(*params, more=more), answers) == ()
+
+
+def test_a_refusal_says_what_to_change_in_the_file() -> None:
+    refused = placed((("data",), ("data",)), Param("layers_0/wi", (8, 6)), MESH)
+    (found,) = findings(differences(plan(*layers(1)), [refused]), "Flax")
+    assert (found.help or "").startswith("in the file, write another mesh axis, or None, for one")
 
 
 def test_arrays_that_are_refused_for_one_reason_are_one_finding() -> None:
