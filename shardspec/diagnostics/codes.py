@@ -323,7 +323,11 @@ GUESSED_PLACEMENT = of_step("SHD518", "the sharding of an argument is not given,
 MISSING_SUM = error("SHD519", "a partial sum is used as the complete one", runs="step")
 SUMMED_TWICE = of_step("SHD520", "a value is summed over devices twice")
 DONATION_LOST = of_step("SHD521", "a donated array is held twice, for its result is laid out anew")
-ARGUMENT_COPIED = of_step("SHD522", "the compiler copies a large argument or result")
+ARGUMENT_COPIED = of_step(
+    "SHD522",
+    "the compiler copies a large argument or result",
+    outranked_by=("SHD517", "SHD518"),
+)
 CONSTANT_WRITTEN_OUT = of_step("SHD523", "the compiler writes a constant out in memory")
 
 NOT_CARRIED_OVER = warning(

@@ -100,6 +100,13 @@ def test_what_a_loop_changes_is_donated_as_help_says() -> None:
     assert after.memory.total.bytes < before.memory.total.bytes
 
 
+def test_an_order_is_moot_where_the_placing_or_the_type_is_to_be_changed_first() -> None:
+    """It proposed a `Format` of a sharding that nothing states."""
+    guessed = _example(CARRIED).replace(", sharding=place)", ")")
+    guessed = guessed.replace(", out_shardings=(None, place)", "")
+    assert {each.code.id for each in findings(guessed, is_compiled=True)} == {"SHD517", "SHD518"}
+
+
 def test_the_model_alone_says_nothing_of_copies() -> None:
     assert not [each for each in findings(_example(SCANNED)) if each.code.id == "SHD522"]
 

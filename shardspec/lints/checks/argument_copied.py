@@ -9,7 +9,9 @@ Found in the compiled program (`--basis auto` or `compiler`), in three cases:
   array writes into it.
 - A loop changes an array that is not donated. The caller keeps it, so the loop changes a copy.
 
-A copy needs memory for a second array, and reads and writes all of it. Reported where the copies at
+Not reported for arguments that are placed by a guess (SHD518), or come back with another type or
+layout (SHD517): what these say comes first, and changes what is copied. A copy needs memory for a
+second array, and reads and writes all of it. Reported where the copies at
 the peak are large beside the memory of the step, or take a fiftieth of its time.
 
 Bad:
@@ -52,13 +54,13 @@ Good:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from shardspec.analysis.cost import Added, Cost
 from shardspec.analysis.coverage import LEAST_BYTES, PARTS, is_large
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import binary_bytes, counted, grouped, listed
-from shardspec.ir.step import Step
+from shardspec.ir.step import Step, StepArray
 from shardspec.lints.evidence.steps import per_step
 
 _SHOWN = 3
@@ -74,11 +76,12 @@ def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     # SHD521 tells of donated arguments and of the results that should take their memory
     lost = [each.argument for each in step.unreused]
     told = {each.path for each in lost}
-    told |= {f"{each.array.dtype}{[*each.array.shard_shape]}" for each in lost}
+    told |= {_shard(each.array) for each in lost}
+    owners = {_shard(each.after): each.argument.path for each in step.returned}
     copies = [each for each in cost.added if each.why and (each.path or each.array) not in told]
     for why, found in grouped(copies, lambda each: each.why).items():
         if _is_costly(cost, found):
-            yield _finding(cost, why, found)
+            yield _finding(cost, why, found, owners)
 
 
 def _is_costly(cost: Cost, found: Sequence[Added]) -> bool:
@@ -98,7 +101,16 @@ def _at_peak(cost: Cost, found: Sequence[Added]) -> int:
     return sum(each.bytes * each.count for each in held)
 
 
-def _finding(cost: Cost, why: str, found: Sequence[Added]) -> Diagnostic:
+def _shard(array: StepArray) -> str:
+    return f"{array.dtype}{[*array.shard_shape]}"
+
+
+def _finding(cost: Cost, why: str, found: Sequence[Added], owners: Mapping[str, str]) -> Diagnostic:
+    """Return the finding for what is copied for one reason.
+
+    Args:
+      owners: the argument that a result takes the place of in the next step.
+    """
     paths = dict.fromkeys(each.path for each in found if each.path)
     results = {each.array for each in found if not each.path}
     who = listed(paths, _SHOWN) if paths else counted(len(results), "large result")
@@ -112,6 +124,9 @@ def _finding(cost: Cost, why: str, found: Sequence[Added]) -> Diagnostic:
         cost.target.span,
         notes=tuple(_notes(found)),
         help=_help(why, found, who),
+        arrays=tuple(
+            dict.fromkeys(each.path or owners.get(each.array, each.array) for each in found)
+        ),
     )
 
 

@@ -71,6 +71,7 @@ def _finding(cost: Cost, found: Sequence[Returned]) -> Diagnostic:
         cost.target.span,
         notes=(*notes[:_SHOWN], *([idle] if lost else ())),
         help="; ".join(f"{way}{who if len(ways) > 1 else ''}" for way, who in told[:_SHOWN]),
+        arrays=tuple(each.argument.path for each in found),
     )
 
 
