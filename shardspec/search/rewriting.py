@@ -166,6 +166,9 @@ def _stated(
     return _spliced(text, print_yaml(made, comments), same)
 
 
+_END = "#"
+
+
 def _spliced(before: str, after: str, same: frozenset[str]) -> str:
     """Return YAML with the sections that changed in place of those before; the others stay.
 
@@ -175,7 +178,7 @@ def _spliced(before: str, after: str, same: frozenset[str]) -> str:
     if not same <= old.keys():
         return after
     kept = (
-        old[key] if key in same or not key else _blanks(old.get(key, text)) + text.lstrip("\n")
+        old[key] if key in {*same, "", _END} else _blanks(old.get(key, text)) + text.lstrip("\n")
         for key, text in new.items()
     )
     return "".join(text if text.endswith("\n") else f"{text}\n" for text in kept if text)
@@ -186,7 +189,10 @@ def _blanks(text: str) -> str:
 
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the key and the lines of each section, comments above it included; `""` is before."""
+    """Yield the key and the lines of each section, comments above it included.
+
+    `""` is before them, and what follows the last one stands by itself: a new section comes above.
+    """
     key = ""
     lines: list[str] = []
     above: list[str] = []
@@ -200,7 +206,8 @@ def _sections(text: str) -> Iterator[tuple[str, str]]:
         else:
             lines += [*above, line]
             above = []
-    yield key, "".join([*lines, *above])
+    yield key, "".join(lines)
+    yield _END, "".join(above)
 
 
 def _set(section: Any, key: str, value: str | int) -> _Data:
