@@ -23,6 +23,7 @@ Source: google-research/t5x, `t5x.contrib.moe.partitioning`: `default_moe_mesh`,
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,12 +31,13 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic, Label, SourceFile, Span, parted
-from shardspec.diagnostics.words import grouped, template
+from shardspec.diagnostics.words import did_you_mean, grouped, listed, template
 from shardspec.foreign import formats
 from shardspec.foreign.flax import rule_lines, tuple_literal
 from shardspec.foreign.formats import ForeignRule, Options, Request, bad, came_from, lost, origin
 from shardspec.foreign.gin import GinBinding, GinConfig, read_config
 from shardspec.foreign.proof import proof, rules_for
+from shardspec.foreign.python_text import Module, Places, dotted_name, parse_python, read_scopes
 from shardspec.foreign.regex import path_regex
 from shardspec.foreign.values import Node
 from shardspec.ir import spec as ir
@@ -52,10 +54,16 @@ TOOL = "T5X"
 _PARTITIONER = "PjitPartitioner"
 _STANDARD = "standard_logical_axis_rules"
 _OVERRIDE = "params_axes_names_override"
+_BY_CODE = "override_params_axes_names"
 EXPERTS = "num_expert_partitions"
 _ARGUMENTS = (
     *("num_partitions", "model_parallel_submesh", "logical_axis_rules"),
     *("ici_mesh_shape", "dcn_mesh_shape", EXPERTS),
+)
+#: What else the partitioners and the standard rules take, which changes no sharding.
+_OTHERS = (
+    *("params_on_devices", "backend", "use_cpu_pjit", "state_filter_fn", "num_experts"),
+    *("activation_partitioning_dims", "parameter_partitioning_dims", "additional_rules"),
 )
 _MOE = "moe"
 _MANY_SLICES = ("replica", "data")
@@ -110,7 +118,7 @@ class _Rules(NamedTuple):
 
 def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
     """Return the spec that says what T5X's partitioner does under these gin files."""
-    config = read_config(sources, options.include)
+    config = _config(sources, options)
     faults = list(config.faults)
     if any(fault.is_error for fault in faults):
         return None, tuple(faults)
@@ -128,6 +136,7 @@ def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
     if isinstance(rules, list):
         return None, (*faults, *rules)
     faults += [*_other_scopes(config, partitioner, scope), *_other_partitioners(config)]
+    faults += _unread(config)
     twice = _both_set(arguments)
     if twice is not None:
         return None, (*faults, twice)
@@ -144,6 +153,18 @@ def read(sources: Sequence[SourceFile], options: Options) -> formats.Outcome:
     in_the_end = (_sliced(rule, has_slices) for rule in (*rules.standard, *rules.extra))
     reading = T5xReading(tuple(in_the_end), overrides)
     return formats.Imported(data, comments, reading, TOOL, leaves_whole=True), tuple(faults)
+
+
+def _config(sources: Sequence[SourceFile], options: Options) -> GinConfig:
+    """Return what gin files bind, with the overrides that files of Python code pass."""
+    code = [each for each in sources if each.name.endswith(".py")]
+    config = read_config([each for each in sources if each not in code], options.include)
+    for found in map(_in_code, code):
+        if isinstance(found, Diagnostic):
+            config.faults.append(found)
+        else:
+            config.bindings.append(found)
+    return config
 
 
 def answer(reading: T5xReading, params: ir.Params, mesh: Mesh) -> tuple[formats.Answer, ...]:
@@ -199,6 +220,29 @@ def _other_partitioners(config: GinConfig) -> Iterable[Diagnostic]:
         message = f"`{name}` makes a mesh and rules of its own in code, which cannot be read"
         help = "state them as `logical_axis_rules` of `PjitPartitioner`, and as --mesh"
         yield bad(message, binding.span, help=help)
+
+
+def _unread(config: GinConfig) -> Iterator[Diagnostic]:
+    """Yield one finding for all bindings of partitioning that are not known here."""
+    functions, arguments = (_PARTITIONER, MOE_PARTITIONER, _STANDARD), (*_ARGUMENTS, *_OTHERS)
+    found: dict[str, tuple[GinBinding, str | None]] = {}
+    for each in config.bindings:
+        is_of_partitioning = each.function in functions or "partition" in each.selector.lower()
+        if not each.argument or not is_of_partitioning or each.argument == _OVERRIDE:
+            continue
+        if each.function not in functions and not each.function.endswith("Partitioner"):
+            meant = did_you_mean(each.function, functions)
+        elif each.function in functions and each.argument not in arguments:
+            meant = did_you_mean(each.argument, arguments)
+        else:
+            continue
+        found[f"{each.selector}.{each.argument}"] = each, meant
+    if found:
+        (first, _), *_ = found.values()
+        helps = (meant for _, meant in found.values() if meant)
+        other = "take them out, or state what they do as `logical_axis_rules` and --mesh"
+        said = f"{listed(found)}: T5X's partitioning has no such binding, and nothing is read of it"
+        yield lost(said, first.span, help=next(helps, other))
 
 
 def _both_set(arguments: Mapping[str, GinBinding]) -> Diagnostic | None:
@@ -271,6 +315,37 @@ def _overrides(config: GinConfig) -> tuple[AxesOverride, ...] | list[Diagnostic]
         return [bad(f"`{_OVERRIDE}` is {value.described()}, not a list of pairs", value.span)]
     read, faults = parted(map(_override, value.items))
     return list(faults) or read
+
+
+def _in_code(source: SourceFile) -> GinBinding | Diagnostic:
+    """Return the pairs that a module passes to `override_params_axes_names`, as gin binds them.
+
+    A list in a function or class counts by its own name.
+    """
+    scopes = read_scopes(source)
+    if isinstance(scopes, Diagnostic):
+        return scopes
+    places = Places(source)
+    module = Module(places, {each.name.rpartition(".")[2]: each for each in scopes})
+
+    def lists(tree: ast.Module) -> list[Node]:
+        calls = (each for each in ast.walk(tree) if isinstance(each, ast.Call))
+        of_t5x = (each for each in calls if (dotted_name(each.func) or "").endswith(_BY_CODE))
+        keywords = [
+            (each, [k.value for k in each.keywords if k.arg == _OVERRIDE]) for each in of_t5x
+        ]
+        given = [value for each, named in keywords for value in (*each.args[1:2], *named)]
+        return [value for value in map(module.value, given) if value.items or not value.is_list]
+
+    found = parse_python(source, lists)
+    if isinstance(found, Diagnostic):
+        return found
+    if len(found) == 1 and found[0].is_list:
+        return GinBinding("", _BY_CODE, _OVERRIDE, found[0], found[0].span)
+    calls = f"{len(found)} calls of `{_BY_CODE}` have pairs" if len(found) > 1 else ""
+    message = calls or f"no call of `{_BY_CODE}` has its pairs where they can be read"
+    help = f'bind them in gin, `model.{_OVERRIDE} = [("encoder/.*/kernel", ("embed", "mlp"))]`'
+    return bad(f"`{source.name}`: {message}", found[0].span if found else source.whole, help=help)
 
 
 def _override(node: Node) -> AxesOverride | Diagnostic:

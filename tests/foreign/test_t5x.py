@@ -474,3 +474,53 @@ def test_a_file_that_cannot_be_used_is_refused(text: str) -> None:
     imported, faults = read(text, hardware="2 * h100")
     assert imported is None
     assert "SHD603" in {fault.code.id for fault in faults}
+
+
+def test_bindings_of_partitioning_that_t5x_lacks_are_reported_once() -> None:
+    known = f"{P}.num_partitions = 2\n{P}.params_on_devices = True\ntrain.model_dir = 'x'\n"
+    slips = f"{P}.num_partition = 4\n{S}.activation_dims = 2\npartitioning.standard_rules.a = 1\n"
+    assert imported_from(known, hardware="tpu v4 2x2x2").data["mesh"]
+    _, before = read(known, hardware="tpu v4 2x2x2")
+    _, faults = read(known + slips, hardware="tpu v4 2x2x2")
+    (found,) = faults[len(before) :]
+    for slip in (f"{P}.num_partition", f"{S}.activation_dims", "partitioning.standard_rules.a"):
+        assert f"`{slip}`" in found.message
+    assert found.help == "did you mean `num_partitions`?"
+
+
+PAIRS = '[("encoder/.*/kernel", ("embed", "mlp")), ("b", ("mlp",))]'
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        f"utils.override_params_axes_names(v, {PAIRS})",
+        f"PAIRS = {PAIRS}\ndef f(v):\n    return override_params_axes_names(v, PAIRS)",
+        f"class M:\n    def f(self, v):\n        own = {PAIRS}\n"
+        "        return override_params_axes_names(model_variables=v,"
+        " params_axes_names_override=own)",
+    ],
+)
+def test_overrides_of_python_code_are_those_of_gin(code: str) -> None:
+    sources = [SourceFile("run.gin", f"{P}.num_partitions = 2\n"), SourceFile("model.py", code)]
+    imported, faults = t5x.read(sources, Options())
+    assert imported is not None, faults
+    in_gin = imported_from(f"{P}.num_partitions = 2\n{O} = {PAIRS}\n")
+    assert imported.data["overrides"] == in_gin.data["overrides"]
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("def f(v, given=()):\n    return override_params_axes_names(v, given)", "no call of"),
+        ("override_params_axes_names(v, made())", "no call of"),
+        ("x = 1", "no call of"),
+        (f"override_params_axes_names(v, {PAIRS})\noverride_params_axes_names(w, {PAIRS})", "2 "),
+        ("def f(:", "no Python"),
+    ],
+)
+def test_code_whose_overrides_are_not_read_says_the_way(code: str, message: str) -> None:
+    imported, faults = t5x.read([SourceFile("model.py", code)], Options())
+    assert imported is None
+    assert message in faults[0].message
+    assert "gin" in (faults[0].help or "") or "Python" in (faults[0].help or "")

@@ -786,7 +786,7 @@ def _by_argument(resolver: Resolving, tree: Any, is_whole: bool, name: str) -> _
         return None
     given = []
     for each in _of_params(planned, arrays, name):
-        role = _role(name, each.path) if each.role == "parameter" else each.role
+        role = "batch" if each.role == "parameter" else each.role
         given.append(replace(each, path=each.path[len(name) :].lstrip("/"), role=role))
     places = None if is_whole else tuple(jax.tree_util.tree_leaves(resolver.shardings(named)))
     return _Plan(tuple(given), places)
@@ -845,15 +845,11 @@ def _batch(resolver: Resolving, arrays: list[tuple[str, Any]], is_whole: bool, n
     shardings = []
     for path, value in arrays:
         own = sharding_of(value)
-        role = _role(name, path)
+        role: Role = "cache" if CACHES & {name, *path.split("/")} else "batch"
         dims = _batch_dims(layouts, value)
         shardings.append(None if own is not None or not dims else layouts.named(dims))
         given.append(Given(path, role, dims, "", own is not None))
     return _Plan(tuple(given), None if is_whole else tuple(shardings))
-
-
-def _role(name: str, path: str) -> Role:
-    return "cache" if CACHES & {name, *path.split("/")} else "batch"
 
 
 def _batch_dims(layouts: Layouts, value: Any) -> tuple[DimSharding, ...]:
