@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +18,7 @@ from shardspec.cli import options as shared
 from shardspec.cli.request import Request, begins_a_spec, has_errors
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, fail, progress, unbroken
 from shardspec.diagnostics import Diagnostic, ShardspecError, SourceFile
-from shardspec.diagnostics.words import counted
+from shardspec.diagnostics.words import counted, listed
 from shardspec.foreign.formats import FORMATS, Format, Imported, Options, format_named, module_of
 
 if TYPE_CHECKING:
@@ -46,6 +47,14 @@ def _mesh(
         fail(f"--mesh `{text}` has a mesh axis twice", "say the size of each axis once")
     return pairs
 
+
+_ARRAYS = frozenset(("arrays", "manifest"))
+#: What every import says, by its options.
+_SAID = frozenset(("shardspec", "hardware", "mesh", "targets"))
+#: What a person adds to an imported spec, and files of other tools do not say.
+_OWN = _ARRAYS | frozenset(
+    ("caches", "coverage", "derive", "let", "replicate", "scan", "state", "step", "training")
+)
 
 _FORMATS = {each.name: each.title for each in FORMATS}
 
@@ -136,6 +145,7 @@ def command(
     text: str | None = None
     plans: list[ShardingPlan] = []
     if imported is not None and not has_errors(diagnostics):
+        imported = _with_own(imported, name, request)
         from shardspec.foreign.formats import spec_text, unruled, with_whole
 
         text, faults = spec_text(imported, options, sources, name)
@@ -155,6 +165,44 @@ def command(
         _tell_written(text, name, request)
     codes = [_prove(entry, imported, plan, against or files[0], request) for plan in plans]
     raise SystemExit(max(codes, default=FINE))
+
+
+def _with_own(imported: Imported, name: str, request: Request) -> Imported:
+    """Return a document with what the spec that it replaces says beside the other tool's rules.
+
+    Sections that files of other tools have are made anew; that one of them is gone is said.
+    """
+    try:
+        source = SourceFile(name, Path(name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return imported
+    if not begins_a_spec(source.text):
+        return imported
+    from shardspec.language.grammar.print_expressions import canonical
+    from shardspec.language.loader import File, read
+    from shardspec.language.reading import is_dsl
+
+    reading, _ = read(File(source, "", name, is_dsl(source)), with_comments=True)
+    before = canonical(None if reading is None else reading.data)
+    if reading is None or not isinstance(before, dict):
+        return imported
+    has_arrays = not _ARRAYS.isdisjoint(imported.data)
+    new = {key for key in before if key not in {*imported.data, *_SAID}}
+    own = {key for key in new & _OWN if not (has_arrays and key in _ARRAYS)}
+    kept = {key: value for key, value in before.items() if key in own}
+    if kept:
+        request.remark(f"{name}: kept {listed(kept)}, which the import does not say")
+    if new - own:
+        request.remark(
+            f"{name}: no longer has {listed(sorted(new - own))};"
+            f" `shardspec --undo {name}` brings the file back"
+        )
+    comments = {
+        route: each for route, each in reading.comments.items() if route[:1] and route[0] in own
+    }
+    return replace(
+        imported, data={**imported.data, **kept}, comments={**comments, **imported.comments}
+    )
 
 
 def _tell_written(text: str, name: str, request: Request) -> None:

@@ -345,6 +345,9 @@ def _in_code(source: SourceFile) -> GinBinding | Diagnostic:
     calls = f"{len(found)} calls of `{_BY_CODE}` have pairs" if len(found) > 1 else ""
     message = calls or f"no call of `{_BY_CODE}` has its pairs where they can be read"
     help = f'bind them in gin, `model.{_OVERRIDE} = [("encoder/.*/kernel", ("embed", "mlp"))]`'
+    if not found:
+        rules = f"`shardspec import flax {source.name}` reads a list of rules in Python"
+        help = f"{rules}; overrides: {help}"
     return bad(f"`{source.name}`: {message}", found[0].span if found else source.whole, help=help)
 
 

@@ -29,6 +29,24 @@ def run(*arguments: str) -> Result:
     return result
 
 
+def test_what_a_person_added_outlives_a_new_import(folder: Path) -> None:
+    call = ("flax", "rules.py", "--mesh", "data=4 model=2", "-o", "spec.yaml")
+    run(*call)
+    first = (folder / "spec.yaml").read_text()
+    own = "# ours\nmanifest: ./arrays.yaml\nstate: {optimizer: zero1}  # and this\n"
+    (folder / "spec.yaml").write_text(first + own + "params: {a/wi: embed mlp}\n")
+    result = run(*call)
+    text = (folder / "spec.yaml").read_text()
+    assert "# ours\nmanifest: ./arrays.yaml\n" in text
+    assert "state: {optimizer: zero1}  # and this\n" in text
+    assert "spec.yaml: kept `manifest`, `state`" in result.stderr
+    assert "spec.yaml: no longer has `params`; `shardspec --undo spec.yaml` brings" in result.stderr
+    again = run(*call, "--against", "arrays.yaml")
+    assert (folder / "spec.yaml").read_text() == text
+    assert "no longer" not in again.stderr
+    assert "places every array as Flax Linen does" in again.stderr
+
+
 def test_the_spec_is_data_on_stdout() -> None:
     result = run("flax", "rules.py", "--mesh", "data=4 model=2")
     assert result.exit_code == 0
@@ -62,7 +80,11 @@ def test_a_format_is_known_by_a_part_of_its_name(name: str) -> None:
         (["foo", "x"], "no format is called `foo`", "formats: t5x-gin, flax, nnx"),
         (["base.gin"], "no format is given before `base.gin`", "import t5x-gin base.gin`;"),
         (["rules.py"], "no format is given before `rules.py`", "import FORMAT rules.py`; formats"),
-        (["t5x", "own.py"], "`own.py` is no gin", "`shardspec import flax own.py` reads"),
+        (
+            ["t5x", "own.py"],
+            "no call of `override_params_axes_names`",
+            "`shardspec import flax own.py` reads",
+        ),
     ],
 )
 def test_a_wrong_format_is_answered_with_the_right_one(
