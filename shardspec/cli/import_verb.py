@@ -145,7 +145,6 @@ def command(
     text: str | None = None
     plans: list[ShardingPlan] = []
     if imported is not None and not has_errors(diagnostics):
-        imported = _with_own(imported, name, request)
         from shardspec.foreign.formats import spec_text, unruled, with_whole
 
         text, faults = spec_text(imported, options, sources, name)
@@ -160,6 +159,7 @@ def command(
     if imported is None or text is None:
         request.undone("nothing is written")
         raise SystemExit(FAILED)
+    text = _with_own(text, name, request)
     request.write(text)
     if not plans and request.output not in (None, "-"):
         _tell_written(text, name, request)
@@ -167,42 +167,53 @@ def command(
     raise SystemExit(max(codes, default=FINE))
 
 
-def _with_own(imported: Imported, name: str, request: Request) -> Imported:
-    """Return a document with what the spec that it replaces says beside the other tool's rules.
+def _with_own(text: str, name: str, request: Request) -> str:
+    """Return a spec with what the one that it replaces says beside the other tool's rules.
 
     Sections that files of other tools have are made anew; that one of them is gone is said.
     """
-    try:
-        source = SourceFile(name, Path(name).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return imported
-    if not begins_a_spec(source.text):
-        return imported
-    from shardspec.language.grammar.print_expressions import canonical
-    from shardspec.language.loader import File, read
-    from shardspec.language.reading import is_dsl
-
-    reading, _ = read(File(source, "", name, is_dsl(source)), with_comments=True)
-    before = canonical(None if reading is None else reading.data)
-    if reading is None or not isinstance(before, dict):
-        return imported
-    has_arrays = not _ARRAYS.isdisjoint(imported.data)
-    new = {key for key in before if key not in {*imported.data, *_SAID}}
+    before = _reading(SourceFile(name, _text_of(name)))
+    after = _reading(SourceFile(name, text))
+    if before is None or after is None:
+        return text
+    has_arrays = not _ARRAYS.isdisjoint(after.data)
+    new = {key for key in before.data if key not in after.data and key not in _SAID}
     own = {key for key in new & _OWN if not (has_arrays and key in _ARRAYS)}
-    kept = {key: value for key, value in before.items() if key in own}
-    if kept:
-        request.remark(f"{name}: kept {listed(kept)}, which the import does not say")
     if new - own:
         request.remark(
             f"{name}: no longer has {listed(sorted(new - own))};"
             f" `shardspec --undo {name}` brings the file back"
         )
-    comments = {
-        route: each for route, each in reading.comments.items() if route[:1] and route[0] in own
-    }
-    return replace(
-        imported, data={**imported.data, **kept}, comments={**comments, **imported.comments}
-    )
+    if not own:
+        return text
+    kept = {key: value for key, value in before.data.items() if key in own}
+    request.remark(f"{name}: kept {listed(kept)}, which the import does not say")
+    comments = {at: each for at, each in before.comments.items() if at[:1] and at[0] in own}
+    from shardspec.language.formatting import formatted
+    from shardspec.language.yaml_text.printer import print_yaml
+
+    made = print_yaml({**after.data, **kept}, {**comments, **after.comments})
+    return formatted(SourceFile(name, made), "yaml")[0] or text
+
+
+def _text_of(name: str) -> str:
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return ""
+
+
+def _reading(source: SourceFile) -> Any:
+    """Return the data of a spec with its comments; None of another text."""
+    from shardspec.language.grammar.print_expressions import canonical
+    from shardspec.language.loader import File, read
+    from shardspec.language.reading import is_dsl
+
+    if not begins_a_spec(source.text):
+        return None
+    found, _ = read(File(source, "", source.name, is_dsl(source)), with_comments=True)
+    data = canonical(None if found is None else found.data)
+    return replace(found, data=data) if found is not None and isinstance(data, dict) else None
 
 
 def _tell_written(text: str, name: str, request: Request) -> None:

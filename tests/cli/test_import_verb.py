@@ -30,19 +30,20 @@ def run(*arguments: str) -> Result:
 
 
 def test_what_a_person_added_outlives_a_new_import(folder: Path) -> None:
-    call = ("flax", "rules.py", "--mesh", "data=4 model=2", "-o", "spec.yaml")
+    call = ("flax", "rules.py", "--mesh", "data=4 model=2", "-o", "specs/spec.yaml")
+    (folder / "specs").mkdir()
     run(*call)
-    first = (folder / "spec.yaml").read_text()
-    own = "# ours\nmanifest: ./arrays.yaml\nstate: {optimizer: zero1}  # and this\n"
-    (folder / "spec.yaml").write_text(first + own + "params: {a/wi: embed mlp}\n")
+    first = (folder / "specs/spec.yaml").read_text()
+    own = "# ours\nmanifest: ../arrays.yaml\nstate: {optimizer: zero1}  # and this\n"
+    (folder / "specs/spec.yaml").write_text(first + own + "params: {a/wi: embed mlp}\n")
     result = run(*call)
-    text = (folder / "spec.yaml").read_text()
-    assert "# ours\nmanifest: ./arrays.yaml\n" in text
+    text = (folder / "specs/spec.yaml").read_text()
+    assert "# ours\nmanifest: ../arrays.yaml\n" in text
     assert "state: {optimizer: zero1}  # and this\n" in text
-    assert "spec.yaml: kept `manifest`, `state`" in result.stderr
-    assert "spec.yaml: no longer has `params`; `shardspec --undo spec.yaml` brings" in result.stderr
+    assert "specs/spec.yaml: kept `manifest`, `state`" in result.stderr
+    assert "specs/spec.yaml: no longer has `params`; `shardspec --undo" in result.stderr
     again = run(*call, "--against", "arrays.yaml")
-    assert (folder / "spec.yaml").read_text() == text
+    assert (folder / "specs/spec.yaml").read_text() == text
     assert "no longer" not in again.stderr
     assert "places every array as Flax Linen does" in again.stderr
 

@@ -40,7 +40,14 @@ from collections.abc import Iterator
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.memory import memory, room_text, share_notes
 from shardspec.diagnostics import Diagnostic, codes, point
-from shardspec.diagnostics.words import binary_bytes, listed, percent
+from shardspec.diagnostics.words import (
+    binary_bytes,
+    grouped,
+    listed,
+    pattern_of,
+    percent,
+    template,
+)
 from shardspec.ir.step import Step, rows_of
 from shardspec.lints.evidence.constraints import batch_rules, names_of, with_rows
 from shardspec.lints.evidence.steps import repeats, searchable
@@ -92,7 +99,8 @@ def _help(cost: Cost) -> str:
     if (way_out := _alike(cost) or _whole_rows(cost)) is not None:
         return way_out
     if room <= 0:
-        return "shard the arguments of the step over more mesh axes, or use more devices"
+        more = "shard the arguments of the step over more mesh axes"
+        return f"{more}{_first(cost)}, or use more devices"
     step = cost.step
     trains = step is None or any(op.phase == "backward" for op in step.ops)
     less = (
@@ -101,6 +109,20 @@ def _help(cost: Cost) -> str:
         " or use more mesh axes in the rules of activations"
     )
     return f"{less}; or keep less for the backward pass (`jax.checkpoint`)" if kept else less
+
+
+def _first(cost: Cost) -> str:
+    """Return the arguments that take most of a device and are not sharded over every mesh axis."""
+    mesh, step = cost.plan.mesh, cost.step
+    assert step is not None, "only a step is too large"
+    part = (a for a in step.arguments if mesh.ways(a.array.split.mesh_axes) < mesh.device_count)
+    alike = grouped(part, lambda each: template(each.path)).values()
+    sizes = [(sum(each.array.bytes * each.count for each in some), some) for some in alike]
+    if not sizes:
+        return ""
+    size, some = max(sizes, key=lambda pair: pair[0])
+    name = pattern_of(each.path for each in some)
+    return f", first `{name}` ({binary_bytes(size)} per device, {some[0].array.split})"
 
 
 def _alike(cost: Cost) -> str | None:

@@ -25,8 +25,6 @@ class Judged(NamedTuple):
     attempt: Attempt
 
 
-#: What a copy of the heads has rows of its own of.
-_ROWS = frozenset(("batch", "cache_batch", "pages"))
 Judge = Callable[[Dims], Iterable[Judged]]
 
 
@@ -325,6 +323,10 @@ def _copies(context: Context, found: Uneven) -> Iterator[str]:
     )
 
 
+def _has_rows(name: str) -> bool:
+    return "batch" in name or name == "pages"
+
+
 def _for_rows(spec: Spec, axis: str, copy: str) -> str:
     """Return the rule that gives the devices of each copy rows of their own.
 
@@ -333,7 +335,7 @@ def _for_rows(spec: Spec, axis: str, copy: str) -> str:
     over: dict[tuple[str, ...], list[str]] = {}
     for rule in spec.axis_rules:
         over.setdefault(rule.mesh_axes, []).append(rule.logical_axis)
-    rows = next((each for each in over.items() if not {*each[1]} - _ROWS), None)
+    rows = next((each for each in over.items() if all(map(_has_rows, each[1]))), None)
     if rows is None or axis in rows[0]:
         return ""
     axes, names = rows
