@@ -78,21 +78,22 @@ def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
     allowed = quote.setting("lints", ("size-one-axis", "allow"))
     others = (each.mesh.names for each in plan.spec.targets if each.name != plan.target.name)
     is_known = any(axis.name in names for names in others)
-    way_out = (
-        "remove it from the override"
-        if all(map(_is_stated, won))
-        else "remove it from this mesh, and the next alternative is tried"
-        if is_known
-        else "remove it from the mesh and from all that names it, with `none` where a rule has no"
-        " other"
-    )
+    is_own = all(each.span and axis.span and each.span.source == axis.span.source for each in won)
+    ways = [f"give `{axis.name}` a larger size"]
+    if all(map(_is_stated, won)):
+        ways.append("remove it from the override")
+    elif is_known:
+        ways.append("remove it from this mesh, and the next alternative is tried")
+    elif is_own:  # not where a preset has the rule
+        all_of = "from the mesh and from all that names it, with `none` where a rule has no other"
+        ways.append(f"remove it {all_of}")
     yield Diagnostic(
         codes.SIZE_ONE_AXIS,
         f"`{axis.name}` has size 1 on target `{plan.target.name}`, and wins {rules}",
         labels_at((axis.span, "shards nothing"), (first.span, what)),
         notes=tuple(_notes(paths, tuple(activations))),
         target=plan.target.name,
-        help=f"give `{axis.name}` a larger size, or {way_out}; or {allowed}",
+        help=f"{', or '.join(ways)}; or {allowed}",
     )
 
 
