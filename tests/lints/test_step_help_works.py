@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from shardspec.analysis.cost import Cost
 from shardspec.cli.main import cli
 from shardspec.diagnostics import Diagnostic
+from shardspec.lints.checks import step_exceeds_memory
 from tests.lints.step_examples import cost, findings
 
 CASE = Path(__file__).parent.parent / "cases" / "SHD507-gate.md"
@@ -166,3 +168,31 @@ def test_a_step_that_only_answers_needs_a_smaller_batch() -> None:
     help = _one(_example(code, spec), "SHD510").help or ""
     assert "use a smaller batch: at most " in help
     assert "microbatches" not in help
+
+
+def test_arguments_that_do_not_fit_are_named() -> None:
+    """It said to shard the arguments, and not which."""
+    spec = HEAD.replace("features: 4096}", "features: 4096, long: 4194304}")
+    spec = spec.replace("wide ->", "wide, long ->").replace(
+        "features}", "features, z: features long}"
+    )
+    code = "def step(params, x, z):\n    return x @ z[:, :8]"
+    help = _one(_example(code, spec), "SHD510").help or ""
+    assert ", first `z` (32.0 GiB per device, P(None, None))" in help
+    after = _example(
+        code, spec.replace('"features, wide, long -> none"', "long -> tensor, features -> none")
+    )
+    assert "SHD510" not in [each.code.id for each in findings(after)]
+
+
+def test_what_a_compiler_computes_again_is_not_kept_with_checkpoint() -> None:
+    spec = HEAD.replace("{data: 4, tensor: 4}", "{data: 16}").replace("65536", "1048576")
+    spec = spec.replace("[4096, 1024]", "[4096, 262144]")
+    loss = "lambda p: jnp.sum(jnp.sin(x @ p['gate']))"
+    code = f"def step(params, x):\n    return jax.grad({loss})(params)"
+    before = cost(_example(code, spec))
+    peak = tuple(replace(each, why="computed again") for each in before.memory.peak)
+    memory = replace(before.memory, activations=None, peak=peak)
+    assert before.step is not None
+    found = next(step_exceeds_memory.check(replace(before, memory=memory), before.step))
+    assert "`jax.checkpoint`" in (found.help or "")

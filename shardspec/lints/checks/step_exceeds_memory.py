@@ -48,7 +48,7 @@ from shardspec.diagnostics.words import (
     percent,
     template,
 )
-from shardspec.ir.step import Step, rows_of
+from shardspec.ir.step import Step, StepTensor, rows_of
 from shardspec.lints.evidence.constraints import batch_rules, names_of, with_rows
 from shardspec.lints.evidence.steps import repeats, searchable
 
@@ -95,7 +95,7 @@ def _help(cost: Cost) -> str:
     held = cost.memory
     made = sum(part.bytes for part in (held.activations, held.temporaries) if part)
     room = (held.hbm_bytes or 0) - held.total.bytes + made
-    kept = held.activations.bytes if held.activations else 0
+    kept = (held.activations and held.activations.bytes) or any(map(_is_again, held.peak))
     if (way_out := _alike(cost) or _whole_rows(cost)) is not None:
         return way_out
     if room <= 0:
@@ -109,6 +109,11 @@ def _help(cost: Cost) -> str:
         " or use more mesh axes in the rules of activations"
     )
     return f"{less}; or keep less for the backward pass (`jax.checkpoint`)" if kept else less
+
+
+def _is_again(tensor: StepTensor) -> bool:
+    """Say whether a compiler found no room for what the backward pass needs."""
+    return tensor.why == "computed again"
 
 
 def _first(cost: Cost) -> str:
