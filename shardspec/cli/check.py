@@ -72,7 +72,7 @@ def command(
     """Report every mistake in a spec, on all targets; in a folder, in all specs.
 
     With `--step` it also traces a step of your own code and reports collectives and FLOPs that
-    the step does not need (SHD503 to SHD510). Only then does it run code.
+    the step does not need (SHD503 to SHD523). Only then does it run code.
     """
     _refuse_pairs(request.step_name, new_baseline, fix=fix, diff=diff, unsafe_fixes=unsafe_fixes)
 
