@@ -1,7 +1,8 @@
 """A mesh axis of size 1 wins a rule and shards nothing.
 
-Remove the axis from this mesh, or put another alternative first. The rule fires as in Flax: it
-decides the dimension, and no later alternative is tried, although one of them might shard it. If
+Remove the axis from this mesh, and where no other mesh has it, from the rules, too (SHD201 reports
+a rule that names an axis of no mesh). Or put another alternative first. The rule fires as in Flax:
+it decides the dimension, and no later alternative is tried, although one of them might shard it. If
 this is intended on a small machine, write `lints: {size-one-axis: allow}`. Activations are reported
 only if the rule has a later alternative.
 
