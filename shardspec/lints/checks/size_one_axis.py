@@ -3,8 +3,8 @@
 Remove the axis from this mesh, and where no other mesh has it, from the rules, too (SHD201 reports
 a rule that names an axis of no mesh). Or put another alternative first. The rule fires as in Flax:
 it decides the dimension, and no later alternative is tried, although one of them might shard it. If
-this is intended on a small machine, write `lints: {size-one-axis: allow}`. Activations are reported
-only if the rule has a later alternative.
+this is intended on a small machine, write `lints: {size-one-axis: allow}`. Activations, and rules of a
+preset, are reported only if the rule has a later alternative.
 
 Bad:
     shardspec: 1
@@ -70,6 +70,9 @@ def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
             if taken is not None and _has_later(taken, plan):
                 won.setdefault(taken, [])
                 activations.setdefault(activation.activation.name)
+    won = {
+        each: paths for each, paths in won.items() if not each.is_of_preset or _has_later(each, plan)
+    }
     if not won:
         return
     first = next(iter(won))
