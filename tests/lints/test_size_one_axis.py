@@ -62,7 +62,7 @@ def test_help_does_not_lead_to_the_finding_that_leads_back(
     [
         ("[]", 0),  # the preset asks for the axis, and there is no other way
         ("[expert -> expert]", 1),
-        ("[expert -> data @ -2]", 1),
+        ("[expert -> data]", 1),
     ],
 )
 def test_a_preset_needs_its_axes_and_is_reported_for_what_it_hides(rules: str, count: int) -> None:
