@@ -60,12 +60,13 @@ def test_help_does_not_lead_to_the_finding_that_leads_back(
 @pytest.mark.parametrize(
     ("rules", "count"),
     [
-        ("[]", 0),  # the preset asks for the axis, and there is no other way
+        ("[]", 0),  # the preset names the axis, and the mesh has to have it
         ("[expert -> expert]", 1),
-        ("[expert -> data]", 1),
     ],
 )
-def test_a_preset_needs_its_axes_and_is_reported_for_what_it_hides(rules: str, count: int) -> None:
+def test_an_axis_of_size_one_is_reported_of_own_rules_and_not_of_a_preset(
+    rules: str, count: int
+) -> None:
     text = f"extends: [expert]\nmesh: {{data: 8, expert: 1}}\nrules: {rules}\n"
     found = findings_of(f"{text}arrays: {{wi: 'f32[expert=8 _=64]'}}\n", only="size-one-axis")
     assert len(found) == count

@@ -71,7 +71,9 @@ def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
                 won.setdefault(taken, [])
                 activations.setdefault(activation.activation.name)
     won = {
-        each: paths for each, paths in won.items() if not each.is_of_preset or _has_later(each, plan)
+        each: paths
+        for each, paths in won.items()
+        if not each.is_of_preset or _has_later(each, plan)
     }
     if not won:
         return
