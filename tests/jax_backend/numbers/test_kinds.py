@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -373,6 +375,39 @@ def test_a_capacity_of_each_device_is_no_fault(text: str, line: int, run) -> Non
     assert (numbers.verdict, numbers.differences) == ("same", ())
     assert numbers.capacities == (f"kinds_step.py:{line}",)
     assert f"capacity kinds_step.py:{line} " in str(numbers)
+
+
+#: As in `CAPACITY`; the module states the number, or a function is compiled before.
+STATED = CAPACITY.replace("EXPERTS, FACTOR = 4, 1.0", "EXPERTS, ROOM = 4, 16 // 2").replace(
+    "int(FACTOR * x.shape[0] / EXPERTS)", "ROOM"
+)
+COMPILED = CAPACITY.replace("    def moe(", "    @jax.jit\n    def moe(")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        *((CAPACITY, 23), (PLACES, 21), (SORTED, 21), (CHOICE, 23), (CUT, 23)),
+        *((STATED, 17), (COMPILED, 24)),
+    ],
+    ids=["counted", "places", "sorted", "chosen", "cut", "stated", "compiled"],
+)
+def test_a_function_of_this_process_has_room_as_the_command_gives_it(
+    text: str, line: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    (tmp_path / "live_step.py").write_text(HEAD + text)
+    monkeypatch.delitem(sys.modules, "live_step", raising=False)
+    step = importlib.import_module("live_step").step
+    code = step.__code__
+    resolver = shardspec.Resolver("spec.yaml", devices="abstract")
+    numbers = resolver.same_numbers(step)
+    assert numbers.verdict == "same", str(numbers)
+    assert numbers.capacities == (f"live_step.py:{line}",)
+    assert step.__code__ is code
+    monkeypatch.delitem(sys.modules, "live_step")
 
 
 def test_a_fault_in_a_step_with_places_is_found(run) -> None:
