@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -265,8 +265,10 @@ def ratio_of(expected: Any, found: Any) -> float | None:
 # others only where those are right.
 
 
-#: How the values of devices stand for that of one; `unknown` where they cannot be paired.
-State = Literal["same", "split", "sum", "mean", "largest", "wrong", "unknown"]
+#: How the values of devices stand for that of one; `unknown` where they cannot be paired. What each
+#: device computes of the mean over its part has gradients that are as many times larger as there
+#: are devices: `larger`.
+State = Literal["same", "split", "sum", "mean", "largest", "larger", "wrong", "unknown"]
 
 #: What is larger stands for a score that is masked, and says nothing of the size of others.
 _MASKED = 1e9
@@ -281,6 +283,7 @@ _INHERITED = 0.05
 _OWN_ORDER = frozenset(("iota", "sort", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"))
 _SCATTERS = frozenset(("psum_scatter", "reduce_scatter"))
 _SUMS = frozenset(("psum", "psum_invariant", "psum2", "all_gather_invariant"))
+_EXCHANGES = _SUMS | _SCATTERS | MOVES
 
 
 def first_difference(
@@ -294,7 +297,7 @@ def first_difference(
     """
     spreads = schedules.spread(one, many)
     for is_whole in (False, True):
-        pairs = list(_states(one, many, spreads, is_whole=is_whole))
+        pairs = list(_settled(many, _states(one, many, spreads, is_whole=is_whole)))
         states = [state for state, _ in pairs]
         found, passed = _back(many, states, [error for _, error in pairs], wrong)
         named = sorted(
@@ -309,7 +312,8 @@ def first_difference(
         reasons = [fault] if fault and is_first else [pair for pair in told if pair[1]]
         for at, what in reasons or _exchange(many, states, named, passed, axes) or told:
             mark = many.marks[at]
-            plain = f"is the first value that differs when {_over(axes)} is larger than 1"
+            index = "".join(f", by the index of a device at {each}" for each in mark.indices)
+            plain = f"is the first value that differs when {_over(axes)} is larger than 1{index}"
             return FirstDifference(mark.place, what or plain, mark.primitive)
         at_end = _at_end(many, states, axes)
         if at_end is not None:
@@ -344,6 +348,16 @@ def _states(
         yield _state(
             _by_device(left, one.marks[pairs[at]], is_whole), _by_device(right, mark, is_whole)
         )
+
+
+def _settled(many: Watched, pairs: Iterable[tuple[State, float]]) -> Iterator[tuple[State, float]]:
+    """Yield states and errors; what an exchange made larger is wrong, and so is what follows it."""
+    made: list[State] = []
+    for at, (mark, (state, error)) in enumerate(zip(many.marks, pairs, strict=True)):
+        before = {made[each] for each in mark.sources if each < at}
+        is_local = before.isdisjoint(("wrong", *_PENDING)) and mark.primitive not in _EXCHANGES
+        made.append(state if state != "larger" or is_local else "wrong")
+        yield made[-1], error if made[-1] == state else 1.0
 
 
 def _by_device(value: Any, mark: Mark, is_whole: bool) -> Any:
@@ -387,6 +401,7 @@ def _ways(expected: Any, many: Any) -> Iterator[tuple[State, Any]]:
         yield "same", many
         if count > 1:
             yield from (("sum", many.sum(0)), ("mean", many.mean(0)), ("largest", many.max(0)))
+            yield from _larger(many, count)
         return
     if len(shape) != expected.ndim or count == 1:
         return
@@ -396,6 +411,7 @@ def _ways(expected: Any, many: Any) -> Iterator[tuple[State, Any]]:
     longer = [dim for dim, ratio in enumerate(ratios) if ratio == count]
     for dim in longer:
         yield "split", np.concatenate(list(many), dim)
+        yield from _larger(np.concatenate(list(many), dim), count)
     for among in (dim for dim, size in enumerate(shape) if size == count * expected.shape[dim]):
         for dim in longer:
             yield "same", np.stack([_merged(each, among, dim) for each in many])
@@ -403,6 +419,11 @@ def _ways(expected: Any, many: Any) -> Iterator[tuple[State, Any]]:
                 if own != dim:
                     parts = [_merged(each, among, dim) for each in many]
                     yield "split", np.concatenate(parts, own)
+
+
+def _larger(value: Any, count: int) -> Iterator[tuple[State, Any]]:
+    if np.issubdtype(value.dtype, np.floating):
+        yield "larger", value / count
 
 
 def _merged(value: Any, among: int, dim: int) -> Any:
@@ -491,7 +512,7 @@ def _back(
     waiting, seen = [*results], set[int]()
     while waiting:
         at = waiting.pop()
-        is_wrong = states[at] == "wrong" or (states[at] == "same" and at in results)
+        is_wrong = states[at] == "wrong" or (states[at] in ("same", "larger") and at in results)
         if at in seen or not (is_wrong or states[at] == "unknown"):
             continue
         seen.add(at)

@@ -302,6 +302,29 @@ def step(resolver):
     params = {"in": f32(8, 8), "up": f32(8, 16), "down": f32(16, 8), "rows": f32(8, 8)}
     return run, (params, f32(64, 8), f32(4, 8))
 """
+#: Each device has the loss of its own rows; gradients are averaged at the end.
+MEANS = """
+
+@jax.custom_vjp
+def entered(x):
+    return x
+
+
+entered.defvjp(lambda x: (x, None), lambda _, g: (g,))  # rule
+
+
+def step(resolver):
+    def train(params, x):
+        def loss(params):
+            hidden = jnp.tanh(x @ params["in"])  # hidden
+            return jnp.square(jnp.tanh(entered(hidden) @ params["out"])).mean()
+
+        grads = jax.tree.map(lambda g: lax.pmean(g, "part"), jax.grad(loss)(params))
+        return jax.tree.map(lambda p, g: p - g, params, grads)
+
+    run = over_parts(resolver, train, P(), P("part"), out=P())
+    return run, ({"in": f32(8, 16), "out": f32(16, 8)}, f32(64, 8))
+"""
 
 
 @pytest.fixture
@@ -325,7 +348,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
 
 
 @pytest.mark.parametrize(
-    "text", [EXPERTS, RING, CHUNKS, MULTIPLES, MICRO, DESCENT, NARROW, RULES, PIPELINE]
+    "text", [EXPERTS, RING, CHUNKS, MULTIPLES, MICRO, DESCENT, NARROW, RULES, PIPELINE, MEANS]
 )
 def test_a_right_step_is_the_same(text: str, run) -> None:
     numbers, _ = run(text)
@@ -349,6 +372,8 @@ def test_a_right_step_is_the_same(text: str, run) -> None:
         (RULES, ("(g,)  # sum", '(lax.psum(g, "part"),)  # sum'), "# sum"),
         (RULES, ('lax.pmean(x.T @ g, "part")', "x.T @ g"), "# returned"),
         (RULES, ("lax.pmean(x.T", "lax.psum(x.T"), "# dense"),
+        (MEANS, ("(g,))", '(lax.psum(g, "part"),))'), "# rule"),
+        (MEANS, ("(x @", '((x + lax.axis_index("part")) @'), "# hidden"),
         (MICRO, ("return total  #", 'return lax.psum(total, "part")  #'), "# sum"),
     ],
 )
