@@ -6,6 +6,7 @@ What two runs return is compared here as well: beyond rounding, or not.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,8 +31,25 @@ from shardspec.programs.numbers import FirstDifference, OutputDifference
 WIDE = np.dtype("float64")
 #: How often a step is called, each call with the state that the one before returned.
 CALLS = 2
-#: A program that runs once is compiled in a hurry.
-_QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+#: A program that runs once is compiled in a hurry: fewer passes, and fusions without MLIR.
+_QUICK = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+}
+
+
+@functools.cache
+def _quick() -> dict[str, Any]:
+    """Return the options of a quick compile that this jaxlib has."""
+
+    def is_known(option: str) -> bool:
+        with contextlib.suppress(RuntimeError):
+            jax.jit(lambda: 0, compiler_options={option: _QUICK[option]})()
+            return True
+        return False
+
+    return {option: value for option, value in _QUICK.items() if is_known(option)}
 
 
 @dataclass
@@ -55,8 +73,7 @@ class Runner:
         mesh = mesh_for(target, devices, self.trial.spec.policy.order)
         self.rerun = Rerun(mesh, self.width, self.is_watched)
         closed = self.trial.program.jaxpr
-        options: dict[str, Any] = dict(_QUICK)
-        self._jitted = jax.jit(lambda leaves: self.rerun(closed, leaves), compiler_options=options)
+        self._jitted = jax.jit(lambda leaves: self.rerun(closed, leaves), compiler_options=_quick())
 
     def __call__(self, values: Sequence[Any]) -> list[list[Result]]:
         """Return what each call computes, as arrays of this host."""
