@@ -291,73 +291,55 @@ def compared(
       facts: of the step at its own sizes.
       started: when all of it began.
     """
-    numbers = _compared(code, sizes, one, facts, asked, tell, started)
-    if not numbers.differences:
-        return numbers
+    comparison = _compared(_Comparison(code, sizes, one, asked, tell), facts)
+    if comparison.found:
+        until = started + _ROOM_WITHIN_S
+        comparison = next(_with_room(comparison, facts, until), comparison)
+    if comparison.found:
+        comparison.blame()
+    return comparison.numbers(time.monotonic() - started)
+
+
+def _compared(comparison: _Comparison, facts: Facts) -> _Comparison:
+    """Return a comparison on meshes that have the axes of a step."""
+    mesh = comparison.code.target.mesh
+    used = [each.name for each in mesh.axes if each.size > 1 and each.name in facts.axes]
+    single = {axis for axes in single_slices(comparison.one.program.jaxpr) for axis in axes}
+    axes = [axis for axis in used if axis not in single]
+    comparison.compare(axes, facts)
+    untried = {axis: ONE_SLICE for axis in used if axis in single} | comparison.untried
+    comparison = _wider(comparison, axes, facts)
+    comparison.untried = untried
+    return comparison
+
+
+def _with_room(comparison: _Comparison, facts: Facts, until: float) -> Iterator[_Comparison]:
+    """Yield a comparison without dropped tokens: one that is the same, or else the first tried."""
 
     def noting(noted: room.Noted) -> Code:
-        changed: Any = code
+        changed: Any = comparison.code
         made: Code = replace(changed, noted=noted)
         return made
 
     def traced(noted: room.Noted) -> Trial | None:
         with contextlib.suppress(Exception):  # code whose numbers have changed may raise any
-            return noting(noted).small(sizes, {})
+            return noting(noted).small(comparison.sizes, {})
         return None
 
-    first: Numbers | None = None
-    for noted, roomy in room.with_room(one.program.jaxpr, traced):
-        tell("running it with room for all tokens")
-        made = noting(noted)
-        again = _compared(made, sizes, roomy, facts, asked, tell, started)
-        lines = dict.fromkeys(map(room.line_of, noted.larger))
-        again = replace(again, capacities=tuple(lines))
-        if again.verdict == "same":
-            return again
-        first = first or (again if again.differences else None)
-        if time.monotonic() - started > _ROOM_WITHIN_S:
+    different: list[_Comparison] = []
+    for noted, one in room.with_room(comparison.one.program.jaxpr, traced):
+        comparison.tell("running it with room for all tokens")
+        again = comparison.anew(comparison.asked)
+        again.code, again.one = noting(noted), one
+        again.capacities = tuple(dict.fromkeys(map(room.line_of, noted.larger)))
+        again = _compared(again, facts)
+        if again.numbers(0.0).verdict == "same":
+            yield again
+            return
+        different += [again] if again.found else []
+        if time.monotonic() > until:
             break
-    return first or numbers
-
-
-def _compared(
-    code: Code,
-    sizes: SmallSizes,
-    one: Trial,
-    facts: Facts,
-    asked: Asked,
-    tell: Callable[[str], None],
-    started: float,
-) -> Numbers:
-    comparison = _Comparison(code, sizes, one, asked, tell)
-    used = [
-        each.name for each in code.target.mesh.axes if each.size > 1 and each.name in facts.axes
-    ]
-    single = {axis for axes in single_slices(one.program.jaxpr) for axis in axes}
-    untried = {axis: ONE_SLICE for axis in used if axis in single}
-    axes = [axis for axis in used if axis not in untried]
-    comparison.compare(axes, facts)
-    untried |= comparison.untried
-    comparison = _wider(comparison, axes, facts)
-    return Numbers(
-        code.name,
-        code.target.name,
-        len(one.program.results),
-        comparison.asked.width,
-        comparison.asked.seeds,
-        tuple(
-            tuple((n, size) for n, size in each.items() if size > 1) for each in comparison.meshes
-        ),
-        tuple(sorted(comparison.found, key=lambda each: (each.call, -each.error))),
-        tuple(comparison.axes),
-        comparison.first,
-        tuple(untried.items()),
-        tuple(sorted(sizes.sizes.items())),
-        tuple(map(str, one.written)),
-        comparison.unstable,
-        tuple(comparison.device_random),
-        seconds=time.monotonic() - started,
-    )
+    yield from different[:1]
 
 
 #: What computes in floats of a width that is its own, and shows nothing in wider ones.
@@ -370,7 +352,7 @@ def _wider(comparison: _Comparison, axes: Sequence[str], facts: Facts) -> _Compa
     if not comparison.is_same or names & _OWN_WIDTHS:
         return comparison
     asked = replace(comparison.asked, width=runs.WIDE.name, seeds=1)
-    again = _Comparison(comparison.code, comparison.sizes, comparison.one, asked, comparison.tell)
+    again = comparison.anew(asked)
     again.compare(axes, facts)
     return again if again.found else comparison
 
@@ -417,6 +399,7 @@ class _Comparison:
       found: what differs, on the first mesh where something does.
       axes: the mesh axes at fault.
       untried: why meshes could not be tried, by axis.
+      capacities: the lines whose numbers are larger here, so that no token is dropped.
     """
 
     code: Code
@@ -430,9 +413,17 @@ class _Comparison:
     first: FirstDifference | None = None
     untried: dict[str, str] = field(default_factory=dict)
     device_random: dict[Place, None] = field(default_factory=dict)
+    capacities: tuple[str, ...] = ()
+    _mesh: Sizes = field(default_factory=dict)
     _expected: dict[int, _Expected] = field(default_factory=dict)
     _kept: dict[object, object] = field(default_factory=dict)
     _runner: runs.Runner | None = None
+
+    def anew(self, asked: Asked) -> _Comparison:
+        """Return the same before it is compared, as asked."""
+        made = _Comparison(self.code, self.sizes, self.one, asked, self.tell)
+        made.capacities = self.capacities
+        return made
 
     @property
     def width(self) -> np.dtype[Any]:
@@ -468,9 +459,30 @@ class _Comparison:
         for mesh in meshes_of(axes, facts.rings):
             found = self._tried(mesh)
             if found:
-                self.found = found
-                self._blame(mesh)
+                self.found, self._mesh = found, mesh
                 return
+
+    def numbers(self, seconds: float) -> Numbers:
+        """Return what was found, as it is printed."""
+        meshes = (((n, size) for n, size in each.items() if size > 1) for each in self.meshes)
+        return Numbers(
+            self.code.name,
+            self.code.target.name,
+            len(self.one.program.results),
+            self.asked.width,
+            self.asked.seeds,
+            tuple(map(tuple, meshes)),
+            tuple(sorted(self.found, key=lambda each: (each.call, -each.error))),
+            tuple(self.axes),
+            self.first,
+            tuple(self.untried.items()),
+            tuple(sorted(self.sizes.sizes.items())),
+            tuple(map(str, self.one.written)),
+            self.unstable,
+            tuple(self.device_random),
+            capacities=self.capacities,
+            seconds=seconds,
+        )
 
     def _run_on_one(self) -> None:
         self._runner = runs.Runner(self.one, self.width)
@@ -542,8 +554,9 @@ class _Comparison:
         if not same or len(self.one.program.leaves) != len(trial.program.leaves):
             raise _UntriedError("the step makes another model there: its arrays have other sizes")
 
-    def _blame(self, mesh: Sizes) -> None:
+    def blame(self) -> None:
         """Find the axes that differ alone, or the fewest that do together; then the first line."""
+        mesh = self._mesh
         long = [name for name, size in mesh.items() if size > 1]
         for count in range(1, len(long)):
             for names in itertools.combinations(long, count):
