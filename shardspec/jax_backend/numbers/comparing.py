@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -214,6 +214,8 @@ def _is_first_alone(body: Any, var: Any, dim: int) -> bool:
 
 Sizes = dict[str, int]
 
+#: The size of a mesh axis.
+_SHORT = 2
 #: Devices that are there to be used.
 DEVICES = 8
 #: Characters of an exception that are shown.
@@ -456,7 +458,8 @@ class _Comparison:
         except _FAILURES as error:
             self.untried = dict.fromkeys(axes, f"it does not run on one device: {_reason(error)}")
             return
-        for mesh in meshes_of(axes, facts.rings):
+        long = [each.name for each in self.code.target.mesh.axes if each.size % (2 * _SHORT) == 0]
+        for mesh in meshes_of(axes, facts.rings, long):
             found = self._tried(mesh)
             if found:
                 self.found, self._mesh = found, mesh
@@ -508,6 +511,9 @@ class _Comparison:
             found = self._on(mesh).found
         except (*_FAILURES, _UntriedError) as error:
             if len(long) > 1:
+                short = dict.fromkeys(long, _SHORT)
+                if short != mesh and self._runs(short):
+                    return self._tried(short)
                 return next(filter(None, map(self._tried, self._alone(mesh))), [])
             self.untried[long[0]] = _reason(error)
             return []
@@ -571,11 +577,14 @@ class _Comparison:
         self.tell("looking for the first value that differs")
         self._look(names, {name: mesh[name] for name in names})
 
+    def _runs(self, mesh: Sizes) -> _Compared | None:
+        with contextlib.suppress(*_FAILURES, _UntriedError):
+            return self._on(mesh)
+        return None
+
     def _differs(self, mesh: Sizes) -> bool:
-        try:
-            return bool(self._on(mesh).found)
-        except (*_FAILURES, _UntriedError):
-            return False
+        compared = self._runs(mesh)
+        return compared is not None and bool(compared.found)
 
     def _look(self, names: Sequence[str], mesh: Sizes) -> None:
         trial, found, seed = self._on(mesh)
@@ -594,23 +603,48 @@ class _Comparison:
         return Watched(marks, values, runner.rerun.results, runner.rerun.ends)
 
 
-def meshes_of(axes: Sequence[str], rings: Mapping[str, None]) -> Iterator[Sizes]:
+def meshes_of(
+    axes: Sequence[str], rings: Mapping[str, None], long: Collection[str] = ()
+) -> Iterator[Sizes]:
     """Yield sizes of mesh axes that fit the devices, each axis in one of them at least.
 
     An axis is 2, and one that arrays move along is 4: on a ring of two both directions are one.
+    Code that takes the size of another axis is right where both are equal. So one of two axes is 4,
+    and of three, each has another size on a second mesh.
+
+    Args:
+      long: axes that may be 4.
 
     >>> list(meshes_of(["data", "seq", "tensor"], {"seq": None}))
     [{'data': 2, 'seq': 4}, {'tensor': 2}]
+    >>> list(meshes_of(["data", "tensor"], {}, ["tensor"]))
+    [{'data': 2, 'tensor': 4}]
+    >>> list(meshes_of(["data", "fsdp", "tensor"], {}, ["tensor"]))
+    [{'data': 2, 'fsdp': 2, 'tensor': 2}, {'data': 2, 'tensor': 4}]
     """
     now: Sizes = {}
     for axis in axes:
-        size = 4 if axis in rings else 2
+        size = 2 * _SHORT if axis in rings else _SHORT
         if math.prod(now.values()) * size > DEVICES:
-            yield now
+            yield from _unequal(now, long)
             now = {}
         now[axis] = size
-    if now:
-        yield now
+    yield from _unequal(now, long)
+
+
+def _unequal(mesh: Sizes, long: Collection[str]) -> Iterator[Sizes]:
+    """Yield a mesh with a longer axis, or both where that is too large; or the mesh."""
+    equal = [axis for axis, size in mesh.items() if size == _SHORT]
+    longer = next((axis for axis in reversed(equal) if axis in long), None)
+    if len(equal) < _SHORT or longer is None:
+        yield from (mesh,) if mesh else ()
+        return
+    made = mesh | {longer: 2 * _SHORT}
+    while math.prod(made.values()) > DEVICES:
+        made.pop(next(axis for axis in reversed(equal) if axis in made and axis != longer))
+    if made.keys() != mesh.keys():
+        yield mesh
+    yield {axis: made[axis] for axis in mesh if axis in made}
 
 
 def _shaped(values: Sequence[Any], trial: Trial) -> list[Any]:

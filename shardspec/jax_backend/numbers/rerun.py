@@ -247,7 +247,7 @@ class Rerun:
         indices = frozenset[Place]().union(*(each.indices for each in given))
         if name == "axis_index":
             indices = frozenset((scope.at(eqn),))
-        if name == "random_bits" and indices:
+        if name == "random_bits" and indices and scope.axes:
             self.device_random.setdefault(scope.at(eqn))
             outs = [_middle_bits(eqn)]
         elif name in _AS_IS:
@@ -285,9 +285,9 @@ class Rerun:
         for out in outs:
             is_float = jnp.issubdtype(out.dtype, jnp.inexact)
             known = _Known(out, sources, indices)
-            if is_watched and (is_float or not indices):
+            is_computed = is_watched and (is_float or not scope.axes)
+            if is_computed or (is_watched and not indices):
                 self._watch(eqn.primitive.name, eqn, known, scope)
-            is_computed = is_float and is_watched
             made.append(replace(known, indices=frozenset()) if is_computed else known)
         return made
 
@@ -474,7 +474,8 @@ class Rerun:
         for each, spec in zip(about, params["out_specs"], strict=True):
             split = frozenset(name for entry in jax_entries(spec) for name in names_of(entry))
             self.ends.append(End(each.marks, split, scope.at(eqn)))
-        return [_Known(value, each.marks) for value, each in zip(made, about, strict=True)]
+        pairs = zip(made, about, strict=True)
+        return [_Known(value, each.marks, each.indices) for value, each in pairs]
 
 
 def _row(value: Any, axes: tuple[str, ...], is_checked: bool) -> Any:

@@ -297,7 +297,12 @@ _PENDING: dict[State, str] = {
 #: An error of a value is one of its source where that is off by at least this share of it.
 _INHERITED = 0.05
 #: What follows the order of the values on one device.
-_OWN_ORDER = frozenset(("iota", "sort", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"))
+_OWN_ORDER = frozenset(
+    (
+        *("iota", "sort", "top_k", "argmax", "argmin"),
+        *("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"),
+    )
+)
 _SCATTERS = frozenset(("psum_scatter", "reduce_scatter"))
 _SUMS = frozenset(("psum", "psum_invariant", "psum2", "all_gather_invariant"))
 _EXCHANGES = _SUMS | _SCATTERS | MOVES
