@@ -19,6 +19,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
@@ -222,7 +223,8 @@ def _source(file: str) -> _Source:
             is_tuple = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
             pairs = zip(target.elts, value.elts, strict=False) if is_tuple else [(target, value)]  # type: ignore[attr-defined]
             numbers |= {a.id: _place_of(shown(file), b) for a, b in pairs if hasattr(a, "id")}
-    waiting = [compile(NotingCode(shown(file)).visit(tree), file, "exec", dont_inherit=True)]
+    noting_tree: Any = NotingCode(shown(file)).visit(tree)
+    waiting = [SourceFileLoader(file, file).source_to_code(noting_tree, file)]
     codes: list[CodeType] = []
     while waiting:
         codes += (own := [each for each in waiting.pop().co_consts if type(each) is CodeType])
