@@ -30,6 +30,7 @@ import click
 from shardspec.diagnostics.diagnostic import printable
 from shardspec.diagnostics.lines import fitted, joined, verdicts_painted
 from shardspec.diagnostics.render import render_plain
+from shardspec.orphans import forked
 
 if TYPE_CHECKING:
     from shardspec.language.loader import Kind
@@ -203,9 +204,9 @@ def waiting(name: str, *, is_quiet: bool, began: float | None = None) -> Iterato
     if is_quiet or _is_silent():
         yield
         return
-    _FIRST.start()
+    _FIRST.start(f"{name} is working ...")
     patience = _PATIENCE_SECONDS - (0.0 if began is None else time.monotonic() - began)
-    timer = threading.Timer(patience, _FIRST.say, [f"{name} is working ..."])
+    timer = threading.Timer(patience, _FIRST.say)
     timer.daemon = True
     timer.start()
     try:
@@ -236,21 +237,38 @@ class _First:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._has_ended, self._stands = True, False
+        self._has_ended, self._has_said, self._stands = True, False, False
+        self._text = ""
 
-    def start(self) -> None:
+    def start(self, text: str) -> None:
         """Wait for the first output."""
         with self._lock:
-            self._has_ended = False
+            self._has_ended, self._has_said, self._text = False, False, text
 
-    def say(self, text: str) -> None:
-        """Print a line, unless something was printed."""
-        with self._lock, suppress(OSError, ValueError):
-            if self._has_ended:
-                return
-            self._stands = sys.stderr.isatty()
-            sys.stderr.write(text if self._stands else f"{text}\n")
+    def say(self) -> None:
+        """Print the line, unless something was printed."""
+        with self._lock:
+            self._say()
+
+    def _say(self) -> None:
+        if self._has_ended or self._has_said:
+            return
+        self._has_said, self._stands = True, sys.stderr.isatty()
+        with suppress(OSError, ValueError):
+            sys.stderr.write(self._text if self._stands else f"{self._text}\n")
             sys.stderr.flush()
+
+    def split(self) -> int:
+        """Fork as `forked` does; the child is the one that prints from now on.
+
+        A fork while the timer's thread writes would leave the child a lock that nobody releases.
+        """
+        with self._lock:
+            self._say()
+            child = forked()
+            if child:
+                self._has_ended, self._stands = True, False
+        return child
 
     def end(self) -> None:
         """Make room for output."""
@@ -265,6 +283,13 @@ class _First:
 
 
 _FIRST = _First()
+
+
+def split() -> int:
+    """Fork this process; return the number of the child, which prints from now on, and 0 in it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return _FIRST.split()
 
 
 def _is_silent() -> bool:

@@ -20,7 +20,6 @@ from shardspec.cli.request import Request
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, fail, progress, show, width_of
 from shardspec.diagnostics import ShardspecError
 from shardspec.diagnostics.lines import fitted
-from shardspec.orphans import forked
 from shardspec.versions import NUMBERS_JSON, PACKAGE
 
 if TYPE_CHECKING:
@@ -91,9 +90,7 @@ def _of_child() -> int | None:
 
     XLA ends the process where a check of its own fails, and whoever asked wants to hear so.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    child = forked()
+    child = streams.split()
     if not child:
         return None
     _, status = os.waitpid(child, 0)

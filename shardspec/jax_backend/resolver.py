@@ -678,7 +678,8 @@ class Resolver:
         Raises:
           ShardspecError: as `cost`, and where this process has fewer than 8 devices.
         """
-        from shardspec.jax_backend.numbers.comparing import Asked, StepFunction, same_function
+        from shardspec.jax_backend.numbers.comparing import Asked
+        from shardspec.jax_backend.numbers.functions import StepFunction, same_function
 
         def on(spec: Spec, target: str, devices: Any) -> Resolver:
             return Resolver(spec, target, devices, agree_within_s=None)

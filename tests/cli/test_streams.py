@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -417,6 +418,31 @@ def test_modules_that_load_before_a_verb_are_part_of_the_wait(
         while not pipe.getvalue() and time.monotonic() < end:
             time.sleep(0.001)
     assert pipe.getvalue() == "shardspec cost is working ...\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_fork_while_the_line_is_written_leaves_the_child_no_lock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    piped(monkeypatch)
+    monkeypatch.setattr(streams, "_PATIENCE_SECONDS", 0.0)
+    begun = threading.Event()
+
+    class Slow(_Pipe):
+        def write(self, text: str) -> int:
+            begun.set()
+            time.sleep(0.3)
+            return super().write(text)
+
+    monkeypatch.setattr(sys, "stderr", Slow())
+    with streams.waiting("shardspec verify", is_quiet=False):
+        assert begun.wait(10)
+        child = streams.split()
+        if not child:
+            signal.alarm(10)
+            streams.echo("running", err=True)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
 
 
 def test_an_interrupt_waits_for_a_module_that_loads() -> None:

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -20,23 +20,19 @@ from jax.extend import core
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardspec.diagnostics import Diagnostic, ShardspecError, codes
-from shardspec.ir.spec import Spec, Target, jax_entries
+from shardspec.ir.spec import Target, jax_entries
 from shardspec.ir.step import Place
 from shardspec.jax_backend.batch import names_of
 from shardspec.jax_backend.equations import (
-    backward_lines,
     equations_of,
     made_manual,
     programs_of,
 )
-from shardspec.jax_backend.numbers import runs
-from shardspec.jax_backend.numbers import small as smalls
+from shardspec.jax_backend.numbers import room, runs
 from shardspec.jax_backend.numbers.rerun import KERNEL, Watched
 from shardspec.jax_backend.numbers.runs import first_difference
 from shardspec.jax_backend.numbers.small import TIGHT, Relations, SmallSizes, Trial, values_of
 from shardspec.jax_backend.step.sum_rules import same_elements
-from shardspec.jax_backend.step.trace import Call, Program, Resolving, program_of
-from shardspec.jax_backend.trees import require_call, shape_of
 from shardspec.kept import kept
 from shardspec.programs.numbers import FirstDifference, Numbers, OutputDifference
 
@@ -218,6 +214,8 @@ def _is_first_alone(body: Any, var: Any, dim: int) -> bool:
 
 Sizes = dict[str, int]
 
+#: The size of a mesh axis.
+_SHORT = 2
 #: Devices that are there to be used.
 DEVICES = 8
 #: Characters of an exception that are shown.
@@ -227,6 +225,8 @@ _LONGEST = 200
 _SCALES = (1.0, 4.0)
 #: What differs has to differ with other values of the same size, too: two choices may tie.
 _AGAIN = 100 * len(_SCALES)
+#: No further way to have room for all tokens is tried after so long.
+_ROOM_WITHIN_S = 30.0
 #: Why an axis is not compared along which code takes one slice for each device.
 ONE_SLICE = (
     "the code takes one slice for each device along it, so one device computes something else:"
@@ -252,7 +252,7 @@ class Asked:
 
 
 class Code(Protocol):
-    """A step that can be traced on any small mesh."""
+    """A step that can be traced on any small mesh: a dataclass, with a field `noted`."""
 
     @property
     def name(self) -> str:
@@ -285,41 +285,63 @@ def compared(
 ) -> Numbers:
     """Return what a step computes on meshes, compared with one device.
 
+    Where devices have capacities of their own, that is what differs when no token is dropped.
+
     Args:
       sizes: that became small.
       one: the step on one device.
       facts: of the step at its own sizes.
       started: when all of it began.
     """
-    comparison = _Comparison(code, sizes, one, asked, tell)
-    used = [
-        each.name for each in code.target.mesh.axes if each.size > 1 and each.name in facts.axes
-    ]
-    single = {axis for axes in single_slices(one.program.jaxpr) for axis in axes}
-    untried = {axis: ONE_SLICE for axis in used if axis in single}
-    axes = [axis for axis in used if axis not in untried]
+    comparison = _compared(_Comparison(code, sizes, one, asked, tell), facts)
+    if comparison.found:
+        until = started + _ROOM_WITHIN_S
+        comparison = next(_with_room(comparison, facts, until), comparison)
+    if comparison.found:
+        comparison.blame()
+    return comparison.numbers(time.monotonic() - started)
+
+
+def _compared(comparison: _Comparison, facts: Facts) -> _Comparison:
+    """Return a comparison on meshes that have the axes of a step."""
+    mesh = comparison.code.target.mesh
+    used = [each.name for each in mesh.axes if each.size > 1 and each.name in facts.axes]
+    single = {axis for axes in single_slices(comparison.one.program.jaxpr) for axis in axes}
+    axes = [axis for axis in used if axis not in single]
     comparison.compare(axes, facts)
-    untried |= comparison.untried
+    untried = {axis: ONE_SLICE for axis in used if axis in single} | comparison.untried
     comparison = _wider(comparison, axes, facts)
-    return Numbers(
-        code.name,
-        code.target.name,
-        len(one.program.results),
-        comparison.asked.width,
-        comparison.asked.seeds,
-        tuple(
-            tuple((n, size) for n, size in each.items() if size > 1) for each in comparison.meshes
-        ),
-        tuple(sorted(comparison.found, key=lambda each: (each.call, -each.error))),
-        tuple(comparison.axes),
-        comparison.first,
-        tuple(untried.items()),
-        tuple(sorted(sizes.sizes.items())),
-        tuple(map(str, one.written)),
-        comparison.unstable,
-        tuple(comparison.device_random),
-        seconds=time.monotonic() - started,
-    )
+    comparison.untried = untried
+    return comparison
+
+
+def _with_room(comparison: _Comparison, facts: Facts, until: float) -> Iterator[_Comparison]:
+    """Yield a comparison without dropped tokens: one that is the same, or else the first tried."""
+
+    def noting(noted: room.Noted) -> Code:
+        changed: Any = comparison.code
+        made: Code = replace(changed, noted=noted)
+        return made
+
+    def traced(noted: room.Noted) -> Trial | None:
+        with contextlib.suppress(Exception):  # code whose numbers have changed may raise any
+            return noting(noted).small(comparison.sizes, {})
+        return None
+
+    different: list[_Comparison] = []
+    for noted, one in room.with_room(comparison.one.program.jaxpr, traced):
+        comparison.tell("running it with room for all tokens")
+        again = comparison.anew(comparison.asked)
+        again.code, again.one = noting(noted), one
+        again.capacities = tuple(dict.fromkeys(map(room.line_of, noted.larger)))
+        again = _compared(again, facts)
+        if again.numbers(0.0).verdict == "same":
+            yield again
+            return
+        different += [again] if again.found else []
+        if time.monotonic() > until:
+            break
+    yield from different[:1]
 
 
 #: What computes in floats of a width that is its own, and shows nothing in wider ones.
@@ -332,7 +354,7 @@ def _wider(comparison: _Comparison, axes: Sequence[str], facts: Facts) -> _Compa
     if not comparison.is_same or names & _OWN_WIDTHS:
         return comparison
     asked = replace(comparison.asked, width=runs.WIDE.name, seeds=1)
-    again = _Comparison(comparison.code, comparison.sizes, comparison.one, asked, comparison.tell)
+    again = comparison.anew(asked)
     again.compare(axes, facts)
     return again if again.found else comparison
 
@@ -379,6 +401,7 @@ class _Comparison:
       found: what differs, on the first mesh where something does.
       axes: the mesh axes at fault.
       untried: why meshes could not be tried, by axis.
+      capacities: the lines whose numbers are larger here, so that no token is dropped.
     """
 
     code: Code
@@ -392,9 +415,17 @@ class _Comparison:
     first: FirstDifference | None = None
     untried: dict[str, str] = field(default_factory=dict)
     device_random: dict[Place, None] = field(default_factory=dict)
+    capacities: tuple[str, ...] = ()
+    _mesh: Sizes = field(default_factory=dict)
     _expected: dict[int, _Expected] = field(default_factory=dict)
     _kept: dict[object, object] = field(default_factory=dict)
     _runner: runs.Runner | None = None
+
+    def anew(self, asked: Asked) -> _Comparison:
+        """Return the same before it is compared, as asked."""
+        made = _Comparison(self.code, self.sizes, self.one, asked, self.tell)
+        made.capacities = self.capacities
+        return made
 
     @property
     def width(self) -> np.dtype[Any]:
@@ -427,12 +458,34 @@ class _Comparison:
         except _FAILURES as error:
             self.untried = dict.fromkeys(axes, f"it does not run on one device: {_reason(error)}")
             return
-        for mesh in meshes_of(axes, facts.rings):
+        long = [each.name for each in self.code.target.mesh.axes if each.size % (2 * _SHORT) == 0]
+        for mesh in meshes_of(axes, facts.rings, long):
             found = self._tried(mesh)
             if found:
-                self.found = found
-                self._blame(mesh)
+                self.found, self._mesh = found, mesh
                 return
+
+    def numbers(self, seconds: float) -> Numbers:
+        """Return what was found, as it is printed."""
+        meshes = (((n, size) for n, size in each.items() if size > 1) for each in self.meshes)
+        return Numbers(
+            self.code.name,
+            self.code.target.name,
+            len(self.one.program.results),
+            self.asked.width,
+            self.asked.seeds,
+            tuple(map(tuple, meshes)),
+            tuple(sorted(self.found, key=lambda each: (each.call, -each.error))),
+            tuple(self.axes),
+            self.first,
+            tuple(self.untried.items()),
+            tuple(sorted(self.sizes.sizes.items())),
+            tuple(map(str, self.one.written)),
+            self.unstable,
+            tuple(self.device_random),
+            capacities=self.capacities,
+            seconds=seconds,
+        )
 
     def _run_on_one(self) -> None:
         self._runner = runs.Runner(self.one, self.width)
@@ -458,6 +511,9 @@ class _Comparison:
             found = self._on(mesh).found
         except (*_FAILURES, _UntriedError) as error:
             if len(long) > 1:
+                short = dict.fromkeys(long, _SHORT)
+                if short != mesh and self._runs(short):
+                    return self._tried(short)
                 return next(filter(None, map(self._tried, self._alone(mesh))), [])
             self.untried[long[0]] = _reason(error)
             return []
@@ -504,8 +560,9 @@ class _Comparison:
         if not same or len(self.one.program.leaves) != len(trial.program.leaves):
             raise _UntriedError("the step makes another model there: its arrays have other sizes")
 
-    def _blame(self, mesh: Sizes) -> None:
+    def blame(self) -> None:
         """Find the axes that differ alone, or the fewest that do together; then the first line."""
+        mesh = self._mesh
         long = [name for name, size in mesh.items() if size > 1]
         for count in range(1, len(long)):
             for names in itertools.combinations(long, count):
@@ -520,11 +577,14 @@ class _Comparison:
         self.tell("looking for the first value that differs")
         self._look(names, {name: mesh[name] for name in names})
 
+    def _runs(self, mesh: Sizes) -> _Compared | None:
+        with contextlib.suppress(*_FAILURES, _UntriedError):
+            return self._on(mesh)
+        return None
+
     def _differs(self, mesh: Sizes) -> bool:
-        try:
-            return bool(self._on(mesh).found)
-        except (*_FAILURES, _UntriedError):
-            return False
+        compared = self._runs(mesh)
+        return compared is not None and bool(compared.found)
 
     def _look(self, names: Sequence[str], mesh: Sizes) -> None:
         trial, found, seed = self._on(mesh)
@@ -543,23 +603,48 @@ class _Comparison:
         return Watched(marks, values, runner.rerun.results, runner.rerun.ends)
 
 
-def meshes_of(axes: Sequence[str], rings: Mapping[str, None]) -> Iterator[Sizes]:
+def meshes_of(
+    axes: Sequence[str], rings: Mapping[str, None], long: Collection[str] = ()
+) -> Iterator[Sizes]:
     """Yield sizes of mesh axes that fit the devices, each axis in one of them at least.
 
     An axis is 2, and one that arrays move along is 4: on a ring of two both directions are one.
+    Code that takes the size of another axis is right where both are equal. So one of two axes is 4,
+    and of three, each has another size on a second mesh.
+
+    Args:
+      long: axes that may be 4.
 
     >>> list(meshes_of(["data", "seq", "tensor"], {"seq": None}))
     [{'data': 2, 'seq': 4}, {'tensor': 2}]
+    >>> list(meshes_of(["data", "tensor"], {}, ["tensor"]))
+    [{'data': 2, 'tensor': 4}]
+    >>> list(meshes_of(["data", "fsdp", "tensor"], {}, ["tensor"]))
+    [{'data': 2, 'fsdp': 2, 'tensor': 2}, {'data': 2, 'tensor': 4}]
     """
     now: Sizes = {}
     for axis in axes:
-        size = 4 if axis in rings else 2
+        size = 2 * _SHORT if axis in rings else _SHORT
         if math.prod(now.values()) * size > DEVICES:
-            yield now
+            yield from _unequal(now, long)
             now = {}
         now[axis] = size
-    if now:
-        yield now
+    yield from _unequal(now, long)
+
+
+def _unequal(mesh: Sizes, long: Collection[str]) -> Iterator[Sizes]:
+    """Yield a mesh with a longer axis, or both where that is too large; or the mesh."""
+    equal = [axis for axis, size in mesh.items() if size == _SHORT]
+    longer = next((axis for axis in reversed(equal) if axis in long), None)
+    if len(equal) < _SHORT or longer is None:
+        yield from (mesh,) if mesh else ()
+        return
+    made = mesh | {longer: 2 * _SHORT}
+    while math.prod(made.values()) > DEVICES:
+        made.pop(next(axis for axis in reversed(equal) if axis in made and axis != longer))
+    if made.keys() != mesh.keys():
+        yield mesh
+    yield {axis: made[axis] for axis in mesh if axis in made}
 
 
 def _shaped(values: Sequence[Any], trial: Trial) -> list[Any]:
@@ -576,118 +661,3 @@ def _reason(error: Exception) -> str:
         where = f" at {found.labels[0].span.place}" if found.labels else ""
         return f"{found.message}{where}"
     return str(error).strip().partition("\n")[0][:_LONGEST]
-
-
-# A step as a test has it: a function of its own process, at its own sizes, on another mesh.
-
-
-@dataclass(frozen=True, slots=True)
-class StepFunction:
-    """A step as a function, or as what makes one of a resolver.
-
-    To trace a function on another mesh, the resolver that its code holds becomes one of that mesh
-    for the time of the trace. A function that holds the mesh itself is refused.
-
-    Attributes:
-      resolver: that the function was made for.
-      args: what it is called with; None where `function` makes both of a resolver.
-      on: makes a resolver of a spec and a target.
-    """
-
-    resolver: Resolving
-    function: Callable[..., Any]
-    args: tuple[Any, ...] | None
-    on: Callable[[Spec, str, Any], Resolving]
-
-    @property
-    def name(self) -> str:
-        """Return what the function is called."""
-        return getattr(self.function, "__name__", type(self.function).__name__)
-
-    @property
-    def spec(self) -> Spec:
-        """Return the resolver's spec."""
-        return self.resolver._arrays.spec
-
-    @property
-    def target(self) -> Target:
-        """Return the resolver's own target."""
-        return self.resolver.target
-
-    def small(self, sizes: SmallSizes, mesh: Mapping[str, int]) -> Trial:
-        """Return the step on a small mesh, at its own sizes.
-
-        Raises:
-          ShardspecError: it cannot be traced so.
-        """
-        spec, target = smalls.small_spec(self.spec, self.target, sizes, mesh)
-        devices = jax.devices()[: target.mesh.device_count]
-        other = self.on(spec, target.name, devices)
-        with _in_context(other.mesh), backward_lines():
-            if self.args is None:
-                require_call(self.function, (other,), {})
-                made = self.function(other)
-                function, args = made[0], tuple(made[1])
-                program = program_of(other, Call(function, list(args)))
-            else:
-                args = self.args
-                program = self._as(other)
-        _refuse_other_mesh(program, other.mesh)
-        values = jax.tree_util.tree_leaves(args)
-        stated = tuple(each if hasattr(each, "__array__") else None for each in values)
-        return Trial(spec, target, program, (), stated)
-
-    def _as(self, other: Resolving) -> Program:
-        """Return the program of the function while its resolver is another one."""
-        own = vars(self.resolver)
-        kept = dict(own)
-        jax.clear_caches()  # what was traced for the resolver's own mesh
-        try:
-            own.update(vars(other))
-            structs = jax.tree_util.tree_map(_without_place, list(self.args or ()))
-            return program_of(self.resolver, Call(self.function, structs))
-        finally:
-            own.update(kept)
-            jax.clear_caches()
-
-
-def _in_context(mesh: Any) -> contextlib.AbstractContextManager[Any]:
-    """Return the mesh as that of the context, where the caller has one or types are explicit."""
-    around: Any = jax.sharding.get_abstract_mesh()
-    is_explicit = jax.sharding.AxisType.Explicit in mesh.axis_types
-    return contextlib.nullcontext() if around.empty and not is_explicit else jax.set_mesh(mesh)
-
-
-def _without_place(leaf: Any) -> Any:
-    """Return an array that is not there and lies nowhere; what is no array as it is."""
-    shape = shape_of(leaf)
-    if shape is None or not hasattr(leaf, "dtype"):
-        return leaf
-    return jax.ShapeDtypeStruct(shape, leaf.dtype)
-
-
-def _refuse_other_mesh(program: Program, mesh: Any) -> None:
-    sizes = dict(mesh.shape)
-    for eqn in equations_of(program.jaxpr.jaxpr):
-        own = eqn.params.get("mesh") if eqn.primitive.name == "shard_map" else None
-        if own is not None and any(sizes.get(n) != size for n, size in dict(own.shape).items()):
-            message = "the function holds a mesh, and cannot be run on another one"
-            help = (
-                "pass what makes it of a resolver: `resolver.same_numbers(make)`, with"
-                " `def make(resolver): return step, (params, batch)`"
-            )
-            raise ShardspecError([Diagnostic(codes.BAD_STEP, message, help=help)])
-
-
-def same_function(step: StepFunction, asked: Asked) -> Numbers:
-    """Return what a function computes on small meshes at its own sizes, compared with one device.
-
-    Raises:
-      ShardspecError: it cannot be traced, or there are too few devices.
-    """
-    started = time.monotonic()
-    need_devices()
-    one = step.small(SmallSizes(), {})
-    whole = step.small(SmallSizes(), {each.name: each.size for each in step.target.mesh.axes})
-    facts = facts_of(whole.program.jaxpr, whole.program.leaves)
-    return compared(step, SmallSizes(), one, facts, asked, lambda stage: None, started)

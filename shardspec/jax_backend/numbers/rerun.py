@@ -81,12 +81,14 @@ class Mark:
       place: the user's line.
       wraps: what the value is wrapped in, outermost first.
       sources: the marks of the values that it is computed from.
+      indices: where the device's place on the mesh is asked for that decides it.
     """
 
     primitive: str
     place: Place
     wraps: tuple[Wrap, ...]
     sources: tuple[int, ...]
+    indices: frozenset[Place] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +144,11 @@ class _Scope:
 
 @dataclass
 class _Known:
-    """What is known of a variable: its value, its marks, and whether the device decides it."""
+    """What is known of a variable: its value, its marks, and which `axis_index` decides it."""
 
     value: Any
     marks: tuple[int, ...] = ()
-    is_of_device: bool = False
+    indices: frozenset[Place] = frozenset()
 
 
 def _renewed(known: Sequence[_Known], values: Sequence[Any]) -> list[_Known]:
@@ -242,8 +244,10 @@ class Rerun:
         """Return what an equation without a program of its own computes."""
         name = eqn.primitive.name
         values = [each.value for each in given]
-        is_of_device = name == "axis_index" or any(each.is_of_device for each in given)
-        if name == "random_bits" and is_of_device:
+        indices = frozenset[Place]().union(*(each.indices for each in given))
+        if name == "axis_index":
+            indices = frozenset((scope.at(eqn),))
+        if name == "random_bits" and indices and scope.axes:
             self.device_random.setdefault(scope.at(eqn))
             outs = [_middle_bits(eqn)]
         elif name in _AS_IS:
@@ -251,7 +255,7 @@ class Rerun:
         else:
             outs = self._bound(eqn, values, scope)
         is_watched = name not in _FORMS or self._orders_parts(name, given)
-        return self._results(eqn, outs, given, scope, is_of_device, is_watched=is_watched)
+        return self._results(eqn, outs, given, scope, indices, is_watched=is_watched)
 
     def _orders_parts(self, name: str, given: Sequence[_Known]) -> bool:
         """Say whether a form is one of what devices have exchanged."""
@@ -266,7 +270,7 @@ class Rerun:
         outs: Sequence[Any],
         given: Sequence[_Known],
         scope: _Scope,
-        is_of_device: bool = False,
+        indices: frozenset[Place] = frozenset(),
         *,
         is_watched: bool = True,
     ) -> list[_Known]:
@@ -280,10 +284,11 @@ class Rerun:
         made = []
         for out in outs:
             is_float = jnp.issubdtype(out.dtype, jnp.inexact)
-            known = _Known(out, sources, is_of_device and not is_float)
-            if is_watched and not known.is_of_device:
+            known = _Known(out, sources, indices)
+            is_computed = is_watched and (is_float or not scope.axes)
+            if is_computed or (is_watched and not indices):
                 self._watch(eqn.primitive.name, eqn, known, scope)
-            made.append(known)
+            made.append(replace(known, indices=frozenset()) if is_computed else known)
         return made
 
     def _watch(self, name: str, eqn: Any, known: _Known, scope: _Scope) -> None:
@@ -291,7 +296,7 @@ class Rerun:
         if not scope.is_watched or not _is_number(known.value):
             return
         kind = BACKWARD if returned_at(eqn) else name
-        mark = Mark(kind, scope.at(eqn), scope.wraps, known.marks)
+        mark = Mark(kind, scope.at(eqn), scope.wraps, known.marks, known.indices)
         known.marks = (len(self.marks),)
         self.marks.append(mark)
         scope.seen.append(known.value)
@@ -469,7 +474,8 @@ class Rerun:
         for each, spec in zip(about, params["out_specs"], strict=True):
             split = frozenset(name for entry in jax_entries(spec) for name in names_of(entry))
             self.ends.append(End(each.marks, split, scope.at(eqn)))
-        return [_Known(value, each.marks) for value, each in zip(made, about, strict=True)]
+        pairs = zip(made, about, strict=True)
+        return [_Known(value, each.marks, each.indices) for value, each in pairs]
 
 
 def _row(value: Any, axes: tuple[str, ...], is_checked: bool) -> Any:

@@ -4,21 +4,33 @@ Devices that have a capacity of their own drop other tokens than one device does
 too. What a capacity is called tells nothing, so it is found by what the program does. It counts or
 sorts tokens, and what it counts is a place: compared with the capacity, or an index of the slots.
 Or so many of the tokens that were sorted are taken. The lines that compute that number are found by
-running them: the user's modules are imported with each integer that they compute noted. Then one of
-these integers gets larger, and the step is traced again.
+running them: the user's modules are imported with each integer that they compute noted, or the
+functions of this process get code that notes them. Then one of these integers gets larger, and the
+step is traced again.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
+import contextlib
+import functools
+import gc
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jax.extend import core
 
+from shardspec.diagnostics.words import grouped
 from shardspec.jax_backend.equations import followed, followed_inside
+from shardspec.programs.op_names import is_users, shown
 
 #: The function that notes an integer, in the user's modules.
 NOTE = "__shardspec_integer__"
@@ -174,11 +186,95 @@ class NotingCode(ast.NodeTransformer):
         is_number = isinstance(node, ast.Constant) and type(node.value) is int and node.value > 1
         if not isinstance(node, ast.expr) or not (is_number or isinstance(node, _COMPUTED)):
             return made
-        kind = "=" if is_number else ""
-        span = (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
-        place = f"{self.file}:{':'.join(map(str, span))}{kind}"
-        call = ast.Call(ast.Name(NOTE, ast.Load()), [ast.Constant(place), made], [])
+        place = ast.Constant(_place_of(self.file, node))
+        call = ast.Call(ast.Name(NOTE, ast.Load()), [place, made], [])
         return ast.fix_missing_locations(ast.copy_location(call, node))
+
+
+def _place_of(file: str, node: ast.expr) -> str:
+    """Return the place of an expression, which ends with `=` where it is a number as written."""
+    kind = "=" if isinstance(node, ast.Constant) else ""
+    span = (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
+    return f"{file}:{':'.join(map(str, span))}{kind}"
+
+
+class _Source(NamedTuple):
+    """A file of the user's.
+
+    Attributes:
+      codes: of its functions, with each integer noted.
+      numbers: the places of what the module gives a name.
+    """
+
+    codes: Mapping[object, CodeType]
+    numbers: Mapping[str, str]
+
+
+@functools.cache
+def _source(file: str) -> _Source:
+    try:
+        tree = ast.parse(Path(file).read_bytes(), file)
+    except (OSError, SyntaxError, ValueError):
+        return _Source({}, {})
+    numbers: dict[str, str] = {}
+    for each in tree.body:
+        if isinstance(each, ast.Assign):
+            target, value = each.targets[0], each.value
+            is_tuple = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+            pairs = zip(target.elts, value.elts, strict=False) if is_tuple else [(target, value)]  # type: ignore[attr-defined]
+            numbers |= {a.id: _place_of(shown(file), b) for a, b in pairs if hasattr(a, "id")}
+    noting_tree: Any = NotingCode(shown(file)).visit(tree)
+    waiting = [SourceFileLoader(file, file).source_to_code(noting_tree, file)]
+    codes: list[CodeType] = []
+    while waiting:
+        codes += (own := [each for each in waiting.pop().co_consts if type(each) is CodeType])
+        waiting += own
+    alike = grouped(codes, _key)
+    return _Source({key: own[0] for key, own in alike.items() if len(own) == 1}, numbers)
+
+
+def _key(code: CodeType) -> object:
+    """Return what tells the code of a function from that of others in its file."""
+    return code.co_name, code.co_firstlineno, code.co_freevars, code.co_varnames[: code.co_argcount]
+
+
+@contextlib.contextmanager
+def noting(noted: Noted | None) -> Iterator[None]:
+    """Have the user's functions in this process note integers; afterwards they are as they were."""
+    if noted is None:
+        yield
+        return
+    live = (each for each in gc.get_objects() if type(each) is FunctionType)
+    by_file = grouped(live, lambda each: each.__code__.co_filename)
+    functions = [
+        (each, each.__code__, code)
+        for file, own in by_file.items()
+        if is_users(file)
+        for each in own
+        if (code := _source(file).codes.get(_key(each.__code__)))
+    ]
+    modules = [m for m in [*sys.modules.values()] if is_users(getattr(m, "__file__", None) or "")]
+    numbers = [
+        (each, name, value, place)
+        for each in map(vars, modules)
+        for name, place in _source(each["__file__"]).numbers.items()
+        if type(value := each.get(name)) is int
+    ]
+    setattr(builtins, NOTE, noted)
+    jax.clear_caches()  # what was traced without
+    try:
+        for function, _, code in functions:
+            function.__code__ = code
+        for names, name, value, place in numbers:
+            names[name] = noted(place, value)
+        yield
+    finally:
+        for function, code, _ in functions:
+            function.__code__ = code
+        for names, name, value, _ in numbers:
+            names[name] = value
+        delattr(builtins, NOTE)
+        jax.clear_caches()
 
 
 def line_of(place: str) -> str:

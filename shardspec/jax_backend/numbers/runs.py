@@ -6,8 +6,9 @@ What two runs return is compared here as well: beyond rounding, or not.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -30,8 +31,25 @@ from shardspec.programs.numbers import FirstDifference, OutputDifference
 WIDE = np.dtype("float64")
 #: How often a step is called, each call with the state that the one before returned.
 CALLS = 2
-#: A program that runs once is compiled in a hurry.
-_QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+#: A program that runs once is compiled in a hurry: fewer passes, and fusions without MLIR.
+_QUICK = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+}
+
+
+@functools.cache
+def _quick() -> dict[str, Any]:
+    """Return the options of a quick compile that this jaxlib has."""
+
+    def is_known(option: str) -> bool:
+        with contextlib.suppress(RuntimeError):
+            jax.jit(lambda: 0, compiler_options={option: _QUICK[option]})()
+            return True
+        return False
+
+    return {option: value for option, value in _QUICK.items() if is_known(option)}
 
 
 @dataclass
@@ -55,8 +73,7 @@ class Runner:
         mesh = mesh_for(target, devices, self.trial.spec.policy.order)
         self.rerun = Rerun(mesh, self.width, self.is_watched)
         closed = self.trial.program.jaxpr
-        options: dict[str, Any] = dict(_QUICK)
-        self._jitted = jax.jit(lambda leaves: self.rerun(closed, leaves), compiler_options=options)
+        self._jitted = jax.jit(lambda leaves: self.rerun(closed, leaves), compiler_options=_quick())
 
     def __call__(self, values: Sequence[Any]) -> list[list[Result]]:
         """Return what each call computes, as arrays of this host."""
@@ -265,8 +282,10 @@ def ratio_of(expected: Any, found: Any) -> float | None:
 # others only where those are right.
 
 
-#: How the values of devices stand for that of one; `unknown` where they cannot be paired.
-State = Literal["same", "split", "sum", "mean", "largest", "wrong", "unknown"]
+#: How the values of devices stand for that of one; `unknown` where they cannot be paired. What each
+#: device computes of the mean over its part has gradients that are as many times larger as there
+#: are devices: `larger`.
+State = Literal["same", "split", "sum", "mean", "largest", "larger", "wrong", "unknown"]
 
 #: What is larger stands for a score that is masked, and says nothing of the size of others.
 _MASKED = 1e9
@@ -278,9 +297,15 @@ _PENDING: dict[State, str] = {
 #: An error of a value is one of its source where that is off by at least this share of it.
 _INHERITED = 0.05
 #: What follows the order of the values on one device.
-_OWN_ORDER = frozenset(("iota", "sort", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"))
+_OWN_ORDER = frozenset(
+    (
+        *("iota", "sort", "top_k", "argmax", "argmin"),
+        *("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"),
+    )
+)
 _SCATTERS = frozenset(("psum_scatter", "reduce_scatter"))
 _SUMS = frozenset(("psum", "psum_invariant", "psum2", "all_gather_invariant"))
+_EXCHANGES = _SUMS | _SCATTERS | MOVES
 
 
 def first_difference(
@@ -294,7 +319,7 @@ def first_difference(
     """
     spreads = schedules.spread(one, many)
     for is_whole in (False, True):
-        pairs = list(_states(one, many, spreads, is_whole=is_whole))
+        pairs = list(_settled(many, _states(one, many, spreads, is_whole=is_whole)))
         states = [state for state, _ in pairs]
         found, passed = _back(many, states, [error for _, error in pairs], wrong)
         named = sorted(
@@ -309,7 +334,8 @@ def first_difference(
         reasons = [fault] if fault and is_first else [pair for pair in told if pair[1]]
         for at, what in reasons or _exchange(many, states, named, passed, axes) or told:
             mark = many.marks[at]
-            plain = f"is the first value that differs when {_over(axes)} is larger than 1"
+            index = "".join(f", by the index of a device at {each}" for each in mark.indices)
+            plain = f"is the first value that differs when {_over(axes)} is larger than 1{index}"
             return FirstDifference(mark.place, what or plain, mark.primitive)
         at_end = _at_end(many, states, axes)
         if at_end is not None:
@@ -344,6 +370,16 @@ def _states(
         yield _state(
             _by_device(left, one.marks[pairs[at]], is_whole), _by_device(right, mark, is_whole)
         )
+
+
+def _settled(many: Watched, pairs: Iterable[tuple[State, float]]) -> Iterator[tuple[State, float]]:
+    """Yield states and errors; what an exchange made larger is wrong, and so is what follows it."""
+    made: list[State] = []
+    for at, (mark, (state, error)) in enumerate(zip(many.marks, pairs, strict=True)):
+        before = {made[each] for each in mark.sources if each < at}
+        is_local = before.isdisjoint(("wrong", *_PENDING)) and mark.primitive not in _EXCHANGES
+        made.append(state if state != "larger" or is_local else "wrong")
+        yield made[-1], error if made[-1] == state else 1.0
 
 
 def _by_device(value: Any, mark: Mark, is_whole: bool) -> Any:
@@ -387,6 +423,7 @@ def _ways(expected: Any, many: Any) -> Iterator[tuple[State, Any]]:
         yield "same", many
         if count > 1:
             yield from (("sum", many.sum(0)), ("mean", many.mean(0)), ("largest", many.max(0)))
+            yield from _larger(many, count)
         return
     if len(shape) != expected.ndim or count == 1:
         return
@@ -396,6 +433,7 @@ def _ways(expected: Any, many: Any) -> Iterator[tuple[State, Any]]:
     longer = [dim for dim, ratio in enumerate(ratios) if ratio == count]
     for dim in longer:
         yield "split", np.concatenate(list(many), dim)
+        yield from _larger(np.concatenate(list(many), dim), count)
     for among in (dim for dim, size in enumerate(shape) if size == count * expected.shape[dim]):
         for dim in longer:
             yield "same", np.stack([_merged(each, among, dim) for each in many])
@@ -403,6 +441,11 @@ def _ways(expected: Any, many: Any) -> Iterator[tuple[State, Any]]:
                 if own != dim:
                     parts = [_merged(each, among, dim) for each in many]
                     yield "split", np.concatenate(parts, own)
+
+
+def _larger(value: Any, count: int) -> Iterator[tuple[State, Any]]:
+    if np.issubdtype(value.dtype, np.floating):
+        yield "larger", value / count
 
 
 def _merged(value: Any, among: int, dim: int) -> Any:
@@ -491,7 +534,7 @@ def _back(
     waiting, seen = [*results], set[int]()
     while waiting:
         at = waiting.pop()
-        is_wrong = states[at] == "wrong" or (states[at] == "same" and at in results)
+        is_wrong = states[at] == "wrong" or (states[at] in ("same", "larger") and at in results)
         if at in seen or not (is_wrong or states[at] == "unknown"):
             continue
         seen.add(at)

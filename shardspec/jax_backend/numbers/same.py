@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -27,8 +26,6 @@ from shardspec.programs.numbers import Numbers
 _SMALL_STEP = 20_000_000
 #: A step that computes no more elements than this takes seconds.
 _QUICK_STEP = 400_000_000
-#: No further way to have room for all tokens is tried after so long.
-_ROOM_WITHIN_S = 30.0
 
 
 def same_numbers(code: StepCode, asked: comparing.Asked, tell: Callable[[str], None]) -> Numbers:
@@ -50,44 +47,12 @@ def same_numbers(code: StepCode, asked: comparing.Asked, tell: Callable[[str], N
         made, sizes, one = _on_one(code, facts, asked, split)
         numbers = comparing.compared(made, sizes, one, facts, asked, tell, started)
         found = found if found and numbers.untried else numbers
-        if numbers.differences:
-            return _with_room(numbers, made, sizes, one, facts, asked, tell, started)
+        if numbers.differences or numbers.capacities:
+            return numbers
         if not sizes.sizes or all(why == comparing.ONE_SLICE for _, why in numbers.untried):
             return numbers
     assert found is not None, "there are two ways to try"
     return found
-
-
-def _with_room(
-    numbers: Numbers,
-    code: StepCode,
-    sizes: SmallSizes,
-    one: small_steps.Trial,
-    facts: comparing.Facts,
-    asked: comparing.Asked,
-    tell: Callable[[str], None],
-    started: float,
-) -> Numbers:
-    """Return what differs when no token is dropped, where devices have capacities of their own."""
-
-    def traced(noted: room.Noted) -> small_steps.Trial | None:
-        with contextlib.suppress(ShardspecError):
-            return replace(code, noted=noted).small(sizes, {})
-        return None
-
-    first: Numbers | None = None
-    for noted, roomy in room.with_room(one.program.jaxpr, traced):
-        tell("running it with room for all tokens")
-        made = replace(code, noted=noted)
-        again = comparing.compared(made, sizes, roomy, facts, asked, tell, started)
-        lines = dict.fromkeys(map(room.line_of, noted.larger))
-        again = replace(again, capacities=tuple(lines))
-        if again.verdict == "same":
-            return again
-        first = first or (again if again.differences else None)
-        if time.monotonic() - started > _ROOM_WITHIN_S:
-            break
-    return first or numbers
 
 
 def _on_one(

@@ -398,7 +398,7 @@ class _Uses:
                 self._below(args[2 + dim], whole - size + 1)
         elif name in _COMPARES and len(args) == 2:
             for own, place in ((args[0], at[1]), (args[1], at[0])):
-                if place is not None:
+                if place is not None and place > 1:  # the only position tells nothing
                     self._below(own, place, is_index=name == "eq")
         elif name in ("random_wrap", "threefry2x32"):
             for each in self._of(args):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -300,6 +302,73 @@ def step(resolver):
     params = {"in": f32(8, 8), "up": f32(8, 16), "down": f32(16, 8), "rows": f32(8, 8)}
     return run, (params, f32(64, 8), f32(4, 8))
 """
+#: Each device has the loss of its own rows; gradients are averaged at the end.
+MEANS = """
+
+@jax.custom_vjp
+def entered(x):
+    return x
+
+
+entered.defvjp(lambda x: (x, None), lambda _, g: (g,))  # rule
+
+
+def step(resolver):
+    def train(params, x):
+        def loss(params):
+            hidden = jnp.tanh(x @ params["in"])  # hidden
+            return jnp.square(jnp.tanh(entered(hidden) @ params["out"])).mean()
+
+        grads = jax.tree.map(lambda g: lax.pmean(g, "part"), jax.grad(loss)(params))
+        return jax.tree.map(lambda p, g: p - g, params, grads)
+
+    run = over_parts(resolver, train, P(), P("part"), out=P())
+    return run, ({"in": f32(8, 16), "out": f32(16, 8)}, f32(64, 8))
+"""
+#: Rows of a table are asked of the device that has them.
+LOOKUP = """
+
+def step(resolver):
+    def rows_of(table, ids):
+        n, rows = lax.axis_size("part"), len(table)
+        owner = ids // rows  # owner
+        asked = jnp.where(owner[None] == jnp.arange(n)[:, None], ids[None], -1)
+        asked = lax.all_to_all(asked, "part", 0, 0)
+        local = jnp.clip(asked - lax.axis_index("part") * rows, 0, rows - 1)
+        found = jnp.where((asked >= 0)[..., None], table[local], 0)
+        return lax.all_to_all(found, "part", 0, 0).sum(0)
+
+    ids = jax.ShapeDtypeStruct((64,), jnp.int32)
+    return over_parts(resolver, rows_of, P("part"), P("part")), (f32(32, 8), ids)
+"""
+#: The best of a vocabulary that is split, which a key draws one of.
+BEST = """
+
+def step(resolver):
+    def best(x, table):
+        top, tokens = lax.top_k(x @ table.T, 4)
+        tokens = tokens + lax.axis_index("part") * len(table)  # tokens
+        top, tokens = (lax.all_gather(a, "part", axis=1, tiled=True) for a in (top, tokens))
+        top, at = lax.top_k(top, 4)
+        return top, jnp.take_along_axis(tokens, at, 1)
+
+    both = over_parts(resolver, best, P(), P("part"), out=P())
+
+    def drawn(x, table, key):
+        top, tokens = both(x, table)
+        return jnp.take_along_axis(tokens, jax.random.categorical(key, top)[:, None], 1)  # drawn
+
+    return drawn, (f32(16, 8), f32(32, 8), jax.eval_shape(lambda: jax.random.key(0)))
+"""
+#: A mean that takes the size of a mesh axis.
+SIZED = """
+
+def step(resolver):
+    def mean(x):
+        return lax.psum(jnp.tanh(x).mean(), "part") / lax.axis_size("part")
+
+    return over_parts(resolver, mean, P("part"), out=P()), (f32(64, 8),)
+"""
 
 
 @pytest.fixture
@@ -307,14 +376,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     """Return what compares a step, with places of it changed."""
     monkeypatch.chdir(tmp_path)
 
-    def compared(text: str, *changes: tuple[str, str]) -> tuple[Numbers, str]:
+    def compared(text: str, *changes: tuple[str, str], spec: str = SPEC) -> tuple[Numbers, str]:
         for old, new in changes:
             assert old in text
             text = text.replace(old, new)
-        (tmp_path / "spec.yaml").write_text(SPEC)
+        (tmp_path / "spec.yaml").write_text(spec)
         (tmp_path / "kinds_step.py").write_text(HEAD + text)
-        spec = shardspec.load("spec.yaml").ir
-        code = StepCode("kinds_step:step", str(tmp_path), spec, spec.targets[0])
+        ir = shardspec.load("spec.yaml").ir
+        code = StepCode("kinds_step:step", str(tmp_path), ir, ir.targets[0])
         numbers = same_numbers(code, Asked(), lambda stage: None)
         line = numbers.first.place.line if numbers.first else 0
         return numbers, (HEAD + text).split("\n")[line - 1]
@@ -323,7 +392,21 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
 
 
 @pytest.mark.parametrize(
-    "text", [EXPERTS, RING, CHUNKS, MULTIPLES, MICRO, DESCENT, NARROW, RULES, PIPELINE]
+    "text",
+    [
+        EXPERTS,
+        RING,
+        CHUNKS,
+        MULTIPLES,
+        MICRO,
+        DESCENT,
+        NARROW,
+        RULES,
+        PIPELINE,
+        MEANS,
+        LOOKUP,
+        BEST,
+    ],
 )
 def test_a_right_step_is_the_same(text: str, run) -> None:
     numbers, _ = run(text)
@@ -347,6 +430,10 @@ def test_a_right_step_is_the_same(text: str, run) -> None:
         (RULES, ("(g,)  # sum", '(lax.psum(g, "part"),)  # sum'), "# sum"),
         (RULES, ('lax.pmean(x.T @ g, "part")', "x.T @ g"), "# returned"),
         (RULES, ("lax.pmean(x.T", "lax.psum(x.T"), "# dense"),
+        (MEANS, ("(g,))", '(lax.psum(g, "part"),))'), "# rule"),
+        (MEANS, ("(x @", '((x + lax.axis_index("part")) @'), "# hidden"),
+        (LOOKUP, ("ids // rows", "ids % n"), "asked = lax"),
+        (BEST, ("* len(table)", "* 4"), "all_gather(a"),
         (MICRO, ("return total  #", 'return lax.psum(total, "part")  #'), "# sum"),
     ],
 )
@@ -354,6 +441,18 @@ def test_what_is_exchanged_wrong_is_named(text: str, change: tuple, line: str, r
     numbers, found = run(text, change)
     assert (numbers.verdict, numbers.axes) == ("different", (("part",),))
     assert line in found, (found, numbers.first)
+
+
+@pytest.mark.parametrize("mesh", ["{part: 2, other: 8}", "{part: 4, other: 4}"])
+def test_the_size_of_another_axis_is_a_fault(mesh: str, run) -> None:
+    """Axes of one size would hide it."""
+    spec = SPEC.replace("v5e 2x4", "v5e 4x4").replace("{part: rest}", mesh)
+    split = SIZED.replace('P("part"), out', 'P("part", "other"), out').replace(
+        "jnp.tanh(x).mean()", 'lax.pmean(jnp.tanh(x).mean(), "other")'
+    )
+    assert run(split, spec=spec)[0].verdict == "same"
+    wrong = split.replace('axis_size("part")', 'axis_size("other")')
+    assert run(wrong, spec=spec)[0].verdict == "different"
 
 
 def test_the_line_of_an_index_is_named_beside_what_it_puts_elsewhere(run) -> None:
@@ -373,6 +472,39 @@ def test_a_capacity_of_each_device_is_no_fault(text: str, line: int, run) -> Non
     assert (numbers.verdict, numbers.differences) == ("same", ())
     assert numbers.capacities == (f"kinds_step.py:{line}",)
     assert f"capacity kinds_step.py:{line} " in str(numbers)
+
+
+#: As in `CAPACITY`; the module states the number, or a function is compiled before.
+STATED = CAPACITY.replace("EXPERTS, FACTOR = 4, 1.0", "EXPERTS, ROOM = 4, 16 // 2").replace(
+    "int(FACTOR * x.shape[0] / EXPERTS)", "ROOM"
+)
+COMPILED = CAPACITY.replace("    def moe(", "    @jax.jit\n    def moe(")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        *((CAPACITY, 23), (PLACES, 21), (SORTED, 21), (CHOICE, 23), (CUT, 23)),
+        *((STATED, 17), (COMPILED, 24)),
+    ],
+    ids=["counted", "places", "sorted", "chosen", "cut", "stated", "compiled"],
+)
+def test_a_function_of_this_process_has_room_as_the_command_gives_it(
+    text: str, line: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    (tmp_path / "live_step.py").write_text(HEAD + text)
+    monkeypatch.delitem(sys.modules, "live_step", raising=False)
+    step = importlib.import_module("live_step").step
+    code = step.__code__
+    resolver = shardspec.Resolver("spec.yaml", devices="abstract")
+    numbers = resolver.same_numbers(step)
+    assert numbers.verdict == "same", str(numbers)
+    assert numbers.capacities == (f"live_step.py:{line}",)
+    assert step.__code__ is code
+    monkeypatch.delitem(sys.modules, "live_step")
 
 
 def test_a_fault_in_a_step_with_places_is_found(run) -> None:

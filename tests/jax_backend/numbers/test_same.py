@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import shardspec
@@ -202,7 +203,7 @@ def test_a_wrong_step_is_found(name: str, run) -> None:
 def test_a_right_step_is_the_same(name: str, run) -> None:
     numbers, _ = run(*RIGHT[name])
     assert numbers.verdict == "same", str(numbers)
-    assert dict(numbers.meshes[0]) == {"data": 2, "tensor": 2}
+    assert dict(numbers.meshes[0]) == {"data": 2, "tensor": 4}
     assert bool(numbers.device_random) == (name == "dropout of each device")
 
 
@@ -234,3 +235,12 @@ def test_each_axis_is_tried_once_at_least() -> None:
     found = list(meshes_of(axes, {"c": None}))
     assert [axis for mesh in found for axis in mesh] == axes
     assert {size for mesh in found for axis, size in mesh.items() if axis == "c"} == {4}
+
+
+@pytest.mark.parametrize("axes", [["a", "b"], ["a", "b", "c"], ["a", "b", "c", "d"]])
+@pytest.mark.parametrize("long", ["a", "b", "ab", "abcd"])
+def test_an_axis_that_may_be_longer_has_another_size_than_others(axes: list, long: str) -> None:
+    found = list(meshes_of(axes, {}, [*long]))
+    assert {axis for mesh in found for axis in mesh} == {*axes}
+    assert any(mesh.get("a", 1) != mesh.get("b", 1) for mesh in found)
+    assert all(np.prod([*mesh.values()]) <= 8 for mesh in found)

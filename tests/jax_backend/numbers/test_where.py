@@ -22,6 +22,8 @@ PART = ONE * 0.25
         (np.stack([PART, ONE - PART]), "sum"),
         (np.stack([2 * PART, 2 * ONE - 2 * PART]), "mean"),
         (np.stack([ONE, ONE - 1]), "largest"),
+        (np.stack([2 * ONE, 2 * ONE]), "larger"),
+        (np.stack([2 * ONE[:2], 2 * ONE[2:]]), "larger"),
         (np.stack([ONE[2:], ONE[:2]]), "wrong"),
         (np.stack([ONE, 2 * ONE]), "wrong"),
     ],
@@ -187,3 +189,24 @@ def test_the_form_of_what_devices_exchange_is_named() -> None:
     assert found is not None
     told = "orders what devices along `expert` have exchanged differently from one device"
     assert (found.place.line, found.what) == (3, told)
+
+
+@pytest.mark.parametrize(("primitive", "line"), [("div", 3), ("psum", 2)])
+def test_gradients_of_a_local_mean_are_larger_and_no_fault(primitive: str, line: int) -> None:
+    """Only an exchange that makes them so is one: it adds up what is complete."""
+    marks = [mark(primitive, 2), mark("psum", 3, 0), mark("sin", 4, 1)]
+    larger, odd = np.stack([2 * ONE[:2], 2 * ONE[2:]]), np.stack([ONE + 1, ONE + 1])
+    one = Watched(marks, [ONE[None]] * 3, [(2,)], [])
+    found = first_difference(one, Watched(marks, [larger, odd, odd], [(2,)], []), ["data"], [0])
+    assert found is not None
+    assert found.place.line == line
+
+
+def test_a_value_by_the_index_of_a_device_names_the_line_of_the_index() -> None:
+    marks = [Mark("div", Place("step.py", 3), ("devices",), (), frozenset((Place("step.py", 2),)))]
+    one = Watched(marks, [ONE[None]], [(0,)], [])
+    found = first_difference(
+        one, Watched(marks, [np.stack([ONE, ONE + 1])], [(0,)], []), ["a"], [0]
+    )
+    assert found is not None
+    assert found.what.endswith(", by the index of a device at step.py:2")
