@@ -3,8 +3,8 @@
 Remove the axis from this mesh, and where no other mesh has it, from the rules, too (SHD201 reports
 a rule that names an axis of no mesh). Or put another alternative first. The rule fires as in Flax:
 it decides the dimension, and no later alternative is tried, although one of them might shard it. If
-this is intended on a small machine, write `lints: {size-one-axis: allow}`. Activations, and rules of a
-preset, are reported only if the rule has a later alternative.
+this is intended on a small machine, write `lints: {size-one-axis: allow}`. Activations and rules of
+a preset are reported only if the rule has a later alternative.
 
 Bad:
     shardspec: 1
