@@ -298,6 +298,9 @@ def _unknown_key(route: Route, reading: Reading) -> Diagnostic:
     fix = respelt([place], key, known)
     if fix is not None and (*route[:-1], fix.edits[0].text) in reading.source_map.keys:
         fix = None  # the nearest key stands there already
+    if "path" in known and "*" in key:
+        other = "axes: mlp embed" if "axes" in known else "because: tiny"
+        help, fix = f'`path` is a key of its own: `- {{path: "{key}", {other}}}`', None
     if key.endswith((")", "]")):
         help, fix = 'between `{` and `}`, quote what holds a comma: `"(none, model)"`', None
     message, label = f"unknown key `{key}`", "means nothing here"

@@ -156,3 +156,15 @@ def test_help_for_a_section_of_a_wrong_type_has_an_entry_that_works(section: str
     text = f"shardspec: 1\n{mesh}{section}: {inline}\n"
     _, faults = pipeline.load_text(text)
     assert not {"SHD002", "SHD003", "SHD004"} & {each.code.id for each in faults}, text
+
+
+@pytest.mark.parametrize("entry", ['overrides: [{"**/wi": mlp}]', 'replicate: [{"**/wi": tiny}]'])
+def test_a_path_that_stands_as_a_key_is_shown_as_an_entry(folder: Path, entry: str) -> None:
+    (folder / "spec.yaml").write_text(SPEC + entry + "\n", encoding="utf-8")
+    status, output = run("check", "-q", "spec.yaml")
+    assert status == 1
+    assert "SHD003" in output
+    (shown,) = re.findall(r"`- (\{.*?\})`", output)
+    fixed = f"{SPEC}{entry.split(':')[0]}: [{shown}]\nlints: {{SHD2: allow, SHD4: allow}}\n"
+    (folder / "spec.yaml").write_text(fixed, encoding="utf-8")
+    assert "SHD003" not in run("check", "-q", "spec.yaml")[1]
