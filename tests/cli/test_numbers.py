@@ -73,7 +73,7 @@ def test_the_same(folder: Path) -> None:
     result = run("-t", "pod")
     assert result.exit_code == 0, result.output
     assert "the same: the output equals that of one device" in result.stdout
-    assert "data=2 tensor=2" in result.stdout
+    assert "data=4 tensor=2" in result.stdout
     assert "8192 -> " in result.stdout
 
 
@@ -84,7 +84,7 @@ def test_another_number_exits_1_and_names_axis_line_and_ratio(folder: Path) -> N
     (found,) = json.loads(result.stdout)["targets"]
     assert (found["verdict"], found["axes"]) == ("different", [["data"]])
     assert found["first"]["place"]["file"] == "counted.py"
-    assert found["differences"][0]["ratio"] == pytest.approx(2, rel=1e-3)
+    assert found["differences"][0]["ratio"] == pytest.approx(4, rel=1e-3)
 
 
 def test_several_targets_and_a_file(folder: Path) -> None:

@@ -21,7 +21,7 @@ Good:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from shardspec.diagnostics import Diagnostic, codes, labels_at, quote
 from shardspec.diagnostics.words import by_key, described, named
@@ -81,6 +81,18 @@ def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
     what = "this override takes it" if _is_stated(first) else "this rule takes it"
     paths = list(dict.fromkeys(path for paths in won.values() for path in paths))
     rules = ", ".join(dict.fromkeys(map(_shown, won)))
+    yield Diagnostic(
+        codes.SIZE_ONE_AXIS,
+        f"`{axis.name}` has size 1 on target `{plan.target.name}`, and wins {rules}",
+        labels_at((axis.span, "shards nothing"), (first.span, what)),
+        notes=tuple(_notes(paths, tuple(activations))),
+        target=plan.target.name,
+        help=_ways_out(axis, plan, won),
+    )
+
+
+def _ways_out(axis: MeshAxis, plan: ShardingPlan, won: Collection[Attempt]) -> str:
+    """Return what to do about an axis of size 1, by who asks for it."""
     allowed = quote.setting("lints", ("size-one-axis", "allow"))
     others = (each.mesh.names for each in plan.spec.targets if each.name != plan.target.name)
     is_known = any(axis.name in names for names in others)
@@ -93,14 +105,7 @@ def _wins(axis: MeshAxis, plan: ShardingPlan) -> Iterator[Diagnostic]:
     elif is_own:  # not where a preset has the rule
         all_of = "from the mesh and from all that names it, with `none` where a rule has no other"
         ways.append(f"remove it {all_of}")
-    yield Diagnostic(
-        codes.SIZE_ONE_AXIS,
-        f"`{axis.name}` has size 1 on target `{plan.target.name}`, and wins {rules}",
-        labels_at((axis.span, "shards nothing"), (first.span, what)),
-        notes=tuple(_notes(paths, tuple(activations))),
-        target=plan.target.name,
-        help=f"{', or '.join(ways)}; or {allowed}",
-    )
+    return f"{', or '.join(ways)}; or {allowed}"
 
 
 def _has_later(taken: Attempt, plan: ShardingPlan) -> bool:
