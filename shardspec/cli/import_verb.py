@@ -197,6 +197,7 @@ def _with_own(text: str, name: str, request: Request) -> str:
 
 
 def _text_of(name: str) -> str:
+    """Return the text of a file that is replaced: no input, which would not be overwritten."""
     try:
         return Path(name).read_text(encoding="utf-8")
     except (OSError, ValueError):

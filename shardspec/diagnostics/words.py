@@ -600,9 +600,5 @@ def pattern_of(paths: Iterable[str]) -> str:
     >>> pattern_of(["a/0/k", "a/1/k", "a/2/k"]), pattern_of(["a/0", "a/b"])
     ('a/{0..2}/k', '{a/0,a/b}')
     """
-    alike = grouped(paths, template)
-    found: list[str] = []
-    for each in alike.values():
-        glob = collapsed(each)
-        found += each if glob is None else [glob]
+    found = list(globs(paths))
     return found[0] if len(found) == 1 else "{" + ",".join(found) + "}"

@@ -232,7 +232,7 @@ def _join(
     for each in sets:
         for at in each:
             first[at] = each[0]
-    for circle in _circles(first, needs, among):
+    for circle in _circles(first, needs, among) if sets else ():
         inside = [at for at in among if first[at] in circle]
         own = [each for each in sets if each[0] in circle]
         for each in own:

@@ -23,6 +23,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -66,11 +67,17 @@ def relative(name: str) -> str:
 def in_repository(name: str) -> str:
     """Return the path of a file from the top of the repository of this folder; absolute outside."""
     here = os.path.realpath(os.curdir)
-    folders = (here, *map(str, Path(here).parents))
-    top = next((each for each in folders if os.path.exists(os.path.join(each, ".git"))), here)
+    top = _repository_of(here)
     path = os.path.join(os.path.realpath(os.path.dirname(name)), os.path.basename(name))
     inside = os.path.relpath(path, top)
     return (path if inside.split(os.sep)[0] == ".." else inside).replace(os.sep, "/")
+
+
+@lru_cache(maxsize=64)
+def _repository_of(folder: str) -> str:
+    """Return the nearest folder above with a `.git`; where there is none, the folder."""
+    above = (folder, *map(str, Path(folder).parents))
+    return next((each for each in above if os.path.exists(os.path.join(each, ".git"))), folder)
 
 
 def end(span: Span) -> tuple[int, int]:

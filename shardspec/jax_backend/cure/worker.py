@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -97,18 +97,10 @@ class Pricing:
         #: What the whole step holds beyond what shorter ones tell.
         self._beyond = 0.0
         ready = [pruned(replace(each, module=prepared(each.module))) for each in base.shorter]
-        told: list[tuple[tuple[Shortened, ...], Figures]] = []
-        for pair in reversed([*pairwise(ready)]):
-            self._shorter = pair
-            found = self.figures(())
-            if isinstance(found, Figures):
-                told.append((pair, found))
-                if found.is_like(base.now):
-                    break
-        self._shorter, self._beyond = self._like_whole(told)
+        self._shorter, self._beyond = self._like_whole(reversed([*pairwise(ready)]))
 
     def _like_whole(
-        self, told: Sequence[tuple[tuple[Shortened, ...], Figures]]
+        self, pairs: Iterable[tuple[Shortened, ...]]
     ) -> tuple[tuple[Shortened, ...], float]:
         """Return shorter steps that tell what the whole one takes, and what it holds beyond.
 
@@ -116,14 +108,19 @@ class Pricing:
         of its time, and what it sends, that is what it takes; else the whole step is read once.
         """
         now = self.base.now
+        told: list[tuple[tuple[Shortened, ...], Figures]] = []
+        for pair in pairs:
+            self._shorter = pair
+            found = self.figures(())
+            if isinstance(found, Figures):
+                told.append((pair, found))
+                if found.is_like(now):
+                    return pair, now.memory - found.memory
         if not told:
             return (), 0.0
-        *_, (pair, last) = told
-        if last.is_like(now):
-            return pair, now.memory - last.memory
-        (_, first), *_ = told
-        is_agreed = len(told) > 1 and first.is_like(last)
-        whole = last if is_agreed and last.bytes == now.bytes else self._whole
+        (_, first), (_, last) = told[0], told[-1]
+        is_agreed = len(told) > 1 and first.is_like(last) and last.bytes == now.bytes
+        whole = last if is_agreed else self._whole
         for pair, found in told:
             if whole is not None and found.is_like(whole):
                 return pair, now.memory - found.memory

@@ -636,7 +636,7 @@ def _unequal(mesh: Sizes, long: Collection[str]) -> Iterator[Sizes]:
     """Yield a mesh with a longer axis, or both where that is too large; or the mesh."""
     equal = [axis for axis, size in mesh.items() if size == _SHORT]
     longer = next((axis for axis in reversed(equal) if axis in long), None)
-    if len(equal) < _SHORT or longer is None:
+    if not equal[1:] or longer is None:
         yield from (mesh,) if mesh else ()
         return
     made = mesh | {longer: 2 * _SHORT}

@@ -282,9 +282,8 @@ def ratio_of(expected: Any, found: Any) -> float | None:
 # others only where those are right.
 
 
-#: How the values of devices stand for that of one; `unknown` where they cannot be paired. What each
-#: device computes of the mean over its part has gradients that are as many times larger as there
-#: are devices: `larger`.
+#: How the values of devices stand for that of one; `unknown` where they cannot be paired.
+#: `larger` are gradients of each device's own mean: on N devices they are N times larger.
 State = Literal["same", "split", "sum", "mean", "largest", "larger", "wrong", "unknown"]
 
 #: What is larger stands for a score that is masked, and says nothing of the size of others.

@@ -156,9 +156,9 @@ def _under_rules(plan: ShardingPlan, axes: Sequence[str]) -> tuple[str, Memory]:
     chosen: dict[str, str] = {}
     for axis in axes:
         wider: dict[str, tuple[str, ...]] = {}
+        least = memory(plan).bytes / _SMALL
         for group in sorted(plan.alike, key=lambda group: -group.device_bytes):
-            is_small = group.device_bytes * _SMALL < memory(plan).bytes
-            if is_small or axis in group.first.mesh_axes:
+            if group.device_bytes < least or axis in group.first.mesh_axes:
                 continue
             named = [dim for dim in group.dims if would_divide(plan.mesh.sizes[axis], dim)]
             names = {dim.logical_axis: (*dim.mesh_axes, axis) for dim in named if dim.logical_axis}
