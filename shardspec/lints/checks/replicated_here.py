@@ -51,14 +51,14 @@ class _Why(NamedTuple):
 def check(context: Context) -> Iterator[Diagnostic]:
     """Yield a finding for each large array that is whole on this target, for its size alone."""
     split = {
-        arrays.first.param.path: _Split(plan.target.name, arrays)
+        (arrays.first.param.path, arrays.first.param.shape): _Split(plan.target.name, arrays)
         for plan in reversed(context.plans)
         for arrays in plan.alike
         if not arrays.is_replicated
     }
     for plan in context.plans:
         for arrays in plan.alike:
-            other = split.get(arrays.first.param.path)
+            other = split.get((arrays.first.param.path, arrays.first.param.shape))
             is_large = context.is_large(arrays.total_bytes, plan.target.name)
             if other and is_large and arrays.is_replicated:
                 why = _why(arrays, other.arrays)
