@@ -35,6 +35,7 @@ FOR_ONE_SIBLING = {
     "jax_backend.stated_lines": "what one line computes; `stated` runs them in loops and trains",
     "jax_backend.step.blame": "why something is sent, apart from what is sent",
     "jax_backend.numbers.runs": "a run of a step, apart from which are compared",
+    "jax_backend.numbers.where": "where values differ, apart from how runs are made and compared",
     "jax_backend.numbers.schedules": "pipelines, apart from values of one iteration",
     "jax_backend.numbers.rerun": "a program as it is run again, apart from which runs there are",
     "jax_backend.xla.padded": "what libtpu pads by how it is sharded, apart from simplification",

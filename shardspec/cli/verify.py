@@ -64,6 +64,7 @@ def compare_numbers(
     name, folder = steps.step_and_folder(request)
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}".strip()
     os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's warnings are of a small mesh
     from shardspec.jax_backend.numbers.comparing import Asked
 
     asked = Asked(kept, "float64" if is_wide else "float32", inputs=inputs_name)

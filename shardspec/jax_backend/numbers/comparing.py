@@ -30,8 +30,8 @@ from shardspec.jax_backend.equations import (
 )
 from shardspec.jax_backend.numbers import room, runs
 from shardspec.jax_backend.numbers.rerun import KERNEL, Watched
-from shardspec.jax_backend.numbers.runs import first_difference
 from shardspec.jax_backend.numbers.small import TIGHT, Relations, SmallSizes, Trial, values_of
+from shardspec.jax_backend.numbers.where import first_difference
 from shardspec.jax_backend.step.sum_rules import same_elements
 from shardspec.kept import kept
 from shardspec.programs.numbers import FirstDifference, Numbers, OutputDifference

@@ -58,8 +58,9 @@ _FORMS = frozenset(
         *("sharding_constraint", "reshard"),
     )
 )
-#: What brings the values of other devices.
-MOVES = frozenset(("all_gather", "all_to_all", "ppermute", "psum_scatter", "reduce_scatter"))
+#: What brings the values of other devices; the one that passes them on along an axis.
+RING = "ppermute"
+MOVES = frozenset(("all_gather", "all_to_all", RING, "psum_scatter", "reduce_scatter"))
 #: Forms that are watched after all where they order what devices have exchanged.
 FORMS_OF_PARTS = frozenset(("reshape", "transpose"))
 KERNEL = "pallas_call"

@@ -360,6 +360,50 @@ def step(resolver):
 
     return drawn, (f32(16, 8), f32(32, 8), jax.eval_shape(lambda: jax.random.key(0)))
 """
+#: Causal attention around a ring without a loop of JAX, whose positions count over all parts.
+TURNS = """
+
+def step(resolver):
+    def attend(x):
+        n, me, own = lax.axis_size("part"), lax.axis_index("part"), x.shape[0]
+        at = me * own + jnp.arange(own)  # at
+        waves = jnp.sin(at[:, None] * jnp.linspace(0.1, 1, x.shape[1]))
+        x, total, norm = x + waves, 0.0, 0.0
+        others = x
+        for turn in range(n):
+            there = (me - turn) % n * own + jnp.arange(own)
+            weights = jnp.exp(jnp.tanh(x @ others.T)) * (at[:, None] >= there)
+            total, norm = total + weights @ others, norm + weights.sum(1)
+            others = lax.ppermute(others, "part", [(j, (j + 1) % n) for j in range(n)])  # send
+        return total / norm[:, None]
+
+    return over_parts(resolver, attend, P("part")), (f32(64, 16),)
+"""
+#: Each device adds up what its own experts give.
+OWN_EXPERTS = """
+
+def step(resolver):
+    def experts(weights, x):
+        chosen, out = jnp.argmax(x[:, :8], -1), jnp.zeros_like(x)
+        first = lax.axis_index("part") * len(weights)  # first
+        for at, weight in enumerate(weights):
+            out += jnp.tanh(x @ weight) * (chosen == first + at)[:, None]
+        return lax.psum(out, "part")  # sum
+
+    return over_parts(resolver, experts, P("part"), P(), out=P()), (f32(8, 16, 16), f32(64, 16))
+"""
+#: One token is put into a cache whose places are split.
+CACHE = """
+
+def step(resolver):
+    def put(cache, x, at):
+        rows = len(cache)
+        here = jnp.where(at // rows == lax.axis_index("part"), at % rows, rows)
+        return cache.at[here].set(x, mode="drop")  # put
+
+    places = jax.ShapeDtypeStruct((), jnp.int32)
+    return over_parts(resolver, put, P("part"), P(), P()), (f32(64, 16), f32(16), places)
+"""
 #: A mean that takes the size of a mesh axis.
 SIZED = """
 
@@ -406,6 +450,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
         MEANS,
         LOOKUP,
         BEST,
+        TURNS,
+        OWN_EXPERTS,
+        CACHE,
     ],
 )
 def test_a_right_step_is_the_same(text: str, run) -> None:
@@ -434,6 +481,10 @@ def test_a_right_step_is_the_same(text: str, run) -> None:
         (MEANS, ("(x @", '((x + lax.axis_index("part")) @'), "# hidden"),
         (LOOKUP, ("ids // rows", "ids % n"), "asked = lax"),
         (BEST, ("* len(table)", "* 4"), "all_gather(a"),
+        (TURNS, ("at = me * own + ", "at = "), "# at"),
+        (TURNS, ("(j, (j + 1) % n)", "(j, (j - 1) % n)"), "# send"),
+        (OWN_EXPERTS, ('lax.axis_index("part") * len(weights)', "0"), "# sum"),
+        (CACHE, ('at // rows == lax.axis_index("part")', "at >= 0"), "# put"),
         (MICRO, ("return total  #", 'return lax.psum(total, "part")  #'), "# sum"),
     ],
 )
@@ -441,6 +492,7 @@ def test_what_is_exchanged_wrong_is_named(text: str, change: tuple, line: str, r
     numbers, found = run(text, change)
     assert (numbers.verdict, numbers.axes) == ("different", (("part",),))
     assert line in found, (found, numbers.first)
+    assert "already the same" not in str(numbers.first) or "psum" in change[1], numbers.first
 
 
 @pytest.mark.parametrize("mesh", ["{part: 2, other: 8}", "{part: 4, other: 4}"])

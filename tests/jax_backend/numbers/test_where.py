@@ -7,7 +7,7 @@ import pytest
 
 from shardspec.ir.step import Place
 from shardspec.jax_backend.numbers.rerun import End, Mark, Watched
-from shardspec.jax_backend.numbers.runs import _state, first_difference
+from shardspec.jax_backend.numbers.where import _state, first_difference
 
 ONE = np.random.default_rng(0).standard_normal((4, 6)).astype("float32")
 PART = ONE * 0.25
@@ -167,8 +167,9 @@ def test_a_ring_is_named_by_what_it_sends() -> None:
 def test_a_ring_is_named_whose_first_iteration_is_right_until_it_sends() -> None:
     """What a ring sends the wrong way is wrong in the second iteration, and is no source before."""
     wraps = ("devices", "iterations")
+    index = frozenset((Place("step.py", 1),))
     marks = [mark("iota", 1)] + [
-        Mark(name, Place("step.py", line), wraps, sources)
+        Mark(name, Place("step.py", line), wraps, sources, index if name == "exp" else frozenset())
         for name, line, sources in (("carry", 2, (3,)), ("exp", 3, (0, 1)), ("ppermute", 4, (1,)))
     ]
     own, same = np.stack([[ONE]]), np.stack([[ONE], [ONE]])
