@@ -434,10 +434,13 @@ def avoided_words() -> list[str]:
 
 
 def texts_of_users() -> Iterator[tuple[str, str]]:
-    """Yield where a text for users is from, and the text: pages without their examples."""
+    """Yield where a text for users is from, and the text: all pages, without their examples."""
     for code in ALL:
         yield f"{code.id} in codes.py", code.summary
         yield f"the page of {code.id}", re.sub(r"(?m)^ {4}.*$", "", page(code))
+    for file in (README, *sorted((ROOT / "docs").rglob("*.md"))):
+        text = re.sub(r"(?ms)^```.*?^```$|`[^`\n]*`", "", file.read_text(encoding="utf-8"))
+        yield str(file.relative_to(ROOT)), text
     for path in MODULES:
         inner = set()  # docstrings, which are for readers of the code
         for node in nodes_of(path):

@@ -17,13 +17,13 @@ xla/service/gpu/model/sol_latency_estimator.cc for what each takes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from shardspec.ir.operations import CollectiveKind
 from shardspec.programs.members import together
 from shardspec.programs.operations import flops_of
-from shardspec.programs.peak_graph import Node, every_node
+from shardspec.programs.peak_graph import Node, Value, every_node
 from shardspec.programs.peak_kernels import is_product
 from shardspec.programs.peak_units import Unit, needs_of
 
@@ -92,14 +92,21 @@ class _Scheduler:
     def __init__(self, units: Sequence[Unit], speeds: Speeds, devices: int) -> None:
         self.units, self.speeds, self.devices = units, speeds, devices
         self.needs = needs_of(units)
-        self.readers = [0] * len(units)
-        for found in self.needs:
+        #: Who reads each unit and is not placed, and how many units nobody else reads than each.
+        self.readers: list[set[int]] = [set() for _ in units]
+        for at, found in enumerate(self.needs):
             for other in found:
-                self.readers[other] += 1
+                self.readers[other].add(at)
+        self.unlocks = [0] * len(units)
+        for found in self.readers:
+            self._note_last(found)
         self.is_send = [unit.node.operation in speeds.hides for unit in units]
         self.has_sends = [sends(unit, speeds.hides) for unit in units]
         self.depth = self._depths()
         self.reads_send = [any(self.is_send[other] for other in found) for found in self.needs]
+        self.read = frozenset[Value]().union(*(unit.reads for unit in units))
+        #: Operations that are joined, and are made of no product that is: they are walked once.
+        self.without_products = set[Node]()
         self.cost = [self._seconds(unit) for unit in units]
         #: Collectives whose end can be placed, and other kernels.
         self.ends: list[int] = []
@@ -113,8 +120,8 @@ class _Scheduler:
 
     def run(self) -> Hidden:
         """Return the order."""
-        for at, count in enumerate(self.readers):
-            if count == 0:
+        for at, found in enumerate(self.readers):
+            if not found:
                 self._wait(at)
         while self.ends or self.ready or self.flying:
             if self.ends and len(self.flying) < self.speeds.at_once:
@@ -159,23 +166,25 @@ class _Scheduler:
             self.now += self.cost[at]
             self.placed.append((at, False))
         for other in self.needs[at]:
-            self.readers[other] -= 1
-            if self.readers[other] == 0:
+            self.readers[other].discard(at)
+            self._note_last(self.readers[other])
+            if not self.readers[other]:
                 self._wait(other)
+
+    def _note_last(self, readers: Collection[int]) -> None:
+        if len(readers) == 1:
+            self.unlocks[next(iter(readers))] += 1
 
     def _wait(self, at: int) -> None:
         (self.ends if self.is_send[at] else self.ready).append(at)
 
     def _key(self, at: int) -> tuple[float, ...]:
-        return self.depth[at], self._fit(at), self.reads_send[at], self._unlocks(at), at
+        return self.depth[at], self._fit(at), self.reads_send[at], self.unlocks[at], at
 
     def _fit(self, at: int) -> float:
         """Return how close what a kernel takes is to what is left to hide."""
         left = self.flying[-1][0] - self.now if self.flying else -1.0
         return -abs(left - self.cost[at]) if left >= 0 else 0.0
-
-    def _unlocks(self, at: int) -> int:
-        return sum(self.readers[other] == 1 for other in self.needs[at])
 
     def _is_start_first(self, start: int, other: int) -> bool:
         if self.flying[-1][0] > self.now:
@@ -184,19 +193,32 @@ class _Scheduler:
             return True  # another collective waits for this one
         if self.depth[start] == 0 or self.depth[start] != self.depth[other]:
             return 0 < self.depth[start] > self.depth[other]
-        own = self.reads_send[start], self._unlocks(start), start
-        return own > (self.reads_send[other], self._unlocks(other), other)
+        own = self.reads_send[start], self.unlocks[start], start
+        return own > (self.reads_send[other], self.unlocks[other], other)
 
     def _seconds(self, unit: Unit) -> float:
         """Return what a kernel takes."""
         moved = sum(each.bytes for values in (unit.reads, unit.made) for each in values)
         flops = 0
-        for node in _joined(unit) if self.speeds.has_joined else (unit.node,):
-            if is_product(node):
-                shapes = [each.shape for each in node.operands]
-                flops += flops_of(node.instruction, shapes, node.results[0].shape)
+        for node in filter(is_product, self._joined(unit)):
+            shapes = [each.shape for each in node.operands]
+            flops += flops_of(node.instruction, shapes, node.results[0].shape)
         most = max(moved / self.speeds.memory, flops / (self.speeds.flops * _REACHED))
         return self.speeds.kernel_s + most
+
+    def _joined(self, unit: Unit) -> Collection[Node]:
+        """Return the operations of a kernel: its own, and those by which it makes what it reads."""
+        found, waiting = {unit.node: None}, [unit.node] if self.speeds.has_joined else []
+        while waiting:
+            for value in waiting.pop().operands:
+                inner = None if value in self.read else value.maker
+                if inner is None or inner in found or inner in self.without_products:
+                    continue
+                found[inner] = None
+                waiting.append(inner)
+        if not any(map(is_product, found)):
+            self.without_products.update(found)
+        return found
 
     def _wire_seconds(self, unit: Unit) -> float:
         """Return what a collective takes."""
@@ -209,15 +231,3 @@ class _Scheduler:
         )
         speed = self.speeds.link if is_inside else self.speeds.network
         return self.speeds.send_s + size / speed
-
-
-def _joined(unit: Unit) -> list[Node]:
-    """Return the operations of a kernel: its own, and those of which it computes what it reads."""
-    found, waiting = {unit.node: None}, [unit.node]
-    while waiting:
-        for value in waiting.pop().operands:
-            inner = None if value in unit.reads else value.maker
-            if inner is not None and inner not in found:
-                found[inner] = None
-                waiting.append(inner)
-    return [*found]

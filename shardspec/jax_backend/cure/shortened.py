@@ -233,6 +233,8 @@ class _Layers:
         self._reads = _reads(block.arguments, self._ops)
         #: The layers that read what has a key, and those of what is in a part.
         self._owners: dict[Hashable, set[int]] = {}
+        #: The layers that read what an operation makes which is in no part of a known layer.
+        self._readers: dict[Hashable, set[int]] = {}
         self._labels: dict[Run, list[int | None]] = {}
         self._gone: set[int] = set()
         self._known: set[int] = set()
@@ -283,7 +285,7 @@ class _Layers:
         return all(any(isinstance(k, _Argument) and counted[k] == 1 for k in keys) for keys in read)
 
     def _could_label(self, run: Run) -> bool:
-        """Say of which layers the parts of a run are, if what they read tells it.
+        """Say of which layers the parts of a run are, if what they read tells it, or who reads them.
 
         A layer may have several parts, as many as any other, and some may be of no layer. Where a
         part reads two layers alike, it is of the one that lacks parts.
@@ -296,6 +298,9 @@ class _Layers:
                 owners = self._owners.get(key, ())
                 if len(owners) == 1:
                     votes.update({next(iter(owners)): count})
+            if not votes:
+                readers = (self._readers.get(at, ()) for at in run.part(number))
+                votes.update(next(iter(each)) for each in readers if len(each) == 1)
             open_ = (label for label, _ in votes.most_common() if labels.count(label) < each_has)
             labels.append(next(open_, None))
         counted = Counter(label for label in labels if label is not None)
@@ -311,8 +316,8 @@ class _Layers:
             if label is None:
                 continue
             for key in self._read_by(run, number):
-                if isinstance(key, _Argument):
-                    self._owners.setdefault(key, set()).add(label)
+                found = self._owners if isinstance(key, _Argument) else self._readers
+                found.setdefault(key, set()).add(label)
             for at in run.part(number):
                 self._owners[at] = {label}
 

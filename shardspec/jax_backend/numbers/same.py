@@ -39,8 +39,7 @@ def same_numbers(code: StepCode, asked: comparing.Asked, tell: Callable[[str], N
     tell("tracing the step at its own sizes")
     full = code.full()
     facts = comparing.facts_of(full.program.jaxpr, full.program.leaves)
-    shapes = tuple(tuple(leaf.shape) for leaf in full.program.leaves)
-    code = replace(code, shapes=shapes, inputs=asked.inputs)
+    code = replace(code, shapes=full.shapes, inputs=asked.inputs)
     tell("tracing it with small sizes")
     found: Numbers | None = None
     for split in dict.fromkeys((frozenset[int](), frozenset(facts.split))):
@@ -90,7 +89,8 @@ def _ways(
     """Yield ways to make a step small; a step that is small stays as it is.
 
     Beside the relations that the program shows there may be some that it does not: a library may
-    make the width of a head of two other sizes. Arrays may have sizes that the spec does not state.
+    make the width of a head of two other sizes, and code four times another, so that the spec says
+    no longer what it is. Arrays may have sizes that the spec does not state.
     The code may make its arguments or not: without `shapes` they are taken as it makes them.
     """
     module = code.name.partition(":")[0]
@@ -104,18 +104,18 @@ def _ways(
         return
     named = [*small_steps.numbers_written(module), *own.items()]
     in_code = {size for _, size in named} & facts.sizes
-    arguments = {size for shape in code.shapes for size in shape}
+    arguments = {size for _, shape in code.shapes for size in shape}
     wanted = in_code | arguments | {*own.values()}
     kept, loops = [own[name] for name in asked.kept], [*small_steps.loops_written(module)]
     sizes = small_sizes(named, wanted, facts.relations, kept, loops, split=split)
-    yield code, sizes
     tight = small_sizes(named, wanted, facts.relations, kept, loops, TIGHT, split)
-    yield code, tight
+    for scaled in (sizes, tight):
+        yield code, scaled
+        yield replace(code, has_sizes=False), scaled
     yield replace(code, shapes=()), sizes
     yield replace(code, shapes=()), tight
     likely = replace(facts.relations, products=(*facts.relations.products, *products_among(wanted)))
     yield code, small_sizes(named, wanted, likely, kept, loops)
-    yield replace(code, has_sizes=False), sizes
     yield replace(code, in_code=False), sizes
 
 
@@ -131,7 +131,7 @@ class StepCode:
 
     Attributes:
       name: `module:function`, and `folder` where it is looked for.
-      shapes: of the arguments at the sizes that the user states, in the order of their leaves.
+      shapes: of the arguments at the sizes that the user states, each leaf by its path.
       inputs: `module:function` that gives values for arguments, called with them.
       in_code: whether sizes that are written in the code become small.
       noted: the integers that code computes, where they are asked for.
@@ -142,7 +142,7 @@ class StepCode:
     folder: str
     spec: Spec
     target: Target
-    shapes: tuple[tuple[int, ...], ...] = ()
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     inputs: str | None = None
     in_code: bool = True
     noted: room.Noted | None = None
@@ -154,12 +154,17 @@ class StepCode:
         Raises:
           ShardspecError: it cannot be traced.
         """
-        spec = _with_gaps(self.spec)
+        spec, shapes = _with_gaps(self.spec), {}
+
+        def note(call: Call) -> Call:
+            shapes.update((path, shape_of(leaf)) for path, leaf in _leaves(call))
+            return call
+
         with on_target(self.target, spec, has_imports=True):
             resolver = Resolver(spec, self.target.name, agree_within_s=None)
-            return small_steps.Trial(
-                self.spec, self.target, self._traced(resolver, lambda call: call)
-            )
+            program = self._traced(resolver, note)
+        known = ((path, tuple(shape)) for path, shape in shapes.items() if shape is not None)
+        return small_steps.Trial(self.spec, self.target, program, shapes=tuple(known))
 
     def small(self, sizes: SmallSizes, mesh: Mapping[str, int]) -> small_steps.Trial:
         """Return the step on a small mesh.
@@ -211,12 +216,26 @@ class StepCode:
 
     def _smaller(self, call: Call, sizes: SmallSizes) -> Call:
         """Return a call whose arguments are small where the code left them as they were."""
-        return call._replace(
-            args=[_smaller_tree(each, self.shapes, sizes) for each in call.args],
-            kwargs={
-                key: _smaller_tree(each, self.shapes, sizes) for key, each in call.kwargs.items()
-            },
-        )
+        full = dict(self.shapes)
+
+        def smaller(path: Any, leaf: Any) -> Any:
+            shape = shape_of(leaf)
+            if shape is None or not hasattr(leaf, "dtype") or tuple(shape) != full.get(str(path)):
+                return leaf
+            small = tuple(sizes.of(each) for each in shape)
+            if small == tuple(shape):
+                return leaf
+            return jax.ShapeDtypeStruct(small, leaf.dtype, sharding=getattr(leaf, "sharding", None))
+
+        given = list(call.args), dict(call.kwargs)
+        args, kwargs = jax.tree_util.tree_map_with_path(smaller, given)
+        return call._replace(args=args, kwargs=kwargs)
+
+
+def _leaves(call: Call) -> Iterator[tuple[str, Any]]:
+    """Yield the arrays that a step is called with, by their paths."""
+    flat, _ = jax.tree_util.tree_flatten_with_path((list(call.args), dict(call.kwargs)))
+    yield from ((str(path), leaf) for path, leaf in flat)
 
 
 #: What makes an array replicated: the same on both sides.
@@ -227,18 +246,3 @@ def _with_gaps(spec: Spec) -> Spec:
     """Return a spec that may leave arrays replicated that it should shard."""
     levels = tuple(codes.LintLevel(each.id, Severity.ALLOW) for each in _GAPS)
     return replace(spec, lint_levels=(*spec.lint_levels, *levels))
-
-
-def _smaller_tree(tree: Any, shapes: Any, sizes: SmallSizes) -> Any:
-    full = set(shapes)
-
-    def smaller(leaf: Any) -> Any:
-        shape = shape_of(leaf)
-        if shape is None or not hasattr(leaf, "dtype") or tuple(shape) not in full:
-            return leaf
-        small = tuple(sizes.of(each) for each in shape)
-        if small == tuple(shape):
-            return leaf
-        return jax.ShapeDtypeStruct(small, leaf.dtype, sharding=getattr(leaf, "sharding", None))
-
-    return jax.tree_util.tree_map(smaller, tree)

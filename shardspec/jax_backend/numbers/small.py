@@ -42,11 +42,11 @@ from shardspec.jax_backend.step.trace import Program
 from shardspec.programs.op_names import is_users, shown
 
 #: What a number of layers is called, and what it becomes where it is larger.
-_OF_LAYERS = re.compile(r"layer|depth|blocks", re.IGNORECASE)
+_OF_LAYERS = re.compile(r"(layers?|depth|blocks)(_?(num|count|total))?$", re.IGNORECASE)
 _LAYERS = 4
 #: Parts that a size along a mesh axis has, at the most.
 _PARTS = 4
-#: Two sizes no further apart than this stay as far apart: a length, and one more for the labels.
+#: Two large sizes no further apart than this stay as far apart: a length, and one more for labels.
 _NEAR = 4
 
 
@@ -211,7 +211,9 @@ def _made_of_others(
 
 def _near(size: int, wanted: list[int]) -> int | None:
     """Return the first size just below this one."""
-    return next((each for each in wanted if size - _NEAR <= each < size), None)
+    return next(
+        (each for each in wanted if 0 < size - each <= max(1, min(_NEAR, each // 16))), None
+    )
 
 
 def _derive(
@@ -239,6 +241,7 @@ class Trial:
       target: has the mesh.
       written: the sizes in code that became small.
       stated: values for its arguments, where the user gives some; None for others.
+      shapes: of its arguments, by path.
     """
 
     spec: Spec
@@ -246,6 +249,7 @@ class Trial:
     program: Program
     written: tuple[Written, ...] = ()
     stated: tuple[Any, ...] = ()
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 def small_spec(
