@@ -94,12 +94,12 @@ class _Scheduler:
         self.needs = needs_of(units)
         #: Who reads each unit and is not placed, and how many units nobody else reads than each.
         self.readers: list[set[int]] = [set() for _ in units]
-        for at, found in enumerate(self.needs):
-            for other in found:
+        for at, needs in enumerate(self.needs):
+            for other in needs:
                 self.readers[other].add(at)
         self.unlocks = [0] * len(units)
-        for found in self.readers:
-            self._note_last(found)
+        for readers in self.readers:
+            self._note_last(readers)
         self.is_send = [unit.node.operation in speeds.hides for unit in units]
         self.has_sends = [sends(unit, speeds.hides) for unit in units]
         self.depth = self._depths()
@@ -120,8 +120,8 @@ class _Scheduler:
 
     def run(self) -> Hidden:
         """Return the order."""
-        for at, found in enumerate(self.readers):
-            if not found:
+        for at, readers in enumerate(self.readers):
+            if not readers:
                 self._wait(at)
         while self.ends or self.ready or self.flying:
             if self.ends and len(self.flying) < self.speeds.at_once:

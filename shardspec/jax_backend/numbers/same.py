@@ -154,7 +154,8 @@ class StepCode:
         Raises:
           ShardspecError: it cannot be traced.
         """
-        spec, shapes = _with_gaps(self.spec), {}
+        spec = _with_gaps(self.spec)
+        shapes: dict[str, Any] = {}
 
         def note(call: Call) -> Call:
             shapes.update((path, shape_of(leaf)) for path, leaf in _leaves(call))
