@@ -17,6 +17,7 @@ from itertools import chain
 
 from shardspec.analysis.memory import limit
 from shardspec.diagnostics import Diagnostic
+from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.operations import IN_HLO
 from shardspec.ir.spec import Chip, PartitionSpec, Shape, Target
 from shardspec.ir.step import MadePart, Phase, Place, StepArgument, StepArray, StepTensor, Unknown
@@ -132,6 +133,56 @@ def expanded_first(program: ReadProgram) -> tuple[Unknown, ...]:
     while found and found[-1][0] <= room:
         room -= found.pop()[0]
     return tuple(unknown for _, unknown in found)
+
+
+#: A generator of random bits, threefry, has more rounds than this; each one mixes by `xor`.
+_ROUNDS = 16
+#: How many scores one head has where libtpu gives up to fuse the bits of their dropout.
+_WIDE_SCORES = range(500_000, 1_800_000)
+#: Arrays of 4 bytes that it writes out then, for each of the bits: the rounds' constants and keys.
+_OF_BITS = 32
+
+
+def bits_written_out(program: ReadProgram) -> tuple[Unknown, ...]:
+    """Return random bits of a TPU's step that its compiler may compute with in memory.
+
+    Dropout of attention in bf16 that a backward pass computes again: for some sizes libtpu fuses
+    neither the constants nor the keys of the generator, and writes each of them out as an array.
+    Source: libtpu 0.0.52, v4 to v5p: scores of 896 to 1152 squared, not of 768 or of 1536.
+    """
+    mixed: dict[tuple[Shape, str], list[Place]] = {}
+    chosen = set[Shape]()
+    for name in program.calls.times:
+        body = program.calls.program.computations.get(name)
+        for each in body.instructions.values() if body is not None else ():
+            if each.operation not in ("xor", "select") or not _is_of_scores(each):
+                continue
+            place, phase = program.made(Ref(name, each.name))
+            (array,) = each.arrays
+            if each.operation == "select" and array.dtype == "bf16":
+                chosen.add(array.shape)
+            elif each.operation == "xor" and phase == "remat":
+                mixed.setdefault((array.shape, str(place)), []).append(place)
+    return tuple(
+        Unknown(
+            "random bits",
+            "libtpu may write out what they are made of,"
+            f" up to {binary_bytes(4 * _OF_BITS * math.prod(shape))}",
+            ("memory",),
+            places[0],
+            "remat",
+        )
+        for (shape, _), places in mixed.items()
+        if len(places) > _ROUNDS and shape in chosen
+    )
+
+
+def _is_of_scores(each: Instruction) -> bool:
+    """Say whether an instruction computes as many numbers as several heads have scores."""
+    if len(each.arrays) != 1 or len(each.arrays[0].shape) < 3:
+        return False
+    *others, queries, keys = each.arrays[0].shape
+    return math.prod(others) > 1 and queries * keys in _WIDE_SCORES
 
 
 #: What may be left out reads at most this share of what the step sends.

@@ -338,9 +338,17 @@ class Proof:
 
     @property
     def unknown(self) -> tuple[steps.Unknown, ...]:
-        """Return what neither the prediction nor the program can count; see `blocks_proof`."""
+        """Return what neither the prediction nor the program can count."""
         predicted = () if self.cost.step is None else self.cost.step.unknown
         return tuple(dict.fromkeys((*self.step.unknown, *predicted)))
+
+    def _is_open(self, each: steps.Unknown) -> bool:
+        """Say whether something unknown touches what the proof states: bytes sent, and memory.
+
+        What a prediction does not know of memory, the program tells.
+        """
+        is_told = self.memory is not None and each not in self.step.unknown
+        return "sends" in each.figures or ("memory" in each.figures and not is_told)
 
     @property
     def fits(self) -> bool | None:
@@ -376,7 +384,7 @@ class Proof:
         return tuple(self._faults())
 
     def _faults(self) -> Iterator[str]:
-        missing = sum(map(blocks_proof, self.unknown))
+        missing = sum(map(self._is_open, self.unknown))
         if missing:
             yield f"{counted(missing, 'operation')} {'is' if missing == 1 else 'are'} unknown"
         if self.fits is False:
@@ -394,11 +402,6 @@ class Proof:
             if not row.predicted and share > UNPREDICTED_SHARE:
                 axes = " and ".join(row.mesh_axes)
                 yield f"{percent(share, 1)} of the bytes go over {axes}, which was not predicted"
-
-
-def blocks_proof(each: steps.Unknown) -> bool:
-    """Say whether something unknown touches what a proof states: bytes sent, and memory."""
-    return not {"sends", "memory"}.isdisjoint(each.figures)
 
 
 def proof_lines(proof: Proof) -> Iterator[str]:
@@ -520,7 +523,15 @@ def _room(proof: Proof) -> str:
     told = room_text(room, proof.cost.memory.hbm_share)
     if proof.fits is None:
         return f"of {told}, unknown whether it fits"
-    return f"{'does not fit' if proof.fits is False else 'fits'} {told}"
+    return f"{'does not fit' if proof.fits is False else 'fits'} {told}{_beyond(proof)}"
+
+
+def _beyond(proof: Proof) -> str:
+    """Return how much more a program holds than predicted, where that is beyond the interval."""
+    held = proof.cost.memory
+    if proof.memory is None or held.interval is None or proof.memory.bytes <= held.interval.high:
+        return ""
+    return f", {proof.memory.bytes / held.total.bytes:.3g} times the prediction"
 
 
 def _more(proof: Proof) -> Iterator[str]:

@@ -163,3 +163,52 @@ def test_a_flash_kernel_saves_what_is_said() -> None:
     saved = before.memory.total.bytes - after.memory.total.bytes
     assert sum(each.bytes * each.count for each in told) == pytest.approx(saved, rel=0.15)
     assert not [each for each in after.memory.peak if each.is_attended]
+
+
+DROPPED = """\
+@jax.checkpoint
+def attend(params, x, key):
+    q, k, v = (jnp.einsum("bne,ehk->bnhk", x, params[name]) for name in "qkv")
+    scores = jnp.einsum("bqhk,bthk->bhqt", q, k).astype("float32")
+    weights = jax.nn.softmax(scores).astype("bfloat16")
+    weights = jnp.where(jax.random.bernoulli(key, 0.9, SHAPE), weights / 0.9, 0)
+    mixed = jnp.einsum("bhqt,bthk->bqhk", weights, v)
+    return jnp.einsum("bqhk,ehk->bqe", mixed, params["o"])
+def loss(params, x):
+    key = jax.random.key(x[0, 0, 0].astype("uint32"))
+    return jnp.mean(attend(params, x, key) ** 2)
+step = jax.grad(loss)
+"""
+DROPPED_SPEC = """\
+shardspec: 1
+hardware: tpu v5e 4x4
+mesh: {data: 4, tensor: 4}
+axes: {batch: 16, length: 1024, features: 256, heads: 8, kv: 32}
+rules:
+  - batch -> data
+  - heads -> tensor
+  - length, features, kv -> none
+params:
+  "{q,k,v,o}": features heads kv
+arrays:
+  "{q,k,v,o}": bf16[256, 8, 32]
+activations:
+  x: batch length features
+"""
+
+
+def test_a_mask_for_all_heads_keeps_random_bits_out_of_memory() -> None:
+    """What may be written out is unknown without the compiler, and named with it."""
+
+    def example(shape: str) -> str:
+        code = DROPPED.replace("SHAPE", shape)
+        return "".join(f"# {line}\n" for line in code.splitlines()) + DROPPED_SPEC
+
+    wide, shared = example("weights.shape"), example("(16, 1, 1024, 1024)")
+    modelled, held = cost(wide).memory, cost(wide, is_compiled=True).memory.total.bytes
+    assert modelled.fits is None
+    assert modelled.total.bytes < 0.3 * held
+    told = [each for each in findings(wide, is_compiled=True) if each.code.id == "SHD523"]
+    assert ["one mask for all heads" in (each.help or "") for each in told] == [True]
+    assert cost(shared).memory.fits
+    assert cost(shared, is_compiled=True).memory.total.bytes < 0.3 * held

@@ -285,7 +285,7 @@ class _Layers:
         return all(any(isinstance(k, _Argument) and counted[k] == 1 for k in keys) for keys in read)
 
     def _could_label(self, run: Run) -> bool:
-        """Say of which layers the parts of a run are, if what they read tells it, or who reads them.
+        """Say of which layers the parts of a run are, by what they read, or by who reads them.
 
         A layer may have several parts, as many as any other, and some may be of no layer. Where a
         part reads two layers alike, it is of the one that lacks parts.

@@ -33,7 +33,7 @@ from shardspec.jax_backend.xla.cache import Compiled
 from shardspec.jax_backend.xla.partitioning import Partitioning
 from shardspec.kept import kept
 from shardspec.programs.known import Known, as_read, as_shared, with_flops
-from shardspec.programs.partitioned import expanded_first, read_partitioned
+from shardspec.programs.partitioned import bits_written_out, expanded_first, read_partitioned
 
 _MANUAL = "sdy.manual_computation"
 _BRANCHES = frozenset(("stablehlo.case", "stablehlo.if"))
@@ -112,6 +112,7 @@ def _partitioned(
         return read
     found, tensors = read
     unknown = (*found.step.unknown, *expanded_first(found))
+    unknown += bits_written_out(found) if target.is_tpu else ()
     return replace(found.step, unknown=unknown, tensors=tensors)
 
 

@@ -4,7 +4,9 @@ Found in the compiled program (`--basis auto` or `compiler`). A scale, a mask or
 fills in masked scores is small, and a kernel that reads it can repeat it. libtpu for v6e and v7x
 writes it to memory where scores of attention in f32 have 2,817 to 6,399 keys: a scale, a mask and
 its number take three times the memory of the scores. It does so neither with a mask that is added
-nor with queries that were scaled before the product. Reported where it is large for the step.
+nor with queries that were scaled before the product. libtpu for all TPUs writes out 32 arrays that
+random bits are made of, where dropout of 896 to 1,152 scores squared is computed again in a
+backward pass; a mask that all heads share avoids it. Reported where it is large for the step.
 
 Bad:
     # def attend(params, x):
@@ -42,9 +44,9 @@ Good:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from shardspec.analysis.cost import Cost
+from shardspec.analysis.cost import Added, Cost
 from shardspec.analysis.coverage import is_large
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import binary_bytes, grouped
@@ -54,11 +56,35 @@ from shardspec.lints.evidence.steps import per_step
 _SHOWN = 5
 
 
+#: The ways out, for a constant and for what random bits are made of.
+_OF_CONSTANTS = (
+    "scale queries before their product with keys, and add the mask to the scores"
+    " (`scores + jnp.where(mask, 0, -1e9)`): kernels repeat these themselves"
+)
+_OF_BITS = (
+    "draw one mask for all heads (`nn.Dropout(rate, broadcast_dims=(1,))`, or a shape with 1 in"
+    " `jax.random.bernoulli`), or do not drop attention weights where layers are rematerialized"
+)
+
+
 def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
-    """Yield one finding for all constants of a step that the compiler writes out."""
+    """Yield a finding for all constants of a step that the compiler writes out, and all bits."""
     del step
     found = [each for each in cost.added if each.what == "written out"]
-    size = sum(each.step_bytes for each in found)
+    drawn = {_sizes(each) for each in found if each.array.startswith("u32[")}
+    bits = [each for each in found if _sizes(each) in drawn]
+    others = [each for each in found if _sizes(each) not in drawn]
+    yield from _told(
+        cost, others, "constants out to the size of what they are used with", _OF_CONSTANTS
+    )
+    yield from _told(cost, bits, "out what random bits are made of", _OF_BITS)
+
+
+def _sizes(each: Added) -> str:
+    return each.array.partition("[")[2]
+
+
+def _told(cost: Cost, found: Sequence[Added], what: str, help: str) -> Iterator[Diagnostic]:
     if not is_large(max((each.bytes for each in found), default=0), cost.memory.total.bytes):
         return
     lines = grouped(found, lambda each: (each.array, each.place))
@@ -66,12 +92,11 @@ def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
         f"{binary_bytes(round(sum(each.step_bytes for each in same)))}  {array}, {place}"
         for (array, place), same in [*lines.items()][:_SHOWN]
     )
+    size = per_step(sum(each.step_bytes for each in found))
     yield point(
         codes.CONSTANT_WRITTEN_OUT,
-        f"the compiler writes constants out to the size of what they are used with:"
-        f" {per_step(size)}",
+        f"the compiler writes {what}: {size}",
         cost.target.span,
         notes=tuple(notes),
-        help="scale queries before their product with keys, and add the mask to the scores"
-        " (`scores + jnp.where(mask, 0, -1e9)`): kernels repeat these themselves",
+        help=help,
     )
