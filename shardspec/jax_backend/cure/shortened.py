@@ -243,12 +243,33 @@ class _Layers:
         if first is not None:
             self._known.update(range(first.times))
             self._label(first, [*self._known])
-        while self._known and any(
-            self._could_label(run) for run in found if run not in self._labels
-        ):
+        while self._could_label_more(found):
             pass
+        before, covered = dict(self._labels), self._covered()
+        while self._could_label_more(found, by_readers=True):
+            pass
+        if self._covered() <= covered:
+            self._labels = before
+
+    @property
+    def _order(self) -> list[int]:
+        """Return the layers, in the order of the step."""
         earliest = self._labels[min(self._labels)] if self._labels else []
-        self._order = [label for label in dict.fromkeys(earliest) if label is not None]
+        return [label for label in dict.fromkeys(earliest) if label is not None]
+
+    def _covered(self) -> int:
+        """Return how many operations are of layers."""
+        parts = ((run, label) for run, labels in self._labels.items() for label in labels)
+        layers = {*self._order}
+        return sum(run.size for run, label in parts if label in layers)
+
+    def _could_label_more(self, found: Sequence[Run], *, by_readers: bool = False) -> bool:
+        """Say whether a run more could be labelled, by those who read it if need be."""
+        left = [run for run in found if run not in self._labels]
+        return bool(self._known) and (
+            any(self._could_label(run) for run in left)
+            or (by_readers and any(self._could_label(run, by_readers=True) for run in left))
+        )
 
     @property
     def count(self) -> int:
@@ -284,7 +305,7 @@ class _Layers:
         counted = Counter(key for keys in read for key in keys)
         return all(any(isinstance(k, _Argument) and counted[k] == 1 for k in keys) for keys in read)
 
-    def _could_label(self, run: Run) -> bool:
+    def _could_label(self, run: Run, *, by_readers: bool = False) -> bool:
         """Say of which layers the parts of a run are, by what they read, or by who reads them.
 
         A layer may have several parts, as many as any other, and some may be of no layer. Where a
@@ -298,7 +319,7 @@ class _Layers:
                 owners = self._owners.get(key, ())
                 if len(owners) == 1:
                     votes.update({next(iter(owners)): count})
-            if not votes:
+            if by_readers:
                 readers = (self._readers.get(at, ()) for at in run.part(number))
                 votes.update(next(iter(each)) for each in readers if len(each) == 1)
             open_ = (label for label, _ in votes.most_common() if labels.count(label) < each_has)

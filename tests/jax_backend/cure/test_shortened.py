@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -291,3 +292,27 @@ def test_a_step_of_which_layers_are_a_small_part_is_tried_whole() -> None:
 
     base, _ = base_and_sites(*trained(loss, [P] * 8, X))
     assert shortened(base.module) == (0, ())
+
+
+def factored() -> Model:
+    """Adafactor, whose update of a weight is longer than its layer, and reads what that has made."""
+    tx = optax.adafactor(1e-3, min_dim_size_to_factor=2)
+
+    def loss(params: Any, x: Any) -> Any:
+        for at in range(8):
+            x = layer(without, params[f"layers_{at}"], x)
+        return mean(x)
+
+    def step(params: Any, state: Any, x: Any) -> Any:
+        updates, state = tx.update(jax.grad(loss)(params, x), state, params)
+        return optax.apply_updates(params, updates), state
+
+    params = {f"layers_{at}": P for at in range(8)}
+    return step, (params, jax.eval_shape(tx.init, params), X)
+
+
+def test_layers_are_known_by_the_updates_of_their_weights() -> None:
+    base, _ = base_and_sites(*factored(), SLOW)
+    layers, (*_, longer, shorter) = shortened(base.module)
+    assert layers == 7  # the last one is unlike the others, and stays
+    assert len(longer.numbers) - len(shorter.numbers) > 200  # its passes, and its update
