@@ -104,15 +104,20 @@ def shortened(module: bytes) -> tuple[int, tuple[Shortened, ...]]:
             stay = {number: op for number, op in stay.items() if op not in inner}
             for op in reversed(gone):
                 op.erase()
+            if not _is_well_formed(whole):
+                break  # a layer that is unlike the others has nothing before it to read
             new = {old: number for old, (number, _) in zip(stay, numbered(whole), strict=True)}
             found.append(Shortened(bytecode_of(whole), kept, new))
         while sum(len(each.numbers) for each in found[:2]) > length:
             found.pop(0)
-        try:
-            whole.operation.verify()
-        except ir.MLIRError:
-            return 0, ()
         return (layers.count, tuple(found)) if len(found) > 1 else (0, ())
+
+
+def _is_well_formed(module: Any) -> bool:
+    try:
+        return bool(module.operation.verify())
+    except ir.MLIRError:
+        return False
 
 
 def pruned(step: Shortened) -> Shortened:
@@ -202,14 +207,23 @@ def runs(kinds: Sequence[int]) -> list[Run]:
 
 
 def _distances(kinds: Sequence[int]) -> list[int]:
-    """Return how far apart the same operations most often are."""
-    last: dict[int, int] = {}
+    """Return how far apart the same operations most often are, alone and in a row."""
     counted: Counter[int] = Counter()
-    for at, kind in enumerate(kinds):
-        if kind in last:
-            counted[at - last[kind]] += 1
-        last[kind] = at
-    return [distance for distance, _ in counted.most_common(_DISTANCES)]
+    for width in (1, _SHORTEST):
+        rows = zip(*(kinds[at:] for at in range(width)), strict=False)
+        counted += Counter(dict(_apart(rows).most_common(_DISTANCES)))
+    return [distance for distance, _ in counted.most_common()]
+
+
+def _apart(found: Iterable[Hashable]) -> Counter[int]:
+    """Return how often things are how far behind the same thing."""
+    last: dict[Hashable, int] = {}
+    counted: Counter[int] = Counter()
+    for at, each in enumerate(found):
+        if each in last:
+            counted[at - last[each]] += 1
+        last[each] = at
+    return counted
 
 
 def _runs_at(kinds: np.ndarray, size: int) -> Iterator[Run]:

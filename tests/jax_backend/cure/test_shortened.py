@@ -295,7 +295,7 @@ def test_a_step_of_which_layers_are_a_small_part_is_tried_whole() -> None:
 
 
 def factored() -> Model:
-    """Adafactor, whose update of a weight is longer than its layer, and reads what that has made."""
+    """Adafactor: an update of a weight is longer than its layer, and reads what that has made."""
     tx = optax.adafactor(1e-3, min_dim_size_to_factor=2)
 
     def loss(params: Any, x: Any) -> Any:
