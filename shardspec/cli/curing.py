@@ -426,7 +426,7 @@ class _Tries:
 #: of tracing on meshes before these are compiled.
 _OF_TRIALS, _OF_LINES, _OF_MESHES_TRACED = 0.4, 0.6, 0.6
 #: The share of trials where nothing is compiled and no mesh is tried.
-_OF_TRIALS_ALONE = 0.7
+_OF_TRIALS_ALONE = 0.85
 
 
 def _alike(tried: list[telling.Tried], lowered: list[Again]) -> list[telling.Tried]:

@@ -201,6 +201,8 @@ def _unfinished(report: Report) -> Iterator[str]:
     for what, count in report.unfinished.items():
         one, done = _UNFINISHED[what]
         yield f"{counted(count, one)} {done.format(was='was' if count == 1 else 'were')}"
+    if "trials" in report.unfinished:
+        yield "a longer `--within`, or a step with fewer layers, tries more"
 
 
 #: What was not done, by its word in JSON.

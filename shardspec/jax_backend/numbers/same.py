@@ -80,7 +80,16 @@ def _on_one(
     if slow is not None:
         return slow
     assert first is not None, "there is always a way to try"
-    raise first
+    raise ShardspecError([_of_small_sizes(each) for each in first.diagnostics]) from first
+
+
+def _of_small_sizes(found: Diagnostic) -> Diagnostic:
+    """Return a finding about a small step: sizes that disagree there are none of the user's."""
+    if found.code != codes.SIZE_MISMATCH:
+        return found
+    note = "`--numbers` made these sizes small; at its own sizes the step may be right"
+    help = "without the size of this axis under `axes:`, its size is that of the arrays"
+    return replace(found, notes=(*found.notes, note), help=help)
 
 
 def _ways(

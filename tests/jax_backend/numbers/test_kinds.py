@@ -577,3 +577,40 @@ def test_a_fault_beside_drops_is_found(text: str, place: str, run) -> None:
     numbers, _ = run(text, (place, f'{place} * (1 + lax.axis_index("part"))'))
     assert (numbers.verdict, numbers.axes) == ("different", (("part",),))
     assert numbers.capacities
+
+
+#: A width that code multiplies by a number of its own, in as many sizes as the spec states.
+MULTIPLIED = """
+
+WIDTH, LAYERS = 64, 12
+
+
+def step(resolver):
+    def loss(params, x):
+        for each in params:
+            x = x * each["scale"] + jnp.tanh(x @ each["up"] + each["bias"]) @ each["down"]
+        return (x**2).mean()
+
+    up, down, bias = f32(WIDTH, 4 * WIDTH), f32(4 * WIDTH, WIDTH), f32(4 * WIDTH)
+    each = {"up": up, "down": down, "bias": bias, "scale": f32(WIDTH)}
+    return jax.grad(loss), ([each] * LAYERS, f32(8192, WIDTH))
+"""
+OF_MULTIPLIED = (
+    SPEC.replace("{batch: 64}", "{batch: 8192, embed: 64, mlp: 256, layers_norm: 64}")
+    .replace("rules: [batch -> part]", 'rules: [mlp -> part, "embed, layers_norm -> none"]')
+    .rstrip()
+    + """
+params:
+  "*/up": embed mlp
+  "*/down": mlp embed
+  "*/bias": mlp
+  "*/scale": layers_norm
+"""
+)
+
+
+def test_a_size_that_code_multiplies_is_made_small_once(run) -> None:
+    """The spec states the product; a small one is the size that another argument had."""
+    numbers, _ = run(MULTIPLIED, spec=OF_MULTIPLIED)
+    assert numbers.verdict == "same", str(numbers)
+    assert dict(numbers.sizes)[64] == 16
