@@ -49,7 +49,7 @@ CURE = (
         "How long all of it may take: the search, tracing again, compilers, other meshes.",
         least=1,
     ),
-    options.flag("--no-compile", "Show the model's figures; no compiler is asked."),
+    options.flag("--no-compile", "Show the model's figures, and compile nothing."),
 )
 
 

@@ -718,7 +718,7 @@ def glob_of_part(part: str, paths: Iterable[str], found: Sequence[str]) -> str:
 
 def unknown_path(subject: str, paths: Sequence[str], others: Sequence[str] = ()) -> NoReturn:
     """Fail with the nearest of `paths`, or of `others` that could be meant."""
-    from shardspec.diagnostics.words import as_one, nearest, template
+    from shardspec.diagnostics.words import as_one, nearest, one_of, template
     from shardspec.report.pages import near_names
 
     named = near_names(subject)
@@ -734,7 +734,7 @@ def unknown_path(subject: str, paths: Sequence[str], others: Sequence[str] = ())
         for key in nearest(template(subject), templates, count=3)
     ]
     near += nearest(subject, [each for each in others if each != subject], count=1)
-    meant = f"did you mean {' or '.join(f'`{path}`' for path in near)}?" if near else None
+    meant = f"did you mean {one_of(near)}?" if near else None
     all_of_them = None if named or meant else "`shardspec compile` lists them"
     help = "; ".join(filter(None, (named, meant, all_of_them)))
     fail(f"no array has the path `{subject}` ({counted(len(paths), 'array')})", help)

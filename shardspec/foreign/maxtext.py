@@ -254,9 +254,9 @@ def _unknown_axes(rules: Rules, config: MaxTextConfig, dead: Rules) -> Iterator[
         who = "a rule names" if len(named) == 1 else f"{counted(len(named), 'rule')} name"
         message = f"`{axis}` is no axis of `mesh_axes`, and {who} it"
         first = named[0].span
-        labels = () if first is None else (Label(first, "MaxText splits nothing over it here"),)
+        labels = () if first is None else (Label(first, "MaxText ignores it here"),)
         notes: tuple[str, ...] = (
-            "activations lose the axis in silence; a parameter under such a rule is an error",
+            "MaxText silently drops the axis for activations, and raises an error for a parameter",
             f"mesh_axes: {', '.join(axes)} ({place(config.values['mesh_axes'].span)})",
         )
         left = [place(rule.span) for rule in dead if rule.span is not None]
