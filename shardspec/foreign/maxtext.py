@@ -375,16 +375,20 @@ def _data_sharding(config: MaxTextConfig, mesh: MaxTextMesh) -> Iterator[Diagnos
     if stated is None or not names or mesh.sizes is None or not stated.is_list:
         return
     first = stated.items[0] if stated.items else stated
-    axes = [item.text for item in (first.items if first.is_list else stated.items)]
+    entries = first.items if first.is_list else stated.items
     dims = linen_axes(names, config.rules)
     by_rules = () if isinstance(dims, formats.NoAnswer) else dims[0]
+    axes = [item.text for item in entries]
     here, there = ([a for a in each if mesh.sizes.get(a, 1) != 1] for each in (by_rules, axes))
     if here != there:
         message = (
-            f"`data_sharding` splits input over ({', '.join(there)}), "
-            f"and the rules split `{names[0]}` over ({', '.join(here)})"
+            f"`data_sharding` shards the batch over ({', '.join(there)}), "
+            f"and the rules shard `{names[0]}` over ({', '.join(here)})"
         )
-        yield lost(message, stated.span, help="the spec says what the rules say: `input_data`")
+        further = [item for item in entries if item.text in there and item.text not in here]
+        span = (*further, *entries, stated)[0].span
+        help = "the spec places the batch by the rules (`input_data`); parameters are not affected"
+        yield lost(message, span, help=help)
 
 
 _TOOL = "MaxText's YAML"
