@@ -331,9 +331,11 @@ def _options(
 
 
 def _arrays_before(request: Request) -> Params | None:
-    """Return the arrays of the spec that is replaced, since it keeps them; None if it has none."""
+    """Return the arrays of an imported spec that is replaced, which keeps them; or None."""
+    from shardspec.language.writing import is_imported
+
     name = request.output
-    if name is None or name == "-" or not begins_a_spec(text := _text_of(name)):
+    if name is None or name == "-" or not is_imported(text := _text_of(name)):
         return None
     spec, _ = pipeline.load_path(name, texts={os.path.realpath(name): text})
     return None if spec is None else spec.params or None

@@ -381,10 +381,23 @@ def test_a_second_import_takes_the_arrays_of_the_spec_that_it_replaces(folder: P
     assert "manifest: ../arrays.yaml\n" in spec.read_text()
 
 
-def test_a_second_import_into_a_broken_spec_mends_it(folder: Path) -> None:
-    (folder / "spec.yaml").write_text("shardspec: 1\nmanifest: gone.yaml\nrules: [a -> b -> c]\n")
+def test_a_second_import_mends_a_spec_that_is_broken_meanwhile(folder: Path) -> None:
+    call = ("flax", "rules.py", "--mesh", "data=4 model=2", "-o", "spec.yaml")
+    run(*call)
+    first = (folder / "spec.yaml").read_text()
+    for more in ("manifest: gone.yaml\n", "arrays: {a: 5}\n"):
+        (folder / "spec.yaml").write_text(first + more)
+        result = run(*call)
+        assert result.exit_code == 0, result.output
+        assert "places every array" not in result.stderr
+
+
+def test_arrays_of_a_spec_that_no_import_made_are_not_compared(folder: Path) -> None:
+    text = f"shardspec: 1\nmesh: {{data: 4}}\narrays:\n  {ARRAYS}".replace("\nl", "\n  l")
+    (folder / "spec.yaml").write_text(text)
     result = run("flax", "rules.py", "--mesh", "data=4 model=2", "-o", "spec.yaml", "--force")
     assert result.exit_code == 0, result.output
+    assert "places every array" not in result.stderr
 
 
 OURS = """\
