@@ -419,7 +419,7 @@ def _from_text(kind: Kind, source: SourceFile, path: str) -> Outcome:
 def entry_point_refused(name: str) -> Diagnostic:
     """Return the finding for a function where only files are read."""
     return unsafe(
-        f"`{name}` is a function, and to call it would run code",
+        f"`{name}` is a function, and calling it would run code",
         f"the command line may ask for that, `--arrays {name}`; Python code passes what it returns",
     )
 

@@ -98,7 +98,9 @@ def _miscounted(params: Params, source: SourceFile) -> Iterator[Diagnostic]:
     total = re.search(rf"^{_TOTAL.pattern}\r?$", source.text, re.MULTILINE)
     if total is None:
         message = f"`{source.name}` has no total after its parameters"
-        yield damaged(message, source.whole, "is it whole? T5X writes the total after them")
+        yield damaged(
+            message, source.whole, "the file may be cut off: T5X writes the total after them"
+        )
     elif int(total[1]) != counted:
         span = Span(source, total.start(1), total.end(1))
         said = f"and the total says {int(total[1]):,}"

@@ -52,7 +52,10 @@ def refused(*diagnostics: Diagnostic) -> Outcome:
 def damaged(message: str, span: Span | None = None, help: str | None = None) -> Diagnostic:
     """Return the finding for a file that breaks the rules of its own format."""
     return point(
-        codes.BAD_CHECKPOINT, message, span, help=help or "is it whole? fetch or save it again"
+        codes.BAD_CHECKPOINT,
+        message,
+        span,
+        help=help or "the file may be cut off or damaged: fetch or save it again",
     )
 
 

@@ -48,7 +48,7 @@ LOCAL = "hardware.local.yaml"
         "--dtype",
         "dtypes",
         metavar="DTYPE",
-        help="Of the operands: `bf16`; several by saying it again, all that there are else.",
+        help="A dtype of the operands, such as `bf16`; repeat it for several.  [default: all]",
     ),
     options.flag("--quick", "Fewer sizes; 175 in place of 567 for bf16 by the compiler."),
     *options.OUTPUT,
@@ -64,19 +64,18 @@ def command(
     dtypes: tuple[str, ...],
     quick: bool,
 ) -> None:
-    """Find out how fast a kind of chip is, and write it to a file.
+    """Measure how fast a kind of chip is, and write the figures to a file.
 
-    It measures the devices that are here, which have to be those of the target: matmuls by size and
-    dtype, memory, and collectives over each mesh axis. A spec whose machine is `tpu v5e 4x4 by
-    hardware.local.yaml` is predicted by it.
+    Without --from and --compiler, this measures the devices of this machine, which have to be those
+    of the target: matmuls by size and dtype, memory, and collectives over each mesh axis. A spec
+    with `hardware: tpu v5e 4x4 by hardware.local.yaml` uses the figures.
 
-    With --from RUN it is what the operations of a captured run took: products by their sizes,
-    collectives over each mesh axis, and what of them computation did not hide, each with the number
-    of operations behind it.
+    --from RUN reads the figures from a captured run: how long products took by size, and
+    collectives by mesh axis, and the part of them that computation did not hide. Each figure has
+    the number of operations behind it.
 
-    With --compiler it is libtpu's own estimate of how long matmuls take on a TPU, over a grid of
-    sizes, for chips that need not be here; minutes for each dtype. It is what shardspec's own
-    catalogue holds of each chip.
+    --compiler takes libtpu's own estimates for matmuls on a TPU, over a grid of sizes. It needs no
+    chip, and minutes for each dtype. shardspec's own catalogue has such figures for each chip.
     """
     output = request.output or LOCAL
     request.require_place(output, "calibration")
@@ -84,7 +83,7 @@ def command(
         help = "name a spec, whose target they are, or ask the compiler: `--compiler`"
         fail("--hardware is for --compiler: devices are measured on the mesh of a target", help)
     if run is not None and (compiler or hardware is not None):
-        fail("--from takes a run, and no compiler is asked", "leave --compiler and --hardware out")
+        fail("--from reads a run, and takes neither --compiler nor --hardware", "leave them out")
     with request.refusing(), progress(is_quiet=request.is_quiet) as tell:
         if run is not None:
             made = _from_run(request, run, tell)

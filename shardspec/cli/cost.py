@@ -41,8 +41,8 @@ def _tokens(ctx: click.Context, param: click.Parameter, text: str | None) -> int
     options.choice_option(
         "--by",
         of=BY,
-        help="What a row of what is sent is: an operation, a mesh axis, a line of the code, a rule"
-        " of the spec, an array.",
+        help="Group what is sent by operation, mesh axis, line of the code, rule of the spec, or"
+        " array.",
     ),
     options.top("Rows of what is sent."),
     options.option(

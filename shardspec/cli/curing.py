@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 from collections.abc import Callable, Sequence
@@ -48,7 +49,7 @@ CURE = (
         "How long all of it may take: the search, tracing again, compilers, other meshes.",
         least=1,
     ),
-    options.flag("--no-compile", "Show the model's figures; no compiler is asked."),
+    options.flag("--no-compile", "Show the model's figures, and compile nothing."),
 )
 
 
@@ -202,9 +203,7 @@ def _give(report: telling.Report, tries: _Tries, *, write: bool, diff: bool) -> 
     if write or diff:
         _write_spec(of_spec, report, request, is_shown=not write)
     if patch is not None:
-        nothing = "there is nothing to add"
-        if report.late:
-            nothing = "no line was found in time (--within)"
+        nothing, _, _ = telling.nothing(report).partition(":")
         _write(text, patch, tries, "the spec has it all" if write and of_spec else nothing)
     elif any(each.file != source.name for each in answer):
         command = tries.command("search", "--patch", "lines.diff")
@@ -311,10 +310,12 @@ class _Tries:
         from shardspec.jax_backend.cure.curing import again
         from shardspec.jax_backend.xla.compiling import most_at_once
 
+        begun = itertools.count(1)
+
         def traced(answer: tuple[Trial, Figures]) -> Again:
+            self.tell(f"tracing answer {next(begun)} of {len(answers)} again")
             return again(self.found, *answer, self.asked, self._reload, until)
 
-        self.tell("tracing the best again")
         with tracing(most_at_once()) as pool:
             return list(pool.map(traced, answers))
 
@@ -389,9 +390,14 @@ class _Tries:
 
         if self.request.no_compile or not lowered:
             return [each.tried for each in lowered]
-        self.tell("compiling the best")
+        begun = itertools.count(1)
+
+        def made(each: Again) -> telling.Tried:
+            self.tell(f"compiling step {next(begun)} of {len(lowered)}")
+            return compiled(each, until)
+
         with ThreadPoolExecutor(most_at_once()) as pool:
-            return list(pool.map(lambda each: compiled(each, until), lowered))
+            return list(pool.map(made, lowered))
 
     def remember(self, report: telling.Report) -> None:
         """Keep what was found for the help of other verbs; of a search without time, its lines."""

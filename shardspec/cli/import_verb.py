@@ -24,6 +24,7 @@ from shardspec.foreign.formats import FORMATS, Format, Imported, Options, format
 if TYPE_CHECKING:
     from shardspec.foreign.layout import Layout
     from shardspec.ir.plan import ShardingPlan
+    from shardspec.ir.spec import Params
 
 _DEVICES = "--mesh 'fsdp=4 tp=2', or --hardware 'tpu v5e 4x4', says which devices there are"
 #: A setting as MaxText takes it on its command line.
@@ -123,7 +124,7 @@ def command(
     """Make a spec of the rules of another tool. Files are parsed, and nothing in them is run.
 
     Comments in the spec say where each line came from, findings say what could not be carried
-    over. ARRAYS is anything that has arrays: a manifest, a checkpoint, another spec,
+    over. ARRAYS is a manifest, a checkpoint, a spec with `arrays:` or `manifest:`, or
     `package.module:function`. After files of MaxText, settings may stand: `model_name=llama3.1-8b`.
 
     The format `layout` takes PACKAGE.MODULE:FUNCTION in place of files, and imports and calls it:
@@ -144,17 +145,18 @@ def command(
     name = "<imported>" if request.output in (None, "-") else request.output
     text: str | None = None
     plans: list[ShardingPlan] = []
+    asked = {"is_asked": against is not None}
     if imported is not None and not has_errors(diagnostics):
         from shardspec.foreign.formats import spec_text, unruled, with_whole
 
         text, faults = spec_text(imported, options, sources, name)
         diagnostics += request.heard(faults)
         is_proved = text is not None and options.params is not None
-        plans = _plans(text or "", name, options, imported) if is_proved else []
+        plans = _plans(text or "", name, options, imported, **asked) if is_proved else []
         names = unruled(imported, plans[0]) if plans else ()
         if names:
             text, _ = spec_text(with_whole(imported, names), options, sources, name)
-            plans = _plans(text or "", name, options, imported)
+            plans = _plans(text or "", name, options, imported, **asked)
     request.report(diagnostics)
     if imported is None or text is None:
         request.undone("nothing is written")
@@ -163,7 +165,8 @@ def command(
     request.write(text)
     if not plans and request.output not in (None, "-"):
         _tell_written(text, name, request)
-    codes = [_prove(entry, imported, plan, against or files[0], request) for plan in plans]
+    arrays_of = against or (files[0] if entry.runs_code else name)
+    codes = [_prove(entry, imported, plan, arrays_of, request) for plan in plans]
     raise SystemExit(max(codes, default=FINE))
 
 
@@ -222,7 +225,10 @@ def _tell_written(text: str, name: str, request: Request) -> None:
     spec, _ = pipeline.load_text(text, name)
     has_mesh = spec is not None and bool(spec.targets)
     more = "" if has_mesh else " without a mesh, which `--mesh 'data=4 model=2'` adds"
-    request.wrote(name, f"wrote {name}{more}; `--against ARRAYS` proves that layouts are equal")
+    proves = "proves that layouts are equal"
+    if spec is not None and spec.step is not None:
+        proves += ", and writes `step:` with the names of your arrays"
+    request.wrote(name, f"wrote {name}{more}; `--against ARRAYS` {proves}")
 
 
 def _sources(files: Sequence[str], entry: Format, request: Request) -> tuple[SourceFile, ...]:
@@ -316,7 +322,7 @@ def _options(
         fail(f"--against means nothing for `{entry.name}`", "its own arrays are the proof")
     options = Options(**given)
     if against is None:
-        return options
+        return options if entry.runs_code else options._replace(params=_arrays_before(request))
     from shardspec.foreign.formats import target_asked
 
     target = target_asked(options)
@@ -324,10 +330,29 @@ def _options(
     return options._replace(params=params)
 
 
-def _plans(text: str, name: str, options: Options, imported: Imported) -> list[ShardingPlan]:
-    """Return the plan of the spec, and of each phase that there is a reading for."""
+def _arrays_before(request: Request) -> Params | None:
+    """Return the arrays of an imported spec that is replaced, which keeps them; or None."""
+    from shardspec.language.writing import is_imported
+
+    name = request.output
+    if name is None or name == "-" or not is_imported(text := _text_of(name)):
+        return None
+    spec, _ = pipeline.load_path(name, texts={os.path.realpath(name): text})
+    return None if spec is None else spec.params or None
+
+
+def _plans(
+    text: str, name: str, options: Options, imported: Imported, *, is_asked: bool
+) -> list[ShardingPlan]:
+    """Return the plan of the spec, and of each phase that there is a reading for.
+
+    Args:
+      is_asked: whether --against asks for the proof, and a spec without a mesh is an error.
+    """
     spec, _ = pipeline.load_text(text, name)
     assert spec is not None, "`spec_text` has loaded it"
+    if not spec.targets and not is_asked:
+        return []
     if not spec.targets:
         fail("--against needs a mesh, and the files state none", "say one: --mesh 'data=4 model=2'")
     phases = {each.phase: each for each in spec.phases}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 from shardspec import pipeline
 from shardspec.cli import streams
 from shardspec.cli.streams import FAILED, FINDINGS, Failure, echo, fail, show, write_file
-from shardspec.diagnostics import Diagnostic, ShardspecError, SourceFile
+from shardspec.diagnostics import Diagnostic, ShardspecError, SourceFile, codes
 from shardspec.diagnostics.codes import NOTHING_ASKED, Levels, LevelTable
 from shardspec.diagnostics.words import counted
 from shardspec.ir.plan import ParamSharding, ShardingPlan
@@ -434,9 +434,8 @@ class Request:
         else:
             arrays, diagnostics = pipeline.read_arrays(name, boundary=boundary)
             params = arrays.params
-            spec = _spec_in(name) if diagnostics else None
-            if spec is not None and spec.params:
-                params, diagnostics = spec.params, ()
+            if diagnostics and _is_spec_file(name):
+                params, diagnostics = _arrays_of_spec(name)
         if diagnostics:
             self.refuse(diagnostics)
         return params
@@ -635,11 +634,24 @@ def begins_a_spec(text: str) -> bool:
 # arrays by path or glob
 
 
-def _spec_in(name: str) -> Spec | None:
-    """Return the spec in a file that is named for its arrays; None where it holds none."""
+def _is_spec_file(name: str) -> bool:
     source = None if name == "-" else read_argument(name)
-    is_one = isinstance(source, SourceFile) and begins_a_spec(source.text)
-    return pipeline.load_path(name)[0] if is_one else None
+    return isinstance(source, SourceFile) and begins_a_spec(source.text)
+
+
+def _arrays_of_spec(name: str) -> tuple[Params, tuple[Diagnostic, ...]]:
+    """Return the arrays of a spec that is named for them; or its errors, or that it has none."""
+    spec, faults = pipeline.load_path(name)
+    if spec is not None and spec.params:
+        return spec.params, ()
+    errors = tuple(each for each in faults if each.is_error)
+    if errors:
+        return (), errors
+    help = (
+        "add `arrays:` or `manifest: FILE` to it; or name a manifest, a checkpoint or"
+        " `package.module:function`"
+    )
+    return (), (Diagnostic(codes.BAD_MANIFEST, f"the spec `{name}` has no arrays", help=help),)
 
 
 def select(subject: str, plan: ShardingPlan) -> list[ParamSharding]:
@@ -706,7 +718,7 @@ def glob_of_part(part: str, paths: Iterable[str], found: Sequence[str]) -> str:
 
 def unknown_path(subject: str, paths: Sequence[str], others: Sequence[str] = ()) -> NoReturn:
     """Fail with the nearest of `paths`, or of `others` that could be meant."""
-    from shardspec.diagnostics.words import as_one, nearest, template
+    from shardspec.diagnostics.words import as_one, nearest, one_of, template
     from shardspec.report.pages import near_names
 
     named = near_names(subject)
@@ -722,7 +734,7 @@ def unknown_path(subject: str, paths: Sequence[str], others: Sequence[str] = ())
         for key in nearest(template(subject), templates, count=3)
     ]
     near += nearest(subject, [each for each in others if each != subject], count=1)
-    meant = f"did you mean {' or '.join(f'`{path}`' for path in near)}?" if near else None
+    meant = f"did you mean {one_of(near)}?" if near else None
     all_of_them = None if named or meant else "`shardspec compile` lists them"
     help = "; ".join(filter(None, (named, meant, all_of_them)))
     fail(f"no array has the path `{subject}` ({counted(len(paths), 'array')})", help)

@@ -75,10 +75,9 @@ def _latency(ctx: click.Context, param: click.Parameter, text: str | None) -> fl
         "--over",
         default=None,
         metavar="WORDS",
-        help="What is chosen, all else staying as the spec has it: roles (other mesh axes, with"
-        " their rules), mesh, order, axes, batch, dtype, state, remat, microbatches, offload,"
-        " schedule, stages, hardware, rules=preset:A|preset:B; with values: `remat=full|dots`. Of a"
-        " --step"
+        help="What the search may change: roles (other mesh axes, with their rules), mesh, order,"
+        " axes, batch, dtype, state, remat, microbatches, offload, schedule, stages, hardware,"
+        " rules=preset:A|preset:B; with values: `remat=full|dots`. For a --step"
         " without `step:` in the spec: constraints, arguments, remat (names that a policy saves),"
         " mesh, order, state, hardware, rules, microbatches=2|8."
         "  [default: mesh,order; constraints,arguments]",
@@ -103,7 +102,7 @@ def _latency(ctx: click.Context, param: click.Parameter, text: str | None) -> fl
         metavar="CHIP=DOLLARS",
         help="Of an hour of a chip: `v5p=4.2`.",
     ),
-    options.count_option("--max-chips", "No machine of more.", 1),
+    options.count_option("--max-chips", "Skip machines with more chips.", 1),
     options.flag("--fits", "Leave out what is certain not to fit in memory."),
     options.option(
         "--per-device-batch",
@@ -169,18 +168,18 @@ def command(
     verify: int,
     measured: steps.Measured | None,
 ) -> None:
-    """Rank what a model could have by what a step takes: meshes, or lines that its code lacks.
+    """Rank meshes by the time of a step, or find the lines that the code lacks.
 
-    With --step, and no `step:` in the spec, the code itself is searched for values to constrain:
-    which lines to add, by logical axes, and what they save. They are tried before they are shown:
-    in the sources, traced again, by the target's compiler where there is one. --patch writes them.
+    With --step, and no `step:` in the spec, it searches the code for values to constrain: which
+    lines to add, by logical axes, and what they save. Before an answer is shown, it is written into
+    the sources and traced again, and compiled if there is a compiler. --patch writes it.
 
-    Else the spec's `step:` says what a step computes; no code and no devices are needed. Looked at
-    are all sizes of the mesh axes that multiply to the devices, which axis crosses slices, tiles of
-    the torus, the order of chips, and what --over adds: with `roles`, other mesh axes and the rules
-    of the presets that shard over them. Each is resolved by the rules of the spec,
-    held against the memory of a device and timed as `shardspec cost` does it. Ctrl-C shows what is
-    known by then.
+    Otherwise `step:` of the spec says what a step computes, and no code and no devices are needed.
+    It tries all sizes of the mesh axes that multiply to the devices, which axis crosses slices,
+    tiles of the torus, the order of chips, and what --over adds: with `roles`, other mesh axes and
+    the rules of the presets that shard over them. Each candidate is resolved by the rules of the
+    spec, compared with the memory of a device, and timed as in `shardspec cost`. Ctrl-C shows the
+    best so far.
     """
     if confirm and request.step_name is None:
         fail("--confirm needs code to trace", "name it: `--step train:step`")

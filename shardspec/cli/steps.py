@@ -370,7 +370,7 @@ PROOF = (
         show_default=True,
         metavar="SHARE",
         callback=_tolerance,
-        help="By what share of all compiled bytes the prediction may differ.",
+        help="How much of the compiled bytes may differ from the prediction.",
     ),
     options.seconds_option("--timeout", 600.0, "For each compile.", least=0.1),
     options.flag("--no-cache", "Compile again, without the cache of compiled programs."),

@@ -145,13 +145,24 @@ def _said(failure: click.ClickException, context: click.Context | None) -> tuple
     path = context.command_path if context else "shardspec"
     help = f"`{path} --help` says more"
     if isinstance(failure, click.NoSuchOption):
-        near = " or ".join(f"`{name}`" for name in failure.possibilities or ())
-        help = f"did you mean {near}?" if near else f"`{path} --help` lists the options"
+        from shardspec.diagnostics.words import one_of
+
+        near = _near_options(failure)
+        help = f"did you mean {one_of(near)}?" if near else f"`{path} --help` lists the options"
         return f"`{path}` has no option `{failure.option_name}`", help
     if context:
         help = f"as in `{context.get_usage().partition(': ')[2]}`; {help}"
     said = re.sub(r"'([^']*)'", r"`\1`", failure.format_message()).removesuffix(".")
     return said[:1].lower() + said[1:], re.sub(r"\s+", " ", help)
+
+
+def _near_options(failure: click.NoSuchOption) -> tuple[str, ...]:
+    """Return the options that a wrong one is a slip of: nearer than click's own guesses."""
+    from shardspec.diagnostics.words import nearest
+
+    bare = {each.lstrip("-"): each for each in failure.possibilities or ()}
+    near = nearest(failure.option_name.lstrip("-"), bare, count=3, cutoff=0.7)
+    return tuple(bare[each] for each in near)
 
 
 def wants_color(when: str, stream: int = 1) -> bool:

@@ -225,7 +225,7 @@ def _lines(report: Report, spec: Spec) -> Iterator[str]:
     yield from _table(report)
     yield ""
     if best is None:
-        yield _nothing(report)
+        yield nothing(report)
         return
     lines = counted(sum(len(each.layouts) for each in best.lines), "line")
     yield f"add {lines}: {_gain(report.base.figures, best.figures)}"
@@ -487,7 +487,8 @@ def _against(best: Figures, other: Figures) -> str:
 _SAME, _MANY_TIMES = 0.005, 9.0
 
 
-def _nothing(report: Report) -> str:
+def nothing(report: Report) -> str:
+    """Return why no line is added; what is before its colon says whether that is known."""
     if report.found is None:
         return "unknown whether a line helps" if report.late else "nothing to add is known"
     if report.answers and all(each.is_late for each in report.answers):

@@ -581,6 +581,16 @@ def listed(names: Iterable[str], limit: int = 8) -> str:
     return ", ".join(spelt[:limit]) + (f" and {rest} more" if rest else "")
 
 
+def one_of(names: Sequence[str]) -> str:
+    """Return names of which one is meant, in backticks.
+
+    >>> one_of(["a"]), one_of(["a", "b", "c"])
+    ('`a`', '`a`, `b` or `c`')
+    """
+    quoted = [f"`{name}`" for name in names]
+    return " or ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
+
+
 def _runs(names: Iterable[str]) -> list[list[str]]:
     """Return names in order; those of one family with one slice more each stand together."""
     runs: list[list[str]] = []

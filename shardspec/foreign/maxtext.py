@@ -254,9 +254,9 @@ def _unknown_axes(rules: Rules, config: MaxTextConfig, dead: Rules) -> Iterator[
         who = "a rule names" if len(named) == 1 else f"{counted(len(named), 'rule')} name"
         message = f"`{axis}` is no axis of `mesh_axes`, and {who} it"
         first = named[0].span
-        labels = () if first is None else (Label(first, "MaxText splits nothing over it here"),)
+        labels = () if first is None else (Label(first, "MaxText ignores it here"),)
         notes: tuple[str, ...] = (
-            "activations lose the axis in silence; a parameter under such a rule is an error",
+            "MaxText silently drops the axis for activations, and raises an error for a parameter",
             f"mesh_axes: {', '.join(axes)} ({place(config.values['mesh_axes'].span)})",
         )
         left = [place(rule.span) for rule in dead if rule.span is not None]
@@ -375,16 +375,20 @@ def _data_sharding(config: MaxTextConfig, mesh: MaxTextMesh) -> Iterator[Diagnos
     if stated is None or not names or mesh.sizes is None or not stated.is_list:
         return
     first = stated.items[0] if stated.items else stated
-    axes = [item.text for item in (first.items if first.is_list else stated.items)]
+    entries = first.items if first.is_list else stated.items
     dims = linen_axes(names, config.rules)
     by_rules = () if isinstance(dims, formats.NoAnswer) else dims[0]
+    axes = [item.text for item in entries]
     here, there = ([a for a in each if mesh.sizes.get(a, 1) != 1] for each in (by_rules, axes))
     if here != there:
         message = (
-            f"`data_sharding` splits input over ({', '.join(there)}), "
-            f"and the rules split `{names[0]}` over ({', '.join(here)})"
+            f"`data_sharding` shards the batch over ({', '.join(there)}), "
+            f"and the rules shard `{names[0]}` over ({', '.join(here)})"
         )
-        yield lost(message, stated.span, help="the spec says what the rules say: `input_data`")
+        further = [item for item in entries if item.text in there and item.text not in here]
+        span = (*further, *entries, stated)[0].span
+        help = "the spec places the batch by the rules (`input_data`); parameters are not affected"
+        yield lost(message, span, help=help)
 
 
 _TOOL = "MaxText's YAML"

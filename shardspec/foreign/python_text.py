@@ -80,7 +80,7 @@ def _no_python(source: SourceFile, reason: str, line: int | None) -> Diagnostic:
         indent = len(text) - len(text.lstrip())
         span = Span(source, start + indent, start + max(len(text), indent))
     message = f"`{source.name}` is no Python that can be parsed: {reason.splitlines()[0]}"
-    return bad(message, span, help="is it whole, and written for Python 3?")
+    return bad(message, span, help="the file may be cut off, or not be Python 3")
 
 
 def _line_starts(text: str) -> list[int]:

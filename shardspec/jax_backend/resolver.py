@@ -174,7 +174,9 @@ class Resolver:
         Raises:
           TypeError: always.
         """
-        raise TypeError("a Resolver is of this process: pickle the spec, and make one in each")
+        raise TypeError(
+            "a Resolver belongs to one process: pickle the spec, and make a Resolver in each"
+        )
 
     def shardings(self, tree: Any, *, boxed: bool = True) -> Any:
         """Return a `NamedSharding` for every array of a pytree, in a tree of the same structure.

@@ -49,7 +49,7 @@ def refusal(path: str, text: str, own: Kind | None = None) -> Refusal | None:
     if not os.path.isfile(real):
         return None
     old, there = _kind_there(real, about)
-    is_kept = text == there or (_is_imported(text) and _is_imported(there))
+    is_kept = text == there or (is_imported(text) and is_imported(there))
     is_lost = old == "spec" != own and not is_kept
     if is_lost or old not in (None, own, _kind(real, text)):
         return Refusal(f"{path} is a {old}, so it is not overwritten", _WAY_OUT)
@@ -69,7 +69,8 @@ def _kind_there(path: str, about: os.stat_result) -> tuple[Kind | None, str]:
     return _kind(path, start) or ("spec" if is_called_so and about.st_size else None), start
 
 
-def _is_imported(text: str) -> bool:
+def is_imported(text: str) -> bool:
+    """Say whether `shardspec import` wrote a text."""
     return text.startswith(f"# {IMPORTED}")
 
 

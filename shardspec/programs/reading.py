@@ -255,7 +255,7 @@ _ENDS = {"send": "recv", "recv": "send"}
 _KEYS = re.compile(r"\['|'\]|\[|\]|\.")
 #: Why something is unknown.
 _NOT_RUN = "nothing that is known runs the computation that it stands in"
-_ENDLESS = "the loop does not say how often it goes round: counted once"
+_ENDLESS = "the loop has no fixed number of iterations: counted once"
 _UNREAD = "this line of the program cannot be read"
 #: Of a line that cannot be read, so much is shown.
 _MOST_SHOWN = 60

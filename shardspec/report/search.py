@@ -415,7 +415,9 @@ def _rules(best: rankings.SearchRow) -> Iterator[str]:
     roles = best.candidate.variant.roles
     if roles is None:
         return
-    place = "beside what the spec extends" if roles.is_own else "in place of the spec's rules"
+    place = (
+        "in addition to what the spec extends" if roles.is_own else "in place of the spec's rules"
+    )
     extends = [f"extends: [{', '.join(roles.extends)}] {place}"] if roles.extends else []
     for at, text in enumerate((*extends, *roles.rules)):
         yield f"    {'' if at else 'rules':<8}{text}"

@@ -521,6 +521,21 @@ def test_a_misspelt_verb() -> None:
 @pytest.mark.parametrize(
     ("arguments", "help"),
     [
+        (("compile", "--colr"), "did you mean `--color`?"),
+        (("check", "--basline"), "did you mean `--baseline`?"),
+        (("check", "--pad"), " check --help` lists the options"),
+    ],
+)
+def test_only_close_options_are_suggested(arguments: tuple[str, ...], help: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert f"has no option `{arguments[1]}`\n" in result.stderr
+    assert result.stderr.endswith(f"{help}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "help"),
+    [
         (("-q", "check", "x"), "`-q` is an option of `check`: `shardspec check -q`"),
         (("--json", "diff", "x"), "`--json` is an option of `diff`: `shardspec diff --json`"),
     ],

@@ -249,7 +249,12 @@ def test_a_spec_serves_as_a_list_of_arrays(folder: Path) -> None:
     (folder / "other.yaml").write_text(text.replace("\nl", "\n  l"))
     against = ("--mesh", "data=4 model=2", "--against")
     assert run("flax", "rules.py", *against, "other.yaml", "-o", "spec.yaml").exit_code == 0
-    assert run("flax", "rules.py", *against, "spec.yaml").exit_code == 2  # it has none
+    without = run("flax", "rules.py", *against, "spec.yaml")
+    assert without.exit_code == 2
+    assert "the spec `spec.yaml` has no arrays" in without.stderr
+    assert "add `arrays:` or `manifest: FILE` to it" in without.stderr
+    (folder / "broken.yaml").write_text("shardspec: 1\nrules: [a -> b -> c]\n")
+    assert "rules: [a -> b -> c]" in run("flax", "rules.py", *against, "broken.yaml").stderr
 
 
 def test_nothing_heavy_is_loaded(folder: Path) -> None:
@@ -358,3 +363,84 @@ def test_what_is_written_says_how_it_is_proved(more: tuple[str, ...], told: str)
     result = run("flax", "rules.py", "-o", "spec.yaml", *more)
     assert result.exit_code == 0, result.output
     assert told in result.stderr
+
+
+def test_a_second_import_takes_the_arrays_of_the_spec_that_it_replaces(folder: Path) -> None:
+    call = ("flax", "rules.py", "-o", "specs/spec.yaml")
+    mesh = ("--mesh", "data=4 model=2")
+    (folder / "specs").mkdir()
+    run(*call, *mesh)
+    spec = folder / "specs/spec.yaml"
+    spec.write_text(spec.read_text() + "manifest: ../arrays.yaml\n")
+    result = run(*call, *mesh)
+    assert result.exit_code == 0, result.output
+    told = "5 arrays of specs/spec.yaml on data=4 model=2: the spec places every array as Flax"
+    assert told in result.stderr
+    without = run(*call)  # nothing to compare on, and nobody asked for it
+    assert without.exit_code == 0, without.output
+    assert "manifest: ../arrays.yaml\n" in spec.read_text()
+
+
+def test_a_second_import_mends_a_spec_that_is_broken_meanwhile(folder: Path) -> None:
+    call = ("flax", "rules.py", "--mesh", "data=4 model=2", "-o", "spec.yaml")
+    run(*call)
+    first = (folder / "spec.yaml").read_text()
+    for more in ("manifest: gone.yaml\n", "arrays: {a: 5}\n"):
+        (folder / "spec.yaml").write_text(first + more)
+        result = run(*call)
+        assert result.exit_code == 0, result.output
+        assert "places every array" not in result.stderr
+
+
+def test_arrays_of_a_spec_that_no_import_made_are_not_compared(folder: Path) -> None:
+    text = f"shardspec: 1\nmesh: {{data: 4}}\narrays:\n  {ARRAYS}".replace("\nl", "\n  l")
+    (folder / "spec.yaml").write_text(text)
+    result = run("flax", "rules.py", "--mesh", "data=4 model=2", "-o", "spec.yaml", "--force")
+    assert result.exit_code == 0, result.output
+    assert "places every array" not in result.stderr
+
+
+OURS = """\
+decoder_block: llama2
+base_emb_dim: 64
+base_num_query_heads: 4
+base_num_kv_heads: 4
+base_mlp_dim: 128
+base_num_decoder_layers: 2
+head_dim: 16
+vocab_size: 512
+max_target_length: 32
+per_device_batch_size: 1
+mesh_axes: [fsdp]
+ici_fsdp_parallelism: 4
+logical_axis_rules:
+  [[embed, [fsdp]], [embed_vocab, [fsdp]], [vocab, []], [mlp, []], [heads, []], [kv, []]]
+"""
+NAMED = """\
+token_embedder/embedding: f32[vocab=512 embed=64]
+decoder/layers/attention/query/kernel: f32[embed=64 heads=4 kv=16]
+decoder/layers/attention/key/kernel: f32[embed=64 heads=4 kv=16]
+decoder/layers/attention/value/kernel: f32[embed=64 heads=4 kv=16]
+decoder/layers/attention/out/kernel: f32[heads=4 kv=16 embed=64]
+decoder/layers/mlp/wi/kernel: f32[embed=64 mlp=128]
+decoder/layers/mlp/wo/kernel: f32[mlp=128 embed=64]
+decoder/logits_dense/kernel: f32[embed=64 vocab=512]
+"""
+
+
+def test_a_second_import_of_maxtext_writes_the_same_step(folder: Path) -> None:
+    (folder / "base.yml").write_text(OURS)
+    (folder / "arrays.yaml").write_text(NAMED)
+    call = ("maxtext", "base.yml", "-o", "spec.yaml")
+    alone = run(*call)
+    assert "writes `step:` with the names of your arrays" in alone.stderr
+    assert "embed_vocab as embed" in (folder / "spec.yaml").read_text()
+    run(*call, "--against", "arrays.yaml")
+    first = (folder / "spec.yaml").read_text() + "\nmanifest: ./arrays.yaml\n"
+    (folder / "spec.yaml").write_text(first)
+    run(*call)
+    second = (folder / "spec.yaml").read_text()
+    assert "embed_vocab as" not in second
+    assert "manifest: ./arrays.yaml\n" in second
+    run(*call)
+    assert (folder / "spec.yaml").read_text() == second

@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from shardspec import assets
 from shardspec.cli import curing
 from shardspec.cli.main import cli
+from shardspec.cli.streams import _Lines
 from shardspec.cure import searching
 from shardspec.cure.figures import Figures
 from shardspec.cure.searching import Deadline, Trial
@@ -267,7 +268,7 @@ def test_right_code_gets_no_line_and_no_patch(folder: Path) -> None:
     result = search("--patch", "lines.diff")
     assert "    0 values" not in result.stdout
     assert "nothing to add: no line that was tried saves 6 %" in result.stdout
-    assert "lines.diff is not written: there is nothing to add" in result.stderr
+    assert "lines.diff is not written: nothing to add\n" in result.stderr
     assert "train:step: traced and searched in " in result.stderr
     assert not (folder / "lines.diff").exists()
     assert "shardspec.constrain" not in result.stdout
@@ -354,7 +355,14 @@ def test_an_answer_without_time_is_left_out_where_another_is_compiled(
 
     monkeypatch.setattr(jax_curing, "compiled", compiled)
     monkeypatch.setattr(compiling, "most_at_once", lambda *args: 1)
+    said: list[str] = []
+    monkeypatch.delenv("SHARDSPEC_PROGRESS")
+    monkeypatch.setattr(_Lines, "say", lambda line, doing: said.append(doing))
     result = run("search", "--step", "train:step")
+    assert {"tracing answer 1 of 3 again", "compiling step 1 of 4", "compiling step 4 of 4"} < {
+        *said
+    }
+    assert "1 layout tried, 1 more" in said
     assert "add 1 line" in result.stdout
     assert "\nnot finished in time (--within): " in result.stdout
     assert "not compiled" in result.stdout
@@ -364,7 +372,8 @@ def test_without_time_to_trace_an_answer_it_is_unknown_whether_a_line_helps(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jax_curing, "traced_again", lambda asked, timeout_s: None)
-    result = search()
+    result = search("--patch", "lines.diff")
+    assert "lines.diff is not written: unknown whether a line helps\n" in result.stderr
     assert "unknown whether a line helps: the time ended" in result.stdout
     assert "not traced again" in result.stdout
     assert "nothing to add" not in result.stdout

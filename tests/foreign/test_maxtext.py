@@ -515,6 +515,13 @@ def test_what_maxtext_does_in_code_is_said(text: str, word: str) -> None:
     assert word in (faults[0].help or "")
 
 
+def test_of_data_sharding_the_axis_that_rules_lack_is_marked() -> None:
+    text = "data_sharding: [[fsdp, tensor]]\ninput_data_sharding_logical_axes: [embed]\n"
+    _, (found,) = read(file(MESH + text + rules("[embed, fsdp]")))
+    assert found.primary is not None
+    assert found.primary.span.text == "tensor"
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -194,7 +194,7 @@ def test_a_run_calibrates_its_machine() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (("--from=scanned", "--compiler"), "--from takes a run, and no compiler is asked"),
+        (("--from=scanned", "--compiler"), "takes neither --compiler nor --hardware"),
         (("--from=spec.yaml",), "is no trace"),
     ],
 )

@@ -39,9 +39,9 @@ def plan_of(text: str) -> ShardingPlan:
 @pytest.mark.parametrize("axis", ["kv_heads", "joined_kv"])
 def test_two_mesh_axes_hold_each_head_twice(axis: str) -> None:
     note = only(kv(axis)).notes[-1]
-    assert "each would be held x2" in note
+    assert "give each device one of them, with 2 copies of each" in note
     parts = "tensor: {tensor_part: 8, tensor_copy: 2}"
-    assert f"`{parts}`; then `{axis} -> tensor_part`" in note
+    assert f"`{parts}` and `{axis} -> tensor_part`" in note
     split = kv(axis, parts).replace(f"{axis} -> tensor", f"{axis} -> tensor_part")
     assert findings_of(split) == ()
     plan = plan_of(split)

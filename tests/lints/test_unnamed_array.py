@@ -25,9 +25,7 @@ SMALL = """\
 
 def test_small_arrays_are_one_finding_with_their_bytes() -> None:
     (found,) = findings_of(HEAD + SMALL)
-    assert found.message == (
-        "nothing names the dimensions of 9 arrays that are small, 336 KiB in all"
-    )
+    assert found.message == ("nothing names the dimensions of 9 small arrays, 336 KiB together")
     assert found.bytes == (4 * 4096 + 4 * 16384 + 4096) * 4
     assert marked(found)[0] == '"layers_{0..3}/bias"'
     assert found.notes[1:] == (
@@ -46,7 +44,7 @@ def test_a_whole_embedding_does_not_read_like_a_norm() -> None:
     assert large.notes[0].startswith(
         "1 array, embedding; replicated: 250 MiB on every device, 100 %"
     )
-    assert "9 arrays that are small" in small.message
+    assert "9 small arrays" in small.message
 
 
 NAME = "unnamed-array"

@@ -161,8 +161,10 @@ def more_of(search: Search, refuted: Sequence[Trial], within_s: float, tell: Tel
 
 def _pricing(trials: Trials, tell: Tell) -> Callable[[Sequence[Trial]], list[Figures | None]]:
     def price(asked: Sequence[Trial]) -> list[Figures | None]:
-        tell(f"{trials.count} layouts tried, {len(asked)} more")
-        return list(trials.figures(asked))
+        return list(trials.figures(asked, told))
+
+    def told(done: int, left: int) -> None:
+        tell(f"{counted(done, 'layout')} tried, {left} more")
 
     return price
 

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -303,12 +303,21 @@ class Trials:
             each.communicate()
         self._folder.cleanup()
 
-    def figures(self, trials: Sequence[Trial]) -> Iterator[Figures | None]:
-        """Yield what each trial takes; None where that is not known. None is priced twice."""
+    def figures(
+        self, trials: Sequence[Trial], tell: Callable[[int, int], None] = lambda done, left: None
+    ) -> Iterator[Figures | None]:
+        """Yield what each trial takes; None where that is not known. None is priced twice.
+
+        Args:
+          tell: is called after each trial, with how many are done and how many of these are left.
+        """
         new = list(dict.fromkeys(each for each in trials if each not in self._known))
+        before = self.count
         self.count += len(new)
-        found = dict(zip(new, self._pool.map(self._priced, new), strict=True))
-        self._known.update(found)
+        tell(before, len(new))
+        for number, figures in enumerate(self._pool.map(self._priced, new)):
+            self._known[new[number]] = figures
+            tell(before + number + 1, len(new) - number - 1)
         return (self._known[each] for each in trials)
 
     def _priced(self, trial: Trial) -> Figures | None:

@@ -245,7 +245,7 @@ def _unbounded(graph: Graph) -> Iterator[str]:
     """Count how often loops go round; yield those that do not say it."""
     for loop in graphs.count_rounds(graph):
         place = loop.where.place
-        yield f"the loop at {place} does not say how often it goes round: counted once"
+        yield f"the loop at {place} has no fixed number of iterations: counted once"
 
 
 def _names(blame: blames.Blame) -> Iterator[tuple[Value, str]]:

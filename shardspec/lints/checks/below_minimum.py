@@ -1,7 +1,7 @@
 """A shard is smaller than its logical axis allows.
 
 `min_shard` of an axis says below which length a shard is not worth having: the matrix unit runs
-half empty, or the collectives cost more than the split saves. The rule fires all the same, since
+half empty, or the collectives cost more than the split saves. The rule is applied anyway, since
 an answer that changes with the size of the machine would be a surprise; this says where.
 
 Bad:

@@ -119,7 +119,10 @@ def _finding(
         places.append((axis.span, _size_text(axis)))
     by_size = {axis.size: axis.name for axis in axes.values() if axis.size is not None}
     fitting = [by_size.get(size) for size in sharding.param.shape]
-    help = f"correct the names, or the sizes under {quote.section('axes')}"
+    help = (
+        f"correct the names, or the sizes under {quote.section('axes')};"
+        " these are optional, so delete them for models of several sizes"
+    )
     unpadded = [axis for axis, size in found if size == axis.true_size]
     if len(unpadded) == len(found):
         help = _pad(unpadded)

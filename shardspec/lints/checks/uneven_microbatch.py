@@ -48,7 +48,7 @@ class _Refused(NamedTuple):
 
     Attributes:
       ways: their product.
-      is_kept: whether the rule fires all the same (`policy: {indivisible: keep}`).
+      is_kept: whether the rule is applied anyway (`policy: {indivisible: keep}`).
     """
 
     mesh_axes: tuple[str, ...]
@@ -131,7 +131,7 @@ def _finding(context: Context, found: _Refused, cut: _Cut, plans: list[ShardingP
     note = f"each of {found.ways} devices computes all of it, {found.ways} times over in all"
     if found.is_kept:
         kept = quote.setting("policy", ("indivisible", "keep"))
-        note = f"the rule fires all the same, by {kept}, and JAX will refuse"
+        note = f"{kept} applies the rule anyway, and JAX will refuse it"
     axes = [axis for axis in plans[0].mesh.axes if axis.name in found.mesh_axes]
     spans = ((axis.span, f"`{axis.name}` is {axis.size} on `{target.name}`") for axis in axes)
     return Diagnostic(

@@ -223,8 +223,8 @@ def of_small(
         added = quote.either(yaml, f'add `replicate {glob} because "small"`')
     finding = Diagnostic(
         code,
-        f"nothing names the dimensions of {counted(len(paths), 'array')} that are small,"
-        f" {binary_bytes(sum(group.bytes for group in groups))} in all",
+        f"nothing names the dimensions of {counted(len(paths), 'small array')},"
+        f" {binary_bytes(sum(group.bytes for group in groups))} together",
         labels_at(*((span, "no entry matches it") for span in shown)),
         help=_help(context, groups, f"{added}; or "),
     )

@@ -236,8 +236,8 @@ def _places(context: Context, found: Uneven) -> Iterator[tuple[Span | None, str]
     case = found.case
     if case.attempt.span is None:
         return
-    refused = "" if found.cuts_unit else ", and JAX will refuse"
-    said = f"fires all the same{refused}" if found.kept else "cannot fire here"
+    refused = "" if found.cuts_unit else ", and JAX will refuse it"
+    said = f"is applied anyway{refused}" if found.kept else "is skipped here"
     yield case.attempt.span, said
     declared = context.axes.get(case.axis)
     if declared is not None:
@@ -317,9 +317,9 @@ def _copies(context: Context, found: Uneven) -> Iterator[str]:
     yaml = f"`{axis}: {{{part}: {units}, {copy}: {times}}}`"
     in_two = quote.either(yaml, f"`{axis} = ({part} = {units}, {copy} = {times})`")
     yield (
-        f"{units}{of} over {case.ways}: each would be held x{times} if `{axis}` were in two parts,"
-        f" {in_two}; then `{case.axis} -> {part}`, and"
-        f" `{axis}` is both for what splits {case.ways} ways{_for_rows(context.spec, axis, copy)}"
+        f"{units}{of} over {case.ways} devices: {in_two} and `{case.axis} -> {part}` give each"
+        f" device one of them, with {times} copies of each; `{axis}` still means both parts"
+        f"{_for_rows(context.spec, axis, copy)}"
     )
 
 
@@ -365,7 +365,7 @@ def _help(found: Uneven) -> str:
         if len(fitting) > 1
     ]
     if case.is_named and not found.kept:
-        options.append(f"`{case.attempt} | none` says that replication is meant")
+        options.append(f"write `{case.attempt} | none` to replicate it here")
     return "; or ".join(options)
 
 

@@ -47,8 +47,12 @@ def test_figures_come_in_order_each_priced_once(step: tuple[Base, Line, Line]) -
     with Trials(base, 60) as trials:
         first = list(trials.figures([(), (wide,), (), (rows,)]))
         assert trials.count == 3
-        again = list(trials.figures([(wide,), (rows, wide), ()]))
+        told: list[tuple[int, int]] = []
+        again = list(
+            trials.figures([(wide,), (rows, wide), ()], lambda *counts: told.append(counts))
+        )
         assert trials.count == 4
+        assert told == [(3, 1), (4, 0)], "how many are done and left, after each"
         processes = [each.pid for each in trials._all]
         assert all(isinstance(each, Figures) for each in (*first, *again))
         assert first[0] == first[2] == again[2]

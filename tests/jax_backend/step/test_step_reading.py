@@ -125,7 +125,7 @@ def test_a_loop_without_end_counts_once_and_says_so() -> None:
     found = step("endless")
     assert found.wire_bytes == step("plain").wire_bytes
     (note,) = found.notes
-    assert "does not say how often it goes round: counted once" in note
+    assert "has no fixed number of iterations: counted once" in note
     assert "tests/models/small_steps.py:" in note
 
 

@@ -138,7 +138,7 @@ def test_a_loop_whose_test_sends() -> None:
     found = traced(step, weights(), activations())
     (sent,) = (each for each in found.collectives if each.payload_bytes < 64)
     assert (sent.kind, sent.is_invariant) == ("all-reduce", False)
-    assert any("how often it goes round" in note for note in found.notes)
+    assert any("no fixed number of iterations" in note for note in found.notes)
 
 
 def test_a_step_that_the_spec_names_nothing_of_says_so() -> None:
