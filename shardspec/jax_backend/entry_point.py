@@ -26,6 +26,7 @@ import jax
 from shardspec.diagnostics import Code, Diagnostic, Label, ShardspecError, Span, codes
 from shardspec.diagnostics.words import near_or_known
 from shardspec.ir.spec import Param, Params, StatePolicy, Target
+from shardspec.jax_backend.constrain import unconstrained
 from shardspec.jax_backend.equations import equations_of, is_transposed, summary
 from shardspec.jax_backend.on_target import Here, on_target, start_on_cpu, tracing_for
 from shardspec.jax_backend.resolver import Resolver
@@ -84,7 +85,7 @@ def call_entry_point(
     start_on_cpu()
     there = contextlib.nullcontext() if target is None else on_target(target, has_imports=True)
     try:
-        with there:
+        with there, unconstrained():
             params = run_entry(
                 name,
                 codes.BAD_MANIFEST,
