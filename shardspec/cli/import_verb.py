@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from shardspec.foreign.formats import FORMATS, Format, Imported, Options, format
 if TYPE_CHECKING:
     from shardspec.foreign.layout import Layout
     from shardspec.ir.plan import ShardingPlan
+    from shardspec.ir.spec import LogicalAxes
 
 _DEVICES = "--mesh 'fsdp=4 tp=2', or --hardware 'tpu v5e 4x4', says which devices there are"
 #: A setting as MaxText takes it on its command line.
@@ -145,8 +146,10 @@ def command(
     text: str | None = None
     plans: list[ShardingPlan] = []
     if imported is not None and not has_errors(diagnostics):
-        from shardspec.foreign.formats import spec_text, unruled, with_whole
+        from shardspec.foreign.formats import spec_text, unruled, with_named, with_whole
 
+        arrays = options.params or ()
+        imported, options = with_named(imported, options, against or files[0])
         text, faults = spec_text(imported, options, sources, name)
         diagnostics += request.heard(faults)
         is_proved = text is not None and options.params is not None
@@ -163,7 +166,8 @@ def command(
     request.write(text)
     if not plans and request.output not in (None, "-"):
         _tell_written(text, name, request)
-    codes = [_prove(entry, imported, plan, against or files[0], request) for plan in plans]
+    own = {each.path: each.logical_axes for each in arrays}
+    codes = [_prove(entry, imported, plan, own, against or files[0], request) for plan in plans]
     raise SystemExit(max(codes, default=FINE))
 
 
@@ -338,13 +342,23 @@ def _plans(text: str, name: str, options: Options, imported: Imported) -> list[S
 
 
 def _prove(
-    entry: Format, imported: Imported, plan: ShardingPlan, against: str, request: Request
+    entry: Format,
+    imported: Imported,
+    plan: ShardingPlan,
+    own: Mapping[str, LogicalAxes | None],
+    against: str,
+    request: Request,
 ) -> int:
-    """Say whether the plan is the other tool's answer; return the exit code."""
+    """Say whether the plan is the other tool's answer; return the exit code.
+
+    Args:
+      own: the names that the arrays carry, which the other tool reads.
+    """
     from shardspec.foreign import proof
     from shardspec.lints.checks.regex_budget import spent, spent_elsewhere
 
-    params = tuple(sharding.param for sharding in plan.arrays)
+    of_plan = (sharding.param for sharding in plan.arrays)
+    params = tuple(replace(each, logical_axes=own[each.path]) for each in of_plan)
     readings = {"": imported.reading, **imported.of_phases}
     answers = module_of(entry).answer(readings[plan.spec.phase], params, plan.target.mesh)
     tool = imported.tool

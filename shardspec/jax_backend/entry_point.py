@@ -35,6 +35,7 @@ from shardspec.jax_backend.target_devices import NO_VALUE
 from shardspec.jax_backend.train_state import arrays_alone, contents_of
 from shardspec.jax_backend.trees import argument_names, params_of
 from shardspec.language.files import read_source
+from shardspec.pipeline import for_step
 from shardspec.programs.op_names import is_users
 
 Made = TypeVar("Made")
@@ -136,7 +137,10 @@ def with_call(
         tell(f"tracing {name}")
         return work(call)
 
-    return run_entry(name, codes.BAD_STEP, folder, worked)
+    try:
+        return run_entry(name, codes.BAD_STEP, folder, worked)
+    except ShardspecError as error:
+        raise ShardspecError(map(for_step, error.diagnostics)) from error
 
 
 def questions_of(found: Here) -> Iterator[Diagnostic]:
