@@ -293,6 +293,18 @@ def _of_lone(text: str) -> str:
     return text.replace(_LONE, "**")
 
 
+#: The way out for a live tree, and that for an argument of a step.
+_BOXES = (
+    "if Flax's boxes name these arrays, pass the boxes: `like=BOXED` of `put`, `abstract`,"
+    " `restore` and `verify_placement`"
+)
+_LINES = (
+    "`shardspec init --arrays MODULE:FUNCTION` and `shardspec import ... --against MODULE:FUNCTION`"
+    " write such lines; or give the step its parameters in Flax's boxes, or in a state with"
+    " `params_axes` beside `params`"
+)
+
+
 def for_trees(found: Diagnostic) -> Diagnostic:
     """Return a finding with the way out that only a live tree has."""
     if _LONE in found.message or _LONE in found.arrays:
@@ -305,10 +317,14 @@ def for_trees(found: Diagnostic) -> Diagnostic:
         )
     if found.code is not codes.UNNAMED_ARRAY:
         return found
-    way_out = (
-        "if Flax's boxes name these arrays, pass the boxes: `like=BOXED` of `put`, `abstract`,"
-    )
-    return replace(found, help=f"{found.help}\n{way_out} `restore` and `verify_placement`")
+    return replace(found, help=f"{found.help}\n{_BOXES}")
+
+
+def for_step(found: Diagnostic) -> Diagnostic:
+    """Return a finding about a live tree with the way out that an argument of a step has."""
+    if found.code is not codes.UNNAMED_ARRAY or found.help is None:
+        return found
+    return replace(found, help=found.help.replace(_BOXES, _LINES))
 
 
 def with_axes_of_code(plan: ShardingPlan) -> Spec:

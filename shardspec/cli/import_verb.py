@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from shardspec.foreign.formats import FORMATS, Format, Imported, Options, format
 if TYPE_CHECKING:
     from shardspec.foreign.layout import Layout
     from shardspec.ir.plan import ShardingPlan
-    from shardspec.ir.spec import Params
+    from shardspec.ir.spec import LogicalAxes, Params
 
 _DEVICES = "--mesh 'fsdp=4 tp=2', or --hardware 'tpu v5e 4x4', says which devices there are"
 #: A setting as MaxText takes it on its command line.
@@ -147,8 +147,10 @@ def command(
     plans: list[ShardingPlan] = []
     asked = {"is_asked": against is not None}
     if imported is not None and not has_errors(diagnostics):
-        from shardspec.foreign.formats import spec_text, unruled, with_whole
+        from shardspec.foreign.formats import spec_text, unruled, with_named, with_whole
 
+        arrays = options.params or ()
+        imported, options = with_named(imported, options, against or files[0])
         text, faults = spec_text(imported, options, sources, name)
         diagnostics += request.heard(faults)
         is_proved = text is not None and options.params is not None
@@ -165,8 +167,9 @@ def command(
     request.write(text)
     if not plans and request.output not in (None, "-"):
         _tell_written(text, name, request)
+    own = {each.path: each.logical_axes for each in arrays}
     arrays_of = against or (files[0] if entry.runs_code else name)
-    codes = [_prove(entry, imported, plan, arrays_of, request) for plan in plans]
+    codes = [_prove(entry, imported, plan, own, arrays_of, request) for plan in plans]
     raise SystemExit(max(codes, default=FINE))
 
 
@@ -363,13 +366,23 @@ def _plans(
 
 
 def _prove(
-    entry: Format, imported: Imported, plan: ShardingPlan, against: str, request: Request
+    entry: Format,
+    imported: Imported,
+    plan: ShardingPlan,
+    own: Mapping[str, LogicalAxes | None],
+    against: str,
+    request: Request,
 ) -> int:
-    """Say whether the plan is the other tool's answer; return the exit code."""
+    """Say whether the plan is the other tool's answer; return the exit code.
+
+    Args:
+      own: the names that the arrays carry, which the other tool reads.
+    """
     from shardspec.foreign import proof
     from shardspec.lints.checks.regex_budget import spent, spent_elsewhere
 
-    params = tuple(sharding.param for sharding in plan.arrays)
+    of_plan = (sharding.param for sharding in plan.arrays)
+    params = tuple(replace(each, logical_axes=own[each.path]) for each in of_plan)
     readings = {"": imported.reading, **imported.of_phases}
     answers = module_of(entry).answer(readings[plan.spec.phase], params, plan.target.mesh)
     tool = imported.tool

@@ -89,6 +89,7 @@ STALE_CALIBRATION = pedantic(
 ASKS_THIS_MACHINE = warning("SHD028", "code of a step queries devices that only its target has")
 TOO_MUCH_WORK = fault("SHD029", "a file needs more work than `check` allows for one file")
 IDLE_CONSTRAINT = warning("SHD030", "a constraint of Flax does nothing: no rules are in context")
+NO_RESOLVER = fault("SHD031", "`shardspec.constrain` runs under no resolver")
 
 UNKNOWN_HARDWARE = lost("SHD101", "the catalogue has no such hardware")
 MESH_PRODUCT = fault(

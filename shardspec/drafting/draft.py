@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ from shardspec.diagnostics.words import (
 from shardspec.drafting import machines as choices
 from shardspec.drafting.machines import Base, Machine
 from shardspec.ir.plan import ShardingPlan
-from shardspec.ir.spec import AxisRule, Hardware, Params, Spec, axis_of, target_text
+from shardspec.ir.spec import AxisRule, Hardware, Param, Params, Spec, axis_of, target_text
 from shardspec.language.formatting import formatted
 from shardspec.language.loader import known_derives
 from shardspec.language.reading import Comments, Data, Route
@@ -340,7 +340,7 @@ class _Whole:
         if self.asked.manifest is not None:
             sections["manifest"] = self.asked.manifest
         else:
-            sections["arrays"] = dict(array_entries(self.asked.params))
+            sections["arrays"] = dict(array_entries(tuple(map(_written, self.asked.params))))
         return {key: value for key, value in sections.items() if value not in ({}, [])}
 
     def _cache_entries(self) -> Iterator[tuple[str, str]]:
@@ -539,12 +539,12 @@ class _Whole:
         return place, f"guess: {'; '.join(why)}"
 
     def _named(self) -> dict[str, tuple[str | None, ...]]:
-        """Return the names that are guessed, by path."""
+        """Return the names that `params` has, by path: guessed ones, and those beside arrays."""
         return {
             param.path: each.names
             for each in self.guesses.arrays
-            if each.names is not None and not each.is_own
             for param in each.params
+            if each.names is not None and (not each.is_own or param.is_named_beside)
         }
 
     def _find_params(self) -> Iterator[Line]:
@@ -559,9 +559,11 @@ class _Whole:
             if param.path not in wanted and param.path not in skipped
         ]
         for group, names in patterns_for(wanted, others):
-            found = [reasons[path] for path in group.paths]
+            every = [reasons[path] for path in group.paths]
+            found = [each for each in every if not each.is_own]
             text = " ".join(name or "_" for name in names)
-            why = f"guess: {_reason(found)}; {counted(len(found), 'array')}"
+            reason = f"guess: {_reason(found)}" if found else "the names beside the arrays"
+            why = f"{reason}; {counted(len(every), 'array')}"
             ask = "" if all(each.what for each in found) else f"; {QUESTION}: are these the names?"
             yield group.pattern, text, why + ask
 
@@ -658,6 +660,11 @@ def _likes(kind: str) -> Iterator[str]:
     while kind:
         yield kind
         kind = roles.axes()[kind].like if kind in roles.axes() else ""
+
+
+def _written(param: Param) -> Param:
+    """Return an array as `arrays` has it: without names that are beside it, which `params` has."""
+    return replace(param, logical_axes=None) if param.is_named_beside else param
 
 
 def _reason(found: Sequence[Guess]) -> str:

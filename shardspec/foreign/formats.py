@@ -49,6 +49,7 @@ from shardspec.language.reading import Comments, Data, Route
 from shardspec.language.sections import SECTIONS
 from shardspec.language.writing import IMPORTED
 from shardspec.language.yaml_text.printer import print_yaml
+from shardspec.naming.patterns import patterns_for
 from shardspec.pipeline import load_text
 
 
@@ -484,6 +485,42 @@ def with_whole(imported: Imported, names: Iterable[str]) -> Imported:
         comments["rules", len(rules)] = comment
         rules.append(line)
     return replace(imported, data={**imported.data, "rules": rules}, comments=comments)
+
+
+def with_named(imported: Imported, options: Options, whose: str) -> tuple[Imported, Options]:
+    """Return a document that names arrays whose names are in a collection beside them.
+
+    A step that takes the arrays alone, as one of T5X does, then has their names, too. The arrays
+    are without them in the options that come back: the document has to name them.
+
+    Args:
+      whose: what the arrays are called, for a comment.
+    """
+    wanted = {
+        each.path: each.logical_axes or () for each in options.params or () if _is_apart(each)
+    }
+    if not wanted or "params" in imported.data:
+        return imported, options
+    params = options.params or ()
+    found = patterns_for(wanted, [each.path for each in params if each.path not in wanted])
+    lines: dict[str, Data] = {
+        group.pattern: " ".join(name or "_" for name in names) for group, names in found
+    }
+    why = Comments(trailing=printable(f"as the names beside the arrays of {whose} say"))
+    bare = (replace(each, logical_axes=None) if each.path in wanted else each for each in params)
+    named = replace(
+        imported,
+        data={**imported.data, "params": lines},
+        comments={**imported.comments, ("params",): why},
+    )
+    return named, options._replace(params=tuple(bare))
+
+
+def _is_apart(param: ir.Param) -> bool:
+    """Say whether an array has names beside it that a spec can spell."""
+    names = [name for name in param.logical_axes or () if name is not None]
+    is_plain = len(set(names)) == len(names) and all(map(is_name, names))
+    return param.is_named_beside and param.rank > 0 and bool(names) and is_plain
 
 
 def _with_machine(data: Mapping[str, Data], options: Options) -> dict[str, Data]:

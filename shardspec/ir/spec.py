@@ -196,9 +196,8 @@ DTYPE_BITS: dict[str, int] = {
     **dict.fromkeys(("f8_e3m4", "f8_e4m3", "f8_e4m3fn", "f8_e4m3fnuz", "f8_e4m3b11fnuz"), 8),
     **dict.fromkeys(("f8_e5m2", "f8_e5m2fnuz", "f8_e8m0fnu"), 8),
     "f4_e2m1fn": 4,
-    "key<fry>": 64,
-    "key<rbg>": 128,
-    "key<urbg>": 128,  # jax.random.key, by implementation
+    "key<fry>": 64,  # jax.random.key, by implementation
+    **dict.fromkeys(("key<rbg>", "key<urbg>"), 128),
 }
 
 #: Long names (numpy, ml_dtypes, safetensors) to the short ones.
@@ -240,6 +239,8 @@ class Param:
       span: the manifest entry it came from.
       is_cache: whether it is no parameter but a cache that stands beside the model: `caches:`.
       padding: elements of each dimension that `policy: {indivisible: pad}` adds; `()` for none.
+      is_named_beside: whether the names are in a collection beside the arrays, as `params_axes` of
+        Linen: code that takes the arrays alone does not have them.
     """
 
     path: str
@@ -249,6 +250,7 @@ class Param:
     span: Span | None = field(default=None, compare=False, repr=False)
     is_cache: bool = False
     padding: Shape = ()
+    is_named_beside: bool = field(default=False, compare=False, repr=False)
 
     @property
     def true_shape(self) -> Shape:

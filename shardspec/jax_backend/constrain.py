@@ -22,7 +22,8 @@ dimension: it is constrained along the others, as it would be beside one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
@@ -635,6 +636,27 @@ _CURRENT: ContextVar[tuple[Constraining, ...]] = ContextVar("shardspec.current",
 _USED: list[Constraining] = []
 
 
+class _Unconstrained:
+    """Stands for a resolver where no array is placed, and leaves arrays as they are."""
+
+    def constrain(self, x: Tree, *names: Any, **options: Any) -> Tree:
+        """Return `x` as it is."""
+        return x
+
+
+UNCONSTRAINED = _Unconstrained()
+
+
+@contextlib.contextmanager
+def unconstrained() -> Iterator[None]:
+    """Let `shardspec.constrain` return what it is given, for code that only tells shapes."""
+    enter(UNCONSTRAINED)
+    try:
+        yield
+    finally:
+        leave()
+
+
 def enter(resolver: Constraining) -> None:
     """Begin a `with` block."""
     _become((*_CURRENT.get(), resolver))
@@ -668,6 +690,8 @@ def constrain(
     """Return `x` with a sharding constraint by the resolver whose `with` block this runs in.
 
     For code that is not given a resolver. Where `--step` traces it, it is under that of the spec.
+    In no such block it returns `x` as it is while Flax Linen or Haiku makes the parameters of a
+    model, and in a function of which only the shapes of its arrays are used, as `--arrays` has.
 
         with resolver:
             loss = train_step(state, batch)  # calls `shardspec.constrain(x, "batch embed")`
@@ -679,10 +703,12 @@ def constrain(
       ShardspecError: it runs in no such block, or as `Resolver.constrain` does.
     """
     around = _CURRENT.get()
+    if not around and trees.is_initializing():
+        around = (UNCONSTRAINED,)
     if not around:
         message = "`shardspec.constrain` runs under no resolver"
         help = "call the step in `with resolver:`, or call `resolver.constrain`"
-        raise ShardspecError((Diagnostic(codes.BAD_STEP, message, help=help),))
+        raise ShardspecError((Diagnostic(codes.NO_RESOLVER, message, help=help),))
     _USED[:] = around[-1:]
     found: Tree = around[-1].constrain(x, names, activation=activation, name=name, mapped=mapped)
     return found

@@ -26,6 +26,7 @@ import jax
 from shardspec.diagnostics import Code, Diagnostic, Label, ShardspecError, Span, codes
 from shardspec.diagnostics.words import near_or_known
 from shardspec.ir.spec import Param, Params, StatePolicy, Target
+from shardspec.jax_backend.constrain import unconstrained
 from shardspec.jax_backend.equations import equations_of, is_transposed, summary
 from shardspec.jax_backend.on_target import Here, on_target, start_on_cpu, tracing_for
 from shardspec.jax_backend.resolver import Resolver
@@ -34,6 +35,7 @@ from shardspec.jax_backend.target_devices import NO_VALUE
 from shardspec.jax_backend.train_state import arrays_alone, contents_of
 from shardspec.jax_backend.trees import argument_names, params_of
 from shardspec.language.files import read_source
+from shardspec.pipeline import for_step
 from shardspec.programs.op_names import is_users
 
 Made = TypeVar("Made")
@@ -84,7 +86,7 @@ def call_entry_point(
     start_on_cpu()
     there = contextlib.nullcontext() if target is None else on_target(target, has_imports=True)
     try:
-        with there:
+        with there, unconstrained():
             params = run_entry(
                 name,
                 codes.BAD_MANIFEST,
@@ -135,7 +137,10 @@ def with_call(
         tell(f"tracing {name}")
         return work(call)
 
-    return run_entry(name, codes.BAD_STEP, folder, worked)
+    try:
+        return run_entry(name, codes.BAD_STEP, folder, worked)
+    except ShardspecError as error:
+        raise ShardspecError(map(for_step, error.diagnostics)) from error
 
 
 def questions_of(found: Here) -> Iterator[Diagnostic]:

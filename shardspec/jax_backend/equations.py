@@ -191,6 +191,8 @@ def _at_its_lines(rule: Callable[..., Any], code: CodeType) -> Callable[..., Any
 #: The module of Flax whose constraints ask for rules, and what they ask.
 _MODULE, _ASKED = "flax.linen.spmd", "get_logical_axis_rules"
 _CONSTRAINS = "with_logical_constraint"
+#: The modules of Flax that constrain what they declare: boxed weights, `param_with_axes`.
+_DECLARING = (_MODULE, "flax.linen.partitioning")
 #: Lines that a note names.
 _MOST_PLACES = 3
 
@@ -202,7 +204,8 @@ Caller = tuple[str, int]
 def idle_constraints(found: list[Caller]) -> Iterator[None]:
     """Add the lines of this thread that call a constraint of Flax without rules in context.
 
-    Weights that Flax takes out of their boxes are left out: the spec shards these.
+    Weights that Flax takes out of their boxes, or that `param_with_axes` declares, are left out:
+    the spec shards these.
     """
     module, own = sys.modules.get(_MODULE), threading.get_ident()
     rules_of = getattr(module, _ASKED, None)
@@ -231,7 +234,7 @@ def _caller(frame: Any) -> Caller | None:
     if not is_meant or frame.f_locals.get("logical_axis_resources") is None:
         return None
     frame = frame.f_back
-    if frame is None or frame.f_globals.get("__name__") == _MODULE:
+    if frame is None or frame.f_globals.get("__name__") in _DECLARING:
         return None
     while frame.f_back is not None and is_library(frame.f_code.co_filename):
         frame = frame.f_back

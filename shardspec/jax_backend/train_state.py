@@ -37,6 +37,8 @@ _BESIDE = {
     "param_states": ("params",),
     "state": ("target",),
 }
+#: The collection with the names of parameters.
+_NAMES = "params_axes"
 #: What parameters are called.
 _PARAM_NAMES = ("params", "model")
 
@@ -89,8 +91,14 @@ def named_params(tree: Any) -> Held | None:
             if found is not None and _part_of(holder, state, *inner) is not None:
                 params = _child(holder, found)
                 if params is not None:
-                    return Held(params, (*above, found))
+                    return Held(_with_names(params, tree), (*above, found))
     return None
+
+
+def _with_names(params: Any, tree: Any) -> Any:
+    """Return parameters with the names that `params_axes` beside them has, as T5X keeps it."""
+    names = None if _part_of(params, PARAMS) is not None else _part_of(tree, _NAMES)
+    return {PARAMS: params, _NAMES: names} if names else params
 
 
 def refuse_lone_state(states: Sequence[_Part], policy: StatePolicy | None) -> None:

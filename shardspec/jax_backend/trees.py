@@ -254,12 +254,14 @@ class Leaf:
       value: an array, something that has its shape and dtype, or anything else.
       names: what the tree says about its dimensions, as written there.
       box: that it is in; None where it is in none.
+      is_beside: whether the names are in a collection beside the arrays.
     """
 
     path: str
     value: Any
     names: Any = None
     box: Any = None
+    is_beside: bool = False
 
     @property
     def shape(self) -> ir.Shape | None:
@@ -278,7 +280,8 @@ class Leaf:
         if shape is None:
             _refuse_spec(self.path, self.value)
             return None
-        return array_param(self.path, shape, self.value, self.names)
+        param = array_param(self.path, shape, self.value, self.names)
+        return replace(param, is_named_beside=True) if self.is_beside else param
 
 
 def params_of(tree: Any) -> ir.Params:
@@ -343,7 +346,9 @@ def leaves_of(tree: Any) -> list[Leaf]:
     if not beside:
         return leaves
     return [
-        leaf if leaf.names is not None else replace(leaf, names=beside.get(leaf.path))
+        leaf
+        if leaf.names is not None or leaf.path not in beside
+        else replace(leaf, names=beside[leaf.path], is_beside=True)
         for leaf in leaves
     ]
 
@@ -369,7 +374,8 @@ def names_beside(tree: Any) -> dict[str, Any]:
     """Return path -> names from the collections that end in `_axes`, empty where none does."""
     found: dict[str, Any] = {}
     for collection, owner in axes_collections(tree).items():
-        flat, _ = jax.tree_util.tree_flatten_with_path(tree[collection], is_leaf=_has_names)
+        names = tree[collection] if isinstance(tree, Mapping) else getattr(tree, collection)
+        flat, _ = jax.tree_util.tree_flatten_with_path(names, is_leaf=_has_names)
         for key_path, entry in flat:
             place = "/".join(map(component, key_path)).removesuffix(_AXES)
             path = place if owner == ir.PARAMS else f"{owner}/{place}"
@@ -378,14 +384,16 @@ def names_beside(tree: Any) -> dict[str, Any]:
 
 
 def axes_collections(tree: Any) -> dict[str, str]:
-    """Return the collections of names in Linen's variables -> the collections they are for."""
-    if not isinstance(tree, Mapping):
-        return {}
-    owners = {str(collection): str(collection).removesuffix(_AXES) for collection in tree}
+    """Return the collections of names in Linen's variables -> the collections they are for.
+
+    A train state of T5X has them as fields.
+    """
+    own = tree if isinstance(tree, Mapping) else _fields(type(tree))
+    owners = {str(collection): str(collection).removesuffix(_AXES) for collection in own}
     return {
         collection: owner
         for collection, owner in owners.items()
-        if owner != collection and owner in tree
+        if owner != collection and owner in own
     }
 
 

@@ -44,6 +44,10 @@ UNKNOWN = "dim"
 _ROUTER = "embed -> router"
 #: The names of a table of tokens.
 _TABLE = "vocab embed"
+_TOKENS = Role("tokens", "", _TABLE)
+#: What libraries call such a table, and modules whose tables are of something else.
+_EMBEDDINGS = ("embedding", "embeddings", "input_embedding")
+_NO_TOKENS = re.compile(r"pos|time|step|type|segment|class|label|bucket|codebook|cond")
 _NUMBER = re.compile(r"(?:^|[/_])\d+(?:/|$)")
 #: Dimensions as short as this need no name where the others have one.
 SHORT = 8
@@ -56,9 +60,15 @@ _SECOND_CHOICE = 0.5
 _OTHER_ORDER = 0.4
 #: The same where more than so many arrays are stored in one way for each in the other.
 _NO_OTHER_ORDER, _MANY = 8, 4
+#: What it weighs that it is as wide as norms elsewhere, and not as arrays are near it.
+_OTHER_TOWER = -2
 #: A convolution that no row knows.
 _CONVOLUTION = Role("", "", "conv: channels -> embed | conv: embed -> embed")
 _WIDEST_WINDOW = 32
+#: What is no weight, whatever it is called: `rngs/key` is no projection.
+_NUMBERS = Role("whole numbers or random keys", "", "")
+#: Dimensions longer than `SHORT` that weights of whole numbers have.
+_OF_WEIGHTS = 2
 #: What is added to a weight in two steps of low rank.
 _HALF = Role("half of what is added to its weight", "", "low_rank")
 #: Arrays that tell how many layers are stacked in all of them.
@@ -265,6 +275,8 @@ def _kinds(params: Params) -> Iterator[Kind]:
     for ((path, _, shape, own), group), place in zip(groups.items(), places, strict=True):
         near = inside[place.module.rpartition("/")[0]]
         role, forms = (None, ()) if own is not None else _role_and_forms(place, shape, near)
+        if own is None and _is_of_numbers(group[0]):
+            role, forms = _NUMBERS, _stacked_or_not(len(shape))
         known = kinds.get((path, shape, own, role, forms))
         if known is not None:
             known.params += group
@@ -294,6 +306,23 @@ def _ends_alike(param: Param) -> tuple[str, tuple[str, ...], Shape, LogicalAxes 
     """Return what arrays that may have one role have in common: numbers near the end tell apart."""
     parts = param.path.replace(".", "/").split("/")
     return template(param.path), tuple(parts[-3:]), param.shape, param.logical_axes
+
+
+def _is_of_numbers(param: Param) -> bool:
+    """Say whether an array holds random keys, counters or indices, and no weights.
+
+    Weights that are quantized are whole numbers, too, and have two dimensions of some length.
+    """
+    if param.dtype.startswith("key"):
+        return True
+    is_whole = param.dtype == "bool" or param.dtype.startswith(("s", "u"))
+    return is_whole and sum(size > SHORT for size in param.shape) < _OF_WEIGHTS
+
+
+def _stacked_or_not(rank: int) -> tuple[Form, ...]:
+    """Return the dimensions of numbers: none has a name but that of stacked layers."""
+    nameless = (None,) * (rank - 1)
+    return Form((None, *nameless), 0, ""), Form(("layers", *nameless), 1, "")
 
 
 def _role_and_forms(
@@ -415,6 +444,16 @@ def _tells_width(kind: Kind) -> bool:
     return not is_inside and (is_norm or ("embed" in names and len(kind.shape) > 1))
 
 
+def _widths(kind: Kind) -> set[int]:
+    """Return the sizes that some form of an array has as the width of the model.
+
+    Of heads and their width apart that leaves one out: each array of attention has that of a head.
+    """
+    named = (zip(form.names, kind.shape, strict=True) for form in kind.forms)
+    found = {size for form in named for name, size in form if name == "embed"}
+    return found or set(kind.shape)
+
+
 def _stack_of(kinds: Sequence[Kind]) -> int | None:
     """Return how many layers are stacked in all arrays of a module, where no norm says it.
 
@@ -459,7 +498,7 @@ class _Evidence:
     def _add_width(self, kind: Kind) -> None:
         is_norm = kind.role is not None and kind.role.names.endswith("norm")
         self.norms.update(kind.shape if is_norm and len(kind.shape) == 1 else ())
-        sizes = set(kind.shape)
+        sizes = set(kind.shape) if is_norm else _widths(kind)
         if kind.role is not None and kind.role.names == _TABLE and len(sizes) > 1:
             sizes.remove(max(sizes))  # tokens, which the other end of the model has as well
         for prefix in kind.prefixes:
@@ -546,7 +585,8 @@ class _Evidence:
             elif kind.is_by_size and name is not None and name not in _STACKED:
                 score += self._as_width(kind, name, size, width)
             elif name in ("embed", "norm"):
-                score += 0 if width is None else 3 if size == width else -3
+                other = _OTHER_TOWER if name == "embed" and size in self.norms else -3
+                score += 0 if width is None else 3 if size == width else other
             elif name == "layers":
                 is_known = layers is not None or _NUMBER.search(kind.place.module)
                 score += 4 if size == layers else -8 if is_known else -1
@@ -754,9 +794,16 @@ def _name_by_size(kinds: Sequence[Kind], evidence: _Evidence) -> None:
         elif kind.names is None and max(kind.shape) > SHORT:
             kind.role = None
             kind.names = _by_size(kind, outputs, evidence)
+            if kind.names == (UNKNOWN, "embed") and _is_table(kind.place):
+                kind.role, kind.names = _TOKENS, ("vocab", "embed")
         sized = list(kind.sized) if len(kind.shape) > 1 else []
         for name, size in sized[:1] if kind.place.leaf in roles.OUTPUTS_FIRST else sized[-1:]:
             outputs[kind.module, size] = name
+
+
+def _is_table(place: Place) -> bool:
+    """Say whether an array is called a table of embeddings, and not one of something else."""
+    return place.leaf in _EMBEDDINGS and _NO_TOKENS.search(place.module) is None
 
 
 def _by_size(kind: Kind, outputs: Mapping[Sized, str], evidence: _Evidence) -> Names | None:

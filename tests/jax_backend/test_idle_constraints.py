@@ -12,6 +12,8 @@ from click.testing import CliRunner
 from flax import linen as nn
 from flax.linen import spmd
 from flax.linen import with_logical_constraint as constrained
+from flax.linen.partitioning import param_with_axes, variable_with_axes
+from flax.linen.partitioning import with_sharding_constraint as by_partitioning
 
 from shardspec import Resolver, loads
 from shardspec.cli.main import cli
@@ -81,7 +83,39 @@ def boxed_weight(params: Any, x: Any) -> Any:
     return (x @ box.unbox()).sum()
 
 
-@pytest.mark.parametrize("function", [in_context, with_own_rules, without_names, boxed_weight])
+STATS = {"mean": jnp.ones((1024,), jnp.bfloat16)}
+
+
+def kept(h: Any) -> Any:
+    return by_partitioning(h, ("batch", "mlp"))
+
+
+class Declaring(nn.Module):
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        axes = ("embed", "mlp")
+        wi = param_with_axes("wi", nn.initializers.ones, (512, 1024), jnp.bfloat16, axes=axes)
+        table = variable_with_axes("stats", "mean", jnp.ones, (1024,), axes=("mlp",))
+        h = x @ wi + table.value
+        return kept(h) if self.name == "constrained" else h
+
+
+def declared(params: Any, x: Any) -> Any:
+    return Declaring().apply({"params": params, "stats": STATS}, x).sum()
+
+
+def test_a_constraint_beside_a_declared_parameter_is_reported() -> None:
+    def function(params: Any, x: Any) -> Any:
+        return Declaring(name="constrained").apply({"params": params, "stats": STATS}, x).sum()
+
+    (note,) = notes(function)
+    assert note.startswith("1 constraint of Flax does nothing")
+    assert line_of(kept, 1) in note
+
+
+@pytest.mark.parametrize(
+    "function", [declared, in_context, with_own_rules, without_names, boxed_weight]
+)
 def test_others_are_not(function: Any) -> None:
     assert notes(function) == []
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import flax
 import jax
 import jax.numpy as jnp
 import optax
@@ -14,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from flax import linen as nn
 from flax import nnx
+from flax.linen.partitioning import AxisMetadata
 from flax.training.train_state import TrainState
 from jax.sharding import PartitionSpec as P
 
@@ -222,3 +224,57 @@ def test_a_function_that_gives_state_is_refused_by_a_spec_with_zero(
     assert "give `params` alone" in run.output
     run = CliRunner().invoke(cli, ["check", "spec.yaml", "--arrays", "given_state:alone"])
     assert run.exit_code == 0, run.output
+
+
+class StateOfT5x(TrainState):
+    params_axes: Any = None
+
+
+class Applied(flax.struct.PyTreeNode):
+    step: Any
+    params: Any
+    params_axes: Any = None
+
+
+@pytest.mark.parametrize("optimizer", [optax.adam(1.0), optax.adafactor(1.0, momentum=0.9)])
+@pytest.mark.parametrize("is_dict", [False, True])
+def test_a_train_state_with_params_axes_names_its_parameters(optimizer: Any, is_dict: bool) -> None:
+    axes = {"mlp": {"kernel_axes": AxisMetadata(("embed", "mlp"))}}
+    state: Any = StateOfT5x.create(apply_fn=len, params=names(), tx=optimizer, params_axes=axes)
+    if is_dict:
+        state = {"params": state.params, "opt_state": state.opt_state, "params_axes": axes}
+    found = Resolver(make_spec())
+    held = [each for each in found.plan(state).arrays if each.param.shape == (8, 16)]
+    assert len(held) >= 2
+    assert {str(each.partition_spec) for each in held} == {"P('data', 'model')"}
+    assert found.findings(state) == ()
+    placed = jax.tree_util.tree_leaves(found.shardings(state))
+    assert [each.spec for each in placed].count(SPLIT) == len(held)
+    kept = found.put(state)
+    assert found.verify_placement(kept) == ()
+    assert jax.tree.structure(kept) == jax.tree.structure(state)
+
+    params = {"mlp": {"kernel": jnp.ones((8, 16))}}
+    bare = Applied(jnp.array(0), params, axes)
+    assert found.shardings(bare).params["mlp"]["kernel"].spec == SPLIT
+
+
+def test_a_step_takes_names_from_params_axes_of_its_state() -> None:
+    axes = {"mlp": {"kernel_axes": AxisMetadata(("embed", "mlp"))}}
+    kernel = jax.ShapeDtypeStruct((512, 1024), jnp.float32)
+    state = jax.eval_shape(
+        lambda: StateOfT5x.create(
+            apply_fn=len,
+            params={"mlp": {"kernel": jnp.ones(kernel.shape)}},
+            tx=optax.adam(1.0),
+            params_axes=axes,
+        )
+    )
+
+    def step(state: Any, x: Any) -> Any:
+        loss = lambda params: (x @ params["mlp"]["kernel"]).sum()  # noqa: E731
+        return state.apply_gradients(grads=jax.grad(loss)(state.params))
+
+    found = Resolver(make_spec(), devices="abstract")
+    cost = found.cost(step, state, jax.ShapeDtypeStruct((64, 512), jnp.float32))
+    assert "SHD205" not in str(cost)

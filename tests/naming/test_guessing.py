@@ -735,3 +735,91 @@ def test_layers_are_stacked_where_no_norm_says_it() -> None:
     assert found["blocks/mlp/w1"] == "layers embed mlp"
     assert found["blocks/mlp/w2"] == "layers mlp embed"
     assert found["blocks/mlp/b1"] == "layers mlp"
+
+
+def captioner() -> dict[str, tuple[int, ...]]:
+    """Return a decoder of stacked layers that reads a vision tower of another width."""
+    block = {
+        "self_attn_S_wq": (16, 1536, 12, 128),
+        "self_attn_S_wk": (16, 1536, 4, 128),
+        "self_attn_S_wv": (16, 1536, 4, 128),
+        "self_attn_S_wo": (16, 12, 128, 1536),
+        "cross_attn_S_wq": (16, 1536, 12, 128),
+        "cross_attn_S_wk": (16, 1024, 4, 128),
+        "cross_attn_S_wv": (16, 1024, 4, 128),
+        "cross_attn_S_wo": (16, 12, 128, 1536),
+        "self_norm_S_scale": (16, 1536),
+        "cross_norm_S_scale": (16, 1536),
+        "gate_S_kernel": (16, 1536, 6144),
+        "sink_S_kernel": (16, 6144, 1536),
+    }
+    tower = {
+        "ln1_S_scale": (1024,),
+        "attn_S_qkv_S_kernel": (1024, 3072),
+        "attn_S_proj_S_kernel": (1024, 1024),
+        "up_S_kernel": (1024, 4096),
+        "down_S_kernel": (4096, 1024),
+    }
+    return {
+        **{f"layers_S_{path}": shape for path, shape in block.items()},
+        **{f"vision_S_blocks_S_{n}_S_{path}": tower[path] for n in range(24) for path in tower},
+        "final_norm_S_scale": (1536,),
+        "words_S_embedding": (50257, 1536),
+        "positions_S_embedding": (300, 1536),
+    }
+
+
+def test_keys_of_cross_attention_read_the_width_of_the_other_tower() -> None:
+    """All arrays of attention have the width of a head, which is not that of the model."""
+    found = named(**captioner())
+    for each in ("wk", "wv"):
+        assert found[f"layers/cross_attn/{each}"] == "layers vision_embed kv_heads kv"
+        assert found[f"layers/self_attn/{each}"] == "layers embed kv_heads kv"
+
+
+@pytest.mark.parametrize(
+    ("shape", "names"),
+    [((512, 1024), "joined_kv_heads vision_embed"), ((1024, 512), "vision_embed joined_kv_heads")],
+)
+def test_the_width_of_the_other_tower_tells_how_a_matrix_is_stored(
+    shape: tuple[int, int], names: str
+) -> None:
+    found = named(
+        decoder__0__norm__weight=(1536,),
+        decoder__0__cross_attn__q_proj__weight=(1536, 1536),
+        decoder__0__cross_attn__k_proj__weight=shape,
+        decoder__0__cross_attn__v_proj__weight=shape,
+        decoder__0__mlp__up_proj__weight=(6144, 1536),
+        vision__norm__weight=(1024,),
+        vision__mlp__up_proj__weight=(4096, 1024),
+    )
+    assert found["decoder.0.cross_attn.k_proj.weight"] == names
+
+
+def test_a_table_of_embeddings_as_wide_as_the_model_is_of_tokens() -> None:
+    found = named(**captioner(), kinds_S_type_S_embedding=(99, 1536), odd_S_embedding=(99, 1024))
+    assert found["words/embedding"] == "vocab embed"
+    assert found["positions/embedding"] == "abspos_buckets embed"
+    assert found["kinds/type/embedding"] == "dim_99 embed"
+
+
+def test_random_keys_and_counters_are_no_projections() -> None:
+    params = [
+        Param("layers/norm/scale", (16, 512), "f32"),
+        Param("layers/attn/wq", (16, 512, 8, 64), "f32"),
+        Param("layers/attn/wk", (16, 512, 8, 64), "f32"),
+        Param("layers/attn/drop/rngs/key", (16,), "key<fry>"),
+        Param("layers/attn/drop/rngs/count", (16,), "u32"),
+        Param("layers/drop/key", (16, 2), "u32"),
+        Param("head/rngs/value", (512,), "key<fry>"),
+        Param("layers/attn/k_proj/kernel", (16, 512, 512), "s8"),
+        Param("rngs/key", (), "key<fry>"),
+    ]
+    guesses = guess(tuple(params))
+    found = by_path(guesses)
+    assert found["layers/attn/drop/rngs/key"] == "layers"
+    assert found["layers/attn/drop/rngs/count"] == "layers"
+    assert found["layers/drop/key"] == "layers _"
+    assert found["head/rngs/value"] == "_"
+    assert found["layers/attn/k_proj/kernel"] == "layers embed joined_kv_heads", "quantized"
+    assert "rngs/key" not in found
