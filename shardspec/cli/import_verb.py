@@ -145,20 +145,11 @@ def command(
     name = "<imported>" if request.output in (None, "-") else request.output
     text: str | None = None
     plans: list[ShardingPlan] = []
-    asked = {"is_asked": against is not None}
     if imported is not None and not has_errors(diagnostics):
-        from shardspec.foreign.formats import spec_text, unruled, with_named, with_whole
-
-        arrays = options.params or ()
-        imported, options = with_named(imported, options, against or files[0])
-        text, faults = spec_text(imported, options, sources, name)
+        of = against or files[0]
+        is_asked = against is not None
+        text, plans, faults = _made(imported, options, sources, name, of, is_asked=is_asked)
         diagnostics += request.heard(faults)
-        is_proved = text is not None and options.params is not None
-        plans = _plans(text or "", name, options, imported, **asked) if is_proved else []
-        names = unruled(imported, plans[0]) if plans else ()
-        if names:
-            text, _ = spec_text(with_whole(imported, names), options, sources, name)
-            plans = _plans(text or "", name, options, imported, **asked)
     request.report(diagnostics)
     if imported is None or text is None:
         request.undone("nothing is written")
@@ -167,10 +158,39 @@ def command(
     request.write(text)
     if not plans and request.output not in (None, "-"):
         _tell_written(text, name, request)
-    own = {each.path: each.logical_axes for each in arrays}
+    own = {each.path: each.logical_axes for each in options.params or ()}
     arrays_of = against or (files[0] if entry.runs_code else name)
     codes = [_prove(entry, imported, plan, own, arrays_of, request) for plan in plans]
     raise SystemExit(max(codes, default=FINE))
+
+
+def _made(
+    imported: Imported,
+    options: Options,
+    sources: Sequence[SourceFile],
+    name: str,
+    of: str,
+    *,
+    is_asked: bool,
+) -> tuple[str | None, list[ShardingPlan], tuple[Diagnostic, ...]]:
+    """Return the text of a spec, its plans where arrays are known, and what could not be said.
+
+    Args:
+      of: what the arrays are from.
+      is_asked: whether the command line names it.
+    """
+    from shardspec.foreign.formats import spec_text, unruled, with_named, with_whole
+
+    imported, options = with_named(imported, options, of)
+    text, faults = spec_text(imported, options, sources, name)
+    if text is None or options.params is None:
+        return text, [], faults
+    plans = _plans(text, name, options, imported, is_asked=is_asked)
+    names = unruled(imported, plans[0]) if plans else ()
+    if names:
+        text, _ = spec_text(with_whole(imported, names), options, sources, name)
+        plans = _plans(text or "", name, options, imported, is_asked=is_asked)
+    return text, plans, faults
 
 
 def _with_own(text: str, name: str, request: Request) -> str:
