@@ -230,6 +230,8 @@ UNPREDICTED_SHARE = 0.01
 _MOST = 3
 #: Operations that are named of those that take longest.
 _MOST_OPERATIONS = 5
+#: An error of this share of what a device has is not worth a word.
+_SMALL_ERROR = 0.01
 #: Below this share of all compiled bytes, mesh axes have no row, and nothing is told of what goes
 #: over them unpredicted; JSON has all of it.
 _LEAST_SHARE = 0.0005
@@ -529,7 +531,10 @@ def _room(proof: Proof) -> str:
 def _beyond(proof: Proof) -> str:
     """Return how much more a program holds than predicted, where that is beyond the interval."""
     held = proof.cost.memory
-    if proof.memory is None or held.interval is None or proof.memory.bytes <= held.interval.high:
+    if proof.memory is None or held.interval is None or not held.total.bytes:
+        return ""
+    more = proof.memory.bytes - held.interval.high
+    if more <= _SMALL_ERROR * (held.hbm_bytes or 0):
         return ""
     return f", {proof.memory.bytes / held.total.bytes:.3g} times the prediction"
 
