@@ -125,6 +125,8 @@ def _ways(
     yield replace(code, shapes=()), tight
     likely = replace(facts.relations, products=(*facts.relations.products, *products_among(wanted)))
     yield code, small_sizes(named, wanted, likely, kept, loops)
+    counts = [*kept, *small_steps.of_layers(named)]  # code may take as many keys as it has split
+    yield code, small_sizes(named, wanted, facts.relations, counts, (), split=split)
     yield replace(code, in_code=False), sizes
 
 

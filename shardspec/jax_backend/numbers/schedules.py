@@ -18,7 +18,7 @@ import numpy as np
 
 from shardspec.diagnostics.words import grouped, reached
 from shardspec.ir.step import Place
-from shardspec.jax_backend.numbers.rerun import CARRY, MOVES, Mark, Watched
+from shardspec.jax_backend.numbers.rerun import CARRY, MOVES, RING, Mark, Watched
 
 #: A difference up to this share of the largest value is rounding.
 ROUNDING = 1e-5
@@ -50,10 +50,14 @@ def key_of(mark: Mark) -> object:
 
 
 def spread(one: Watched, many: Watched) -> dict[int, Spread]:
-    """Return the values of many devices that a pipeline computes in other iterations, by mark."""
-    depth = min((len(many.marks[at].wraps) for at in _moves(many)), default=0)
-    if not depth:
+    """Return the values of many devices that a pipeline computes in other iterations, by mark.
+
+    There is none where no device sends something to the next.
+    """
+    moves = [many.marks[at] for at in _moves(many)]
+    if all(mark.primitive != RING for mark in moves):
         return {}
+    depth = min(len(mark.wraps) for mark in moves)
     expected = _alike(one)
     found: dict[int, Spread] = {}
     for key, places in _alike(many).items():
@@ -97,6 +101,7 @@ def _compared(
 def _rows(run: Watched, at: int) -> Any:
     """Return the values of a mark, a part of the elements of each, in their order."""
     value, wraps = np.asarray(run.values[at]), run.marks[at].wraps
+    value = value.astype(np.int32) if value.dtype == bool else value
     for dim in (dim for dim, wrap in enumerate(wraps) if wrap == "reversed"):
         value = np.flip(value, dim)
     rows = value.reshape(math.prod(value.shape[: len(wraps)]), -1)

@@ -152,6 +152,11 @@ def products_among(sizes: Iterable[int]) -> Iterator[tuple[int, tuple[int, ...]]
             yield whole, found[-1]
 
 
+def of_layers(named: Iterable[tuple[str, int]]) -> set[int]:
+    """Return the numbers that are called one of layers."""
+    return {size for name, size in named if _is_of_layers(name)}
+
+
 def _is_of_layers(name: str) -> bool:
     return _OF_LAYERS.search(name) is not None
 

@@ -614,3 +614,60 @@ def test_a_size_that_code_multiplies_is_made_small_once(run) -> None:
     numbers, _ = run(MULTIPLIED, spec=OF_MULTIPLIED)
     assert numbers.verdict == "same", str(numbers)
     assert dict(numbers.sizes)[64] == 16
+
+
+#: Keys that are taken one by one, as many as there happen to be layers.
+KEYS = """
+
+WIDTH, LAYERS = 512, 8
+
+
+def step(resolver):
+    def loss(weights, x, key):
+        keys = iter(jax.random.split(key, 8))
+        for weight in weights["layers"]:
+            x = jnp.tanh(x @ weight)
+        for _ in "dropped":
+            x = x + jax.random.normal(next(keys), (1, WIDTH))
+        return (x**2).mean()
+
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    weights = {"layers": [f32(WIDTH, WIDTH)] * LAYERS}
+    return jax.grad(loss), (weights, f32(4096, WIDTH), key)
+"""
+
+
+def test_a_number_that_is_also_one_of_layers_stays_where_code_needs_it(run) -> None:
+    spec = SPEC.replace("{batch: 64}", "{batch: 4096, width: 512}")
+    spec = spec.replace("rules: [batch -> part]", "rules: [batch -> part, width -> part]")
+    numbers, _ = run(KEYS, spec=spec + 'params: {"layers/*": width _}\n')
+    assert numbers.verdict == "same", str(numbers)
+
+
+#: The norm of shards that a device gathers for its products: nothing is passed on, no pipeline.
+SHARDS = """
+
+def step(resolver):
+    def local(weights, x):
+        full = [lax.all_gather(each, "part", axis=0, tiled=True) for each in weights]
+
+        def loss(full):
+            y = x
+            for each in full:
+                y = y + jnp.tanh(y @ each)
+            return (y**2).mean()
+
+        grads = [lax.psum_scatter(each, "part", tiled=True) / 2 for each in jax.grad(loss)(full)]
+        norms = [lax.psum((each**2).sum(), "part") for each in grads]  # norms
+        return [each / jnp.sqrt(norm) for each, norm in zip(grads, norms)]
+
+    parts = P("part")
+    return over_parts(resolver, local, parts, parts), ([f32(32, 32)] * 3, f32(32, 32))
+"""
+
+
+def test_nothing_is_a_pipeline_that_sends_nothing_on(run) -> None:
+    wrong = 'lax.psum((each**2).sum(), "part")', "(each**2).sum()"
+    numbers, _ = run(SHARDS, wrong)
+    assert numbers.verdict == "different"
+    assert "pipeline" not in str(numbers.first)

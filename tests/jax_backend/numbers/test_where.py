@@ -211,3 +211,15 @@ def test_a_value_by_the_index_of_a_device_names_the_line_of_the_index() -> None:
     )
     assert found is not None
     assert found.what.endswith(", by the index of a device at step.py:2")
+
+
+def test_choices_in_a_pipeline_are_compared_as_numbers() -> None:
+    wraps = ("devices", "iterations")
+    sent = Mark("ppermute", Place("step.py", 1), wraps, ())
+    chosen = Mark("lt", Place("step.py", 2), wraps, (0,))
+    ones, twos = np.ones((1, 2, 4), bool), np.zeros((2, 3, 4), bool)
+    one = Watched([sent, chosen], [np.ones((1, 2, 4)), ones], [(1,)], [])
+    many = Watched([sent, chosen], [np.ones((2, 3, 4)), twos], [(1,)], [])
+    found = first_difference(one, many, ["stage"], [0])
+    assert found is not None
+    assert (found.place.line, "in a pipeline" in found.what) == (2, True)
