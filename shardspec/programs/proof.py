@@ -419,7 +419,7 @@ def proof_lines(proof: Proof) -> Iterator[str]:
     if proof.what_if is not None:
         yield from _what_if(proof, proof.what_if)
     yield verdict(proof)
-    yield from _tolerable(proof)
+    yield from _onward(proof)
 
 
 def made_text(proof: Proof) -> str:
@@ -483,8 +483,10 @@ def verdict(proof: Proof) -> str:
     return f"proved: {room}, and {percent(proof.difference, 1)} of the bytes differ"
 
 
-def _tolerable(proof: Proof) -> Iterator[str]:
-    """Yield what accepts a program that differs from the prediction by its bytes alone."""
+def _onward(proof: Proof) -> Iterator[str]:
+    """Yield what to do: where there is no room, or where a program differs by its bytes alone."""
+    if proof.fits is False:
+        yield "`shardspec check` with the same spec and `--step` says what to change"
     share = math.ceil(proof.difference * 100)
     if proof.fits and proof.faults and share <= 100 and not replace(proof, tolerance=1.0).faults:
         yield f"it fits; `--tolerance {share}%` accepts the difference"

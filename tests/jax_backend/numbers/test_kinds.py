@@ -671,3 +671,27 @@ def test_nothing_is_a_pipeline_that_sends_nothing_on(run) -> None:
     numbers, _ = run(SHARDS, wrong)
     assert numbers.verdict == "different"
     assert "pipeline" not in str(numbers.first)
+
+
+#: What is left of two sums in other orders, which is all rounding, and no input has any.
+LEFT = """
+
+def step(resolver):
+    def left(ids):
+        values = 1.1 + jnp.cos(ids.astype(jnp.float32))
+        own = lax.fori_loop(0, len(values), lambda at, sum: sum + values[at], 0.0)
+        parts = lax.psum(own, "part")
+        complete = lax.all_gather(values, "part", tiled=True).sum()
+        return 1 + 30 * (parts - complete) / complete
+
+    ids = jax.ShapeDtypeStruct((65536,), jnp.int32)
+    return over_parts(resolver, left, P("part"), out=P()), (ids,)
+"""
+
+
+def test_rounding_that_grows_is_no_difference(run) -> None:
+    """float64 tells it from a fault, which stays."""
+    numbers, _ = run(LEFT)
+    assert (numbers.verdict, numbers.width) == ("same", "float64")
+    wrong = "tiled=True).sum()", 'tiled=True).sum() * (1 + 1e-5 * lax.axis_size("part"))'
+    assert run(LEFT, wrong)[0].verdict == "different"
