@@ -412,8 +412,7 @@ def _prove(
     if plan.spec.phase:
         note = f"in phase `{plan.spec.phase}`"
         said = [replace(each, notes=(*each.notes, note)) for each in said]
-    patterns = plan.spec.patterns
-    unread = (*spent(patterns), *spent_elsewhere(patterns))
+    unread = (*spent(plan.spec.patterns), *spent_elsewhere(plan.spec.patterns))
     not_compared = proof.not_compared_findings(left_out, tool)
     request.report(request.heard([*said, *not_compared, *unread]))
     arrays = counted(len(params), "array")

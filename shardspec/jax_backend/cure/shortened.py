@@ -293,7 +293,8 @@ class _Layers:
     def cut(self, places: Iterable[int]) -> list[Any]:
         """Let nothing read what the layers at some places make; return their operations."""
         gone: list[int] = []
-        layers = {self._order[at] for at in places}
+        order = self._order
+        layers = {order[at] for at in places}
         self._gone |= layers
         for run, labels in self._labels.items():
             stay = [number for number, label in enumerate(labels) if label not in self._gone]

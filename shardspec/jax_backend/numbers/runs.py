@@ -16,10 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from shardspec.jax_backend.numbers.rerun import (
-    Mark,
-    Rerun,
-)
+from shardspec.jax_backend.numbers.rerun import Mark, Rerun
 from shardspec.jax_backend.numbers.small import Trial
 from shardspec.jax_backend.step.trace import Program
 from shardspec.jax_backend.target_devices import mesh_for

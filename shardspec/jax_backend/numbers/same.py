@@ -98,8 +98,8 @@ def _ways(
     """Yield ways to make a step small; a step that is small stays as it is.
 
     Beside the relations that the program shows there may be some that it does not: a library may
-    make the width of a head of two other sizes, and code four times another, so that the spec says
-    no longer what it is. Arrays may have sizes that the spec does not state.
+    make the width of a head of two other sizes, and code may multiply a size: then only the code
+    knows the small product, and the spec states no sizes. Arrays may have sizes it never states.
     The code may make its arguments or not: without `shapes` they are taken as it makes them.
     """
     module = code.name.partition(":")[0]
