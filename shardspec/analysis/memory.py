@@ -248,6 +248,10 @@ def share_of(target: specs.Target) -> float | None:
     return hardware.stated_share or JAX_SHARE
 
 
+#: What to do about a step that has no room.
+WAY_OUT = "`shardspec check` with the same spec and `--step` says what to change"
+
+
 def room_text(limit_bytes: int, share: float | None) -> str:
     """Return a limit, with the share that JAX allocates: `59.3 GiB (75 % of the GPU)`."""
     of_gpu = "" if share is None else f" ({100 * share:g} % of the GPU)"

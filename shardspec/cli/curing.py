@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -137,7 +138,7 @@ def cured(
     diff: bool = False,
 ) -> int:
     """Search, try and show what a step lacks; return the exit status."""
-    until = deadline(request.within_s)
+    began, until = time.monotonic(), deadline(request.within_s)
     plan = plan_on_target(request, "nothing is searched", is_told=False, has_code=True)
     choice = choice._replace(over=words.of_mesh)
     if write and plan.spec.source.name == "-":
@@ -154,7 +155,7 @@ def cured(
     with streams.progress(is_quiet=request.is_quiet) as tell:
         most = min(top, _MOST_TRIED)
         tries = _Tries(found, of_code, words, choice, request, most, until, tell)
-        report = tries.report()
+        report = replace(tries.report(), seconds=time.monotonic() - began)
     if words.lines:
         tries.remember(report)
     _give(report, tries, write=write, diff=diff)
@@ -195,7 +196,8 @@ def _give(report: telling.Report, tries: _Tries, *, write: bool, diff: bool) -> 
     if write:
         answer = [each for each in answer if each not in of_spec]
     text = diff_of(answer, os.getcwd())
-    _print(report, text, request, is_data=patch == "-")
+    is_taken = write and why is None
+    _print(report, text, request, is_data=patch == "-", is_taken=is_taken)
     if why is not None and (write or diff):
         edits.refuse(why)
     if why is not None and patch is not None:
@@ -242,7 +244,7 @@ def _write_spec(
 ) -> None:
     """Write what is of the spec in an answer, or show it."""
     if not of_spec:
-        request.undone("the spec is not changed: no other mesh or entry saves enough")
+        request.undone("the spec keeps its mesh and entries: no others save enough")
     mesh = None if report.mesh is None else report.mesh.candidate
     what = "the entries" if mesh is None else str(mesh)
     for each in of_spec:
@@ -321,7 +323,7 @@ class _Tries:
 
     def _reported(self, tried: Sequence[telling.Tried]) -> telling.Report:
         found, (base, *others) = self.found, tried
-        own = (found.found, found.beyond, found.trials, found.late, found.seconds)
+        own = (found.found, found.beyond, found.trials, found.late, 0.0, self.request.within_s)
         return telling.Report(
             base, telling.ordered(others), *own, bool(self.words.lines), mapped=found.mapped
         )
@@ -449,8 +451,10 @@ def _alike(tried: list[telling.Tried], lowered: list[Again]) -> list[telling.Tri
     return [replace(each.tried, why=each.tried.why or why) for each in lowered]
 
 
-def _print(report: telling.Report, diff: str, request: Request, *, is_data: bool) -> None:
-    lines = telling.report_lines(report)
+def _print(
+    report: telling.Report, diff: str, request: Request, *, is_data: bool, is_taken: bool
+) -> None:
+    lines = telling.report_lines(report, is_taken=is_taken)
     request.give(lambda is_kept: telling.report_text(report, diff), lines, WIDTH, err=is_data)
     best = report.best
     if best is not None and best.why:
@@ -471,3 +475,5 @@ def _write(diff: str, patch: str, tries: _Tries, nothing: str) -> None:
     proof = tries.command("cost" if tries.request.no_compile else "verify")
     apply = shlex.join(["git", "apply", patch])
     request.wrote(patch, f"{patch}: written; `{apply}` changes the files, then run `{proof}`")
+    if "+import shardspec" in diff:
+        request.remark("from then on all that calls this code does so in `with resolver:` (SHD031)")

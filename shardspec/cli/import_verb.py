@@ -213,7 +213,7 @@ def _with_own(text: str, name: str, request: Request) -> str:
     if not own:
         return text
     kept = {key: value for key, value in before.data.items() if key in own}
-    request.remark(f"{name}: kept {listed(kept)}, which the import does not say")
+    request.remark(f"{name}: kept {listed(kept)} of the spec that it replaces")
     comments = {at: each for at, each in before.comments.items() if at[:1] and at[0] in own}
     from shardspec.language.formatting import formatted
     from shardspec.language.yaml_text.printer import print_yaml

@@ -19,7 +19,7 @@ from shardspec.cli import streams
 from shardspec.cli.streams import FAILED, FINDINGS, Failure, echo, fail, show, write_file
 from shardspec.diagnostics import Diagnostic, ShardspecError, SourceFile, codes
 from shardspec.diagnostics.codes import NOTHING_ASKED, Levels, LevelTable
-from shardspec.diagnostics.words import counted
+from shardspec.diagnostics.words import counted, listed
 from shardspec.ir.plan import ParamSharding, ShardingPlan
 from shardspec.ir.spec import Hardware, Params, Spec, StatePolicy, Target
 from shardspec.language.files import SPEC_NAMES, Boundary, boundary_of, read_argument
@@ -181,17 +181,17 @@ class FoundSpecs(NamedTuple):
 
     Attributes:
       files: each once, folders walked in order of name.
-      others: how many YAML files in the folders are no specs.
+      others: YAML files in the folders that are no specs.
     """
 
     files: tuple[str, ...]
-    others: int = 0
+    others: tuple[str, ...] = ()
 
 
 def expand(paths: Iterable[str]) -> FoundSpecs:
     """Return the specs at `paths`: files as they are, and of folders all specs in them."""
     files: dict[str, str] = {}
-    others = 0
+    others: list[str] = []
     for path in paths:
         if path == "-" or not os.path.isdir(path):
             files.setdefault(os.path.realpath(path), path)
@@ -201,10 +201,10 @@ def expand(paths: Iterable[str]) -> FoundSpecs:
         if not specs:
             help = "a spec is `*.shard`, or `*.yaml` with keys of one, such as `shardspec: 1`"
             fail(f"no specs in `{path}`", help)
-        others += len(inside) - len(specs)
+        others += [each for each in inside if each not in specs]
         for each in specs:
             files.setdefault(os.path.realpath(each), each)
-    return FoundSpecs(tuple(files.values()), others)
+    return FoundSpecs(tuple(files.values()), tuple(others))
 
 
 def _files_below(folder: str) -> Iterator[str]:
@@ -313,7 +313,8 @@ class Request:
         """Return all specs that are meant, those in folders too."""
         found = expand(self.named or (find_spec(None),))
         if found.others:
-            self.remark(f"{counted(found.others, 'YAML file')} skipped: not specs")
+            skipped = f"{listed(found.others, 2)} skipped"
+            self.remark(f"{skipped}: {'no spec' if len(found.others) == 1 else 'no specs'}")
         if self.output and len(found.files) > 1:
             fail(f"-o names one file for {len(found.files)} specs", "name one spec, or no file")
         return found.files

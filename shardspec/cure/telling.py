@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardspec.analysis.cost import Cost
+from shardspec.analysis.memory import WAY_OUT
 from shardspec.analysis.step_memory import MARKS
 from shardspec.cure.figures import LEAST_GAIN, Figures
 from shardspec.cure.lines import Line
@@ -94,6 +95,7 @@ class Report:
       beyond: values that are made outside of the working folder, or that no line can constrain;
         `mapped` of them are inside of `jax.vmap`.
       trials: how many were priced.
+      seconds: since the command began; `within_s` is what it may take.
       late: trials that were not, for want of time.
       has_lines: whether lines were searched for.
       meshes: what the step takes on other meshes with the best lines, the best first; None where
@@ -110,6 +112,7 @@ class Report:
     trials: int
     late: int
     seconds: float
+    within_s: float
     has_lines: bool = True
     meshes: OtherMeshes | None = None
     mapped: int = 0
@@ -176,8 +179,12 @@ class Report:
         return found if found is not None and found.figures.is_better(today.figures) else None
 
 
-def report_lines(report: Report) -> Iterator[str]:
-    """Yield what `shardspec search` prints of a traced step."""
+def report_lines(report: Report, *, is_taken: bool = False) -> Iterator[str]:
+    """Yield what `shardspec search` prints of a traced step.
+
+    Args:
+      is_taken: whether the spec gets the best mesh.
+    """
     cost = report.base.cost
     assert cost is not None, "the step as it is was traced"
     target = target_title(cost.target).removeprefix("target ")
@@ -190,10 +197,13 @@ def report_lines(report: Report) -> Iterator[str]:
         yield from _names(report, report.names)
     if report.meshes is not None:
         yield ""
-        yield from _meshes(report, report.meshes)
+        yield from _meshes(report, report.meshes, is_taken=is_taken)
     if report.unfinished:
         yield ""
-        yield f"not finished in time (--within): {'; '.join(_unfinished(report))}"
+        yield f"not finished in {report.within_s:g} s: {'; '.join(_unfinished(report))}"
+    if (report.mesh or report.today).figures.fits is False:
+        yield ""
+        yield f"it does not fit: {WAY_OUT}"
 
 
 def _unfinished(report: Report) -> Iterator[str]:
@@ -202,7 +212,8 @@ def _unfinished(report: Report) -> Iterator[str]:
         one, done = _UNFINISHED[what]
         yield f"{counted(count, one)} {done.format(was='was' if count == 1 else 'were')}"
     if "trials" in report.unfinished:
-        yield "a longer `--within`, or a step with fewer layers, tries more"
+        longer = f"`--within {2 * report.within_s:g}`"
+        yield f"{longer}, or a step with fewer layers, tries more"
 
 
 #: What was not done, by its word in JSON.
@@ -233,7 +244,7 @@ def _lines(report: Report, spec: Spec) -> Iterator[str]:
     yield from _others(report, best)
 
 
-def _meshes(report: Report, meshes: OtherMeshes) -> Iterator[str]:
+def _meshes(report: Report, meshes: OtherMeshes, *, is_taken: bool) -> Iterator[str]:
     """Yield the step on other meshes, and what the best of them gains."""
     cost, best = report.base.cost, report.mesh
     assert cost is not None, "the step as it is was traced"
@@ -260,7 +271,8 @@ def _meshes(report: Report, meshes: OtherMeshes) -> Iterator[str]:
         tried = " that was tried" if meshes.late else ""
         yield f"no other mesh{tried} saves {_LEAST}"
     else:
-        yield f"take {best.candidate}: {_gain(report.today.figures, best.figures)}"
+        take = f"{cost.plan.spec.source.name} gets" if is_taken else "take"
+        yield f"{take} {best.candidate}: {_gain(report.today.figures, best.figures)}"
         if best.candidate is not None and "microbatches" in dict(best.candidate.variant.changes):
             yield "    with other sums: a step of microbatches adds up in another order"
 

@@ -7,6 +7,7 @@ several lines; sentences go on below. Numbers, and what stands in backticks, are
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -18,6 +19,8 @@ from shardspec.diagnostics.diagnostic import printable
 NARROW = 40
 
 _LEAST_PATH = 24
+#: Between a line and that of the helper it calls.
+_INSIDE = " (in "
 _FURTHER = 4
 #: What begins a line and is no longer, with the gap behind it, keeps its text beside it.
 _LABEL = 10
@@ -281,9 +284,19 @@ def shortened(path: str, room: int) -> str:
 
     >>> shortened("decoder/layers_{0..23}/self_attention/key/kernel x24", 45)
     'decoder/.../self_attention/key/kernel x24'
+
+    Of a line and that of its helper, each is cut by itself:
+
+    >>> shortened("project/models/model.py:7 (in project/models/layers/mlp.py:5)", 50)
+    '.../model.py:7 (in project/.../layers/mlp.py:5)'
     """
     if len(path) <= room:
         return path
+    line, inside, helper = path.partition(_INSIDE)
+    if inside:
+        left = room - len(inside) - len(os.path.basename(line)) - len(".../")
+        helper = f"{shortened(helper[:-1], max(left - 1, _LEAST_PATH))})"
+        return f"{shortened(line, max(room - len(inside + helper), _LEAST_PATH))}{inside}{helper}"
     parts = path.split("/")
     ways = [
         "/".join((*parts[:start], "...", *parts[end:]))

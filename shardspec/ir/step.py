@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
 from shardspec.diagnostics import Span
-from shardspec.diagnostics.words import binary_bytes
+from shardspec.diagnostics.words import binary_bytes, grouped
 from shardspec.ir.operations import CollectiveKind as CollectiveKind
 from shardspec.ir.operations import OpKind as OpKind
 from shardspec.ir.operations import ring_bytes as ring_bytes
@@ -448,6 +448,12 @@ class Unknown:
     def __str__(self) -> str:
         """Return `ragged-all-to-all at moe.py:31: reason`."""
         return f"{self.what} at {self.place}: {self.reason}"
+
+
+def told_once(unknown: Iterable[Unknown]) -> tuple[Unknown, ...]:
+    """Return what cannot be counted, with what reads alike as one that runs as often as all."""
+    alike = grouped(unknown, lambda each: (str(each), each.figures))
+    return tuple(replace(same[0], count=sum(e.count for e in same)) for same in alike.values())
 
 
 Role = Literal["parameter", "optimizer", "batch", "cache", "other"]

@@ -24,7 +24,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from shardspec.analysis.cost import Cost
-from shardspec.analysis.memory import has_room, room_text
+from shardspec.analysis.memory import WAY_OUT, has_room, room_text
 from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import binary_bytes, counted, grouped, percent, seconds_text
 from shardspec.ir import step as steps
@@ -486,7 +486,7 @@ def verdict(proof: Proof) -> str:
 def _onward(proof: Proof) -> Iterator[str]:
     """Yield what to do: where there is no room, or where a program differs by its bytes alone."""
     if proof.fits is False:
-        yield "`shardspec check` with the same spec and `--step` says what to change"
+        yield WAY_OUT
     share = math.ceil(proof.difference * 100)
     if proof.fits and proof.faults and share <= 100 and not replace(proof, tolerance=1.0).faults:
         yield f"it fits; `--tolerance {share}%` accepts the difference"

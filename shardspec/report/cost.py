@@ -19,7 +19,7 @@ from shardspec.diagnostics.lines import columns, fitted
 from shardspec.diagnostics.words import binary_bytes, counted, grouped, percent
 from shardspec.diagnostics.words import flops_text as flops_text
 from shardspec.diagnostics.words import seconds_text as seconds_text
-from shardspec.ir.step import Collective, StepTensor, Unknown
+from shardspec.ir.step import Collective, StepTensor, Unknown, told_once
 from shardspec.pipeline import step_findings
 from shardspec.records import Data, data_of, picked
 from shardspec.report.cost_json import rates_said, room_said, uncounted
@@ -308,7 +308,7 @@ def unknown_lines(unknown: Sequence[Unknown]) -> Iterator[str]:
     yield f"unknown {counted(len(unknown), 'operation')}: figures with `at least` are lower bounds"
     rows = (
         (each.what, str(each.place), f"x{each.count:.6g}", ", ".join(each.figures), each.reason)
-        for each in unknown
+        for each in told_once(unknown)
     )
     yield from columns(rows, right=(2,), indent=8, paths=1, is_prose=True)
 

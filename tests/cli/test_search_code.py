@@ -122,6 +122,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Searched]:
         for path in _folder(tmp_path_factory.mktemp("search"), monkeypatch):
             result = search("--format", "json", "-o", "found.json", "--patch", "lines.diff")
             assert "lines.diff: written; `git apply lines.diff` changes the files" in result.stderr
+            assert "does so in `with resolver:` (SHD031)" in result.stderr
             assert "then run `shardspec cost spec.yaml --step train:step`" in result.stderr
             data = json.loads(result.stdout)
             assert json.loads((path / "found.json").read_text()) == data
@@ -165,7 +166,7 @@ def test_a_flax_constraint_without_its_rules_is_no_spelling_for_a_line(folder: P
     best = data["answers"][data["best"]]
     assert "shardspec.constrain(" in data["patch"]
     assert "warning[SHD030]: 1 constraint of Flax does nothing" in done.stderr
-    assert "the spec is not changed: " in done.stderr
+    assert "the spec keeps its mesh and entries: " in done.stderr
     command = "shardspec search spec.yaml --step train:step --patch lines.diff"
     assert f"the code is not changed: `{command}` writes its lines as a diff" in done.stderr
     assert best["sends"] < 0.94 * data["now"]["sends"]
@@ -364,7 +365,7 @@ def test_an_answer_without_time_is_left_out_where_another_is_compiled(
     }
     assert "1 layout tried, 1 more" in said
     assert "add 1 line" in result.stdout
-    assert "\nnot finished in time (--within): " in result.stdout
+    assert "\nnot finished in " in result.stdout
     assert "not compiled" in result.stdout
 
 
@@ -541,9 +542,9 @@ def test_the_order_of_chips_is_written_where_that_is_asked_for(folder: Path) -> 
     assert "+policy: {order: ring}" in shown.stdout
     assert (folder / "spec.yaml").read_text() == wide
     sys.modules.pop("train", None)
-    assert (
-        "spec.yaml: wrote fsdp=8 tensor=4 order=ring" in search("--over", "order", "--write").stderr
-    )
+    written = search("--over", "order", "--write")
+    assert "spec.yaml gets fsdp=8 tensor=4 order=ring: " in written.stdout
+    assert "spec.yaml: wrote fsdp=8 tensor=4 order=ring" in written.stderr
     assert (folder / "spec.yaml").read_text() == f"{wide}policy: {{order: ring}}\n"
 
 

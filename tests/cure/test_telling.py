@@ -46,7 +46,7 @@ def tried(cost: Cost | None, seconds: float, size: float = 1e6, **more: Any) -> 
 def report(cost: Cost, *answers: Tried, found: Found | None = FOUND, **more: int) -> Report:
     numbers = {"beyond": 0, "trials": 9, "late": 0} | more
     base = Tried((), BASE, cost=cost)
-    return Report(base, ordered(answers), found, seconds=1.5, **numbers)
+    return Report(base, ordered(answers), found, seconds=1.5, within_s=300.0, **numbers)
 
 
 def text(of: Report) -> str:
@@ -153,7 +153,8 @@ def test_what_was_not_searched_is_said(cost: Cost) -> None:
     assert f"no line can constrain 2 other values, {inside}" in told
     assert "no line that was tried saves 6 % of the time or of the bytes sent" in told
     assert told.endswith(
-        "3 layouts were not tried; a longer `--within`, or a step with fewer layers, tries more"
+        "not finished in 300 s: 3 layouts were not tried; `--within 600`, or a step with fewer"
+        " layers, tries more"
     )
     none = text(report(cost, found=None))
     assert "the step cannot be priced: nothing was searched" in none

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,8 +17,10 @@ from shardspec.ir.step import (
     Step,
     StepArray,
     StepOp,
+    Unknown,
     idle_ways,
     ring_bytes,
+    told_once,
 )
 
 ARRAY = StepArray("bf16", (8, 16), PartitionSpec(((), ("fsdp",))), (8, 4))
@@ -97,3 +101,10 @@ def test_what_is_carried_is_said_in_words() -> None:
     assert str(Carried()) == "unknown"
     assert str(Place("model.py", 71)) == "model.py:71"
     assert str(Place()) == "unknown"
+
+
+def test_what_is_unknown_alike_is_told_once() -> None:
+    one = Unknown("ragged-all-to-all", "it depends on the data", ("sends",), Place("moe.py", 7))
+    other = replace(one, place=Place("moe.py", 9))
+    twice, once = told_once([one, other, replace(one, count=31)])
+    assert (twice, once) == (replace(one, count=32), other)

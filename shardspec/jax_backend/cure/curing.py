@@ -18,7 +18,6 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-import time
 from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -76,7 +75,6 @@ class Search(NamedTuple):
       beyond: values that no line of a file in the working folder makes; `mapped` of them are inside
         of `jax.vmap`.
       trials: how many were priced; `late` of them were not, since time was over.
-      seconds: that it took.
       names: that the code gives its values, for policies of `jax.checkpoint`.
     """
 
@@ -87,7 +85,6 @@ class Search(NamedTuple):
     beyond: int
     trials: int
     late: int
-    seconds: float
     mapped: int = 0
     names: tuple[str, ...] = ()
 
@@ -117,7 +114,6 @@ def search(
     traced, step = traced_step(resolver, call)
     (plan,) = pipeline.compile_plans(resolver._arrays.spec, None, [resolver.target])
     cost = cost_of(plan, step)
-    started = time.monotonic()
     sites = sites_of(traced.module) if "constraints" in kinds else ()
     has_entries = is_inside(plan.spec.source.name, folder)
     arguments = [*unplaced(traced.arguments)] if has_entries and "arguments" in kinds else []
@@ -134,12 +130,11 @@ def search(
     base = Base(module, plan, step.arguments, now, free, cost.tokens, layers, shorter)
     with Trials(base, until.left * share) as trials:
         answer = searched(found, _pricing(trials, tell), most)
-    seconds = time.monotonic() - started
     beyond = sum(not site.is_index for site in sites)
     beyond -= sum(site.at is not None and not site.is_index for site in own)
     before = Again(Tried((), now, cost=cost), Lowered(step, module))
     mapped = len(arguments) + len(in_code) - len(own)
-    counts = (beyond, trials.count, trials.late, seconds, mapped)
+    counts = (beyond, trials.count, trials.late, mapped)
     return Search(plan, base, before, answer, *counts, names_in(traced.program))
 
 
@@ -148,14 +143,12 @@ def more_of(search: Search, refuted: Sequence[Trial], within_s: float, tell: Tel
     assert search.found is not None, "it had answers"
     figures = dict(search.found.tried)
     pairs = [(trial, figures[trial]) for trial in refuted]
-    started = time.monotonic()
     with Trials(search.base, within_s) as trials:
         found = further(search.found, _pricing(trials, tell), pairs)
     return search._replace(
         found=found,
         trials=search.trials + trials.count,
         late=search.late + trials.late,
-        seconds=search.seconds + time.monotonic() - started,
     )
 
 

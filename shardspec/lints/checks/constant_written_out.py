@@ -62,8 +62,9 @@ _OF_CONSTANTS = (
     " (`scores + jnp.where(mask, 0, -1e9)`): kernels repeat these themselves"
 )
 _OF_BITS = (
-    "draw one mask for all heads (`nn.Dropout(rate, broadcast_dims=(1,))`, or a shape with 1 in"
-    " `jax.random.bernoulli`), or do not drop attention weights where layers are rematerialized"
+    "draw one mask for all heads (`broadcast_dims` of `nn.Dropout` names the dimensions of heads,"
+    " and `jax.random.bernoulli` takes 1 for them), or do not drop attention weights where layers"
+    " are rematerialized"
 )
 
 

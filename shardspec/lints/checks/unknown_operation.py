@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import counted
-from shardspec.ir.step import Step
+from shardspec.ir.step import Step, told_once
 
 _SHOWN = 5
 
@@ -46,6 +46,6 @@ def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
             f"{counted(len(unknown), 'operation')} of the step on target `{cost.target.name}`"
             f" {'is' if is_one else 'are'} unknown; lower bounds: {', '.join(figures)}",
             cost.target.span,
-            notes=tuple(map(str, unknown[:_SHOWN])),
+            notes=tuple(map(str, told_once(unknown)[:_SHOWN])),
             help="`shardspec verify` shows what the compiler of the target sends for it",
         )
